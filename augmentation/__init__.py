@@ -1,0 +1,1 @@
+"""Augmentation: new images and captions from old ones."""

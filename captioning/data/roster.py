@@ -1,0 +1,186 @@
+"""What the annotations say (`Roster`, immutable) and what curation made of it (`CurationView`)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from captioning.types import Edit, Sample
+
+ACTIONS = ("remove", "replace_caption", "replace_image")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dropped:
+    """Something an annotation file holds that the roster leaves out, and by which rule."""
+
+    item: str
+    rule: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Roster:
+    """All samples of one split, read once.
+
+    Attributes:
+        name: data set and split, such as ``"flickr8k/train"``.
+        samples: one per caption; ``samples[i].row == i``; captions of an image need not be adjacent.
+        dropped: what was left out, with the rule; shown to the user and written to the run folder.
+
+    Raises:
+        ValueError: no samples, rows out of order, a repeated ``sample_id``, or a blank caption.
+    """
+
+    name: str
+    samples: tuple[Sample, ...]
+    dropped: tuple[Dropped, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.samples:
+            raise ValueError(f"{self.name}: no samples; check the split name and the annotations")
+        if len(self.by_id) != len(self.samples):
+            seen: set[str] = set()
+            twice = next(s for s in self.samples if s.sample_id in seen or seen.add(s.sample_id))
+            raise ValueError(
+                f"{self.name}: sample_id must be unique: {twice.sample_id!r} occurs twice; "
+                "remove one of the two entries"
+            )
+        for row, sample in enumerate(self.samples):
+            if sample.row != row:
+                raise ValueError(f"{self.name}: row must be the position: {sample.row} at {row}")
+            if not sample.caption.strip():
+                raise ValueError(f"{self.name}: caption of {sample.sample_id!r} is empty")
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    @cached_property
+    def by_id(self) -> dict[str, Sample]:
+        """Samples by ``sample_id``."""
+        return {sample.sample_id: sample for sample in self.samples}
+
+    @cached_property
+    def rows_by_image(self) -> dict[str, tuple[int, ...]]:
+        """Rows of each image's captions, images in order of first appearance."""
+        rows: dict[str, list[int]] = {}
+        for sample in self.samples:
+            rows.setdefault(sample.image_id, []).append(sample.row)
+        return {image_id: tuple(found) for image_id, found in rows.items()}
+
+    def references(self) -> dict[str, list[str]]:
+        """Captions by image, as metrics want them."""
+        return {
+            image_id: [self.samples[row].caption for row in rows]
+            for image_id, rows in self.rows_by_image.items()
+        }
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 over ids and captions in order (16 hex digits): a journal names its roster by it."""
+        digest = hashlib.sha256()
+        for sample in self.samples:
+            line = json.dumps([sample.sample_id, sample.image_id, sample.caption])
+            digest.update(line.encode() + b"\n")
+        return digest.hexdigest()[:16]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurationView:
+    """A roster and the edits made to it so far: a pure function gives the epoch's samples."""
+
+    roster: Roster
+    journal: tuple[Edit, ...] = field(default=())
+
+    def apply(self, edits: Iterable[Edit]) -> CurationView:
+        """The view after further edits.
+
+        Raises:
+            ValueError: an unknown or removed ``sample_id``, an unknown action, a missing value, or
+                edits that would leave no sample.
+        """
+        view = replace(self, journal=(*self.journal, *edits))
+        view.samples()
+        return view
+
+    @cached_property
+    def _samples(self) -> tuple[Sample, ...]:
+        samples: list[Sample | None] = list(self.roster.samples)
+        for number, edit in enumerate(self.journal, start=1):
+            row = _row_of(self.roster, edit, number)
+            current = samples[row]
+            if current is None:
+                raise ValueError(
+                    f"edit {number}: {edit.sample_id!r} is edited after it was removed; "
+                    "was the journal applied twice?"
+                )
+            samples[row] = _amended(current, edit, number)
+        left = tuple(sample for sample in samples if sample is not None)
+        if not left:
+            raise ValueError(
+                f"{self.roster.name}: the edits leave no sample; lower the ratio or stop earlier"
+            )
+        return left
+
+    def samples(self) -> tuple[Sample, ...]:
+        """Live samples in roster order; ``row`` stays what it was in the roster."""
+        return self._samples
+
+    def pool(self, image_id: str) -> list[Sample]:
+        """Human captions of an image that no edit has condemned, in roster order.
+
+        A caption leaves the pool for good when the sample that holds it is removed or has its
+        caption replaced (paper: data curation, section 3.2).
+        """
+        rows = self.roster.rows_by_image[image_id]
+        condemned = self._condemned
+        return [self.roster.samples[row] for row in rows if row not in condemned]
+
+    @cached_property
+    def _condemned(self) -> frozenset[int]:
+        """Rows of the roster whose original caption was found bad, wherever it was in use."""
+        by_id = self.roster.by_id
+        holder = {sample.sample_id: sample.row for sample in self.roster.samples}
+        condemned: set[int] = set()
+        for edit in self.journal:
+            if edit.action in ("remove", "replace_caption"):
+                condemned.add(holder[edit.sample_id])
+            if edit.action == "replace_caption" and edit.origin.startswith("sibling:"):
+                source = edit.origin.removeprefix("sibling:")
+                if source in by_id:
+                    holder[edit.sample_id] = by_id[source].row
+        return frozenset(condemned)
+
+
+def _row_of(roster: Roster, edit: Edit, number: int) -> int:
+    sample = roster.by_id.get(edit.sample_id)
+    if sample is None:
+        raise ValueError(
+            f"edit {number}: unknown sample_id {edit.sample_id!r} in {roster.name}; "
+            "the journal belongs to other annotations"
+        )
+    if edit.action not in ACTIONS:
+        raise ValueError(f"edit {number}: action must be one of {ACTIONS}: got {edit.action!r}")
+    if edit.action != "remove" and not (edit.value or "").strip():
+        raise ValueError(f"edit {number}: {edit.action} of {edit.sample_id!r} needs a value")
+    return sample.row
+
+
+def _amended(sample: Sample, edit: Edit, number: int) -> Sample | None:
+    if edit.action == "remove":
+        return None
+    value = edit.value or ""
+    if edit.action == "replace_caption":
+        return replace(sample, caption=value, phrases=(), origin=edit.origin)
+    return replace(sample, image_path=Path(value), regions=(), origin=edit.origin)
+
+
+def build_roster(
+    name: str, samples: Sequence[Sample], dropped: Sequence[Dropped] = ()
+) -> Roster:
+    """A roster of ``samples`` with rows numbered from 0."""
+    numbered = tuple(replace(sample, row=row) for row, sample in enumerate(samples))
+    return Roster(name=name, samples=numbered, dropped=tuple(dropped))

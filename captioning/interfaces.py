@@ -1,0 +1,72 @@
+"""What the parts of the framework promise each other."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+from torch import Tensor
+
+
+class AbstractTokenizer(ABC):
+    """Text to token ids and back. Ids are in [0, len(self))."""
+
+    pad_id: int
+    bos_id: int
+    eos_id: int
+    unk_id: int
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Number of tokens V."""
+
+    @abstractmethod
+    def encode(self, caption: str) -> list[int]:
+        """Ids of a caption, begin and end tokens included."""
+
+    @abstractmethod
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of ids; stops at the first end token, drops special tokens."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Any]:
+        """Plain values that rebuild the tokenizer, for checkpoints."""
+
+
+class AbstractDecoderState(ABC):
+    """A model's memory of G hypotheses, such as LSTM states or a key/value cache."""
+
+    @abstractmethod
+    def select(self, index: Tensor) -> Self:
+        """The state of the hypotheses ``index (G',) int64``, repeats allowed."""
+
+
+class AbstractStepper(ABC):
+    """The one thing that search asks of a model."""
+
+    @abstractmethod
+    def step(
+        self, tokens: Tensor, state: AbstractDecoderState
+    ) -> tuple[Tensor, AbstractDecoderState]:
+        """Read one token per hypothesis and predict the next.
+
+        Args:
+            tokens: ``(G,) int64``, the last token of each hypothesis.
+            state: the memory before these tokens.
+
+        Returns:
+            ``(G, V) float32`` log-probabilities and the memory after the tokens.
+        """
+
+
+class AbstractMetric(ABC):
+    """Scores candidate captions against references."""
+
+    name: str
+
+    @abstractmethod
+    def compute(
+        self, candidates: Mapping[str, str], references: Mapping[str, Sequence[str]]
+    ) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
+        """Corpus scores by name, and per-image scores as ``{image_id: {name: value}}``."""

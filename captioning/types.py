@@ -1,0 +1,185 @@
+"""The central records, and the legend of shape letters used in every docstring.
+
+B captions in a batch, I images in a batch, T tokens, R regions (or grid cells), D feature size,
+V vocabulary, K beams, S machine states, G flattened search group (images times beams),
+N roster size.
+
+All records are frozen: what flows through the framework is replaced, never changed in place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+EditAction = Literal["remove", "replace_caption", "replace_image"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Region:
+    """A labelled box of an image.
+
+    Attributes:
+        box: ``(x1, y1, x2, y2)`` in pixels of the image file, ``x1 < x2`` and ``y1 < y2``.
+        label: class name, lower case.
+        score: detector confidence in [0, 1]; 1 for human annotations.
+    """
+
+    box: tuple[float, float, float, float]
+    label: str
+    score: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phrase:
+    """A span of a caption and the regions that it speaks of.
+
+    Attributes:
+        start: index of the first character in ``Sample.caption``.
+        text: the span; ``caption[start:start + len(text)] == text``.
+        chain_id: the same thing of the same image has the same id in all of its captions.
+        kinds: coarse types, such as ``("people",)``.
+        regions: positions in ``Sample.regions``; empty when the phrase has no box.
+    """
+
+    start: int
+    text: str
+    chain_id: str
+    kinds: tuple[str, ...] = ()
+    regions: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One caption of one image: what is trained on, tracked and curated.
+
+    Attributes:
+        row: position in the roster, the key of every ``(N,)`` tensor.
+        sample_id: unique and stable, usually ``image_id#k`` for the k-th caption.
+        image_id: shared by the captions of one image.
+        image_path: the image file.
+        caption: raw text, never empty.
+        regions: boxes of the image, shared by its captions.
+        phrases: groundings of this caption.
+        origin: ``"human"`` or the name of whatever made the sample.
+    """
+
+    row: int
+    sample_id: str
+    image_id: str
+    image_path: Path
+    caption: str
+    regions: tuple[Region, ...] = ()
+    phrases: tuple[Phrase, ...] = ()
+    origin: str = "human"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edit:
+    """One decision of a curation policy, as written to ``curation.jsonl``.
+
+    Attributes:
+        sample_id: the sample that is changed.
+        action: what is done to it.
+        value: the new caption, the new image's path, or None for a removal.
+        origin: where the value comes from, such as ``"sibling:IMAGE#3"``; becomes the sample's.
+        reason: why it was selected, for people, such as ``"loss 5.1 in the top 1%"``.
+        policy: name of the policy.
+        epoch: epoch (from 0) at whose end it was decided; -1 for before training.
+    """
+
+    sample_id: str
+    action: EditAction
+    value: str | None = None
+    origin: str = "human"
+    reason: str = ""
+    policy: str = ""
+    epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """What a model sees. Captions of one image share its pixels or features.
+
+    Attributes:
+        rows: ``(B,) int64`` roster rows of the captions.
+        sample_ids: B ids, for people and for error messages.
+        image_ids: I ids.
+        image_index: ``(B,) int64`` in [0, I): the image of each caption.
+        images: ``(I, 3, H, W) float32`` normalised pixels, or None when features are cached.
+        regions: ``(I, R, D)`` float features of regions or grid cells, or None.
+        region_mask: ``(I, R) bool``, True where a region exists; None when all do.
+        tokens: ``(B, T) int64`` with begin and end tokens, padded; None when only images are given.
+        token_mask: ``(B, T) bool``, True on real tokens.
+        extras: further tensors of a model (boxes, object words), by name.
+    """
+
+    rows: Tensor
+    sample_ids: tuple[str, ...]
+    image_ids: tuple[str, ...]
+    image_index: Tensor
+    images: Tensor | None = None
+    regions: Tensor | None = None
+    region_mask: Tensor | None = None
+    tokens: Tensor | None = None
+    token_mask: Tensor | None = None
+    extras: dict[str, Tensor] = field(default_factory=dict)
+
+    def _map(self, function: Any) -> Batch:
+        def apply(value: Any) -> Any:
+            if isinstance(value, Tensor):
+                return function(value)
+            if isinstance(value, dict):
+                return {key: apply(item) for key, item in value.items()}
+            return value
+
+        return replace(self, **{f.name: apply(getattr(self, f.name)) for f in fields(self)})
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> Batch:
+        """The same batch on ``device`` (Lightning moves a batch only if it has this method)."""
+        return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> Batch:
+        """The same batch in page-locked memory, for fast copies to a GPU."""
+        return self._map(lambda tensor: tensor.pin_memory())
+
+    def __len__(self) -> int:
+        """Number of captions B."""
+        return len(self.sample_ids)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptionLosses:
+    """What ``AbstractCaptioner.losses`` returns.
+
+    A token-weighted mean is not the mean of the samples' losses, so both are kept.
+
+    Attributes:
+        total: scalar that is back-propagated, as the model's paper defines it.
+        per_sample: ``(B,)`` detached loss of each caption: mean negative log-likelihood a token,
+            in nats, without label smoothing.
+        parts: named scalars for the log.
+    """
+
+    total: Tensor
+    per_sample: Tensor
+    parts: dict[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """A caption produced for an image.
+
+    Attributes:
+        image_id: the image.
+        caption: decoded text.
+        score: log-probability under the search's normalisation.
+    """
+
+    image_id: str
+    caption: str
+    score: float = 0.0
