@@ -1,0 +1,36 @@
+"""Set-up of all tests: no display, one thread, and the optional folder of real data."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import hypothesis
+import matplotlib
+import pytest
+import torch
+
+matplotlib.use("Agg")
+torch.set_num_threads(1)
+
+# Examples are derived from the test itself, so that two runs of the suite test the same things.
+hypothesis.settings.register_profile("suite", derandomize=True, deadline=None, database=None)
+hypothesis.settings.load_profile("suite")
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real photos and annotations; the test is skipped where there is none."""
+    named = os.environ.get("CAPTIONING_SHARED_DATA")
+    folder = Path(named) if named else REPOSITORY.parent / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip(f"needs real data: {folder} is no folder; set CAPTIONING_SHARED_DATA")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The root of the repository."""
+    return REPOSITORY
