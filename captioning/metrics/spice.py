@@ -1,0 +1,226 @@
+"""SPICE by pycocoevalcap's jar, made to run on current Java, and the jars that it lacks.
+
+pycocoevalcap ships SPICE without Stanford CoreNLP 3.6.0 and its models (380 MB). From Java 15 on
+SPICE also lacks a JavaScript engine, with which it writes its results: Nashorn takes that place,
+and FST, its serializer, needs some packages of ``java.base`` opened. `prepare_spice` fetches all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from captioning.metrics.java import JavaError, find_java, java_major, run_java
+
+CORENLP_JARS = {
+    "stanford-corenlp-3.6.0.jar": "edu.stanford.nlp:stanford-corenlp:3.6.0",
+    "stanford-corenlp-3.6.0-models.jar": "edu.stanford.nlp:stanford-corenlp:3.6.0:jar:models",
+}
+NASHORN_JARS = {
+    "nashorn-core-15.4.jar": "org.openjdk.nashorn:nashorn-core:15.4",
+    "asm-7.3.1.jar": "org.ow2.asm:asm:7.3.1",
+    "asm-analysis-7.3.1.jar": "org.ow2.asm:asm-analysis:7.3.1",
+    "asm-commons-7.3.1.jar": "org.ow2.asm:asm-commons:7.3.1",
+    "asm-tree-7.3.1.jar": "org.ow2.asm:asm-tree:7.3.1",
+    "asm-util-7.3.1.jar": "org.ow2.asm:asm-util:7.3.1",
+}
+_FIRST_JAVA_WITHOUT_JAVASCRIPT = 15
+_OPENED = ("lang", "math", "net", "text", "util", "util.concurrent", "util.concurrent.atomic")
+
+
+def spice_folder() -> Path:
+    """Where SPICE's jars and its cache of parses live: ``CAPTIONING_CACHE`` or ``cache``."""
+    return (Path(os.environ.get("CAPTIONING_CACHE") or "cache") / "spice").absolute()
+
+
+def missing_jars(folder: Path, java_version: str) -> list[str]:
+    """Names of the jars that SPICE needs under this Java and that no known folder holds."""
+    wanted = dict(CORENLP_JARS)
+    if java_major(java_version) >= _FIRST_JAVA_WITHOUT_JAVASCRIPT:
+        wanted |= NASHORN_JARS
+    folders = (folder, _package_folder() / "lib")
+    return [name for name in wanted if not any(_is_jar(place / name) for place in folders)]
+
+
+def prepare_spice(folder: Path | None = None, *, timeout: float = 3600) -> list[Path]:
+    """Fetch the jars that SPICE lacks: with Maven if it is here, else pycocoevalcap's downloader.
+
+    Args:
+        folder: where to put them; `spice_folder` by default.
+        timeout: seconds for each download.
+
+    Returns:
+        The jars that were fetched; empty when nothing was missing.
+
+    Raises:
+        JavaError: there is no Java.
+        FileNotFoundError: some could not be had; the message says which files to put where.
+    """
+    folder = folder or spice_folder()
+    _, java_version = find_java()
+    missing = missing_jars(folder, java_version)
+    failures: list[str] = []
+    if missing and shutil.which("mvn") is not None:
+        failures += [_fetch_with_maven(name, folder, timeout) for name in missing]
+    if set(missing_jars(folder, java_version)) & set(CORENLP_JARS):
+        failures.append(_fetch_with_package(timeout))
+    left = missing_jars(folder, java_version)
+    if left:
+        raise FileNotFoundError(_instructions(left, folder, [f for f in failures if f]))
+    return [folder / name for name in missing if (folder / name).is_file()]
+
+
+def _instructions(missing: Sequence[str], folder: Path, failures: Sequence[str]) -> str:
+    coordinates = CORENLP_JARS | NASHORN_JARS
+    files = "\n".join(f"  {name} (Maven coordinates {coordinates[name]})" for name in missing)
+    tried = "".join(f"\n  tried: {failure}" for failure in failures)
+    return (
+        f"SPICE needs these files in {folder}:\n{files}\n"
+        "Install Maven (`apt-get install maven`) and run `python -m captioning.prepare metrics` "
+        f"again, or put them there by hand.{tried}"
+    )
+
+
+def _fetch_with_maven(name: str, folder: Path, timeout: float) -> str:
+    """Copy one artefact into ``folder`` (Maven checks its checksum); returns what went wrong."""
+    folder.mkdir(parents=True, exist_ok=True)
+    artifact = (CORENLP_JARS | NASHORN_JARS)[name]
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        command = ["mvn", "-q", "-B", "dependency:copy", f"-Dartifact={artifact}"]
+        command.append(f"-DoutputDirectory={scratch}")
+        problem = _run_download(command, timeout)
+        if not problem and _is_jar(Path(scratch) / name):
+            os.replace(Path(scratch) / name, folder / name)
+            return ""
+    return f"mvn for {name}: {problem or 'no such file came'}"
+
+
+def _fetch_with_package(timeout: float) -> str:
+    """Run pycocoevalcap's own downloader, which writes beside the package."""
+    command = [sys.executable, "-m", "pycocoevalcap.spice.get_stanford_models"]
+    problem = _run_download(command, timeout)
+    return f"pycocoevalcap's downloader: {problem}" if problem else ""
+
+
+def _run_download(command: Sequence[str], timeout: float) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=timeout, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    text = (done.stdout + done.stderr).decode(errors="replace").strip()
+    return "" if done.returncode == 0 else (text.splitlines() or ["no message"])[-1][:300]
+
+
+def score_spice(
+    image_ids: Sequence[str],
+    candidates: Sequence[str],
+    references: Sequence[Sequence[str]],
+    *,
+    folder: Path | None = None,
+    timeout: float | None = None,
+) -> tuple[float, list[float]]:
+    """SPICE (F-score over scene-graph tuples) of tokenized captions, as pycocoevalcap scores it.
+
+    pycocoevalcap returns per-image scores in sorted order of the ids whatever the order given;
+    here they come back in the order given.
+
+    Args:
+        image_ids: one id an image.
+        candidates: one tokenized caption an image.
+        references: tokenized references of the same images.
+        folder: where the jars and the cache of parses are; `spice_folder` by default.
+        timeout: seconds before Java is killed; 600 s and 3 s an image by default.
+
+    Returns:
+        The mean over images, and one score an image, in [0, 1].
+
+    Raises:
+        JavaError: Java or a jar is absent, or Java crashed or hung.
+    """
+    folder = folder or spice_folder()
+    _, java_version = find_java()
+    missing = missing_jars(folder, java_version)
+    if missing:
+        names = ", ".join(missing)
+        raise JavaError(f"SPICE lacks {names}: run `python -m captioning.prepare metrics`")
+    items = [
+        {"image_id": image_id, "test": candidate, "refs": list(refs)}
+        for image_id, candidate, refs in zip(image_ids, candidates, references, strict=True)
+    ]
+    found = _run_spice(items, folder, java_version, timeout or 600 + 3.0 * len(items))
+    scores = [found[image_id] for image_id in image_ids]
+    return sum(scores) / len(scores), scores
+
+
+def _run_spice(
+    items: list[dict[str, object]], folder: Path, java_version: str, timeout: float
+) -> dict[str, float]:
+    with tempfile.TemporaryDirectory(prefix="spice-") as scratch, _cache(folder, scratch) as cache:
+        source, target = Path(scratch) / "captions.json", Path(scratch) / "scores.json"
+        source.write_text(json.dumps(items), encoding="utf-8")
+        arguments = [*_java_options(java_version), "-cp", _class_path(folder)]
+        arguments += ["edu.anu.spice.SpiceScorer", str(source), "-cache", str(cache)]
+        arguments += ["-out", str(target), "-subset", "-silent"]
+        run_java(arguments, name="SPICE", timeout=timeout)
+        results = json.loads(target.read_text(encoding="utf-8"))
+    return {item["image_id"]: float(item["scores"]["All"]["f"]) for item in results}
+
+
+@contextlib.contextmanager
+def _cache(folder: Path, scratch: str) -> Iterator[Path]:
+    """The shared cache of parses for the first process that asks, a throw-away one for others."""
+    try:
+        shared = folder / "parses"
+        shared.mkdir(parents=True, exist_ok=True)
+        lock = (folder / "parses.lock").open("w")
+    except OSError:
+        yield _own_cache(scratch)
+        return
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield _own_cache(scratch)
+            return
+        yield shared
+
+
+def _own_cache(scratch: str) -> Path:
+    path = Path(scratch) / "parses"
+    path.mkdir()
+    return path
+
+
+def _java_options(java_version: str) -> list[str]:
+    options = ["-Xmx8G", "-Dfile.encoding=UTF-8"]
+    if java_major(java_version) > 8:
+        options += [f"--add-opens=java.base/java.{name}=ALL-UNNAMED" for name in _OPENED]
+        options.append("--add-opens=java.sql/java.sql=ALL-UNNAMED")
+    return options
+
+
+def _class_path(folder: Path) -> str:
+    package = _package_folder()
+    parts = (package / "spice-1.0.jar", package / "lib" / "*", folder / "*")
+    return os.pathsep.join(str(part) for part in parts)
+
+
+def _package_folder() -> Path:
+    spec = find_spec("pycocoevalcap.spice")
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError("pycocoevalcap is not installed: pip install pycocoevalcap")
+    return Path(spec.origin).parent
+
+
+def _is_jar(path: Path) -> bool:
+    return path.is_file() and zipfile.is_zipfile(path)
