@@ -1,0 +1,338 @@
+"""Compute the features of photos once, and keep them (`captioning.data.feature_store`)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from PIL import Image
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from torch import Tensor
+
+from captioning.data.feature_store import (
+    INDEX_NAME,
+    LOCK_NAME,
+    Box,
+    FeatureIndex,
+    FeatureStore,
+    FeatureWriter,
+    absolute,
+    hash_file,
+    known_digest,
+    load_index,
+    record_key,
+)
+from captioning.data.file_lock import locked
+from captioning.vision.backbones import Backbone
+from captioning.vision.boxes import pool_regions, scale_boxes
+
+__all__ = ["FeatureStore", "ensure_features", "store_folder"]
+
+Kind = Literal["grid", "regions"]
+Load = Callable[[Path], Image.Image]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Photo:
+    """One photo whose features are wanted."""
+
+    path: Path
+    key: str
+    boxes: tuple[Box, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Plan:
+    """What is missing from a store: records, and entries of paths."""
+
+    missing: list[_Photo]
+    paths: dict[str, tuple[int, int, str]]
+
+
+def store_folder(folder: str | Path, *, backbone: Backbone, kind: Kind) -> Path:
+    """Where the features of a backbone lie below ``folder``: one store per kind and photo size."""
+    return Path(folder) / f"{backbone.identity}-{kind}-{backbone.image_size}px"
+
+
+def ensure_features(
+    paths: Sequence[str | Path],
+    *,
+    backbone: Backbone,
+    folder: str | Path,
+    kind: Kind = "grid",
+    boxes: Sequence[Sequence[Box]] | None = None,
+    max_boxes: int = 36,
+    batch_size: int = 16,
+    chunk_size: int = 512,
+    num_workers: int = 2,
+    device: str | torch.device = "auto",
+    load: Load | None = None,
+    progress: bool = True,
+) -> FeatureStore:
+    """The features of all ``paths``; computes those that are missing.
+
+    Photos are resized to ``backbone.image_size`` squared without keeping their proportions, so that
+    the grid covers all of them. Every ``chunk_size`` photos are made safe: a killed run goes on
+    from there. Two runs that build the same store take turns.
+
+    Args:
+        paths: photo files; repeats are allowed.
+        backbone: is switched to evaluation mode while it runs.
+        folder: parent of all stores, usually ``cache/features``.
+        kind: ``"grid"`` (h*w cells), or ``"regions"``: the whole photo, then its boxes.
+        boxes: for ``"regions"``, the boxes of each path, in pixels of the file.
+        max_boxes: the first so many boxes of a photo are used.
+        batch_size: photos through the network at once.
+        chunk_size: photos between two commits.
+        num_workers: threads that read and decode photos.
+        device: ``"auto"`` takes a GPU if there is one.
+        load: reads a photo as an RGB image; None for `captioning.data.photos.load_rgb`.
+        progress: show a progress bar.
+
+    Raises:
+        FileNotFoundError: a photo does not exist.
+        ValueError: a photo that cannot be read, wrong boxes, features that are not finite, or a
+            store of another backbone in the same place.
+        OSError: not enough space.
+    """
+    wanted = _wanted_boxes(paths, boxes, kind, max_boxes)
+    target = store_folder(folder, backbone=backbone, kind=kind)
+    target.mkdir(parents=True, exist_ok=True)
+    with _progress(progress) as bars:
+        plan = _plan(_open_index(target, backbone, kind), wanted, num_workers, bars)
+        if plan.missing or plan.paths:
+            what = f"features {target.name}"
+            with locked(target / LOCK_NAME, what=what, say=bars.console.print) as waited:
+                index = _open_index(target, backbone, kind)
+                if waited:
+                    plan = _plan(index, wanted, num_workers, bars)
+                index.paths.update(plan.paths)
+                run = _Extraction(
+                    backbone=backbone, kind=kind, device=_device(device), load=load or _load_rgb
+                )
+                _check_space(target, run, plan.missing)
+                with FeatureWriter(folder=target, index=index) as writer:
+                    run.write(plan.missing, writer, batch_size, chunk_size, num_workers, bars)
+    store = FeatureStore.open(target)
+    if kind == "regions":
+        store.remember_boxes({path: found for path, found in wanted.items() if found is not None})
+    return store
+
+
+class _Extraction:
+    """Photos through a backbone."""
+
+    def __init__(self, *, backbone: Backbone, kind: Kind, device: torch.device, load: Load) -> None:
+        self.backbone, self.kind, self.device, self.load = backbone, kind, device, load
+
+    def num_rows(self, photo: _Photo) -> int:
+        """Rows of the photo's record."""
+        return self.backbone.num_cells if self.kind == "grid" else 1 + len(photo.boxes)
+
+    def write(
+        self,
+        photos: list[_Photo],
+        writer: FeatureWriter,
+        batch_size: int,
+        chunk_size: int,
+        num_workers: int,
+        bars: Progress,
+    ) -> None:
+        """Append the features of ``photos``, chunk by chunk."""
+        started, since_commit = time.perf_counter(), 0
+        task = bars.add_task("features", total=len(photos))
+        batches = [photos[i : i + batch_size] for i in range(0, len(photos), batch_size)]
+        for batch, decoded in _prefetched(self._decode, batches, num_workers):
+            for photo, features in zip(batch, self._features(batch, decoded), strict=True):
+                writer.append(photo.key, _checked(photo, features))
+            since_commit += len(batch)
+            if since_commit >= chunk_size:
+                writer.commit()
+                since_commit = 0
+            bars.advance(task, len(batch))
+        writer.commit()
+        if photos:
+            seconds = time.perf_counter() - started
+            bars.console.print(
+                f"features of {len(photos)} photos in {seconds:.1f} s "
+                f"({len(photos) / seconds:.1f} photos/s): {writer.folder}"
+            )
+
+    def _decode(self, photo: _Photo) -> tuple[Tensor, Tensor]:
+        """Pixels ``(3, H, W) uint8`` and boxes ``(n, 4)`` in shares of the photo."""
+        image = self.load(photo.path)
+        boxes = scale_boxes(photo.boxes, image.width, image.height, str(photo.path))
+        side = self.backbone.image_size
+        if image.size != (side, side):
+            image = image.resize((side, side), Image.Resampling.BICUBIC)
+        return torch.from_numpy(np.array(image, dtype=np.uint8)).permute(2, 0, 1), boxes
+
+    def _features(
+        self, batch: list[_Photo], decoded: list[tuple[Tensor, Tensor]]
+    ) -> list[np.ndarray]:
+        was_training = self.backbone.training
+        self.backbone.eval().to(self.device)
+        with torch.inference_mode():
+            pixels = torch.stack([pixels for pixels, _ in decoded]).to(self.device)
+            grid = self.backbone.grid(self.backbone.normalise(pixels))
+            if self.kind == "grid":
+                found = list(grid)
+            else:
+                boxes = [found for _, found in decoded]
+                found = pool_regions(grid, self.backbone.grid_size, boxes)
+            halves = [features.to(torch.float16).cpu().numpy() for features in found]
+        self.backbone.train(was_training)
+        return halves
+
+
+def _wanted_boxes(
+    paths: Sequence[str | Path],
+    boxes: Sequence[Sequence[Box]] | None,
+    kind: Kind,
+    max_boxes: int,
+) -> dict[str, tuple[Box, ...] | None]:
+    """Boxes by absolute path, None for grid features."""
+    if kind not in ("grid", "regions"):
+        raise ValueError(f"kind must be 'grid' or 'regions': got {kind!r}")
+    if kind == "grid":
+        return dict.fromkeys(absolute(path) for path in paths)
+    if boxes is None or len(boxes) != len(paths):
+        got = "none" if boxes is None else str(len(boxes))
+        raise ValueError(f"region features need boxes for each of {len(paths)} photos: got {got}")
+    wanted: dict[str, tuple[Box, ...] | None] = {}
+    for path, found in zip(paths, boxes, strict=True):
+        kept = tuple(tuple(float(side) for side in box) for box in found[:max_boxes])
+        if wanted.setdefault(absolute(path), kept) != kept:
+            raise ValueError(f"{path}: two different lists of boxes for one photo")
+    return wanted
+
+
+def _open_index(target: Path, backbone: Backbone, kind: Kind) -> FeatureIndex:
+    """The store's index, or an empty one; another backbone's is an error."""
+    fresh = FeatureIndex(
+        identity=backbone.identity, kind=kind, image_size=backbone.image_size, dim=backbone.dim
+    )
+    if not (target / INDEX_NAME).exists():
+        return fresh
+    index = load_index(target)
+    for name in ("identity", "kind", "image_size", "dim"):
+        if getattr(index, name) != getattr(fresh, name):
+            raise ValueError(
+                f"{target}: holds features with {name} {getattr(index, name)!r}, wanted are "
+                f"{getattr(fresh, name)!r}; move that folder away or choose another"
+            )
+    return index
+
+
+def _plan(
+    index: FeatureIndex,
+    wanted: dict[str, tuple[Box, ...] | None],
+    num_workers: int,
+    bars: Progress,
+) -> _Plan:
+    """Hash the photos that are new or changed, and list those without features."""
+    digests = {path: known_digest(index, path) for path in wanted}
+    new = [path for path, digest in digests.items() if digest is None]
+    entries: dict[str, tuple[int, int, str]] = {}
+    task = bars.add_task("checking photos", total=len(new), visible=bool(new))
+    with ThreadPoolExecutor(max(1, num_workers)) as pool:
+        for path, entry in zip(new, pool.map(_entry, new), strict=True):
+            entries[path], digests[path] = entry, entry[2]
+            bars.advance(task)
+    missing: dict[str, _Photo] = {}
+    for path, boxes in wanted.items():
+        key = record_key(digests[path] or "", boxes)
+        if key not in index.records and key not in missing:
+            missing[key] = _Photo(path=Path(path), key=key, boxes=boxes or ())
+    return _Plan(missing=list(missing.values()), paths=entries)
+
+
+def _entry(path: str) -> tuple[int, int, str]:
+    try:
+        stat = os.stat(path)
+        return stat.st_size, stat.st_mtime_ns, hash_file(Path(path))
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"photo {path} does not exist; check the data folder (CAPTIONING_DATA) and the "
+            "annotations, or run: python -m captioning.prepare data=NAME"
+        ) from error
+
+
+def _prefetched(
+    decode: Callable[[_Photo], tuple[Tensor, Tensor]], batches: list[list[_Photo]], workers: int
+) -> Iterator[tuple[list[_Photo], list[tuple[Tensor, Tensor]]]]:
+    """Batches with their decoded photos; a few batches are decoded ahead by threads."""
+    ahead: deque[tuple[list[_Photo], list[Future[tuple[Tensor, Tensor]]]]] = deque()
+    with ThreadPoolExecutor(max(1, workers)) as pool:
+        try:
+            for batch in batches:
+                ahead.append((batch, [pool.submit(decode, photo) for photo in batch]))
+                if len(ahead) > 3:
+                    ready, futures = ahead.popleft()
+                    yield ready, [future.result() for future in futures]
+            while ahead:
+                ready, futures = ahead.popleft()
+                yield ready, [future.result() for future in futures]
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _checked(photo: _Photo, features: np.ndarray) -> np.ndarray:
+    if not np.isfinite(features).all():
+        raise ValueError(
+            f"{photo.path}: its features are not finite in float16 (NaN or beyond 65504); check "
+            "the weights of the backbone, and that the photo opens"
+        )
+    return features
+
+
+def _check_space(target: Path, run: _Extraction, missing: list[_Photo]) -> None:
+    rows = sum(run.num_rows(photo) for photo in missing)
+    needed = rows * run.backbone.dim * 2 + 64 * 2**20 * bool(missing)
+    free = shutil.disk_usage(target).free
+    if needed > free:
+        raise OSError(
+            f"{target}: features of {len(missing)} photos need {needed / 2**30:.2f} GiB, free are "
+            f"{free / 2**30:.2f} GiB; free some space or set CAPTIONING_CACHE to another disk"
+        )
+
+
+def _device(device: str | torch.device) -> torch.device:
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(device)
+
+
+def _load_rgb(path: Path) -> Image.Image:
+    try:
+        with Image.open(path) as image:
+            return image.convert("RGB")
+    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+        raise ValueError(f"{path}: cannot be read as a photo ({error}); leave it out") from error
+
+
+def _progress(shown: bool) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        disable=not shown,
+    )

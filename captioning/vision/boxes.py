@@ -1,0 +1,56 @@
+"""Region features: boxes of a photo pooled from the grid of a backbone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torchvision.ops import roi_align
+
+Box = tuple[float, float, float, float]
+
+
+def scale_boxes(boxes: Sequence[Box], width: int, height: int, name: str) -> Tensor:
+    """Boxes ``(n, 4)`` in shares of the photo, each in [0, 1].
+
+    Args:
+        boxes: ``(x1, y1, x2, y2)`` in pixels of the photo.
+        width: of the photo, in pixels.
+        height: of the photo, in pixels.
+        name: of the photo, for messages.
+
+    Raises:
+        ValueError: a box without area, outside the photo by more than a pixel, or not finite.
+    """
+    scaled = torch.tensor(boxes, dtype=torch.float32).reshape(-1, 4)
+    for box in boxes:
+        x1, y1, x2, y2 = box
+        if not (-1 <= x1 < x2 <= width + 1 and -1 <= y1 < y2 <= height + 1):
+            raise ValueError(
+                f"{name}: box {tuple(box)} must be (x1, y1, x2, y2) with x1 < x2 <= {width} and "
+                f"y1 < y2 <= {height}; correct or drop it"
+            )
+    return (scaled / torch.tensor([width, height, width, height])).clamp(0, 1)
+
+
+def pool_regions(grid: Tensor, grid_size: tuple[int, int], boxes: Sequence[Tensor]) -> list[Tensor]:
+    """The whole photo and each of its boxes, averaged over the grid.
+
+    Args:
+        grid: ``(B, h*w, D)`` grid features.
+        grid_size: ``(h, w)``.
+        boxes: B tensors ``(n, 4)`` in shares of the photo (see `scale_boxes`).
+
+    Returns:
+        B tensors ``(1 + n, D)``, the whole photo first. Within a box four bilinear samples are
+        averaged per cell that it covers (`torchvision.ops.roi_align`, aligned).
+    """
+    height, width = grid_size
+    maps = grid.transpose(1, 2).unflatten(2, grid_size).float()
+    cells = torch.tensor([width, height, width, height], device=grid.device)
+    scaled = [found.to(grid.device) * cells for found in boxes]
+    pooled = roi_align(maps, scaled, output_size=1, sampling_ratio=-1, aligned=True)[:, :, 0, 0]
+    parts = pooled.split([len(found) for found in boxes])
+    whole = grid.float().mean(1)
+    return [torch.cat([first[None], part]) for first, part in zip(whole, parts, strict=True)]
