@@ -1,0 +1,132 @@
+"""Loaders of the training, validation and test samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytorch_lightning as pl
+import torch.distributed as dist
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from captioning.data.dataset import CaptionDataset
+from captioning.data.features import FeatureStore
+from captioning.data.roster import CurationView, Roster
+from captioning.data.sampler import CaptionBatchSampler
+from captioning.interfaces import AbstractTokenizer
+from captioning.types import Sample
+
+
+class CaptionDataModule(pl.LightningDataModule):
+    """The epoch's training samples come from `view`, which curation replaces between epochs.
+
+    Args:
+        train, val, test: rosters; ``test`` may be None.
+        tokenizer: shared with the model.
+        features: cached features of all photos, or None to load pixels.
+        batch_size: captions a training batch, over all processes.
+        captions_per_image: captions of an image that stand together in a batch.
+        eval_batch_size: images a batch when captions are generated.
+        seed: of the run; orders every epoch.
+        fixed_updates: keep the number of batches an epoch at that of the whole roster when
+            curation removes samples (comparable numbers of updates). False: the epoch shrinks with
+            the set, as in the paper.
+        num_workers: loader processes; 0 is best with cached features.
+        train_transform, eval_transform: pixels to tensors, when there are no features.
+    """
+
+    def __init__(
+        self,
+        *,
+        train: Roster,
+        val: Roster,
+        test: Roster | None = None,
+        tokenizer: AbstractTokenizer,
+        features: FeatureStore | None = None,
+        batch_size: int = 125,
+        captions_per_image: int = 5,
+        eval_batch_size: int = 50,
+        seed: int = 0,
+        fixed_updates: bool = True,
+        num_workers: int = 0,
+        train_transform: Callable[[Image.Image], Tensor] | None = None,
+        eval_transform: Callable[[Image.Image], Tensor] | None = None,
+    ) -> None:
+        super().__init__()
+        self.train, self.val, self.test = train, val, test
+        self.view = CurationView(roster=train)
+        self.tokenizer = tokenizer
+        self.features = features
+        self.batch_size = batch_size
+        self.captions_per_image = captions_per_image
+        self.eval_batch_size = eval_batch_size
+        self.seed = seed
+        self.fixed_updates = fixed_updates
+        self.num_workers = num_workers
+        self.train_transform, self.eval_transform = train_transform, eval_transform
+
+    @property
+    def updates_per_epoch(self) -> int:
+        """Batches of an epoch over the uncurated roster; the unit of every schedule."""
+        return -(-len(self.train) // self.batch_size)
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        """Shuffled batches of the view's samples."""
+        samples = self.view.samples()
+        rank, world_size = _process()
+        sampler = CaptionBatchSampler(
+            [sample.image_id for sample in samples],
+            batch_size=self.batch_size,
+            captions_per_image=self.captions_per_image,
+            seed=self.seed,
+            num_batches=self.updates_per_epoch if self.fixed_updates else None,
+            rank=rank,
+            world_size=world_size,
+        )
+        return self._loader(self._dataset(samples, self.train_transform), sampler)
+
+    def probe_dataloader(self) -> DataLoader[Any]:
+        """All of the view's samples in order, for a second look at their losses."""
+        samples = self.view.samples()
+        rank, world_size = _process()
+        blocks = _blocks(len(samples), self.batch_size)[rank::world_size]
+        return self._loader(self._dataset(samples, self.eval_transform), blocks)
+
+    def val_dataloader(self) -> DataLoader[Any]:
+        """One sample per validation image."""
+        return self.eval_dataloader(self.val)
+
+    def test_dataloader(self) -> DataLoader[Any]:
+        """One sample per test image."""
+        if self.test is None:
+            raise ValueError("this data set has no test split; name one in configs/data")
+        return self.eval_dataloader(self.test)
+
+    def eval_dataloader(self, roster: Roster) -> DataLoader[Any]:
+        """One sample per image of a roster, in order; for generating captions."""
+        samples = tuple(roster.samples[rows[0]] for rows in roster.rows_by_image.values())
+        rank, world_size = _process()
+        blocks = _blocks(len(samples), self.eval_batch_size)[rank::world_size]
+        return self._loader(self._dataset(samples, self.eval_transform), blocks)
+
+    def _dataset(self, samples: tuple[Sample, ...], transform: Any) -> CaptionDataset:
+        return CaptionDataset(
+            samples, tokenizer=self.tokenizer, features=self.features, transform=transform
+        )
+
+    def _loader(self, dataset: CaptionDataset, sampler: Any) -> DataLoader[Any]:
+        return DataLoader(
+            dataset, sampler=sampler, batch_size=None, num_workers=self.num_workers
+        )
+
+
+def _blocks(total: int, size: int) -> list[list[int]]:
+    return [list(range(start, min(start + size, total))) for start in range(0, total, size)]
+
+
+def _process() -> tuple[int, int]:
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    return 0, 1

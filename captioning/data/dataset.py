@@ -1,0 +1,96 @@
+"""An epoch's data set: a plain list of samples that knows nothing of curation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from captioning.data.features import FeatureStore
+from captioning.data.photos import load_rgb
+from captioning.interfaces import AbstractTokenizer
+from captioning.types import Batch, Sample
+
+
+class CaptionDataset(Dataset[Batch]):
+    """Whole batches by lists of positions.
+
+    Args:
+        samples: the captions of the epoch.
+        tokenizer: turns captions into ids.
+        features: cached features, or None to load pixels.
+        transform: pixels of a photo to ``(3, H, W)``; needed when there are no features.
+
+    Raises:
+        ValueError: neither features nor a transform, or a photo without features.
+    """
+
+    def __init__(
+        self,
+        samples: Sequence[Sample],
+        *,
+        tokenizer: AbstractTokenizer,
+        features: FeatureStore | None,
+        transform: Callable[[Image.Image], Tensor] | None = None,
+    ) -> None:
+        if features is None and transform is None:
+            raise ValueError("a data set needs cached features or a transform for its photos")
+        self.samples = samples
+        self.features = features
+        self.transform = transform
+        self.pad_id = tokenizer.pad_id
+        self._tokens = [np.asarray(tokenizer.encode(s.caption), dtype=np.int64) for s in samples]
+        self._positions = None
+        if features is not None:
+            self._positions = _positions(features, samples)
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, positions: list[int]) -> Batch:
+        """The batch of some samples, longest caption first (the order that packing wants)."""
+        order = sorted(positions, key=lambda position: -len(self._tokens[position]))
+        # A replaced image makes one image_id stand for two pictures, so pictures are told by path.
+        paths = [self.samples[position].image_path for position in order]
+        unique = {path: number for number, path in enumerate(dict.fromkeys(paths))}
+        firsts = [order[paths.index(path)] for path in unique]
+        tokens, mask = _padded([self._tokens[position] for position in order], self.pad_id)
+        pixels, regions, region_mask = None, None, None
+        if self.features is not None:
+            regions, region_mask = self.features.read(self._positions[firsts])
+        else:
+            pixels = torch.stack([self.transform(load_rgb(path)) for path in unique])
+        return Batch(
+            rows=torch.tensor([self.samples[position].row for position in order]),
+            sample_ids=tuple(self.samples[position].sample_id for position in order),
+            image_ids=tuple(self.samples[position].image_id for position in firsts),
+            image_index=torch.tensor([unique[path] for path in paths]),
+            images=pixels,
+            regions=regions,
+            region_mask=region_mask,
+            tokens=tokens,
+            token_mask=mask,
+        )
+
+
+def _positions(features: FeatureStore, samples: Sequence[Sample]) -> np.ndarray:
+    """Position of each sample's picture in the store; every picture is looked up once."""
+    imported = features.kind == "imported"
+    names = [sample.image_id if imported else sample.image_path for sample in samples]
+    unique = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    find = features.positions_of_ids if imported else features.positions
+    return find(list(unique))[[unique[name] for name in names]]
+
+
+def _padded(rows: list[np.ndarray], pad_id: int) -> tuple[Tensor, Tensor]:
+    width = max(len(row) for row in rows)
+    tokens = np.full((len(rows), width), pad_id, dtype=np.int64)
+    mask = np.zeros((len(rows), width), dtype=bool)
+    for number, row in enumerate(rows):
+        tokens[number, : len(row)] = row
+        mask[number, : len(row)] = True
+    return torch.from_numpy(tokens), torch.from_numpy(mask)

@@ -1,0 +1,89 @@
+"""The order of an epoch: shuffled, batched, shared out over processes, and of a fixed length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from torch.utils.data import Sampler
+
+
+class CaptionBatchSampler(Sampler[list[int]]):
+    """Batches of positions in an epoch's sample list, captions of one image side by side.
+
+    Captions of one image in one batch share its features: they are projected once. An epoch's
+    order depends on ``seed`` and ``epoch`` alone, so that a resumed run sees the same batches.
+
+    Args:
+        image_ids: image of each sample of the epoch.
+        batch_size: captions a batch over all processes.
+        captions_per_image: at most so many captions of an image stand together; 1 shuffles freely.
+        seed: of the run.
+        num_batches: batches an epoch; None means once through the samples. A larger number goes
+            on with a second shuffle, so that a set that curation has shrunk still gives the same
+            number of updates.
+        rank, world_size: this process's share; every process gets the same number of captions.
+
+    Raises:
+        ValueError: sizes that are not positive, or a batch that cannot be shared out evenly.
+    """
+
+    def __init__(
+        self,
+        image_ids: Sequence[str],
+        *,
+        batch_size: int,
+        captions_per_image: int = 5,
+        seed: int = 0,
+        num_batches: int | None = None,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        if batch_size < 1 or captions_per_image < 1:
+            raise ValueError(
+                "batch_size and captions_per_image must be positive: "
+                f"got {batch_size} and {captions_per_image}"
+            )
+        if batch_size % world_size:
+            raise ValueError(
+                f"batch_size must be a multiple of the number of processes: {batch_size} is not "
+                f"one of {world_size}"
+            )
+        self.batch_size = batch_size
+        self.captions_per_image = captions_per_image
+        self.seed = seed
+        self.epoch = 0
+        self.rank, self.world_size = rank, world_size
+        by_image: dict[str, list[int]] = {}
+        for position, image_id in enumerate(image_ids):
+            by_image.setdefault(image_id, []).append(position)
+        self._by_image = [np.asarray(found) for found in by_image.values()]
+        self._num_samples = len(image_ids)
+        self._num_batches = num_batches or -(-self._num_samples // batch_size)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Called by Lightning before each epoch."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return self._num_batches
+
+    def _pass(self, number: int) -> np.ndarray:
+        """All positions once, in the order of the epoch's ``number``-th pass."""
+        rng = np.random.default_rng((self.seed, self.epoch, number))
+        size = self.captions_per_image
+        chunks = []
+        for found in self._by_image:
+            order = found if len(found) == 1 else rng.permutation(found)
+            chunks.extend(order[start : start + size] for start in range(0, len(order), size))
+        return np.concatenate([chunks[index] for index in rng.permutation(len(chunks))])
+
+    def __iter__(self) -> Iterator[list[int]]:
+        wanted = self._num_batches * self.batch_size
+        passes = -(-wanted // self._num_samples)
+        # A last, smaller batch is kept only when the epoch is exactly once through the samples.
+        order = np.concatenate([self._pass(number) for number in range(passes)])[:wanted]
+        share = self.batch_size // self.world_size
+        for start in range(0, len(order), self.batch_size):
+            batch = order[start : start + self.batch_size]
+            yield batch[self.rank * share : (self.rank + 1) * share].tolist()

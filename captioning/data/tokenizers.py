@@ -1,0 +1,109 @@
+"""Word tokenizer with a vocabulary counted on the training captions.
+
+Words are made as in nocaps-org/updown-baseline: lower case, NLTK's Treebank tokenizer, punctuation
+dropped, rare words left out, captions cut. Unlike there, the unknown word is a token of its own and
+padding, begin and end are three different ones.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from nltk.tokenize import NLTKWordTokenizer
+
+from captioning.interfaces import AbstractTokenizer
+
+SPECIAL = ("<pad>", "<bos>", "<eos>", "<unk>")
+PUNCTUATION = frozenset(
+    ["''", "'", "``", "`", "(", ")", "{", "}", "[", "]", ".", "?", "!", ",", ":", "-", "--", "..."]
+    + [";", '"', "&", "/"]
+)
+
+_treebank = NLTKWordTokenizer()
+
+
+@functools.lru_cache(maxsize=1 << 20)
+def split_words(caption: str) -> tuple[str, ...]:
+    """Lower-cased words of a caption, without punctuation."""
+    words = []
+    for token in _treebank.tokenize(caption.lower()):
+        # The tokenizer splits only a text's last full stop off its word.
+        word = token.rstrip(".") if len(token) > 1 else token
+        if word and word not in PUNCTUATION:
+            words.append(word)
+    return tuple(words)
+
+
+class WordTokenizer(AbstractTokenizer):
+    """Words by frequency, then alphabetically; ids 0-3 are pad, begin, end and unknown.
+
+    Args:
+        words: the vocabulary without special tokens, in id order.
+        max_words: captions are cut after so many words.
+    """
+
+    pad_id, bos_id, eos_id, unk_id = range(4)
+
+    def __init__(self, *, words: Sequence[str], max_words: int = 20) -> None:
+        if len(set(words)) != len(words):
+            raise ValueError("words must be distinct; build the vocabulary with WordTokenizer.build")
+        self.words = (*SPECIAL, *words)
+        self.max_words = max_words
+        self._ids = {word: index for index, word in enumerate(self.words)}
+
+    @classmethod
+    def build(
+        cls,
+        captions: Iterable[str],
+        *,
+        min_count: int = 5,
+        max_words: int = 20,
+        extra_words: Sequence[str] = (),
+    ) -> WordTokenizer:
+        """Count the words of ``captions`` and keep those seen ``min_count`` times, and ``extra_words``.
+
+        Raises:
+            ValueError: no word is frequent enough.
+        """
+        counts: Counter[str] = Counter()
+        for caption in captions:
+            counts.update(split_words(caption)[:max_words])
+        kept = {word for word, count in counts.items() if count >= min_count} | set(extra_words)
+        kept -= set(SPECIAL)
+        if not kept:
+            raise ValueError(
+                f"no word occurs {min_count} times in the captions; lower tokenizer.min_count"
+            )
+        words = sorted(kept, key=lambda word: (-counts[word], word))
+        return cls(words=words, max_words=max_words)
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def encode(self, caption: str) -> list[int]:
+        """Begin token, at most ``max_words`` words, end token."""
+        ids = [self._ids.get(word, self.unk_id) for word in split_words(caption)[: self.max_words]]
+        return [self.bos_id, *ids, self.eos_id]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Words joined by blanks, up to the first end token."""
+        words = []
+        for index in ids:
+            if index == self.eos_id:
+                break
+            if index not in (self.pad_id, self.bos_id):
+                words.append(self.words[index])
+        return " ".join(words)
+
+    def state(self) -> dict[str, Any]:
+        """Words and settings, plain."""
+        return {"words": list(self.words[len(SPECIAL) :]), "max_words": self.max_words}
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the vocabulary (16 hex digits); a checkpoint names its vocabulary by it."""
+        return hashlib.sha256("\n".join(self.words).encode()).hexdigest()[:16]

@@ -1,0 +1,133 @@
+"""What every captioner shares: Lightning's steps, optimiser set-up, and decoding by any search."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from captioning.decoding.state import SearchResult
+from captioning.interfaces import AbstractDecoderState, AbstractStepper, AbstractTokenizer
+from captioning.types import Batch, CaptionLosses, Prediction
+
+OptimizerFactory = Callable[[Iterable[nn.Parameter]], Optimizer]
+ScheduleFactory = Callable[..., LRScheduler]
+
+
+class AbstractCaptioner(pl.LightningModule, AbstractStepper):
+    """A model adds `losses`, `start` and `step`; the rest is written once, here.
+
+    Args:
+        tokenizer: shared with the data.
+        search: ``search(stepper, state, num_images=..., bos_id=..., eos_id=..., pad_id=...)``,
+            such as `captioning.decoding.beam.beam_search` with its settings bound.
+        optimizer: builds the optimiser from the parameters that train.
+        schedule: builds a per-update scheduler from the optimiser and ``horizon``; None: constant.
+        horizon: number of updates of the whole run. It is explicit because Lightning's own estimate
+            is wrong once curation shrinks the training set.
+    """
+
+    def __init__(
+        self,
+        *,
+        tokenizer: AbstractTokenizer,
+        search: Callable[..., SearchResult],
+        optimizer: OptimizerFactory = torch.optim.Adam,
+        schedule: ScheduleFactory | None = None,
+        horizon: int = 1,
+    ) -> None:
+        super().__init__()
+        self.tokenizer = tokenizer
+        self.search = search
+        self._optimizer = optimizer
+        self._schedule = schedule
+        self.horizon = horizon
+
+    @abstractmethod
+    def losses(self, batch: Batch) -> CaptionLosses:
+        """Losses of the batch's captions under teacher forcing."""
+
+    @abstractmethod
+    def start(self, batch: Batch) -> AbstractDecoderState:
+        """The memory before the first token: one hypothesis per image of the batch."""
+
+    def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
+        """One update; rows and per-caption losses are handed to whoever watches."""
+        losses = self.losses(batch)
+        size = len(batch)
+        self.log("train/loss", losses.total, prog_bar=True, batch_size=size)
+        for name, value in losses.parts.items():
+            self.log(f"train/{name}", value, batch_size=size)
+        return {"loss": losses.total, "rows": batch.rows, "per_sample": losses.per_sample}
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> list[Prediction]:
+        """Captions for the batch's images; a callback scores them."""
+        return self.generate(batch)
+
+    def test_step(self, batch: Batch, batch_idx: int) -> list[Prediction]:
+        """As `validation_step`."""
+        return self.generate(batch)
+
+    @torch.inference_mode()
+    def generate(self, batch: Batch) -> list[Prediction]:
+        """One caption for each of the batch's images, by the model's search."""
+        tokenizer = self.tokenizer
+        found = self.search(
+            self,
+            self.start(batch),
+            num_images=len(batch.image_ids),
+            bos_id=tokenizer.bos_id,
+            eos_id=tokenizer.eos_id,
+            pad_id=tokenizer.pad_id,
+            forbidden_ids=(tokenizer.unk_id,),
+            device=batch.rows.device,
+        )
+        tokens, scores = found.tokens[:, 0].tolist(), found.scores[:, 0].tolist()
+        return [
+            Prediction(image_id=image_id, caption=tokenizer.decode(row), score=score)
+            for image_id, row, score in zip(batch.image_ids, tokens, scores, strict=True)
+        ]
+
+    def configure_optimizers(self) -> Any:
+        """The optimiser, and its schedule stepped once an update."""
+        optimizer = self._optimizer(p for p in self.parameters() if p.requires_grad)
+        if self._schedule is None:
+            return optimizer
+        scheduler = self._schedule(optimizer, horizon=self.horizon)
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {"scheduler": scheduler, "interval": "step"},
+        }
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Name the model and its vocabulary, so that another one is refused on loading."""
+        checkpoint["captioner"] = {
+            "class": type(self).__name__,
+            "tokenizer": self.tokenizer.state(),
+        }
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Refuse weights of another model or vocabulary.
+
+        Raises:
+            ValueError: the checkpoint is another captioner's, or its vocabulary differs.
+        """
+        found = checkpoint.get("captioner")
+        if found is None:
+            raise ValueError("checkpoint holds no captioner; was it written by this framework?")
+        if found["class"] != type(self).__name__:
+            raise ValueError(
+                f"checkpoint is of model {found['class']}, this run's model is "
+                f"{type(self).__name__}; choose the same model= as the run that wrote it"
+            )
+        if found["tokenizer"] != self.tokenizer.state():
+            raise ValueError(
+                "checkpoint has another vocabulary than this run; evaluate it with "
+                "`python evaluate.py run=FOLDER`, which uses its own, or train anew"
+            )

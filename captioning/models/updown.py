@@ -1,0 +1,247 @@
+"""UpDown: bottom-up and top-down attention (Anderson et al., 2018).
+
+One model serves both forms in use: that of nocaps-org/updown-baseline (no feature embedding, GloVe
+words, output tied to them) and that of ruotianluo/ImageCaptioning.pytorch (embedded features, ReLU,
+dropout). ``configs/model/updown_nocaps.yaml`` and ``updown.yaml`` are the two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from captioning.interfaces import AbstractDecoderState
+from captioning.models.base import AbstractCaptioner
+from captioning.models.layers.packing import Packing
+from captioning.models.layers.updown_cell import (
+    CellWeights,
+    attend,
+    lstm_gates,
+    recurrence,
+    squashed,
+)
+from captioning.types import Batch, CaptionLosses
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageMemory:
+    """What is computed once per image: keys ``(I, R, A)`` doubled, values ``(I, R, D)``, the mean
+    feature's part of the gates ``(I, 4H)``, and where no region exists ``(I, R) bool`` or None."""
+
+    keys: Tensor
+    values: Tensor
+    gates: Tensor
+    hidden_regions: Tensor | None
+
+    def select(self, images: Tensor) -> ImageMemory:
+        """Only some of the images."""
+        hidden = self.hidden_regions
+        return ImageMemory(
+            keys=self.keys[images],
+            values=self.values[images],
+            gates=self.gates[images],
+            hidden_regions=None if hidden is None else hidden[images],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpDownState(AbstractDecoderState):
+    """Cell states ``(G, H)`` of hypotheses that stand in blocks of equal size, one block an image."""
+
+    images: ImageMemory
+    cells: tuple[Tensor, Tensor, Tensor, Tensor]
+
+    def select(self, index: Tensor) -> UpDownState:
+        """Hypotheses by index; image memory is kept once per image, whatever the beam."""
+        num_images = self.images.keys.shape[0]
+        block = self.cells[0].shape[0] // num_images
+        cells = tuple(cell[index] for cell in self.cells)
+        found = torch.unique_consecutive(index // block)
+        if len(found) == num_images:
+            return replace(self, cells=cells)
+        return UpDownState(images=self.images.select(found), cells=cells)
+
+
+class UpDown(AbstractCaptioner):
+    """Two-LSTM captioner with attention over regions or grid cells.
+
+    Args:
+        feature_size: D of the regions as they come.
+        hidden_size: H of both LSTMs.
+        attention_size: A of the attention.
+        embedding_size: of words.
+        projection_size: regions are embedded to this size with ReLU and dropout; None: used as
+            they come.
+        dropout: on embedded words, embedded features and the language LSTM's output.
+        tied: predict words as ``tanh(W h) . E^T`` with the word embedding's own matrix E.
+        word_vectors: ``(V, embedding_size)`` pretrained vectors; the embedding is then frozen.
+        label_smoothing: of the loss that is back-propagated; per-sample losses never have it.
+        reduction: ``"token_mean"`` over the batch's tokens, or ``"caption_sum"``: summed over a
+            caption's tokens and averaged over captions (updown-baseline).
+        backbone: makes regions from pixels when features are not cached; trained along.
+        **captioner: see `AbstractCaptioner`.
+    """
+
+    def __init__(
+        self,
+        *,
+        feature_size: int,
+        hidden_size: int = 512,
+        attention_size: int = 256,
+        embedding_size: int = 300,
+        projection_size: int | None = None,
+        dropout: float = 0.0,
+        tied: bool = False,
+        word_vectors: Tensor | None = None,
+        label_smoothing: float = 0.0,
+        reduction: str = "token_mean",
+        backbone: nn.Module | None = None,
+        **captioner: Any,
+    ) -> None:
+        super().__init__(**captioner)
+        if reduction not in ("token_mean", "caption_sum"):
+            raise ValueError(f"reduction must be token_mean or caption_sum: got {reduction!r}")
+        vocabulary, hidden = len(self.tokenizer), hidden_size
+        self.backbone = backbone
+        self.dropout = nn.Dropout(dropout)
+        self.label_smoothing, self.reduction = label_smoothing, reduction
+        self.project = None
+        if projection_size is not None:
+            self.project = nn.Sequential(
+                nn.Linear(feature_size, projection_size), nn.ReLU(), nn.Dropout(dropout)
+            )
+        values = projection_size or feature_size
+        self.embed = nn.Embedding(vocabulary, embedding_size, padding_idx=self.tokenizer.pad_id)
+        if word_vectors is not None:
+            self.embed.weight = _frozen(word_vectors, (vocabulary, embedding_size))
+        self.key = nn.Linear(values, attention_size, bias=False)
+        self.query = nn.Linear(hidden, attention_size, bias=False)
+        self.score = nn.Parameter(torch.empty(attention_size))
+        self.words_to_gates = nn.Linear(embedding_size, 4 * hidden)
+        self.mean_to_gates = nn.Linear(values, 4 * hidden, bias=False)
+        self.hidden_to_gates = nn.Linear(2 * hidden, 4 * hidden, bias=False)
+        self.language = nn.Linear(values + 2 * hidden, 4 * hidden)
+        self.to_embedding = None
+        if tied:
+            self.to_embedding = nn.Sequential(nn.Linear(hidden, embedding_size), nn.Tanh())
+        self.output = None if tied else nn.Linear(hidden, vocabulary)
+        self._initialise(hidden)
+
+    def _initialise(self, hidden: int) -> None:
+        """LSTM weights as ``torch.nn.LSTMCell``; forget gates start open."""
+        bound = hidden**-0.5
+        for layer in (
+            self.words_to_gates,
+            self.mean_to_gates,
+            self.hidden_to_gates,
+            self.language,
+        ):
+            nn.init.uniform_(layer.weight, -bound, bound)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+                layer.bias.data[hidden : 2 * hidden] = 1.0
+        nn.init.uniform_(self.score, -bound, bound)
+
+    def _memory(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """Keys ``(I, R, A)``, values ``(I, R, D)`` and the mean's gates ``(I, 4H)``."""
+        regions = batch.regions
+        if regions is None:
+            if self.backbone is None:
+                raise ValueError("UpDown needs cached features or a backbone: set features= or it")
+            regions = self.backbone.grid(batch.images)
+        values = regions.to(self.score.dtype)
+        if self.project is not None:
+            values = self.project(values)
+        if batch.region_mask is None:
+            mean = values.mean(1)
+        else:
+            weight = batch.region_mask.to(values.dtype).unsqueeze(2)
+            mean = (values * weight).sum(1) / weight.sum(1)
+        return self.key(values), values, self.mean_to_gates(mean)
+
+    def _weights(self) -> CellWeights:
+        return CellWeights(
+            hidden=self.hidden_to_gates.weight,
+            query=self.query.weight,
+            score=self.score,
+            language=self.language.weight,
+            bias=self.language.bias,
+        )
+
+    def _logits(self, hidden: Tensor) -> Tensor:
+        if self.output is not None:
+            return self.output(hidden)
+        return functional.linear(self.to_embedding(hidden), self.embed.weight)
+
+    def losses(self, batch: Batch) -> CaptionLosses:
+        """Cross-entropy of each next word given the true ones before it."""
+        packing = Packing.of(batch.token_mask[:, 1:].sum(1))
+        keys, values, mean_gates = self._memory(batch)
+        tokens = batch.tokens[packing.order]
+        index = batch.image_index[packing.order]
+        inputs, targets = packing.pack(tokens[:, :-1]), packing.pack(tokens[:, 1:])
+        gates = self.words_to_gates(self.dropout(self.embed(inputs)))
+        gates = gates + mean_gates[packing.pack_rows(index)]
+        hidden = recurrence(
+            gates, keys, values, batch.region_mask, index, packing.sizes, self._weights()
+        )
+        logits = self._logits(self.dropout(hidden))
+        return self._cross_entropy(logits, targets, packing)
+
+    def _cross_entropy(self, logits: Tensor, targets: Tensor, packing: Packing) -> CaptionLosses:
+        log_probs = functional.log_softmax(logits.to(self.score.dtype), dim=-1)
+        nll = -log_probs.gather(1, targets.unsqueeze(1)).squeeze(1)
+        loss = nll
+        if self.label_smoothing:
+            smooth = -log_probs.mean(1)
+            loss = (1 - self.label_smoothing) * nll + self.label_smoothing * smooth
+        if self.reduction == "token_mean":
+            total = loss.mean()
+        else:
+            total = packing.sum_by_caption(loss).mean()
+        per_sample = packing.sum_by_caption(nll.detach()) / packing.lengths
+        return CaptionLosses(total=total, per_sample=per_sample)
+
+    def start(self, batch: Batch) -> UpDownState:
+        """Project the images once; cells start at zero."""
+        keys, values, gates = self._memory(batch)
+        gates = gates + self.words_to_gates.bias
+        mask = batch.region_mask
+        images = ImageMemory(
+            keys=2 * keys,
+            values=values,
+            gates=gates,
+            hidden_regions=None if mask is None else ~mask,
+        )
+        zero = gates.new_zeros((keys.shape[0], gates.shape[1] // 4))
+        return UpDownState(images=images, cells=(zero, zero, zero, zero))
+
+    def step(self, tokens: Tensor, state: UpDownState) -> tuple[Tensor, UpDownState]:
+        """Log-probabilities of the next word."""
+        h1, c1, h2, c2 = state.cells
+        images = state.images
+        num_images, block = images.keys.shape[0], len(tokens) // images.keys.shape[0]
+        gates = functional.linear(self.embed(tokens), self.words_to_gates.weight)
+        gates = gates + self.hidden_to_gates(torch.cat([h2, h1], 1))
+        gates.view(num_images, block, -1).add_(images.gates.unsqueeze(1))
+        h1, c1, _ = lstm_gates(gates, c1)
+        query = self.query(h1).view(num_images, block, -1)
+        squash = squashed(images.keys.unsqueeze(1), query)
+        hidden_regions = images.hidden_regions
+        if hidden_regions is not None:
+            hidden_regions = hidden_regions.unsqueeze(1).expand(squash.shape[:3])
+        alpha = attend(squash, self.score, hidden_regions)
+        context = torch.bmm(alpha.to(images.values.dtype), images.values).flatten(0, 1)
+        h2, c2, _ = lstm_gates(self.language(torch.cat([context, h1, h2], 1)), c2)
+        log_probs = functional.log_softmax(self._logits(h2).to(self.score.dtype), dim=-1)
+        return log_probs, replace(state, cells=(h1, c1, h2, c2))
+
+
+def _frozen(vectors: Tensor, shape: tuple[int, int]) -> nn.Parameter:
+    if tuple(vectors.shape) != shape:
+        raise ValueError(f"word_vectors must be {shape}: got {tuple(vectors.shape)}")
+    return nn.Parameter(vectors, requires_grad=False)

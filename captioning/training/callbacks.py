@@ -1,0 +1,201 @@
+"""Callbacks of a run: scores of generated captions, seeds of every epoch, and speed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+import torch.distributed as dist
+
+from captioning.data.roster import Roster
+from captioning.metrics.coco import MetricResult, evaluate_captions
+from captioning.training.files import read_json, write_json
+from captioning.types import Prediction
+
+
+class EpochSeed(pl.Callback):
+    """Sets torch's global generator (dropout draws from it) from seed and epoch.
+
+    A run resumed at an epoch's start then draws the same numbers as one that was never stopped.
+
+    Args:
+        seed: of the run.
+    """
+
+    def __init__(self, *, seed: int) -> None:
+        self.seed = seed
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Seed the epoch; processes draw different numbers."""
+        step = trainer.current_epoch * trainer.world_size + trainer.global_rank
+        torch.manual_seed((self.seed * 1_000_003 + step) % 2**63)
+
+
+class CaptionEvaluation(pl.Callback):
+    """Scores the captions generated in validation and test.
+
+    Validation uses the metrics and tokenizer that need no Java, and logs ``val/CIDEr-D`` and the
+    like; the test uses all of ``metrics``. The run folder gets ``history.json`` after every epoch,
+    and ``predictions.json`` (COCO results format) and ``metrics.json`` after the test.
+
+    Args:
+        folder: of the run.
+        metrics: names for the test, see `captioning.metrics.coco.evaluate_captions`.
+        val_metrics: names for validation.
+        num_shown: sample captions kept of every epoch.
+    """
+
+    def __init__(
+        self,
+        *,
+        folder: Path,
+        metrics: Sequence[str],
+        val_metrics: Sequence[str] = ("BLEU", "CIDEr-D"),
+        num_shown: int = 8,
+    ) -> None:
+        self.folder = Path(folder)
+        self.metrics, self.val_metrics = tuple(metrics), tuple(val_metrics)
+        self.num_shown = num_shown
+        self.history: list[dict[str, Any]] = []
+        self.result: MetricResult | None = None
+        self._predictions: list[Prediction] = []
+
+    def state_dict(self) -> dict[str, Any]:
+        """Scores of the epochs so far, plain."""
+        return {"history": self.history}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from the scores of a checkpoint."""
+        self.history = list(state_dict["history"])
+
+    def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Forget the captions of the last validation."""
+        self._predictions = []
+
+    on_test_epoch_start = on_validation_epoch_start
+
+    def on_validation_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *_: Any
+    ) -> None:
+        """Collect the batch's captions."""
+        self._predictions.extend(outputs)
+
+    on_test_batch_end = on_validation_batch_end
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Score and log the validation captions."""
+        predictions = gathered(self._predictions)
+        if not predictions:
+            return
+        result = score(predictions, trainer.datamodule.val, self.val_metrics, tokenizer="python")
+        pl_module.log_dict({f"val/{name}": value for name, value in result.corpus.items()})
+        for name in ("CIDEr-D",):
+            if name in result.corpus:
+                pl_module.log(f"val/{name}", result.corpus[name], prog_bar=True, logger=False)
+        if trainer.sanity_checking:
+            return
+        shown = {p.image_id: p.caption for p in predictions[: self.num_shown]}
+        entry = {"epoch": trainer.current_epoch, "step": trainer.global_step, **result.corpus}
+        self.history = [*self.history, {**entry, "samples": shown}]
+        if trainer.is_global_zero:
+            write_json(self.folder / "history.json", self.history)
+
+    def on_test_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Score the test captions and write the run's results."""
+        predictions = gathered(self._predictions)
+        roster = trainer.datamodule.test
+        self.result = score(predictions, roster, self.metrics, tokenizer="ptb")
+        pl_module.log_dict({f"test/{name}": value for name, value in self.result.corpus.items()})
+        if trainer.is_global_zero:
+            write_results(self.folder, predictions, self.result, "test", self.history)
+
+
+def gathered(predictions: list[Prediction]) -> list[Prediction]:
+    """Predictions of all processes, one an image, by image id."""
+    every = [predictions]
+    if dist.is_available() and dist.is_initialized():
+        every = [None] * dist.get_world_size()
+        dist.all_gather_object(every, predictions)
+    found = {p.image_id: p for part in every for p in part}
+    return [found[image_id] for image_id in sorted(found)]
+
+
+def score(
+    predictions: Sequence[Prediction], roster: Roster, metrics: Sequence[str], *, tokenizer: str
+) -> MetricResult:
+    """Scores of predictions against the roster's references of exactly their images."""
+    return evaluate_captions(
+        {p.image_id: p.caption for p in predictions},
+        roster.references(),
+        metrics=metrics,
+        tokenizer=tokenizer,
+    )
+
+
+def write_results(
+    folder: Path,
+    predictions: Sequence[Prediction],
+    result: MetricResult,
+    split: str,
+    history: Sequence[dict[str, Any]] = (),
+) -> None:
+    """Write ``predictions.json`` and ``metrics.json``; other splits' scores are kept."""
+    rows = [
+        {"image_id": int(p.image_id) if p.image_id.isdecimal() else p.image_id, "caption": p.caption}
+        for p in predictions
+    ]
+    write_json(folder / "predictions.json", rows)
+    path = folder / "metrics.json"
+    content = read_json(path) if path.is_file() else {}
+    content[split] = result.to_dict()
+    if history:
+        content["val_history"] = [
+            {name: value for name, value in entry.items() if name != "samples"} for entry in history
+        ]
+    write_json(path, content)
+
+
+class Speed(pl.Callback):
+    """Seconds and captions a second of every training epoch, validation left out.
+
+    Written to ``timing.json``: times differ from run to run, so they stay out of ``metrics.json``.
+
+    Args:
+        folder: of the run.
+    """
+
+    def __init__(self, *, folder: Path) -> None:
+        self.path = Path(folder) / "timing.json"
+        self.epochs: list[dict[str, float]] = []
+        self._seconds, self._captions, self._started = 0.0, 0, 0.0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Times of the epochs so far."""
+        return {"epochs": self.epochs}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from the times of a checkpoint."""
+        self.epochs = list(state_dict["epochs"])
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Start the clock."""
+        self._started, self._captions = time.perf_counter(), 0
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, *_: Any
+    ) -> None:
+        """Count captions; the last batch stops the clock before validation begins."""
+        self._captions += len(batch)
+        self._seconds = time.perf_counter() - self._started
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Write the epoch's speed."""
+        rate = self._captions * trainer.world_size / max(self._seconds, 1e-9)
+        self.epochs = [*self.epochs, {"seconds": self._seconds, "captions_per_second": rate}]
+        pl_module.log("speed/captions_per_second", rate)
+        if trainer.is_global_zero:
+            write_json(self.path, {"epochs": self.epochs})

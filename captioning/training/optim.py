@@ -1,0 +1,52 @@
+"""Learning-rate schedules over an explicit horizon of updates."""
+
+from __future__ import annotations
+
+import math
+
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+
+def linear(optimizer: Optimizer, *, horizon: int, warmup: float = 0.0) -> LambdaLR:
+    """Rise over the first ``warmup`` share of ``horizon`` updates, then fall in a line to 0."""
+    return LambdaLR(optimizer, lambda update: _rise(update, horizon, warmup) * _left(update, horizon, warmup))
+
+
+def cosine(
+    optimizer: Optimizer, *, horizon: int, warmup: float = 0.0, floor: float = 0.0
+) -> LambdaLR:
+    """Rise over the first ``warmup`` share of ``horizon`` updates, then half a cosine to ``floor``.
+
+    Args:
+        optimizer: its learning rate is the highest one.
+        horizon: updates of the whole run.
+        warmup: share of the horizon in [0, 1).
+        floor: share of the highest rate at the end, in [0, 1].
+    """
+
+    def factor(update: int) -> float:
+        left = _left(update, horizon, warmup)
+        falling = floor + (1 - floor) * 0.5 * (1 - math.cos(math.pi * left))
+        return _rise(update, horizon, warmup) * falling
+
+    return LambdaLR(optimizer, factor)
+
+
+def _rise(update: int, horizon: int, warmup: float) -> float:
+    _check(horizon, warmup)
+    steps = warmup * horizon
+    return 1.0 if update >= steps else (update + 1) / (steps + 1)
+
+
+def _left(update: int, horizon: int, warmup: float) -> float:
+    """Share of the falling part that is still to come, 1 to 0."""
+    start = warmup * horizon
+    return min(1.0, max(0.0, (horizon - update) / (horizon - start)))
+
+
+def _check(horizon: int, warmup: float) -> None:
+    if horizon < 1 or not 0 <= warmup < 1:
+        raise ValueError(
+            f"a schedule needs horizon >= 1 and warmup in [0, 1): got {horizon} and {warmup}"
+        )
