@@ -1,8 +1,8 @@
-"""How search keeps its hypotheses: the rows of a decoder state, and what a search returns.
+"""What every search keeps: the pool of finished hypotheses of each image, and the result.
 
-Rows are image-major in blocks: all hypotheses of an image are contiguous, and every image has the
-same number of them (1 at the first step, K beams afterwards). A model may rely on it, for example
-to keep one copy of the image features per block.
+Rows of a decoder state are image-major in blocks: all hypotheses of an image are contiguous, and
+every image has the same number of them (1 at the first step, K beams afterwards). A model may rely
+on it, for example to keep one copy of the image features per block.
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+DEAD = float("-inf")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult:
-    """The best hypotheses of each image, best first.
+    """The M best hypotheses of each image, best first, cut-off ones after all finished ones.
 
     Attributes:
         tokens: ``(I, M, T) int64`` without the begin token; the end token is kept where there is
             one, and the rest is padding. T is the length of the longest.
-        scores: ``(I, M) float32`` log-probability in nats under the search's normalisation,
-            falling along M; ``-inf`` where fewer than M hypotheses exist (then all padding).
+        scores: ``(I, M) float32`` log-probability in nats under the search's normalisation;
+            ``-inf`` where an image has fewer than M hypotheses (then all padding).
         lengths: ``(I, M) int64`` number of tokens, the end token counted.
     """
 
@@ -30,14 +32,74 @@ class SearchResult:
     lengths: Tensor
 
 
-def block_rows(images: Tensor, width: int) -> Tensor:
-    """Rows ``(len(images) * width,)`` of the blocks of ``images``, ``width`` rows a block."""
-    offsets = torch.arange(width, device=images.device)
-    return (images[:, None] * width + offsets).reshape(-1)
+class Pool:
+    """The best hypotheses found so far: M slots an image, best first.
+
+    Args:
+        num_images: I.
+        num_best: M, slots an image.
+        max_length: T, room for tokens.
+        pad_id: fills what hypotheses leave free.
+        device: where the tensors live.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_images: int,
+        num_best: int,
+        max_length: int,
+        pad_id: int,
+        device: torch.device | str,
+    ) -> None:
+        shape = (num_images, num_best)
+        self.pad_id = pad_id
+        self.tokens = torch.full((*shape, max_length), pad_id, dtype=torch.long, device=device)
+        self.scores = torch.full(shape, DEAD, device=device)
+        self.lengths = torch.zeros(shape, dtype=torch.long, device=device)
+
+    def add(self, images: Tensor, tokens: Tensor, scores: Tensor, length: int) -> None:
+        """Offer hypotheses; the M best of old and new stay, older ones first among equals.
+
+        Args:
+            images: ``(A,) int64`` distinct images.
+            tokens: ``(A, K, T) int64``.
+            scores: ``(A, K) float32``, ``-inf`` where there is no hypothesis.
+            length: number of tokens of all the hypotheses offered.
+        """
+        joined = torch.cat([self.scores[images], scores], dim=1)
+        order = joined.sort(dim=1, descending=True, stable=True).indices
+        self._keep(images, tokens, scores, length, order)
+
+    def fill(self, images: Tensor, tokens: Tensor, scores: Tensor, length: int) -> None:
+        """Offer hypotheses, best first, for slots that are still free; arguments as in `add`."""
+        joined = torch.cat([self.scores[images], scores], dim=1)
+        order = joined.isneginf().to(torch.int8).sort(dim=1, stable=True).indices
+        self._keep(images, tokens, scores, length, order)
+
+    def _keep(
+        self, images: Tensor, tokens: Tensor, scores: Tensor, length: int, order: Tensor
+    ) -> None:
+        order = order[:, : self.scores.shape[1]]
+        lengths = torch.where(scores.isneginf(), 0, length)
+        scores = torch.cat([self.scores[images], scores], dim=1).gather(1, order)
+        lengths = torch.cat([self.lengths[images], lengths], dim=1).gather(1, order)
+        tokens = take_rows(torch.cat([self.tokens[images], tokens], dim=1), order)
+        self.scores[images], self.lengths[images], self.tokens[images] = scores, lengths, tokens
+
+    def worst(self, images: Tensor) -> Tensor:
+        """``(A,)`` score of the M-th best of ``images``, ``-inf`` while slots are free."""
+        return self.scores[images, -1]
+
+    def result(self) -> SearchResult:
+        """The pool, cut to the longest hypothesis; free slots hold nothing but padding."""
+        tokens = self.tokens.masked_fill(self.scores.isneginf()[..., None], self.pad_id)
+        longest = int(self.lengths.max()) if self.lengths.numel() else 0
+        return SearchResult(
+            tokens=tokens[..., :longest].contiguous(), scores=self.scores, lengths=self.lengths
+        )
 
 
-def forbid(log_probs: Tensor, token_ids: Tensor | None) -> Tensor:
-    """``(G, V)`` log-probabilities with ``-inf`` at ``token_ids``; the input is left as it was."""
-    if token_ids is None or token_ids.numel() == 0:
-        return log_probs
-    return log_probs.index_fill(1, token_ids, float("-inf"))
+def take_rows(values: Tensor, index: Tensor) -> Tensor:
+    """``values (A, N, T)`` at ``index (A, M)`` of the second dimension: ``(A, M, T)``."""
+    return values.gather(1, index[..., None].expand(-1, -1, values.shape[2]))

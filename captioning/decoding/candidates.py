@@ -1,0 +1,73 @@
+"""The most probable tokens of each hypothesis, in an order that does not depend on the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from captioning.decoding.state import DEAD
+
+
+def best_tokens(log_probs: Tensor, *, count: int, forbidden: Tensor) -> tuple[Tensor, Tensor]:
+    """The ``count`` best allowed tokens of each row, by falling log-probability, then rising id.
+
+    ``torch.topk`` is fast but leaves open which of several equal values it takes, and half
+    precision makes equal values common. So one value more than needed is taken: only a row whose
+    last two are equal can have lost a lower id, and only such rows are sorted in full.
+
+    Args:
+        log_probs: ``(G, V) float32`` in nats; left as it is.
+        count: tokens wanted a row; more than V are filled up with ``-inf``.
+        forbidden: ``(F,) int64`` distinct ids that get ``-inf``.
+
+    Returns:
+        ``(G, count) float32`` log-probabilities and ``(G, count) int64`` ids.
+
+    Raises:
+        ValueError: a row has NaN.
+    """
+    vocabulary = log_probs.shape[1]
+    width = min(count + forbidden.numel(), vocabulary)
+    values, tokens = log_probs.topk(min(width + 1, vocabulary), dim=1)
+    tied = (values[:, -1] == values[:, width - 1]) & (values[:, -1] > DEAD)
+    if width == vocabulary:
+        tied = torch.zeros_like(tied)
+    any_nan, any_tied = torch.stack([values[:, 0].isnan().any(), tied.any()]).tolist()
+    if any_nan:
+        raise ValueError(
+            "log-probabilities must be numbers: the decoder returned NaN; "
+            "were the weights spoilt by a loss that was not finite?"
+        )
+    if any_tied:
+        full = log_probs[tied].sort(dim=1, descending=True, stable=True)
+        values[tied] = full.values[:, : values.shape[1]]
+        tokens[tied] = full.indices[:, : values.shape[1]]
+    return _ordered(values[:, :width], tokens[:, :width], count, forbidden)
+
+
+def _ordered(
+    values: Tensor, tokens: Tensor, count: int, forbidden: Tensor
+) -> tuple[Tensor, Tensor]:
+    if forbidden.numel():
+        values = values.masked_fill(torch.isin(tokens, forbidden), DEAD)
+    tokens, by_id = tokens.sort(dim=1)
+    values, by_value = values.gather(1, by_id).sort(dim=1, descending=True, stable=True)
+    values, tokens = values[:, :count], tokens.gather(1, by_value)[:, :count]
+    missing = count - values.shape[1]
+    if missing > 0:
+        values = torch.nn.functional.pad(values, (0, missing), value=DEAD)
+        tokens = torch.nn.functional.pad(tokens, (0, missing))
+    return values, tokens
+
+
+def never(pad_id: int, bos_id: int, eos_id: int, forbidden_ids: Sequence[int]) -> list[int]:
+    """Ids that no hypothesis may hold: padding, begin token and others, save the end token.
+
+    Raises:
+        ValueError: the end token is forbidden.
+    """
+    if eos_id in forbidden_ids:
+        raise ValueError(f"forbidden_ids must not hold eos_id {eos_id}: no hypothesis could end")
+    return sorted({pad_id, bos_id, *forbidden_ids} - {eos_id})

@@ -1,0 +1,217 @@
+"""Beam search against a naive reference, exhaustive enumeration, and its own promises."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from captioning.decoding.beam import beam_search
+from captioning.decoding.greedy import greedy
+from captioning.decoding.state import SearchResult
+from tests.captioning.decoding.toy import (
+    BOS,
+    EOS,
+    PAD,
+    Hypothesis,
+    TableStepper,
+    naive_beam_search,
+    random_table,
+)
+
+IDS = {"bos_id": BOS, "eos_id": EOS, "pad_id": PAD}
+
+
+def search(stepper: TableStepper, **options: object) -> SearchResult:
+    num_images = len(stepper.table)
+    return beam_search(stepper, stepper.start(), num_images=num_images, **IDS, **options)
+
+
+def hypotheses(result: SearchResult, image: int) -> list[Hypothesis]:
+    """The existing hypotheses of an image, with the padding checked and taken off."""
+    found = []
+    for tokens, score, length in zip(
+        result.tokens[image], result.scores[image], result.lengths[image], strict=True
+    ):
+        assert (tokens[length:] == PAD).all()
+        assert (length == 0) == (score == float("-inf"))
+        if length:
+            found.append((float(score), tuple(tokens[:length].tolist())))
+    return found
+
+
+options = st.fixed_dictionaries(
+    {
+        "beam_size": st.integers(1, 4),
+        "max_length": st.integers(1, 6),
+        "min_length": st.integers(0, 1),
+        "length_penalty": st.sampled_from([0.0, 0.7, 1.0]),
+        "per_node_beam": st.sampled_from([None, 1, 2]),
+        "forbidden_ids": st.sampled_from([(), (3,), (4, 6)]),
+    }
+)
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    images=st.integers(1, 4),
+    vocabulary=st.integers(3, 9),
+    coarse=st.booleans(),
+    longer=st.integers(0, 3),
+    best=st.integers(1, 4),
+    options=options,
+)
+@settings(max_examples=400)
+def test_equals_the_naive_search(seed, images, vocabulary, coarse, longer, best, options):
+    table = random_table(seed, images=images, vocabulary=vocabulary, coarse=coarse)
+    stepper = TableStepper(table)
+    options["min_length"] = min(options["min_length"] + longer, options["max_length"])
+    options["num_best"] = min(best, options["beam_size"])
+    result = search(stepper, **options)
+    for image in range(images):
+        assert hypotheses(result, image) == naive_beam_search(stepper, image, **options)
+
+
+@pytest.mark.parametrize("length_penalty", [0.0, 1.0])
+def test_a_wide_beam_finds_the_best_of_all_captions(length_penalty):
+    stepper = TableStepper(random_table(5, images=2, vocabulary=6))
+    result = search(
+        stepper, beam_size=4**4, max_length=4, length_penalty=length_penalty, num_best=3
+    )
+    for image in range(2):
+        scored = []
+        for words in range(4):
+            for caption in itertools.product([3, 4, 5], repeat=words):
+                tokens = (*caption, EOS)
+                total, code = 0.0, stepper.next_code(0, BOS)
+                for token in tokens:
+                    total += float(stepper.table[image, code, token])
+                    code = stepper.next_code(code, token)
+                scored.append((total / len(tokens) ** length_penalty, tokens))
+        scored.sort(reverse=True)
+        found = hypotheses(result, image)
+        assert [tokens for _, tokens in found] == [tokens for _, tokens in scored[:3]]
+        assert [s for s, _ in found] == pytest.approx([s for s, _ in scored[:3]], abs=1e-5)
+
+
+@given(seed=st.integers(0, 10**6), coarse=st.booleans(), min_length=st.integers(0, 4))
+@settings(max_examples=100)
+def test_beam_one_is_greedy(seed, coarse, min_length):
+    stepper = TableStepper(random_table(seed, images=4, coarse=coarse))
+    lengths = {"max_length": 6, "min_length": min_length}
+    beam = search(stepper, beam_size=1, **lengths)
+    one = greedy(stepper, stepper.start(), num_images=4, **IDS, **lengths)
+    for image in range(4):
+        assert hypotheses(one, image) == hypotheses(beam, image)
+
+
+def test_a_batch_gives_what_each_image_gives_alone():
+    table = random_table(11, images=20)
+    together = search(TableStepper(table), beam_size=3, max_length=8, num_best=2)
+    for image in range(20):
+        alone = search(
+            TableStepper(table[image : image + 1]), beam_size=3, max_length=8, num_best=2
+        )
+        assert hypotheses(alone, 0) == hypotheses(together, image)
+
+
+def test_finished_images_leave_the_batch():
+    # Image 0 ends at once, image 1 never does.
+    table = torch.full((2, 5, 5), -3.0)
+    table[0, :, EOS] = -0.01
+    table[1, :, EOS] = -30.0
+    stepper = TableStepper(table)
+    result = search(stepper, beam_size=2, max_length=6)
+    assert stepper.rows == [2, 2, 2, 2, 2, 2], "image 1 alone, with both beams, after step 1"
+    assert result.tokens[0, 0].tolist() == [EOS, PAD, PAD, PAD, PAD, PAD]
+    assert result.lengths.tolist() == [[1], [6]]
+
+
+def test_search_ends_when_all_images_have_ended():
+    table = torch.full((3, 5, 5), -3.0)
+    table[:, :, EOS] = -0.01
+    stepper = TableStepper(table)
+    search(stepper, beam_size=2, max_length=50)
+    assert stepper.rows == [3]
+
+
+def test_equal_scores_go_to_the_lower_token():
+    table = torch.full((1, 3, 40), -1.0)
+    table[..., EOS] = -5.0
+    result = search(TableStepper(table), beam_size=3, max_length=2, num_best=3)
+    assert result.tokens[0].tolist() == [[3, 3], [3, 4], [3, 5]]
+
+
+def test_cut_off_hypotheses_come_after_finished_ones():
+    table = torch.full((1, 3, 5), -1.0)
+    table[..., EOS] = -1.5
+    result = search(TableStepper(table), beam_size=3, max_length=1, num_best=3)
+    assert result.tokens[0].tolist() == [[EOS], [3], [4]]
+    assert result.scores[0].tolist() == [-1.5, -1.0, -1.0]
+
+
+def test_one_boundary_token_can_begin_end_and_pad():
+    table = random_table(3, images=2)
+    stepper = TableStepper(table)
+    result = beam_search(
+        stepper,
+        stepper.start(),
+        num_images=2,
+        beam_size=3,
+        bos_id=1,
+        eos_id=1,
+        pad_id=1,
+        max_length=5,
+    )
+    for row, length in zip(result.tokens[:, 0], result.lengths[:, 0], strict=True):
+        assert 1 not in row[: length - 1]
+        assert (row[length:] == 1).all()
+
+
+def test_the_lookup_table_is_left_as_it_was():
+    table = random_table(9)
+    before = table.clone()
+    search(TableStepper(table), beam_size=2, max_length=4, forbidden_ids=(3,), min_length=3)
+    assert torch.equal(table, before)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"beam_size": 0}, "beam_size must be at least 1: got 0"),
+        ({"max_length": 0}, "max_length must be at least 1: got 0"),
+        ({"per_node_beam": 0}, "per_node_beam must be at least 1: got 0"),
+        ({"num_best": 3}, "num_best must be at most beam_size: got 3 > 2"),
+        ({"min_length": 5}, r"min_length must be in \[0, max_length\]: got 5 for 4"),
+        ({"length_penalty": -0.5}, "length_penalty must be at least 0: got -0.5"),
+        ({"length_penalty": float("nan")}, "length_penalty must be at least 0: got nan"),
+        ({"forbidden_ids": (EOS,)}, "forbidden_ids must not hold eos_id 1"),
+    ],
+)
+def test_arguments_out_of_range_are_refused(options, message):
+    stepper = TableStepper(random_table(0))
+    with pytest.raises(ValueError, match=message):
+        search(stepper, **{"beam_size": 2, "max_length": 4, **options})
+
+
+def test_nan_is_refused():
+    table = random_table(0)
+    table[1, :, 4] = float("nan")
+    with pytest.raises(ValueError, match="the decoder returned NaN"):
+        search(TableStepper(table), beam_size=2, max_length=4)
+
+
+def test_no_possible_token_gives_no_hypothesis():
+    table = random_table(0, images=2)
+    table[1] = float("-inf")
+    result = search(TableStepper(table), beam_size=2, max_length=4, num_best=2)
+    assert len(hypotheses(result, 0)) == 2
+    assert hypotheses(result, 1) == []
+
+
+def test_no_images_give_an_empty_result():
+    result = search(TableStepper(random_table(0)[:0]), beam_size=2, max_length=4)
+    assert result.tokens.shape == (0, 1, 0)
