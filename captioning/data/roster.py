@@ -139,20 +139,33 @@ class CurationView:
         condemned = self._condemned
         return [self.roster.samples[row] for row in rows if row not in condemned]
 
-    @cached_property
+    def held_id(self, sample_id: str) -> str:
+        """Whose caption of the roster a sample holds now: its own, or that of a sibling."""
+        return self._held.get(sample_id, sample_id)
+
+    @property
     def _condemned(self) -> frozenset[int]:
         """Rows of the roster whose original caption was found bad, wherever it was in use."""
+        return self._captions[0]
+
+    @property
+    def _held(self) -> dict[str, str]:
+        """Source of the caption held, for the samples that hold a sibling's."""
+        return self._captions[1]
+
+    @cached_property
+    def _captions(self) -> tuple[frozenset[int], dict[str, str]]:
         by_id = self.roster.by_id
-        holder = {sample.sample_id: sample.row for sample in self.roster.samples}
+        held: dict[str, str] = {}
         condemned: set[int] = set()
         for edit in self.journal:
             if edit.action in ("remove", "replace_caption"):
-                condemned.add(holder[edit.sample_id])
+                condemned.add(by_id[held.get(edit.sample_id, edit.sample_id)].row)
             if edit.action == "replace_caption" and edit.origin.startswith("sibling:"):
                 source = edit.origin.removeprefix("sibling:")
                 if source in by_id:
-                    holder[edit.sample_id] = by_id[source].row
-        return frozenset(condemned)
+                    held[edit.sample_id] = source
+        return frozenset(condemned), held
 
 
 def _row_of(roster: Roster, edit: Edit, number: int) -> int:

@@ -1,0 +1,131 @@
+"""What a selector sees and gives, and what an amender makes of it."""
+
+from __future__ import annotations
+
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from captioning.data.roster import CurationView
+from captioning.types import Edit, Sample
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """Everything a policy may know at an epoch's end. Pure data: deciding changes nothing in it.
+
+    Attributes:
+        view: the samples as they are now, with the edits that led here.
+        losses: ``(N,) float32`` mean loss of each roster row in this epoch, in nats; NaN where the
+            sample was not seen (removed, or left out by the loader).
+        history: ``(E, N) float32`` losses of all closed epochs, this one last; NaN where unseen.
+        epoch: the epoch that just ended, from 0; -1 for a decision before training.
+        seed: seed of the run.
+        signals: further ``(N,)`` measurements by name, such as a similarity of image and text.
+    """
+
+    view: CurationView
+    losses: Tensor
+    history: Tensor
+    epoch: int
+    seed: int = 0
+    signals: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        num_samples = len(self.view.roster)
+        if self.losses.shape != (num_samples,):
+            raise ValueError(
+                "losses must have one value per roster row: "
+                f"got {tuple(self.losses.shape)} for {num_samples} rows"
+            )
+        if self.history.dim() != 2 or self.history.shape[1] != num_samples:
+            raise ValueError(f"history must be (E, {num_samples}): got {tuple(self.history.shape)}")
+        for name, values in self.signals.items():
+            if values.shape != (num_samples,):
+                raise ValueError(
+                    f"signal {name!r} must have one value per roster row: "
+                    f"got {tuple(values.shape)} for {num_samples} rows"
+                )
+
+    @cached_property
+    def live(self) -> dict[int, Sample]:
+        """Live samples by roster row, in roster order."""
+        return {sample.row: sample for sample in self.view.samples()}
+
+    @cached_property
+    def live_rows(self) -> np.ndarray:
+        """``(L,) int64`` rows of the live samples, ascending."""
+        return np.fromiter(self.live, dtype=np.int64, count=len(self.live))
+
+    def random(self, purpose: str) -> np.random.Generator:
+        """A fresh generator that depends on the run's seed, the epoch and ``purpose`` alone.
+
+        Fresh, so that the same context gives the same edits however often it is asked, and in
+        every process.
+        """
+        return np.random.default_rng([self.seed, self.epoch + 1, zlib.crc32(purpose.encode())])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selected:
+    """A sample that a selector finds bad, and why, in words for people."""
+
+    sample: Sample
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amended:
+    """What an amender made of the selected samples.
+
+    Attributes:
+        edits: at most one per selected sample; policy and epoch are filled in by the policy.
+        kept: ids of selected samples left as they are, because nothing better was at hand.
+    """
+
+    edits: tuple[Edit, ...]
+    kept: tuple[str, ...] = ()
+
+
+class AbstractSelector(ABC):
+    """Finds bad samples. Pure: the same context gives the same selection."""
+
+    @abstractmethod
+    def scores(self, context: Context) -> Tensor:
+        """``(N,)`` suspicion of each roster row, higher is worse, NaN where unknown."""
+
+    @abstractmethod
+    def select(self, context: Context) -> list[Selected]:
+        """The bad ones among the live samples, worst first; ties break by ``sample_id``."""
+
+
+class AbstractAmender(ABC):
+    """Turns a selection into edits, which are proposals until the view has applied them."""
+
+    @abstractmethod
+    def amend(self, context: Context, selected: Sequence[Selected]) -> Amended:
+        """Edits for the selected samples; what cannot be amended is returned as kept."""
+
+
+def require_fraction(name: str, value: float) -> float:
+    """``value`` if it is a number in [0, 1].
+
+    Raises:
+        ValueError: anything else; the message names the argument.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise ValueError(
+            f"{name} must be a fraction in [0, 1]: got {value!r} (write 0.05 for 5 percent)"
+        )
+    return float(value)
+
+
+def as_numpy(values: Tensor) -> np.ndarray:
+    """``values`` as a float64 array in host memory."""
+    return values.detach().to("cpu", torch.float64).numpy()

@@ -1,0 +1,159 @@
+"""Curation as a Lightning callback: hooks and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+
+from captioning.data.roster import CurationView
+from curation.curator import Curator, Outcome
+from curation.policy import CurationPolicy
+from curation.probes import AbstractProbe, OnlineProbe
+from curation.run_folder import RunFolder
+from curation.truth import check_truth, load_truth
+
+
+class CurationCallback(pl.Callback):
+    """Records every caption's loss and lets a policy change the training set at epochs' ends.
+
+    Works with any module whose ``training_step`` returns a dict with ``loss``, ``rows`` (B,) and
+    ``per_sample`` (B,), and any data module that keeps a `CurationView` in ``view`` and builds
+    ``train_dataloader()`` from ``view.samples()``. The edits are made after the last training step
+    of an epoch and before its validation, so whatever checkpoint is written for epoch k holds the
+    edits of epoch k.
+
+    Args:
+        policy: selects and amends.
+        probe: where losses come from; default `OnlineProbe`, which is free.
+        seed: of the run; with the epoch it decides all that is random in curation.
+        run_folder: where ``curation.jsonl`` and ``curation/`` go; default the trainer's
+            ``default_root_dir``.
+        truth: kinds of planted faults by ``sample_id`` (mapping or JSON file), to be scored by.
+        plot: whether a histogram of the losses is drawn for each epoch.
+    """
+
+    def __init__(
+        self,
+        *,
+        policy: CurationPolicy,
+        probe: AbstractProbe | None = None,
+        seed: int = 0,
+        run_folder: str | Path | None = None,
+        truth: Mapping[str, str] | str | Path | None = None,
+        plot: bool = True,
+    ) -> None:
+        self.policy = policy
+        self.probe = probe if probe is not None else OnlineProbe()
+        self.seed = seed
+        self.run_folder = run_folder
+        self.truth = load_truth(truth)
+        self.plot = plot
+        self.curator: Curator | None = None
+        self._folder: RunFolder | None = None
+        self._trainer: pl.Trainer | None = None
+        self._closed_epoch = -1
+        self._resumed = False
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Check that curation can work at all, and start from the data module's view.
+
+        Raises:
+            ValueError: no data module, none with a view, or loaders that are not rebuilt.
+        """
+        if stage != "fit":
+            self.curator = None
+            return
+        view = _require_view(trainer)
+        check_truth(self.truth, view.roster)
+        self.curator = Curator(policy=self.policy, view=view, seed=self.seed, truth=self.truth)
+        self._trainer = trainer
+        self._closed_epoch = -1
+        self._resumed = False
+        self._folder = RunFolder(path=Path(self.run_folder or trainer.default_root_dir))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The curator's state; plain values and tensors."""
+        return self.curator.state_dict() if self.curator is not None else {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the view. Lightning calls this before it asks for the training loader."""
+        if self.curator is None or self._trainer is None:
+            return
+        self.curator.load_state_dict(state_dict)
+        self._resumed = True
+        if not self._trainer.is_global_zero:
+            # the sums in the checkpoint are of process 0; kept twice they would count twice
+            self.curator.ledger.clear_running()
+        self._trainer.datamodule.view = self.curator.view
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Put the ledger on the device, and make the files say what the run knows."""
+        self.curator.ledger.to(pl_module.device)
+        self._closed_epoch = max((-1, *self.curator.ledger.epochs))
+        if trainer.is_global_zero:
+            self._folder.start(self.curator, resumed=self._resumed)
+
+    def on_train_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        """Record the step's losses; after the epoch's last step, decide."""
+        self.probe.observe(self.curator.ledger, outputs)
+        if trainer.is_last_batch:
+            self._close(trainer, pl_module)
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Decide here if the epoch was cut short and so had no last batch."""
+        if self._closed_epoch < trainer.current_epoch:
+            self._close(trainer, pl_module)
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Write the report."""
+        if trainer.is_global_zero:
+            self._folder.finish(self.curator)
+
+    def _close(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.probe.finish(self.curator.ledger, trainer, pl_module)
+        outcome = self.curator.end_epoch(trainer.current_epoch)
+        self._closed_epoch = trainer.current_epoch
+        trainer.datamodule.view = outcome.view
+        pl_module.log_dict(_logged(outcome), on_step=False, on_epoch=True, batch_size=1)
+        if trainer.is_global_zero:
+            self._folder.write(self.curator, outcome, plot=self.plot)
+
+
+def _require_view(trainer: pl.Trainer) -> CurationView:
+    if trainer.reload_dataloaders_every_n_epochs != 1:
+        raise ValueError(
+            "curation needs Trainer(reload_dataloaders_every_n_epochs=1): got "
+            f"{trainer.reload_dataloaders_every_n_epochs}, with which removed samples would go on "
+            "being trained on"
+        )
+    if trainer.datamodule is None:
+        raise ValueError(
+            "curation needs a data module: call trainer.fit(module, datamodule=...) with one that "
+            "builds train_dataloader() from its `view`"
+        )
+    view = getattr(trainer.datamodule, "view", None)
+    if not isinstance(view, CurationView):
+        raise ValueError(
+            f"{type(trainer.datamodule).__name__}.view must be a CurationView after setup('fit'): "
+            f"got {type(view).__name__}"
+        )
+    return view
+
+
+def _logged(outcome: Outcome) -> dict[str, float]:
+    record = outcome.record
+    values = {f"curation/{key}": value for key, value in record.items() if key != "detection"}
+    del values["curation/epoch"]
+    detection = record.get("detection", {})
+    values |= {f"curation/detection/{key}": value for key, value in detection.items()}
+    return {key: float(value) for key, value in values.items() if value is not None}

@@ -1,0 +1,153 @@
+"""One epoch's curation from losses to a new view, without a word of Lightning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from captioning.data.roster import CurationView
+from curation.base import Context
+from curation.journal import FILE_NAME, Header, append_lines, decode, encode, write_journal
+from curation.ledger import LossLedger
+from curation.policy import CurationPolicy, Decision
+from curation.truth import detect, faulty_rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What an epoch's end brought.
+
+    Attributes:
+        context: what the decision was made on; ``context.view`` is the view before.
+        decision: what was decided.
+        view: the view after.
+        record: counts and, where the truth is known, detection scores; plain values.
+    """
+
+    context: Context
+    decision: Decision
+    view: CurationView
+    record: dict[str, Any]
+
+
+class Curator:
+    """Holds the ledger, the journal's lines and the records of a run.
+
+    Args:
+        policy: decides.
+        view: the samples at the run's start.
+        seed: of the run.
+        truth: kind of the planted fault by ``sample_id``, where it is known.
+    """
+
+    def __init__(
+        self,
+        *,
+        policy: CurationPolicy,
+        view: CurationView,
+        seed: int = 0,
+        truth: Mapping[str, str] | None = None,
+    ) -> None:
+        self.policy = policy
+        self.view = view
+        self.seed = seed
+        self.truth = dict(truth or {})
+        self.ledger = LossLedger(num_samples=len(view.roster))
+        self.records: list[dict[str, Any]] = []
+        self._lines = [encode(edit) for edit in view.journal]
+
+    @property
+    def header(self) -> Header:
+        """First line of this run's journal."""
+        roster = self.view.roster
+        return Header(roster=roster.name, fingerprint=roster.fingerprint, seed=self.seed)
+
+    def end_epoch(self, epoch: int) -> Outcome:
+        """Close the ledger's epoch, decide, and apply the edits to the view.
+
+        Every process comes to the same outcome, because the ledger is summed over them first.
+
+        Raises:
+            ValueError: a loss is not finite, or the edits would leave no sample.
+        """
+        samples = self.view.roster.samples
+        self.ledger.reduce()
+        losses = self.ledger.close_epoch(epoch=epoch, name_of=lambda row: samples[row].sample_id)
+        context = Context(
+            view=self.view,
+            losses=losses,
+            history=self.ledger.history(),
+            epoch=epoch,
+            seed=self.seed,
+        )
+        decision = self.policy.deliberate(context)
+        self.view = self.view.apply(decision.edits)
+        record = _record(context, decision, self.view)
+        if self.truth:
+            record["detection"] = detect(
+                context=context,
+                decision=decision,
+                scores=self.policy.select.scores(context),
+                faulty=faulty_rows(context.view, self.truth),
+            )
+        self.records.append(record)
+        self._lines += [encode(edit) for edit in decision.edits]
+        return Outcome(context=context, decision=decision, view=self.view, record=record)
+
+    def start_files(self, folder: Path) -> None:
+        """Make the journal file say what this run knows, whatever it said before."""
+        write_journal(folder / FILE_NAME, self.header, self._lines)
+
+    def append_file(self, folder: Path, num_edits: int) -> None:
+        """Add the last ``num_edits`` edits to the journal file."""
+        append_lines(folder / FILE_NAME, self._lines[len(self._lines) - num_edits :])
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain values and tensors: the whole state, for the checkpoint."""
+        return {
+            "header": self.header.line(),
+            "fingerprint": self.header.fingerprint,
+            "roster": self.header.roster,
+            "journal": list(self._lines),
+            "ledger": self.ledger.state_dict(),
+            "records": list(self.records),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take up a run where a checkpoint left it: view, journal, ledger and records.
+
+        Raises:
+            ValueError: the checkpoint belongs to other annotations.
+        """
+        saved = Header(roster=state["roster"], fingerprint=state["fingerprint"])
+        saved.check(self.view.roster, "checkpoint")
+        edits = [
+            decode(line, f"checkpoint, edit {number}")
+            for number, line in enumerate(state["journal"], start=1)
+        ]
+        self.view = CurationView(roster=self.view.roster).apply(edits)
+        self.ledger.load_state_dict(dict(state["ledger"]))
+        self.records = list(state["records"])
+        self._lines = list(state["journal"])
+
+
+def _record(context: Context, decision: Decision, after: CurationView) -> dict[str, Any]:
+    actions = [edit.action for edit in decision.edits]
+    seen = context.losses[~torch.isnan(context.losses)].double()
+    return {
+        "epoch": context.epoch,
+        "num_live_before": len(context.live),
+        "num_live_after": len(after.samples()),
+        "num_seen": len(seen),
+        "num_selected": len(decision.selected),
+        "num_removed": actions.count("remove"),
+        "num_caption_replaced": actions.count("replace_caption"),
+        "num_image_replaced": actions.count("replace_image"),
+        "num_kept": len(decision.kept),
+        "loss_mean": float(seen.mean()) if len(seen) else None,
+        "loss_std": float(seen.std()) if len(seen) > 1 else None,
+    }

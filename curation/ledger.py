@@ -1,0 +1,183 @@
+"""Each sample's loss in each epoch, in dense tensors keyed by roster row."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+NUM_NAMED = 3
+
+
+class LossLedger:
+    """Running losses of the current epoch on the training device, closed epochs in host memory.
+
+    Recording costs two ``index_add_`` a step and never waits for the device. A sample seen more
+    than once in an epoch counts with its mean.
+
+    Args:
+        num_samples: roster size N.
+        device: where the losses arise.
+    """
+
+    def __init__(self, *, num_samples: int, device: torch.device | str = "cpu") -> None:
+        if num_samples < 1:
+            raise ValueError(f"num_samples must be at least 1: got {num_samples}")
+        self.num_samples = num_samples
+        self._sum = torch.zeros(num_samples, dtype=torch.float32, device=device)
+        self._count = torch.zeros(num_samples, dtype=torch.float32, device=device)
+        self._reduced = False
+        self._history: list[Tensor] = []
+        self._epochs: list[int] = []
+
+    def to(self, device: torch.device | str) -> LossLedger:
+        """Move the current epoch's sums to ``device``; returns itself."""
+        self._sum = self._sum.to(device)
+        self._count = self._count.to(device)
+        return self
+
+    def add(self, rows: Tensor, losses: Tensor) -> None:
+        """Record the losses of a batch.
+
+        Args:
+            rows: ``(B,) int64`` roster rows.
+            losses: ``(B,)`` loss of each, in nats.
+
+        Raises:
+            ValueError: shapes differ.
+            RuntimeError: the epoch's sums were already reduced over the processes.
+        """
+        if rows.dim() != 1 or losses.shape != rows.shape:
+            raise ValueError(
+                "losses must have one value per row: "
+                f"got {tuple(losses.shape)} for rows {tuple(rows.shape)}"
+            )
+        if self._reduced:
+            raise RuntimeError("the epoch is already reduced: call close_epoch before adding more")
+        rows = rows.to(self._sum.device, torch.int64, non_blocking=True)
+        losses = losses.detach().to(self._sum.device, torch.float32, non_blocking=True)
+        self._sum.index_add_(0, rows, losses)
+        self._count.index_add_(0, rows, torch.ones_like(losses))
+
+    def reduce(self) -> None:
+        """Sum over all processes, in place; afterwards every process holds the same values.
+
+        Does nothing with one process or when called again in the same epoch.
+        """
+        if not self._reduced and dist.is_available() and dist.is_initialized():
+            dist.all_reduce(self._sum, op=dist.ReduceOp.SUM)
+            dist.all_reduce(self._count, op=dist.ReduceOp.SUM)
+        self._reduced = True
+
+    def mean(self) -> Tensor:
+        """``(N,) float32`` mean loss in the current epoch, NaN for samples not seen."""
+        # 0 / 0 is NaN, which is what an unseen sample shall be
+        return self._sum / self._count
+
+    def close_epoch(self, *, epoch: int, name_of: Callable[[int], str] = str) -> Tensor:
+        """Append the current means to the history and begin anew.
+
+        Args:
+            epoch: number of the epoch that ends.
+            name_of: a row's ``sample_id``, for the error message.
+
+        Returns:
+            ``(N,) float32`` means in host memory, NaN for samples not seen.
+
+        Raises:
+            ValueError: a recorded loss is NaN or infinite; names the samples.
+        """
+        means = self.mean().cpu()
+        broken = (~torch.isfinite(means) & (self._count.cpu() > 0)).nonzero().flatten()
+        if len(broken):
+            named = ", ".join(
+                f"{name_of(row)!r} ({float(means[row])})" for row in broken[:NUM_NAMED].tolist()
+            )
+            raise ValueError(
+                f"{len(broken)} samples have a loss that is not finite in epoch {epoch}, such as "
+                f"{named}: look at their photos and captions, lower the learning rate, or train "
+                "in a wider precision; no edit of this epoch was made"
+            )
+        self._history.append(means)
+        self._epochs.append(epoch)
+        self._sum.zero_()
+        self._count.zero_()
+        self._reduced = False
+        return means
+
+    @property
+    def epochs(self) -> tuple[int, ...]:
+        """Numbers of the closed epochs, one per row of `history`."""
+        return tuple(self._epochs)
+
+    def history(self) -> Tensor:
+        """``(E, N) float32`` losses of the closed epochs, NaN for samples not seen."""
+        if not self._history:
+            return torch.empty(0, self.num_samples)
+        return torch.stack(self._history)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain tensors and a list, readable with ``torch.load(weights_only=True)``."""
+        return {
+            "sum": self._sum.cpu().clone(),
+            "count": self._count.cpu().clone(),
+            "history": self.history(),
+            "epochs": list(self._epochs),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take up a saved state, on the device that the ledger is on.
+
+        Raises:
+            ValueError: the state is of a roster of another size.
+        """
+        if state["sum"].shape != self._sum.shape:
+            raise ValueError(
+                f"the checkpoint's ledger has {len(state['sum'])} samples, this roster has "
+                f"{self.num_samples}: resume with the annotations the run was started with"
+            )
+        self._sum.copy_(state["sum"])
+        self._count.copy_(state["count"])
+        self._history = list(state["history"].unbind(0))
+        self._epochs = [int(epoch) for epoch in state["epochs"]]
+        self._reduced = False
+
+    def clear_running(self) -> None:
+        """Forget the losses of the epoch under way."""
+        self._sum.zero_()
+        self._count.zero_()
+        self._reduced = False
+
+    def save(self, path: str | Path, *, sample_ids: Sequence[str]) -> None:
+        """Write the history as npz: ``history (E, N)``, ``epochs (E,)`` and the ids as JSON bytes.
+
+        The file appears whole or not at all. `read_history` reads it.
+        """
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        ids = np.frombuffer(json.dumps(list(sample_ids)).encode(), dtype=np.uint8)
+        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as part:
+            try:
+                history, epochs = self.history().numpy(), np.array(self._epochs, dtype=np.int64)
+                np.savez(part, history=history, epochs=epochs, sample_ids=ids)
+                part.flush()
+                os.fsync(part.fileno())
+                os.replace(part.name, path)
+            except BaseException:
+                Path(part.name).unlink(missing_ok=True)
+                raise
+
+
+def read_history(path: str | Path) -> tuple[list[str], list[int], np.ndarray]:
+    """Sample ids, epoch numbers and ``(E, N) float32`` losses of a saved ledger."""
+    with np.load(Path(path), allow_pickle=False) as saved:
+        ids = json.loads(saved["sample_ids"].tobytes())
+        return ids, saved["epochs"].tolist(), saved["history"]

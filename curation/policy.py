@@ -1,0 +1,125 @@
+"""When, what and how: a schedule, a selector and an amender make a policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from captioning.types import Edit
+from curation.base import AbstractAmender, AbstractSelector, Amended, Context, Selected
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """The epochs at whose end a policy acts. Defaults: every one, the first included.
+
+    Attributes:
+        from_epoch: first epoch (from 0) that is acted on; the epochs before it are the warm-up,
+            in which losses are recorded and nothing is changed.
+        until_epoch: last epoch that is acted on; None for no end. Equal to ``from_epoch``: once.
+        every_n_epochs: act on ``from_epoch`` and each ``every_n_epochs``-th after it.
+
+    Raises:
+        ValueError: a negative epoch, an end before the start, or a step below 1.
+    """
+
+    from_epoch: int = 0
+    until_epoch: int | None = None
+    every_n_epochs: int = 1
+
+    def __post_init__(self) -> None:
+        if self.from_epoch < 0:
+            raise ValueError(f"from_epoch must be at least 0: got {self.from_epoch}")
+        if self.until_epoch is not None and self.until_epoch < self.from_epoch:
+            raise ValueError(
+                f"until_epoch must not lie before from_epoch: got {self.until_epoch} "
+                f"before {self.from_epoch}; use None for no end"
+            )
+        if self.every_n_epochs < 1:
+            raise ValueError(f"every_n_epochs must be at least 1: got {self.every_n_epochs}")
+
+    def due(self, epoch: int) -> bool:
+        """Whether the policy acts at the end of ``epoch``."""
+        if epoch < self.from_epoch or (self.until_epoch is not None and epoch > self.until_epoch):
+            return False
+        return (epoch - self.from_epoch) % self.every_n_epochs == 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """One epoch's outcome.
+
+    Attributes:
+        selected: what was found bad, worst first.
+        edits: what is to be done, stamped with policy and epoch.
+        kept: ids that were found bad and left as they are.
+    """
+
+    selected: tuple[Selected, ...] = ()
+    edits: tuple[Edit, ...] = ()
+    kept: tuple[str, ...] = ()
+
+
+class CurationPolicy:
+    """Selects and amends at the epochs of a schedule.
+
+    Args:
+        select: finds bad samples.
+        amend: says what to do with them.
+        schedule: when; default every epoch.
+        name: the policy's name in the journal, in logs and in tables.
+    """
+
+    def __init__(
+        self,
+        *,
+        select: AbstractSelector,
+        amend: AbstractAmender,
+        schedule: Schedule | None = None,
+        name: str,
+    ) -> None:
+        if not name.strip():
+            raise ValueError("a policy's name must not be empty: it names its edits in the journal")
+        self.select = select
+        self.amend = amend
+        self.schedule = schedule if schedule is not None else Schedule()
+        self.name = name
+
+    def decide(self, context: Context) -> list[Edit]:
+        """The edits alone; see `deliberate`."""
+        return list(self.deliberate(context).edits)
+
+    def deliberate(self, context: Context) -> Decision:
+        """Select and amend, without applying anything.
+
+        Raises:
+            ValueError: the edits would leave no sample, touch one that is not live, or edit one
+                twice.
+        """
+        if not self.schedule.due(context.epoch):
+            return Decision()
+        selected = tuple(self.select.select(context))
+        amended = self.amend.amend(context, selected) if selected else Amended(edits=())
+        self._check(context, amended)
+        edits = tuple(
+            replace(edit, policy=self.name, epoch=context.epoch) for edit in amended.edits
+        )
+        return Decision(selected=selected, edits=edits, kept=amended.kept)
+
+    def _check(self, context: Context, amended: Amended) -> None:
+        by_id = context.view.roster.by_id
+        edited: set[str] = set()
+        for edit in amended.edits:
+            sample = by_id.get(edit.sample_id)
+            if sample is None or sample.row not in context.live:
+                raise ValueError(
+                    f"policy {self.name!r} edits {edit.sample_id!r}, which is not a live sample"
+                )
+            if edit.sample_id in edited:
+                raise ValueError(f"policy {self.name!r} edits {edit.sample_id!r} twice at once")
+            edited.add(edit.sample_id)
+        num_removed = sum(edit.action == "remove" for edit in amended.edits)
+        if num_removed == len(context.live):
+            raise ValueError(
+                f"policy {self.name!r} would remove all {num_removed} samples at the end of epoch "
+                f"{context.epoch}: lower the ratio, or set schedule.until_epoch"
+            )

@@ -1,0 +1,130 @@
+"""Where the ledger's losses come from: seen while training, or from an extra pass."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.utilities.seed import isolate_rng
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from curation.ledger import LossLedger
+
+
+class AbstractProbe(ABC):
+    """Fills the ledger."""
+
+    @abstractmethod
+    def observe(self, ledger: LossLedger, outputs: Any) -> None:
+        """Called after every training step with what ``training_step`` returned."""
+
+    @abstractmethod
+    def finish(self, ledger: LossLedger, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Called once after the last training step of the epoch."""
+
+
+class OnlineProbe(AbstractProbe):
+    """Records the losses that training computes anyway: no second forward pass.
+
+    The losses are those of training mode, each taken when its sample was trained on.
+    """
+
+    def observe(self, ledger: LossLedger, outputs: Any) -> None:
+        """Add the step's losses.
+
+        Raises:
+            ValueError: the step did not return rows and per-sample losses.
+        """
+        if not outputs:  # the step was skipped
+            return
+        if not isinstance(outputs, Mapping) or not {"rows", "per_sample"} <= outputs.keys():
+            found = sorted(outputs) if isinstance(outputs, Mapping) else type(outputs).__name__
+            raise ValueError(
+                "training_step must return a dict with 'loss', 'rows' (B,) and 'per_sample' (B,) "
+                f"for curation: got {found}"
+            )
+        ledger.add(outputs["rows"], outputs["per_sample"])
+
+    def finish(self, ledger: LossLedger, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Nothing is left to do."""
+
+
+class RescoreProbe(AbstractProbe):
+    """Scores all live samples again at the epoch's end, in eval mode, as the paper does (3.1).
+
+    Every loss is then of the same weights, at the price of one more forward pass over the set.
+    ``trainer.datamodule.probe_dataloader()`` gives the batches. A module is asked for
+    ``probe_step(batch) -> (rows, per_sample)`` if it has one, else for ``losses(batch)``.
+    """
+
+    def observe(self, ledger: LossLedger, outputs: Any) -> None:
+        """Losses of training are not used."""
+
+    def finish(self, ledger: LossLedger, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Score this process's share of the batches.
+
+        Raises:
+            ValueError: the data module has no ``probe_dataloader``, or the module no way to score.
+        """
+        build = getattr(trainer.datamodule, "probe_dataloader", None)
+        if build is None:
+            raise ValueError(
+                "RescoreProbe needs trainer.datamodule.probe_dataloader(), an unshuffled loader "
+                "over view.samples(): add it, or use OnlineProbe"
+            )
+        # the pass must not shift the random numbers that training draws
+        with isolate_rng(), torch.no_grad(), _eval_mode(module):
+            for batch in _share(build(), trainer.global_rank, trainer.world_size):
+                batch = trainer.strategy.batch_to_device(batch)
+                with trainer.precision_plugin.forward_context():
+                    rows, per_sample = score(module, batch)
+                ledger.add(rows, per_sample)
+
+
+def score(module: pl.LightningModule, batch: Any) -> tuple[Tensor, Tensor]:
+    """Rows and per-sample losses of a batch, by ``probe_step`` or ``losses``.
+
+    Raises:
+        ValueError: the module has neither.
+    """
+    if hasattr(module, "probe_step"):
+        return module.probe_step(batch)
+    if hasattr(module, "losses"):
+        return batch.rows, module.losses(batch).per_sample
+    raise ValueError(
+        f"{type(module).__name__} cannot be rescored: give it probe_step(batch) -> "
+        "(rows, per_sample), or use OnlineProbe"
+    )
+
+
+def _share(loader: Iterable[Any], rank: int, world_size: int) -> Iterable[Any]:
+    """Every ``world_size``-th batch. Whole batches, so that losses are those of one process."""
+    if world_size == 1:
+        return loader
+    if not isinstance(loader, DataLoader) or loader.batch_sampler is None:
+        return islice(loader, rank, None, world_size)
+    return DataLoader(
+        loader.dataset,
+        batch_sampler=list(islice(loader.batch_sampler, rank, None, world_size)),
+        collate_fn=loader.collate_fn,
+        num_workers=loader.num_workers,
+        pin_memory=loader.pin_memory,
+    )
+
+
+@contextmanager
+def _eval_mode(module: torch.nn.Module) -> Iterator[None]:
+    """Eval mode within, afterwards each part in the mode it was in (a frozen part stays so)."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, training in modes:
+            part.training = training

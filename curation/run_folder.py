@@ -1,0 +1,89 @@
+"""What curation leaves in the run folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from curation.curator import Curator, Outcome
+from curation.histogram import draw_histogram
+from curation.journal import FILE_NAME
+from curation.report import write_report
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFolder:
+    """``curation.jsonl`` and, under ``curation/``, everything that can be made from the run.
+
+    Attributes:
+        path: the run folder.
+    """
+
+    path: Path
+
+    @property
+    def details(self) -> Path:
+        """The folder of plots, records and the report."""
+        return self.path / "curation"
+
+    def start(self, curator: Curator, *, resumed: bool) -> None:
+        """Write the journal as the run knows it.
+
+        The checkpoint is the truth: what the file holds beyond it will be decided again. A fresh
+        run in a used folder puts the old journal aside instead of losing it.
+        """
+        journal = self.path / FILE_NAME
+        if not resumed and _holds_edits(journal):
+            self._set_aside(journal)
+        curator.start_files(self.path)
+
+    def write(self, curator: Curator, outcome: Outcome, *, plot: bool) -> None:
+        """Write what an epoch's end brought: journal, counts, losses, histogram."""
+        curator.append_file(self.path, len(outcome.decision.edits))
+        self.details.mkdir(parents=True, exist_ok=True)
+        _write_json(self.details / "epochs.json", curator.records)
+        if curator.truth:
+            found = [{"epoch": r["epoch"], **r["detection"]} for r in curator.records]
+            _write_json(self.details / "detection.json", found)
+        sample_ids = [sample.sample_id for sample in curator.view.roster.samples]
+        curator.ledger.save(self.details / "losses.npz", sample_ids=sample_ids)
+        if plot:
+            picture = self.details / f"epoch_{outcome.context.epoch:03d}.png"
+            write_whole(picture, lambda part: draw_histogram(outcome, part))
+
+    def finish(self, curator: Curator) -> None:
+        """Write the report."""
+        text = write_report(curator)
+        write_whole(self.details / "report.md", lambda part: part.write_text(text, "utf-8"))
+
+    def _set_aside(self, journal: Path) -> None:
+        number = 1
+        while (aside := self.path / f"curation.old-{number}.jsonl").exists():
+            number += 1
+        os.replace(journal, aside)
+
+
+def _holds_edits(journal: Path) -> bool:
+    return journal.is_file() and journal.read_bytes().count(b"\n") > 1
+
+
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Let ``write`` fill a temporary file in the same folder, then put it in place."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=path.suffix)
+    os.close(handle)
+    try:
+        write(Path(name))
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _write_json(path: Path, value: object) -> None:
+    text = json.dumps(value, indent=1) + "\n"
+    write_whole(path, lambda part: part.write_text(text, encoding="utf-8"))

@@ -1,0 +1,35 @@
+"""The control: a random fraction, to tell curation from merely having fewer or other samples."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from curation.base import AbstractSelector, Context, Selected, as_numpy, require_fraction
+from curation.select.ranking import num_of_fraction, worst_rows
+
+
+class Random(AbstractSelector):
+    """Selects a fraction of the live samples at random, by the run's seed and the epoch.
+
+    Args:
+        ratio: fraction in [0, 1] of the live samples.
+
+    Raises:
+        ValueError: ``ratio`` outside [0, 1].
+    """
+
+    def __init__(self, *, ratio: float = 0.01) -> None:
+        self.ratio = require_fraction("ratio", ratio)
+
+    def scores(self, context: Context) -> Tensor:
+        """``(N,)`` uniform in [0, 1), one draw per roster row whether live or not."""
+        draws = context.random("random selection").random(len(context.view.roster))
+        return torch.from_numpy(draws)
+
+    def select(self, context: Context) -> list[Selected]:
+        """The highest draws; whether a sample has a loss plays no part."""
+        draws = as_numpy(self.scores(context))
+        rows = worst_rows(context, draws, num_of_fraction(self.ratio, len(context.live)))
+        reason = f"drawn at random ({100 * self.ratio:g}% of the live samples)"
+        return [Selected(sample=context.live[row], reason=reason) for row in rows]

@@ -1,0 +1,132 @@
+"""Planted faults whose truth is known, and how well a policy finds them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from captioning.data.roster import CurationView, Roster
+from curation.base import Context, as_numpy
+from curation.detection import precision_at_noise_rate, rank_auc
+from curation.policy import Decision
+
+
+def load_truth(source: Mapping[str, str] | str | Path | None) -> dict[str, str]:
+    """Kind of fault by ``sample_id``.
+
+    Args:
+        source: a mapping, the path of a JSON file that holds one, or None for unknown.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: not a JSON object of strings.
+    """
+    if source is None:
+        return {}
+    where, truth = "truth", source
+    if isinstance(source, str | Path):
+        where = str(source)
+        if not Path(source).is_file():
+            raise FileNotFoundError(
+                f"{where}: no such file; truth names the planted faults as JSON"
+            )
+        try:
+            truth = json.loads(Path(source).read_text(encoding="utf-8"))
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"{where}: not JSON ({error})") from error
+    if not isinstance(truth, Mapping) or not all(
+        isinstance(key, str) and isinstance(kind, str) for key, kind in truth.items()
+    ):
+        raise ValueError(f"{where}: must map sample_id to the kind of fault, both strings")
+    return dict(truth)
+
+
+def check_truth(truth: Mapping[str, str], roster: Roster) -> None:
+    """Refuse a truth that speaks of other samples.
+
+    Raises:
+        ValueError: an id that the roster lacks.
+    """
+    unknown = sorted(truth.keys() - roster.by_id.keys())
+    if unknown:
+        raise ValueError(
+            f"truth names {len(unknown)} samples that {roster.name!r} lacks, such as "
+            f"{unknown[0]!r}: it belongs to other annotations"
+        )
+
+
+def faulty_rows(view: CurationView, truth: Mapping[str, str]) -> np.ndarray:
+    """``(N,) bool``: live samples that are faulty as they stand now.
+
+    A sample whose bad caption was replaced is sound, unless the caption it now holds is itself
+    faulty; one whose photo is wrong stays faulty until the photo is replaced or it is removed.
+    Kinds that begin with ``image`` are faults of the photo, all others of the caption.
+    """
+    faulty = np.zeros(len(view.roster), dtype=bool)
+    for sample in view.samples():
+        original = view.roster.samples[sample.row]
+        if _of_image(truth.get(sample.sample_id)) and sample.image_path == original.image_path:
+            faulty[sample.row] = True
+            continue
+        source = view.roster.by_id[view.held_id(sample.sample_id)]
+        kind = truth.get(source.sample_id)
+        if kind is not None and not _of_image(kind) and sample.caption == source.caption:
+            faulty[sample.row] = True
+    return faulty
+
+
+def _of_image(kind: str | None) -> bool:
+    return kind is not None and kind.startswith("image")
+
+
+def detect(
+    *, context: Context, decision: Decision, scores: Tensor, faulty: np.ndarray
+) -> dict[str, Any]:
+    """Scores of the ranking by loss, of the selector's own ranking, and of the selection.
+
+    Args:
+        context: the decision's context.
+        decision: what was selected.
+        scores: ``(N,)`` the selector's suspicion.
+        faulty: ``(N,) bool`` truth before the decision.
+
+    Returns:
+        Plain values. ``auc`` and ``precision_at_noise_rate`` rank the live samples by loss,
+        ``selector_...`` by the selector's suspicion; ``precision`` and ``recall`` are of what was
+        selected; None where undefined.
+    """
+    rows = np.array([one.sample.row for one in decision.selected], dtype=np.int64)
+    num_faulty, num_hits = int(faulty.sum()), int(faulty[rows].sum())
+    return {
+        "num_faulty": num_faulty,
+        "noise_rate": num_faulty / len(context.live),
+        **_ranking("", context, context.losses, faulty),
+        **_ranking("selector_", context, scores, faulty),
+        "num_hits": num_hits,
+        "precision": num_hits / len(rows) if len(rows) else None,
+        "recall": num_hits / num_faulty if num_faulty else None,
+    }
+
+
+def count_kinds(truth: Mapping[str, str], sample_ids: list[str]) -> dict[str, int]:
+    """How many of ``sample_ids`` have each kind of fault."""
+    return dict(Counter(truth[one] for one in sample_ids if one in truth).most_common())
+
+
+def _ranking(
+    prefix: str, context: Context, scores: Tensor, faulty: np.ndarray
+) -> dict[str, float | None]:
+    values = as_numpy(scores)
+    known = context.live_rows[~np.isnan(values[context.live_rows])]
+    auc = rank_auc(values[known], faulty[known])
+    precision = precision_at_noise_rate(values[known], faulty[known])
+    return {
+        f"{prefix}auc": None if np.isnan(auc) else auc,
+        f"{prefix}precision_at_noise_rate": None if np.isnan(precision) else precision,
+    }
