@@ -1,0 +1,81 @@
+"""Boxes of annotations, checked against their photo and brought to its pixels."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from PIL import Image, UnidentifiedImageError
+
+Box = tuple[float, float, float, float]
+ROUNDING = 1.0  # pixels by which annotators' rounding may overshoot the photo's edge
+
+_ORIENTATION = 0x0112  # EXIF tag; values 5..8 turn the picture by a quarter
+
+
+def checked_box(box: Box, size: tuple[float, float] | None, where: str) -> Box:
+    """A box inside its photo; one that overshoots by less than one pixel is clipped.
+
+    Args:
+        box: ``(x1, y1, x2, y2)`` in pixels.
+        size: ``(width, height)`` in pixels, or None when unknown: only the order is checked then.
+        where: file and place, for the message.
+
+    Raises:
+        ValueError: the box has no area, or leaves the photo by one pixel or more.
+    """
+    if not all(map(math.isfinite, box)):
+        raise ValueError(f"{where}: box {_shown(box)} is not finite")
+    if size is not None:
+        width, height = size
+        overshoot = max(-box[0], -box[1], box[2] - width, box[3] - height)
+        if overshoot >= ROUNDING:
+            raise ValueError(
+                f"{where}: box {_shown(box)} leaves the photo of {width:g}x{height:g} pixels by "
+                f"{overshoot:g}; correct it or remove it"
+            )
+        x1, y1, x2, y2 = box
+        box = (max(x1, 0.0), max(y1, 0.0), min(x2, float(width)), min(y2, float(height)))
+    if box[2] <= box[0] or box[3] <= box[1]:
+        raise ValueError(
+            f"{where}: box {_shown(box)} has no area; it must be x1 < x2 and y1 < y2 in pixels"
+        )
+    return box
+
+
+def scaled_box(box: Box, annotated: tuple[float, float], actual: tuple[float, float]) -> Box:
+    """A box of a photo of size ``annotated`` in the pixels of the same photo of size ``actual``."""
+    if annotated == actual:
+        return box
+    x, y = actual[0] / annotated[0], actual[1] / annotated[1]
+    # A box to the edge must stay at the edge whatever the rounding of the product.
+    return (box[0] * x, box[1] * y, min(box[2] * x, actual[0]), min(box[3] * y, actual[1]))
+
+
+def photo_size(path: Path, annotated: tuple[int, int] | None = None) -> tuple[int, int]:
+    """Width and height of a photo as ``load_rgb`` shows it; reads the file's header alone.
+
+    Args:
+        path: the photo.
+        annotated: the size that annotations give, to notice photos turned by EXIF only.
+
+    Raises:
+        ValueError: not a photo; or its EXIF turns it and the annotations are for the unturned one.
+    """
+    try:
+        with Image.open(path) as image:
+            stored = image.size
+            orientation = image.getexif().get(_ORIENTATION, 1)
+    except (UnidentifiedImageError, OSError, SyntaxError, Image.DecompressionBombError) as error:
+        raise ValueError(f"{path}: cannot be opened as a photo") from error
+    turned = (stored[1], stored[0]) if orientation in (5, 6, 7, 8) else stored
+    if turned != stored and annotated == stored:
+        raise ValueError(
+            f"{path}: EXIF turns this photo but its boxes are for the unturned pixels; "
+            "turn the pixels themselves or remove the EXIF orientation"
+        )
+    return turned
+
+
+def _shown(box: Box) -> str:
+    return "(" + ", ".join(f"{value:g}" for value in box) + ")"

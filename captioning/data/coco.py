@@ -1,0 +1,224 @@
+"""COCO captions (Chen et al., 2015), with boxes from the instances file where wanted.
+
+The COCO 2014 captions lie inside the installed pycocoevalcap; ``pycocoevalcap:captions_val2014``
+and ``pycocoevalcap:captions_train2014`` name them, so they need no download.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from captioning.data.boxes import Box
+from captioning.data.entries import (
+    BoxEntry,
+    ImageEntry,
+    Policy,
+    Rules,
+    check_unique,
+    numbered,
+    roster_from_entries,
+    selected,
+)
+from captioning.data.json_files import Record, as_record, load_json, parse_json
+from captioning.data.line_files import decode, read_image_list
+from captioning.data.photo_folder import checked_file_name
+from captioning.data.roster import Dropped, Roster
+
+JAR_PREFIX = "pycocoevalcap:"
+Paths = str | Path | Sequence[str | Path]
+
+
+def read_coco(
+    *,
+    name: str,
+    annotations: Paths,
+    image_folder: str | Path | None,
+    instances: Paths | None = None,
+    image_ids: Paths | None = None,
+    exclude_ids: Paths | None = None,
+    missing_photos: Policy = "error",
+    missing_captions: Policy = "error",
+    bad_boxes: Policy = "error",
+) -> Roster:
+    """COCO captions of one split; image ids are COCO's numbers as text.
+
+    Args:
+        name: of the roster, such as ``coco/val2014``.
+        annotations: ``captions_*.json``, or ``pycocoevalcap:captions_val2014`` (also train2014) for
+            the file inside the installed package; several are read as one.
+        image_folder: where ``file_name`` is looked up; None for the captions alone.
+        instances: ``instances_*.json`` for boxes; crowd regions are dropped by rule. Boxes are
+            scaled where the photo's size is not the annotated one.
+        image_ids: lists of ids, one a line (Karpathy's ``FILE ID`` lines too); None for all.
+        exclude_ids: lists of ids that are left to other splits.
+        missing_photos: ``"error"`` or ``"drop"`` for an image without its photo.
+        missing_captions: the same for an image without captions.
+        bad_boxes: the same for a box without area or outside the photo (the official files have
+            two); boxes over the edge by less than one pixel are clipped.
+
+    Raises:
+        FileNotFoundError: a file or the photo folder is not there.
+        ValueError: anything in the files that is not as COCO has it.
+    """
+    rules = Rules(
+        missing_photos=missing_photos, missing_captions=missing_captions, bad_boxes=bad_boxes
+    )
+    documents = [load_annotations(path) for path in _listed(annotations)]
+    dropped: list[Dropped] = []
+    boxes = _read_instances(_listed(instances), dropped)
+    entries = coco_entries(documents, boxes)
+    source = ", ".join(document.where for document in documents)
+    chosen = selected(entries, _read_lists(image_ids), source)
+    excluded = _read_lists(exclude_ids)
+    if excluded is not None:
+        selected(entries, excluded, source)  # an unknown id here is a wrong list, too
+        chosen = [entry for entry in chosen if entry.image_id not in excluded]
+    return roster_from_entries(
+        name=name,
+        source=source,
+        entries=chosen,
+        known_files=[entry.file_name for entry in entries],
+        image_folder=image_folder,
+        rules=rules,
+        dropped=dropped,
+    )
+
+
+def load_annotations(path: str | Path) -> Record:
+    """A COCO file, from disk or (``pycocoevalcap:NAME``) from inside the installed package.
+
+    Raises:
+        FileNotFoundError: no such file, package or member.
+        ValueError: not an object of strict JSON.
+    """
+    text = str(path)
+    if not text.startswith(JAR_PREFIX):
+        return load_json(path)
+    member = f"coco/annotations/{text.removeprefix(JAR_PREFIX)}.json"
+    jar = _jar_path()
+    try:
+        with zipfile.ZipFile(jar) as archive:
+            data = archive.read(member)
+    except KeyError as error:
+        raise FileNotFoundError(
+            f"{text}: {jar} holds no {member}; it has captions_train2014 and captions_val2014"
+        ) from error
+    except (zipfile.BadZipFile, OSError) as error:
+        raise FileNotFoundError(f"{text}: {jar} cannot be read; reinstall pycocoevalcap") from error
+    return as_record(parse_json(decode(data, text), text), text)
+
+
+def _jar_path() -> Path:
+    spec = importlib.util.find_spec("pycocoevalcap")
+    if spec is None or not spec.submodule_search_locations:
+        raise FileNotFoundError("pycocoevalcap is not installed: pip install pycocoevalcap")
+    return Path(next(iter(spec.submodule_search_locations))) / "spice" / "spice-1.0.jar"
+
+
+def coco_entries(
+    documents: Sequence[Record], boxes: dict[str, list[BoxEntry]] | None = None
+) -> list[ImageEntry]:
+    """Images in file order, each with its captions in file order.
+
+    Raises:
+        ValueError: ids twice, captions of unknown images, empty captions, wrong types.
+    """
+    images = [record for document in documents for record in document.records("images")]
+    by_id = {record.identifier("id"): record for record in images}
+    captions: dict[str, list[tuple[str, str]]] = {image_id: [] for image_id in by_id}
+    annotation_ids: dict[str, str] = {}
+    for record in _annotations(documents, annotation_ids):
+        image_id = record.identifier("image_id")
+        if image_id not in captions:
+            raise ValueError(f"{record.where}: caption of image {image_id}, not among the images")
+        captions[image_id].append((record.text("caption"), f"{record.where}: 'caption'"))
+    unknown = next((image_id for image_id in boxes or {} if image_id not in by_id), None)
+    if boxes and unknown is not None:
+        raise ValueError(
+            f"{boxes[unknown][0].where}: box of image {unknown}, which has no captions file entry"
+        )
+    entries = [_entry(record, captions, boxes or {}) for record in images]
+    check_unique(entries)
+    return entries
+
+
+def _annotations(documents: Sequence[Record], seen: dict[str, str]) -> Iterator[Record]:
+    """All annotations, their ids checked to be unique."""
+    for document in documents:
+        for record in document.records("annotations"):
+            annotation_id = record.identifier("id")
+            if annotation_id in seen:
+                raise ValueError(
+                    f"{record.where}: annotation id {annotation_id} stands twice, "
+                    f"first at {seen[annotation_id]}; remove one"
+                )
+            seen[annotation_id] = record.where
+            yield record
+
+
+def _entry(
+    record: Record,
+    captions: dict[str, list[tuple[str, str]]],
+    boxes: dict[str, list[BoxEntry]],
+) -> ImageEntry:
+    image_id = record.identifier("id")
+    found = tuple(boxes.get(image_id, ()))
+    has_size = "width" in record or "height" in record or found
+    return ImageEntry(
+        image_id=image_id,
+        file_name=checked_file_name(record.text("file_name"), record.where),
+        where=record.where,
+        captions=numbered(captions[image_id]),
+        boxes=found,
+        size=(record.integer("width", 1), record.integer("height", 1)) if has_size else None,
+    )
+
+
+def _read_instances(
+    paths: Sequence[str | Path], dropped: list[Dropped]
+) -> dict[str, list[BoxEntry]]:
+    """Boxes by image id; crowd regions go to ``dropped``."""
+    documents = [load_annotations(path) for path in paths]
+    labels = [
+        {
+            record.identifier("id"): record.text("name").lower()
+            for record in document.records("categories")
+        }
+        for document in documents
+    ]
+    boxes: dict[str, list[BoxEntry]] = {}
+    for document, names in zip(documents, labels, strict=True):
+        for record in _annotations([document], {}):
+            image_id, category = record.identifier("image_id"), record.identifier("category_id")
+            if category not in names:
+                raise ValueError(f"{record.where}: category_id {category} is not in the categories")
+            if record.value.get("iscrowd"):
+                item = f"{record.where} (image {image_id})"
+                dropped.append(Dropped(item=item, rule="crowd region"))
+                continue
+            entry = BoxEntry(box=_corners(record), label=names[category], where=record.where)
+            boxes.setdefault(image_id, []).append(entry)
+    return boxes
+
+
+def _corners(record: Record) -> Box:
+    x, y, width, height = record.numbers("bbox", 4)
+    return (x, y, x + width, y + height)
+
+
+def _read_lists(paths: Paths | None) -> dict[str, str] | None:
+    if paths is None:
+        return None
+    found: dict[str, str] = {}
+    for path in _listed(paths):
+        found.update(read_image_list(path))
+    return found
+
+
+def _listed(paths: Paths | None) -> list[str | Path]:
+    if paths is None:
+        return []
+    return [paths] if isinstance(paths, str | Path) else list(paths)

@@ -1,0 +1,280 @@
+"""From what a reader found to a `Roster`: the rules that all formats share.
+
+A caption's runs of white space become one space (captions with line breaks exist and break
+line-based scorers). Everything left out is recorded with its rule, nothing silently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from captioning.data.boxes import Box, checked_box, photo_size, scaled_box
+from captioning.data.json_files import checked_text
+from captioning.data.photo_folder import PhotoFolder
+from captioning.data.roster import Dropped, Roster, build_roster
+from captioning.types import Phrase, Region, Sample
+
+Policy = Literal["error", "drop"]
+POLICIES = ("error", "drop")
+
+NO_PHOTO = "photo missing"
+NO_CAPTION = "photo without caption"
+UNREADABLE = "photo unreadable"
+BAD_BOX = "box outside the photo or without area"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoxEntry:
+    """A box as the annotations give it, in pixels of the annotated size."""
+
+    box: Box
+    label: str
+    where: str
+    score: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptionEntry:
+    """A caption; ``key`` makes the sample id ``IMAGE_ID#KEY``."""
+
+    key: str
+    text: str
+    phrases: tuple[Phrase, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageEntry:
+    """One image of an annotation file.
+
+    Attributes:
+        image_id: unique id.
+        file_name: photo relative to the photo folder.
+        where: file and place of the annotation, for messages.
+        captions: its captions, already through `normalised`.
+        boxes: its boxes; phrases refer to them by position.
+        size: ``(width, height)`` that the boxes are for, or None for the photo's own.
+    """
+
+    image_id: str
+    file_name: str
+    where: str
+    captions: tuple[CaptionEntry, ...]
+    boxes: tuple[BoxEntry, ...] = ()
+    size: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What to do where annotations and photos do not match: ``"error"`` or ``"drop"``.
+
+    Attributes:
+        missing_photos: an image of the split has no photo.
+        missing_captions: an image of the annotations has no caption.
+        bad_boxes: a box without area or outside its photo.
+    """
+
+    missing_photos: Policy = "error"
+    missing_captions: Policy = "error"
+    bad_boxes: Policy = "error"
+
+    def __post_init__(self) -> None:
+        for field in ("missing_photos", "missing_captions", "bad_boxes"):
+            if getattr(self, field) not in POLICIES:
+                raise ValueError(f"{field} must be one of {POLICIES}: got {getattr(self, field)!r}")
+
+
+def normalised(caption: str, where: str) -> str:
+    """The caption with each run of white space as one space.
+
+    Raises:
+        ValueError: nothing visible is in it, or characters that UTF-8 cannot hold.
+    """
+    caption = " ".join(checked_text(caption, where).split())
+    if not any(character.isprintable() and character != " " for character in caption):
+        raise ValueError(f"{where}: the caption is empty; write one or remove the entry")
+    return caption
+
+
+def numbered(captions: Iterable[tuple[str, str]]) -> tuple[CaptionEntry, ...]:
+    """Entries with keys 0, 1, ... of ``(caption, where)`` pairs."""
+    return tuple(
+        CaptionEntry(key=str(number), text=normalised(caption, where))
+        for number, (caption, where) in enumerate(captions)
+    )
+
+
+def selected(
+    entries: Sequence[ImageEntry], wanted: Mapping[str, str] | None, source: str
+) -> list[ImageEntry]:
+    """The entries whose ``image_id`` is in ``wanted`` (id to ``FILE:LINE``), in their own order.
+
+    Raises:
+        ValueError: ``wanted`` names an image that ``source`` does not have.
+    """
+    if wanted is None:
+        return list(entries)
+    have = {entry.image_id for entry in entries}
+    unknown = [image_id for image_id in wanted if image_id not in have]
+    if unknown:
+        raise ValueError(
+            f"{wanted[unknown[0]]}: the split names {unknown[0]!r}, which {source} does not have"
+            f"{_and_more(unknown)}; is the list for other annotations?"
+        )
+    return [entry for entry in entries if entry.image_id in wanted]
+
+
+def check_unique(entries: Sequence[ImageEntry]) -> None:
+    """Raises ValueError where two entries share an image id or a photo."""
+    for field in ("image_id", "file_name"):
+        first: dict[str, str] = {}
+        for entry in entries:
+            value = getattr(entry, field)
+            if value in first:
+                raise ValueError(
+                    f"{entry.where}: {field} {value!r} is used twice, first at {first[value]}; "
+                    "remove one of the two"
+                )
+            first[value] = entry.where
+
+
+def roster_from_entries(
+    *,
+    name: str,
+    source: str,
+    entries: Sequence[ImageEntry],
+    known_files: Iterable[str],
+    image_folder: str | Path | None,
+    rules: Rules,
+    dropped: Sequence[Dropped] = (),
+) -> Roster:
+    """The roster of the entries of one split.
+
+    Args:
+        name: of the roster.
+        source: annotation file, for messages.
+        entries: images of the split.
+        known_files: photos that the annotations know, in or out of the split; other photos in the
+            folder are recorded as dropped.
+        image_folder: None for text only: ``image_path`` is then the bare file name.
+        rules: what to do where annotations and photos do not match.
+        dropped: what the reader itself left out.
+
+    Raises:
+        ValueError: by the rules, or when nothing is left.
+        FileNotFoundError: there is no such photo folder.
+    """
+    check_unique(entries)
+    left_out = list(dropped)
+    captioned = _with_captions(entries, rules, left_out)
+    if image_folder is None:
+        paths = {entry.image_id: Path(entry.file_name) for entry in captioned}
+    else:
+        folder = PhotoFolder(folder=image_folder)
+        paths = _photo_paths(captioned, folder, rules, left_out)
+        claimed = frozenset(known_files)
+        left_out += [Dropped(item=file, rule=NO_CAPTION) for file in folder.unclaimed(claimed)]
+    samples: list[Sample] = []
+    for entry in captioned:
+        if entry.image_id in paths:
+            path = paths[entry.image_id]
+            samples += _samples(entry, path, image_folder is not None, rules, left_out)
+    if not samples:
+        raise ValueError(
+            f"{source}: no samples for {name} ({len(entries)} images in the split, "
+            f"{len(left_out)} things dropped); check the split and the photo folder"
+        )
+    return build_roster(name, samples, left_out)
+
+
+def _with_captions(
+    entries: Sequence[ImageEntry], rules: Rules, dropped: list[Dropped]
+) -> list[ImageEntry]:
+    bare = [entry for entry in entries if not entry.captions]
+    if bare and rules.missing_captions == "error":
+        raise ValueError(
+            f"{bare[0].where}: image {bare[0].image_id!r} has no caption{_and_more(bare)}; "
+            "add captions, remove the image, or set missing_captions=drop"
+        )
+    dropped += [Dropped(item=entry.file_name, rule=NO_CAPTION) for entry in bare]
+    return [entry for entry in entries if entry.captions]
+
+
+def _photo_paths(
+    entries: Sequence[ImageEntry], folder: PhotoFolder, rules: Rules, dropped: list[Dropped]
+) -> dict[str, Path]:
+    found = {entry.image_id: folder.find(entry.file_name) for entry in entries}
+    lost = [entry for entry in entries if found[entry.image_id] is None]
+    if lost and rules.missing_photos == "error":
+        raise ValueError(
+            f"{lost[0].where}: no photo {lost[0].file_name!r} in {folder.folder}{_and_more(lost)}; "
+            "add the photos, or set missing_photos=drop to leave these images out"
+        )
+    dropped += [Dropped(item=entry.file_name, rule=NO_PHOTO) for entry in lost]
+    return {image_id: path for image_id, path in found.items() if path is not None}
+
+
+def _samples(
+    entry: ImageEntry, path: Path, has_photo: bool, rules: Rules, dropped: list[Dropped]
+) -> list[Sample]:
+    size = entry.size
+    if entry.boxes and has_photo:
+        try:
+            size = photo_size(path, entry.size)
+        except ValueError as error:
+            dropped.append(Dropped(item=entry.file_name, rule=f"{UNREADABLE}: {error}"))
+            return []
+    regions, position = _regions(entry, size, rules, dropped)
+    return [
+        Sample(
+            row=0,
+            sample_id=f"{entry.image_id}#{caption.key}",
+            image_id=entry.image_id,
+            image_path=path,
+            caption=caption.text,
+            regions=regions,
+            phrases=_grounded(caption.phrases, position),
+        )
+        for caption in entry.captions
+    ]
+
+
+def _regions(
+    entry: ImageEntry, size: tuple[int, int] | None, rules: Rules, dropped: list[Dropped]
+) -> tuple[tuple[Region, ...], dict[int, int]]:
+    """Regions in the photo's pixels, and the new position of each box that is kept."""
+    regions: list[Region] = []
+    position: dict[int, int] = {}
+    annotated = entry.size or size
+    for number, raw in enumerate(entry.boxes):
+        try:
+            box = checked_box(raw.box, annotated, raw.where)
+        except ValueError:
+            if rules.bad_boxes == "error":
+                raise
+            dropped.append(Dropped(item=raw.where, rule=BAD_BOX))
+            continue
+        if annotated is not None and size is not None:
+            box = scaled_box(box, annotated, size)
+        position[number] = len(regions)
+        regions.append(Region(box=box, label=raw.label, score=raw.score))
+    return tuple(regions), position
+
+
+def _grounded(phrases: Sequence[Phrase], position: Mapping[int, int]) -> tuple[Phrase, ...]:
+    return tuple(
+        Phrase(
+            start=phrase.start,
+            text=phrase.text,
+            chain_id=phrase.chain_id,
+            kinds=phrase.kinds,
+            regions=tuple(position[box] for box in phrase.regions if box in position),
+        )
+        for phrase in phrases
+    )
+
+
+def _and_more(things: Sequence[object]) -> str:
+    return f" (and {len(things) - 1} more)" if len(things) > 1 else ""

@@ -1,0 +1,186 @@
+"""JSON read strictly: what is not as it should be is an error that names file and key."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from captioning.data.line_files import read_lines, read_text
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A JSON object and where it stands; every getter checks type and value.
+
+    Attributes:
+        value: the object.
+        where: file and place, such as ``captions.json: annotations[7]``, for error messages.
+    """
+
+    value: dict[str, Any]
+    where: str
+
+    def __contains__(self, key: str) -> bool:
+        return self.value.get(key) is not None
+
+    def get(self, key: str) -> Any:
+        """The value of a key that must be there.
+
+        Raises:
+            ValueError: no such key, or null.
+        """
+        value = self.value.get(key)
+        if value is None:
+            has = ", ".join(map(repr, list(self.value)[:8])) or "no key"
+            raise ValueError(f"{self.where}: key {key!r} is missing (it has {has}); add it")
+        return value
+
+    def wrong(self, key: str, wanted: str) -> ValueError:
+        """The error that says what ``key`` should have been and what it is."""
+        return ValueError(f"{self.where}: {key!r} must be {wanted}: got {shown(self.value[key])}")
+
+    def text(self, key: str) -> str:
+        """A text, possibly blank, that UTF-8 can hold."""
+        value = self.get(key)
+        if not isinstance(value, str):
+            raise self.wrong(key, "a text")
+        return checked_text(value, f"{self.where}: {key!r}")
+
+    def integer(self, key: str, minimum: int) -> int:
+        """A whole number of at least ``minimum``."""
+        value = self.get(key)
+        if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+            raise self.wrong(key, f"a whole number of at least {minimum}")
+        return value
+
+    def identifier(self, key: str) -> str:
+        """A whole number or a text without white space at its ends, as text."""
+        value = self.get(key)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return str(self.integer(key, 0))
+        if not isinstance(value, str) or not value.strip() or value != value.strip():
+            raise self.wrong(
+                key, "a whole number or a text (not blank, no white space at its ends)"
+            )
+        return checked_text(value, f"{self.where}: {key!r}")
+
+    def items(self, key: str) -> list[Any]:
+        """A list."""
+        value = self.get(key)
+        if not isinstance(value, list):
+            raise self.wrong(key, "a list")
+        return value
+
+    def numbers(self, key: str, count: int) -> tuple[float, ...]:
+        """A list of ``count`` finite numbers."""
+        value = self.items(key)
+        if len(value) != count or not all(map(is_number, value)):
+            raise self.wrong(key, f"a list of {count} finite numbers")
+        return tuple(float(number) for number in value)
+
+    def records(self, key: str) -> Iterator[Record]:
+        """A list of objects."""
+        for position, value in enumerate(self.items(key)):
+            yield as_record(value, f"{self.where}: {key}[{position}]")
+
+
+def is_number(value: Any) -> bool:
+    """Whether a JSON value is a number that a float can hold."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return math.isfinite(value) if isinstance(value, float) else abs(value) < 2**53
+
+
+def as_record(value: Any, where: str) -> Record:
+    """``value`` as an object.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    if not isinstance(value, dict):
+        raise ValueError(f"{where}: must be an object {{...}}: got {shown(value)}")
+    return Record(value, where)
+
+
+def checked_text(value: str, where: str) -> str:
+    """``value`` itself.
+
+    Raises:
+        ValueError: half of a surrogate pair or a NUL, which neither file name nor UTF-8 can hold.
+    """
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"{where}: half a surrogate pair at character {error.start}; write the character whole"
+        ) from error
+    if "\0" in value:
+        raise ValueError(f"{where}: holds a NUL character; remove it")
+    return value
+
+
+def shown(value: Any) -> str:
+    """A JSON value for an error message: its type, and its beginning."""
+    if isinstance(value, dict | list):
+        return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
+    if isinstance(value, int) and abs(value) > 10**40:
+        return "a number of more than 40 digits"
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def parse_json(text: str, where: str) -> Any:
+    """The value of JSON text.
+
+    Raises:
+        ValueError: not JSON, NaN or Infinity, a key twice in one object, nesting too deep.
+    """
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        value = dict(pairs)
+        if len(value) != len(pairs):
+            keys = [key for key, _ in pairs]
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise ValueError(f"key {shown(twice)} stands twice in one object; remove one")
+        return value
+
+    def constant(name: str) -> Any:
+        raise ValueError(f"{name} is not a JSON number; write a finite number or leave it out")
+
+    try:
+        return json.loads(text, object_pairs_hook=unique, parse_constant=constant)
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"{where}: not JSON at line {error.lineno} column {error.colno}: {error.msg}; "
+            "is the file truncated?"
+        ) from error
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
+    except RecursionError as error:
+        raise ValueError(f"{where}: lists or objects nested too deep to be annotations") from error
+
+
+def load_json(path: str | Path) -> Record:
+    """The object that a JSON file holds.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: not UTF-8, not strict JSON, or not an object.
+    """
+    return as_record(parse_json(read_text(path), str(path)), str(path))
+
+
+def load_json_lines(path: str | Path) -> Iterator[Record]:
+    """The objects of a JSON Lines file, each with ``FILE:LINE``.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: a line that is not UTF-8, not strict JSON, or not an object.
+    """
+    for number, line in read_lines(path):
+        where = f"{path}:{number}"
+        yield as_record(parse_json(line, where), where)

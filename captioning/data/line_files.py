@@ -1,0 +1,65 @@
+"""Text files read strictly: UTF-8 or an error that names the file and the line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def read_text(path: str | Path) -> str:
+    """The whole of a UTF-8 file (a byte order mark is left out).
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: bytes that are not UTF-8.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{path}: no such file; `python -m captioning.prepare data=NAME` says where to get it"
+        )
+    return decode(path.read_bytes(), str(path))
+
+
+def decode(data: bytes, where: str) -> str:
+    """Text of UTF-8 bytes, ``where`` naming them in the error.
+
+    Raises:
+        ValueError: bytes that are not UTF-8.
+    """
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        byte = data[error.start]
+        raise ValueError(
+            f"{where}: line {line}: not UTF-8 (byte 0x{byte:02x}); save the file as UTF-8"
+        ) from error
+
+
+def read_lines(path: str | Path) -> list[tuple[int, str]]:
+    """Lines that are not blank, with their numbers from 1.
+
+    Only line feeds end a line (``\\r\\n`` too): Unicode's other separators may stand in captions.
+    """
+    lines = enumerate(read_text(path).split("\n"), start=1)
+    return [(number, line.rstrip("\r")) for number, line in lines if line.strip()]
+
+
+def read_image_list(path: str | Path) -> dict[str, str]:
+    """Image ids or file names of a split list, one a line, each with its ``FILE:LINE``.
+
+    Of a line with several words the last counts, as in lists of ``val2014/NAME.jpg ID``.
+
+    Raises:
+        ValueError: an entry given twice, or an empty list.
+    """
+    found: dict[str, str] = {}
+    for number, line in read_lines(path):
+        entry = line.split()[-1]
+        where = f"{path}:{number}"
+        if entry in found:
+            raise ValueError(f"{where}: {entry!r} is listed twice, first at {found[entry]}")
+        found[entry] = where
+    if not found:
+        raise ValueError(f"{path}: the list is empty; it needs one image a line")
+    return found

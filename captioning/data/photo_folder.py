@@ -1,0 +1,75 @@
+"""A folder of photos, listed once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from pathlib import Path, PurePosixPath
+
+PHOTO_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
+
+
+def checked_file_name(name: str, where: str) -> str:
+    """A file name of an annotation, made plain (``./a.jpg`` becomes ``a.jpg``).
+
+    Raises:
+        ValueError: the name is blank, absolute, leads out of its folder, or no file can bear it.
+    """
+    path = PurePosixPath(name)
+    problem = ""
+    if not name.strip() or not path.parts:
+        problem = "is blank"
+    elif path.is_absolute() or "\\" in name or name[1:3] == ":/":
+        problem = "must be relative, with / between folders"
+    elif ".." in path.parts:
+        problem = "must not lead out of the photo folder by '..'"
+    elif any(not character.isprintable() for character in name):
+        problem = "holds a control character"
+    elif len(name) > 1024 or any(len(part.encode()) > 255 for part in path.parts):
+        problem = "is too long for a file name"
+    if problem:
+        raise ValueError(f"{where}: file name {name[:80]!r} {problem}; name a file in the folder")
+    return str(path)
+
+
+class PhotoFolder:
+    """Finds photos by name; each directory is listed once, so a look-up costs no disk access.
+
+    Args:
+        folder: where the photos lie.
+
+    Raises:
+        FileNotFoundError: there is no such folder.
+    """
+
+    def __init__(self, *, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        if not self.folder.is_dir():
+            raise FileNotFoundError(
+                f"{self.folder}: no such photo folder; `python -m captioning.prepare data=NAME` "
+                "says where to get it, and image_folder=null reads the captions alone"
+            )
+        self._names: dict[str, frozenset[str]] = {}
+
+    def names(self, directory: str = "") -> frozenset[str]:
+        """File names in a directory below the folder; empty when there is none."""
+        if directory not in self._names:
+            path = self.folder / directory
+            found = os.scandir(path) if path.is_dir() else ()
+            self._names[directory] = frozenset(item.name for item in found if item.is_file())
+        return self._names[directory]
+
+    def find(self, file_name: str) -> Path | None:
+        """The path of a photo, or None when it is not there."""
+        directory, _, base = file_name.rpartition("/")
+        return self.folder / file_name if base in self.names(directory) else None
+
+    def unclaimed(self, claimed: Collection[str]) -> list[str]:
+        """Photos in the directories listed so far that ``claimed`` does not name, sorted."""
+        every = (
+            f"{directory}/{name}" if directory else name
+            for directory, names in self._names.items()
+            for name in names
+            if PurePosixPath(name).suffix.lower() in PHOTO_SUFFIXES
+        )
+        return sorted(set(every).difference(claimed))
