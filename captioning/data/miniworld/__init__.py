@@ -1,0 +1,1 @@
+"""MiniWorld, the embedded default data set: generated scenes with captions, boxes and graphs."""

@@ -1,0 +1,200 @@
+"""Pictures of things: masks cut from the icon font, found once and kept.
+
+The font is Font Awesome 6 Free Solid (CC BY 4.0, SIL OFL 1.1), read from the installed package
+``fontawesomefree``; a name that ends in ``*`` is a shape of our own.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib import metadata, resources
+from pathlib import Path
+
+from PIL import Image, ImageChops, ImageDraw, ImageFilter, ImageFont
+
+REFERENCE = 72
+"""Height in pixels at which a picture's gaps and head are looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Masks:
+    """Masks of one picture, all of the same size, mode ``L``, 0 to 255.
+
+    Attributes:
+        outline: the picture with its outline: what is drawn lies inside its box.
+        fill: the picture itself.
+        gaps: the enclosed gaps; None if the class leaves them open.
+        head: the head; None if the picture has none.
+        light: where light from above falls.
+        shade: where the picture's lower part is in shade.
+    """
+
+    outline: Image.Image
+    fill: Image.Image
+    gaps: Image.Image | None
+    head: Image.Image | None
+    light: Image.Image
+    shade: Image.Image
+
+
+def _package() -> Path:
+    try:
+        return Path(str(resources.files("fontawesomefree"))) / "static" / "fontawesomefree"
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "MiniWorld draws with the icon font of the package fontawesomefree, which is not "
+            "installed; install it with: pip install fontawesomefree"
+        ) from error
+
+
+def font_version() -> str:
+    """Version of the icon font: pictures of two versions may differ."""
+    return metadata.version("fontawesomefree")
+
+
+@cache
+def _glyphs() -> dict[str, str]:
+    path = _package() / "metadata" / "icons.json"
+    table = json.loads(path.read_text(encoding="utf-8"))
+    return {name: chr(int(entry["unicode"], 16)) for name, entry in table.items()}
+
+
+@lru_cache(maxsize=128)
+def _font(size: int) -> ImageFont.FreeTypeFont:
+    path = _package() / "otfs" / "Font Awesome 6 Free-Solid-900.otf"
+    return ImageFont.truetype(
+        str(path), size, layout_engine=ImageFont.Layout.BASIC
+    )
+
+
+def _glyph(icon: str) -> str:
+    try:
+        return _glyphs()[icon]
+    except KeyError:
+        raise ValueError(
+            f"no icon {icon!r} in fontawesomefree {font_version()}; MiniWorld was made with 6.6"
+        ) from None
+
+
+def _table(height: int, stroke: int) -> Image.Image:
+    scale = 4
+    tall, wide = (height - 2 * stroke) * scale, round((height - 2 * stroke) * 1.5) * scale
+    mask = Image.new("L", (wide, tall), 0)
+    pen = ImageDraw.Draw(mask)
+    top, leg = round(tall * 0.16), round(wide * 0.08)
+    pen.rounded_rectangle((0, 0, wide - 1, top), radius=top // 3, fill=255)
+    for x in (round(wide * 0.07), round(wide * 0.93) - leg):
+        pen.rectangle((x, top, x + leg, tall - 1), fill=255)
+    mask = mask.resize((wide // scale, tall // scale), Image.Resampling.BOX)
+    framed = Image.new("L", (mask.width + 2 * stroke, mask.height + 2 * stroke), 0)
+    framed.paste(mask, (stroke, stroke))
+    return framed
+
+
+def _ink(icon: str, font_size: int, stroke: int) -> tuple[Image.Image, Image.Image]:
+    """Outline and fill of an icon, cropped alike to the outline."""
+    font, glyph = _font(font_size), _glyph(icon)
+    left, top, right, bottom = font.getbbox(glyph, stroke_width=stroke, anchor="ls")
+    size = (right - left + 2, bottom - top + 2)
+    layers = []
+    for width in (stroke, 0):
+        layer = Image.new("L", size, 0)
+        pen = ImageDraw.Draw(layer)
+        pen.text((1 - left, 1 - top), glyph, fill=255, font=font, anchor="ls", stroke_width=width)
+        layers.append(layer)
+    box = layers[0].getbbox()
+    return layers[0].crop(box), layers[1].crop(box)
+
+
+@cache
+def aspect(icon: str) -> float:
+    """Width of an icon's picture over its height."""
+    outline, _ = _shape(icon, 128, 1)
+    return outline.width / outline.height
+
+
+@cache
+def _share(icon: str) -> float:
+    """Height of the picture over the font size."""
+    _, fill = _ink(icon, 256, 0)
+    return fill.height / 256
+
+
+def _shape(icon: str, height: int, stroke: int) -> tuple[Image.Image, Image.Image]:
+    if icon.endswith("*"):
+        fill = _table(height, stroke)
+        return fill.filter(ImageFilter.MaxFilter(2 * stroke + 1)), fill
+    return _ink(icon, max(6, round((height - 2 * stroke) / _share(icon))), stroke)
+
+
+@cache
+def _reference(icon: str) -> tuple[Image.Image, tuple[float, float, float, float] | None]:
+    """Gaps of an icon, and where its head is as shares of its picture."""
+    _, fill = _shape(icon, REFERENCE, 1)
+    solid = Image.new("L", (fill.width + 2, fill.height + 2), 0)
+    solid.paste(fill.point(lambda value: 255 if value > 127 else 0), (1, 1))
+    outside = solid.copy()
+    ImageDraw.floodfill(outside, (0, 0), 128)
+    gaps = outside.point(lambda value: 255 if value == 0 else 0)
+    gaps = gaps.crop((1, 1, fill.width + 1, fill.height + 1))
+    return gaps.filter(ImageFilter.MaxFilter(5)), _find_head(solid)
+
+
+def _find_head(solid: Image.Image) -> tuple[float, float, float, float] | None:
+    """The first round part from the top: a disc touching nothing else."""
+    left, work = [], solid.copy()
+    while (box := work.getbbox()) is not None and len(left) < 8:
+        row = work.crop((0, box[1], work.width, box[1] + 1)).getbbox()
+        before = work.copy()
+        ImageDraw.floodfill(work, (row[0], box[1]), 0)
+        part = ImageChops.subtract(before, work)
+        left.append(part.getbbox())
+        x1, y1, x2, y2 = left[-1]
+        wide, tall = x2 - x1, y2 - y1
+        share = part.histogram()[255] / (wide * tall)
+        if tall > 8 and 0.8 < wide / tall < 1.25 and 0.7 < share < 0.9:
+            width, height = solid.width - 2, solid.height - 2
+            return (x1 - 2) / width, (y1 - 2) / height, x2 / width, y2 / height
+    return None
+
+
+@lru_cache(maxsize=8192)
+def masks(icon: str, height: int, stroke: int) -> Masks:
+    """Masks of an icon whose outlined picture is about ``height`` pixels high.
+
+    Raises:
+        ValueError: no such icon in the installed font.
+    """
+    outline, fill = _shape(icon, height, stroke)
+    size = outline.size
+    gaps, head_box = _reference(icon)
+    head = None
+    if head_box is not None:
+        disc = Image.new("L", size, 0)
+        corners = [round(share * size[index % 2]) for index, share in enumerate(head_box)]
+        ImageDraw.Draw(disc).ellipse(corners, fill=255)
+        head = ImageChops.multiply(disc, fill)
+    ramp = _ramp(size)
+    return Masks(
+        outline=outline, fill=fill, head=head,
+        gaps=gaps.resize(size, Image.Resampling.BILINEAR) if gaps.getbbox() else None,
+        light=ImageChops.multiply(fill, ramp.point(lambda value: max(0, 110 - value))),
+        shade=ImageChops.multiply(fill, ramp.point(lambda value: max(0, value - 150))),
+    )  # fmt: skip
+
+
+def _ramp(size: tuple[int, int]) -> Image.Image:
+    return Image.linear_gradient("L").resize(size, Image.Resampling.BILINEAR)
+
+
+@lru_cache(maxsize=8192)
+def mirrored(icon: str, height: int, stroke: int) -> Masks:
+    """`masks` as in a mirror."""
+    found = masks(icon, height, stroke)
+
+    def flip(mask: Image.Image | None) -> Image.Image | None:
+        return None if mask is None else mask.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+
+    return Masks(*(flip(getattr(found, name)) for name in Masks.__dataclass_fields__))

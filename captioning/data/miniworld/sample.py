@@ -1,0 +1,229 @@
+"""Sampling scenes: a pure function of (seed, split, index), whatever the process or the size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from captioning.data.miniworld.actions import ACTIONS
+from captioning.data.miniworld.layout import JUMP, Plan, arrange, decorate
+from captioning.data.miniworld.places import NIGHT_AVOID, PLACES, TIMES, Place
+from captioning.data.miniworld.relations import Relation, between_ground, between_levels, union
+from captioning.data.miniworld.relations import INVERSE as INVERSES
+from captioning.data.miniworld.scene import Scene, Thing
+from captioning.data.miniworld.vocabulary import CLASSES, ObjectClass
+
+SPLITS = ("train", "val", "test_in", "test_near", "test_out")
+WEIGHTS = {"person": 6.0, "man": 1.5, "woman": 1.5, "dog": 1.5, "bird": 2.0}
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Classes that a split may show: ``must`` for the main thing, ``may`` for the others."""
+
+    must: tuple[ObjectClass, ...]
+    may: tuple[ObjectClass, ...]
+
+
+def pool_of(split: str, rng: np.random.Generator) -> Pool:
+    """The classes of a scene of ``split``.
+
+    A near-domain scene shows a held-out class beside a familiar one; either may be the main one.
+
+    Raises:
+        ValueError: unknown split.
+    """
+    if split not in SPLITS:
+        raise ValueError(f"split must be one of {SPLITS}: got {split!r}")
+    seen = tuple(kind for kind in CLASSES.values() if not kind.held_out)
+    unseen = tuple(kind for kind in CLASSES.values() if kind.held_out)
+    if split == "test_out":
+        return Pool(unseen, unseen)
+    if split == "test_near":
+        return Pool(unseen, seen) if rng.random() < 0.5 else Pool(seen, unseen)
+    return Pool(seen, seen)
+
+
+def pick(rng: np.random.Generator, items: Sequence[Item]) -> Item:
+    """One of ``items``, evenly."""
+    return items[int(rng.integers(len(items)))]
+
+
+def weighted(rng: np.random.Generator, items: Sequence[Item], weights: Sequence[float]) -> Item:
+    """One of ``items``, by weight."""
+    mark = rng.random() * sum(weights)
+    for item, weight in zip(items, weights, strict=True):
+        mark -= weight
+        if mark < 0:
+            return item
+    return items[-1]
+
+
+def sample_scene(*, seed: int, split: str, index: int) -> Scene:
+    """The scene number ``index`` of a split.
+
+    Args:
+        seed: of the whole data set, at least 0.
+        split: one of `SPLITS`.
+        index: from 0.
+
+    Raises:
+        ValueError: unknown split, or a negative seed or index.
+    """
+    if split not in SPLITS:
+        raise ValueError(f"split must be one of {SPLITS}: got {split!r}")
+    if seed < 0 or index < 0:
+        raise ValueError(f"seed and index must be at least 0: got seed {seed}, index {index}")
+    rng = np.random.default_rng([seed, SPLITS.index(split), index])
+    while True:
+        scene = _attempt(rng, split, f"{split}_{seed}_{index:06d}")
+        if scene is not None:
+            return scene
+
+
+def scene_graph(*, seed: int, split: str, index: int) -> dict[str, Any]:
+    """The graph of a scene as plain values: nodes with attributes and boxes, and relations."""
+    return sample_scene(seed=seed, split=split, index=index).graph()
+
+
+def _attempt(rng: np.random.Generator, split: str, scene_id: str) -> Scene | None:
+    pool = pool_of(split, rng)
+    kind = weighted(rng, pool.must, [WEIGHTS.get(found.key, 1.0) for found in pool.must])
+    action = pick(rng, kind.actions) if kind.actions else ""
+    place = _choose_place(rng, kind, action)
+    if place is None:
+        return None
+    time = weighted(rng, TIMES, (0.72, 0.13, 0.15)) if place.outdoors else "day"
+    avoid = (*place.avoid, *(NIGHT_AVOID if time == "night" else ()))
+    plans = [_plan(rng, kind, action, place, avoid, main=True)]
+    plans += _companions(rng, pool, plans[0], place, avoid, forced=split == "test_near")
+    things, structural = arrange(rng, plans, place)
+    if not things or (split == "test_near" and len(things) < 2):
+        return None
+    weather, decor = decorate(rng, things, place, time)
+    return Scene(
+        scene_id=scene_id, place=place.key, time=time, weather=weather, decor=decor,
+        things=things, relations=find_relations(things, structural),
+        backdrop_seed=int(rng.integers(2**31)),
+    )  # fmt: skip
+
+
+def _choose_place(rng: np.random.Generator, kind: ObjectClass, action: str) -> Place | None:
+    doing = ACTIONS[action] if action else None
+    zone = (doing.zone if doing else None) or kind.zone
+    places: Sequence[str] = kind.places
+    if doing and doing.places:
+        places = doing.places
+    elif zone == "ground" and rng.random() < 0.08:
+        places = tuple(PLACES)
+    fits = [key for key in places if zone in PLACES[key].zones]
+    return PLACES[pick(rng, fits)] if fits else None
+
+
+def _plan(
+    rng: np.random.Generator, kind: ObjectClass, action: str, place: Place,
+    avoid: Sequence[str], *, main: bool,
+) -> Plan:  # fmt: skip
+    counts = (0.62, 0.19, 0.11, 0.08) if main else (0.78, 0.13, 0.06, 0.03)
+    size = weighted(rng, ("", "small", "large"), (0.66, 0.17, 0.17))
+    colours = [colour for colour in kind.colours if colour not in avoid] or kind.colours
+    doing = ACTIONS[action] if action else None
+    return Plan(
+        key=kind.key, action=action, size=size, colour=pick(rng, colours),
+        count=weighted(rng, (1, 2, 3, 4), counts),
+        zone=(doing.zone if doing else None) or kind.zone,
+        mirrored=bool(kind.turns and rng.random() < 0.5),
+        tint=tuple(int(value) for value in rng.integers(-12, 13, 3)),
+        skin=int(rng.integers(4)),
+    )  # fmt: skip
+
+
+def _companions(
+    rng: np.random.Generator, pool: Pool, main: Plan, place: Place, avoid: Sequence[str],
+    *, forced: bool,
+) -> list[Plan]:  # fmt: skip
+    wanted = weighted(rng, (0, 1, 2), (0.0 if forced else 0.26, 0.52, 0.22))
+    found: list[Plan] = []
+    taken = {main.key}
+    for _ in range(12):
+        if len(found) == wanted:
+            break
+        kind = _companion_kind(rng, pool, main, place)
+        fits = [name for name in kind.actions if _fits(kind, name, place)]
+        if kind.key in taken or (kind.actions and not fits) or not _fits(kind, "", place):
+            continue
+        shy = (*avoid, main.colour)
+        plan = _plan(rng, kind, pick(rng, fits) if fits else "", place, shy, main=False)
+        taken.add(kind.key)
+        found.append(plan)
+    return found
+
+
+def _fits(kind: ObjectClass, action: str, place: Place) -> bool:
+    if action:
+        doing = ACTIONS[action]
+        zone = doing.zone or kind.zone
+        return zone in place.zones and (not doing.places or place.key in doing.places)
+    return place.key in kind.places or kind.family == "people"
+
+
+def _companion_kind(
+    rng: np.random.Generator, pool: Pool, main: Plan, place: Place
+) -> ObjectClass:
+    """A class to stand beside the main thing, often one that can carry or shelter it."""
+    if CLASSES[main.key].small and rng.random() < 0.5:
+        bearers = [kind for kind in pool.may if kind.carries and place.key in kind.places]
+        if bearers:
+            return pick(rng, bearers)
+    native = [kind for kind in pool.may if place.key in kind.places]
+    return weighted(rng, native, [_share(kind) for kind in native]) if native else pick(
+        rng, pool.may
+    )
+
+
+def _share(kind: ObjectClass) -> float:
+    return 1.0 if kind.family != "people" else 0.6
+
+
+def find_relations(
+    things: Sequence[Thing], structural: dict[tuple[int, int], str]
+) -> tuple[Relation, ...]:
+    """All relations between things, from their boxes; ``structural`` holds "on" and "under"."""
+    found: list[Relation] = []
+    for one in things:
+        for two in things[one.node + 1 :]:
+            found += _pair(one, two, structural)
+    return tuple(found)
+
+
+def _pair(
+    one: Thing, two: Thing, structural: dict[tuple[int, int], str]
+) -> list[Relation]:
+    for subject, other in ((one, two), (two, one)):
+        name = structural.get((subject.node, other.node))
+        if name is not None:
+            return [Relation(subject.node, name, other.node)]
+    if one.zone == two.zone:
+        names = between_ground(footing(one), footing(two))
+    elif "sky" in (one.zone, two.zone):
+        high, low = (one, two) if one.zone == "sky" else (two, one)
+        names = between_levels(high.box, low.box)
+        one, two = high, low
+    else:
+        names = ()
+    pairs = [Relation(one.node, name, two.node) for name in names]
+    return pairs + [Relation(two.node, INVERSES[name], one.node) for name in names]
+
+
+def footing(thing: Thing) -> tuple[float, float, float, float]:
+    """The box of a thing drawn down to where its shadow is, for those in mid-air."""
+    lift = JUMP if thing.action and ACTIONS[thing.action].mark == "jump" else 0.0
+    x1, y1, x2, y2 = union(thing.boxes)
+    return x1, y1, x2, y2 + lift
+
+

@@ -1,0 +1,115 @@
+"""A scene: what is where, doing what. Its graph is the truth that captions are written from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from captioning.data.miniworld.actions import ACTIONS, ICONS
+from captioning.data.miniworld.relations import Box, Relation, union
+from captioning.data.miniworld.vocabulary import CLASSES, ObjectClass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thing:
+    """One kind of thing in a scene: a single one or a group that looks and acts alike.
+
+    Attributes:
+        node: its number in the scene's graph.
+        key: its class.
+        boxes: where each one is, as shares of the picture's sides.
+        colour: key of ``vocabulary.COLOURS``.
+        size: ``"small"``, ``"large"`` or ``""``: against the usual size of its class.
+        action: key of ``actions.ACTIONS`` or ``""``.
+        zone: ``"ground"``, ``"water"`` or ``"sky"``.
+        mirrored: whether it looks to the left.
+        tint: variation of its colour, each channel in [-12, 12].
+        skin: which of the skin tones its head has.
+    """
+
+    node: int
+    key: str
+    boxes: tuple[Box, ...]
+    colour: str
+    size: str
+    action: str
+    zone: str
+    mirrored: bool
+    tint: tuple[int, int, int]
+    skin: int
+
+    @property
+    def kind(self) -> ObjectClass:
+        """Its class."""
+        return CLASSES[self.key]
+
+    @property
+    def icon(self) -> str:
+        """Name of the picture that shows it in action."""
+        return icon_of(self.key, self.action)
+
+    @property
+    def box(self) -> Box:
+        """The box around all of them."""
+        return union(self.boxes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """Everything that is in a picture.
+
+    Attributes:
+        scene_id: unique and stable name.
+        place: key of ``places.PLACES``.
+        time: one of ``places.TIMES``; always ``"day"`` indoors.
+        weather: one of ``places.WEATHER``; always ``"clear"`` indoors.
+        decor: sun, moon and clouds: ``(label, box)``.
+        things: node number is position; the first is the main one.
+        relations: what holds between them, found from their boxes.
+        backdrop_seed: seed of the backdrop's details.
+    """
+
+    scene_id: str
+    place: str
+    time: str
+    weather: str
+    decor: tuple[tuple[str, Box], ...]
+    things: tuple[Thing, ...]
+    relations: tuple[Relation, ...]
+    backdrop_seed: int
+
+    def graph(self) -> dict[str, Any]:
+        """The scene as plain values, for JSON."""
+        return {
+            "scene_id": self.scene_id,
+            "place": self.place,
+            "time": self.time,
+            "weather": self.weather,
+            "decor": [{"label": label, "box": list(box)} for label, box in self.decor],
+            "nodes": [_node(thing) for thing in self.things],
+            "relations": [
+                {"subject": found.subject, "name": found.name, "object": found.object}
+                for found in self.relations
+            ],
+        }
+
+
+def _node(thing: Thing) -> dict[str, Any]:
+    kind = thing.kind
+    return {
+        "node": thing.node,
+        "class": thing.key,
+        "family": kind.family,
+        "count": len(thing.boxes),
+        "colour": thing.colour if len(kind.colours) > 1 else "",
+        "size": thing.size,
+        "action": thing.action,
+        "zone": thing.zone,
+        "boxes": [list(box) for box in thing.boxes],
+    }
+
+
+def icon_of(key: str, action: str) -> str:
+    """Name of the picture of a class in action."""
+    shown = ACTIONS[action].icon if action else None
+    return ICONS.get((key, action)) or shown or CLASSES[key].icon
