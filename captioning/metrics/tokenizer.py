@@ -22,6 +22,70 @@ PUNCTUATION = frozenset(ptb.PUNCTUATIONS)
 _LINE_BREAKS = re.compile("[\r\n\v\f\u2028\u2029]")
 _JAR = Path(ptb.__file__).parent / ptb.STANFORD_CORENLP_3_4_1_JAR
 
+_ABBREVIATIONS = (
+    "ala|al|apr|ariz|assn|aug|ave|bldg|blvd|bros|calif|capt|cf|"
+    "co|col|colo|conn|corp|ct|dec|dept|dist|dr|esq|est|etc|ext|"
+    "feb|fla|fri|ft|ga|gen|gov|hon|inc|ind|jan|jr|kan|ky|lt|"
+    "ltd|mar|md|messrs|mich|minn|mo|mont|mr|mrs|ms|mt|natl|"
+    "neb|nev|nov|oct|okla|pa|penn|pl|plc|pres|prof|pty|rd|rep|"
+    "rev|sen|sept|sgt|sq|sr|st|tenn|thurs|tues|univ|va|vs|vt|"
+    "wed|wis|wyo"
+)
+
+# In order: what comes first wins. `\w` without the underscore is written [^\W_].
+_TOKEN = re.compile(
+    r"""
+      https?://[^\s"]*[^\s".,!?)] | www\.[^\s"]*[^\s".,!?)] | [\w.]+@[\w.]*[^\W_]
+    | </?[a-z][^<>]*>                               # markup is one token
+    | [:;=]-?[()]                                   # so is a smile
+    | (?-i:[A-Z]+(?:&[A-Z]+)+)(?![^\W_])            # AT&T, but not salt&pepper
+    | can(?=not\b) | (?:gon|wan)(?=na\b) | got(?=ta\b) | (?:lem|gim)(?=me\b)
+    | 't(?=is\b|was\b)
+    | [^\W\d_]+?(?=n't(?![^\W_])) | n't(?![^\W_])   # do n't
+    | '(?:s|d|m|re|ve|ll)(?![^\W_])                 # it 's
+    | '(?:em|till?|cause)(?![^\W_]) | '\d\ds(?![^\W_]) | '?n'(?![^\W_])
+    | (?:o'[^\W\d_]{2,} | [dl]'[^\W\d_]+ | ma'am | c'mon | s'mores | dunkin') (?![^\W_])
+    | [^\W\d_]*[aeiou]'[aeiou][^\W\d_]* | [jy]'(?=[^\W_])
+    | (?:[^\W\d_]\.)+(?![^\W_]) | ph\.d\.           # t.v.
+    | [^\W\d_]+\.(?=[,;])                            # the full stop of "a can.," stays
+    | (?:ABBREVIATIONS)\.(?![^\W_]) | no\.(?=\s*\d)
+    | [^\W\d_][^\W_]*(?:[.!?][^\W\d_][^\W_]*)*(?:[-/_][^\W_]+)*  # t-shirt, his/her, bed.on
+    | \d+(?:[.,:/]\d+)+ | \d[^\W_]*(?:[-/_][^\W_]+)* | [-+]?[.,:]?\d+(?:[.,:/]\d+)*
+    | [@\#][^\W\d_]\w*
+    | [!?]+ | \.{3} | -+ | _+ | \*+ | << | >> | \S
+    """.replace("ABBREVIATIONS", _ABBREVIATIONS),
+    re.VERBOSE | re.IGNORECASE,
+)
+_ENTITIES = {"&amp;": "&", "&lt;": "<", "&gt;": ">", "&quot;": '"', "&nbsp;": " "}
+_ENTITY = re.compile("|".join(_ENTITIES), re.IGNORECASE)
+_ESCAPES = {
+    "(": "-lrb-",
+    ")": "-rrb-",
+    "[": "-lsb-",
+    "]": "-rsb-",
+    "{": "-lcb-",
+    "}": "-rcb-",
+    **{f"{eyes}(": f"{eyes}-lrb-" for eyes in (":", ";", "=", ":-", ";-", "=-")},
+    **{f"{eyes})": f"{eyes}-rrb-" for eyes in (":", ";", "=", ":-", ";-", "=-")},
+    '"': "''",
+}
+_SIGNS = {
+    **dict.fromkeys("\u2018\x91", "`"),
+    **dict.fromkeys("\u2019\x92", "'"),
+    **dict.fromkeys("\u201c\u201d\xab\xbb\x93\x94", '"'),
+    **dict.fromkeys("\u2013\u2014\x96\x97", " -- "),
+    **dict.fromkeys("\u2026\x85", " ... "),
+    "\xbd": " 1/2 ",
+    "\xbc": " 1/4 ",
+    "\xbe": " 3/4 ",
+    "\u20ac": "$",
+    "\xa3": " # ",
+    "\xa2": " cents ",
+    "\xa0": " ",
+    "\xad": "",
+    "\ufffd": "",
+}
+
 
 def tokenize_ptb(captions: Sequence[str], *, timeout: float | None = None) -> list[str]:
     """Captions as Stanford's PTBTokenizer splits them, lower case, punctuation dropped.
@@ -58,5 +122,25 @@ def _without_punctuation(tokens: Sequence[str]) -> str:
 
 
 def tokenize_python(captions: Sequence[str]) -> list[str]:
-    """Captions split by PTB-like rules in Python: lower case, punctuation dropped."""
-    return [_without_punctuation(re.findall(r"[a-z0-9-]+|[^\w\s]", c.lower())) for c in captions]
+    """Captions split by the PTB rules that captions need, in Python.
+
+    Args:
+        captions: raw text.
+
+    Returns:
+        Lower-case tokens joined by one space, punctuation dropped, one string a caption.
+    """
+    return [_split(caption) for caption in captions]
+
+
+def _split(caption: str) -> str:
+    text = caption if caption.isascii() else _to_ascii_signs(caption)
+    if "&" in text:
+        text = _ENTITY.sub(lambda found: _ENTITIES[found.group().lower()], text)
+    tokens = (token.lower() for token in _TOKEN.findall(text))
+    return _without_punctuation([_ESCAPES.get(token, token) for token in tokens])
+
+
+def _to_ascii_signs(text: str) -> str:
+    """PTB's spelling of typographic signs; signs beyond the basic plane are dropped."""
+    return "".join(_SIGNS.get(char, char) for char in text if ord(char) <= 0xFFFF)
