@@ -162,8 +162,12 @@ def _cactus(canvas: Canvas, x: float, foot: float) -> None:
     colour = (66, 128, 74)
     canvas.line([(x, foot), (x, foot - 0.17)], colour, 0.03)
     canvas.disc(x, foot - 0.17, 0.015, 0.015, colour)
-    canvas.line([(x, foot - 0.06), (x - 0.045, foot - 0.06), (x - 0.045, foot - 0.12)], colour, 0.02)
-    canvas.line([(x, foot - 0.08), (x + 0.045, foot - 0.08), (x + 0.045, foot - 0.14)], colour, 0.02)
+    canvas.line(
+        [(x, foot - 0.06), (x - 0.045, foot - 0.06), (x - 0.045, foot - 0.12)], colour, 0.02
+    )
+    canvas.line(
+        [(x, foot - 0.08), (x + 0.045, foot - 0.08), (x + 0.045, foot - 0.14)], colour, 0.02
+    )
 
 
 def _mountains(canvas: Canvas, horizon: float) -> None:

@@ -64,9 +64,7 @@ def _glyphs() -> dict[str, str]:
 @lru_cache(maxsize=128)
 def _font(size: int) -> ImageFont.FreeTypeFont:
     path = _package() / "otfs" / "Font Awesome 6 Free-Solid-900.otf"
-    return ImageFont.truetype(
-        str(path), size, layout_engine=ImageFont.Layout.BASIC
-    )
+    return ImageFont.truetype(str(path), size, layout_engine=ImageFont.Layout.BASIC)
 
 
 def _glyph(icon: str) -> str:

@@ -91,14 +91,20 @@ def arrange(
     return tuple(things), structural
 
 
-def _stack(
-    rng: np.random.Generator, plans: list[Plan], place: Place
-) -> tuple[list[Plan], str]:
+def _stack(rng: np.random.Generator, plans: list[Plan], place: Place) -> tuple[list[Plan], str]:
     """Whether the first two can be one on or under the other; then both are of usual size."""
     if len(plans) < 2 or plans[0].zone != "ground" or plans[1].zone != "ground":
         return plans, ""
     one, two = CLASSES[plans[0].key], CLASSES[plans[1].key]
-    still = plans[0].action in ("", "standing", "sitting", "sleeping", "lying", "perched", "resting")
+    still = plans[0].action in (
+        "",
+        "standing",
+        "sitting",
+        "sleeping",
+        "lying",
+        "perched",
+        "resting",
+    )
     if not (one.small and still and two.carries and plans[0].count <= 2):
         return plans, ""
     joint = "under" if two.shelters and rng.random() < 0.35 else "on"
@@ -134,9 +140,7 @@ def _stacked(
     return things, {(0, 1): joint}
 
 
-def _row(
-    rng: np.random.Generator, plan: Plan, place: Place, crowd: int
-) -> list[Box] | None:
+def _row(rng: np.random.Generator, plan: Plan, place: Place, crowd: int) -> list[Box] | None:
     """Boxes of one thing or a group, somewhere in its zone, or None if it cannot be there."""
     width, height = measure(plan, crowd)
     step = width * rng.uniform(1.06, 1.3)
@@ -161,7 +165,7 @@ def _row(
 def _baseline(plan: Plan, place: Place, height: float) -> tuple[float, float]:
     """Lowest and highest share of the picture's height at which a thing's foot may be."""
     if plan.zone == "sky":
-        high = 0.92 if place.key == "sky" else place.horizon - 0.02
+        high = 0.92 if place.key == "sky" else place.horizon * 0.86
         return height + MARGIN, max(high, height + MARGIN)
     low = max(place.horizon + 0.14, height + MARGIN)
     if plan.zone == "water":

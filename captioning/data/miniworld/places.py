@@ -109,7 +109,7 @@ PLACES: dict[str, Place] = {
         Place(
             key="living_room",
             ground=(("in", "a living room"), ("in", "the living room"), ("in", "a room"),
-                    ("on", "a wooden floor"), ("by", "a window")),
+                    ("on", "a wooden floor"), ("in", "a room with a window")),
             scenery=("a living room", "a room with a window", "a room with a wooden floor"),
             avoid=("brown",), horizon=0.66, zones=("ground",), outdoors=False,
         ),
