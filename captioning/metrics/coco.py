@@ -25,7 +25,6 @@ from pycocoevalcap.bleu.bleu import Bleu
 from pycocoevalcap.cider.cider import Cider
 from pycocoevalcap.rouge.rouge import Rouge
 
-from captioning.interfaces import AbstractMetric
 from captioning.metrics.java import JavaError, find_java
 from captioning.metrics.meteor import score_meteor
 from captioning.metrics.spice import score_spice
@@ -220,50 +219,3 @@ def _versions() -> dict[str, str | None]:
 @functools.cache
 def _warn_once(message: str) -> None:
     _LOGGER.warning(message)
-
-
-class CocoMetric(AbstractMetric):
-    """`evaluate_captions` with its settings, as the configs build it.
-
-    Args:
-        metrics: some of `METRICS`.
-        tokenizer: ``"ptb"`` or ``"python"``.
-        spice_folder: where SPICE's jars are.
-        timeout: seconds for each Java process.
-    """
-
-    name = "coco"
-
-    def __init__(
-        self,
-        *,
-        metrics: Sequence[str] = METRICS,
-        tokenizer: str = "ptb",
-        spice_folder: str | Path | None = None,
-        timeout: float | None = None,
-    ) -> None:
-        _check_names(list(metrics), tokenizer)
-        self.metrics = tuple(metrics)
-        self.tokenizer = tokenizer
-        self.spice_folder = Path(spice_folder) if spice_folder else None
-        self.timeout = timeout
-
-    def evaluate(
-        self, candidates: Mapping[str, str], references: Mapping[str, Sequence[str]]
-    ) -> MetricResult:
-        """Scores with their settings, see `evaluate_captions`."""
-        return evaluate_captions(
-            candidates,
-            references,
-            metrics=self.metrics,
-            tokenizer=self.tokenizer,
-            spice_folder=self.spice_folder,
-            timeout=self.timeout,
-        )
-
-    def compute(
-        self, candidates: Mapping[str, str], references: Mapping[str, Sequence[str]]
-    ) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
-        """Corpus and per-image scores."""
-        result = self.evaluate(candidates, references)
-        return result.corpus, result.per_image

@@ -66,7 +66,7 @@ def run_java(
     try:
         done = subprocess.run(
             [command, *arguments],
-            input=text.encode(),
+            input=text.encode(errors="replace"),  # lone surrogates
             capture_output=True,
             timeout=timeout,
             cwd=cwd,

@@ -86,7 +86,7 @@ def _write_ahead(stream: IO[bytes] | None, lines: Sequence[str]) -> None:
 def _write(stream: IO[bytes] | None, lines: Sequence[str]) -> None:
     if stream is None:
         raise EOFError("METEOR's standard input is closed")
-    stream.write("".join(line + "\n" for line in lines).encode())
+    stream.write("".join(line + "\n" for line in lines).encode(errors="replace"))
     stream.flush()
 
 

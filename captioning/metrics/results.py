@@ -74,7 +74,7 @@ def write_json(path: Path, value: Any) -> None:
         ValueError: a number that JSON lacks (NaN, infinity).
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(value, indent=1, allow_nan=False)
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:

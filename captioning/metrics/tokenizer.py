@@ -35,7 +35,7 @@ _ABBREVIATIONS = (
 # In order: what comes first wins. `\w` without the underscore is written [^\W_].
 _TOKEN = re.compile(
     r"""
-      https?://[^\s"]*[^\s".,!?)] | www\.[^\s"]*[^\s".,!?)] | [\w.]+@[\w.]*[^\W_]
+      https?://[^\s"]*[^\s".,!?)] | www\.[^\s"]*[^\s".,!?)] | [\w.]{1,64}@[\w.]*[^\W_]
     | </?[a-z][^<>]*>                               # markup is one token
     | [:;=]-?[()]                                   # so is a smile
     | (?-i:[A-Z]+(?:&[A-Z]+)+)(?![^\W_])            # AT&T, but not salt&pepper

@@ -1,0 +1,114 @@
+"""Run folders as tables read them: configuration, versions, scores and detection of faults."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What one run folder says. Files that are not there yet are empty here.
+
+    Attributes:
+        folder: the run folder.
+        config: ``config.yaml``, resolved.
+        versions: ``versions.json``: commit, date, machine, command, library versions.
+        metrics: ``metrics.json``: ``{split: {"corpus": ..., "settings": ...}}``.
+        detection: ``curation/detection.json``: one entry an epoch with ``auc``, ``precision``, ...
+        timing: ``timing.json``: one entry an epoch with ``seconds``, ``captions_per_second``.
+    """
+
+    folder: Path
+    config: Mapping[str, Any]
+    versions: Mapping[str, Any]
+    metrics: Mapping[str, Any]
+    detection: tuple[Mapping[str, Any], ...]
+    timing: tuple[Mapping[str, Any], ...]
+
+    def setting(self, key: str) -> str | None:
+        """Value of a dotted config key as text, such as ``noise.ratio``; None where it is not."""
+        value = _descend(self.config, key)
+        return None if value is None else str(value)
+
+    def value(self, name: str, split: str) -> float | None:
+        """A number by name; None where the run does not have it.
+
+        ``CIDEr-D`` is the corpus score of the split, ``detection.auc`` that of the last epoch,
+        ``timing.seconds`` the mean over epochs.
+        """
+        if name.startswith("detection."):
+            entry = self.detection[-1] if self.detection else {}
+            value = _descend(entry, name.removeprefix("detection."))
+        elif name.startswith("timing."):
+            key = name.removeprefix("timing.")
+            values = [entry[key] for entry in self.timing if key in entry]
+            value = sum(values) / len(values) if values else None
+        else:
+            corpus = _descend(self.metrics, f"{split}.corpus")
+            value = corpus.get(name) if isinstance(corpus, Mapping) else None
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return float(value) if is_number else None
+
+
+def read_runs(folders: Iterable[str | Path]) -> list[Run]:
+    """Runs in the folders given, or below them; each once, in the order given.
+
+    A run folder is one that holds ``config.yaml``; a run without ``metrics.json`` (unfinished)
+    is read too, so that its cells show as missing.
+
+    Raises:
+        FileNotFoundError: a folder that is not there or holds no run.
+        ValueError: a file that cannot be read as what it should be.
+    """
+    found: dict[Path, None] = {}
+    for folder in map(Path, folders):
+        if not folder.is_dir():
+            raise FileNotFoundError(f"{folder}: no such folder")
+        below = [folder] if (folder / "config.yaml").is_file() else _below(folder)
+        if not below:
+            raise FileNotFoundError(f"{folder}: no config.yaml in it or below: not a run folder")
+        found.update(dict.fromkeys(path.resolve() for path in below))
+    return [_read_run(folder) for folder in found]
+
+
+def _below(folder: Path) -> list[Path]:
+    return sorted(path.parent for path in folder.rglob("config.yaml"))
+
+
+def _read_run(folder: Path) -> Run:
+    detection = _read(folder / "curation" / "detection.json", list)
+    timing = _read(folder / "timing.json", dict).get("epochs", [])
+    return Run(
+        folder=folder,
+        config=_read(folder / "config.yaml", dict),
+        versions=_read(folder / "versions.json", dict),
+        metrics=_read(folder / "metrics.json", dict),
+        detection=tuple(detection),
+        timing=tuple(timing),
+    )
+
+
+def _read(path: Path, kind: type) -> Any:
+    """Contents of a YAML or JSON file; an empty ``kind`` where there is no file."""
+    if not path.is_file():
+        return kind()
+    load = yaml.safe_load if path.suffix == ".yaml" else json.loads
+    try:
+        value = load(path.read_text(encoding="utf-8"))
+    except (ValueError, yaml.YAMLError) as error:
+        raise ValueError(f"{path}: cannot be read: {error}") from error
+    if not isinstance(value, kind):
+        raise ValueError(f"{path}: must hold a {kind.__name__}: got {type(value).__name__}")
+    return value
+
+
+def _descend(value: Any, key: str) -> Any:
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value

@@ -1,0 +1,75 @@
+"""Score captions: ``python evaluate.py predictions=FILE data=NAME`` or ``run=FOLDER [data=NAME]``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import hydra
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+
+from captioning.data.roster import Roster
+from captioning.metrics.coco import evaluate_captions
+from captioning.metrics.results import read_results, write_json, write_results
+from captioning.metrics.show import show_result
+from captioning.training.folder import versions
+from captioning.training.run import predict_run
+
+
+def evaluate(config: DictConfig) -> dict[str, float]:
+    """Score a results file, or what a run predicts; write ``metrics.json`` into ``config.out``.
+
+    Returns:
+        The corpus scores by name.
+
+    Raises:
+        ValueError: neither or both of ``predictions`` and ``run`` are given, no data set, or
+            captions of images that the data set does not have.
+    """
+    if (config.predictions is None) == (config.run is None):
+        raise ValueError("give predictions=FILE with data=NAME, or run=FOLDER, and not both")
+    if config.predictions is not None:
+        captions, roster = read_results(config.predictions), _roster(config)
+        place = Path(config.predictions).with_suffix("")
+    else:
+        found, roster = predict_run(Path(config.run), config.get("data"), config.split)
+        captions = {prediction.image_id: prediction.caption for prediction in found}
+        place = Path(config.run) / "evaluation" / roster.name.replace("/", "-")
+    out = Path(config.out) if config.out is not None else place
+    result = evaluate_captions(
+        captions,
+        roster.references(),
+        metrics=list(config.metrics.test),
+        tokenizer=config.metrics.tokenizer,
+    )
+    if config.run is not None:
+        write_results(out / "predictions.json", found)
+    resolved = OmegaConf.to_container(config, resolve=True)
+    write_json(out / "versions.json", versions())
+    write_json(out / "metrics.json", {config.split: result.to_dict(), "evaluated": resolved})
+    show_result(result, title=roster.name, out=out, num_images=len(roster.rows_by_image))
+    return result.corpus
+
+
+def _roster(config: DictConfig) -> Roster:
+    data = config.get("data")
+    if data is None:
+        raise ValueError("data=NAME is missing: which data set has the references?")
+    if data.get(config.split) is None:
+        splits = ", ".join(key for key in ("train", "val", "test") if data.get(key) is not None)
+        raise ValueError(f"data={data.name} has no split {config.split!r}; it has {splits}")
+    return instantiate(data[config.split])
+
+
+@hydra.main(version_base="1.3", config_path="configs", config_name="evaluate")
+def main(config: DictConfig) -> None:
+    """Evaluate and say in one line what was wrong, if something was."""
+    try:
+        evaluate(config)
+    except (ValueError, TypeError, OSError) as error:
+        sys.exit(f"evaluate.py: {error}")
+
+
+if __name__ == "__main__":
+    main()
