@@ -1,0 +1,134 @@
+"""Every config composes, resolves, and names arguments that its target takes.
+
+An experiment is a file under configs/experiment; `NUM_EXPERIMENTS` is raised with each new one, so
+that a file that the search for configs misses is noticed.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
+
+NUM_EXPERIMENTS = 0
+
+CONFIGS = Path(__file__).resolve().parent.parent.parent / "configs"
+EXPERIMENTS = sorted((CONFIGS / "experiment").rglob("*.yaml"))
+OTHERS = sorted(
+    file
+    for folder in CONFIGS.iterdir()
+    if folder.is_dir() and folder.name not in ("experiment", "hydra")
+    for file in folder.rglob("*.yaml")
+)
+needs_train = pytest.mark.skipif(
+    not (CONFIGS / "train.yaml").exists(), reason="configs/train.yaml is not there"
+)
+
+
+@pytest.fixture(autouse=True)
+def hydra_on_configs() -> Iterator[None]:
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        yield
+    HydraConfig.instance().cfg = None
+
+
+def composed(*overrides: str) -> DictConfig:
+    """The training config with overrides, as a run would see it."""
+    config = compose("train", overrides=[*overrides], return_hydra_config=True)
+    HydraConfig.instance().set_config(config)
+    return config
+
+
+def option(file: Path) -> str:
+    """The override that picks a config file: ``group=name``, or ``+group=name`` for a new group."""
+    relative = file.relative_to(CONFIGS).with_suffix("")
+    group, name = relative.parent.as_posix(), relative.name
+    known = composed().hydra.runtime.choices
+    return f"{'' if group in known else '+'}{group}={name}"
+
+
+def targets(node: Any) -> Iterator[Mapping[str, Any]]:
+    """All parts of a resolved config that Hydra would build."""
+    if isinstance(node, Mapping):
+        if "_target_" in node:
+            yield node
+        for value in node.values():
+            yield from targets(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from targets(value)
+
+
+def wrong_arguments(node: Mapping[str, Any]) -> str | None:
+    """What is wrong with a part's ``_target_`` or its arguments, or None."""
+    path, _, name = node["_target_"].rpartition(".")
+    target = getattr(import_module(path), name, None)
+    if target is None:
+        return f"{path} has no {name}"
+    given = {key: value for key, value in node.items() if not key.startswith("_")}
+    try:
+        signature = inspect.signature(target)
+        signature.bind_partial(*node.get("_args_", ()), **given)
+    except TypeError as error:
+        return f"{node['_target_']}: {error}"
+    return None
+
+
+def check(config: DictConfig) -> None:
+    parts = {key: value for key, value in config.items() if key != "hydra"}
+    resolved = OmegaConf.to_container(OmegaConf.create(parts), resolve=True)
+    wrong = [message for node in targets(resolved) if (message := wrong_arguments(node))]
+    assert wrong == []
+
+
+def test_all_experiments_are_found():
+    assert len(EXPERIMENTS) == NUM_EXPERIMENTS
+
+
+@needs_train
+def test_the_defaults_compose():
+    check(composed())
+
+
+@needs_train
+@pytest.mark.parametrize("file", EXPERIMENTS, ids=lambda file: file.stem)
+def test_every_experiment_composes(file: Path):
+    name = file.relative_to(CONFIGS / "experiment").with_suffix("").as_posix()
+    check(
+        composed(f"+experiment={name}" if "experiment" not in choices() else f"experiment={name}")
+    )
+
+
+def choices() -> Mapping[str, Any]:
+    return composed().hydra.runtime.choices
+
+
+@pytest.mark.parametrize("file", EXPERIMENTS, ids=lambda file: file.stem)
+def test_every_experiment_says_its_command(file: Path):
+    name = file.relative_to(CONFIGS / "experiment").with_suffix("").as_posix()
+    lines = file.read_text(encoding="utf-8").splitlines()
+    head = [line for line in lines if line.startswith("#")]
+    assert lines[0].startswith("#"), "an experiment begins with what it is"
+    assert any(f"experiment={name}" in line for line in head), f"no command with experiment={name}"
+
+
+@needs_train
+@pytest.mark.parametrize("file", OTHERS, ids=lambda file: f"{file.parent.name}-{file.stem}")
+def test_every_part_composes_with_training(file: Path):
+    check(composed(option(file)))
+
+
+def test_a_wrong_argument_is_seen():
+    good = {"_target_": "captioning.types.Region", "box": (0, 0, 1, 1), "label": "dog"}
+    assert wrong_arguments(good) is None
+    assert "colour" in wrong_arguments({**good, "colour": "red"})
+    assert "has no Regions" in wrong_arguments({**good, "_target_": "captioning.types.Regions"})

@@ -1,0 +1,241 @@
+"""The rules of the house as pure functions: source texts in, sentences about violations out.
+
+A source is known by its module name, such as ``captioning.data.roster``; scripts of the root by
+their stem, such as ``train``.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+
+Sources = Mapping[str, str]
+
+PACKAGES = ("captioning", "curation", "augmentation")
+CONTRACTS = ("captioning.types", "captioning.interfaces")
+PARTS = ("captioning.text", "captioning.vision", "captioning.decoding")
+
+# Room -> what it may import besides itself; the longest matching name is a module's room.
+MAY_IMPORT: dict[str, tuple[str, ...]] = {
+    "captioning.types": (),
+    "captioning.interfaces": ("captioning.types",),
+    "captioning.text": CONTRACTS,
+    "captioning.vision": CONTRACTS,
+    "captioning.decoding": CONTRACTS,
+    "captioning.metrics": CONTRACTS,
+    "captioning.data": (*CONTRACTS, "captioning.text", "captioning.vision"),
+    "captioning.models": (*CONTRACTS, *PARTS),
+    "captioning": ("captioning",),  # training, prepare
+    "augmentation": (*CONTRACTS, *PARTS, "captioning.data.roster"),
+    "curation": (*CONTRACTS, "captioning.data.roster", "augmentation.base"),
+    "train": ("captioning.training", "captioning.metrics"),
+    "evaluate": ("captioning.training", "captioning.metrics", "captioning.data.roster"),
+}
+# The contracts use torch and the standard library alone.
+THIRD_PARTY_OF_CONTRACTS = ("torch",)
+
+MOST_LINES_OF_A_FILE = 400
+MOST_LINES_OF_A_FUNCTION = 40
+DEEPEST_NESTING = 3
+VAGUE_NAMES = ("utils", "util", "helpers", "helper", "common", "misc")
+
+MACHINE_PATH = re.compile(r"(?<![\w.}/:-])/(?:work|root|home|Users|mnt)/")
+LEFT_OVER = re.compile(r"\b(?:TO" r"DO|FIX" r"ME)\b")
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+# A `with` says how long something is held, not what happens when: it is no nesting.
+NESTING = (ast.If, ast.For, ast.While, ast.Try, ast.Match, ast.AsyncFor)
+
+
+def imports(source: str) -> Iterator[tuple[str, int]]:
+    """Names of imported modules (and of what is imported from them) with their lines."""
+    tree = ast.parse(source)
+    tree.body = [node for node in tree.body if not _is_entry(node)]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((f"{node.module}.{alias.name}", node.lineno) for alias in node.names)
+
+
+def _is_entry(node: ast.stmt) -> bool:
+    """Whether it is ``if __name__ == "__main__"``: run then, but never when imported."""
+    return isinstance(node, ast.If) and "__main__" in ast.dump(node.test)
+
+
+def within(name: str, room: str) -> bool:
+    """Whether a dotted name is ``room`` or lies in it."""
+    return name == room or name.startswith(room + ".")
+
+
+def forbidden_imports(sources: Sources) -> list[str]:
+    """Imports against the layering of the house."""
+    found = []
+    for module, source in sources.items():
+        room = max((room for room in MAY_IMPORT if within(module, room)), key=len, default=None)
+        if room is None:
+            found.append(f"{module}: in no room of MAY_IMPORT; add it there")
+            continue
+        allowed = (room, *MAY_IMPORT[room])
+        for name, line in imports(source):
+            ours = name.split(".")[0] in (*PACKAGES, "train", "evaluate")
+            if ours and not any(within(name, other) for other in allowed):
+                found.append(f"{module}:{line}: {room} must not import {name}")
+    return found
+
+
+def third_party(sources: Sources, standard_library: frozenset[str]) -> dict[str, str]:
+    """Top-level names of other projects' packages, each with a place that imports it."""
+    ours = {*PACKAGES, *(module.split(".")[0] for module in sources)}
+    return {
+        name.split(".")[0]: f"{module}:{line}"
+        for module, source in sources.items()
+        for name, line in imports(source)
+        if name.split(".")[0] not in ours | standard_library
+    }
+
+
+def cycles(sources: Sources) -> list[str]:
+    """Circles of imports, each said once."""
+    edges = {
+        module: {target for name, _ in imports(source) if (target := _target(name, sources))}
+        for module, source in sources.items()
+    }
+    found, done = [], set()
+
+    def visit(module: str, path: tuple[str, ...]) -> None:
+        if module in path:
+            found.append(" -> ".join((*path[path.index(module) :], module)))
+        elif module not in done:
+            for target in sorted(edges[module] - {module}):
+                visit(target, (*path, module))
+            done.add(module)
+
+    for module in sorted(edges):
+        visit(module, ())
+    return found
+
+
+def _target(name: str, sources: Sources) -> str | None:
+    if name in sources:
+        return name
+    parent = name.rpartition(".")[0]
+    return parent if parent in sources else None
+
+
+def long_files(sources: Sources) -> list[str]:
+    """Files of more lines than anyone reads."""
+    counts = {module: len(source.splitlines()) for module, source in sources.items()}
+    return [
+        f"{module}: {count} lines, at most {MOST_LINES_OF_A_FILE}"
+        for module, count in counts.items()
+        if count > MOST_LINES_OF_A_FILE
+    ]
+
+
+def functions(source: str) -> Iterator[Function]:
+    """All functions and methods."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, Function):
+            yield node
+
+
+def long_functions(sources: Sources) -> list[str]:
+    """Functions whose body, docstring aside, is too long."""
+    found = []
+    for module, source in sources.items():
+        for function in functions(source):
+            first = function.body[0]
+            if ast.get_docstring(function) is not None:
+                first = function.body[1] if len(function.body) > 1 else first
+            count = function.end_lineno - first.lineno + 1
+            if count > MOST_LINES_OF_A_FUNCTION:
+                found.append(f"{module}.{function.name}: {count} lines of body")
+    return found
+
+
+def deep_nesting(sources: Sources) -> list[str]:
+    """Functions with blocks in blocks in blocks in blocks."""
+    return [
+        f"{module}.{function.name}: blocks nested {depth} deep"
+        for module, source in sources.items()
+        for function in functions(source)
+        if (depth := _depth(function.body)) > DEEPEST_NESTING
+    ]
+
+
+def _depth(body: list[ast.stmt]) -> int:
+    deepest = 0
+    for node in body:
+        if isinstance(node, NESTING):
+            deepest = max(deepest, 1 + max(_depth(block) for block in _blocks(node)))
+        elif isinstance(node, ast.With | ast.AsyncWith):
+            deepest = max(deepest, _depth(node.body))
+    return deepest
+
+
+def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
+    """The blocks of a statement; those of its `elif` branches are its own."""
+    for part in (node, *getattr(node, "handlers", ()), *getattr(node, "cases", ())):
+        yield getattr(part, "body", [])
+    yield getattr(node, "finalbody", [])
+    orelse = getattr(node, "orelse", [])
+    if isinstance(node, ast.If) and len(orelse) == 1 and isinstance(orelse[0], ast.If):
+        yield from _blocks(orelse[0])
+    else:
+        yield orelse
+
+
+def weak_statements(sources: Sources) -> list[str]:
+    """What product code must not hold: assertions, swallowed exceptions, unwritten parts."""
+    found = []
+    for module, source in sources.items():
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Assert):
+                found.append(
+                    f"{module}:{node.lineno}: assert; raise an exception that names the remedy"
+                )
+            elif isinstance(node, ast.ExceptHandler) and _only_passes(node.body):
+                found.append(f"{module}:{node.lineno}: an exception is swallowed")
+            elif isinstance(node, ast.Raise) and "NotImplementedError" in ast.dump(node):
+                found.append(f"{module}:{node.lineno}: an unwritten part")
+    return found
+
+
+def _only_passes(body: list[ast.stmt]) -> bool:
+    return all(isinstance(node, ast.Pass) for node in body)
+
+
+def subclasses_of_concrete_classes(sources: Sources) -> list[str]:
+    """Classes that extend a class of ours that is not abstract (named ``Abstract...``)."""
+    classes = [
+        (module, node)
+        for module, source in sources.items()
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.ClassDef)
+    ]
+    ours = {node.name for _, node in classes}
+    return [
+        f"{module}.{node.name} extends {base.id}: only classes named Abstract... are extended"
+        for module, node in classes
+        for base in node.bases
+        if isinstance(base, ast.Name) and base.id in ours and not base.id.startswith("Abstract")
+    ]
+
+
+def vague_names(sources: Sources) -> list[str]:
+    """Modules named after nothing."""
+    return [module for module in sources if module.rpartition(".")[2] in VAGUE_NAMES]
+
+
+def forbidden_texts(texts: Mapping[str, str]) -> list[str]:
+    """Paths of one machine, and notes of unfinished work, in any text file."""
+    found = []
+    for name, text in texts.items():
+        for number, line in enumerate(text.splitlines(), start=1):
+            if MACHINE_PATH.search(line):
+                found.append(f"{name}:{number}: a path of one machine: {line.strip()[:80]}")
+            if LEFT_OVER.search(line):
+                found.append(f"{name}:{number}: unfinished work: {line.strip()[:80]}")
+    return found

@@ -1,0 +1,189 @@
+"""The house rules hold in every file, and each rule is seen to catch a small bad example."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from collections.abc import Callable
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+from tests import rules
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+SCRIPTS = ("train.py", "evaluate.py")
+TEXTS = (".py", ".md", ".yaml", ".yml", ".toml", ".txt", ".cff", "")
+FOLDERS = (*rules.PACKAGES, "tests", "configs", "docs", "benchmarks", ".ci")
+
+
+def read_modules() -> dict[str, str]:
+    """Product code by module name: the packages and the scripts of the root."""
+    files = [file for package in rules.PACKAGES for file in (REPOSITORY / package).rglob("*.py")]
+    files += [REPOSITORY / name for name in SCRIPTS if (REPOSITORY / name).exists()]
+    return {module_name(file): file.read_text(encoding="utf-8") for file in sorted(files)}
+
+
+def module_name(file: Path) -> str:
+    parts = file.relative_to(REPOSITORY).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def read_texts() -> dict[str, str]:
+    """All text files of the repository by path."""
+    files = [file for file in REPOSITORY.iterdir() if file.is_file()]
+    files += [file for folder in FOLDERS for file in (REPOSITORY / folder).rglob("*")]
+    return {
+        str(file.relative_to(REPOSITORY)): file.read_text(encoding="utf-8")
+        for file in sorted(files)
+        if file.is_file() and file.suffix in TEXTS and "__pycache__" not in file.parts
+    }
+
+
+@pytest.fixture(scope="module")
+def modules() -> dict[str, str]:
+    return read_modules()
+
+
+STRUCTURE = [
+    rules.forbidden_imports,
+    rules.cycles,
+    rules.long_files,
+    rules.long_functions,
+    rules.deep_nesting,
+    rules.weak_statements,
+    rules.subclasses_of_concrete_classes,
+    rules.vague_names,
+]
+
+
+@pytest.mark.parametrize("rule", STRUCTURE, ids=lambda rule: rule.__name__)
+def test_product_code_keeps_the_rule(rule: Callable[..., list[str]], modules: dict[str, str]):
+    assert rule(modules) == []
+
+
+def test_the_walk_sees_the_code(modules: dict[str, str]):
+    assert {"captioning.types", "captioning.data.roster", "curation", "augmentation"} <= set(
+        modules
+    )
+
+
+def test_test_files_are_not_too_long_either():
+    files = (REPOSITORY / "tests").rglob("*.py")
+    assert rules.long_files({file.name: file.read_text(encoding="utf-8") for file in files}) == []
+
+
+def test_contracts_use_torch_and_the_standard_library_alone(modules: dict[str, str]):
+    contracts = {name: modules[name] for name in rules.CONTRACTS}
+    foreign = rules.third_party(contracts, sys.stdlib_module_names)
+    assert set(foreign) <= set(rules.THIRD_PARTY_OF_CONTRACTS)
+
+
+def test_texts_speak_of_the_project_alone():
+    assert rules.forbidden_texts(read_texts()) == []
+
+
+def undeclared(names: dict[str, str], declared: set[str]) -> list[str]:
+    """Imported packages that no declared distribution brings."""
+    brings = packages_distributions()
+    return [
+        f"{place}: {name} is imported but pyproject.toml does not name it"
+        for name, place in names.items()
+        if not declared & {canonical(dist) for dist in brings.get(name, [name])}
+    ]
+
+
+def canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_every_imported_package_is_declared(modules: dict[str, str]):
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    groups = [project["dependencies"], *project["optional-dependencies"].values()]
+    declared = {canonical(re.match(r"[\w.-]+", line)[0]) for group in groups for line in group}
+    names = rules.third_party(modules, sys.stdlib_module_names)
+    assert undeclared(names, declared) == []
+
+
+# In parts, so that this file keeps the rule itself.
+SLASH, UNFINISHED = "/", "TO" + "DO"
+
+# What each rule is for: the smallest code that breaks it.
+BAD = [
+    (rules.forbidden_imports, {"captioning.text.tags": "from captioning.vision import boxes"}),
+    (rules.forbidden_imports, {"captioning.data.coco": "import captioning.models.updown"}),
+    (rules.forbidden_imports, {"captioning.training.run": "def f():\n    import curation.ledger"}),
+    (rules.forbidden_imports, {"curation.report": "from captioning.data.coco import read_coco"}),
+    (rules.forbidden_imports, {"captioning.types": "from captioning import interfaces"}),
+    (rules.forbidden_imports, {"captioning.decoding.beam": "from train import main"}),
+    (rules.forbidden_imports, {"elsewhere": ""}),
+    (
+        rules.cycles,
+        {
+            "curation.a": "from curation import b",
+            "curation.b": "from curation.c import x",
+            "curation.c": "import curation.a",
+        },
+    ),
+    (rules.long_files, {"curation.a": "x = 1\n" * 401}),
+    (rules.long_functions, {"curation.a": "def f():\n    '''Doc.'''\n" + "    x = 1\n" * 41}),
+    (
+        rules.deep_nesting,
+        {
+            "curation.a": "def f(x):\n if x:\n  for y in x:\n   with y:\n"
+            "    try:\n     y()\n    finally:\n     while x:\n      x()"
+        },
+    ),
+    (rules.weak_statements, {"curation.a": "assert 1"}),
+    (rules.weak_statements, {"curation.a": "try:\n    f()\nexcept OSError:\n    pass"}),
+    (rules.weak_statements, {"curation.a": "def f():\n    raise NotImplementedError"}),
+    (
+        rules.subclasses_of_concrete_classes,
+        {"curation.a": "class A: ...", "curation.b": "class B(A): ..."},
+    ),
+    (rules.vague_names, {"captioning.data.utils": ""}),
+    (rules.forbidden_texts, {"a.yaml": f"path: {SLASH}home/me/photos"}),
+    (rules.forbidden_texts, {"a.py": f"# {UNFINISHED}: finish"}),
+]
+
+
+@pytest.mark.parametrize(("rule", "sources"), BAD, ids=lambda value: getattr(value, "__name__", ""))
+def test_the_rule_catches_what_breaks_it(rule: Callable[..., list[str]], sources: dict[str, str]):
+    assert len(rule(sources)) == 1
+
+
+GOOD = {
+    "captioning.types": "import torch",
+    "captioning.text.tags": "import captioning.types\nfrom captioning.text import lemmas",
+    "captioning.text.lemmas": "import re",
+    "captioning.data.coco": "from captioning.text.tags import x\nimport captioning.data.roster",
+    "captioning.data.roster": "class AbstractA: ...\nclass A(AbstractA): ...",
+    "captioning.training.run": "import captioning.models.updown\nimport captioning.metrics.coco",
+    "curation.policy": "from captioning.data.roster import CurationView\nimport augmentation.base",
+    "train": "from captioning.training.run import train",
+}
+
+
+@pytest.mark.parametrize("rule", STRUCTURE, ids=lambda rule: rule.__name__)
+def test_the_rule_lets_good_code_pass(rule: Callable[..., list[str]]):
+    assert rule(GOOD) == []
+
+
+def test_an_undeclared_package_is_caught():
+    names = rules.third_party({"curation.a": "import numpy.linalg, re"}, sys.stdlib_module_names)
+    assert names == {"numpy": "curation.a:1"}
+    assert undeclared(names, {"numpy"}) == []
+    assert len(undeclared(names, {"torch"})) == 1
+
+
+def test_elif_is_no_nesting():
+    chain = "def f(x):\n    if x == 0:\n        return 1\n"
+    chain += "".join(f"    elif x == {n}:\n        return {n}\n" for n in range(1, 9))
+    assert rules.deep_nesting({"curation.a": chain}) == []
+
+
+def test_the_entry_of_a_module_closes_no_circle():
+    entry = 'if __name__ == "__main__":\n    from curation.b import main\n    main()'
+    assert rules.cycles({"curation.a": entry, "curation.b": "import curation.a"}) == []
