@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 
 from captioning.data.roster import ACTIONS, CurationView, Roster
 from captioning.types import Edit
+from curation.files import write_lines
 
 FORMAT = "curation-journal"
 VERSION = 1
@@ -90,19 +90,7 @@ def decode(line: str, where: str) -> Edit:
 
 def write_journal(path: str | Path, header: Header, lines: Iterable[str]) -> None:
     """Write a whole journal; the file is replaced in one step or stays as it was."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(
-        "w", dir=path.parent, suffix=".part", delete=False, encoding="utf-8"
-    ) as part:
-        try:
-            part.writelines(line + "\n" for line in (header.line(), *lines))
-            part.flush()
-            os.fsync(part.fileno())
-            os.replace(part.name, path)
-        except BaseException:
-            Path(part.name).unlink(missing_ok=True)
-            raise
+    write_lines(path, (header.line(), *lines))
 
 
 def append_lines(path: str | Path, lines: Sequence[str]) -> None:

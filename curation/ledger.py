@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+from curation.files import write_whole
 
 NUM_NAMED = 3
 
@@ -161,19 +161,14 @@ class LossLedger:
 
         The file appears whole or not at all. `read_history` reads it.
         """
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
         ids = np.frombuffer(json.dumps(list(sample_ids)).encode(), dtype=np.uint8)
-        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as part:
-            try:
-                history, epochs = self.history().numpy(), np.array(self._epochs, dtype=np.int64)
-                np.savez(part, history=history, epochs=epochs, sample_ids=ids)
-                part.flush()
-                os.fsync(part.fileno())
-                os.replace(part.name, path)
-            except BaseException:
-                Path(part.name).unlink(missing_ok=True)
-                raise
+        history, epochs = self.history().numpy(), np.array(self._epochs, dtype=np.int64)
+
+        def write(part: Path) -> None:
+            with part.open("wb") as file:
+                np.savez(file, history=history, epochs=epochs, sample_ids=ids)
+
+        write_whole(path, write)
 
 
 def read_history(path: str | Path) -> tuple[list[str], list[int], np.ndarray]:

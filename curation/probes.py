@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from itertools import islice
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.utilities.seed import isolate_rng
 from torch import Tensor
-from torch.utils.data import DataLoader
 
 from curation.ledger import LossLedger
 
@@ -59,15 +57,16 @@ class RescoreProbe(AbstractProbe):
     """Scores all live samples again at the epoch's end, in eval mode, as the paper does (3.1).
 
     Every loss is then of the same weights, at the price of one more forward pass over the set.
-    ``trainer.datamodule.probe_dataloader()`` gives the batches. A module is asked for
-    ``probe_step(batch) -> (rows, per_sample)`` if it has one, else for ``losses(batch)``.
+    ``trainer.datamodule.probe_dataloader()`` gives the batches; with several processes it may give
+    each its share, and a sample that more than one of them scores counts with the mean. A module is
+    asked for ``probe_step(batch) -> (rows, per_sample)`` if it has one, else for ``losses(batch)``.
     """
 
     def observe(self, ledger: LossLedger, outputs: Any) -> None:
         """Losses of training are not used."""
 
     def finish(self, ledger: LossLedger, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Score this process's share of the batches.
+        """Score what the probe loader gives.
 
         Raises:
             ValueError: the data module has no ``probe_dataloader``, or the module no way to score.
@@ -80,7 +79,7 @@ class RescoreProbe(AbstractProbe):
             )
         # the pass must not shift the random numbers that training draws
         with isolate_rng(), torch.no_grad(), _eval_mode(module):
-            for batch in _share(build(), trainer.global_rank, trainer.world_size):
+            for batch in build():
                 batch = trainer.strategy.batch_to_device(batch)
                 with trainer.precision_plugin.forward_context():
                     rows, per_sample = score(module, batch)
@@ -100,21 +99,6 @@ def score(module: pl.LightningModule, batch: Any) -> tuple[Tensor, Tensor]:
     raise ValueError(
         f"{type(module).__name__} cannot be rescored: give it probe_step(batch) -> "
         "(rows, per_sample), or use OnlineProbe"
-    )
-
-
-def _share(loader: Iterable[Any], rank: int, world_size: int) -> Iterable[Any]:
-    """Every ``world_size``-th batch. Whole batches, so that losses are those of one process."""
-    if world_size == 1:
-        return loader
-    if not isinstance(loader, DataLoader) or loader.batch_sampler is None:
-        return islice(loader, rank, None, world_size)
-    return DataLoader(
-        loader.dataset,
-        batch_sampler=list(islice(loader.batch_sampler, rank, None, world_size)),
-        collate_fn=loader.collate_fn,
-        num_workers=loader.num_workers,
-        pin_memory=loader.pin_memory,
     )
 
 

@@ -21,7 +21,7 @@ COUNTS = (
 )
 
 
-def write_report(curator: Curator) -> str:
+def report(curator: Curator) -> str:
     """The report of a run, from its curator's state."""
     roster = curator.view.roster
     parts = [
@@ -35,7 +35,7 @@ def write_report(curator: Curator) -> str:
         _detection(curator),
         _worst(curator),
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return "\n\n".join(part for part in parts if part)
 
 
 def _epochs(records: list[dict[str, Any]]) -> str:
@@ -107,10 +107,9 @@ def _worst(curator: Curator) -> str:
             continue
         sample = curator.view.roster.by_id[edit.sample_id]
         after = final.get(edit.sample_id, "(removed)")
-        rows.append(
-            [str(edit.epoch), edit.sample_id, sample.caption, after, edit.reason]
-            + [curator.truth.get(edit.sample_id, ""), str(sample.image_path)]
-        )
+        planted, photo = curator.truth.get(edit.sample_id, ""), str(sample.image_path)
+        row = [str(edit.epoch), edit.sample_id, sample.caption, after, edit.reason, planted, photo]
+        rows.append(row)
     head = ["epoch", "sample", "before", "now", "reason", "planted", "photo"]
     return f"## The worst {NUM_WORST} of each epoch\n\n{_table(head, rows)}"
 

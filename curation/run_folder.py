@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
-import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from curation.curator import Curator, Outcome
+from curation.files import write_json, write_lines, write_whole
 from curation.histogram import draw_histogram
 from curation.journal import FILE_NAME
-from curation.report import write_report
+from curation.report import report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +43,10 @@ class RunFolder:
         """Write what an epoch's end brought: journal, counts, losses, histogram."""
         curator.append_file(self.path, len(outcome.decision.edits))
         self.details.mkdir(parents=True, exist_ok=True)
-        _write_json(self.details / "epochs.json", curator.records)
+        write_json(self.details / "epochs.json", curator.records)
         if curator.truth:
             found = [{"epoch": r["epoch"], **r["detection"]} for r in curator.records]
-            _write_json(self.details / "detection.json", found)
+            write_json(self.details / "detection.json", found)
         sample_ids = [sample.sample_id for sample in curator.view.roster.samples]
         curator.ledger.save(self.details / "losses.npz", sample_ids=sample_ids)
         if plot:
@@ -57,8 +55,7 @@ class RunFolder:
 
     def finish(self, curator: Curator) -> None:
         """Write the report."""
-        text = write_report(curator)
-        write_whole(self.details / "report.md", lambda part: part.write_text(text, "utf-8"))
+        write_lines(self.details / "report.md", [report(curator)])
 
     def _set_aside(self, journal: Path) -> None:
         number = 1
@@ -69,21 +66,3 @@ class RunFolder:
 
 def _holds_edits(journal: Path) -> bool:
     return journal.is_file() and journal.read_bytes().count(b"\n") > 1
-
-
-def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Let ``write`` fill a temporary file in the same folder, then put it in place."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=path.suffix)
-    os.close(handle)
-    try:
-        write(Path(name))
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
-def _write_json(path: Path, value: object) -> None:
-    text = json.dumps(value, indent=1) + "\n"
-    write_whole(path, lambda part: part.write_text(text, encoding="utf-8"))

@@ -28,7 +28,8 @@ class Roster:
 
     Attributes:
         name: data set and split, such as ``"flickr8k/train"``.
-        samples: one per caption; ``samples[i].row == i``; captions of an image need not be adjacent.
+        samples: one per caption; ``samples[i].row == i``; an image's captions need not be
+            adjacent.
         dropped: what was left out, with the rule; shown to the user and written to the run folder.
 
     Raises:
@@ -80,7 +81,7 @@ class Roster:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 over ids and captions in order (16 hex digits): a journal names its roster by it."""
+        """SHA-256 of ids and captions in order, 16 hex digits; a journal names its roster by it."""
         digest = hashlib.sha256()
         for sample in self.samples:
             line = json.dumps([sample.sample_id, sample.image_id, sample.caption])

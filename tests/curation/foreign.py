@@ -150,7 +150,7 @@ def train(
     checkpoint: ModelCheckpoint | None = None,
     **trainer_options,
 ):
-    """Train on the CPU with an epoch-end checkpoint ``last.ckpt``; returns module, data, trainer."""
+    """Train on the CPU with a checkpoint ``last.ckpt`` an epoch; returns module, data, trainer."""
     data = data or ForeignData(roster=make_roster())
     module = module or ForeignModule()
     options = {

@@ -1,0 +1,89 @@
+"""Each selector's own arithmetic; what all of them share is in tests/contracts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from captioning.data.roster import CurationView, build_roster
+from captioning.types import Edit, Sample
+from curation.base import Context
+from curation.select.random import Random
+from curation.select.ranking import worst_rows
+from curation.select.sigma import Sigma
+from curation.select.top_loss import TopLoss
+
+
+def context_of(losses: list[float], removed: list[int] = ()) -> Context:
+    samples = [
+        Sample(
+            row=0,
+            # ids whose order is not that of the rows
+            sample_id=f"id{(row * 7) % 11}-{row}",
+            image_id="i",
+            image_path=Path("i.jpg"),
+            caption="c",
+        )
+        for row in range(len(losses))
+    ]
+    roster = build_roster("select", samples)
+    edits = [Edit(sample_id=roster.samples[row].sample_id, action="remove") for row in removed]
+    view = CurationView(roster=roster).apply(edits)
+    values = torch.tensor(losses)
+    return Context(view=view, losses=values, history=values[None], epoch=0)
+
+
+def rows_of(selected) -> list[int]:
+    return [one.sample.row for one in selected]
+
+
+def test_top_loss_counts_a_fraction_of_what_is_live_now():
+    losses = [float(row) for row in range(20)]
+    assert rows_of(TopLoss(ratio=0.25).select(context_of(losses))) == [19, 18, 17, 16, 15]
+    later = context_of(losses, removed=[19, 18, 17, 16, 15, 14, 13, 12])
+    assert rows_of(TopLoss(ratio=0.25).select(later)) == [11, 10, 9]
+
+
+@pytest.mark.parametrize(("ratio", "total"), [(0.29, 100), (0.07, 100), (0.1, 30), (1, 7)])
+def test_fractions_are_not_cut_by_rounding_error(ratio, total):
+    context = context_of([0.5] * total)
+    assert len(TopLoss(ratio=ratio).select(context)) == round(ratio * total)
+
+
+def test_sigma_uses_the_sample_deviation_of_live_and_seen_samples():
+    losses = [1.0, 2.0, 3.0, 10.0, float("nan"), 100.0]
+    context = context_of(losses, removed=[5])
+    seen = np.array(losses[:4])
+    reach = (10.0 - seen.mean()) / seen.std(ddof=1)
+    assert rows_of(Sigma(num_std=reach - 1e-6).select(context)) == [3]
+    assert rows_of(Sigma(num_std=reach + 1e-6).select(context)) == []
+
+
+def test_sigma_of_one_sample_or_equal_losses_selects_none():
+    assert Sigma(num_std=0).select(context_of([5.0, float("nan")])) == []
+    assert Sigma(num_std=0).select(context_of([5.0, 5.0, 5.0])) == []
+
+
+def test_random_takes_unseen_samples_too():
+    context = context_of([float("nan")] * 40)
+    assert len(Random(ratio=0.5).select(context)) == 20
+
+
+@given(
+    st.lists(st.one_of(st.integers(0, 4), st.none()), min_size=2, max_size=30),
+    st.integers(0, 30),
+    st.sets(st.integers(0, 29)),
+)
+def test_worst_rows_equal_a_plain_sort(values, count, removed):
+    scores = np.array([np.nan if value is None else float(value) for value in values])
+    gone = sorted(row for row in removed if row < len(values))[: len(values) - 1]
+    context = context_of([0.0] * len(values), removed=gone)
+    ids = [sample.sample_id for sample in context.view.roster.samples]
+    known = [row for row in context.live if not np.isnan(scores[row])]
+    wanted = sorted(known, key=lambda row: (-scores[row], ids[row]))[:count]
+    assert worst_rows(context, scores, count) == wanted

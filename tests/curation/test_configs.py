@@ -1,0 +1,72 @@
+"""Every curation config builds what its name says, and every pairing exists by override."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.utils import instantiate
+
+from curation.callback import CurationCallback
+from curation.probes import OnlineProbe, RescoreProbe
+
+
+@pytest.fixture
+def build(repository):
+    def function(*overrides: str):
+        with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
+            config = compose(overrides=["+seed=11", *overrides])
+        return config.curation.name, instantiate(config.curation.callback)
+
+    return function
+
+
+def presets(repository):
+    files = {path.stem for path in (repository / "configs/curation").glob("*.yaml")}
+    return sorted(files - {"base", "none"})
+
+
+def test_presets_are_what_they_are_called(build, repository):
+    names = presets(repository)
+    assert len(names) == 14
+    for name in names:
+        built_name, callback = build(f"+curation={name}")
+        assert isinstance(callback, CurationCallback)
+        assert built_name == callback.policy.name == name
+        assert callback.seed == 11
+        if found := re.fullmatch(r"(remove|replace_caption)_(top_loss|random|sigma)_(\d+)", name):
+            amend, select, amount = found.groups()
+            assert type(callback.policy.amend).__module__ == f"curation.amend.{amend}"
+            assert type(callback.policy.select).__module__ == f"curation.select.{select}"
+            wanted = {"num_std": 2.0} if select == "sigma" else {"ratio": int(amount) / 100}
+            assert vars(callback.policy.select) == wanted
+
+
+def test_none_has_no_callback(build):
+    assert build("+curation=none") == ("none", None)
+
+
+def test_every_pairing_exists_by_override(build, repository):
+    selectors = sorted(path.stem for path in (repository / "configs/curation/select").iterdir())
+    amenders = sorted(path.stem for path in (repository / "configs/curation/amend").iterdir())
+    for amend in amenders:
+        for select in selectors:
+            _, callback = build(f"+curation={amend}", f"curation/select={select}")
+            assert type(callback.policy.amend).__module__ == f"curation.amend.{amend}"
+            assert type(callback.policy.select).__module__ == f"curation.select.{select}"
+
+
+def test_overrides_reach_the_parts(build):
+    _, callback = build(
+        "+curation=remove",
+        "curation.select.ratio=0.07",
+        "curation/probe=rescore",
+        "curation.schedule.from_epoch=2",
+        "curation.name=mine",
+    )
+    assert callback.policy.select.ratio == 0.07
+    assert callback.policy.schedule.from_epoch == 2
+    assert callback.policy.name == "mine"
+    assert isinstance(callback.probe, RescoreProbe)
+    assert isinstance(build("+curation=remove")[1].probe, OnlineProbe)

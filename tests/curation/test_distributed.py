@@ -1,0 +1,35 @@
+"""Two processes (DDP, gloo) give the edits of one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import foreign
+import pytest
+
+from curation.ledger import read_history
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
+@pytest.mark.filterwarnings("ignore:.*smaller than the logging interval.*")
+@pytest.mark.filterwarnings("ignore:.*treespec, LeafSpec.*")
+def test_two_processes_give_the_edits_of_one(tmp_path, repository):
+    # 21 samples over two processes: the sampler repeats one, whose mean loss must not change
+    folders = [tmp_path / "one", tmp_path / "two"]
+    foreign.main(folders[0], "1")
+    subprocess.run(
+        [sys.executable, Path(foreign.__file__), folders[1], "2"],
+        env=os.environ | {"PYTHONPATH": str(repository), "OMP_NUM_THREADS": "1"},
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
+    for name in ("curation.jsonl", "curation/epochs.json", "curation/report.md"):
+        assert (folders[0] / name).read_bytes() == (folders[1] / name).read_bytes()
+    one, two = (read_history(folder / "curation/losses.npz") for folder in folders)
+    assert one[2].tobytes() == two[2].tobytes()
+    assert one[2].shape == (3, 21)
