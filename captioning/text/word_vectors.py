@@ -1,0 +1,73 @@
+"""Pretrained word vectors in GloVe's text format."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+OPENERS = {".bz2": bz2.open, ".gz": gzip.open}
+
+
+def load_word_vectors(
+    *, path: str | Path, words: Sequence[str], size: int, seed: int = 0
+) -> Tensor:
+    """Vectors of a vocabulary.
+
+    Words without a vector get one drawn with the mean and spread of those found, so that tied
+    output weights can still tell them apart.
+
+    Args:
+        path: lines of ``word v1 ... v_size``; plain text, ``.bz2`` or ``.gz``.
+        words: the vocabulary in id order.
+        size: E, values a word.
+        seed: of the drawn vectors.
+
+    Returns:
+        ``(V, E) float32``.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: a line of another size or with something other than numbers, or no word found.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"word vectors not found: {path}; download GloVe (nlp.stanford.edu/projects/glove) and "
+            "set model.word_vectors.path"
+        )
+    found = _read(path, {word: index for index, word in enumerate(words)}, size)
+    if not found:
+        raise ValueError(f"{path}: holds none of the {len(words)} words of the vocabulary")
+    known = np.stack(list(found.values()))
+    rng = np.random.default_rng(seed)
+    vectors = rng.normal(known.mean(), known.std(), (len(words), size)).astype(np.float32)
+    vectors[list(found)] = known
+    return torch.from_numpy(vectors)
+
+
+def _read(path: Path, ids: dict[str, int], size: int) -> dict[int, np.ndarray]:
+    found: dict[int, np.ndarray] = {}
+    with OPENERS.get(path.suffix, open)(path, "rb") as raw:
+        for number, line in enumerate(io.TextIOWrapper(raw, encoding="utf-8"), start=1):
+            word, _, values = line.rstrip("\n").partition(" ")
+            index = ids.get(word)
+            if index is None or index in found:
+                continue
+            try:
+                vector = np.array(values.split(" "), dtype=np.float32)
+            except ValueError as error:
+                raise ValueError(f"{path}, line {number}: not numbers after {word!r}") from error
+            if len(vector) != size or not np.isfinite(vector).all():
+                raise ValueError(
+                    f"{path}, line {number}: wanted {size} finite values for {word!r}, got "
+                    f"{len(vector)}; set model.module.embedding_size to the file's size"
+                )
+            found[index] = vector
+    return found

@@ -1,0 +1,174 @@
+"""A run's folder: what it is made of, whether it may be resumed, and what it says of itself."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from captioning.training.files import read_json, write_json, write_text
+
+PACKAGES = ("torch", "pytorch-lightning", "timm", "hydra-core", "numpy", "pycocoevalcap")
+# Keys that say how a run is carried out, not what it computes.
+FREE_KEYS = ("resume", "threads", "logger", "paths", "hydra")
+
+
+class RunFolder:
+    """Files of one run.
+
+    Args:
+        path: the folder; made when the run starts.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def open(self, config: DictConfig) -> Path | None:
+        """Prepare the folder for a run and say which checkpoint it goes on from.
+
+        Returns:
+            The checkpoint to resume from, or None to start anew (or when the run is finished).
+
+        Raises:
+            ValueError: the folder holds a run of another config.
+            FileNotFoundError: ``resume`` names no file.
+            PermissionError: the folder cannot be written.
+        """
+        resume = str(config.resume)
+        if resume not in ("auto", "never") and not Path(resume).is_file():
+            raise FileNotFoundError(
+                f"resume={resume}: no such file; give auto, never or the path of a checkpoint"
+            )
+        if resume == "never" and self._config_path.exists():
+            self._set_aside()
+        elif self._config_path.exists():
+            self._refuse_other(config)
+        self._start(config)
+        if resume not in ("auto", "never"):
+            return Path(resume)
+        return None if self.finished() else self.last_checkpoint
+
+    def _start(self, config: DictConfig) -> None:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            if not self._config_path.exists():
+                write_text(self._config_path, OmegaConf.to_yaml(config, resolve=True))
+        except PermissionError as error:
+            raise PermissionError(
+                f"run_dir={self.path} cannot be written; choose another run_dir= or paths.runs="
+            ) from error
+        write_json(self.path / "versions.json", versions())
+
+    def _set_aside(self) -> None:
+        """Rename a former run's folder; nothing that was computed is lost."""
+        number = 1
+        while (old := self.path.with_name(f"{self.path.name}.old{number}")).exists():
+            number += 1
+        os.replace(self.path, old)
+
+    def _refuse_other(self, config: DictConfig) -> None:
+        old = _flat(OmegaConf.to_container(self.config(), resolve=True))
+        new = _flat(OmegaConf.to_container(config, resolve=True))
+        changed = [key for key in sorted(old | new) if old.get(key) != new.get(key)]
+        changed = [key for key in changed if key.split(".")[0] not in FREE_KEYS]
+        if changed:
+            shown = ", ".join(f"{k}: {old.get(k)} -> {new.get(k)}" for k in changed[:5])
+            raise ValueError(
+                f"{self.path} holds a run of another config ({shown}); choose another run_name=, "
+                "or resume=never to set the old folder aside"
+            )
+
+    @property
+    def _config_path(self) -> Path:
+        return self.path / "config.yaml"
+
+    def config(self) -> DictConfig:
+        """The resolved config that the run was started with."""
+        if not self._config_path.is_file():
+            raise FileNotFoundError(f"{self._config_path} does not exist; is this a run folder?")
+        return OmegaConf.load(self._config_path)
+
+    def _checkpoint(self, name: str) -> Path | None:
+        path = self.path / "checkpoints" / name
+        return path if path.is_file() else None
+
+    @property
+    def last_checkpoint(self) -> Path | None:
+        """The checkpoint of the last finished epoch."""
+        return self._checkpoint("last.ckpt")
+
+    @property
+    def best_checkpoint(self) -> Path | None:
+        """The checkpoint of the best epoch."""
+        return self._checkpoint("best.ckpt")
+
+    def finished(self) -> bool:
+        """Whether the test scores are there."""
+        path = self.path / "metrics.json"
+        return path.is_file() and "test" in read_json(path)
+
+    def scores(self, split: str) -> dict[str, float]:
+        """Corpus scores of a finished run."""
+        return dict(read_json(self.path / "metrics.json")[split]["corpus"])
+
+
+def _flat(config: Any, prefix: str = "") -> dict[str, Any]:
+    if not isinstance(config, dict):
+        return {prefix.rstrip("."): config}
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        flat |= _flat(value, f"{prefix}{key}.")
+    return flat
+
+
+def versions() -> dict[str, Any]:
+    """What a reader of the results needs to know of the machine and the software."""
+    found: dict[str, Any] = {
+        "command": " ".join(sys.argv),
+        "commit": _commit(),
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
+        "python": platform.python_version(),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, {_processor()}",
+        "threads": torch.get_num_threads(),
+    }
+    if torch.cuda.is_available():
+        found["gpu"] = torch.cuda.get_device_name()
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = None
+    return found
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or "unknown processor"
+
+
+def _commit() -> str | None:
+    """The project's commit, marked when files were changed since; None outside a checkout."""
+    root = Path(__file__).parents[2]
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

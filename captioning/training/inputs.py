@@ -1,0 +1,119 @@
+"""What a run reads before it starts: rosters, planted faults, and features or a backbone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+from torch import nn
+
+from captioning.data.features import ensure_features
+from captioning.data.feature_store import FeatureStore
+from captioning.data.photos import check_photos, drop_photos
+from captioning.data.roster import Roster, build_roster
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """Rosters with the pictures that go with them.
+
+    Attributes:
+        train, val, test: the samples.
+        truth: planted faults of the training samples, kind by ``sample_id``.
+        features: cached features of all photos; None: pixels through ``backbone``.
+        feature_size: D of the features or of the backbone.
+        backbone: for end-to-end training.
+        train_transform, eval_transform: pixels to tensors, for end-to-end training.
+    """
+
+    train: Roster
+    val: Roster
+    test: Roster | None
+    truth: dict[str, str] = field(default_factory=dict)
+    features: FeatureStore | None = None
+    feature_size: int = 0
+    backbone: nn.Module | None = None
+    train_transform: Callable[..., Any] | None = None
+    eval_transform: Callable[..., Any] | None = None
+
+
+def read_roster(config: DictConfig, split: str) -> Roster:
+    """One split of ``config.data``, cut to ``limit_images`` and without broken photos.
+
+    Raises:
+        ValueError: the data set has no such split.
+    """
+    if config.data.get(split) is None:
+        known = [key for key, value in config.data.items() if OmegaConf.is_dict(value)]
+        raise ValueError(f"data.{split} is not set for {config.data.name}; its splits: {known}")
+    roster = instantiate(config.data[split])
+    if config.limit_images is not None:
+        roster = first_images(roster, config.limit_images)
+    paths = sorted({sample.image_path for sample in roster.samples})
+    cache = Path(config.paths.cache) / "photos.json"
+    broken = check_photos(paths, cache_path=cache)
+    if broken:
+        roster = drop_photos(roster, broken)
+    for item in roster.dropped[:5]:
+        log.info(f"{roster.name}: left out {item.item}: {item.rule}")
+    if len(roster.dropped) > 5:
+        log.info(f"{roster.name}: left out {len(roster.dropped)} items in all (dropped.json)")
+    return roster
+
+
+def first_images(roster: Roster, number: int) -> Roster:
+    """The captions of the first ``number`` images."""
+    kept = set(list(roster.rows_by_image)[:number])
+    samples = [sample for sample in roster.samples if sample.image_id in kept]
+    return build_roster(roster.name, samples, roster.dropped)
+
+
+def load_inputs(config: DictConfig, *, only: Roster | None = None) -> Inputs:
+    """Read everything that ``config`` names.
+
+    Args:
+        config: of the run.
+        only: for evaluation: this roster stands for all splits, and no faults are planted.
+    """
+    if only is not None:
+        rosters: tuple[Roster, Roster, Roster | None] = (only, only, only)
+        truth: dict[str, str] = {}
+    else:
+        train, truth = read_roster(config, "train"), {}
+        if config.noise.get("plant"):
+            train, truth = instantiate(config.noise.plant)(train)
+        test = read_roster(config, "test") if config.data.get("test") else None
+        rosters = (train, read_roster(config, "val"), test)
+    inputs = Inputs(train=rosters[0], val=rosters[1], test=rosters[2], truth=truth)
+    return _with_pictures(config, inputs)
+
+
+def _with_pictures(config: DictConfig, inputs: Inputs) -> Inputs:
+    chosen = config.features
+    if chosen.get("imported"):
+        store = FeatureStore.open(chosen.imported)
+        return replace(inputs, features=store, feature_size=store.dim)
+    backbone = instantiate(chosen.backbone)
+    if chosen.get("kind") is None:
+        return replace(
+            inputs,
+            backbone=backbone,
+            feature_size=backbone.dim,
+            train_transform=instantiate(chosen.train_transform, backbone=backbone),
+            eval_transform=instantiate(chosen.eval_transform, backbone=backbone),
+        )
+    rosters = [roster for roster in (inputs.train, inputs.val, inputs.test) if roster is not None]
+    samples = {s.image_path: s for roster in rosters for s in roster.samples}
+    boxes = None
+    if chosen.kind == "regions":
+        boxes = [[region.box for region in sample.regions] for sample in samples.values()]
+    settings = {k: v for k, v in chosen.items() if k not in ("name", "backbone", "imported")}
+    store = ensure_features(list(samples), backbone=backbone, boxes=boxes, **settings)
+    return replace(inputs, features=store, feature_size=store.dim)

@@ -1,0 +1,195 @@
+"""From a resolved config to a trained, tested run folder."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+from pytorch_lightning.callbacks import EMAWeightAveraging, ModelCheckpoint, RichProgressBar
+
+from captioning.data.datamodule import CaptionDataModule
+from captioning.data.noise import write_truth
+from captioning.data.roster import Roster
+from captioning.data.tokenizers import WordTokenizer
+from captioning.interfaces import AbstractTokenizer
+from captioning.models.base import AbstractCaptioner
+from captioning.training.callbacks import CaptionEvaluation, EpochSeed, Speed
+from captioning.training.folder import RunFolder
+from captioning.training.inputs import Inputs, load_inputs, read_roster
+from captioning.training.preflight import check_run
+from captioning.types import Prediction
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """The built parts of a run."""
+
+    model: AbstractCaptioner
+    datamodule: CaptionDataModule
+    trainer: pl.Trainer
+    evaluation: CaptionEvaluation
+    checkpoint: ModelCheckpoint
+
+
+def train(config: DictConfig) -> dict[str, float]:
+    """Train and test as the config says; everything is left in ``config.run_dir``.
+
+    Returns:
+        The test scores by name.
+
+    Raises:
+        ValueError: the folder holds a run of another config, or the config makes no sense.
+    """
+    folder = RunFolder(Path(config.run_dir))
+    check_run(config)
+    checkpoint = folder.open(config)
+    if checkpoint is None and folder.finished():
+        log.info(f"{folder.path} is finished; resume=never trains it anew")
+        return folder.scores("test")
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    pl.seed_everything(config.seed, workers=True, verbose=False)
+    experiment = build(config, folder.path)
+    trainer, model, datamodule = experiment.trainer, experiment.model, experiment.datamodule
+    if checkpoint is not None:
+        log.info(f"going on from {checkpoint}")
+    trainer.fit(model, datamodule, ckpt_path=checkpoint, weights_only=True)
+    if trainer.interrupted:
+        raise KeyboardInterrupt(f"stopped; `resume=auto` goes on from {folder.last_checkpoint}")
+    if datamodule.test is None:
+        return {}
+    best = experiment.checkpoint.best_model_path or folder.last_checkpoint
+    path = folder.last_checkpoint if config.monitor == "last" else best
+    trainer.test(model, datamodule, ckpt_path=path, weights_only=True, verbose=False)
+    return dict(experiment.evaluation.result.corpus)
+
+
+def build(config: DictConfig, folder: Path) -> Experiment:
+    """Read the data, build the model, and join them to a trainer."""
+    inputs = load_inputs(config)
+    if inputs.truth:
+        write_truth(inputs.truth, folder / "noise_truth.json")
+    tokenizer = instantiate(config.tokenizer)(sample.caption for sample in inputs.train.samples)
+    datamodule = build_datamodule(config, inputs, tokenizer)
+    horizon = config.num_epochs * datamodule.updates_per_epoch
+    model = build_model(config, tokenizer, inputs, horizon)
+    evaluation = CaptionEvaluation(
+        folder=folder, metrics=config.metrics.test, val_metrics=config.metrics.val
+    )
+    monitor = None if config.monitor == "last" else config.monitor
+    checkpoint = ModelCheckpoint(
+        dirpath=folder / "checkpoints",
+        filename="best",
+        monitor=monitor,
+        mode="max",
+        save_last=True,
+        save_top_k=1 if monitor else 0,
+        # After curation has edited the epoch's samples: the checkpoint holds epoch k and its edits.
+        save_on_train_epoch_end=True,
+        enable_version_counter=False,
+    )
+    callbacks = [EpochSeed(seed=config.seed), Speed(folder=folder), evaluation]
+    if config.ema_decay is not None:
+        callbacks.append(EMAWeightAveraging(decay=config.ema_decay))
+    if config.curation.get("callback"):
+        build_callback = instantiate(config.curation.callback)
+        callbacks.append(build_callback(run_folder=folder, seed=config.seed, truth=inputs.truth))
+    callbacks += [RichProgressBar(), checkpoint]
+    trainer = instantiate(
+        config.trainer,
+        max_epochs=config.num_epochs,
+        callbacks=callbacks,
+        logger=[instantiate(entry) for entry in config.logger.values()] or False,
+        default_root_dir=folder,
+        reload_dataloaders_every_n_epochs=1,
+        use_distributed_sampler=False,
+        enable_model_summary=False,
+    )
+    return Experiment(
+        model=model,
+        datamodule=datamodule,
+        trainer=trainer,
+        evaluation=evaluation,
+        checkpoint=checkpoint,
+    )
+
+
+def build_datamodule(
+    config: DictConfig, inputs: Inputs, tokenizer: AbstractTokenizer
+) -> CaptionDataModule:
+    """The loaders of a run."""
+    return CaptionDataModule(
+        train=inputs.train,
+        val=inputs.val,
+        test=inputs.test,
+        tokenizer=tokenizer,
+        features=inputs.features,
+        seed=config.seed,
+        train_transform=inputs.train_transform,
+        eval_transform=inputs.eval_transform,
+        **config.loader,
+    )
+
+
+def build_model(
+    config: DictConfig, tokenizer: AbstractTokenizer, inputs: Inputs, horizon: int
+) -> AbstractCaptioner:
+    """The captioner, with its parts bound."""
+    parts: dict[str, Any] = {}
+    if config.model.get("word_vectors"):
+        parts["word_vectors"] = instantiate(config.model.word_vectors, words=tokenizer.words)
+    if inputs.backbone is not None:
+        parts["backbone"] = inputs.backbone
+    return instantiate(
+        config.model.module,
+        tokenizer=tokenizer,
+        feature_size=inputs.feature_size,
+        search=instantiate(config.search),
+        optimizer=instantiate(config.optimizer),
+        schedule=instantiate(config.schedule),
+        horizon=horizon,
+        **parts,
+    )
+
+
+def predict_run(
+    folder: Path, data: DictConfig | None = None, split: str = "test"
+) -> tuple[list[Prediction], Roster]:
+    """Captions by a finished or stopped run for any data set.
+
+    Args:
+        folder: of the run; its best checkpoint is used, or the last one.
+        data: another data set's config; None for the run's own.
+        split: key of the roster in the data config.
+
+    Returns:
+        One prediction an image, and the roster with the references.
+    """
+    run = RunFolder(Path(folder))
+    config = run.config()
+    checkpoint_path = run.best_checkpoint or run.last_checkpoint
+    if checkpoint_path is None:
+        raise FileNotFoundError(f"{folder} has no checkpoint; did its first epoch end?")
+    checkpoint = torch.load(checkpoint_path, map_location="cpu", weights_only=True)
+    tokenizer = WordTokenizer(**checkpoint["captioner"]["tokenizer"])
+    if data is not None:
+        config = OmegaConf.merge(config, {"data": None}, {"data": data})
+    roster = read_roster(config, split)
+    inputs = load_inputs(config, only=roster)
+    model = build_model(config, tokenizer, inputs, horizon=1)
+    model.on_load_checkpoint(checkpoint)
+    model.load_state_dict(checkpoint["state_dict"])
+    datamodule = build_datamodule(config, inputs, tokenizer)
+    predictions: list[Prediction] = []
+    model.eval()
+    for batch in datamodule.eval_dataloader(roster):
+        predictions.extend(model.generate(batch))
+    return predictions, roster

@@ -1,0 +1,25 @@
+"""The last lines that a run prints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from omegaconf import DictConfig
+from rich.console import Console
+from rich.table import Table
+
+
+def print_summary(config: DictConfig, scores: Mapping[str, float]) -> None:
+    """Print the test scores and where the run's files are."""
+    console = Console(soft_wrap=True)
+    if scores:
+        table = Table(title=f"{config.run_name}, seed {config.seed}, test")
+        for name in scores:
+            table.add_column(name, justify="right")
+        table.add_row(*(f"{value:.3f}" for value in scores.values()))
+        console.print(table)
+    folder = Path(config.run_dir)
+    console.print(f"run folder: {folder}")
+    if (folder / "curation.jsonl").is_file():
+        console.print(f"what curation changed: {folder / 'curation' / 'report.md'}")

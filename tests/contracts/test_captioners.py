@@ -1,0 +1,152 @@
+"""What every captioner promises, whatever its inside."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from captioning.decoding.greedy import greedy
+from captioning.models.base import AbstractCaptioner
+from captioning.types import Batch
+
+from tests.tiny import MODELS, build, make_batch
+
+every_model = pytest.mark.parametrize("name", MODELS)
+
+
+def permuted(batch: Batch, order: torch.Tensor) -> Batch:
+    return replace(
+        batch,
+        rows=batch.rows[order],
+        sample_ids=tuple(batch.sample_ids[i] for i in order.tolist()),
+        image_index=batch.image_index[order],
+        tokens=batch.tokens[order],
+        token_mask=batch.token_mask[order],
+    )
+
+
+@every_model
+def test_permuting_the_batch_permutes_the_losses(name: str) -> None:
+    model, batch = build(name), make_batch()
+    order = torch.tensor([3, 1, 5, 0, 4, 2])
+    one, other = model.losses(batch), model.losses(permuted(batch, order))
+    torch.testing.assert_close(one.per_sample[order], other.per_sample)
+    torch.testing.assert_close(one.total, other.total)
+    assert len(one.per_sample.unique()) == len(batch)
+
+
+@every_model
+def test_steps_under_teacher_forcing_add_up_to_the_loss(name: str) -> None:
+    model, batch = build(name), make_batch()
+    expected = model.losses(batch).per_sample
+    for caption, image in enumerate(batch.image_index.tolist()):
+        only = replace(
+            batch,
+            image_ids=(batch.image_ids[image],),
+            regions=batch.regions[image : image + 1],
+            region_mask=batch.region_mask[image : image + 1],
+        )
+        state, total = model.start(only), 0.0
+        tokens = batch.tokens[caption][batch.token_mask[caption]]
+        for now, following in zip(tokens[:-1], tokens[1:], strict=True):
+            log_probs, state = model.step(now.view(1), state)
+            total -= log_probs[0, following]
+        torch.testing.assert_close(total / (len(tokens) - 1), expected[caption])
+
+
+@every_model
+def test_every_trainable_parameter_gets_a_gradient(name: str) -> None:
+    model = build(name).train()
+    model.losses(make_batch()).total.backward()
+    for parameter_name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            assert parameter.grad is not None, parameter_name
+            assert parameter.grad.abs().sum() > 0, parameter_name
+
+
+@every_model
+def test_saved_and_loaded_weights_give_the_same_loss(name: str, tmp_path) -> None:
+    model, batch = build(name), make_batch()
+    checkpoint = {"state_dict": model.state_dict()}
+    model.on_save_checkpoint(checkpoint)
+    torch.save(checkpoint, tmp_path / "model.ckpt")
+    loaded = torch.load(tmp_path / "model.ckpt", weights_only=True)
+    other = build(name, seed=9)
+    assert not torch.equal(other.losses(batch).total, model.losses(batch).total)
+    other.on_load_checkpoint(loaded)
+    other.load_state_dict(loaded["state_dict"])
+    assert torch.equal(other.losses(batch).per_sample, model.losses(batch).per_sample)
+
+
+@every_model
+def test_a_checkpoint_of_another_model_or_vocabulary_is_refused(name: str) -> None:
+    model = build(name)
+    checkpoint: dict = {}
+    model.on_save_checkpoint(checkpoint)
+    with pytest.raises(ValueError, match="of model Other"):
+        model.on_load_checkpoint({"captioner": {**checkpoint["captioner"], "class": "Other"}})
+    words = {"words": ["dog"], "max_words": 20}
+    with pytest.raises(ValueError, match="vocabulary"):
+        model.on_load_checkpoint({"captioner": {**checkpoint["captioner"], "tokenizer": words}})
+    with pytest.raises(ValueError, match="no captioner"):
+        model.on_load_checkpoint({})
+
+
+@every_model
+def test_beam_one_is_greedy(name: str) -> None:
+    model, batch = build(name, beam_size=1), make_batch()
+    words = model.tokenizer
+    expected = greedy(
+        model,
+        model.start(batch),
+        num_images=len(batch.image_ids),
+        bos_id=words.bos_id,
+        eos_id=words.eos_id,
+        pad_id=words.pad_id,
+        max_length=8,
+        forbidden_ids=(words.unk_id,),
+    )
+    captions = [p.caption for p in model.generate(batch)]
+    assert captions == [words.decode(row) for row in expected.tokens[:, 0].tolist()]
+    assert len(set(captions)) > 1
+
+
+@every_model
+def test_more_padding_changes_nothing(name: str) -> None:
+    model = build(name)
+    one, other = model.losses(make_batch()), model.losses(make_batch(extra_padding=4))
+    torch.testing.assert_close(one.per_sample, other.per_sample)
+    torch.testing.assert_close(one.total, other.total)
+
+
+@every_model
+def test_masked_regions_change_nothing(name: str) -> None:
+    model, batch = build(name), make_batch()
+    regions = batch.regions.clone()
+    regions[3, 3:] = 1e3
+    one, other = model.losses(batch), model.losses(replace(batch, regions=regions))
+    torch.testing.assert_close(one.per_sample, other.per_sample)
+    other_captions = model.generate(replace(batch, regions=regions))
+    assert model.generate(batch) == other_captions
+
+
+@every_model
+def test_each_image_is_described_from_its_own_picture(name: str) -> None:
+    model, batch = build(name), make_batch()
+    swapped = replace(
+        batch,
+        regions=batch.regions.flip(0),
+        region_mask=batch.region_mask.flip(0),
+        image_ids=batch.image_ids[::-1],
+    )
+    one = {p.image_id: (p.caption, p.score) for p in model.generate(batch)}
+    other = {p.image_id: (p.caption, p.score) for p in model.generate(swapped)}
+    assert one.keys() == other.keys()
+    for image_id, (caption, score) in one.items():
+        assert other[image_id][0] == caption
+        assert other[image_id][1] == pytest.approx(score, rel=1e-4)
+
+
+def test_every_model_config_has_a_tiny_form() -> None:
+    assert all(issubclass(type(build(name)), AbstractCaptioner) for name in MODELS)

@@ -1,0 +1,86 @@
+"""Every captioner at a size that runs in a blink: a model joins the contract tests by a line here."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import torch
+from captioning.data.tokenizers import WordTokenizer
+from captioning.decoding.beam import beam_search
+from captioning.models.base import AbstractCaptioner
+from captioning.models.updown import UpDown
+from captioning.types import Batch
+
+CAPTIONS = (
+    "a dog runs on the grass",
+    "two dogs run",
+    "a red bird sits on a branch of a tall tree",
+    "the boy throws a ball to the dog",
+    "a cat sleeps",
+    "the tall tree has a red bird",
+)
+IMAGE_INDEX = (0, 0, 1, 2, 3, 1)
+NUM_IMAGES, NUM_REGIONS, FEATURE_SIZE = 4, 5, 12
+
+
+def tokenizer() -> WordTokenizer:
+    return WordTokenizer.build(CAPTIONS, min_count=1)
+
+
+def _parts(beam_size: int) -> dict:
+    search = functools.partial(beam_search, beam_size=beam_size, max_length=8)
+    return {"tokenizer": tokenizer(), "search": search}
+
+
+def _updown(beam_size: int = 3, **settings) -> UpDown:
+    sizes = {"hidden_size": 10, "attention_size": 6, "embedding_size": 8}
+    return UpDown(feature_size=FEATURE_SIZE, **sizes, **settings, **_parts(beam_size))
+
+
+def _updown_nocaps(beam_size: int = 3) -> UpDown:
+    vectors = torch.randn(len(tokenizer()), 8, generator=torch.Generator().manual_seed(3))
+    return _updown(beam_size, tied=True, word_vectors=vectors, reduction="caption_sum")
+
+
+MODELS: dict[str, Callable[..., AbstractCaptioner]] = {
+    "updown": functools.partial(_updown, projection_size=7),
+    "updown_nocaps": _updown_nocaps,
+}
+
+
+def build(name: str, *, beam_size: int = 3, seed: int = 0) -> AbstractCaptioner:
+    """A model with weights drawn from ``seed``, large enough to tell words apart."""
+    torch.manual_seed(seed)
+    model = MODELS[name](beam_size)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.normal_(0, 0.5)
+    return model.eval()
+
+
+def make_batch(extra_padding: int = 0) -> Batch:
+    """Six captions of four images; the last image has fewer regions than the others."""
+    words = tokenizer()
+    rows = [words.encode(caption) for caption in CAPTIONS]
+    width = max(map(len, rows)) + extra_padding
+    tokens = torch.full((len(rows), width), words.pad_id)
+    mask = torch.zeros(len(rows), width, dtype=torch.bool)
+    for number, row in enumerate(rows):
+        tokens[number, : len(row)] = torch.tensor(row)
+        mask[number, : len(row)] = True
+    generator = torch.Generator().manual_seed(1)
+    regions = torch.randn(NUM_IMAGES, NUM_REGIONS, FEATURE_SIZE, generator=generator)
+    region_mask = torch.ones(NUM_IMAGES, NUM_REGIONS, dtype=torch.bool)
+    region_mask[3, 3:] = False
+    return Batch(
+        rows=torch.arange(len(rows)),
+        sample_ids=tuple(f"s{number}" for number in range(len(rows))),
+        image_ids=tuple(f"i{number}" for number in range(NUM_IMAGES)),
+        image_index=torch.tensor(IMAGE_INDEX),
+        regions=regions,
+        region_mask=region_mask,
+        tokens=tokens,
+        token_mask=mask,
+    )
