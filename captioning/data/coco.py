@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from captioning.data.boxes import Box
+from captioning.data.collector import collector_paused
 from captioning.data.entries import (
     BoxEntry,
     ImageEntry,
@@ -31,6 +32,7 @@ JAR_PREFIX = "pycocoevalcap:"
 Paths = str | Path | Sequence[str | Path]
 
 
+@collector_paused()
 def read_coco(
     *,
     name: str,
@@ -138,7 +140,8 @@ def coco_entries(
     unknown = next((image_id for image_id in boxes or {} if image_id not in by_id), None)
     if boxes and unknown is not None:
         raise ValueError(
-            f"{boxes[unknown][0].where}: box of image {unknown}, which has no captions file entry"
+            f"{boxes[unknown][0].where}: box of image {unknown}, which the captions file does not "
+            "have; are the two files of the same split?"
         )
     entries = [_entry(record, captions, boxes or {}) for record in images]
     check_unique(entries)

@@ -93,7 +93,9 @@ def normalised(caption: str, where: str) -> str:
         ValueError: nothing visible is in it, or characters that UTF-8 cannot hold.
     """
     caption = " ".join(checked_text(caption, where).split())
-    if not any(character.isprintable() and character != " " for character in caption):
+    if not caption[:1].isalnum() and not any(
+        character.isprintable() and character != " " for character in caption
+    ):
         raise ValueError(f"{where}: the caption is empty; write one or remove the entry")
     return caption
 
@@ -264,6 +266,8 @@ def _regions(
 
 
 def _grounded(phrases: Sequence[Phrase], position: Mapping[int, int]) -> tuple[Phrase, ...]:
+    if not phrases:
+        return ()
     return tuple(
         Phrase(
             start=phrase.start,

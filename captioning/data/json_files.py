@@ -112,6 +112,8 @@ def checked_text(value: str, where: str) -> str:
     Raises:
         ValueError: half of a surrogate pair or a NUL, which neither file name nor UTF-8 can hold.
     """
+    if value.isascii() and "\0" not in value:
+        return value
     try:
         value.encode()
     except UnicodeEncodeError as error:

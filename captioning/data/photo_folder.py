@@ -23,7 +23,7 @@ def checked_file_name(name: str, where: str) -> str:
         problem = "must be relative, with / between folders"
     elif ".." in path.parts:
         problem = "must not lead out of the photo folder by '..'"
-    elif any(not character.isprintable() for character in name):
+    elif not name.isprintable():
         problem = "holds a control character"
     elif len(name) > 1024 or any(len(part.encode()) > 255 for part in path.parts):
         problem = "is too long for a file name"

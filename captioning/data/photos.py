@@ -1,0 +1,219 @@
+"""Photos: checked once by decoding each, and opened in one way everywhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from PIL import Image, ImageOps, UnidentifiedImageError
+from rich.progress import track
+
+from captioning.data.roster import Dropped, Roster, build_roster
+
+MAX_PIXELS = 100_000_000  # 100 megapixels are 300 MB once decoded
+
+EMPTY = "photo is an empty file"
+TRUNCATED = "photo is truncated or damaged"
+NO_IMAGE = "photo is not an image"
+HUGE = "photo is too large"
+ANIMATED = "photo is animated"
+
+_CACHE_VERSION = 1
+_DAMAGE = (OSError, SyntaxError, ValueError, EOFError, IndexError, KeyError, TypeError)
+_WIDE_MODES = ("I;16", "I;16B", "I;16L", "I")
+_Stamp = tuple[int, int]
+
+
+def load_rgb(path: str | Path) -> Image.Image:
+    """The photo in RGB, turned as its EXIF orientation says.
+
+    Grey, CMYK, palette and 16-bit photos are converted; what is transparent is laid on white.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it cannot be decoded, is animated, or is a decompression bomb.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such photo")
+    try:
+        with warnings.catch_warnings(), Image.open(path) as image:
+            warnings.simplefilter("ignore")  # of damaged EXIF and palettes: the pixels count
+            if getattr(image, "n_frames", 1) > 1:
+                raise ValueError(f"{path}: {ANIMATED}; save one frame of it")
+            image.load()
+            return _as_rgb(ImageOps.exif_transpose(image))
+    except ValueError as error:
+        if str(path) in str(error):
+            raise
+        raise ValueError(f"{path}: {TRUNCATED}: {error}") from error
+    except (*_DAMAGE, Image.DecompressionBombError) as error:
+        raise ValueError(
+            f"{path}: cannot be decoded ({error}); check_photos finds such photos beforehand"
+        ) from error
+
+
+def _as_rgb(image: Image.Image) -> Image.Image:
+    if image.mode == "RGB":
+        return image
+    if image.mode in _WIDE_MODES:
+        # convert() would clip 16 bits to 8 instead of scaling them
+        return image.point(lambda value: value / 257, "F").convert("L").convert("RGB")
+    if image.has_transparency_data:
+        opaque = image.convert("RGBA")
+        ground = Image.new("RGBA", opaque.size, "white")
+        return Image.alpha_composite(ground, opaque).convert("RGB")
+    return image.convert("RGB")
+
+
+def check_photos(
+    paths: Iterable[str | Path],
+    *,
+    cache_path: str | Path,
+    max_pixels: int = MAX_PIXELS,
+    num_workers: int = 0,
+) -> list[Dropped]:
+    """Decodes each photo that was not checked before; what is wrong with them, by rule.
+
+    Args:
+        paths: photos; repeats are checked once.
+        cache_path: JSON file of earlier results. A photo is decoded again when its size or its
+            modification time differs; the file is written anew in one step.
+        max_pixels: a photo of more is dropped without decoding it.
+        num_workers: processes; 0 checks in this one.
+
+    Returns:
+        One `Dropped` a bad photo, ``item`` being its path, in the order given.
+
+    Raises:
+        ValueError: ``max_pixels`` or ``num_workers`` out of range.
+    """
+    if max_pixels < 1 or num_workers < 0:
+        raise ValueError(
+            f"max_pixels must be at least 1 and num_workers at least 0: got {max_pixels} and "
+            f"{num_workers}"
+        )
+    unique = list(dict.fromkeys(str(path) for path in paths))
+    cache_path = Path(cache_path)
+    known = _read_cache(cache_path, max_pixels)
+    keys = {path: os.path.abspath(path) for path in unique}
+    stamps = {path: _stamp(path) for path in unique}
+    results: dict[str, str] = {}
+    for path in unique:
+        earlier = known.get(keys[path])
+        if earlier is not None and (earlier[0], earlier[1]) == stamps[path]:
+            results[path] = earlier[2]
+    fresh = [path for path in unique if path not in results]
+    results.update(zip(fresh, _problems(fresh, max_pixels, num_workers), strict=True))
+    if fresh:
+        # A file that is not there has no stamp: the next call must look again.
+        known |= {keys[p]: [*s, results[p]] for p in fresh if (s := stamps[p]) is not None}
+        _write_cache(cache_path, max_pixels, known)
+    return [Dropped(item=path, rule=results[path]) for path in unique if results[path]]
+
+
+def drop_photos(roster: Roster, dropped: Sequence[Dropped]) -> Roster:
+    """The roster without the samples of these photos; rows are numbered anew.
+
+    Args:
+        roster: to thin out.
+        dropped: what `check_photos` returned; entries of photos outside the roster are left out.
+
+    Raises:
+        ValueError: no sample would be left.
+    """
+    rules = {drop.item: drop for drop in dropped}
+    if not any(str(sample.image_path) in rules for sample in roster.samples):
+        return roster
+    kept = [sample for sample in roster.samples if str(sample.image_path) not in rules]
+    if not kept:
+        raise ValueError(
+            f"{roster.name}: every photo is bad; the first, {dropped[0].item}: {dropped[0].rule}"
+        )
+    used = dict.fromkeys(str(sample.image_path) for sample in roster.samples)
+    gone = [rules[path] for path in used if path in rules]
+    return build_roster(roster.name, kept, [*roster.dropped, *gone])
+
+
+def photo_problem(path: str | Path, max_pixels: int = MAX_PIXELS) -> str:
+    """The rule that a photo breaks, or an empty text for a good one; decodes it fully."""
+    try:
+        if os.path.getsize(path) == 0:
+            return EMPTY
+        with warnings.catch_warnings(), Image.open(path) as image:
+            warnings.simplefilter("ignore")
+            if image.width * image.height > max_pixels:
+                return f"{HUGE} ({image.width}x{image.height}, at most {max_pixels} pixels)"
+            if getattr(image, "n_frames", 1) > 1:
+                return ANIMATED
+            image.load()
+            _as_rgb(ImageOps.exif_transpose(image))
+    except FileNotFoundError:
+        return "photo missing"
+    except UnidentifiedImageError:
+        return NO_IMAGE
+    except Image.DecompressionBombError:
+        return HUGE
+    except _DAMAGE as error:
+        return f"{TRUNCATED} ({str(error)[:80]})"
+    return ""
+
+
+def _problems(paths: Sequence[str], max_pixels: int, num_workers: int) -> Iterator[str]:
+    check = partial(photo_problem, max_pixels=max_pixels)
+    shown = partial(track, description="checking photos", total=len(paths), transient=True)
+    if num_workers == 0 or len(paths) < 64:
+        yield from map(check, shown(paths) if paths else paths)
+        return
+    with ProcessPoolExecutor(num_workers) as pool:
+        yield from shown(pool.map(check, paths, chunksize=32))
+
+
+def _stamp(path: str) -> _Stamp | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_size, status.st_mtime_ns
+
+
+def _read_cache(path: Path, max_pixels: int) -> dict[str, list[Any]]:
+    """Earlier results; none when the file is missing, damaged, or of another limit.
+
+    A damaged cache costs only time, so it is built again and not reported.
+    """
+    if not path.is_file():
+        return {}
+    try:
+        cache = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(cache, dict) or not isinstance(cache.get("photos"), dict):
+        return {}
+    if cache.get("version") != _CACHE_VERSION or cache.get("max_pixels") != max_pixels:
+        return {}
+    return {
+        key: value
+        for key, value in cache["photos"].items()
+        if isinstance(value, list) and [type(item) for item in value] == [int, int, str]
+    }
+
+
+def _write_cache(path: Path, max_pixels: int, photos: dict[str, list[Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    cache = {"version": _CACHE_VERSION, "max_pixels": max_pixels, "photos": photos}
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(cache, file)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
