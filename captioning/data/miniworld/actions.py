@@ -64,7 +64,6 @@ ACTIONS: dict[str, Action] = {
     ),
     "walking": Action(
         verbs=_verbs("walks/walk/walking", "strolls/stroll/strolling"), icon="person-walking",
-        roles=("walker",),
     ),
     "hiking": Action(
         verbs=_verbs("hikes/hike/hiking", "walks with a backpack/walk with a backpack/"
@@ -118,7 +117,7 @@ ACTIONS: dict[str, Action] = {
     "floating": Action(verbs=_verbs("floats/float/floating", "comes down/come down/coming down"),
                        zone="sky"),
     "sailing": Action(verbs=_verbs("sails/sail/sailing", "floats/float/floating"), zone="water"),
-    "parked": Action(verbs=_verbs("is parked/are parked/parked", "stands/stand/standing")),
+    "parked": Action(verbs=_verbs("is parked/are parked/parked")),
     "driving": Action(verbs=_verbs("drives/drive/driving", "speeds/speed/speeding"), mark="speed"),
 }  # fmt: skip
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from captioning.data.miniworld.grammar import NUMBERS, article, plural
 from captioning.data.miniworld.actions import ACTIONS
+from captioning.data.miniworld.grammar import NUMBERS, article, plural
 from captioning.data.miniworld.places import PLACES
 from captioning.data.miniworld.sample import pick, weighted
 from captioning.data.miniworld.scene import Scene, Thing
@@ -66,6 +66,9 @@ REST = {
     "food": "sit", "drinks": "sit", "household items": "sit", "sports": "sit", "insects": "sit",
     "furniture": "stand", "buildings": "stand", "plants": "stand", "outdoor things": "stand",
 }  # fmt: skip
+PASSING = ("running", "walking", "cycling", "driving", "luggage", "skiing", "skating")
+"""Actions that can lead past something."""
+
 STILL = ("standing", "sitting", "lying", "perched", "resting", "parked")
 COLOUR_WORDS = {"gray": ("gray", "grey")}
 SIZE_WORDS = {"small": ("small", "little", "tiny"), "large": ("large", "big", "huge")}
@@ -88,6 +91,7 @@ class Teller:
         self.rng = rng
         self.place = PLACES[scene.place]
         self.relations = scene.relations
+        self.titled: set[int] = set()
         self.detail = float(rng.choice((0.15, 0.55, 0.9)))
 
     # -- naming ------------------------------------------------------------------------------
@@ -101,6 +105,7 @@ class Teller:
         names = thing.kind.names
         roles = ACTIONS[thing.action].roles if role and thing.action else ()
         if roles and thing.kind.family == "people" and self.maybe(0.35):
+            self.titled.add(thing.node)
             return pick(self.rng, roles)
         return weighted(self.rng, names, [3.0, *[1.0] * (len(names) - 1)])
 
@@ -142,13 +147,15 @@ class Teller:
     # -- doing -------------------------------------------------------------------------------
 
     def ing(self, thing: Thing) -> str:
-        """What a thing is doing, as a participle; empty if nothing."""
+        """What a thing is doing, as a participle; empty if nothing, or if its noun says it."""
+        if thing.node in self.titled:
+            return ""
         return pick(self.rng, ACTIONS[thing.action].verbs)[2] if thing.action else ""
 
     def does(self, thing: Thing) -> str:
         """What a thing does, as a finite verb that agrees with it."""
         many = len(thing.boxes) > 1
-        if not thing.action:
+        if not thing.action or thing.node in self.titled:
             return self.rests(thing)
         third, plain, ing = pick(self.rng, ACTIONS[thing.action].verbs)
         if third.startswith("is "):
@@ -165,8 +172,14 @@ class Teller:
             return "are" if many else "is"
         return verb if many else verb + "s"
 
-    def related(self, thing: Thing, others: set[int]) -> Pieces:
-        """A relation of a thing to another, or nothing if there is none."""
+    def related(self, thing: Thing, others: set[int], *, verb: bool = False) -> Pieces:
+        """A relation of a thing to another, or nothing if there is none.
+
+        Args:
+            thing: the one.
+            others: nodes that are not to be the other; grows by the other.
+            verb: whether what it does is said before, so that it may pass the other.
+        """
         found = [
             relation for relation in self.relations
             if relation.subject == thing.node and relation.object not in others
@@ -176,7 +189,14 @@ class Teller:
         relation = pick(self.rng, found)
         others.add(relation.object)
         other = self.scene.things[relation.object]
-        return [pick(self.rng, RELATION_WORDS[relation.name]), self.name(other)]
+        words = RELATION_WORDS[relation.name]
+        if relation.name == "next to" and self.passes(thing, verb):
+            words = (*words, "past", "past")
+        return [pick(self.rng, words), self.name(other)]
+
+    def passes(self, thing: Thing, verb: bool) -> bool:
+        """Whether it can be said to go past something."""
+        return verb and thing.action in PASSING and thing.node not in self.titled
 
     def conditions(self) -> Pieces:
         """Time of day or weather, if it shows."""
@@ -227,12 +247,13 @@ class Teller:
     def relating(self) -> Pieces:
         """Where it is to something else."""
         thing = self.first()
-        other = self.related(thing, {thing.node})
+        name = self.name(thing, role=True)
+        other = self.related(thing, {thing.node}, verb=True)
         if not other:
             return []
         verb = self.does(thing) if self.maybe(0.6) else self.ing(thing)
         place = self.where(thing) if thing.zone != "sky" and self.maybe(0.3) else []
-        return [self.name(thing, role=True), verb, *other, *place]
+        return [name, verb, *other, *place]
 
     def existing(self) -> Pieces:
         """There is something somewhere."""
@@ -290,7 +311,7 @@ class Teller:
         self.detail = max(self.detail, 0.7)
         said = {thing.node}
         parts: Pieces = [self.name(thing, role=True), self.does(thing)]
-        other = self.related(thing, said)
+        other = self.related(thing, said, verb=True)
         parts += [*other, *([] if other and thing.zone == "sky" else self.where(thing))]
         rest = [other for other in self.scene.things if other.node not in said]
         if rest:

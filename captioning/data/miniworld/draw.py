@@ -10,9 +10,9 @@ from captioning.data.miniworld.actions import ACTIONS
 from captioning.data.miniworld.backdrop import VARIANTS, backdrop
 from captioning.data.miniworld.icons import Masks, masks, mirrored
 from captioning.data.miniworld.layout import JUMP
+from captioning.data.miniworld.object_class import COLOURS
 from captioning.data.miniworld.relations import Box
 from captioning.data.miniworld.scene import Scene, Thing
-from captioning.data.miniworld.vocabulary import COLOURS
 
 SKIN = ((250, 214, 180), (230, 180, 140), (176, 120, 80), (112, 74, 52))
 DECOR = {"sun": ((255, 214, 64), "sun"), "moon": ((250, 246, 214), "moon"),

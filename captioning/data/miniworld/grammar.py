@@ -4,10 +4,11 @@ from __future__ import annotations
 
 IRREGULAR = {
     "man": "men", "woman": "women", "lady": "ladies", "baby": "babies", "kitty": "kitties",
+    "snowman": "snowmen",
     "person": "people", "child": "children", "fish": "fish", "fighter jet": "fighter jets",
     "hippopotamus": "hippopotamuses", "mosquito": "mosquitoes", "ferry": "ferries",
-    "bus": "buses", "box": "boxes", "couch": "couches", "church": "churches", "torch": "torches",
-    "trophy": "trophies", "cup trophy": "cup trophies", "shrimp": "shrimp", "ice cream": "ice creams",
+    "bus": "buses", "box": "boxes", "couch": "couches", "church": "churches",
+    "trophy": "trophies", "shrimp": "shrimp", "ice cream": "ice creams",
 }  # fmt: skip
 
 NUMBERS = {1: "one", 2: "two", 3: "three", 4: "four"}

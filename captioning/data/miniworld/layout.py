@@ -19,10 +19,16 @@ JUMP = 0.10
 
 SIZES = {"": 1.0, "small": 0.62, "large": 1.42}
 GROUPS = (1.0, 0.88, 0.78, 0.70)
+FLOOR = 0.10
+"""Nothing is smaller than this share of the picture's height: it would not be recognised."""
+
+TRAIL = 0.14
+"""Room that the lines behind a moving thing take, as a share of the picture's width."""
+
 MARGIN = 0.03
 TRIES = 40
 
-Taken = list[tuple[Box, str]]
+Taken = list[Box]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +61,7 @@ def measure(plan: Plan, crowd: int) -> tuple[float, float]:
         ACTIONS[plan.action].scale if plan.action else 1.0
     )
     height = kind.height * scale * SIZES[plan.size] * GROUPS[plan.count - 1]
-    height *= (1.0, 0.96, 0.88)[crowd - 1]
+    height = max(height * (1.0, 0.96, 0.88)[crowd - 1], FLOOR)
     wide = aspect(icon_of(plan.key, plan.action))
     limit = min(0.56, 0.86 / (plan.count * 1.15))
     return (height * wide, height) if height * wide <= limit else (limit, limit / wide)
@@ -84,7 +90,9 @@ def arrange(
         boxes = None
         if behind and len(things) == 1:
             boxes = _place_deep(rng, plan, place, things[0], crowd)
-        taken = [(box, thing.zone) for thing in things for box in thing.boxes]
+        taken = [
+            reach(box, thing.action, thing.mirrored) for thing in things for box in thing.boxes
+        ]
         boxes = boxes or _place_free(rng, plan, place, taken, crowd)
         if boxes is not None:
             things.append(plan.thing(len(things), boxes))
@@ -143,7 +151,8 @@ def _stacked(
 def _row(rng: np.random.Generator, plan: Plan, place: Place, crowd: int) -> list[Box] | None:
     """Boxes of one thing or a group, somewhere in its zone, or None if it cannot be there."""
     width, height = measure(plan, crowd)
-    step = width * rng.uniform(1.06, 1.3)
+    trail = TRAIL if _mark(plan.action) == "speed" else 0.0
+    step = width * rng.uniform(1.06, 1.3) + 0.8 * trail
     span = step * (plan.count - 1) + width
     if span > 1 - 2 * MARGIN:
         step = (1 - 2 * MARGIN - width) / max(1, plan.count - 1)
@@ -153,13 +162,34 @@ def _row(rng: np.random.Generator, plan: Plan, place: Place, crowd: int) -> list
     low, high = _baseline(plan, place, height)
     if low > high:
         return None
-    left, base = rng.uniform(MARGIN, 1 - MARGIN - span + 1e-9), rng.uniform(low, high)
+    first, last = _side_room(trail, plan.mirrored, span)
+    left, base = rng.uniform(first, last), rng.uniform(low, high)
     boxes = []
     for number in range(plan.count):
         x1 = left + number * step
         foot = min(max(base + rng.uniform(-0.025, 0.025), low), high)
         boxes.append((x1, foot - height, x1 + width, foot))
     return boxes
+
+
+def _mark(action: str) -> str:
+    return ACTIONS[action].mark if action else ""
+
+
+def _side_room(trail: float, mirrored: bool, span: float) -> tuple[float, float]:
+    """Where a row may begin so that it and its trail lie in the picture, if they fit."""
+    first, last = MARGIN, 1 - MARGIN - span + 1e-9
+    if trail > last - first:
+        return first, last
+    return (first, last - trail) if mirrored else (first + trail, last)
+
+
+def reach(box: Box, action: str, mirrored: bool) -> Box:
+    """A box with the lines that trail behind a moving thing."""
+    if _mark(action) != "speed":
+        return box
+    x1, y1, x2, y2 = box
+    return (x1, y1, x2 + TRAIL, y2) if mirrored else (x1 - TRAIL, y1, x2, y2)
 
 
 def _baseline(plan: Plan, place: Place, height: float) -> tuple[float, float]:
@@ -170,7 +200,7 @@ def _baseline(plan: Plan, place: Place, height: float) -> tuple[float, float]:
     low = max(place.horizon + 0.14, height + MARGIN)
     if plan.zone == "water":
         return low, 0.92
-    lift = JUMP if plan.action and ACTIONS[plan.action].mark == "jump" else 0.0
+    lift = JUMP if _mark(plan.action) == "jump" else 0.0
     return low - lift if low - lift > height + MARGIN else low, 0.95 - lift
 
 
@@ -181,7 +211,8 @@ def _place_free(
         boxes = _row(rng, plan, place, crowd)
         if boxes is None:
             return None
-        if all(_clear(box, other) for box in boxes for other, _ in taken):
+        wide = [reach(box, plan.action, plan.mirrored) for box in boxes]
+        if all(_clear(box, other) for box in wide for other in taken):
             return boxes
     return None
 
@@ -194,7 +225,7 @@ def _place_deep(
     rng: np.random.Generator, plan: Plan, place: Place, other: Thing, crowd: int
 ) -> list[Box] | None:
     """One in front of or behind ``other``, overlapping it, both still recognisable."""
-    if plan.count > 1 or len(other.boxes) > 1 or (other.action and ACTIONS[other.action].mark):
+    if plan.count > 1 or len(other.boxes) > 1 or _mark(plan.action) or _mark(other.action):
         return None
     width, height = measure(plan, crowd)
     x1, y1, x2, y2 = other.box

@@ -58,6 +58,18 @@ def between_ground(one: Box, two: Box) -> tuple[str, ...]:
     return ()
 
 
+def between_flying(one: Box, two: Box) -> tuple[str, ...]:
+    """Relations of ``one`` to ``two``, both in the air."""
+    gap = max(two[0] - one[2], one[0] - two[2])
+    if gap >= -0.01:
+        side = "left of" if one[0] < two[0] else "right of"
+        level = abs(one[1] + one[3] - two[1] - two[3]) <= 0.24
+        return (side, "next to") if gap <= 0.16 and level else (side,)
+    if one[3] <= two[1] + 0.01:
+        return ("above",)
+    return ("below",) if two[3] <= one[1] + 0.01 else ()
+
+
 def between_levels(high: Box, low: Box) -> tuple[str, ...]:
     """Relations of something in the sky to something below it."""
     shared = min(high[2], low[2]) - max(high[0], low[0])

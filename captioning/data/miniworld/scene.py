@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from captioning.data.miniworld.actions import ACTIONS, ICONS
+from captioning.data.miniworld.object_class import ObjectClass
 from captioning.data.miniworld.relations import Box, Relation, union
-from captioning.data.miniworld.vocabulary import CLASSES, ObjectClass
+from captioning.data.miniworld.vocabulary import CLASSES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
