@@ -7,6 +7,7 @@ so it can be trained end to end with a captioner, or run once over all photos
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import importlib.util
 from collections.abc import Mapping
@@ -17,6 +18,8 @@ import timm
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
+
+from captioning.vision.folding import folded
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -89,6 +92,18 @@ class Backbone(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """The same as `grid`, so that wrappers such as DDP can call the module."""
         return self.grid(images)
+
+    def for_inference(self, device: torch.device | str) -> Backbone:
+        """A frozen copy on ``device`` that computes the same features faster (see `folding`)."""
+        generator = torch.Generator().manual_seed(0)
+        example = torch.randn(2, 3, self.image_size, self.image_size, generator=generator)
+        twin = copy.copy(self)
+        twin._modules = dict(self._modules)
+        twin._buffers = {name: value.to(device) for name, value in self._buffers.items()}
+        with torch.no_grad():
+            twin.network = folded(copy.deepcopy(self.network).cpu(), example)
+        twin.network.to(device=device, memory_format=torch.channels_last).requires_grad_(False)
+        return twin.eval()
 
     def train(self, mode: bool = True) -> Backbone:
         """Training or evaluation mode; batch normalisation stays fixed if ``frozen_norm``."""

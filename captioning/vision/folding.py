@@ -1,0 +1,87 @@
+"""Batch normalisation folded into the convolutions before it: the same function, run faster.
+
+On a CPU, batch normalisation costs about as much time as the convolutions of a small network; with
+fixed statistics it is an affine map that the weights of the convolution can absorb.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.fusion import fuse_conv_bn_weights
+
+TOLERANCE = 1e-4  # of the largest activation; rounding in float32 stays an order below
+
+
+@torch.no_grad()
+def folded(network: nn.Module, example: Tensor) -> nn.Module:
+    """A copy of ``network`` for inference, with batch normalisation folded where it can be.
+
+    Which convolution feeds which normalisation is seen in one forward pass, not guessed from
+    names, and the result is compared with the network itself; where they disagree (a network that
+    uses a convolution's output twice, say) an unfolded copy is returned.
+
+    Args:
+        network: a timm network; not changed.
+        example: ``(B, 3, H, W) float32`` images to trace and compare with.
+    """
+    plain = copy.deepcopy(network).eval()
+    if not any(isinstance(module, nn.BatchNorm2d) for module in plain.modules()):
+        return plain
+    before = plain.forward_features(example)
+    fast = copy.deepcopy(plain)
+    names = {module: name for name, module in fast.named_modules()}
+    for convolution, norm in _pairs(fast, example):
+        _fold(convolution, norm)
+        parent, _, child = names[norm].rpartition(".")
+        setattr(fast.get_submodule(parent), child, _what_is_left(norm))
+    after = fast.forward_features(example)
+    if not torch.allclose(before, after, rtol=0, atol=TOLERANCE * float(before.abs().max())):
+        return plain
+    return fast
+
+
+def _pairs(network: nn.Module, example: Tensor) -> list[tuple[nn.Conv2d, nn.BatchNorm2d]]:
+    """Each convolution whose output a batch normalisation takes in, both used once."""
+    outputs: list[tuple[nn.Conv2d, Tensor]] = []
+    pairs: list[tuple[nn.Conv2d, nn.BatchNorm2d]] = []
+    handles = []
+
+    def after_convolution(module: nn.Conv2d, _: tuple[Tensor, ...], output: Tensor) -> None:
+        outputs.append((module, output))
+
+    def before_norm(module: nn.BatchNorm2d, inputs: tuple[Tensor, ...]) -> None:
+        source = next((conv for conv, output in outputs if output is inputs[0]), None)
+        if source is not None:
+            pairs.append((source, module))
+
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            handles.append(module.register_forward_hook(after_convolution))
+        elif isinstance(module, nn.BatchNorm2d) and module.track_running_stats:
+            handles.append(module.register_forward_pre_hook(before_norm))
+    network.forward_features(example)
+    for handle in handles:
+        handle.remove()
+    uses = [module for pair in pairs for module in pair]
+    return [pair for pair in pairs if all(uses.count(module) == 1 for module in pair)]
+
+
+def _fold(convolution: nn.Conv2d, norm: nn.BatchNorm2d) -> None:
+    convolution.weight, convolution.bias = fuse_conv_bn_weights(
+        convolution.weight,
+        convolution.bias,
+        norm.running_mean,
+        norm.running_var,
+        norm.eps,
+        norm.weight,
+        norm.bias,
+    )
+
+
+def _what_is_left(norm: nn.BatchNorm2d) -> nn.Module:
+    """timm's normalisation holds the activation as well."""
+    activation = getattr(norm, "act", None)
+    return activation if isinstance(activation, nn.Module) else nn.Identity()
