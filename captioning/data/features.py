@@ -39,6 +39,7 @@ from captioning.data.feature_store import (
     record_key,
 )
 from captioning.data.file_lock import locked
+from captioning.data.photos import load_rgb
 from captioning.vision.backbones import Backbone
 from captioning.vision.boxes import pool_regions, scale_boxes
 
@@ -140,7 +141,7 @@ def ensure_features(
                     kind=kind,
                     device=_device(device),
                     precision=precision,
-                    load=load or _load_rgb,
+                    load=load or load_rgb,
                 )
                 batches = _in_threads(run.features, _batches(plan.missing, batch_size), workers)
                 with FeatureWriter(folder=target, index=index) as writer:
@@ -340,14 +341,6 @@ def _device(device: str | torch.device) -> torch.device:
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return torch.device(device)
-
-
-def _load_rgb(path: Path) -> Image.Image:
-    try:
-        with Image.open(path) as image:
-            return image.convert("RGB")
-    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
-        raise ValueError(f"{path}: cannot be read as a photo ({error}); leave it out") from error
 
 
 def _progress(shown: bool) -> Progress:

@@ -1,0 +1,87 @@
+"""Photos to network input, for training a backbone end to end."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from captioning.vision.backbones import Backbone
+
+
+class EvalTransform:
+    """Resize to the backbone's square and normalise; the same pixels as cached features see."""
+
+    def __init__(self, *, backbone: Backbone) -> None:
+        """Take the size, mean and standard deviation of ``backbone``."""
+        self.image_size = backbone.image_size
+        self._mean = torch.tensor(backbone.mean).view(3, 1, 1) * 255
+        self._std = torch.tensor(backbone.std).view(3, 1, 1) * 255
+
+    def __call__(self, image: Image.Image) -> Tensor:
+        """``(3, H, W) float32`` of an RGB photo."""
+        return self._tensor(self._resized(image, (0, 0, image.width, image.height)))
+
+    def _resized(self, image: Image.Image, crop: tuple[float, ...]) -> Image.Image:
+        size = (self.image_size, self.image_size)
+        if crop == (0, 0, *size) and image.size == size:
+            return image
+        return image.resize(size, Image.Resampling.BICUBIC, box=crop)
+
+    def _tensor(self, image: Image.Image) -> Tensor:
+        pixels = torch.from_numpy(np.array(image, dtype=np.uint8)).permute(2, 0, 1)
+        return (pixels.to(torch.float32) - self._mean) / self._std
+
+
+class TrainTransform(EvalTransform):
+    """A random crop, perhaps mirrored, resized and normalised.
+
+    Crops that cut away what a caption speaks of make the caption wrong, so they are large. A
+    mirrored photo makes captions with "left" or "right" wrong, and text in it unreadable; hence
+    ``flip`` is off unless asked for.
+    """
+
+    def __init__(
+        self,
+        *,
+        backbone: Backbone,
+        smallest_crop: float = 0.6,
+        flip: bool = False,
+        generator: np.random.Generator | None = None,
+    ) -> None:
+        """Make the transform.
+
+        Args:
+            backbone: see `EvalTransform`.
+            smallest_crop: smallest share of the photo's area, in (0, 1]; 1 never crops.
+            flip: mirror every second photo.
+            generator: draws crops and flips; None draws a seed per photo from torch's own
+                generator, which a run seeds and restores on resume, and which differs in every
+                `DataLoader` worker.
+
+        Raises:
+            ValueError: ``smallest_crop`` is outside (0, 1].
+        """
+        super().__init__(backbone=backbone)
+        if not 0 < smallest_crop <= 1:
+            raise ValueError(f"smallest_crop must be in (0, 1]: got {smallest_crop}")
+        self.smallest_crop = smallest_crop
+        self.flip = flip
+        self._generator = generator
+
+    def __call__(self, image: Image.Image) -> Tensor:
+        """``(3, H, W) float32`` of an RGB photo."""
+        draw = self._draws()
+        scale = np.sqrt(draw.uniform(self.smallest_crop, 1))
+        width, height = image.width * scale, image.height * scale
+        left, top = draw.uniform(0, image.width - width), draw.uniform(0, image.height - height)
+        cropped = self._resized(image, (left, top, left + width, top + height))
+        if self.flip and draw.random() < 0.5:
+            cropped = cropped.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        return self._tensor(cropped)
+
+    def _draws(self) -> np.random.Generator:
+        if self._generator is not None:
+            return self._generator
+        return np.random.default_rng(int(torch.randint(2**62, ()).item()))
