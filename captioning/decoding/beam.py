@@ -38,6 +38,7 @@ class _Rules:
     min_length: int
     length_penalty: float
     per_node_beam: int | None
+    exact: bool
     banned: Tensor
     banned_early: Tensor
 
@@ -49,6 +50,11 @@ class _Rules:
             count=min(limit or self.beam_size + 1, self.beam_size + 1),
             forbidden=self.banned if length >= self.min_length else self.banned_early,
         )
+
+    def hopes(self, scores: Tensor, length: int) -> Tensor:
+        """What ``(A,)`` unfinished sums of ``length`` tokens may come to, at best."""
+        # The sum can only fall, and dividing by the greatest length flatters it most.
+        return self.normalised(scores, self.max_length if self.exact else length)
 
     def normalised(self, scores: Tensor, length: int) -> Tensor:
         """Scores as hypotheses are compared when they end with ``length`` tokens."""
@@ -71,6 +77,7 @@ def beam_search(
     per_node_beam: int | None = None,
     forbidden_ids: Sequence[int] = (),
     num_best: int = 1,
+    exact: bool = True,
     device: torch.device | str = "cpu",
 ) -> SearchResult:
     """Find the most probable captions of several images at once.
@@ -79,8 +86,9 @@ def beam_search(
     equal ones by the place of their parent, then by their own log-probability, then by token id.
     Those among the best K that end go to the image's pool; the best K that do not end go on.
     An image leaves the batch when nothing unfinished could enter its pool any more: as
-    log-probabilities only lower a sum, that is certain, and the result is the one of a full
-    search. Hypotheses cut off at ``max_length`` are used only where the pool has free slots.
+    log-probabilities only lower a sum, that is certain, and the result is the one of a search
+    that always makes all steps. Hypotheses cut off at ``max_length`` are used only where the pool
+    has free slots.
 
     Scores are ``sum of log-probabilities / length ** length_penalty``: 0 is the plain sum (nocaps
     UpDown), 1 the mean a token (ViECap), .6 to .7 common in between. A penalty above 0 makes long
@@ -101,6 +109,9 @@ def beam_search(
             (nocaps uses 2 with beam 5); None for no limit.
         forbidden_ids: further tokens never produced, such as the unknown word.
         num_best: M, hypotheses returned an image.
+        exact: False drops an image as soon as no unfinished hypothesis is better for its present
+            length than the pool's worst: with a length penalty that is much earlier, and now and
+            then misses a better caption (the rule of transformers). No difference without one.
         device: where the state lives.
 
     Returns:
@@ -119,6 +130,7 @@ def beam_search(
         min_length=min_length,
         length_penalty=length_penalty,
         per_node_beam=per_node_beam,
+        exact=exact,
         banned=torch.tensor(banned, dtype=torch.long, device=device),
         banned_early=torch.tensor([*banned, eos_id], dtype=torch.long, device=device),
     )
@@ -170,8 +182,7 @@ def _advance(
 
     scores, order = totals.masked_fill(ended, DEAD).sort(dim=1, descending=True, stable=True)
     scores, order = scores[:, : rules.beam_size], order[:, : rules.beam_size]
-    # The sum can only fall, and dividing by the greatest length flatters it most.
-    hopeless = pool.worst(beams.images) >= rules.normalised(scores[:, 0], rules.max_length)
+    hopeless = pool.worst(beams.images) >= rules.hopes(scores[:, 0], length)
     kept = (~hopeless).nonzero().squeeze(1)
     if len(kept) < num_images:
         scores, order, parents, tokens = (t[kept] for t in (scores, order, parents, tokens))

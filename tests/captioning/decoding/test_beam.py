@@ -130,6 +130,23 @@ def test_finished_images_leave_the_batch():
     assert result.lengths.tolist() == [[1], [6]]
 
 
+def test_giving_up_early_saves_steps_and_may_miss_the_best():
+    # Ending at once costs 1 a token; going on for four tokens .5 a token, but at first 1.5.
+    table = torch.full((1, 23, 4), -20.0)
+    stepper = TableStepper(table)
+    code = stepper.next_code(0, BOS)
+    table[0, code, EOS], table[0, code, 3] = -1.0, -1.5
+    for value in (-0.2, -0.2):
+        code = stepper.next_code(code, 3)
+        table[0, code, 3] = value
+    table[0, stepper.next_code(code, 3), EOS] = -0.1
+    options = {"beam_size": 2, "max_length": 6, "length_penalty": 1.0}
+    assert hypotheses(search(stepper, **options), 0) == [(pytest.approx(-0.5), (3, 3, 3, EOS))]
+    stepper.rows.clear()
+    assert hypotheses(search(stepper, **options, exact=False), 0) == [(-1.0, (EOS,))]
+    assert stepper.rows == [1]
+
+
 def test_search_ends_when_all_images_have_ended():
     table = torch.full((3, 5, 5), -3.0)
     table[:, :, EOS] = -0.01
@@ -212,6 +229,8 @@ def test_no_possible_token_gives_no_hypothesis():
     assert hypotheses(result, 1) == []
 
 
-def test_no_images_give_an_empty_result():
-    result = search(TableStepper(random_table(0)[:0]), beam_size=2, max_length=4)
+@pytest.mark.parametrize("vocabulary", [7, 3000])
+def test_no_images_give_an_empty_result(vocabulary):
+    table = random_table(0, vocabulary=vocabulary)[:0]
+    result = search(TableStepper(table), beam_size=2, max_length=4)
     assert result.tokens.shape == (0, 1, 0)
