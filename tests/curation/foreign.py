@@ -178,6 +178,7 @@ def train(
 
 
 def main(folder: str, num_processes: str) -> None:
+    """Train in ``folder``; processes are forked, which spares each the imports."""
     callback = CurationCallback(policy=make_policy(amend=ReplaceCaption()), seed=3, plot=False)
     train(
         Path(folder),
@@ -186,7 +187,7 @@ def main(folder: str, num_processes: str) -> None:
         module=ForeignModule(rate=0.0),
         data=ForeignData(roster=make_roster(num_images=7)),
         devices=int(num_processes),
-        strategy="ddp" if int(num_processes) > 1 else "auto",
+        strategy="ddp_fork" if int(num_processes) > 1 else "auto",
     )
 
 
