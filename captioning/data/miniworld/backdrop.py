@@ -48,8 +48,8 @@ class Canvas:
 
     def box(self, x1: float, y1: float, x2: float, y2: float, colour: tuple) -> None:
         """A filled rectangle."""
-        side = self.side
-        self.pen.rectangle((x1 * side, y1 * side, x2 * side - 1, y2 * side - 1), fill=colour)
+        left, top, right, foot = (value * self.side for value in (x1, y1, x2, y2))
+        self.pen.rectangle((left, top, max(left, right - 1), max(top, foot - 1)), fill=colour)
 
     def disc(self, x: float, y: float, rx: float, ry: float, colour: tuple) -> None:
         """A filled ellipse around ``(x, y)``."""

@@ -18,6 +18,8 @@ SKIN = ((250, 214, 180), (230, 180, 140), (176, 120, 80), (112, 74, 52))
 DECOR = {"sun": ((255, 214, 64), "sun"), "moon": ((250, 246, 214), "moon"),
          "cloud": ((250, 252, 255), "cloud")}  # fmt: skip
 
+MIN_SIZE, MAX_SIZE = 32, 512
+
 PixelBox = tuple[int, int, int, int]
 
 
@@ -40,10 +42,9 @@ def draw_scene(scene: Scene, *, size: int) -> Drawing:
     """Draw a scene as ``size`` x ``size`` pixels.
 
     Raises:
-        ValueError: ``size`` below 32 or above 1024.
+        ValueError: ``size`` out of [MIN_SIZE, MAX_SIZE].
     """
-    if not 32 <= size <= 1024:
-        raise ValueError(f"size must be in [32, 1024] pixels: got {size}")
+    check_size(size)
     image = backdrop(scene.place, scene.time, scene.backdrop_seed % VARIANTS, size).copy()
     if (scene.backdrop_seed // VARIANTS) % 2:
         image = ImageOps.mirror(image)
@@ -54,20 +55,25 @@ def draw_scene(scene: Scene, *, size: int) -> Drawing:
     return Drawing(image, tuple(tuple(found) for found in boxes), decor)
 
 
+def check_size(size: int) -> None:
+    """Refuse a side that cannot be drawn.
+
+    Raises:
+        ValueError: ``size`` out of [MIN_SIZE, MAX_SIZE].
+    """
+    if not MIN_SIZE <= size <= MAX_SIZE:
+        raise ValueError(f"size must be in [{MIN_SIZE}, {MAX_SIZE}] pixels: got {size}")
+
+
 def _far_to_near(scene: Scene) -> list[tuple[Thing, int]]:
-    """Sky first, then by the foot's height; what stands on something comes after it."""
-    late = {found.subject for found in scene.relations if found.name == "on"}
-    order = [
-        (thing.node in late, thing.zone != "sky", box[3], thing.node, number)
-        for thing in scene.things
-        for number, box in enumerate(thing.boxes)
-    ]
-    if late:
-        bearer = next(found.object for found in scene.relations if found.name == "on")
-        foot = max(box[3] for box in scene.things[bearer].boxes)
-        order = [(rear and True, land, foot + 1e-6 if rear else base, node, number)
-                 for rear, land, base, node, number in order]  # fmt: skip
-        order = [(False, *rest) for _, *rest in order]
+    """Sky first, then by the foot's height; what stands on something comes right after it."""
+    bearers = {found.subject: found.object for found in scene.relations if found.name == "on"}
+    order = []
+    for thing in scene.things:
+        bearer = bearers.get(thing.node)
+        for number, box in enumerate(thing.boxes):
+            foot = box[3] if bearer is None else scene.things[bearer].box[3] + 1e-6
+            order.append((thing.zone != "sky", foot, thing.node, number))
     return [(scene.things[node], number) for *_, node, number in sorted(order)]
 
 

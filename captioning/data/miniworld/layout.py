@@ -10,7 +10,7 @@ import numpy as np
 from captioning.data.miniworld.actions import ACTIONS, SCALES
 from captioning.data.miniworld.icons import aspect
 from captioning.data.miniworld.places import Place
-from captioning.data.miniworld.relations import Box, area, overlap
+from captioning.data.miniworld.relations import Box, area, between_ground, overlap
 from captioning.data.miniworld.scene import Thing, icon_of
 from captioning.data.miniworld.vocabulary import CLASSES
 
@@ -237,7 +237,8 @@ def _place_deep(
         low, high = _baseline(plan, place, height)
         inside = box[0] >= MARGIN and box[2] <= 1 - MARGIN and low <= foot <= high
         rear = box if foot < y2 else other.box
-        if inside and overlap(box, other.box) <= 0.3 * area(rear):
+        deep = between_ground(box, other.box) in (("behind",), ("in front of",))
+        if inside and deep and overlap(box, other.box) <= 0.3 * area(rear):
             return [box]
     return None
 

@@ -111,7 +111,7 @@ def _attempt(rng: np.random.Generator, split: str, scene_id: str) -> Scene | Non
         return None
     time = weighted(rng, TIMES, (0.72, 0.13, 0.15)) if place.outdoors else "day"
     avoid = (*place.avoid, *(NIGHT_AVOID if time == "night" else ()))
-    plans = [_plan(rng, kind, action, place, avoid, main=True)]
+    plans = [_plan(rng, kind, action, place, avoid)]
     plans += _companions(rng, pool, plans[0], place, avoid, forced=split == "test_near")
     things, structural = arrange(rng, plans, place)
     if not things or (split == "test_near" and len(things) < 2):
@@ -142,11 +142,12 @@ def _choose_place(rng: np.random.Generator, kind: ObjectClass, action: str) -> P
 
 def _plan(
     rng: np.random.Generator, kind: ObjectClass, action: str, place: Place,
-    avoid: Sequence[str], *, main: bool,
+    avoid: Sequence[str], *, beside: str = "",
 ) -> Plan:  # fmt: skip
-    counts = (0.62, 0.19, 0.11, 0.08) if main else (0.78, 0.13, 0.06, 0.03)
+    counts = (0.62, 0.19, 0.11, 0.08) if not beside else (0.78, 0.13, 0.06, 0.03)
     size = weighted(rng, ("", "small", "large"), (0.66, 0.17, 0.17))
     colours = [colour for colour in kind.colours if colour not in avoid] or kind.colours
+    colours = [colour for colour in colours if colour != beside] or colours
     doing = ACTIONS[action] if action else None
     return Plan(
         key=kind.key, action=action, size=size, colour=pick(rng, colours),
@@ -162,7 +163,7 @@ def _companions(
     rng: np.random.Generator, pool: Pool, main: Plan, place: Place, avoid: Sequence[str],
     *, forced: bool,
 ) -> list[Plan]:  # fmt: skip
-    wanted = weighted(rng, (0, 1, 2), (0.0 if forced else 0.26, 0.52, 0.22))
+    wanted = weighted(rng, (0, 1, 2), (0.0 if forced else 0.18, 0.52, 0.30))
     found: list[Plan] = []
     taken = {main.key}
     for _ in range(12):
@@ -172,8 +173,7 @@ def _companions(
         fits = [name for name in kind.actions if _fits(kind, name, place)]
         if kind.key in taken or (kind.actions and not fits) or not _fits(kind, "", place):
             continue
-        shy = (*avoid, main.colour)
-        plan = _plan(rng, kind, pick(rng, fits) if fits else "", place, shy, main=False)
+        plan = _plan(rng, kind, pick(rng, fits) if fits else "", place, avoid, beside=main.colour)
         taken.add(kind.key)
         found.append(plan)
     return found

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
-from captioning.data.miniworld.dataset import Settings, render
-from captioning.data.miniworld.icons import font_version
+from captioning.data.miniworld.build import Settings, make_settings, render
 from captioning.data.miniworld.sample import SPLITS
 
 TEXT = 150
@@ -32,9 +31,7 @@ def contact_sheet(
         columns: pictures in a row.
         boxes: whether to draw the regions' boxes.
     """
-    settings = Settings(
-        split=split, num_scenes=num_scenes, seed=seed, size=size, font=font_version()
-    )
+    settings = make_settings(split=split, num_scenes=num_scenes, seed=seed, size=size)
     rows = -(-num_scenes // columns)
     sheet = Image.new("RGB", (columns * (size + 10), rows * (size + TEXT)), "white")
     for number in range(num_scenes):

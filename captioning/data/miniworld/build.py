@@ -1,0 +1,190 @@
+"""Drawing a MiniWorld split into a folder: whole or not at all, by however many processes."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from rich.progress import track
+
+from captioning.data.miniworld.captions import DECOR, PLACE, Caption, caption_scene
+from captioning.data.miniworld.draw import Drawing, check_size, draw_scene
+from captioning.data.miniworld.icons import font_version
+from captioning.data.miniworld.sample import SPLITS, sample_scene
+from captioning.data.miniworld.scene import Scene
+
+VERSION = 1
+"""Raised whenever the same settings would give other scenes, captions or pictures."""
+
+ANNOTATIONS = "annotations.jsonl"
+MANIFEST = "manifest.json"
+QUALITY = 92
+CHUNK = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What decides the bytes of a split; the name of its folder is made of it."""
+
+    split: str
+    num_scenes: int
+    seed: int
+    size: int
+    version: int = VERSION
+    font: str = ""
+
+    def folder_name(self) -> str:
+        """A name that differs whenever the contents do."""
+        digest = hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+        return f"{self.split}-{self.num_scenes}x{self.size}-seed{self.seed}-{digest[:8]}"
+
+
+def make_settings(*, split: str, num_scenes: int, seed: int, size: int) -> Settings:
+    """Checked settings for the code and font at hand.
+
+    Raises:
+        ValueError: a setting out of its range.
+    """
+    if split not in SPLITS:
+        raise ValueError(f"split must be one of {SPLITS}: got {split!r}")
+    if num_scenes < 1 or seed < 0:
+        raise ValueError(
+            f"num_scenes must be at least 1 and seed at least 0: got {num_scenes} and {seed}"
+        )
+    check_size(size)
+    return Settings(split=split, num_scenes=num_scenes, seed=seed, size=size, font=font_version())
+
+
+def render(settings: Settings, index: int) -> tuple[Scene, tuple[Caption, ...], Drawing]:
+    """Scene number ``index`` with its captions and picture: a pure function."""
+    scene = sample_scene(seed=settings.seed, split=settings.split, index=index)
+    captions = make_captions(scene, seed=settings.seed, split=settings.split, index=index)
+    return scene, captions, draw_scene(scene, size=settings.size)
+
+
+def make_captions(scene: Scene, *, seed: int, split: str, index: int) -> tuple[Caption, ...]:
+    """The captions that come with a scene of the data set."""
+    rng = np.random.default_rng([seed, SPLITS.index(split), index, 1])
+    return caption_scene(scene, rng)
+
+
+def build(settings: Settings, target: Path, *, workers: int = 0) -> None:
+    """Draw a split into a temporary folder beside ``target``, then give it its name.
+
+    Raises:
+        OSError: the folder cannot be written, or the disk is full; nothing is left behind.
+    """
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    except OSError as error:
+        raise _unwritable(target, error) from error
+    try:
+        (made / "images").mkdir()
+        lines = list(_draw_all(settings, made, workers))
+        _write(made / ANNOTATIONS, "".join(line + "\n" for line in lines))
+        digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+        _write(made / MANIFEST, json.dumps({**asdict(settings), "sha256": digest}, indent=1))
+        made.chmod(0o755)
+        _publish(made, target)
+    except OSError as error:
+        raise _unwritable(target, error) from error
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _unwritable(target: Path, error: OSError) -> OSError:
+    return OSError(
+        error.errno, f"MiniWorld cannot be drawn into {target}: {error.strerror or error}; free "
+        "space there, or set CAPTIONING_CACHE to a folder that can be written"
+    )  # fmt: skip
+
+
+def _publish(made: Path, target: Path) -> None:
+    """Rename; where another process was first, its folder, which is the same, stays."""
+    if target.exists() and not (target / MANIFEST).exists():
+        raise FileExistsError(
+            f"{target} exists but has no {MANIFEST}, so MiniWorld did not make it; remove it"
+        )
+    try:
+        made.rename(target)
+    except OSError:
+        if not (target / MANIFEST).exists():
+            raise
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+def _draw_all(settings: Settings, made: Path, workers: int) -> Iterator[str]:
+    every = range(settings.num_scenes)
+    chunks = [every[start : start + CHUNK] for start in range(0, settings.num_scenes, CHUNK)]
+    work = partial(_draw_chunk, settings, made)
+    title, total = f"drawing MiniWorld {settings.split}", len(chunks)
+    if workers == 0:
+        for lines in track(map(work, chunks), description=title, total=total, transient=True):
+            yield from lines
+        return
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        done = pool.map(work, chunks)
+        for lines in track(done, description=title, total=total, transient=True):
+            yield from lines
+
+
+def _draw_chunk(settings: Settings, made: Path, indices: range) -> list[str]:
+    lines = []
+    for index in indices:
+        scene, captions, drawing = render(settings, index)
+        (made / "images" / f"{scene.scene_id}.jpg").write_bytes(encode(drawing.image))
+        lines.append(json.dumps(annotate(scene, captions, drawing)))
+    return lines
+
+
+def encode(image: Image.Image) -> bytes:
+    """A picture as JPEG bytes, colours at full resolution."""
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=QUALITY, subsampling=0)
+    return buffer.getvalue()
+
+
+def annotate(scene: Scene, captions: tuple[Caption, ...], drawing: Drawing) -> dict[str, Any]:
+    """A scene as one line of the annotation file: regions, captions with phrases, and the graph."""
+    regions, by_node = [], {}
+    for thing, boxes in zip(scene.things, drawing.boxes, strict=True):
+        by_node[thing.node] = list(range(len(regions), len(regions) + len(boxes)))
+        regions += [{"box": list(box), "label": thing.key} for box in boxes]
+    by_node[DECOR] = list(range(len(regions), len(regions) + len(drawing.decor)))
+    for (label, _), box in zip(scene.decor, drawing.decor, strict=True):
+        regions.append({"box": list(box), "label": label})
+    by_node[PLACE] = []
+    return {
+        "image_id": scene.scene_id,
+        "regions": regions,
+        "captions": [_annotate_caption(scene, caption, by_node) for caption in captions],
+        "graph": scene.graph(),
+    }
+
+
+def _annotate_caption(
+    scene: Scene, caption: Caption, by_node: dict[int, list[int]]
+) -> dict[str, Any]:
+    phrases = []
+    for start, text, node in caption.mentions:
+        kind = scene.things[node].kind.family if node >= 0 else "scene" if node == PLACE else "sky"
+        phrases.append(
+            {"start": start, "text": text, "node": node, "kind": kind, "regions": by_node[node]}
+        )
+    return {"text": caption.text, "focus": caption.focus, "phrases": phrases}

@@ -1,0 +1,193 @@
+"""Scenes: pure, varied, inside the picture, nothing hidden, held-out classes kept apart."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from captioning.data.miniworld.actions import ACTIONS
+from captioning.data.miniworld.backdrop import PAINTERS
+from captioning.data.miniworld.icons import masks
+from captioning.data.miniworld.object_class import COLOURS
+from captioning.data.miniworld.places import PLACES
+from captioning.data.miniworld.sample import SPLITS, sample_scene, scene_graph
+from captioning.data.miniworld.scene import Scene, icon_of
+from captioning.data.miniworld.vocabulary import CLASSES, families, held_out
+
+
+def scenes(split: str, number: int, seed: int = 0) -> list[Scene]:
+    return [sample_scene(seed=seed, split=split, index=index) for index in range(number)]
+
+
+@pytest.fixture(scope="module")
+def train() -> list[Scene]:
+    return scenes("train", 1500)
+
+
+def test_vocabulary_is_as_large_as_promised() -> None:
+    assert len(CLASSES) >= 60
+    assert len(families()) >= 8
+    assert len(PLACES) >= 8
+    assert len(ACTIONS) >= 12
+    assert len(held_out()) >= 12
+    assert len({CLASSES[key].family for key in held_out()}) >= 8
+    assert set(PAINTERS) == set(PLACES)
+
+
+def test_vocabulary_refers_to_what_exists() -> None:
+    for key, kind in CLASSES.items():
+        assert set(kind.colours) <= set(COLOURS), key
+        assert set(kind.places) <= set(PLACES), key
+        assert set(kind.actions) <= set(ACTIONS), key
+        for action in ("", *kind.actions):
+            found = masks(icon_of(key, action), 40, 1)
+            assert abs(found.outline.height - 40) <= 4, (key, action)
+            assert found.fill.getbbox() is not None
+
+
+def test_each_class_can_be_in_a_split(train: list[Scene]) -> None:
+    shown = {thing.key for scene in train for thing in scene.things}
+    assert shown == set(CLASSES) - held_out()
+    assert {scene.place for scene in train} == set(PLACES)
+    seen = {thing.action for scene in train for thing in scene.things} - {""}
+    needed = {name for key in shown for name in CLASSES[key].actions}
+    assert seen == needed
+    assert len(seen) >= 12
+    assert {len(thing.boxes) for scene in train for thing in scene.things} == {1, 2, 3, 4}
+
+
+def test_held_out_classes_keep_to_their_splits(train: list[Scene]) -> None:
+    unseen = held_out()
+    for split in ("train", "val", "test_in"):
+        found = train if split == "train" else scenes(split, 300)
+        assert not {thing.key for scene in found for thing in scene.things} & unseen
+    for scene in scenes("test_near", 300):
+        kinds = {thing.key in unseen for thing in scene.things}
+        assert kinds == {True, False}
+    for scene in scenes("test_out", 300):
+        assert {thing.key for thing in scene.things} <= unseen
+
+
+def test_boxes_lie_in_the_picture_and_hide_little(train: list[Scene]) -> None:
+    for scene in train:
+        stacked = {
+            (found.subject, found.object)
+            for found in scene.relations
+            if found.name in ("on", "under", "behind", "in front of")
+        }
+        boxes = [(thing.node, box) for thing in scene.things for box in thing.boxes]
+        for _, (x1, y1, x2, y2) in boxes:
+            assert 0 <= x1 < x2 <= 1, scene.scene_id
+            assert 0 <= y1 < y2 <= 1, scene.scene_id
+        for (node, one), (other, two) in combinations(boxes, 2):
+            wide = min(one[2], two[2]) - max(one[0], two[0])
+            tall = min(one[3], two[3]) - max(one[1], two[1])
+            least = min((box[2] - box[0]) * (box[3] - box[1]) for box in (one, two))
+            share = max(wide, 0) * max(tall, 0) / least
+            limit = 1.0 if (node, other) in stacked or (other, node) in stacked else 0.05
+            assert share <= limit, (scene.scene_id, share)
+
+
+def test_relations_hold_between_boxes(train: list[Scene]) -> None:
+    names = set()
+    for scene in train:
+        for found in scene.relations:
+            names.add(found.name)
+            one, two = scene.things[found.subject].box, scene.things[found.object].box
+            assert _holds(found.name, one, two), (scene.scene_id, found)
+    assert len(names) == 9
+
+
+def _holds(name: str, one: tuple, two: tuple) -> bool:
+    """Plain geometry, told apart from the code that finds relations."""
+    middle = [((box[0] + box[2]) / 2, (box[1] + box[3]) / 2) for box in (one, two)]
+    return {
+        "left of": one[2] <= two[0] + 0.011,
+        "right of": one[0] >= two[2] - 0.011,
+        "next to": -0.011 <= max(two[0] - one[2], one[0] - two[2]) <= 0.17,
+        "behind": min(one[2], two[2]) > max(one[0], two[0]) and one[3] < two[3] + 0.1,
+        "in front of": min(one[2], two[2]) > max(one[0], two[0]) and one[3] > two[3] - 0.1,
+        "above": middle[0][1] < middle[1][1] and one[3] <= two[1] + 0.031,
+        "below": middle[0][1] > middle[1][1] and two[3] <= one[1] + 0.031,
+        "on": two[1] < one[3] < two[3] and two[0] < middle[0][0] < two[2],
+        "under": two[1] < one[1] and two[0] < one[0] and one[2] < two[2],
+    }[name]
+
+
+def test_colours_show_against_the_place(train: list[Scene]) -> None:
+    for scene in train:
+        for thing in scene.things:
+            others = [colour for colour in thing.kind.colours if colour not in _hard(scene)]
+            if others:
+                assert thing.colour in others, scene.scene_id
+
+
+def _hard(scene: Scene) -> set[str]:
+    night = {"black", "purple", "brown"} if scene.time == "night" else set()
+    return night | set(PLACES[scene.place].avoid)
+
+
+def test_size_words_are_visible(train: list[Scene]) -> None:
+    heights: dict[str, dict[str, list[float]]] = {}
+    for scene in train:
+        for thing in scene.things:
+            if not thing.action and len(thing.boxes) == 1:
+                tall = thing.boxes[0][3] - thing.boxes[0][1]
+                heights.setdefault(thing.key, {}).setdefault(thing.size, []).append(tall)
+    compared = 0
+    for found in heights.values():
+        if {"small", "large"} <= set(found):
+            compared += 1
+            assert max(found["small"]) < 0.75 * min(found["large"])
+    assert compared > 20
+
+
+def test_scene_is_a_pure_function_of_its_number() -> None:
+    code = (
+        "import json; from captioning.data.miniworld.sample import scene_graph;"
+        "print(json.dumps([scene_graph(seed=3, split='val', index=i) for i in (7, 2)]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+        env={"PYTHONHASHSEED": "5", "PYTHONPATH": ":".join(sys.path)},
+    )  # fmt: skip
+    other = json.loads(done.stdout)
+    here = [scene_graph(seed=3, split="val", index=index) for index in (2, 7)]
+    assert other == json.loads(json.dumps(here[::-1]))
+
+
+def test_seeds_and_splits_differ() -> None:
+    graphs = [
+        {**scene_graph(seed=seed, split=split, index=index), "scene_id": ""}
+        for seed in (0, 1)
+        for split in SPLITS
+        for index in (0, 1)
+    ]
+    assert len({json.dumps(graph) for graph in graphs}) == len(graphs)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"split": "dev"}, {"seed": -1}, {"index": -1}],
+)
+def test_wrong_arguments_are_named(wrong: dict) -> None:
+    given = {"seed": 0, "split": "train", "index": 0} | wrong
+    with pytest.raises(ValueError) as caught:
+        sample_scene(**given)
+    assert str(next(iter(wrong.values()))) in str(caught.value)
+
+
+def test_places_and_companions_vary(train: list[Scene]) -> None:
+    """No class is tied to one place or companion, so both must be looked at."""
+    where: dict[str, set[str]] = {}
+    for scene in train:
+        where.setdefault(scene.things[0].key, set()).add(scene.place)
+    assert np.mean([len(found) for found in where.values()]) > 2.5
+    sizes = [len(scene.things) for scene in train]
+    assert 0.25 < np.mean(np.array(sizes) == 1) < 0.5
+    assert np.mean(np.array(sizes) == 3) > 0.08
