@@ -209,7 +209,7 @@ def _read_npz(source: Path) -> Iterator[Record]:
         with np.load(source, allow_pickle=False) as archive:
             names = list(archive.files)
             single = [key for key in ("feat", "features", "x") if key in names]
-            if single or len(names) == 1 and names[0] == "arr_0":
+            if single or (len(names) == 1 and names[0] == "arr_0"):
                 yield source.stem, _numbers(archive[(single or names)[0]], str(source)), str(source)
                 return
             for name in names:
@@ -247,7 +247,7 @@ def _h5_by_name(file: Any, source: Path) -> Iterator[Record]:
 
 
 def _h5_table(file: Any, ids: str, source: Path) -> Iterator[Record]:
-    features, counts = file["features"], file["num_boxes"] if "num_boxes" in file else None
+    features, counts = file["features"], file.get("num_boxes", None)
     if len(features) != len(file[ids]) or (counts is not None and len(counts) != len(features)):
         raise ValueError(f"{source}: {ids}, features and num_boxes must have the same length")
     for row, image_id in enumerate(file[ids][()]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -127,7 +128,9 @@ def ensure_features(
     target = store_folder(folder, backbone=backbone, kind=kind, precision=precision)
     workers = num_workers or torch.get_num_threads()
     target.mkdir(parents=True, exist_ok=True)
-    with _progress(progress) as bars:
+    # Opening a photo changes the warning filters for a moment; threads that do so at once would
+    # leave them changed, so they are put back here.
+    with warnings.catch_warnings(), _progress(progress) as bars:
         plan = _plan(_open_index(target, backbone, kind), wanted, workers, bars)
         if plan.missing or plan.paths:
             with locked(target / LOCK_NAME, what=str(target), say=bars.console.print) as waited:

@@ -43,8 +43,8 @@ def pool_regions(grid: Tensor, grid_size: tuple[int, int], boxes: Sequence[Tenso
         boxes: B tensors ``(n, 4)`` in shares of the photo (see `scale_boxes`).
 
     Returns:
-        B tensors ``(1 + n, D)``, the whole photo first. Within a box four bilinear samples are
-        averaged per cell that it covers (`torchvision.ops.roi_align`, aligned).
+        B tensors ``(1 + n, D)``, the whole photo first. A box is the mean of bilinear samples,
+        about one per cell that it covers (`torchvision.ops.roi_align`, aligned).
     """
     height, width = grid_size
     maps = grid.transpose(1, 2).unflatten(2, grid_size).float()

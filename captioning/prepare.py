@@ -1,0 +1,231 @@
+"""``python -m captioning.prepare data=NAME``: make a data set ready, or say what is missing.
+
+``python -m captioning.prepare metrics`` fetches the parts of SPICE that pip does not bring.
+The exit status is 1 when something is missing or wrong.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.utils import instantiate
+from omegaconf import DictConfig
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+from rich.table import Table
+
+from captioning.data.download import download, unpack
+from captioning.data.features import FeatureStore, ensure_features
+from captioning.data.file_lock import locked
+from captioning.data.photos import check_photos, drop_photos
+from captioning.data.roster import Roster
+from captioning.metrics.spice import prepare_spice
+
+
+@dataclass(frozen=True, kw_only=True)
+class NeededFile:
+    """An entry of a data set's ``files``.
+
+    Attributes:
+        path: file or folder, relative to the data set's root.
+        what: what it holds.
+        source: who gives it, and where on their pages.
+        url: official address, or None where a person must ask for it.
+        sha256: digest of what ``url`` gives, if known.
+        unpack: ``url`` gives a zip archive that holds ``path``.
+    """
+
+    path: str
+    what: str
+    source: str
+    url: str | None = None
+    sha256: str | None = None
+    unpack: bool = False
+
+
+def prepare(config: DictConfig, console: Console) -> bool:
+    """Check and fetch the files of ``config.data``, check its photos, build its features.
+
+    Returns:
+        Whether the data set is ready; what is missing was shown.
+
+    Raises:
+        ValueError: damaged annotations, photos or features.
+        OSError: files that cannot be written or fetched.
+    """
+    root = Path(config.data.root)
+    files = [NeededFile(**entry) for entry in config.data.get("files") or []]
+    missing = [file for file in files if not (root / file.path).exists()]
+    if missing and config.download:
+        problems = fetch_files(missing, root, console)
+        for problem in problems:
+            console.print(f"[red]not fetched:[/red] {problem}", soft_wrap=True)
+        missing = [file for file in missing if not (root / file.path).exists()]
+    if files:
+        console.print(files_table(files, root, config.data.name))
+    if missing:
+        console.print(
+            f"{len(missing)} of {len(files)} files of {config.data.name} are missing in "
+            f"{root.absolute()}: put them there (or set CAPTIONING_DATA) and run this again",
+            soft_wrap=True,
+        )
+        return False
+    rosters = _rosters(config, console)
+    return _features(config, rosters, console)
+
+
+def fetch_files(files: Sequence[NeededFile], root: Path, console: Console) -> list[str]:
+    """Download what has an address; each address once. Returns what went wrong."""
+    problems: list[str] = []
+    by_url: dict[str, list[NeededFile]] = {}
+    for file in files:
+        if file.url:
+            by_url.setdefault(file.url, []).append(file)
+    if not by_url:
+        return problems
+    root.mkdir(parents=True, exist_ok=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    with (
+        locked(root / ".prepare.lock", what=f"the data set in {root}", say=console.print),
+        Progress(*columns, TransferSpeedColumn(), TimeRemainingColumn(), console=console) as bars,
+    ):
+        for url, group in by_url.items():
+            try:
+                _fetch_group(url, group, root, bars)
+            except (OSError, ValueError) as error:
+                problems.append(str(error))
+    return problems
+
+
+def _fetch_group(url: str, group: list[NeededFile], root: Path, bars: Progress) -> None:
+    wanted = [file for file in group if not (root / file.path).exists()]
+    if not wanted:
+        return
+    if not wanted[0].unpack:
+        target = root / wanted[0].path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        download(url, target, progress=bars, sha256=wanted[0].sha256)
+        return
+    archive = root / url.rsplit("/", 1)[-1]
+    if not archive.exists():
+        download(url, archive, progress=bars, sha256=wanted[0].sha256)
+    unpack(archive, root, [file.path for file in wanted])
+    archive.unlink()
+
+
+def files_table(files: Sequence[NeededFile], root: Path, name: str) -> Table:
+    """What a data set needs, whether it is here, and where it comes from."""
+    table = Table(title=f"files of {name} in {root.absolute()}", show_lines=False)
+    for column in ("file", "state", "what", "where from"):
+        table.add_column(column, overflow="fold")
+    for file in files:
+        here = (root / file.path).exists()
+        source = file.source + (f" ({file.url})" if file.url else "")
+        state = "[green]here[/green]" if here else "[red]missing[/red]"
+        table.add_row(file.path, state, file.what, "" if here else source)
+    return table
+
+
+def _rosters(config: DictConfig, console: Console) -> list[Roster]:
+    """All splits, their photos checked; what was left out is shown."""
+    rosters: list[Roster] = []
+    table = Table(title=f"splits of {config.data.name}")
+    for column in ("split", "captions", "images", "left out"):
+        table.add_column(column)
+    for split, entry in config.data.items():
+        if not isinstance(entry, DictConfig) or "_target_" not in entry:
+            continue
+        roster = instantiate(entry)
+        if _has_photos(roster):
+            paths = sorted({sample.image_path for sample in roster.samples})
+            broken = check_photos(paths, cache_path=Path(config.paths.cache) / "photos.json")
+            roster = drop_photos(roster, broken) if broken else roster
+        for item in roster.dropped:
+            console.print(f"{roster.name}: left out {item.item}: {item.rule}", soft_wrap=True)
+        numbers = (len(roster), len(roster.rows_by_image), len(roster.dropped))
+        table.add_row(str(split), *(f"{number:,}" for number in numbers))
+        rosters.append(roster)
+    console.print(table)
+    return rosters
+
+
+def _has_photos(roster: Roster) -> bool:
+    """A roster of text alone names photos that lie nowhere."""
+    return any(sample.image_path.is_file() for sample in roster.samples)
+
+
+def _features(config: DictConfig, rosters: Sequence[Roster], console: Console) -> bool:
+    chosen = config.features
+    samples = {s.image_path: s for r in rosters if _has_photos(r) for s in r.samples}
+    if not samples:
+        console.print(f"{config.data.name}: captions without photos, so no features are built")
+        return True
+    if chosen.get("imported"):
+        store = FeatureStore.open(chosen.imported)
+        store.positions_of_ids(sorted({sample.image_id for sample in samples.values()}))
+    elif chosen.get("kind") is None:
+        console.print(f"features={chosen.name}: nothing to build, pixels are used")
+        return True
+    else:
+        store = _built(chosen, samples)
+    console.print(
+        f"features of {len(samples):,} photos are ready: {store.folder} "
+        f"(up to {store.max_regions} regions of {store.dim} values)",
+        soft_wrap=True,
+    )
+    return True
+
+
+def _built(chosen: DictConfig, samples: dict[Path, Any]) -> FeatureStore:
+    boxes = None
+    if chosen.kind == "regions":
+        boxes = [[region.box for region in sample.regions] for sample in samples.values()]
+    settings = {key: value for key, value in chosen.items() if key not in ("name", "backbone")}
+    backbone = instantiate(chosen.backbone)
+    return ensure_features(list(samples), backbone=backbone, boxes=boxes, **settings)
+
+
+@hydra.main(version_base="1.3", config_path="../configs", config_name="prepare")
+def _prepare_data(config: DictConfig) -> None:
+    console = Console()
+    try:
+        ready = prepare(config, console)
+    except (ValueError, OSError, ModuleNotFoundError) as error:
+        console.print(f"[red]error:[/red] {error}", soft_wrap=True)
+        ready = False
+    if not ready:
+        sys.exit(1)
+
+
+def _prepare_metrics() -> int:
+    try:
+        fetched = prepare_spice()
+    except (OSError, RuntimeError, ValueError) as error:
+        print(f"SPICE is not ready: {error}", file=sys.stderr)
+        return 1
+    names = ", ".join(path.name for path in fetched) or "nothing was missing"
+    print(f"SPICE is ready ({names})")
+    return 0
+
+
+def main() -> None:
+    """Entry point of ``python -m captioning.prepare``."""
+    if sys.argv[1:2] == ["metrics"]:
+        sys.exit(_prepare_metrics())
+    _prepare_data()
+
+
+if __name__ == "__main__":
+    main()
