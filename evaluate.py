@@ -1,4 +1,4 @@
-"""Score captions: ``python evaluate.py predictions=FILE data=NAME`` or ``run=FOLDER [data=NAME]``."""
+"""Score captions: ``python evaluate.py predictions=FILE data=NAME`` or ``run=FOLDER``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from captioning.metrics.coco import evaluate_captions
 from captioning.metrics.results import read_results, write_json, write_results
 from captioning.metrics.show import show_result
 from captioning.training.folder import versions
-from captioning.training.run import predict_run
 
 
 def evaluate(config: DictConfig) -> dict[str, float]:
@@ -33,6 +32,8 @@ def evaluate(config: DictConfig) -> dict[str, float]:
         captions, roster = read_results(config.predictions), _roster(config)
         place = Path(config.predictions).with_suffix("")
     else:
+        from captioning.training.run import predict_run  # slow to import, needed here only
+
         found, roster = predict_run(Path(config.run), config.get("data"), config.split)
         captions = {prediction.image_id: prediction.caption for prediction in found}
         place = Path(config.run) / "evaluation" / roster.name.replace("/", "-")

@@ -20,6 +20,8 @@ from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
+
 from captioning.metrics.java import JavaError, find_java, java_major, run_java
 
 CORENLP_JARS = {
@@ -139,7 +141,7 @@ def score_spice(
         candidates: one tokenized caption an image.
         references: tokenized references of the same images.
         folder: where the jars and the cache of parses are; `spice_folder` by default.
-        timeout: seconds before Java is killed; 600 s and 3 s an image by default.
+        timeout: seconds before Java is killed; 600 s and 5 s an image by default.
 
     Returns:
         The mean over images, and one score an image, in [0, 1].
@@ -157,9 +159,9 @@ def score_spice(
         {"image_id": image_id, "test": candidate, "refs": list(refs)}
         for image_id, candidate, refs in zip(image_ids, candidates, references, strict=True)
     ]
-    found = _run_spice(items, folder, java_version, timeout or 600 + 3.0 * len(items))
+    found = _run_spice(items, folder, java_version, timeout or 600 + 5.0 * len(items))
     scores = [found[image_id] for image_id in image_ids]
-    return sum(scores) / len(scores), scores
+    return float(np.mean(scores)), scores
 
 
 def _run_spice(

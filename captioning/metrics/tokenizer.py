@@ -138,7 +138,10 @@ def _split(caption: str) -> str:
     if "&" in text:
         text = _ENTITY.sub(lambda found: _ENTITIES[found.group().lower()], text)
     tokens = (token.lower() for token in _TOKEN.findall(text))
-    return _without_punctuation([_ESCAPES.get(token, token) for token in tokens])
+    # dashes of any length are the punctuation "--"
+    return _without_punctuation(
+        [_ESCAPES.get(token, token) for token in tokens if token.strip("-")]
+    )
 
 
 def _to_ascii_signs(text: str) -> str:

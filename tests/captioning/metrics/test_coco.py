@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from captioning.metrics.coco import (
+    FAST_METRICS,
+    METRICS,
+    MetricResult,
+    evaluate_captions,
+    hash_references,
+)
+
+WORDS = [
+    "a",
+    "the",
+    "man",
+    "dog",
+    "brown",
+    "runs",
+    "on",
+    "grass",
+    "two",
+    "women's",
+    "red-haired",
+    "café",
+    "isn't",
+    "riding",
+    "horse,",
+    "beach.",
+    "near",
+    "(small)",
+    "3rd",
+    "o'clock",
+    "street",
+    "and",
+    "sits",
+]
+
+
+def sentences(generator: np.random.Generator, number: int) -> list[str]:
+    return [" ".join(generator.choice(WORDS, generator.integers(4, 12))) for _ in range(number)]
+
+
+def generated(num_images: int) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """Candidates that share words with their references; ids in no order; one candidate empty."""
+    generator = np.random.default_rng(7)
+    ids = [str(number) for number in generator.permutation(num_images) * 37]
+    references = {image_id: sentences(generator, 1 + row % 5) for row, image_id in enumerate(ids)}
+    candidates = {i: references[i][0].rsplit(" ", 2)[0] + " runs on" for i in ids}
+    candidates[ids[3]] = ""
+    return candidates, references
+
+
+def fast(candidates: dict[str, str], references: dict[str, list[str]]) -> MetricResult:
+    return evaluate_captions(candidates, references, metrics=FAST_METRICS, tokenizer="python")
+
+
+@pytest.fixture(scope="module")
+def golden() -> dict[str, Any]:
+    """Captions, scored by pycocoevalcap's own COCOEvalCap; ids stand in no order."""
+    return json.loads((Path(__file__).parent / "golden.json").read_text("utf-8"))
+
+
+@pytest.fixture(scope="module")
+def ours(real_java: str, golden: dict[str, Any]) -> MetricResult:
+    return evaluate_captions(golden["candidates"], golden["references"], metrics=METRICS[:-1])
+
+
+def test_digits_are_those_of_coco_eval_cap(ours: MetricResult, golden: dict[str, Any]) -> None:
+    # COCOEvalCap saw the images in sorted order, here they come shuffled
+    wanted = {name: score for name, score in golden["corpus"].items() if name != "SPICE"}
+    assert ours.corpus == pytest.approx(wanted, rel=1e-13)
+    for image_id, scores in ours.per_image.items():
+        expected = golden["per_image"][image_id]
+        assert scores == {name: expected[name] for name in scores}
+    assert list(ours.per_image) == list(golden["candidates"])
+    assert ours.missing == {}
+    assert ours.settings["tokenizer"] == "ptb"
+    assert ours.settings["num_empty_candidates"] == 1
+
+
+def test_digits_without_java_are_those_of_coco_eval_cap(golden: dict[str, Any]) -> None:
+    result = fast(golden["candidates"], golden["references"])
+    for name, score in result.corpus.items():
+        assert score == pytest.approx(golden["corpus"][name], rel=1e-13)
+
+
+def test_meteor_of_perfect_empty_and_repeated(ours: MetricResult) -> None:
+    meteor = {image_id: scores["METEOR"] for image_id, scores in ours.per_image.items()}
+    assert meteor["perfect"] == 1
+    assert meteor["100000"] == 0
+    assert meteor["7-twice"] == meteor["7"] > 0.2
+
+
+def test_perfect_captions_score_full() -> None:
+    references = {i: refs[:1] for i, refs in generated(12)[1].items()}
+    result = fast({i: refs[0] for i, refs in references.items()}, references)
+    wanted = {"BLEU-1": 1, "BLEU-2": 1, "BLEU-3": 1, "BLEU-4": 1, "ROUGE-L": 1, "CIDEr-D": 10}
+    assert result.corpus == pytest.approx(wanted, abs=1e-6)
+    for scores in result.per_image.values():
+        assert scores == pytest.approx(wanted, abs=1e-6)
+
+
+def test_empty_captions_score_nothing() -> None:
+    candidates, references = generated(12)
+    result = fast(dict.fromkeys(candidates, " "), references)
+    assert set(result.corpus.values()) == {0.0}
+    assert result.settings["num_empty_candidates"] == 12
+
+
+def test_repeated_references_change_nothing() -> None:
+    candidates, references = generated(12)
+    twice = fast(candidates, {i: refs * 2 for i, refs in references.items()})
+    once = fast(candidates, references)
+    assert twice.corpus == pytest.approx(once.corpus, abs=1e-9)
+    for image_id, scores in twice.per_image.items():
+        assert scores == pytest.approx(once.per_image[image_id], abs=1e-9)
+
+
+def test_order_of_images_changes_nothing() -> None:
+    candidates, references = generated(12)
+    turned = fast(dict(sorted(candidates.items())), dict(reversed(references.items())))
+    result = fast(candidates, references)
+    assert turned.corpus == pytest.approx(result.corpus, abs=1e-12)
+    assert turned.per_image == result.per_image
+
+
+def test_scores_stand_with_their_images() -> None:
+    candidates, references = generated(12)
+    chosen = list(candidates)[5]
+    changed = candidates | {chosen: references[chosen][0]}
+    before, after = fast(candidates, references), fast(changed, references)
+    assert after.per_image[chosen]["ROUGE-L"] == pytest.approx(1)
+    others = [i for i in candidates if i != chosen]
+    assert all(before.per_image[i] == after.per_image[i] for i in others)
+
+
+def test_one_image_has_no_cider_since_no_word_is_rare() -> None:
+    result = fast({"1": "a dog runs on grass"}, {"1": ["a dog runs on grass"]})
+    assert result.corpus["BLEU-4"] == pytest.approx(1, abs=1e-6)
+    assert result.corpus["CIDEr-D"] == 0
+
+
+def test_cider_and_rouge_are_means_over_images() -> None:
+    result = fast(*generated(12))
+    for name in ("CIDEr-D", "ROUGE-L"):
+        mean = np.mean([scores[name] for scores in result.per_image.values()])
+        assert result.corpus[name] == pytest.approx(mean)
+
+
+def test_references_of_other_images_are_ignored() -> None:
+    candidates, references = generated(12)
+    more = references | {"other": ["a dog runs", "a man"]}
+    assert fast(candidates, more) == fast(candidates, references)
+
+
+def test_reference_hash_knows_texts_but_not_order() -> None:
+    first = hash_references(["a", "b"], [["x"], ["y", "z"]])
+    assert first == hash_references(["b", "a"], [["y", "z"], ["x"]])
+    assert first != hash_references(["a", "b"], [["x"], ["y", "Z"]])
+    assert first != hash_references(["b", "a"], [["x"], ["y", "z"]])
+
+
+def test_without_java_what_needs_it_is_missing_and_named(
+    no_java: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    candidates, references = generated(12)
+    result = evaluate_captions(candidates, references)
+    assert set(result.missing) == {"METEOR", "SPICE"}
+    assert all("apt-get install" in reason for reason in result.missing.values())
+    assert not {"METEOR", "SPICE"} & result.corpus.keys()
+    assert all("METEOR" not in scores for scores in result.per_image.values())
+    assert result.settings["tokenizer"] == "python"
+    assert "no Java" in result.settings["tokenizer_reason"]
+    assert result.settings["versions"]["java"] is None
+    assert result.corpus == fast(candidates, references).corpus
+
+
+def test_crashed_java_costs_only_its_metric(fake_java: Callable[[str], None]) -> None:
+    fake_java("echo broken >&2; exit 1")
+    result = evaluate_captions(
+        *generated(12), metrics=["METEOR", "ROUGE-L"], tokenizer="python", timeout=30
+    )
+    assert set(result.corpus) == {"ROUGE-L"}
+    assert "broken" in result.missing["METEOR"]
+
+
+@pytest.mark.parametrize(
+    ("candidates", "references", "options", "error", "message"),
+    [
+        ({}, {}, {}, ValueError, "no candidates"),
+        ({"1": "a"}, {"2": ["a"]}, {}, ValueError, "images without references.*'1'"),
+        ({"1": "a"}, {"1": []}, {}, ValueError, "references of image '1'"),
+        ({"1": "a"}, {"1": "a dog"}, {}, ValueError, "must be a list"),
+        ({"1": None}, {"1": ["a"]}, {}, TypeError, "image '1'.*must be text"),
+        ({1: "a"}, {1: ["a"]}, {}, TypeError, "image 1"),
+        ({"1": "a"}, {"1": ["a", 3]}, {}, TypeError, "references of image '1'"),
+        ({"1": "a"}, {"1": ["a"]}, {"metrics": ["CIDEr"]}, ValueError, "CIDEr-D"),
+        ({"1": "a"}, {"1": ["a"]}, {"metrics": []}, ValueError, "must be some of"),
+        ({"1": "a"}, {"1": ["a"]}, {"metrics": "BLEU"}, TypeError, "list of names"),
+        ({"1": "a"}, {"1": ["a"]}, {"tokenizer": "nltk"}, ValueError, "'ptb' or 'python'"),
+        ({"1": "a"}, {"1": ["..."]}, {"tokenizer": "python"}, ValueError, "every reference is"),
+    ],
+)
+def test_bad_input_is_named(
+    candidates: dict, references: dict, options: dict, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        evaluate_captions(candidates, references, **({"metrics": ["CIDEr-D"]} | options))
+
+
+def test_lone_surrogates_and_control_characters_are_scored(real_java: str) -> None:
+    texts = {"1": "a dog \ud83d runs", "2": "a\x00cat ||| sits\x85"}
+    result = evaluate_captions(texts, {"1": ["a dog runs"], "2": ["a cat sits"]}, metrics=["BLEU"])
+    assert result.corpus["BLEU-1"] > 0.5
