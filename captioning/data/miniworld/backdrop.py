@@ -39,8 +39,9 @@ class Canvas:
     def shade(self, top: tuple, bottom: tuple, y1: float, y2: float) -> None:
         """A band from ``y1`` to ``y2`` that turns from one colour into another."""
         first, last = round(y1 * self.side), round(y2 * self.side)
-        ramp = Image.linear_gradient("L").resize((self.side, max(1, last - first)))
-        self.image.paste(ImageOps.colorize(ramp, top, bottom), (0, first))
+        column = ImageOps.colorize(Image.linear_gradient("L").crop((0, 0, 1, 256)), top, bottom)
+        band = column.resize((self.side, max(1, last - first)), Image.Resampling.BILINEAR)
+        self.image.paste(band, (0, first))
 
     def polygon(self, points: list[tuple[float, float]], colour: tuple) -> None:
         """A filled polygon."""

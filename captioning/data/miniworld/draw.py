@@ -77,9 +77,9 @@ def _far_to_near(scene: Scene) -> list[tuple[Thing, int]]:
     return [(scene.things[node], number) for *_, node, number in sorted(order)]
 
 
-def _masks(icon: str, height: int, size: int, flip: bool) -> Masks:
+def _masks(icon: str, height: int, size: int, flip: bool, head: bool = False) -> Masks:
     stroke = max(1, round(size / 110))
-    return (mirrored if flip else masks)(icon, height, stroke)
+    return (mirrored if flip else masks)(icon, height, stroke, head)
 
 
 def _pixel_box(box: Box, found: Masks, size: int) -> PixelBox:
@@ -107,7 +107,7 @@ def _draw_decor(image: Image.Image, label: str, box: Box, time: str) -> PixelBox
 def _draw_one(image: Image.Image, thing: Thing, box: Box) -> PixelBox:
     size = image.width
     height = max(8, round((box[3] - box[1]) * size))
-    found = _masks(thing.icon, height, size, thing.mirrored)
+    found = _masks(thing.icon, height, size, thing.mirrored, thing.kind.head)
     place = _pixel_box(box, found, size)
     mark = ACTIONS[thing.action].mark if thing.action else ""
     _draw_shadow(image, thing, place, mark)

@@ -12,6 +12,7 @@ from functools import cache, lru_cache
 from importlib import metadata, resources
 from pathlib import Path
 
+import numpy as np
 from PIL import Image, ImageChops, ImageDraw, ImageFilter, ImageFont
 
 REFERENCE = 72
@@ -128,59 +129,90 @@ def _shape(icon: str, height: int, stroke: int) -> tuple[Image.Image, Image.Imag
 
 
 @cache
-def _reference(icon: str) -> tuple[Image.Image, tuple[float, float, float, float] | None]:
-    """Gaps of an icon, and where its head is as shares of its picture."""
+def _ink_at_reference(icon: str) -> np.ndarray:
+    """Where an icon has ink: ``(H, W) bool`` with an empty border of one pixel."""
     _, fill = _shape(icon, REFERENCE, 1)
-    solid = Image.new("L", (fill.width + 2, fill.height + 2), 0)
-    solid.paste(fill.point(lambda value: 255 if value > 127 else 0), (1, 1))
-    outside = solid.copy()
-    ImageDraw.floodfill(outside, (0, 0), 128)
-    gaps = outside.point(lambda value: 255 if value == 0 else 0)
-    gaps = gaps.crop((1, 1, fill.width + 1, fill.height + 1))
-    return gaps.filter(ImageFilter.MaxFilter(5)), _find_head(solid)
+    return np.pad(np.asarray(fill) > 127, 1)
 
 
-def _find_head(solid: Image.Image) -> tuple[float, float, float, float] | None:
-    """The first round part from the top: a disc touching nothing else."""
-    left, work = [], solid.copy()
-    while (box := work.getbbox()) is not None and len(left) < 8:
-        row = work.crop((0, box[1], work.width, box[1] + 1)).getbbox()
-        before = work.copy()
-        ImageDraw.floodfill(work, (row[0], box[1]), 0)
-        part = ImageChops.subtract(before, work)
-        left.append(part.getbbox())
-        x1, y1, x2, y2 = left[-1]
-        wide, tall = x2 - x1, y2 - y1
-        share = part.histogram()[255] / (wide * tall)
+def _flood(free: np.ndarray, row: int, column: int) -> np.ndarray:
+    """The part of ``free (H, W) bool`` that is joined to one of its pixels."""
+    found = np.zeros_like(free)
+    found[row, column] = True
+    while True:
+        grown = found.copy()
+        grown[1:] |= found[:-1]
+        grown[:-1] |= found[1:]
+        grown[:, 1:] |= grown[:, :-1].copy()
+        grown[:, :-1] |= grown[:, 1:].copy()
+        grown &= free
+        if np.array_equal(grown, found):
+            return found
+        found = grown
+
+
+@cache
+def _gaps(icon: str) -> Image.Image | None:
+    """Gaps that an icon's ink encloses, a little widened so that the ink's edge covers theirs."""
+    ink = _ink_at_reference(icon)
+    gaps = ~ink & ~_flood(~ink, 0, 0)
+    if not gaps.any():
+        return None
+    picture = Image.fromarray((gaps[1:-1, 1:-1] * 255).astype(np.uint8))
+    return picture.filter(ImageFilter.MaxFilter(5))
+
+
+@cache
+def _head_box(icon: str) -> tuple[float, float, float, float] | None:
+    """The first round part from the top, a disc touching nothing else, as shares of the picture."""
+    left = _ink_at_reference(icon).copy()
+    height, width = left.shape[0] - 2, left.shape[1] - 2
+    while left.any():
+        row = int(left.any(axis=1).argmax())
+        part = _flood(left, row, int(left[row].argmax()))
+        left &= ~part
+        rows, columns = np.flatnonzero(part.any(axis=1)), np.flatnonzero(part.any(axis=0))
+        tall, wide = rows[-1] - rows[0] + 1, columns[-1] - columns[0] + 1
+        share = part.sum() / (tall * wide)
         if tall > 8 and 0.8 < wide / tall < 1.25 and 0.7 < share < 0.9:
-            width, height = solid.width - 2, solid.height - 2
-            return (x1 - 2) / width, (y1 - 2) / height, x2 / width, y2 / height
+            return ((columns[0] - 2) / width, (rows[0] - 2) / height,
+                    (columns[-1] + 1) / width, (rows[-1] + 1) / height)  # fmt: skip
     return None
 
 
 @lru_cache(maxsize=8192)
-def masks(icon: str, height: int, stroke: int) -> Masks:
+def masks(icon: str, height: int, stroke: int, head: bool = False) -> Masks:
     """Masks of an icon whose outlined picture is about ``height`` pixels high.
+
+    Args:
+        icon: its name.
+        height: of the outlined picture, in pixels.
+        stroke: width of the outline, in pixels.
+        head: whether to look for a head.
 
     Raises:
         ValueError: no such icon in the installed font.
     """
     outline, fill = _shape(icon, height, stroke)
     size = outline.size
-    gaps, head_box = _reference(icon)
-    head = None
-    if head_box is not None:
-        disc = Image.new("L", size, 0)
-        corners = [round(share * size[index % 2]) for index, share in enumerate(head_box)]
-        ImageDraw.Draw(disc).ellipse(corners, fill=255)
-        head = ImageChops.multiply(disc, fill)
+    gaps = _gaps(icon)
     ramp = _ramp(size)
     return Masks(
-        outline=outline, fill=fill, head=head,
-        gaps=gaps.resize(size, Image.Resampling.BILINEAR) if gaps.getbbox() else None,
+        outline=outline, fill=fill, head=_head(icon, fill) if head else None,
+        gaps=None if gaps is None else gaps.resize(size, Image.Resampling.BILINEAR),
         light=ImageChops.multiply(fill, ramp.point(lambda value: max(0, 110 - value))),
         shade=ImageChops.multiply(fill, ramp.point(lambda value: max(0, value - 150))),
     )  # fmt: skip
+
+
+def _head(icon: str, fill: Image.Image) -> Image.Image | None:
+    box = _head_box(icon)
+    if box is None:
+        return None
+    disc = Image.new("L", fill.size, 0)
+    corners = [round(float(share) * fill.size[index % 2]) for index, share in enumerate(box)]
+    ImageDraw.Draw(disc).ellipse(corners, fill=255)
+    return ImageChops.multiply(disc, fill)
 
 
 def _ramp(size: tuple[int, int]) -> Image.Image:
@@ -188,9 +220,9 @@ def _ramp(size: tuple[int, int]) -> Image.Image:
 
 
 @lru_cache(maxsize=8192)
-def mirrored(icon: str, height: int, stroke: int) -> Masks:
+def mirrored(icon: str, height: int, stroke: int, head: bool = False) -> Masks:
     """`masks` as in a mirror."""
-    found = masks(icon, height, stroke)
+    found = masks(icon, height, stroke, head)
 
     def flip(mask: Image.Image | None) -> Image.Image | None:
         return None if mask is None else mask.transpose(Image.Transpose.FLIP_LEFT_RIGHT)

@@ -68,7 +68,7 @@ PLACES: dict[str, Place] = {
         Place(
             key="mountains",
             ground=(("in", "the mountains"), ("in front of", "the mountains"),
-                    ("near", "snowy mountains"), ("below", "the mountains")),
+                    ("near", "snowy mountains"), ("at", "the foot of the mountains")),
             scenery=("snowy mountains", "a mountain landscape", "tall mountains"),
             avoid=("green",), horizon=0.60,
         ),

@@ -115,7 +115,7 @@ def test_mirror_keeps_the_size() -> None:
 
 def test_people_have_heads() -> None:
     for icon in ("person", "person-running", "person-skiing", "person-swimming", "person-biking"):
-        head = masks(icon, 80, 1).head
+        head = masks(icon, 80, 1, head=True).head
         assert head is not None, icon
         assert head.getbbox() is not None, icon
 
