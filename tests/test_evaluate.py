@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig
+
+import captioning.training.run as training
+from captioning.data.roster import Roster, build_roster
+from captioning.types import Prediction, Sample
+from evaluate import evaluate
+
+CAPTIONS = {
+    "1": ["A dog runs on the grass.", "A brown dog."],
+    "2": ["A man rides a horse."],
+    "3": ["Two women sit on a bench."],
+}
+
+
+def small_roster(name: str = "small/test") -> Roster:
+    """Three images; the target of the config that the tests use."""
+    samples = [
+        Sample(row=0, sample_id=f"{i}#{k}", image_id=i, image_path=Path(f"{i}.jpg"), caption=text)
+        for i, texts in CAPTIONS.items()
+        for k, text in enumerate(texts)
+    ]
+    return build_roster(name, samples)
+
+
+@pytest.fixture
+def configured(repository: Path, tmp_path: Path) -> Callable[..., DictConfig]:
+    def compose_config(*overrides: str) -> DictConfig:
+        with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
+            config = compose("evaluate", ["metrics=fast", f"out={tmp_path / 'out'}", *overrides])
+        return config
+
+    return compose_config
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    path = tmp_path / "results.json"
+    entries = [
+        {"image_id": 3, "caption": "two women sit on a bench"},
+        {"image_id": 1, "caption": "a dog runs on the grass"},
+    ]
+    path.write_text(json.dumps(entries))
+    return path
+
+
+DATA = ("+data.name=small", "+data.test._target_=builtins.small_roster")
+
+
+@pytest.fixture(autouse=True)
+def data_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    # importmode=importlib gives test modules no importable name
+    monkeypatch.setattr("builtins.small_roster", small_roster, raising=False)
+
+
+def test_a_results_file_is_scored_on_exactly_its_images(
+    configured: Callable[..., DictConfig],
+    results: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    corpus = evaluate(configured(f"predictions={results}", *DATA))
+    written = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    assert written["test"]["corpus"] == corpus
+    assert set(written["test"]["per_image"]) == {"1", "3"}
+    assert written["test"]["per_image"]["3"]["ROUGE-L"] == pytest.approx(1)
+    assert written["evaluated"]["data"]["name"] == "small"
+    assert {"commit", "date", "command"} <= set(
+        json.loads((tmp_path / "out" / "versions.json").read_text())
+    )
+    shown = capsys.readouterr().out
+    assert "2 of 3 images scored" in shown
+    assert "CIDEr-D" in shown
+
+
+def test_a_run_predicts_and_is_scored(
+    configured: Callable[..., DictConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def predict_run(
+        folder: Path, data: DictConfig | None, split: str
+    ) -> tuple[list[Prediction], Roster]:
+        asked.append((folder, data, split))
+        return [Prediction(image_id=i, caption=c[0]) for i, c in CAPTIONS.items()], small_roster()
+
+    monkeypatch.setattr(training, "predict_run", predict_run)
+    evaluate(configured(f"run={tmp_path}", "split=val", "out=null"))
+    assert asked == [(tmp_path, None, "val")]
+    folder = tmp_path / "evaluation" / "small-test"
+    predictions = json.loads((folder / "predictions.json").read_text())
+    assert predictions[0] == {"image_id": 1, "caption": "A dog runs on the grass."}
+    assert set(json.loads((folder / "metrics.json").read_text())["val"]["per_image"]) == set(
+        CAPTIONS
+    )
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ((), "give predictions=FILE"),
+        (("run=a", "predictions=b"), "not both"),
+        (("predictions=RESULTS",), "data=NAME is missing"),
+        (("predictions=RESULTS", *DATA, "split=val"), "no split 'val'; it has test"),
+    ],
+)
+def test_bad_requests_are_named(
+    configured: Callable[..., DictConfig],
+    results: Path,
+    overrides: tuple[str, ...],
+    message: str,
+) -> None:
+    chosen = [text.replace("RESULTS", str(results)) for text in overrides]
+    with pytest.raises(ValueError, match=message):
+        evaluate(configured(*chosen))
+
+
+def test_unknown_images_are_named(
+    configured: Callable[..., DictConfig], results: Path, tmp_path: Path
+) -> None:
+    results.write_text(json.dumps([{"image_id": 77, "caption": "a dog"}]))
+    with pytest.raises(ValueError, match="images without references, such as '77'"):
+        evaluate(configured(f"predictions={results}", *DATA))
+    assert not (tmp_path / "out").exists()
+
+
+def test_command_line_names_the_error_without_a_trace(repository: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(repository / "evaluate.py"), f"predictions={tmp_path / 'no.json'}"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "no.json: no such file" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
