@@ -24,6 +24,8 @@ from curation.files import write_lines
 FORMAT = "curation-journal"
 VERSION = 1
 FILE_NAME = "curation.jsonl"
+# one for all lines: json.dumps with options builds an encoder a call
+ENCODER = json.JSONEncoder(ensure_ascii=False)
 FIELDS = ("sample_id", "action", "value", "origin", "reason", "policy", "epoch")
 
 
@@ -61,7 +63,17 @@ class Header:
 
 def encode(edit: Edit) -> str:
     """An edit as one JSON line, without the line end."""
-    return json.dumps({name: getattr(edit, name) for name in FIELDS}, ensure_ascii=False)
+    return ENCODER.encode(
+        {
+            "sample_id": edit.sample_id,
+            "action": edit.action,
+            "value": edit.value,
+            "origin": edit.origin,
+            "reason": edit.reason,
+            "policy": edit.policy,
+            "epoch": edit.epoch,
+        }
+    )
 
 
 def decode(line: str, where: str) -> Edit:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from captioning.types import Edit
 from curation.base import AbstractAmender, AbstractSelector, Amended, Context, Selected
@@ -100,10 +100,20 @@ class CurationPolicy:
         selected = tuple(self.select.select(context))
         amended = self.amend.amend(context, selected) if selected else Amended(edits=())
         self._check(context, amended)
-        edits = tuple(
-            replace(edit, policy=self.name, epoch=context.epoch) for edit in amended.edits
-        )
+        edits = tuple(self._signed(edit, context.epoch) for edit in amended.edits)
         return Decision(selected=selected, edits=edits, kept=amended.kept)
+
+    def _signed(self, edit: Edit, epoch: int) -> Edit:
+        # spelled out, since dataclasses.replace takes three times as long and there may be 100,000
+        return Edit(
+            sample_id=edit.sample_id,
+            action=edit.action,
+            value=edit.value,
+            origin=edit.origin,
+            reason=edit.reason,
+            policy=self.name,
+            epoch=epoch,
+        )
 
     def _check(self, context: Context, amended: Amended) -> None:
         by_id = context.view.roster.by_id

@@ -103,23 +103,26 @@ class CurationView:
             ValueError: an unknown or removed ``sample_id``, an unknown action, a missing value, or
                 edits that would leave no sample.
         """
-        view = replace(self, journal=(*self.journal, *edits))
+        added = tuple(edits)
+        view = replace(self, journal=(*self.journal, *added))
+        # what the new view would find by replaying all edits, from where this one stands: an
+        # epoch's end then costs its own edits, not those of all epochs before it
+        slots = self._slots.copy()
+        _amend(slots, self.roster, added, first=len(self.journal) + 1)
+        vars(view)["_slots"] = slots
         view.samples()
         return view
 
     @cached_property
+    def _slots(self) -> list[Sample | None]:
+        """The sample of each roster row as it stands now, None where it was removed."""
+        slots: list[Sample | None] = list(self.roster.samples)
+        _amend(slots, self.roster, self.journal, first=1)
+        return slots
+
+    @cached_property
     def _samples(self) -> tuple[Sample, ...]:
-        samples: list[Sample | None] = list(self.roster.samples)
-        for number, edit in enumerate(self.journal, start=1):
-            row = _row_of(self.roster, edit, number)
-            current = samples[row]
-            if current is None:
-                raise ValueError(
-                    f"edit {number}: {edit.sample_id!r} is edited after it was removed; "
-                    "was the journal applied twice?"
-                )
-            samples[row] = _amended(current, edit, number)
-        left = tuple(sample for sample in samples if sample is not None)
+        left = tuple(sample for sample in self._slots if sample is not None)
         if not left:
             raise ValueError(
                 f"{self.roster.name}: the edits leave no sample; lower the ratio or stop earlier"
@@ -169,6 +172,21 @@ class CurationView:
         return frozenset(condemned), held
 
 
+def _amend(
+    slots: list[Sample | None], roster: Roster, edits: Sequence[Edit], *, first: int
+) -> None:
+    """Make edits to ``slots`` in place; they are numbered from ``first`` in error messages."""
+    for number, edit in enumerate(edits, start=first):
+        row = _row_of(roster, edit, number)
+        current = slots[row]
+        if current is None:
+            raise ValueError(
+                f"edit {number}: {edit.sample_id!r} is edited after it was removed; "
+                "was the journal applied twice?"
+            )
+        slots[row] = _amended(current, edit)
+
+
 def _row_of(roster: Roster, edit: Edit, number: int) -> int:
     sample = roster.by_id.get(edit.sample_id)
     if sample is None:
@@ -183,7 +201,7 @@ def _row_of(roster: Roster, edit: Edit, number: int) -> int:
     return sample.row
 
 
-def _amended(sample: Sample, edit: Edit, number: int) -> Sample | None:
+def _amended(sample: Sample, edit: Edit) -> Sample | None:
     if edit.action == "remove":
         return None
     value = edit.value or ""

@@ -40,11 +40,9 @@ class Sigma(AbstractSelector):
             return []
         mean, std = losses[seen].mean(), losses[seen].std(ddof=1)
         over = seen[losses[seen] > mean + self.num_std * std]
+        limit = f"{mean:.3f} + {self.num_std:g} x {std:.3f} (mean + standard deviations)"
+        rows = ordered_rows(context, losses, over)
         return [
-            Selected(
-                sample=context.live[row],
-                reason=f"loss {losses[row]:.3f} > {mean:.3f} + {self.num_std:g} x {std:.3f} "
-                "(mean + standard deviations)",
-            )
-            for row in ordered_rows(context, losses, over)
+            Selected(sample=context.live[row], reason=f"loss {value:.3f} > {limit}")
+            for row, value in zip(rows, losses[rows].tolist(), strict=True)
         ]

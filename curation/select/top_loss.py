@@ -30,11 +30,11 @@ class TopLoss(AbstractSelector):
         losses = as_numpy(context.losses)
         total = len(context.live)
         rows = worst_rows(context, losses, num_of_fraction(self.ratio, total))
+        values, share = losses[rows].tolist(), f"{100 * self.ratio:g}%"
         return [
             Selected(
                 sample=context.live[row],
-                reason=f"loss {losses[row]:.3f}, rank {rank} of {total} "
-                f"(top {100 * self.ratio:g}%)",
+                reason=f"loss {value:.3f}, rank {rank} of {total} (top {share})",
             )
-            for rank, row in enumerate(rows, start=1)
+            for rank, (row, value) in enumerate(zip(rows, values, strict=True), start=1)
         ]
