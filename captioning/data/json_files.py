@@ -60,8 +60,8 @@ class Record:
     def identifier(self, key: str) -> str:
         """A whole number or a text without white space at its ends, as text."""
         value = self.get(key)
-        if isinstance(value, int) and not isinstance(value, bool):
-            return str(self.integer(key, 0))
+        if type(value) is int:  # not a bool, which is an int too
+            return str(value) if value >= 0 else str(self.integer(key, 0))
         if not isinstance(value, str) or not value.strip() or value != value.strip():
             raise self.wrong(
                 key, "a whole number or a text (not blank, no white space at its ends)"
