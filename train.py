@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import hydra
@@ -18,13 +19,18 @@ def main(config: DictConfig) -> float | None:
     Returns:
         The test CIDEr-D, for sweepers that look for the best setting.
     """
-    scores = train(config)
+    try:
+        scores = train(config)
+    except (ValueError, OSError, ModuleNotFoundError) as error:
+        if os.environ.get("HYDRA_FULL_ERROR"):
+            raise
+        sys.exit(f"train.py: {error}\n(HYDRA_FULL_ERROR=1 shows where it was raised)")
+    except KeyboardInterrupt as stopped:
+        print(f"train.py: {stopped}", file=sys.stderr)
+        sys.exit(130)
     print_summary(config, scores)
     return scores.get("CIDEr-D")
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt as stopped:
-        sys.exit(f"{stopped}" or 130)
+    main()

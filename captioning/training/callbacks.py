@@ -46,6 +46,7 @@ class CaptionEvaluation(pl.Callback):
         folder: of the run.
         metrics: names for the test, see `captioning.metrics.coco.evaluate_captions`.
         val_metrics: names for validation.
+        tokenizer: of the test's metrics, ``"ptb"`` or ``"python"``.
         num_shown: sample captions kept of every epoch.
     """
 
@@ -55,10 +56,12 @@ class CaptionEvaluation(pl.Callback):
         folder: Path,
         metrics: Sequence[str],
         val_metrics: Sequence[str] = ("BLEU", "CIDEr-D"),
+        tokenizer: str = "ptb",
         num_shown: int = 8,
     ) -> None:
         self.folder = Path(folder)
         self.metrics, self.val_metrics = tuple(metrics), tuple(val_metrics)
+        self.tokenizer = tokenizer
         self.num_shown = num_shown
         self.history: list[dict[str, Any]] = []
         self.result: MetricResult | None = None
@@ -92,10 +95,8 @@ class CaptionEvaluation(pl.Callback):
         if not predictions:
             return
         result = score(predictions, trainer.datamodule.val, self.val_metrics, tokenizer="python")
-        pl_module.log_dict({f"val/{name}": value for name, value in result.corpus.items()})
-        for name in ("CIDEr-D",):
-            if name in result.corpus:
-                pl_module.log(f"val/{name}", result.corpus[name], prog_bar=True, logger=False)
+        for name, value in result.corpus.items():
+            pl_module.log(f"val/{name}", value, prog_bar=name == "CIDEr-D")
         if trainer.sanity_checking:
             return
         shown = {p.image_id: p.caption for p in predictions[: self.num_shown]}
@@ -108,7 +109,7 @@ class CaptionEvaluation(pl.Callback):
         """Score the test captions and write the run's results."""
         predictions = gathered(self._predictions)
         roster = trainer.datamodule.test
-        self.result = score(predictions, roster, self.metrics, tokenizer="ptb")
+        self.result = score(predictions, roster, self.metrics, tokenizer=self.tokenizer)
         pl_module.log_dict({f"test/{name}": value for name, value in self.result.corpus.items()})
         if trainer.is_global_zero:
             write_results(self.folder, predictions, self.result, "test", self.history)

@@ -11,7 +11,7 @@ import pytorch_lightning as pl
 import torch
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
-from pytorch_lightning.callbacks import EMAWeightAveraging, ModelCheckpoint, RichProgressBar
+from pytorch_lightning.callbacks import ModelCheckpoint, RichProgressBar
 
 from captioning.data.datamodule import CaptionDataModule
 from captioning.data.noise import write_truth
@@ -19,6 +19,7 @@ from captioning.data.roster import Roster
 from captioning.data.tokenizers import WordTokenizer
 from captioning.interfaces import AbstractTokenizer
 from captioning.models.base import AbstractCaptioner
+from captioning.training.averaging import WarmWeightAveraging
 from captioning.training.callbacks import CaptionEvaluation, EpochSeed, Speed
 from captioning.training.folder import RunFolder
 from captioning.training.inputs import Inputs, load_inputs, read_roster
@@ -82,7 +83,10 @@ def build(config: DictConfig, folder: Path) -> Experiment:
     horizon = config.num_epochs * datamodule.updates_per_epoch
     model = build_model(config, tokenizer, inputs, horizon)
     evaluation = CaptionEvaluation(
-        folder=folder, metrics=config.metrics.test, val_metrics=config.metrics.val
+        folder=folder,
+        metrics=config.metrics.test,
+        val_metrics=config.metrics.val,
+        tokenizer=config.metrics.tokenizer,
     )
     monitor = None if config.monitor == "last" else config.monitor
     checkpoint = ModelCheckpoint(
@@ -98,10 +102,10 @@ def build(config: DictConfig, folder: Path) -> Experiment:
     )
     callbacks = [EpochSeed(seed=config.seed), Speed(folder=folder), evaluation]
     if config.ema_decay is not None:
-        callbacks.append(EMAWeightAveraging(decay=config.ema_decay))
+        callbacks.append(WarmWeightAveraging(decay=config.ema_decay))
     if config.curation.get("callback"):
-        build_callback = instantiate(config.curation.callback)
-        callbacks.append(build_callback(run_folder=folder, seed=config.seed, truth=inputs.truth))
+        curate = {"run_folder": folder, "seed": config.seed, "truth": inputs.truth or None}
+        callbacks.append(instantiate(config.curation.callback, **curate))
     callbacks += [RichProgressBar(), checkpoint]
     trainer = instantiate(
         config.trainer,
