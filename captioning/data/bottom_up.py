@@ -16,7 +16,9 @@ import argparse
 import base64
 import binascii
 import sys
+import tokenize
 import zipfile
+import zlib
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,11 @@ from captioning.data.file_lock import locked
 
 TSV_COLUMNS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
 MAX_BOXES = 1000
+# What numpy, zipfile and h5py raise over damaged files.
+_DAMAGE = (
+    *(OSError, EOFError, KeyError, ValueError, TypeError, RuntimeError, AttributeError),
+    *(zipfile.BadZipFile, zlib.error, SyntaxError, MemoryError, OverflowError, tokenize.TokenError),
+)
 Record = tuple[str, np.ndarray, str]  # image id, (n, D) float32, where it stands in the source
 
 
@@ -205,8 +212,10 @@ def _floats(
 
 
 def _read_npz(source: Path) -> Iterator[Record]:
+    if not zipfile.is_zipfile(source):
+        raise ValueError(f"{source}: not an npz file; was it cut off?")
     try:
-        with np.load(source, allow_pickle=False) as archive:
+        with source.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             names = list(archive.files)
             single = [key for key in ("feat", "features", "x") if key in names]
             if single or (len(names) == 1 and names[0] == "arr_0"):
@@ -215,7 +224,7 @@ def _read_npz(source: Path) -> Iterator[Record]:
             for name in names:
                 where = f"{source}, array {name}"
                 yield name, _numbers(archive[name], where), where
-    except (zipfile.BadZipFile, OSError, EOFError, KeyError, ValueError) as error:
+    except _DAMAGE as error:
         if str(source) in str(error):
             raise
         raise ValueError(f"{source}: not a readable npz file ({error})") from error
@@ -236,7 +245,9 @@ def _read_h5(source: Path) -> Iterator[Record]:
         with h5py.File(source, "r") as file:
             ids = next((key for key in ("image_id", "image_ids") if key in file), None)
             yield from _h5_table(file, ids, source) if ids else _h5_by_name(file, source)
-    except (OSError, KeyError, RuntimeError, TypeError) as error:
+    except _DAMAGE as error:
+        if str(source) in str(error):
+            raise
         raise ValueError(f"{source}: not a readable h5 file of features ({error})") from error
 
 
