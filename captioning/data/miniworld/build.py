@@ -25,8 +25,10 @@ from captioning.data.miniworld.icons import font_version
 from captioning.data.miniworld.sample import SPLITS, sample_scene
 from captioning.data.miniworld.scene import Scene
 
-VERSION = 1
+VERSION = 2
 """Raised whenever the same settings would give other scenes, captions or pictures."""
+
+LICENCE = "pictures drawn with icons of Font Awesome 6 Free by Fonticons, Inc., CC BY 4.0"
 
 ANNOTATIONS = "annotations.jsonl"
 MANIFEST = "manifest.json"
@@ -96,13 +98,18 @@ def build(settings: Settings, target: Path, *, workers: int = 0) -> None:
         lines = list(_draw_all(settings, made, workers))
         _write(made / ANNOTATIONS, "".join(line + "\n" for line in lines))
         digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
-        _write(made / MANIFEST, json.dumps({**asdict(settings), "sha256": digest}, indent=1))
+        _write(made / MANIFEST, json.dumps(manifest_of(settings, digest), indent=1))
         made.chmod(0o755)
         _publish(made, target)
     except OSError as error:
         raise _unwritable(target, error) from error
     finally:
         shutil.rmtree(made, ignore_errors=True)
+
+
+def manifest_of(settings: Settings, digest: str) -> dict[str, Any]:
+    """What lies beside a split: its settings, and the SHA-256 of its annotation lines."""
+    return {**asdict(settings), "sha256": digest, "licence": LICENCE}
 
 
 def _unwritable(target: Path, error: OSError) -> OSError:

@@ -5,11 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from captioning.data.miniworld.build import ANNOTATIONS, MANIFEST, Settings, build, make_settings
+from captioning.data.miniworld.build import (
+    ANNOTATIONS,
+    MANIFEST,
+    Settings,
+    build,
+    make_settings,
+    manifest_of,
+)
 from captioning.data.miniworld.captions import DECOR, PLACE
 from captioning.data.roster import Roster, build_roster
 from captioning.types import Phrase, Region, Sample
@@ -75,7 +81,7 @@ def _records(settings: Settings, target: Path) -> list[dict[str, Any]]:
     except ValueError:
         manifest = None
     digest = hashlib.sha256(text.rstrip("\n").encode()).hexdigest()
-    if manifest != {**asdict(settings), "sha256": digest}:
+    if manifest != manifest_of(settings, digest):
         raise ValueError(
             f"{path} does not match {MANIFEST} beside it: it was changed or cut short; "
             f"remove {target} and it is drawn anew"

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
-from PIL import Image
+from PIL import Image, features
 
 from captioning.data.miniworld import build as building
 from captioning.data.miniworld.dataset import read_graphs, read_miniworld
-from captioning.data.miniworld.sample import scene_graph
+from captioning.data.miniworld.icons import font_version
+from captioning.data.miniworld.sample import SPLITS, sample_scene, scene_graph
 from captioning.data.miniworld.sheet import contact_sheet
 
 SMALL = {"split": "train", "num_scenes": 12, "seed": 0, "size": 64}
@@ -113,6 +114,37 @@ def test_two_processes_building_at_once_leave_one_whole_folder(made: Path, tmp_p
     wanted = next(path for path in made.iterdir() if "-seed0-" in path.name)
     assert [path.name for path in tmp_path.iterdir()] == [wanted.name]
     assert digests(tmp_path / wanted.name) == digests(wanted)
+
+
+GOLDEN = {"freetype": "2.14.3", "font": "6.6.0", "version": 2, "digest": "34f68f7fd65de2e1"}
+
+
+def test_version_is_raised_when_scenes_or_captions_change() -> None:
+    """Folders are named by the version: a change without it would leave old data in use."""
+    if (features.version("freetype2"), font_version()) != (GOLDEN["freetype"], GOLDEN["font"]):
+        pytest.skip("recorded with FreeType 2.14.3 and fontawesomefree 6.6.0: shapes may differ")
+    digest = hashlib.sha256()
+    for split in SPLITS:
+        for index in range(40):
+            scene = sample_scene(seed=0, split=split, index=index)
+            captions = building.make_captions(scene, seed=0, split=split, index=index)
+            digest.update(json.dumps([scene.graph(), [one.text for one in captions]]).encode())
+    assert building.VERSION == GOLDEN["version"]
+    assert digest.hexdigest()[:16] == GOLDEN["digest"], (
+        "raise VERSION in build.py and record the new digest here"
+    )
+
+
+def test_a_second_build_leaves_the_first_as_it_is(tmp_path: Path) -> None:
+    settings = building.make_settings(**{**SMALL, "num_scenes": 2})
+    target = tmp_path / settings.folder_name()
+    stamps = []
+    for _ in range(2):
+        building.build(settings, target)
+        stamps.append({path: path.stat().st_mtime_ns for path in target.rglob("*")})
+    assert stamps[0] == stamps[1]
+    assert len(stamps[0]) == 5
+    assert [path.name for path in tmp_path.iterdir()] == [target.name]
 
 
 def test_failure_leaves_nothing_behind(tmp_path: Path, monkeypatch) -> None:

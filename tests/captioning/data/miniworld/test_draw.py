@@ -53,6 +53,16 @@ def test_boxes_are_tight_around_what_is_drawn(size: int) -> None:
     assert checked > 8
 
 
+def test_boxes_are_where_the_scene_puts_them() -> None:
+    for index in range(40):
+        scene = sample_scene(seed=6, split="train", index=index)
+        drawing = draw_scene(scene, size=128)
+        for thing in scene.things:
+            for box, found in zip(thing.boxes, drawing.boxes[thing.node], strict=True):
+                far = np.abs(np.array(box) * 128 - found).max()
+                assert far <= 2.5, (scene.scene_id, thing.key)
+
+
 def test_things_are_recognisable_sizes() -> None:
     for index in range(150):
         drawing = draw_scene(sample_scene(seed=4, split="train", index=index), size=128)
