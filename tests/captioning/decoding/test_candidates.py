@@ -48,3 +48,15 @@ def test_nan_anywhere_is_seen():
     log_probs[2, 49] = float("nan")
     with pytest.raises(ValueError, match="NaN"):
         best_tokens(log_probs, count=1, forbidden=torch.tensor([], dtype=torch.long))
+
+
+@pytest.mark.parametrize("vocabulary", [2047, 2048, 2100, 10_000])
+def test_large_vocabularies_are_ranked_like_small_ones(vocabulary):
+    generator = torch.Generator().manual_seed(vocabulary)
+    log_probs = torch.randn(200, vocabulary, generator=generator).log_softmax(dim=1)
+    log_probs[::7, -5:] += 20  # the last, incomplete block holds the best
+    values, tokens = best_tokens(log_probs, count=6, forbidden=torch.tensor([3]))
+    log_probs[:, 3] = float("-inf")
+    expected = log_probs.sort(dim=1, descending=True, stable=True)
+    assert torch.equal(values, expected.values[:, :6])
+    assert torch.equal(tokens, expected.indices[:, :6])
