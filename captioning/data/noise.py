@@ -6,6 +6,7 @@ import json
 import os
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -148,7 +149,12 @@ def _eligible(roster: Roster, kind: str) -> list[int]:
     if kind in _WORD_ROWS:
         words = _image_words(roster)
         return [s.row for s in roster.samples if _replacements(s, kind, words[s.image_id])]
-    if kind != "overlong" and len(roster.rows_by_image) < 2:
+    num_images = len(roster.rows_by_image)
+    if kind == "image":
+        # A caption that every image has is wrong for none of them.
+        has = Counter(text for texts in _image_captions(roster).values() for text in texts)
+        return [s.row for s in roster.samples if has[s.caption] < num_images]
+    if kind == "swap" and num_images < 2:
         return []
     return [sample.row for sample in roster.samples]
 
