@@ -88,29 +88,11 @@ def build(config: DictConfig, folder: Path) -> Experiment:
         val_metrics=config.metrics.val,
         tokenizer=config.metrics.tokenizer,
     )
-    monitor = None if config.monitor == "last" else config.monitor
-    checkpoint = ModelCheckpoint(
-        dirpath=folder / "checkpoints",
-        filename="best",
-        monitor=monitor,
-        mode="max",
-        save_last=True,
-        save_top_k=1 if monitor else 0,
-        # After curation has edited the epoch's samples: the checkpoint holds epoch k and its edits.
-        save_on_train_epoch_end=True,
-        enable_version_counter=False,
-    )
-    callbacks = [EpochSeed(seed=config.seed), Speed(folder=folder), evaluation]
-    if config.ema_decay is not None:
-        callbacks.append(WarmWeightAveraging(decay=config.ema_decay))
-    if config.curation.get("callback"):
-        curate = {"run_folder": folder, "seed": config.seed, "truth": inputs.truth or None}
-        callbacks.append(instantiate(config.curation.callback, **curate))
-    callbacks += [RichProgressBar(), checkpoint]
+    checkpoint = _checkpoint(config, folder)
     trainer = instantiate(
         config.trainer,
         max_epochs=config.num_epochs,
-        callbacks=callbacks,
+        callbacks=[evaluation, *_callbacks(config, folder, inputs.truth), checkpoint],
         logger=[instantiate(entry) for entry in config.logger.values()] or False,
         default_root_dir=folder,
         reload_dataloaders_every_n_epochs=1,
@@ -123,6 +105,31 @@ def build(config: DictConfig, folder: Path) -> Experiment:
         trainer=trainer,
         evaluation=evaluation,
         checkpoint=checkpoint,
+    )
+
+
+def _callbacks(config: DictConfig, folder: Path, truth: dict[str, str]) -> list[pl.Callback]:
+    callbacks = [EpochSeed(seed=config.seed), Speed(folder=folder), RichProgressBar()]
+    if config.ema_decay is not None:
+        callbacks.append(WarmWeightAveraging(decay=config.ema_decay))
+    if config.curation.get("callback"):
+        settings = {"run_folder": folder, "seed": config.seed, "truth": truth or None}
+        callbacks.append(instantiate(config.curation.callback, **settings))
+    return callbacks
+
+
+def _checkpoint(config: DictConfig, folder: Path) -> ModelCheckpoint:
+    monitor = None if config.monitor == "last" else config.monitor
+    return ModelCheckpoint(
+        dirpath=folder / "checkpoints",
+        filename="best",
+        monitor=monitor,
+        mode="max",
+        save_last=True,
+        save_top_k=1 if monitor else 0,
+        # After curation has edited the epoch's samples: the checkpoint holds epoch k and its edits.
+        save_on_train_epoch_end=True,
+        enable_version_counter=False,
     )
 
 

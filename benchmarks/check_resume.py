@@ -1,0 +1,97 @@
+"""Kill a training run at random moments and compare what it ends with to an undisturbed run.
+
+    python benchmarks/check_resume.py --kills 20 [--seed 0] [OVERRIDE ...]
+
+The run is started, killed (SIGKILL, with all it started) after a random time, started again, and so
+on; after the last kill it may end. Weights, journal, scores and captions must then be those of a
+run that was never disturbed, bit for bit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+FILES = ("curation.jsonl", "metrics.json", "predictions.json", "history.json", "noise_truth.json")
+DEFAULTS = (
+    "data=miniworld_tiny", "model=updown_tiny", "noise=swap20", "curation=replace_caption_top_loss_5",
+    "num_epochs=8", "metrics.test=[BLEU,ROUGE-L,CIDEr-D]", "metrics.tokenizer=python", "threads=1",
+    "logger=none", "loader.batch_size=10",
+)  # fmt: skip
+
+
+def start(folder: Path, overrides: list[str]) -> subprocess.Popen[bytes]:
+    command = [sys.executable, str(ROOT / "train.py"), *overrides, f"run_dir={folder}"]
+    log = (folder.parent / f"{folder.name}.log").open("ab")
+    return subprocess.Popen(
+        command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+    )
+
+
+def run_to_end(folder: Path, overrides: list[str]) -> float:
+    began = time.monotonic()
+    if start(folder, overrides).wait() != 0:
+        sys.exit(f"the run failed; see {folder.parent / f'{folder.name}.log'}")
+    return time.monotonic() - began
+
+
+def run_with_kills(folder: Path, overrides: list[str], kills: int, longest: float, seed: int) -> int:
+    """Start and kill; returns how many kills struck a living run."""
+    rng, struck = random.Random(seed), 0
+    for number in range(kills):
+        process = start(folder, overrides)
+        try:
+            process.wait(timeout=rng.uniform(0.3, 1.0) * longest)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            struck += 1
+        epochs = len(list((folder / "curation").glob("epoch_*.png")))
+        print(f"start {number + 1}: exit {process.returncode}, {epochs} epochs curated", flush=True)
+    run_to_end(folder, overrides)
+    return struck
+
+
+def differences(one: Path, other: Path) -> list[str]:
+    """Names of what is not bit-identical in two finished runs."""
+    found = [n for n in FILES if (one / n).read_bytes() != (other / n).read_bytes()]
+    for name in ("last.ckpt", "best.ckpt"):
+        first, second = (
+            torch.load(folder / "checkpoints" / name, weights_only=True)["state_dict"]
+            for folder in (one, other)
+        )
+        if first.keys() != second.keys():
+            found.append(f"{name}: keys")
+        found += [f"{name}: {key}" for key in first if not torch.equal(first[key], second[key])]
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("overrides", nargs="*")
+    args = parser.parse_args()
+    overrides = [*DEFAULTS, *args.overrides]
+    with tempfile.TemporaryDirectory() as scratch:
+        calm, killed = Path(scratch) / "calm", Path(scratch) / "killed"
+        seconds = run_to_end(calm, overrides)
+        print(f"undisturbed: {seconds:.0f} s", flush=True)
+        struck = run_with_kills(killed, overrides, args.kills, seconds, args.seed)
+        wrong = differences(calm, killed)
+    print(f"{struck} of {args.kills} kills struck a living run; differing: {wrong or 'nothing'}")
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
