@@ -25,7 +25,7 @@ from captioning.data.miniworld.icons import font_version
 from captioning.data.miniworld.sample import SPLITS, sample_scene
 from captioning.data.miniworld.scene import Scene
 
-VERSION = 2
+VERSION = 3
 """Raised whenever the same settings would give other scenes, captions or pictures."""
 
 LICENCE = "pictures drawn with icons of Font Awesome 6 Free by Fonticons, Inc., CC BY 4.0"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from captioning.data.miniworld.actions import ACTIONS
-from captioning.data.miniworld.grammar import NUMBERS, article, plural
+from captioning.data.miniworld.grammar import NUMBERS, article, for_many, plural
 from captioning.data.miniworld.places import PLACES
 from captioning.data.miniworld.sample import pick, weighted
 from captioning.data.miniworld.scene import Scene, Thing
@@ -150,7 +150,10 @@ class Teller:
         """What a thing is doing, as a participle; empty if nothing, or if its noun says it."""
         if thing.node in self.titled:
             return ""
-        return pick(self.rng, ACTIONS[thing.action].verbs)[2] if thing.action else ""
+        if not thing.action:
+            return ""
+        verb = pick(self.rng, ACTIONS[thing.action].verbs)[2]
+        return for_many(verb) if len(thing.boxes) > 1 else verb
 
     def does(self, thing: Thing) -> str:
         """What a thing does, as a finite verb that agrees with it."""
@@ -158,6 +161,8 @@ class Teller:
         if not thing.action or thing.node in self.titled:
             return self.rests(thing)
         third, plain, ing = pick(self.rng, ACTIONS[thing.action].verbs)
+        if many:
+            plain, ing = for_many(plain), for_many(ing)
         if third.startswith("is "):
             return plain if many else third
         if self.maybe(0.5):

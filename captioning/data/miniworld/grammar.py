@@ -31,6 +31,12 @@ def plural(noun: str) -> str:
     return last + "s"
 
 
+def for_many(verb: str) -> str:
+    """A verb phrase as several do it: ``ride a bike`` becomes ``ride bikes``."""
+    before, joint, noun = verb.partition(" a ")
+    return f"{before} {plural(noun)}" if joint else verb
+
+
 def article(words: str) -> str:
     """``words`` with the indefinite article before them."""
     return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"

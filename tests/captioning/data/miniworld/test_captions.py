@@ -11,7 +11,7 @@ from captioning.data.miniworld.actions import ACTIONS
 from captioning.data.miniworld.build import make_captions
 from captioning.data.miniworld.captions import DECOR, PLACE, Caption
 from captioning.data.miniworld.facts import describe, words_of
-from captioning.data.miniworld.grammar import article, plural
+from captioning.data.miniworld.grammar import article, for_many, plural
 from captioning.data.miniworld.object_class import COLOURS
 from captioning.data.miniworld.places import PLACES
 from captioning.data.miniworld.sample import sample_scene
@@ -63,6 +63,7 @@ def test_every_noun_is_grounded(told: list[Told]) -> None:
     names = {name for kind in CLASSES.values() for noun in kind.names for name in (noun,)}
     words = {re.escape(word) for name in names for word in (name, plural(name))}
     verbs = {verb for action in ACTIONS.values() for form in action.verbs for verb in form}
+    verbs |= {for_many(verb) for verb in verbs}
     pattern = re.compile(rf"\b({'|'.join(sorted(words, key=len, reverse=True))})\b")
     for _, caption in told:
         rest = list(caption.text.lower())
@@ -137,7 +138,8 @@ def test_actions_are_true(told: list[Told]) -> None:
     unshared: dict[str, set[str]] = {}
     for name, action in ACTIONS.items():
         for form in action.verbs:
-            unshared.setdefault(form[2], set()).add(name)
+            for said in (form[2], for_many(form[2])):
+                unshared.setdefault(said, set()).add(name)
     for graph, caption in told:
         doing, text = {node["action"] for node in graph["nodes"]}, caption.text
         for said, names in sorted(unshared.items(), key=lambda item: -len(item[0])):
@@ -234,6 +236,11 @@ def test_plural(noun: str, many: str) -> None:
 def test_article() -> None:
     assert article("orange car") == "an orange car"
     assert article("big orange car") == "a big orange car"
+
+
+def test_several_ride_several() -> None:
+    assert for_many("riding a bike") == "riding bikes"
+    assert for_many("running") == "running"
 
 
 def test_words_of_leaves_out_punctuation() -> None:

@@ -116,7 +116,7 @@ def test_two_processes_building_at_once_leave_one_whole_folder(made: Path, tmp_p
     assert digests(tmp_path / wanted.name) == digests(wanted)
 
 
-RECORDED = {"freetype": "2.14.3", "font": "6.6.0", "version": 2, "digest": "34f68f7fd65de2e1"}
+RECORDED = {"freetype": "2.14.3", "font": "6.6.0", "version": 3, "digest": "c03c6e0846651ca8"}
 
 
 def test_version_is_raised_when_scenes_or_captions_change() -> None:
