@@ -80,8 +80,8 @@ def evaluate_captions(
         candidates: caption of each image, raw text.
         references: captions of at least these images, raw text, any number each.
         metrics: some of `METRICS`; ``"BLEU"`` gives BLEU-1 to BLEU-4.
-        tokenizer: ``"ptb"`` (Java, what published scores use) or ``"python"`` (no Java, recorded
-            in the settings). Without Java ``"ptb"`` falls back on ``"python"`` and says so.
+        tokenizer: ``"ptb"`` (Java, what published scores use) or ``"python"`` (no Java). Without
+            Java ``"ptb"`` falls back on ``"python"``; the settings say which was used and why.
         spice_folder: where SPICE's jars are, see `captioning.metrics.spice`.
         timeout: seconds for each Java process; a generous share per image by default.
 
@@ -94,36 +94,51 @@ def evaluate_captions(
     """
     _check_names(metrics, tokenizer)
     _check_captions(candidates, references)
-    image_ids = list(candidates)
-    refs = [list(references[image_id]) for image_id in image_ids]
-    hypotheses, tokens, used = _tokenize(
-        [candidates[i] for i in image_ids], refs, tokenizer, timeout
-    )
+    refs = [list(references[image_id]) for image_id in candidates]
+    hypotheses, tokens, used = _tokenize(list(candidates.values()), refs, tokenizer, timeout)
+    ids = list(candidates)
+    corpus, columns, missing = _score_all(metrics, ids, hypotheses, tokens, spice_folder, timeout)
+    settings = used | _settings(ids, refs, hypotheses) | {"missing": missing}
+    return MetricResult(corpus=corpus, per_image=_by_image(ids, columns), settings=settings)
+
+
+def _score_all(
+    metrics: Sequence[str], *arguments: Any
+) -> tuple[dict[str, float], dict[str, Sequence[float]], dict[str, str]]:
+    """Corpus scores, per-image scores in the order of the images, and why others are missing."""
     missing: dict[str, str] = {}
     corpus: dict[str, float] = {}
     columns: dict[str, Sequence[float]] = {}
     for metric in metrics:
         try:
-            found = _score(metric, image_ids, hypotheses, tokens, spice_folder, timeout)
+            found = _score(metric, *arguments)
         except JavaError as error:
             missing[metric] = str(error)
             _warn_once(f"{metric} is left out: {error}")
             continue
         for name, (score, scores) in found.items():
             corpus[name], columns[name] = float(score), scores
-    per_image = {
+    return corpus, columns, missing
+
+
+def _by_image(
+    image_ids: Sequence[str], columns: Mapping[str, Sequence[float]]
+) -> dict[str, dict[str, float]]:
+    return {
         image_id: {name: float(scores[row]) for name, scores in columns.items()}
         for row, image_id in enumerate(image_ids)
     }
-    settings = {
-        **used,
+
+
+def _settings(
+    image_ids: Sequence[str], references: Sequence[Sequence[str]], candidates: Sequence[str]
+) -> dict[str, Any]:
+    return {
         "versions": _versions(),
-        "references_hash": hash_references(image_ids, refs),
+        "references_hash": hash_references(image_ids, references),
         "num_images": len(image_ids),
-        "num_empty_candidates": sum(not hypothesis for hypothesis in hypotheses),
-        "missing": missing,
+        "num_empty_candidates": sum(not candidate for candidate in candidates),
     }
-    return MetricResult(corpus=corpus, per_image=per_image, settings=settings)
 
 
 def _score(

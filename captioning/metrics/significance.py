@@ -45,8 +45,8 @@ def paired_bootstrap(
 ) -> PairedDifference:
     """Resample images with replacement and see how the mean difference of a metric varies.
 
-    For CIDEr-D, ROUGE-L, SPICE the corpus score is this mean; corpus METEOR pools statistics and
-    lies close to it. Corpus BLEU is not a mean of per-image scores at all and is refused.
+    The corpus score of CIDEr-D, ROUGE-L and SPICE is this mean; METEOR pools statistics and lies
+    close to it. Corpus BLEU is no mean of per-image scores and is refused.
 
     Args:
         before: ``{image_id: {metric: score}}``, as ``metrics.json`` holds them.
@@ -56,23 +56,13 @@ def paired_bootstrap(
         num_resamples: resampled sets of images.
         confidence: coverage of the interval, in (0, 1).
 
-    Returns:
-        Mean difference ``after - before`` with its percentile interval.
-
     Raises:
         ValueError: BLEU, different images, a missing score, or an option out of range.
     """
-    if metric.upper().startswith(NOT_MEANS):
-        raise ValueError(f"corpus {metric} is no mean of per-image scores; compare another metric")
-    if not 0 < confidence < 1 or num_resamples < 1:
-        raise ValueError(
-            f"confidence must be in (0, 1) and num_resamples at least 1: got {confidence} and "
-            f"{num_resamples}"
-        )
+    _check_options(metric, num_resamples, confidence)
     differences = _differences(before, after, metric)
     means = _resampled_means(differences, num_resamples, generator)
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(means, [tail, 1 - tail])
+    low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
     beyond = min((means <= 0).mean(), (means >= 0).mean())
     return PairedDifference(
         metric=metric,
@@ -83,6 +73,16 @@ def paired_bootstrap(
         p_value=float(min(1.0, 2 * beyond)),
         num_images=len(differences),
     )
+
+
+def _check_options(metric: str, num_resamples: int, confidence: float) -> None:
+    if metric.upper().startswith(NOT_MEANS):
+        raise ValueError(f"corpus {metric} is no mean of per-image scores; compare another metric")
+    if not 0 < confidence < 1 or num_resamples < 1:
+        raise ValueError(
+            f"confidence must be in (0, 1) and num_resamples at least 1: got {confidence} and "
+            f"{num_resamples}"
+        )
 
 
 def _differences(
