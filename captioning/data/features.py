@@ -72,6 +72,8 @@ def store_folder(
     folder: str | Path, *, backbone: Backbone, kind: Kind, precision: Precision = "float32"
 ) -> Path:
     """Where the features of a backbone lie below ``folder``: one store per kind and photo size."""
+    if precision not in ("float32", "bfloat16"):
+        raise ValueError(f"precision must be 'float32' or 'bfloat16': got {precision!r}")
     name = f"{backbone.identity}-{kind}-{backbone.image_size}px"
     return Path(folder) / (name if precision == "float32" else f"{name}-{precision}")
 
@@ -123,11 +125,10 @@ def ensure_features(
         OSError: not enough space.
     """
     wanted = _wanted_boxes(paths, boxes, kind, max_boxes)
-    if precision not in ("float32", "bfloat16"):
-        raise ValueError(f"precision must be 'float32' or 'bfloat16': got {precision!r}")
     target = store_folder(folder, backbone=backbone, kind=kind, precision=precision)
     workers = num_workers or torch.get_num_threads()
     target.mkdir(parents=True, exist_ok=True)
+    options = (load or load_rgb, _device(device), precision)
     # Opening a photo changes the warning filters for a moment; threads that do so at once would
     # leave them changed, so they are put back here.
     with warnings.catch_warnings(), _progress(progress) as bars:
@@ -139,13 +140,7 @@ def ensure_features(
                     plan = _plan(index, wanted, workers, bars)
                 index.paths.update(plan.paths)
                 _check_space(target, backbone, plan.missing)
-                run = _Extraction(
-                    backbone=backbone,
-                    kind=kind,
-                    device=_device(device),
-                    precision=precision,
-                    load=load or load_rgb,
-                )
+                run = _Extraction(backbone, kind, *options)
                 batches = _in_threads(run.features, _batches(plan.missing, batch_size), workers)
                 with FeatureWriter(folder=target, index=index) as writer:
                     _write(batches, writer, len(plan.missing), chunk_size, bars)
@@ -163,7 +158,7 @@ class _Extraction:
     """
 
     def __init__(
-        self, *, backbone: Backbone, kind: Kind, device: torch.device, precision: str, load: Load
+        self, backbone: Backbone, kind: Kind, load: Load, device: torch.device, precision: str
     ) -> None:
         self.backbone = backbone.for_inference(device)
         self.kind, self.device, self.load = kind, device, load
@@ -217,9 +212,10 @@ def _write(
         bars.advance(task, len(batch))
     writer.commit()
     seconds = time.perf_counter() - started
-    bars.console.print(
-        f"features of {total} photos in {seconds:.1f} s ({total / seconds:.1f} photos/s)"
-    )
+    if total:
+        bars.console.print(
+            f"features of {total} photos in {seconds:.1f} s ({total / seconds:.1f} photos/s)"
+        )
 
 
 def _in_threads(

@@ -21,20 +21,21 @@ class EvalTransform:
 
     def __call__(self, image: Image.Image) -> Tensor:
         """``(3, H, W) float32`` of an RGB photo."""
-        return self._tensor(self._resized(image, (0, 0, image.width, image.height)))
+        return self.crop(image, (0, 0, image.width, image.height))
 
-    def _resized(self, image: Image.Image, crop: tuple[float, ...]) -> Image.Image:
+    def crop(
+        self, image: Image.Image, box: tuple[float, float, float, float], mirrored: bool = False
+    ) -> Tensor:
+        """``(3, H, W) float32`` of a part ``(x1, y1, x2, y2)`` of an RGB photo."""
         size = (self.image_size, self.image_size)
-        if crop == (0, 0, *size) and image.size == size:
-            return image
-        return image.resize(size, Image.Resampling.BICUBIC, box=crop)
-
-    def _tensor(self, image: Image.Image) -> Tensor:
+        if box != (0, 0, *size) or image.size != size:
+            image = image.resize(size, Image.Resampling.BICUBIC, box=box)
         pixels = torch.from_numpy(np.array(image, dtype=np.uint8)).permute(2, 0, 1)
-        return (pixels.to(torch.float32) - self._mean) / self._std
+        normal = (pixels.to(torch.float32) - self._mean) / self._std
+        return normal.flip(2) if mirrored else normal
 
 
-class TrainTransform(EvalTransform):
+class TrainTransform:
     """A random crop, perhaps mirrored, resized and normalised.
 
     Crops that cut away what a caption speaks of make the caption wrong, so they are large. A
@@ -63,7 +64,7 @@ class TrainTransform(EvalTransform):
         Raises:
             ValueError: ``smallest_crop`` is outside (0, 1].
         """
-        super().__init__(backbone=backbone)
+        self._whole = EvalTransform(backbone=backbone)
         if not 0 < smallest_crop <= 1:
             raise ValueError(f"smallest_crop must be in (0, 1]: got {smallest_crop}")
         self.smallest_crop = smallest_crop
@@ -76,10 +77,10 @@ class TrainTransform(EvalTransform):
         scale = np.sqrt(draw.uniform(self.smallest_crop, 1))
         width, height = image.width * scale, image.height * scale
         left, top = draw.uniform(0, image.width - width), draw.uniform(0, image.height - height)
-        cropped = self._resized(image, (left, top, left + width, top + height))
-        if self.flip and draw.random() < 0.5:
-            cropped = cropped.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-        return self._tensor(cropped)
+        mirrored = self.flip and draw.random() < 0.5
+        # Rounding must not push the box over the edge, which Pillow refuses.
+        right, bottom = min(left + width, image.width), min(top + height, image.height)
+        return self._whole.crop(image, (left, top, right, bottom), mirrored)
 
     def _draws(self) -> np.random.Generator:
         if self._generator is not None:
