@@ -24,8 +24,8 @@ import torch
 ROOT = Path(__file__).resolve().parents[1]
 FILES = ("curation.jsonl", "metrics.json", "predictions.json", "history.json", "noise_truth.json")
 DEFAULTS = (
-    "data=miniworld_tiny", "model=updown_tiny", "noise=swap20", "curation=replace_caption_top_loss_5",
-    "num_epochs=8", "metrics.test=[BLEU,ROUGE-L,CIDEr-D]", "metrics.tokenizer=python", "threads=1",
+    "data=miniworld_tiny", "model=updown_tiny", "noise=swap20", "num_epochs=8",
+    "curation=replace_caption_top_loss_5", "metrics.test=[BLEU,ROUGE-L,CIDEr-D]", "metrics.tokenizer=python", "threads=1",
     "logger=none", "loader.batch_size=10",
 )  # fmt: skip
 
@@ -45,7 +45,9 @@ def run_to_end(folder: Path, overrides: list[str]) -> float:
     return time.monotonic() - began
 
 
-def run_with_kills(folder: Path, overrides: list[str], kills: int, longest: float, seed: int) -> int:
+def run_with_kills(
+    folder: Path, overrides: list[str], kills: int, longest: float, seed: int
+) -> int:
     """Start and kill; returns how many kills struck a living run."""
     rng, struck = random.Random(seed), 0
     for number in range(kills):

@@ -1,4 +1,4 @@
-"""Every captioner at a size that runs in a blink: a model joins the contract tests by a line here."""
+"""Every captioner at a size that runs in a blink: a line here joins the contract tests."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 
 import torch
+
 from captioning.data.tokenizers import WordTokenizer
 from captioning.decoding.beam import beam_search
 from captioning.models.base import AbstractCaptioner

@@ -60,6 +60,8 @@ class CaptionBatchSampler(Sampler[list[int]]):
         self._by_image = [np.asarray(found) for found in by_image.values()]
         self._num_samples = len(image_ids)
         self._num_batches = num_batches or -(-self._num_samples // batch_size)
+        # A smaller last batch could leave a process without work, while the others wait for it.
+        self._fills_batches = num_batches is not None or world_size > 1
 
     def set_epoch(self, epoch: int) -> None:
         """Called by Lightning before each epoch."""
@@ -79,9 +81,8 @@ class CaptionBatchSampler(Sampler[list[int]]):
         return np.concatenate([chunks[index] for index in rng.permutation(len(chunks))])
 
     def __iter__(self) -> Iterator[list[int]]:
-        wanted = self._num_batches * self.batch_size
+        wanted = self._num_batches * self.batch_size if self._fills_batches else self._num_samples
         passes = -(-wanted // self._num_samples)
-        # A last, smaller batch is kept only when the epoch is exactly once through the samples.
         order = np.concatenate([self._pass(number) for number in range(passes)])[:wanted]
         share = self.batch_size // self.world_size
         for start in range(0, len(order), self.batch_size):

@@ -19,8 +19,7 @@ from captioning.interfaces import AbstractTokenizer
 
 SPECIAL = ("<pad>", "<bos>", "<eos>", "<unk>")
 PUNCTUATION = frozenset(
-    ["''", "'", "``", "`", "(", ")", "{", "}", "[", "]", ".", "?", "!", ",", ":", "-", "--", "..."]
-    + [";", '"', "&", "/"]
+    ["''", "'", "``", "`", '"', ".", "?", "!", ",", ":", ";", "-", "--", "...", "&", "/", *"(){}[]"]
 )
 
 _treebank = NLTKWordTokenizer()
@@ -50,7 +49,7 @@ class WordTokenizer(AbstractTokenizer):
 
     def __init__(self, *, words: Sequence[str], max_words: int = 20) -> None:
         if len(set(words)) != len(words):
-            raise ValueError("words must be distinct; build the vocabulary with WordTokenizer.build")
+            raise ValueError("words must be distinct; build them with WordTokenizer.build")
         self.words = (*SPECIAL, *words)
         self.max_words = max_words
         self._ids = {word: index for index, word in enumerate(self.words)}
@@ -64,7 +63,7 @@ class WordTokenizer(AbstractTokenizer):
         max_words: int = 20,
         extra_words: Sequence[str] = (),
     ) -> WordTokenizer:
-        """Count the words of ``captions`` and keep those seen ``min_count`` times, and ``extra_words``.
+        """Keep the words seen ``min_count`` times in ``captions``, and ``extra_words``.
 
         Raises:
             ValueError: no word is frequent enough.

@@ -50,7 +50,7 @@ class ImageMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpDownState(AbstractDecoderState):
-    """Cell states ``(G, H)`` of hypotheses that stand in blocks of equal size, one block an image."""
+    """Cell states ``(G, H)`` of hypotheses in blocks of equal size, one block an image."""
 
     images: ImageMemory
     cells: tuple[Tensor, Tensor, Tensor, Tensor]

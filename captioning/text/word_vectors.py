@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import io
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -54,8 +53,8 @@ def load_word_vectors(
 
 def _read(path: Path, ids: dict[str, int], size: int) -> dict[int, np.ndarray]:
     found: dict[int, np.ndarray] = {}
-    with OPENERS.get(path.suffix, open)(path, "rb") as raw:
-        for number, line in enumerate(io.TextIOWrapper(raw, encoding="utf-8"), start=1):
+    with OPENERS.get(path.suffix, open)(path, "rt", encoding="utf-8") as lines:
+        for number, line in enumerate(lines, start=1):
             word, _, values = line.rstrip("\n").partition(" ")
             index = ids.get(word)
             if index is None or index in found:

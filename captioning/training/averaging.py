@@ -9,8 +9,8 @@ from torch import Tensor
 class WarmWeightAveraging(WeightAveraging):
     """Validation, test and checkpoints use averaged weights.
 
-    After ``n`` updates the decay is ``min(decay, (1 + n) / (10 + n))``: a short run is not spoilt by
-    the untrained weights that a constant decay would still remember.
+    After ``n`` updates the decay is ``min(decay, (1 + n) / (10 + n))``: a short run is not
+    spoilt by the untrained weights that a constant decay would still remember.
 
     Args:
         decay: of the average in the long run, in (0, 1).

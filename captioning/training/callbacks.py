@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 from captioning.data.roster import Roster
 from captioning.metrics.coco import MetricResult, evaluate_captions
+from captioning.metrics.results import write_results as write_predictions
 from captioning.training.files import read_json, write_json
 from captioning.types import Prediction
 
@@ -146,7 +147,10 @@ def write_results(
 ) -> None:
     """Write ``predictions.json`` and ``metrics.json``; other splits' scores are kept."""
     rows = [
-        {"image_id": int(p.image_id) if p.image_id.isdecimal() else p.image_id, "caption": p.caption}
+        {
+            "image_id": int(p.image_id) if p.image_id.isdecimal() else p.image_id,
+            "caption": p.caption,
+        }
         for p in predictions
     ]
     write_json(folder / "predictions.json", rows)

@@ -12,8 +12,8 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
-from captioning.data.features import ensure_features
 from captioning.data.feature_store import FeatureStore
+from captioning.data.features import ensure_features
 from captioning.data.photos import check_photos, drop_photos
 from captioning.data.roster import Roster, build_roster
 

@@ -10,7 +10,11 @@ from torch.optim.lr_scheduler import LambdaLR
 
 def linear(optimizer: Optimizer, *, horizon: int, warmup: float = 0.0) -> LambdaLR:
     """Rise over the first ``warmup`` share of ``horizon`` updates, then fall in a line to 0."""
-    return LambdaLR(optimizer, lambda update: _rise(update, horizon, warmup) * _left(update, horizon, warmup))
+
+    def factor(update: int) -> float:
+        return _rise(update, horizon, warmup) * _left(update, horizon, warmup)
+
+    return LambdaLR(optimizer, factor)
 
 
 def cosine(

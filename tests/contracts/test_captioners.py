@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import pytest
 import torch
+
 from captioning.decoding.greedy import greedy
 from captioning.models.base import AbstractCaptioner
 from captioning.types import Batch
-
 from tests.tiny import MODELS, build, make_batch
 
 every_model = pytest.mark.parametrize("name", MODELS)
@@ -49,7 +50,7 @@ def test_steps_under_teacher_forcing_add_up_to_the_loss(name: str) -> None:
         )
         state, total = model.start(only), 0.0
         tokens = batch.tokens[caption][batch.token_mask[caption]]
-        for now, following in zip(tokens[:-1], tokens[1:], strict=True):
+        for now, following in itertools.pairwise(tokens):
             log_probs, state = model.step(now.view(1), state)
             total -= log_probs[0, following]
         torch.testing.assert_close(total / (len(tokens) - 1), expected[caption])

@@ -64,7 +64,7 @@ def lstm_gates(gates: Tensor, c_prev: Tensor | None) -> tuple[Tensor, Tensor, Te
 def _lstm_gates_backward(
     gates: Tensor, tanh_c: Tensor, c_prev: Tensor | None, dh: Tensor, dc: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Gradients of `lstm_gates`: ``(G, 4H)`` before the activations, and ``dc`` of the step before."""
+    """Gradients of `lstm_gates`: ``(G, 4H)`` before the activations, and of the former cell."""
     hidden = tanh_c.shape[1]
     i, f, o, g = gates.split(hidden, dim=1)
     dc = dc.addcmul(dh * o, 1 - tanh_c * tanh_c)
@@ -108,7 +108,7 @@ class _Tape:
 
 
 class _Steps:
-    """Packed slices: ``now(t)`` are the tokens of step t, ``last(t)`` their rows one step before."""
+    """Packed slices: ``now(t)``, the tokens of step t; ``last(t)``, their rows one step before."""
 
     def __init__(self, sizes: tuple[int, ...]) -> None:
         self.sizes = sizes

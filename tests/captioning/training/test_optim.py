@@ -1,0 +1,44 @@
+"""Schedules over an explicit horizon."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from captioning.training.optim import cosine, linear
+
+
+def rates(schedule, horizon: int, **settings) -> list[float]:
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=2.0)
+    scheduler = schedule(optimizer, horizon=horizon, **settings)
+    found = []
+    for _ in range(horizon):
+        found.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    return [*found, optimizer.param_groups[0]["lr"]]
+
+
+def test_linear_rises_then_falls_to_nothing() -> None:
+    found = rates(linear, 10, warmup=0.2)
+    assert found[0] < found[1] < found[2] == 2.0
+    assert found[6] == pytest.approx(1.0)
+    assert found[10] == 0
+
+
+def test_cosine_is_half_way_down_in_the_middle_and_stops_at_its_floor() -> None:
+    found = rates(cosine, 10, floor=0.1)
+    assert found[0] == 2.0
+    assert found[5] == pytest.approx(2.0 * 0.55)
+    assert found[10] == pytest.approx(0.2)
+
+
+def test_a_floor_of_one_is_constant() -> None:
+    assert set(rates(cosine, 5, floor=1.0)) == {2.0}
+
+
+@pytest.mark.parametrize(("horizon", "warmup"), [(0, 0.0), (10, 1.0), (10, -0.1)])
+def test_settings_out_of_range_are_refused(horizon: int, warmup: float) -> None:
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    with pytest.raises(ValueError, match="horizon >= 1"):
+        linear(optimizer, horizon=horizon, warmup=warmup)
