@@ -146,14 +146,7 @@ def write_results(
     history: Sequence[dict[str, Any]] = (),
 ) -> None:
     """Write ``predictions.json`` and ``metrics.json``; other splits' scores are kept."""
-    rows = [
-        {
-            "image_id": int(p.image_id) if p.image_id.isdecimal() else p.image_id,
-            "caption": p.caption,
-        }
-        for p in predictions
-    ]
-    write_json(folder / "predictions.json", rows)
+    write_predictions(folder / "predictions.json", predictions)
     path = folder / "metrics.json"
     content = read_json(path) if path.is_file() else {}
     content[split] = result.to_dict()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from captioning.models.layers.updown_cell import CellWeights, recurrence
 from torch import Tensor
+
+from captioning.models.layers.updown_cell import CellWeights, recurrence
 
 SIZES = (5, 5, 4, 2, 1)
 IMAGES, REGIONS, DIM, ATTENTION, HIDDEN = 3, 4, 6, 5, 7
