@@ -153,7 +153,7 @@ def clocked():
 
 
 def measure_epoch_end(num_samples: int, num_epochs: int) -> None:
-    """Seconds and added memory of each policy's epoch ends on a roster of ``num_samples``."""
+    """Processor seconds and added memory of each policy's epoch ends on a roster of ``num_samples``."""
     roster = build_roster(
         "benchmark",
         [
@@ -190,16 +190,16 @@ def measure_policy(name: str, curator: Curator, num_epochs: int) -> None:
             rows = torch.tensor([sample.row for sample in curator.view.samples()])
             curator.ledger.add(rows, losses[rows])
             reset_peak()
-            begin = time.perf_counter()
+            begin = time.process_time()
             outcome = curator.end_epoch(epoch)
-            decided = time.perf_counter()
+            decided = time.process_time()
             files.write(curator, outcome, plot=True)
-            written = time.perf_counter()
+            written = time.process_time()
             curator.state_dict()
             print(
                 f"{name}, epoch {epoch}: {outcome.record['num_selected']} selected; decide "
                 f"{decided - begin:.2f} s, write {written - decided:.2f} s, checkpoint state "
-                f"{time.perf_counter() - written:.2f} s, peak memory +{peak() - before:.0f} MB",
+                f"{time.process_time() - written:.2f} s, peak memory +{peak() - before:.0f} MB",
                 flush=True,
             )
 

@@ -30,7 +30,9 @@ class AbstractProbe(ABC):
 class OnlineProbe(AbstractProbe):
     """Records the losses that training computes anyway: no second forward pass.
 
-    The losses are those of training mode, each taken when its sample was trained on.
+    The losses are those of training mode, each taken when its sample was trained on. In the first
+    epoch, where the loss falls fast, samples seen early look worse than they are: begin to act
+    later (``schedule.from_epoch``), or use `RescoreProbe`.
     """
 
     def observe(self, ledger: LossLedger, outputs: Any) -> None:

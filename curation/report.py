@@ -12,6 +12,7 @@ from curation.truth import count_kinds
 NUM_WORST = 20
 COUNTS = (
     ("live before", "num_live_before"),
+    ("seen", "num_seen"),
     ("selected", "num_selected"),
     ("removed", "num_removed"),
     ("captions replaced", "num_caption_replaced"),
@@ -44,7 +45,7 @@ def _epochs(records: list[dict[str, Any]]) -> str:
         for record in records
     ]
     head = ["epoch", *(title for title, _ in COUNTS), "mean loss"]
-    note = "Kept: found bad, but no other caption of the image was left to put in its place."
+    note = "Kept: found bad, but there was nothing left to put in its place."
     return f"## By epoch\n\n{_table(head, rows)}\n\n{note}"
 
 
