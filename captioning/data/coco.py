@@ -1,7 +1,8 @@
 """COCO captions (Chen et al., 2015), with boxes from the instances file where wanted.
 
 The COCO 2014 captions lie inside the installed pycocoevalcap; ``pycocoevalcap:captions_val2014``
-and ``pycocoevalcap:captions_train2014`` name them, so they need no download.
+and ``pycocoevalcap:captions_train2014`` name them, so they need no download. Boxes are scaled where
+the photo at hand has another size than the annotated one; crowd regions are dropped by rule.
 """
 
 from __future__ import annotations
@@ -48,45 +49,43 @@ def read_coco(
     """COCO captions of one split; image ids are COCO's numbers as text.
 
     Args:
-        name: of the roster, such as ``coco/val2014``.
-        annotations: ``captions_*.json``, or ``pycocoevalcap:captions_val2014`` (also train2014) for
-            the file inside the installed package; several are read as one.
+        annotations: ``captions_*.json``; several are read as one.
         image_folder: where ``file_name`` is looked up; None for the captions alone.
-        instances: ``instances_*.json`` for boxes; crowd regions are dropped by rule. Boxes are
-            scaled where the photo's size is not the annotated one.
-        image_ids: lists of ids, one a line (Karpathy's ``FILE ID`` lines too); None for all.
-        exclude_ids: lists of ids that are left to other splits.
-        missing_photos: ``"error"`` or ``"drop"`` for an image without its photo.
-        missing_captions: the same for an image without captions.
-        bad_boxes: the same for a box without area or outside the photo (the official files have
-            two); boxes over the edge by less than one pixel are clipped.
+        instances: ``instances_*.json`` for boxes.
+        image_ids, exclude_ids: lists of ids to keep or to leave out, one a line.
+        missing_photos, missing_captions, bad_boxes: see `Rules`.
 
     Raises:
-        FileNotFoundError: a file or the photo folder is not there.
-        ValueError: anything in the files that is not as COCO has it.
+        FileNotFoundError, ValueError: a file or folder is not there, or is not as COCO has it.
     """
     rules = Rules(
         missing_photos=missing_photos, missing_captions=missing_captions, bad_boxes=bad_boxes
     )
-    documents = [load_annotations(path) for path in _listed(annotations)]
     dropped: list[Dropped] = []
+    documents = [load_annotations(path) for path in _listed(annotations)]
     boxes = _read_instances(_listed(instances), dropped)
     entries = coco_entries(documents, boxes)
     source = ", ".join(document.where for document in documents)
-    chosen = selected(entries, _read_lists(image_ids), source)
-    excluded = _read_lists(exclude_ids)
-    if excluded is not None:
-        selected(entries, excluded, source)  # an unknown id here is a wrong list, too
-        chosen = [entry for entry in chosen if entry.image_id not in excluded]
     return roster_from_entries(
         name=name,
         source=source,
-        entries=chosen,
+        entries=_chosen(entries, image_ids, exclude_ids, source),
         known_files=[entry.file_name for entry in entries],
         image_folder=image_folder,
         rules=rules,
         dropped=dropped,
     )
+
+
+def _chosen(
+    entries: list[ImageEntry], image_ids: Paths | None, exclude_ids: Paths | None, source: str
+) -> list[ImageEntry]:
+    chosen = selected(entries, _read_lists(image_ids), source)
+    excluded = _read_lists(exclude_ids)
+    if excluded is None:
+        return chosen
+    selected(entries, excluded, source)  # an unknown id here is a wrong list, too
+    return [entry for entry in chosen if entry.image_id not in excluded]
 
 
 def load_annotations(path: str | Path) -> Record:

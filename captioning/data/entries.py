@@ -73,7 +73,8 @@ class Rules:
     Attributes:
         missing_photos: an image of the split has no photo.
         missing_captions: an image of the annotations has no caption.
-        bad_boxes: a box without area or outside its photo.
+        bad_boxes: a box without area or outside its photo (COCO's official files have two); one
+            over the edge by less than a pixel is clipped in any case.
     """
 
     missing_photos: Policy = "error"
@@ -155,18 +156,14 @@ def roster_from_entries(
     """The roster of the entries of one split.
 
     Args:
-        name: of the roster.
-        source: annotation file, for messages.
+        name, source: of the roster, and the annotation file for messages.
         entries: images of the split.
-        known_files: photos that the annotations know, in or out of the split; other photos in the
-            folder are recorded as dropped.
+        known_files: photos in or out of the split; others in the folder are recorded as dropped.
         image_folder: None for text only: ``image_path`` is then the bare file name.
-        rules: what to do where annotations and photos do not match.
-        dropped: what the reader itself left out.
+        rules, dropped: for mismatches, and what the reader itself left out.
 
     Raises:
-        ValueError: by the rules, or when nothing is left.
-        FileNotFoundError: there is no such photo folder.
+        ValueError, FileNotFoundError: by the rules, nothing left, no such photo folder.
     """
     check_unique(entries)
     left_out = list(dropped)
@@ -176,17 +173,15 @@ def roster_from_entries(
     else:
         folder = PhotoFolder(folder=image_folder)
         paths = _photo_paths(captioned, folder, rules, left_out)
-        claimed = frozenset(known_files)
-        left_out += [Dropped(item=file, rule=NO_CAPTION) for file in folder.unclaimed(claimed)]
+        left_out += [Dropped(item=file, rule=NO_CAPTION) for file in folder.unclaimed(known_files)]
     samples: list[Sample] = []
     for entry in captioned:
         if entry.image_id in paths:
-            path = paths[entry.image_id]
-            samples += _samples(entry, path, image_folder is not None, rules, left_out)
+            samples += _samples(entry, paths[entry.image_id], bool(image_folder), rules, left_out)
     if not samples:
         raise ValueError(
-            f"{source}: no samples for {name} ({len(entries)} images in the split, "
-            f"{len(left_out)} things dropped); check the split and the photo folder"
+            f"{source}: no samples for {name} ({len(entries)} images, {len(left_out)} things "
+            "dropped); check the split and the photo folder"
         )
     return build_roster(name, samples, left_out)
 

@@ -1,6 +1,9 @@
 """Flickr30k Entities (Plummer et al., 2015): captions, grounded phrases, chains and boxes.
 
-Its ids cover Flickr8k's photos too: a Flickr8k photo ``ID_HASH.jpg`` is the image ``ID``.
+Its ids cover Flickr8k's photos too: a Flickr8k photo ``ID_HASH.jpg`` is the image ``ID``. Boxes are
+given in pixels of the original photo; where the photo at hand has another size they are scaled to
+it. A region's label is its chain's kind, such as ``people``. Phrases of chain 0 (``notvisual``) and
+of scenes have no regions.
 """
 
 from __future__ import annotations
@@ -44,20 +47,13 @@ def read_flickr30k_entities(
 ) -> Roster:
     """One split, each caption with its phrases and each image with its boxes.
 
-    Boxes are given in pixels of the original photo; where the photo at hand has another size they
-    are scaled to it. A region's label is its chain's kind, such as ``people``. Phrases of chain 0
-    (``notvisual``) and of scenes have no regions.
-
     Args:
-        name: of the roster.
         annotations: the official ``annotations.zip``, or its unpacked folder.
         image_folder: Flickr30k's photos (``ID.jpg``) or Flickr8k's (``ID_HASH.jpg``); None for the
             text alone.
         split_file: ids or photo names, one a line (Flickr8k's own lists too); None for all.
         image_ids: keep these alone, out of the split; None for all of it.
-        missing_photos: ``"error"`` or ``"drop"`` for an image of the split without its photo.
-        bad_boxes: the same for a box without area or outside the photo; boxes over the edge by
-            less than one pixel are clipped.
+        missing_photos, bad_boxes: see `Rules`.
 
     Raises:
         FileNotFoundError: a file or the photo folder is not there.

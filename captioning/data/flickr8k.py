@@ -53,15 +53,6 @@ def read_flickr8k(
     check_unique(entries)
     split = None if split_file is None else read_image_list(split_file)
     chosen = selected(entries, split, str(token_file))
-    outside: list[Dropped] = []
-    if image_folder is not None and split is not None:
-        folder = PhotoFolder(folder=image_folder)
-        rule = f"{NO_PHOTO}, not in this split"
-        outside = [
-            Dropped(item=entry.file_name, rule=rule)
-            for entry in entries
-            if entry.image_id not in split and folder.find(entry.file_name) is None
-        ]
     return roster_from_entries(
         name=name,
         source=str(token_file),
@@ -69,8 +60,22 @@ def read_flickr8k(
         known_files=[entry.file_name for entry in entries],
         image_folder=image_folder,
         rules=rules,
-        dropped=outside,
+        dropped=_without_photo(entries, {entry.image_id for entry in chosen}, image_folder),
     )
+
+
+def _without_photo(
+    entries: list[ImageEntry], chosen: set[str], image_folder: str | Path | None
+) -> list[Dropped]:
+    """Captioned images outside the split that have no photo."""
+    if image_folder is None:
+        return []
+    folder = PhotoFolder(folder=image_folder)
+    return [
+        Dropped(item=entry.file_name, rule=f"{NO_PHOTO}, not in this split")
+        for entry in entries
+        if entry.image_id not in chosen and folder.find(entry.file_name) is None
+    ]
 
 
 def _read_token_file(path: Path) -> list[ImageEntry]:

@@ -38,14 +38,11 @@ def read_karpathy(
     Image ids are COCO's numbers where the file has them (``cocoid``), else the file names.
 
     Args:
-        name: of the roster.
         annotations: ``dataset_coco.json``, ``dataset_flickr8k.json`` or ``dataset_flickr30k.json``.
         image_folder: what ``filepath/filename`` is relative to; None for the captions alone.
         split: ``train``, ``val`` or ``test``.
-        restval: whether ``train`` takes COCO's ``restval`` images too, as is usual (113,287 images
-            instead of 82,783).
-        missing_photos: ``"error"`` or ``"drop"`` for an image of the split without its photo.
-        missing_captions: the same for an image without sentences.
+        restval: whether ``train`` takes COCO's ``restval`` too, as usual (113,287 for 82,783).
+        missing_photos, missing_captions: see `Rules`.
 
     Raises:
         FileNotFoundError: the file or the photo folder is not there.
@@ -57,9 +54,7 @@ def read_karpathy(
     wanted = {split, "restval"} if split == "train" and restval else {split}
     images = list(load_json(annotations).records("images"))
     splits = [_split_of(record) for record in images]
-    entries = [_entry(record) for record in images]
-    check_unique(entries)
-    _check_sentence_ids(images)
+    entries = _entries(images)
     return roster_from_entries(
         name=name,
         source=str(annotations),
@@ -68,6 +63,13 @@ def read_karpathy(
         image_folder=image_folder,
         rules=rules,
     )
+
+
+def _entries(images: list[Record]) -> list[ImageEntry]:
+    entries = [_entry(record) for record in images]
+    check_unique(entries)
+    _check_sentence_ids(images)
+    return entries
 
 
 def _split_of(record: Record) -> str:

@@ -1,4 +1,15 @@
-"""Plants faults in a roster and keeps the truth, so that curation can be scored."""
+"""Plants faults in a roster and keeps the truth, so that curation can be scored.
+
+The kinds of fault:
+
+- ``swap``: the caption of another photo (swapped samples trade captions among themselves, so that
+  the captions as a whole stay what they were);
+- ``overlong``: several clauses of made-up detail appended;
+- ``color``, ``number``, ``object``: one such word replaced by one that no caption of the photo has;
+- ``image``: the photo of another image.
+
+Phrases are kept for ``overlong`` only: elsewhere they would ground what is no longer said.
+"""
 
 from __future__ import annotations
 
@@ -34,17 +45,7 @@ def plant_noise(
 ) -> tuple[Roster, dict[str, str]]:
     """A copy of the roster with faults planted, and which sample got which.
 
-    The kinds of fault:
-
-    - ``swap``: the caption of another photo (swapped samples trade captions among themselves, so
-      that the captions as a whole stay what they were);
-    - ``overlong``: several clauses of made-up detail appended;
-    - ``color``, ``number``, ``object``: one such word replaced by one that no caption of the photo
-      has;
-    - ``image``: the photo of another image.
-
     Rows and sample ids stay, so the truth joins the ledger; ``origin`` becomes ``noise:KIND``.
-    Phrases are kept for ``overlong`` only: elsewhere they would ground what is no longer said.
 
     Args:
         roster: clean samples.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 PHOTO_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
@@ -64,7 +64,7 @@ class PhotoFolder:
         directory, _, base = file_name.rpartition("/")
         return self.folder / file_name if base in self.names(directory) else None
 
-    def unclaimed(self, claimed: Collection[str]) -> list[str]:
+    def unclaimed(self, claimed: Iterable[str]) -> list[str]:
         """Photos in the directories listed so far that ``claimed`` does not name, sorted."""
         every = (
             f"{directory}/{name}" if directory else name

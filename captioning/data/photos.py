@@ -84,38 +84,32 @@ def check_photos(
 
     Args:
         paths: photos; repeats are checked once.
-        cache_path: JSON file of earlier results. A photo is decoded again when its size or its
-            modification time differs; the file is written anew in one step.
+        cache_path: JSON file of earlier results; a photo is decoded again when its size or its
+            modification time differs.
         max_pixels: a photo of more is dropped without decoding it.
         num_workers: processes; 0 checks in this one.
 
     Returns:
         One `Dropped` a bad photo, ``item`` being its path, in the order given.
-
-    Raises:
-        ValueError: ``max_pixels`` or ``num_workers`` out of range.
     """
     if max_pixels < 1 or num_workers < 0:
-        raise ValueError(
-            f"max_pixels must be at least 1 and num_workers at least 0: got {max_pixels} and "
-            f"{num_workers}"
-        )
+        got = f"got {max_pixels} and {num_workers}"
+        raise ValueError(f"max_pixels must be at least 1 and num_workers at least 0: {got}")
     unique = list(dict.fromkeys(str(path) for path in paths))
-    cache_path = Path(cache_path)
-    known = _read_cache(cache_path, max_pixels)
+    known = _read_cache(Path(cache_path), max_pixels)
     keys = {path: os.path.abspath(path) for path in unique}
     stamps = {path: _stamp(path) for path in unique}
-    results: dict[str, str] = {}
-    for path in unique:
-        earlier = known.get(keys[path])
-        if earlier is not None and (earlier[0], earlier[1]) == stamps[path]:
-            results[path] = earlier[2]
+    results = {
+        path: earlier[2]
+        for path in unique
+        if (earlier := known.get(keys[path])) and (earlier[0], earlier[1]) == stamps[path]
+    }
     fresh = [path for path in unique if path not in results]
     results.update(zip(fresh, _problems(fresh, max_pixels, num_workers), strict=True))
     if fresh:
         # A file that is not there has no stamp: the next call must look again.
         known |= {keys[p]: [*s, results[p]] for p in fresh if (s := stamps[p]) is not None}
-        _write_cache(cache_path, max_pixels, known)
+        _write_cache(Path(cache_path), max_pixels, known)
     return [Dropped(item=path, rule=results[path]) for path in unique if results[path]]
 
 

@@ -119,8 +119,18 @@ def coco(folder: Path) -> Case:
     return Case(read, [captions_file, captions_file, instances, ids], captions)
 
 
+def lenient(text: str) -> dict:
+    """JSON whose keys are unique, as a reader that returns must have found it."""
+
+    def unique(pairs: list) -> dict:
+        assert len(dict(pairs)) == len(pairs), f"a key is lost: {pairs}"
+        return dict(pairs)
+
+    return json.loads(text, object_pairs_hook=unique)
+
+
 def coco_captions(path: Path) -> list[tuple[str, str, str]]:
-    document = json.loads(path.read_bytes().decode("utf-8-sig"))
+    document = lenient(path.read_bytes().decode("utf-8-sig"))
     files = {str(image["id"]): file_key(image["file_name"]) for image in document["images"]}
     return [
         (str(a["image_id"]), files[str(a["image_id"])], plain(a["caption"]))
@@ -160,7 +170,7 @@ def karpathy(folder: Path) -> Case:
     root = photos(folder / "images", "v/0.jpg", "v/1.jpg", "v/2.jpg")
 
     def captions() -> Captions:
-        document = json.loads(path.read_bytes().decode("utf-8-sig"))
+        document = lenient(path.read_bytes().decode("utf-8-sig"))
         found = []
         for image in document["images"]:
             name = file_key(
@@ -184,7 +194,7 @@ def karpathy(folder: Path) -> Case:
 def line_captions(path: Path, file: str, keys: tuple[str, ...]) -> Captions:
     found = []
     for line in lines_of(path):
-        record = json.loads(line)
+        record = lenient(line)
         for key in keys:
             value = record.get(key)
             texts = [value] if isinstance(value, str) else value or []
