@@ -153,7 +153,7 @@ def clocked():
 
 
 def measure_epoch_end(num_samples: int, num_epochs: int) -> None:
-    """Processor seconds and added memory of each policy's epoch ends on a roster of ``num_samples``."""
+    """Processor seconds and added memory of each policy's epoch ends."""
     roster = build_roster(
         "benchmark",
         [
