@@ -58,12 +58,8 @@ def read_coco(
     Raises:
         FileNotFoundError, ValueError: a file or folder is not there, or is not as COCO has it.
     """
-    rules = Rules(
-        missing_photos=missing_photos, missing_captions=missing_captions, bad_boxes=bad_boxes
-    )
-    dropped: list[Dropped] = []
     documents = [load_annotations(path) for path in _listed(annotations)]
-    boxes = _read_instances(_listed(instances), dropped)
+    boxes, dropped = _read_instances(_listed(instances))
     entries = coco_entries(documents, boxes)
     source = ", ".join(document.where for document in documents)
     return roster_from_entries(
@@ -72,7 +68,9 @@ def read_coco(
         entries=_chosen(entries, image_ids, exclude_ids, source),
         known_files=[entry.file_name for entry in entries],
         image_folder=image_folder,
-        rules=rules,
+        rules=Rules(
+            missing_photos=missing_photos, missing_captions=missing_captions, bad_boxes=bad_boxes
+        ),
         dropped=dropped,
     )
 
@@ -180,9 +178,10 @@ def _entry(
 
 
 def _read_instances(
-    paths: Sequence[str | Path], dropped: list[Dropped]
-) -> dict[str, list[BoxEntry]]:
-    """Boxes by image id; crowd regions go to ``dropped``."""
+    paths: Sequence[str | Path],
+) -> tuple[dict[str, list[BoxEntry]], list[Dropped]]:
+    """Boxes by image id, and the crowd regions, which are left out."""
+    dropped: list[Dropped] = []
     documents = [load_annotations(path) for path in paths]
     labels = [
         {
@@ -203,7 +202,7 @@ def _read_instances(
                 continue
             entry = BoxEntry(box=_corners(record), label=names[category], where=record.where)
             boxes.setdefault(image_id, []).append(entry)
-    return boxes
+    return boxes, dropped
 
 
 def _corners(record: Record) -> Box:

@@ -157,7 +157,6 @@ def roster_from_entries(
 
     Args:
         name, source: of the roster, and the annotation file for messages.
-        entries: images of the split.
         known_files: photos in or out of the split; others in the folder are recorded as dropped.
         image_folder: None for text only: ``image_path`` is then the bare file name.
         rules, dropped: for mismatches, and what the reader itself left out.
