@@ -117,9 +117,7 @@ class CaptionDataModule(pl.LightningDataModule):
         )
 
     def _loader(self, dataset: CaptionDataset, sampler: Any) -> DataLoader[Any]:
-        return DataLoader(
-            dataset, sampler=sampler, batch_size=None, num_workers=self.num_workers
-        )
+        return DataLoader(dataset, sampler=sampler, batch_size=None, num_workers=self.num_workers)
 
 
 def _blocks(total: int, size: int) -> list[list[int]]:

@@ -18,6 +18,8 @@ class WarmWeightAveraging(WeightAveraging):
 
     def __init__(self, *, decay: float) -> None:
         def average(averaged: Tensor, current: Tensor, number: Tensor | int) -> Tensor:
+            if not averaged.is_floating_point():
+                return current  # counters of normalisation layers
             count = float(number)
             return averaged.lerp(current, 1 - min(decay, (1 + count) / (10 + count)))
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
@@ -18,10 +19,11 @@ from captioning.training.files import read_json, write_json
 from captioning.types import Prediction
 
 
-class EpochSeed(pl.Callback):
-    """Sets torch's global generator (dropout draws from it) from seed and epoch.
+class StepSeed(pl.Callback):
+    """Sets torch's global generator (dropout draws from it) from seed, epoch, batch and process.
 
-    A run resumed at an epoch's start then draws the same numbers as one that was never stopped.
+    A resumed run then draws the same numbers as one that was never stopped. It is done at every
+    batch because Lightning leaves out ``on_train_epoch_start`` in the first epoch after resuming.
 
     Args:
         seed: of the run.
@@ -30,10 +32,39 @@ class EpochSeed(pl.Callback):
     def __init__(self, *, seed: int) -> None:
         self.seed = seed
 
-    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Seed the epoch; processes draw different numbers."""
-        step = trainer.current_epoch * trainer.world_size + trainer.global_rank
-        torch.manual_seed((self.seed * 1_000_003 + step) % 2**63)
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Seed the step; processes draw different numbers."""
+        parts = (self.seed, trainer.current_epoch, batch_idx, trainer.global_rank)
+        torch.manual_seed(int(np.random.SeedSequence(parts).generate_state(1)[0]))
+
+
+class FiniteLoss(pl.Callback):
+    """Stops a run whose loss is NaN or infinite, before it spoils checkpoint and journal."""
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, *_: Any
+    ) -> None:
+        """Look at the step's loss.
+
+        Raises:
+            ValueError: it is not finite; names the step, the captions and the remedy.
+        """
+        loss = outputs["loss"]
+        if torch.isfinite(loss):
+            return
+        per_sample = outputs["per_sample"]
+        bad = [
+            i
+            for i, ok in zip(batch.sample_ids, per_sample.isfinite().tolist(), strict=True)
+            if not ok
+        ]
+        raise ValueError(
+            f"loss is {loss.item()} at epoch {trainer.current_epoch}, step {trainer.global_step} "
+            f"({len(bad)} captions, such as {bad[:3]}); lower optimizer.lr, or set "
+            "trainer.gradient_clip_val; resume=auto goes on from the last good epoch"
+        )
 
 
 class CaptionEvaluation(pl.Callback):
@@ -179,9 +210,12 @@ class Speed(pl.Callback):
         """Go on from the times of a checkpoint."""
         self.epochs = list(state_dict["epochs"])
 
-    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Start the clock."""
-        self._started, self._captions = time.perf_counter(), 0
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Start the clock with the epoch's first batch."""
+        if batch_idx == 0:
+            self._started, self._captions = time.perf_counter(), 0
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, *_: Any

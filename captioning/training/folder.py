@@ -105,10 +105,17 @@ class RunFolder:
         """The checkpoint of the last finished epoch."""
         return self._checkpoint("last.ckpt")
 
-    @property
-    def best_checkpoint(self) -> Path | None:
-        """The checkpoint of the best epoch."""
-        return self._checkpoint("best.ckpt")
+    def tested_checkpoint(self, monitor: str) -> Path:
+        """The checkpoint that scores are made with: the best epoch's, or the last one's.
+
+        Raises:
+            FileNotFoundError: no epoch has ended yet.
+        """
+        best = None if monitor == "last" else self._checkpoint("best.ckpt")
+        path = best or self.last_checkpoint
+        if path is None:
+            raise FileNotFoundError(f"{self.path} has no checkpoint: no epoch has ended yet")
+        return path
 
     def finished(self) -> bool:
         """Whether the test scores are there."""

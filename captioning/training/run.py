@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import pickle
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from captioning.data.tokenizers import WordTokenizer
 from captioning.interfaces import AbstractTokenizer
 from captioning.models.base import AbstractCaptioner
 from captioning.training.averaging import WarmWeightAveraging
-from captioning.training.callbacks import CaptionEvaluation, EpochSeed, Speed
+from captioning.training.callbacks import CaptionEvaluation, FiniteLoss, Speed, StepSeed
 from captioning.training.folder import RunFolder
 from captioning.training.inputs import Inputs, load_inputs, read_roster
 from captioning.training.preflight import check_run
@@ -37,7 +39,6 @@ class Experiment:
     datamodule: CaptionDataModule
     trainer: pl.Trainer
     evaluation: CaptionEvaluation
-    checkpoint: ModelCheckpoint
 
 
 def train(config: DictConfig) -> dict[str, float]:
@@ -62,15 +63,30 @@ def train(config: DictConfig) -> dict[str, float]:
     trainer, model, datamodule = experiment.trainer, experiment.model, experiment.datamodule
     if checkpoint is not None:
         log.info(f"going on from {checkpoint}")
-    trainer.fit(model, datamodule, ckpt_path=checkpoint, weights_only=True)
-    if trainer.interrupted:
-        raise KeyboardInterrupt(f"stopped; `resume=auto` goes on from {folder.last_checkpoint}")
+    _fit(experiment, checkpoint, folder)
     if datamodule.test is None:
         return {}
-    best = experiment.checkpoint.best_model_path or folder.last_checkpoint
-    path = folder.last_checkpoint if config.monitor == "last" else best
-    trainer.test(model, datamodule, ckpt_path=path, weights_only=True, verbose=False)
+    # Not by trainer.test(ckpt_path=...): that would load the weights before averaging.
+    model.load_state_dict(load_checkpoint(folder.tested_checkpoint(config.monitor))["state_dict"])
+    trainer.test(model, datamodule, verbose=False)
     return dict(experiment.evaluation.result.corpus)
+
+
+def _fit(experiment: Experiment, checkpoint: Path | None, folder: RunFolder) -> None:
+    """Train; say how to go on if somebody stops it."""
+    trainer = experiment.trainer
+    try:
+        with warnings.catch_warnings():
+            # Of a resumed run that is as it should be.
+            warnings.filterwarnings("ignore", "Checkpoint directory .* exists and is not empty")
+            trainer.fit(
+                experiment.model, experiment.datamodule, ckpt_path=checkpoint, weights_only=True
+            )
+    except SystemExit as stopped:
+        if not trainer.interrupted:
+            raise
+        last = folder.last_checkpoint or "the start, as no epoch had ended"
+        raise KeyboardInterrupt(f"stopped; resume=auto goes on from {last}") from stopped
 
 
 def build(config: DictConfig, folder: Path) -> Experiment:
@@ -88,28 +104,26 @@ def build(config: DictConfig, folder: Path) -> Experiment:
         val_metrics=config.metrics.val,
         tokenizer=config.metrics.tokenizer,
     )
-    checkpoint = _checkpoint(config, folder)
     trainer = instantiate(
         config.trainer,
         max_epochs=config.num_epochs,
-        callbacks=[evaluation, *_callbacks(config, folder, inputs.truth), checkpoint],
+        callbacks=[
+            evaluation,
+            *_callbacks(config, folder, inputs.truth),
+            *_checkpoints(config, folder),
+        ],
         logger=[instantiate(entry) for entry in config.logger.values()] or False,
         default_root_dir=folder,
         reload_dataloaders_every_n_epochs=1,
         use_distributed_sampler=False,
         enable_model_summary=False,
     )
-    return Experiment(
-        model=model,
-        datamodule=datamodule,
-        trainer=trainer,
-        evaluation=evaluation,
-        checkpoint=checkpoint,
-    )
+    return Experiment(model=model, datamodule=datamodule, trainer=trainer, evaluation=evaluation)
 
 
 def _callbacks(config: DictConfig, folder: Path, truth: dict[str, str]) -> list[pl.Callback]:
-    callbacks = [EpochSeed(seed=config.seed), Speed(folder=folder), RichProgressBar()]
+    callbacks = [StepSeed(seed=config.seed), FiniteLoss(), Speed(folder=folder)]
+    callbacks.append(RichProgressBar())
     if config.ema_decay is not None:
         callbacks.append(WarmWeightAveraging(decay=config.ema_decay))
     if config.curation.get("callback"):
@@ -118,19 +132,34 @@ def _callbacks(config: DictConfig, folder: Path, truth: dict[str, str]) -> list[
     return callbacks
 
 
-def _checkpoint(config: DictConfig, folder: Path) -> ModelCheckpoint:
-    monitor = None if config.monitor == "last" else config.monitor
-    return ModelCheckpoint(
-        dirpath=folder / "checkpoints",
-        filename="best",
-        monitor=monitor,
-        mode="max",
-        save_last=True,
-        save_top_k=1 if monitor else 0,
-        # After curation has edited the epoch's samples: the checkpoint holds epoch k and its edits.
-        save_on_train_epoch_end=True,
-        enable_version_counter=False,
-    )
+def _checkpoints(config: DictConfig, folder: Path) -> list[ModelCheckpoint]:
+    """``best.ckpt`` when the monitored score rises, then ``last.ckpt``, which knows of it.
+
+    One callback with ``save_last`` would not do: it writes the last checkpoint only when there is a
+    new best one.
+    """
+    settings = {
+        "dirpath": folder / "checkpoints",
+        # After curation has edited the epoch's samples: a checkpoint holds epoch k and its edits.
+        "save_on_train_epoch_end": True,
+        "enable_version_counter": False,
+    }
+    last = ModelCheckpoint(filename="last", save_top_k=1, **settings)
+    if config.monitor == "last":
+        return [last]
+    return [ModelCheckpoint(filename="best", monitor=config.monitor, mode="max", **settings), last]
+
+
+def load_checkpoint(path: Path) -> dict[str, Any]:
+    """A checkpoint's content, on the processor; nothing but plain values and tensors is loaded.
+
+    Raises:
+        ValueError: the file is no checkpoint, or holds objects that could run code.
+    """
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        raise ValueError(f"{path} is not a checkpoint of this framework: {error}") from error
 
 
 def build_datamodule(
@@ -186,10 +215,8 @@ def predict_run(
     """
     run = RunFolder(Path(folder))
     config = run.config()
-    checkpoint_path = run.best_checkpoint or run.last_checkpoint
-    if checkpoint_path is None:
-        raise FileNotFoundError(f"{folder} has no checkpoint; did its first epoch end?")
-    checkpoint = torch.load(checkpoint_path, map_location="cpu", weights_only=True)
+    checkpoint = load_checkpoint(run.tested_checkpoint(config.monitor))
+    pl.seed_everything(config.seed, workers=True, verbose=False)
     tokenizer = WordTokenizer(**checkpoint["captioner"]["tokenizer"])
     if data is not None:
         config = OmegaConf.merge(config, {"data": None}, {"data": data})

@@ -1,0 +1,49 @@
+"""Whole runs, small: generated scenes, random backbone weights, few batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig, OmegaConf
+
+SMALL = (
+    "data=miniworld_tiny",
+    "model=updown_tiny",
+    "model.module.hidden_size=24",
+    "model.module.projection_size=16",
+    "features.backbone.name=test_resnet.r160_in1k",
+    "features.backbone.weights=random",
+    "features.backbone.image_size=64",
+    "limit_images=20",
+    "tokenizer.min_count=1",
+    "loader.batch_size=20",
+    "search.beam_size=2",
+    "search.max_length=8",
+    "metrics.test=[BLEU,CIDEr-D]",
+    "metrics.tokenizer=python",
+    "logger=none",
+    "trainer.accelerator=cpu",
+)
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One cache of scenes and features for all runs."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def small(repository: Path, cache: Path, tmp_path: Path) -> Callable[..., DictConfig]:
+    """A resolved config of a small run; further overrides come last."""
+
+    def build(*overrides: str, folder: str = "run") -> DictConfig:
+        own = (f"paths.cache={cache}", f"run_dir={tmp_path / folder}")
+        with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
+            config = compose("train", [*SMALL, *own, *overrides])
+        OmegaConf.resolve(config)
+        return config
+
+    return build

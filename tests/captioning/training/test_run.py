@@ -1,0 +1,151 @@
+"""From config to run folder: what a run leaves, and that stopping it changes nothing."""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+import torch
+
+from captioning.training import run as run_module
+from captioning.training.folder import RunFolder
+from captioning.training.run import predict_run, train
+
+CURATED = ("noise=swap20", "curation=replace_caption_top_loss_10")
+
+
+def weights(folder: Path, name: str = "last.ckpt") -> dict[str, torch.Tensor]:
+    return torch.load(folder / "checkpoints" / name, weights_only=True)["state_dict"]
+
+
+def same_weights(one: Path, other: Path) -> bool:
+    first, second = weights(one), weights(other)
+    return first.keys() == second.keys() and all(torch.equal(first[k], second[k]) for k in first)
+
+
+def test_a_run_leaves_a_folder_that_explains_itself(small, tmp_path: Path) -> None:
+    scores = train(small("num_epochs=2", *CURATED))
+    folder = tmp_path / "run"
+    assert scores == json.loads((folder / "metrics.json").read_text())["test"]["corpus"]
+    assert set(scores) == {"BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "CIDEr-D"}
+    predictions = json.loads((folder / "predictions.json").read_text())
+    assert len(predictions) == len({entry["image_id"] for entry in predictions}) == 20
+    truth = json.loads((folder / "noise_truth.json").read_text())
+    assert truth
+    history = json.loads((folder / "history.json").read_text())
+    assert [entry["epoch"] for entry in history] == [0, 1]
+    assert all(len(entry["samples"]) == 8 for entry in history)
+    assert len((folder / "curation.jsonl").read_text().splitlines()) > 1
+    versions = json.loads((folder / "versions.json").read_text())
+    assert versions["torch"] == version("torch")
+    assert len(json.loads((folder / "timing.json").read_text())["epochs"]) == 2
+    for name in ("config.yaml", "curation/report.md", "curation/epoch_000.png"):
+        assert (folder / name).stat().st_size > 0
+
+
+def test_two_and_two_epochs_are_four(small, tmp_path: Path, monkeypatch) -> None:
+    train(small("num_epochs=4", *CURATED, folder="whole"))
+    config = small("num_epochs=4", *CURATED, folder="halves")
+    _stop_after(monkeypatch, epochs=2)
+    with pytest.raises(KeyboardInterrupt, match="resume=auto"):
+        train(config)
+    monkeypatch.undo()
+    assert not (tmp_path / "halves" / "metrics.json").exists()
+    train(config)
+    whole, halves = tmp_path / "whole", tmp_path / "halves"
+    for name in ("curation.jsonl", "metrics.json", "predictions.json", "history.json"):
+        assert (whole / name).read_bytes() == (halves / name).read_bytes(), name
+    assert same_weights(whole, halves)
+
+
+def _stop_after(monkeypatch, epochs: int) -> None:
+    """Raise what Ctrl-C raises, in the middle of the epoch after ``epochs``."""
+    original = run_module.Speed.on_train_batch_end
+
+    def interrupt(self, trainer, *args) -> None:
+        if trainer.current_epoch == epochs and args[-1] == 1:
+            raise KeyboardInterrupt
+        original(self, trainer, *args)
+
+    monkeypatch.setattr(run_module.Speed, "on_train_batch_end", interrupt)
+
+
+def test_seeds_differ_and_repeat(small, tmp_path: Path) -> None:
+    for folder, seed in (("a", 0), ("b", 0), ("c", 1)):
+        train(small("num_epochs=1", f"seed={seed}", folder=folder))
+    assert same_weights(tmp_path / "a", tmp_path / "b")
+    assert not same_weights(tmp_path / "a", tmp_path / "c")
+
+
+def test_a_finished_run_is_not_trained_again(small, tmp_path: Path) -> None:
+    config = small("num_epochs=1")
+    scores = train(config)
+    checkpoint = tmp_path / "run" / "checkpoints" / "last.ckpt"
+    before = checkpoint.stat().st_mtime_ns
+    assert train(config) == scores
+    assert checkpoint.stat().st_mtime_ns == before
+
+
+def test_another_config_is_refused_the_folder_and_never_sets_it_aside(small, tmp_path) -> None:
+    train(small("num_epochs=1"))
+    with pytest.raises(ValueError, match=r"optimizer\.lr: 0\.001 -> 0\.5"):
+        train(small("num_epochs=1", "optimizer.lr=0.5"))
+    train(small("num_epochs=1", "optimizer.lr=0.5", "resume=never"))
+    assert RunFolder(tmp_path / "run.old1").config().optimizer.lr == 0.001
+    assert RunFolder(tmp_path / "run").config().optimizer.lr == 0.5
+
+
+def test_a_checkpoint_path_that_is_no_file_is_named(small) -> None:
+    with pytest.raises(FileNotFoundError, match=r"resume=nowhere\.ckpt"):
+        train(small("resume=nowhere.ckpt"))
+
+
+def test_an_unwritable_folder_is_refused_before_anything_is_read(small, tmp_path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(PermissionError, match="run_dir="):
+        train(small(folder="file/run"))
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("num_epochs=0", "num_epochs must be at least 1"),
+        ("ema_decay=1.5", "ema_decay must lie between"),
+        ("limit_images=0", "limit_images must be at least 1"),
+    ],
+)
+def test_settings_out_of_range_are_named(small, override: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        train(small(override))
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(small) -> None:
+    with pytest.raises(ValueError, match=r"loss is .* at epoch 0, step"):
+        train(small("optimizer.lr=1e30", "trainer.gradient_clip_val=null", "num_epochs=2"))
+
+
+def test_a_run_describes_other_splits_with_its_own_vocabulary(small, tmp_path: Path) -> None:
+    train(small("num_epochs=1"))
+    predictions, roster = predict_run(tmp_path / "run", split="test_near")
+    assert {p.image_id for p in predictions} == set(roster.rows_by_image)
+    again, _ = predict_run(tmp_path / "run", split="test")
+    stored = json.loads((tmp_path / "run" / "predictions.json").read_text())
+    assert {p.image_id: p.caption for p in again} == {e["image_id"]: e["caption"] for e in stored}
+    with pytest.raises(ValueError, match=r"data\.nosuch is not set"):
+        predict_run(tmp_path / "run", split="nosuch")
+
+
+def test_photos_can_train_the_backbone_end_to_end(small, tmp_path: Path) -> None:
+    train(
+        small(
+            "features=none",
+            "features.backbone.name=test_resnet.r160_in1k",
+            "features.backbone.weights=random",
+            "features.backbone.image_size=64",
+            "num_epochs=1",
+            "limit_images=8",
+        )
+    )
+    assert any(name.startswith("backbone.") for name in weights(tmp_path / "run"))
