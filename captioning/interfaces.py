@@ -33,6 +33,10 @@ class AbstractTokenizer(ABC):
     def state(self) -> dict[str, Any]:
         """Plain values that rebuild the tokenizer, for checkpoints."""
 
+    def log_frequencies(self) -> list[float] | None:
+        """``V`` log-frequencies of the tokens in nats, or None where they are not known."""
+        return None
+
 
 class AbstractDecoderState(ABC):
     """A model's memory of G hypotheses, such as LSTM states or a key/value cache."""

@@ -210,9 +210,7 @@ def _amended(sample: Sample, edit: Edit) -> Sample | None:
     return replace(sample, image_path=Path(value), regions=(), origin=edit.origin)
 
 
-def build_roster(
-    name: str, samples: Sequence[Sample], dropped: Sequence[Dropped] = ()
-) -> Roster:
+def build_roster(name: str, samples: Sequence[Sample], dropped: Sequence[Dropped] = ()) -> Roster:
     """A roster of ``samples`` with rows numbered from 0."""
     numbered = tuple(replace(sample, row=row) for row, sample in enumerate(samples))
     return Roster(name=name, samples=numbered, dropped=tuple(dropped))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -42,15 +43,22 @@ class WordTokenizer(AbstractTokenizer):
 
     Args:
         words: the vocabulary without special tokens, in id order.
+        counts: how often each word (special ones included) was the next one in the captions that
+            the vocabulary was built on, or None.
         max_words: captions are cut after so many words.
     """
 
     pad_id, bos_id, eos_id, unk_id = range(4)
 
-    def __init__(self, *, words: Sequence[str], max_words: int = 20) -> None:
+    def __init__(
+        self, *, words: Sequence[str], counts: Sequence[int] | None = None, max_words: int = 20
+    ) -> None:
         if len(set(words)) != len(words):
             raise ValueError("words must be distinct; build them with WordTokenizer.build")
         self.words = (*SPECIAL, *words)
+        if counts is not None and len(counts) != len(self.words):
+            raise ValueError(f"counts must be one per word: got {len(counts)} of {len(self.words)}")
+        self.counts = None if counts is None else tuple(counts)
         self.max_words = max_words
         self._ids = {word: index for index, word in enumerate(self.words)}
 
@@ -69,8 +77,10 @@ class WordTokenizer(AbstractTokenizer):
             ValueError: no word is frequent enough.
         """
         counts: Counter[str] = Counter()
+        num_captions = 0
         for caption in captions:
             counts.update(split_words(caption)[:max_words])
+            num_captions += 1
         kept = {word for word, count in counts.items() if count >= min_count} | set(extra_words)
         kept -= set(SPECIAL)
         if not kept:
@@ -78,7 +88,9 @@ class WordTokenizer(AbstractTokenizer):
                 f"no word occurs {min_count} times in the captions; lower tokenizer.min_count"
             )
         words = sorted(kept, key=lambda word: (-counts[word], word))
-        return cls(words=words, max_words=max_words)
+        unknown = counts.total() - sum(counts[word] for word in words)
+        found = [0, 0, num_captions, unknown, *(counts[word] for word in words)]
+        return cls(words=words, counts=found, max_words=max_words)
 
     def __len__(self) -> int:
         return len(self.words)
@@ -100,7 +112,18 @@ class WordTokenizer(AbstractTokenizer):
 
     def state(self) -> dict[str, Any]:
         """Words and settings, plain."""
-        return {"words": list(self.words[len(SPECIAL) :]), "max_words": self.max_words}
+        return {
+            "words": list(self.words[len(SPECIAL) :]),
+            "counts": None if self.counts is None else list(self.counts),
+            "max_words": self.max_words,
+        }
+
+    def log_frequencies(self) -> list[float] | None:
+        """Log of each word's share of all words; words never seen count a tenth."""
+        if self.counts is None:
+            return None
+        total = sum(self.counts)
+        return [math.log(max(count, 0.1) / total) for count in self.counts]
 
     @property
     def fingerprint(self) -> str:

@@ -132,7 +132,7 @@ class UpDown(AbstractCaptioner):
         self._initialise(hidden)
 
     def _initialise(self, hidden: int) -> None:
-        """LSTM weights as ``torch.nn.LSTMCell``; forget gates start open."""
+        """LSTM weights as ``torch.nn.LSTMCell``; forget gates open; words as common as they are."""
         bound = hidden**-0.5
         for layer in (
             self.words_to_gates,
@@ -145,6 +145,10 @@ class UpDown(AbstractCaptioner):
                 nn.init.zeros_(layer.bias)
                 layer.bias.data[hidden : 2 * hidden] = 1.0
         nn.init.uniform_(self.score, -bound, bound)
+        frequencies = self.tokenizer.log_frequencies()
+        if self.output is not None and frequencies is not None:
+            # Without it the first few hundred updates learn nothing but how common each word is.
+            self.output.bias.data = torch.tensor(frequencies)
 
     def _memory(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """Keys ``(I, R, A)``, values ``(I, R, D)`` and the mean's gates ``(I, 4H)``."""

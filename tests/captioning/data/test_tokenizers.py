@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from captioning.data.tokenizers import WordTokenizer, split_words
@@ -56,6 +58,17 @@ def test_the_state_rebuilds_the_tokenizer() -> None:
     assert other.words == tokenizer.words
     assert other.fingerprint == tokenizer.fingerprint
     assert other.max_words == 7
+    assert other.log_frequencies() == tokenizer.log_frequencies()
+
+
+def test_frequencies_count_words_ends_and_unknown_words() -> None:
+    tokenizer = WordTokenizer.build(CAPTIONS, min_count=2)
+    shares = [math.exp(value) for value in tokenizer.log_frequencies()]
+    assert shares[tokenizer.eos_id] == pytest.approx(3 / sum(tokenizer.counts))
+    assert tokenizer.counts == (0, 0, 3, 16 - 4 - 2 - 2, 4, 2, 2)
+    assert WordTokenizer(words=["a"]).log_frequencies() is None
+    with pytest.raises(ValueError, match="one per word"):
+        WordTokenizer(words=["a"], counts=[1])
 
 
 def test_no_frequent_word_is_an_error_with_its_remedy() -> None:
