@@ -10,8 +10,9 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.data.roster import Roster
+from captioning.files import write_json
 from captioning.metrics.coco import evaluate_captions
-from captioning.metrics.results import read_results, write_json, write_results
+from captioning.metrics.results import read_results, write_results
 from captioning.metrics.show import show_result
 from captioning.training.folder import versions
 

@@ -23,11 +23,18 @@ import torch
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = ("curation.jsonl", "metrics.json", "predictions.json", "history.json", "noise_truth.json")
-DEFAULTS = """
-data=miniworld_tiny model=updown_tiny noise=swap20 curation=replace_caption_top_loss_5 num_epochs=8
-metrics.test=[BLEU,ROUGE-L,CIDEr-D] metrics.tokenizer=python threads=1 logger=none
-loader.batch_size=10
-""".split()
+DEFAULTS = [
+    "data=miniworld_tiny",
+    "model=updown_tiny",
+    "noise=swap20",
+    "curation=replace_caption_top_loss_5",
+    "num_epochs=8",
+    "metrics.test=[BLEU,ROUGE-L,CIDEr-D]",
+    "metrics.tokenizer=python",
+    "threads=1",
+    "logger=none",
+    "loader.batch_size=10",
+]
 
 
 def start(folder: Path, overrides: list[str]) -> subprocess.Popen[bytes]:

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from captioning.data.roster import ACTIONS, CurationView, Roster
+from captioning.files import write_lines
 from captioning.types import Edit
-from curation.files import write_lines
 
 FORMAT = "curation-journal"
 VERSION = 1

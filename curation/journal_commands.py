@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from captioning.data.roster import Roster, build_roster
+from captioning.files import write_lines
 from captioning.types import Sample
-from curation.files import write_lines
 from curation.journal import encode, find_journal, read_journal, repair, replay, undo, write_journal
 
 ROSTER_FIELDS = ("sample_id", "image_id", "image_path", "caption")

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from curation.files import write_whole
+from captioning.files import write_whole
 
 NUM_NAMED = 3
 

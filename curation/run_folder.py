@@ -6,8 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from captioning.files import write_json, write_lines, write_whole
 from curation.curator import Curator, Outcome
-from curation.files import write_json, write_lines, write_whole
 from curation.histogram import draw_histogram
 from curation.journal import FILE_NAME
 from curation.report import report

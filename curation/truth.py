@@ -12,8 +12,8 @@ import numpy as np
 from torch import Tensor
 
 from captioning.data.roster import CurationView, Roster
+from captioning.metrics.detection import area_under_roc, precision_at_noise_rate
 from curation.base import Context, as_numpy
-from curation.detection import precision_at_noise_rate, rank_auc
 from curation.policy import Decision
 
 
@@ -124,7 +124,7 @@ def _ranking(
 ) -> dict[str, float | None]:
     values = as_numpy(scores)
     known = context.live_rows[~np.isnan(values[context.live_rows])]
-    auc = rank_auc(values[known], faulty[known])
+    auc = area_under_roc(values[known], faulty[known])
     precision = precision_at_noise_rate(values[known], faulty[known])
     return {
         f"{prefix}auc": None if np.isnan(auc) else auc,

@@ -13,13 +13,14 @@ from collections.abc import Iterator, Mapping
 Sources = Mapping[str, str]
 
 PACKAGES = ("captioning", "curation", "augmentation")
-CONTRACTS = ("captioning.types", "captioning.interfaces")
+CONTRACTS = ("captioning.types", "captioning.interfaces", "captioning.files")
 PARTS = ("captioning.text", "captioning.vision", "captioning.decoding")
 
 # Room -> what it may import besides itself; the longest matching name is a module's room.
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "captioning.types": (),
     "captioning.interfaces": ("captioning.types",),
+    "captioning.files": (),
     "captioning.text": CONTRACTS,
     "captioning.vision": CONTRACTS,
     "captioning.decoding": CONTRACTS,
@@ -28,9 +29,19 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "captioning.models": (*CONTRACTS, *PARTS),
     "captioning": ("captioning",),  # training, prepare
     "augmentation": (*CONTRACTS, *PARTS, "captioning.data.roster"),
-    "curation": (*CONTRACTS, "captioning.data.roster", "augmentation.base"),
+    "curation": (
+        *CONTRACTS,
+        "captioning.data.roster",
+        "captioning.metrics.detection",
+        "augmentation.base",
+    ),
     "train": ("captioning.training", "captioning.metrics"),
-    "evaluate": ("captioning.training", "captioning.metrics", "captioning.data.roster"),
+    "evaluate": (
+        "captioning.files",
+        "captioning.training",
+        "captioning.metrics",
+        "captioning.data.roster",
+    ),
 }
 # The contracts use torch and the standard library alone.
 THIRD_PARTY_OF_CONTRACTS = ("torch",)

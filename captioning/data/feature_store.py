@@ -25,6 +25,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from captioning.files import write_json
+
 DATA_NAME, INDEX_NAME, LOCK_NAME = "features.bin", "index.json", "lock"
 FORMAT = 1
 KINDS = ("grid", "regions", "imported")
@@ -68,15 +70,7 @@ class FeatureIndex:
             "records": self.records,
             "paths": self.paths,
         }
-        temporary = folder / f".{INDEX_NAME}.{os.getpid()}"
-        try:
-            with temporary.open("w", encoding="utf-8") as file:
-                json.dump(content, file)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(folder / INDEX_NAME)
-        finally:
-            temporary.unlink(missing_ok=True)
+        write_json(folder / INDEX_NAME, content)
 
 
 def load_index(folder: Path) -> FeatureIndex:

@@ -13,10 +13,7 @@ Phrases are kept for ``overlong`` only: elsewhere they would ground what is no l
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -27,6 +24,7 @@ import numpy as np
 from captioning.data.json_files import load_json
 from captioning.data.noise_words import COLORS, DETAILS, NUMBERS, OBJECTS, SAME
 from captioning.data.roster import Roster, build_roster
+from captioning.files import write_json
 from captioning.types import Sample
 
 KINDS = ("swap", "overlong", "color", "number", "object", "image")
@@ -75,17 +73,8 @@ def plant_noise(
 
 
 def write_truth(truth: Mapping[str, str], path: str | Path) -> None:
-    """Writes the truth as a JSON object, in one step."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(dict(truth), file, indent=0)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    """Write the truth as a JSON object."""
+    write_json(path, dict(truth))
 
 
 def read_truth(path: str | Path) -> dict[str, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -16,6 +15,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from rich.progress import track
 
 from captioning.data.roster import Dropped, Roster, build_roster
+from captioning.files import write_json
 
 MAX_PIXELS = 100_000_000  # 100 megapixels are 300 MB once decoded
 
@@ -201,13 +201,5 @@ def _read_cache(path: Path, max_pixels: int) -> dict[str, list[Any]]:
 
 
 def _write_cache(path: Path, max_pixels: int, photos: dict[str, list[Any]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     cache = {"version": _CACHE_VERSION, "max_pixels": max_pixels, "photos": photos}
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(cache, file)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    write_json(path, cache)

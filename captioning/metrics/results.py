@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
+from captioning.files import write_json
 from captioning.types import Prediction
 
 
@@ -64,23 +62,3 @@ def _number_or_text(image_id: str) -> int | str:
     # only where reading gives the same id back: "007" and non-ASCII digits stay text
     is_number = image_id.isascii() and image_id.isdigit() and str(int(image_id)) == image_id
     return int(image_id) if is_number else image_id
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write JSON whole or not at all; folders are made.
-
-    Raises:
-        OSError: the folder cannot be written, or the disk is full; nothing is left behind.
-        ValueError: a number that JSON lacks (NaN, infinity).
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(value, indent=1, allow_nan=False)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text + "\n")
-        os.chmod(temporary, 0o644)  # mkstemp's files are private; results are to be shared
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

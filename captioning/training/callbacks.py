@@ -13,9 +13,9 @@ import torch
 import torch.distributed as dist
 
 from captioning.data.roster import Roster
+from captioning.files import read_json, write_json
 from captioning.metrics.coco import MetricResult, evaluate_captions
 from captioning.metrics.results import write_results as write_predictions
-from captioning.training.files import read_json, write_json
 from captioning.types import Prediction
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.training.files import read_json, write_json, write_text
+from captioning.files import read_json, write_json, write_text
 
 PACKAGES = ("torch", "pytorch-lightning", "timm", "hydra-core", "numpy", "pycocoevalcap")
 # Keys that say how a run is carried out, not what it computes.

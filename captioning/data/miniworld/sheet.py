@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import textwrap
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from captioning.data.miniworld.build import Settings, make_settings, render
 from captioning.data.miniworld.sample import SPLITS
+from captioning.files import write_whole
 
 TEXT = 150
 """Pixels under each picture for its captions."""
@@ -72,9 +72,7 @@ def main() -> None:
     given = vars(parser.parse_args())
     out: Path = given.pop("out")
     sheet = contact_sheet(**given)
-    draft = out.with_name(f".{out.name}.part{out.suffix}")
-    sheet.save(draft)
-    os.replace(draft, out)
+    write_whole(out, sheet.save)
 
 
 if __name__ == "__main__":

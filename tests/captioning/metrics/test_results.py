@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captioning.metrics.results import read_results, write_json, write_results
+from captioning.files import write_json
+from captioning.metrics.results import read_results, write_results
 from captioning.types import Prediction
 
 GOOD = [{"image_id": 9, "caption": "a dog"}, {"image_id": "x", "caption": "", "more": 1}]

@@ -1,0 +1,71 @@
+"""Small files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+
+def write_whole(path: str | Path, write: Callable[[Path], object]) -> None:
+    """Let ``write`` fill a temporary file in the same folder, then put it in place.
+
+    If ``write`` or the disk fails, what was there before is still there. Folders are made.
+
+    Raises:
+        OSError: the folder cannot be written, or the disk is full; the message names the file.
+    """
+    path = Path(path)
+    part = path.with_name(f".{secrets.token_hex(6)}{path.suffix}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(part)
+        with part.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise type(error)(
+            error.errno, f"{error.strerror}; free space or choose another place", str(path)
+        ) from error
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write UTF-8 text."""
+    write_whole(path, lambda part: part.write_text(text, encoding="utf-8", newline="\n"))
+
+
+def write_lines(path: str | Path, lines: Iterable[str]) -> None:
+    """Write text lines, given without their ends."""
+    write_text(path, "".join(line + "\n" for line in lines))
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    """Write plain values as indented JSON.
+
+    Raises:
+        ValueError: a number that JSON lacks (NaN, infinity).
+    """
+    write_text(path, json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+
+
+def read_json(path: str | Path) -> Any:
+    """Content of a JSON file.
+
+    Raises:
+        FileNotFoundError: it does not exist.
+        ValueError: it is not JSON.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} does not exist; is {path.parent} a run folder?")
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is not valid JSON ({error}); restore it or run again") from error
