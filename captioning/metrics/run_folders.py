@@ -40,11 +40,12 @@ class Run:
         """A number by name; None where the run does not have it.
 
         ``CIDEr-D`` is the corpus score of the split, ``detection.auc`` that of the last epoch,
-        ``timing.seconds`` the mean over epochs.
+        ``detection.auc@1`` that of epoch 1, ``timing.seconds`` the mean over epochs.
         """
         if name.startswith("detection."):
-            entry = self.detection[-1] if self.detection else {}
-            value = _descend(entry, name.removeprefix("detection."))
+            key, _, epoch = name.removeprefix("detection.").partition("@")
+            entries = [e for e in self.detection if not epoch or str(e.get("epoch")) == epoch]
+            value = _descend(entries[-1] if entries else {}, key)
         elif name.startswith("timing."):
             key = name.removeprefix("timing.")
             values = [entry[key] for entry in self.timing if key in entry]

@@ -1,0 +1,72 @@
+"""Keep what tables are built from: ``python -m captioning.metrics.record RUNS... --out FOLDER``.
+
+A run folder with its checkpoints is too large for a repository. This copies its config, versions,
+scores and times, without the scores of single images, under the run's own name and seed; the copies
+are run folders to `captioning.metrics.table`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from captioning.files import read_json, write_json, write_text
+from captioning.metrics.run_folders import read_runs
+
+COPIED = ("versions.json", "timing.json", "curation/detection.json")
+
+
+def keep_record(run: Path, out: Path) -> Path:
+    """Copy the small files of a finished run.
+
+    Args:
+        run: its folder, ``.../RUN_NAME/seedN``.
+        out: parent of all records.
+
+    Returns:
+        The record's folder.
+
+    Raises:
+        FileNotFoundError: the run has no scores yet.
+    """
+    metrics = read_json(run / "metrics.json")
+    for scores in metrics.values():
+        if isinstance(scores, dict):
+            scores.pop("per_image", None)
+    target = out / run.parent.parent.name / run.parent.name / run.name
+    for name in COPIED:
+        if (run / name).is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(run / name, target / name)
+    write_text(target / "config.yaml", _portable((run / "config.yaml").read_text()))
+    write_json(target / "metrics.json", metrics)
+    return target
+
+
+def _portable(config: str) -> str:
+    """The config without the machine's folders, which say nothing of the result."""
+    paths = yaml.safe_load(config).get("paths", {})
+    for name in sorted(paths, key=lambda name: -len(str(paths[name]))):
+        config = config.replace(str(paths[name]), f"$CAPTIONING_{name.upper()}")
+    return config
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Record several runs; those that are not finished are named and left out."""
+    parser = argparse.ArgumentParser(description="Keep the small files of finished runs.")
+    parser.add_argument("runs", nargs="+", type=Path, help="run folders, or folders of them")
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args(arguments)
+    for run in read_runs(given.runs):
+        if (run.folder / "metrics.json").is_file():
+            print(keep_record(run.folder, given.out))
+        else:
+            print(f"left out, not finished: {run.folder}")
+
+
+if __name__ == "__main__":
+    main()

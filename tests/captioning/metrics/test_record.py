@@ -1,0 +1,52 @@
+"""Small copies of run folders."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from captioning.metrics.record import keep_record, main
+from captioning.metrics.run_folders import read_runs
+
+
+@pytest.fixture
+def run(tmp_path):
+    folder = tmp_path / "runs" / "set" / "model" / "seed3"
+    (folder / "curation").mkdir(parents=True)
+    (folder / "config.yaml").write_text(
+        "paths:\n  data: /somewhere/of/mine\nroot: /somewhere/of/mine/set\nseed: 3\n"
+    )
+    scores = {"corpus": {"CIDEr-D": 0.5}, "per_image": {"a": {"CIDEr-D": 0.5}}}
+    (folder / "metrics.json").write_text(json.dumps({"test": scores, "val_history": []}))
+    (folder / "versions.json").write_text("{}")
+    entries = [{"epoch": epoch, "auc": 0.5 + epoch / 10} for epoch in range(3)]
+    (folder / "curation" / "detection.json").write_text(json.dumps(entries))
+    (folder / "curation.jsonl").write_text("large")
+    return folder
+
+
+def test_a_record_is_a_small_run_folder_without_the_machines_paths(run, tmp_path) -> None:
+    kept = keep_record(run, tmp_path / "kept")
+    assert kept == tmp_path / "kept" / "set" / "model" / "seed3"
+    assert "somewhere" not in (kept / "config.yaml").read_text()
+    assert "$CAPTIONING_DATA/set" in (kept / "config.yaml").read_text()
+    assert "per_image" not in (kept / "metrics.json").read_text()
+    assert not (kept / "curation.jsonl").exists()
+    (found,) = read_runs([tmp_path / "kept"])
+    assert found.value("CIDEr-D", "test") == 0.5
+    assert found.setting("seed") == "3"
+
+
+def test_detection_is_read_by_epoch(run) -> None:
+    (found,) = read_runs([run])
+    assert found.value("detection.auc", "test") == 0.7
+    assert found.value("detection.auc@1", "test") == 0.6
+    assert found.value("detection.auc@9", "test") is None
+
+
+def test_unfinished_runs_are_named_and_left_out(run, tmp_path, capsys) -> None:
+    (run / "metrics.json").unlink()
+    main([str(tmp_path / "runs"), "--out", str(tmp_path / "kept")])
+    assert "left out, not finished" in capsys.readouterr().out
+    assert not (tmp_path / "kept").exists()
