@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import pickle
 import warnings
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import torch
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.callbacks import ModelCheckpoint, RichProgressBar
+from pytorch_lightning.loggers import WandbLogger
 
 from captioning.data.datamodule import CaptionDataModule
 from captioning.data.noise import write_truth
@@ -58,18 +60,44 @@ def train(config: DictConfig) -> dict[str, float]:
         return folder.scores("test")
     if config.threads:
         torch.set_num_threads(config.threads)
+    _quieten(config, folder.path)
     pl.seed_everything(config.seed, workers=True, verbose=False)
     experiment = build(config, folder.path)
-    trainer, model, datamodule = experiment.trainer, experiment.model, experiment.datamodule
     if checkpoint is not None:
         log.info(f"going on from {checkpoint}")
-    _fit(experiment, checkpoint, folder)
-    if datamodule.test is None:
+    try:
+        _fit(experiment, checkpoint, folder)
+        return _test(experiment, folder.tested_checkpoint(config.monitor))
+    finally:
+        _finish_loggers(experiment.trainer)
+
+
+def _test(experiment: Experiment, checkpoint: Path) -> dict[str, float]:
+    """Scores of the test split, if there is one."""
+    if experiment.datamodule.test is None:
         return {}
     # Not by trainer.test(ckpt_path=...): that would load the weights before averaging.
-    model.load_state_dict(load_checkpoint(folder.tested_checkpoint(config.monitor))["state_dict"])
-    trainer.test(model, datamodule, verbose=False)
+    experiment.model.load_state_dict(load_checkpoint(checkpoint)["state_dict"])
+    experiment.trainer.test(experiment.model, experiment.datamodule, verbose=False)
     return dict(experiment.evaluation.result.corpus)
+
+
+def _finish_loggers(trainer: pl.Trainer) -> None:
+    """Close wandb's run: the next run of a sweep in this process would go on in it."""
+    for logger in trainer.loggers:
+        if isinstance(logger, WandbLogger):
+            logger.experiment.finish()
+
+
+def _quieten(config: DictConfig, folder: Path) -> None:
+    """Keep what says nothing of the run off the terminal, and wandb's files in the run folder."""
+    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
+    # Lightning 2.6 asks torch's pytree about its leaves in a way that newer torch deprecates.
+    warnings.filterwarnings("ignore", ".*treespec, LeafSpec.*", FutureWarning)
+    # Cached features are read in milliseconds: loader processes would only cost time.
+    warnings.filterwarnings("ignore", ".*does not have many workers.*")
+    if "wandb" in config.logger:
+        os.environ.setdefault("WANDB_DATA_DIR", str(folder.resolve()))
 
 
 def _fit(experiment: Experiment, checkpoint: Path | None, folder: RunFolder) -> None:

@@ -1,6 +1,6 @@
 """Reference losses and captions: a refactor leaves them as they are.
 
-After an intended change of numerics: ``python -m tests.contracts.test_golden`` writes them anew, and
+After an intended change of numerics ``python -m tests.contracts.test_golden`` writes them anew, and
 the change shows the rows of the table that moved.
 """
 
