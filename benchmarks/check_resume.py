@@ -28,12 +28,12 @@ DEFAULTS = [
     "model=updown_tiny",
     "noise=swap20",
     "curation=replace_caption_top_loss_5",
-    "num_epochs=8",
+    "num_epochs=6",
     "metrics.test=[BLEU,ROUGE-L,CIDEr-D]",
     "metrics.tokenizer=python",
     "threads=1",
     "logger=none",
-    "loader.batch_size=10",
+    "loader.batch_size=30",
 ]
 
 
