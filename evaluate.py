@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import hydra
-from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.data.roster import Roster
@@ -15,6 +14,7 @@ from captioning.metrics.coco import evaluate_captions
 from captioning.metrics.results import read_results, write_results
 from captioning.metrics.show import show_result
 from captioning.training.folder import versions
+from captioning.training.parts import build_part
 
 
 def evaluate(config: DictConfig) -> dict[str, float]:
@@ -61,7 +61,7 @@ def _roster(config: DictConfig) -> Roster:
     if data.get(config.split) is None:
         splits = ", ".join(key for key in ("train", "val", "test") if data.get(key) is not None)
         raise ValueError(f"data={data.name} has no split {config.split!r}; it has {splits}")
-    return instantiate(data[config.split])
+    return build_part(data[config.split])
 
 
 @hydra.main(version_base="1.3", config_path="configs", config_name="evaluate")

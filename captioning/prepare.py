@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import hydra
-from hydra.utils import instantiate
 from omegaconf import DictConfig
 from rich.console import Console
 from rich.progress import (
@@ -32,6 +31,7 @@ from captioning.data.file_lock import locked
 from captioning.data.photos import check_photos, drop_photos
 from captioning.data.roster import Roster
 from captioning.metrics.spice import prepare_spice
+from captioning.training.parts import build_part
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +147,7 @@ def _rosters(config: DictConfig, console: Console) -> list[Roster]:
     for split, entry in config.data.items():
         if not isinstance(entry, DictConfig) or "_target_" not in entry:
             continue
-        roster = instantiate(entry)
+        roster = build_part(entry)
         if _has_photos(roster):
             paths = sorted({sample.image_path for sample in roster.samples})
             broken = check_photos(paths, cache_path=Path(config.paths.cache) / "photos.json")
@@ -193,7 +193,7 @@ def _built(chosen: DictConfig, samples: dict[Path, Any]) -> FeatureStore:
     if chosen.kind == "regions":
         boxes = [[region.box for region in sample.regions] for sample in samples.values()]
     settings = {key: value for key, value in chosen.items() if key not in ("name", "backbone")}
-    backbone = instantiate(chosen.backbone)
+    backbone = build_part(chosen.backbone)
     return ensure_features(list(samples), backbone=backbone, boxes=boxes, **settings)
 
 

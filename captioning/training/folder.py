@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from omegaconf import DictConfig, OmegaConf
+from pytorch_lightning.utilities import rank_zero_only
 
 from captioning.files import read_json, write_json, write_text
 
@@ -47,14 +48,15 @@ class RunFolder:
             raise FileNotFoundError(
                 f"resume={resume}: no such file; give auto, never or the path of a checkpoint"
             )
-        if resume == "never" and self._config_path.exists():
-            self._set_aside()
-        elif self._config_path.exists():
-            self._refuse_other(config)
-        self._start(config)
-        if resume not in ("auto", "never"):
-            return Path(resume)
-        return None if self.finished() else self.last_checkpoint
+        if rank_zero_only.rank == 0:
+            if resume == "never" and self._config_path.exists():
+                self._set_aside()
+            elif self._config_path.exists():
+                self._refuse_other(config)
+            self._start(config)
+        if resume == "auto":
+            return None if self.finished() else self.last_checkpoint
+        return None if resume == "never" else Path(resume)
 
     def _start(self, config: DictConfig) -> None:
         try:

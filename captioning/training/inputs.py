@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
@@ -16,6 +15,7 @@ from captioning.data.feature_store import FeatureStore
 from captioning.data.features import ensure_features
 from captioning.data.photos import check_photos, drop_photos
 from captioning.data.roster import Roster, build_roster
+from captioning.training.parts import build_part
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ def read_roster(config: DictConfig, split: str) -> Roster:
     if config.data.get(split) is None:
         known = [key for key, value in config.data.items() if OmegaConf.is_dict(value)]
         raise ValueError(f"data.{split} is not set for {config.data.name}; its splits: {known}")
-    roster = instantiate(config.data[split])
+    roster = build_part(config.data[split])
     if config.limit_images is not None:
         roster = first_images(roster, config.limit_images)
     paths = sorted({sample.image_path for sample in roster.samples})
@@ -88,7 +88,7 @@ def load_inputs(config: DictConfig, *, only: Roster | None = None) -> Inputs:
     else:
         train, truth = read_roster(config, "train"), {}
         if config.noise.get("plant"):
-            train, truth = instantiate(config.noise.plant)(train)
+            train, truth = build_part(config.noise.plant)(train)
         test = read_roster(config, "test") if config.data.get("test") else None
         rosters = (train, read_roster(config, "val"), test)
     inputs = Inputs(train=rosters[0], val=rosters[1], test=rosters[2], truth=truth)
@@ -100,14 +100,14 @@ def _with_pictures(config: DictConfig, inputs: Inputs) -> Inputs:
     if chosen.get("imported"):
         store = FeatureStore.open(chosen.imported)
         return replace(inputs, features=store, feature_size=store.dim)
-    backbone = instantiate(chosen.backbone)
+    backbone = build_part(chosen.backbone)
     if chosen.get("kind") is None:
         return replace(
             inputs,
             backbone=backbone,
             feature_size=backbone.dim,
-            train_transform=instantiate(chosen.train_transform, backbone=backbone),
-            eval_transform=instantiate(chosen.eval_transform, backbone=backbone),
+            train_transform=build_part(chosen.train_transform, backbone=backbone),
+            eval_transform=build_part(chosen.eval_transform, backbone=backbone),
         )
     rosters = [roster for roster in (inputs.train, inputs.val, inputs.test) if roster is not None]
     samples = {s.image_path: s for roster in rosters for s in roster.samples}

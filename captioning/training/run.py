@@ -12,7 +12,6 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.callbacks import ModelCheckpoint, RichProgressBar
 from pytorch_lightning.loggers import WandbLogger
@@ -27,6 +26,7 @@ from captioning.training.averaging import WarmWeightAveraging
 from captioning.training.callbacks import CaptionEvaluation, FiniteLoss, Speed, StepSeed
 from captioning.training.folder import RunFolder
 from captioning.training.inputs import Inputs, load_inputs, read_roster
+from captioning.training.parts import build_part
 from captioning.training.preflight import check_run
 from captioning.types import Prediction
 
@@ -122,7 +122,7 @@ def build(config: DictConfig, folder: Path) -> Experiment:
     inputs = load_inputs(config)
     if inputs.truth:
         write_truth(inputs.truth, folder / "noise_truth.json")
-    tokenizer = instantiate(config.tokenizer)(sample.caption for sample in inputs.train.samples)
+    tokenizer = build_part(config.tokenizer)(sample.caption for sample in inputs.train.samples)
     datamodule = build_datamodule(config, inputs, tokenizer)
     horizon = config.num_epochs * datamodule.updates_per_epoch
     model = build_model(config, tokenizer, inputs, horizon)
@@ -132,7 +132,7 @@ def build(config: DictConfig, folder: Path) -> Experiment:
         val_metrics=config.metrics.val,
         tokenizer=config.metrics.tokenizer,
     )
-    trainer = instantiate(
+    trainer = build_part(
         config.trainer,
         max_epochs=config.num_epochs,
         callbacks=[
@@ -140,7 +140,7 @@ def build(config: DictConfig, folder: Path) -> Experiment:
             *_callbacks(config, folder, inputs.truth),
             *_checkpoints(config, folder),
         ],
-        logger=[instantiate(entry) for entry in config.logger.values()] or False,
+        logger=[build_part(entry) for entry in config.logger.values()] or False,
         default_root_dir=folder,
         reload_dataloaders_every_n_epochs=1,
         use_distributed_sampler=False,
@@ -156,7 +156,7 @@ def _callbacks(config: DictConfig, folder: Path, truth: dict[str, str]) -> list[
         callbacks.append(WarmWeightAveraging(decay=config.ema_decay))
     if config.curation.get("callback"):
         settings = {"run_folder": folder, "seed": config.seed, "truth": truth or None}
-        callbacks.append(instantiate(config.curation.callback, **settings))
+        callbacks.append(build_part(config.curation.callback, **settings))
     return callbacks
 
 
@@ -213,16 +213,16 @@ def build_model(
     """The captioner, with its parts bound."""
     parts: dict[str, Any] = {}
     if config.model.get("word_vectors"):
-        parts["word_vectors"] = instantiate(config.model.word_vectors, words=tokenizer.words)
+        parts["word_vectors"] = build_part(config.model.word_vectors, words=tokenizer.words)
     if inputs.backbone is not None:
         parts["backbone"] = inputs.backbone
-    return instantiate(
+    return build_part(
         config.model.module,
         tokenizer=tokenizer,
         feature_size=inputs.feature_size,
-        search=instantiate(config.search),
-        optimizer=instantiate(config.optimizer),
-        schedule=instantiate(config.schedule),
+        search=build_part(config.search),
+        optimizer=build_part(config.optimizer),
+        schedule=build_part(config.schedule),
         horizon=horizon,
         **parts,
     )
