@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from omegaconf import DictConfig
+from pytorch_lightning.utilities import rank_zero_only
 from rich.console import Console
 from rich.table import Table
 
 
+@rank_zero_only
 def print_summary(config: DictConfig, scores: Mapping[str, float]) -> None:
     """Print the test scores and where the run's files are."""
     console = Console(soft_wrap=True)
