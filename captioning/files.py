@@ -46,13 +46,13 @@ def write_lines(path: str | Path, lines: Iterable[str]) -> None:
     write_text(path, "".join(line + "\n" for line in lines))
 
 
-def write_json(path: str | Path, value: Any) -> None:
-    """Write plain values as indented JSON.
+def write_json(path: str | Path, value: Any, *, indent: int | None = 1) -> None:
+    """Write plain values as JSON, indented for people unless ``indent`` is None.
 
     Raises:
         ValueError: a number that JSON lacks (NaN, infinity).
     """
-    write_text(path, json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+    write_text(path, json.dumps(value, indent=indent, allow_nan=False, ensure_ascii=False) + "\n")
 
 
 def read_json(path: str | Path) -> Any:

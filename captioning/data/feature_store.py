@@ -70,7 +70,7 @@ class FeatureIndex:
             "records": self.records,
             "paths": self.paths,
         }
-        write_json(folder / INDEX_NAME, content)
+        write_json(folder / INDEX_NAME, content, indent=None)
 
 
 def load_index(folder: Path) -> FeatureIndex:

@@ -202,4 +202,4 @@ def _read_cache(path: Path, max_pixels: int) -> dict[str, list[Any]]:
 
 def _write_cache(path: Path, max_pixels: int, photos: dict[str, list[Any]]) -> None:
     cache = {"version": _CACHE_VERSION, "max_pixels": max_pixels, "photos": photos}
-    write_json(path, cache)
+    write_json(path, cache, indent=None)

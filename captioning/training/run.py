@@ -235,7 +235,7 @@ def predict_run(
 
     Args:
         folder: of the run; its best checkpoint is used, or the last one.
-        data: another data set's config; None for the run's own.
+        data: another data set's config, read whole; None for the run's own.
         split: key of the roster in the data config.
 
     Returns:
@@ -247,7 +247,7 @@ def predict_run(
     pl.seed_everything(config.seed, workers=True, verbose=False)
     tokenizer = WordTokenizer(**checkpoint["captioner"]["tokenizer"])
     if data is not None:
-        config = OmegaConf.merge(config, {"data": None}, {"data": data})
+        config = OmegaConf.merge(config, {"data": None}, {"data": data, "limit_images": None})
     roster = read_roster(config, split)
     inputs = load_inputs(config, only=roster)
     model = build_model(config, tokenizer, inputs, horizon=1)
