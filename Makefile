@@ -3,6 +3,7 @@
 # make test   all tests
 # make lint   style and formatting
 # make bench  the benchmarks (minutes)
+# make tables the pages of docs/results, from the records of runs
 # The first three need Python 3.11 or newer and a package index, nothing else.
 
 PYTHON ?= python3
@@ -31,3 +32,18 @@ lint: env
 
 bench: env
 	@set -e; for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python $$script; done
+
+# docs/results/*.md from the records of runs; see docs/results/README.md
+TABLE := $(BIN)/python -m captioning.metrics.table
+RECORDS := docs/results/runs
+SCORES := BLEU-1 BLEU-4 METEOR ROUGE-L CIDEr-D
+FOUND := detection.auc@1 detection.auc@4 detection.precision_at_noise_rate@4 detection.precision@1 detection.precision@2 detection.precision@3
+
+.PHONY: tables
+tables: env
+	$(TABLE) $(RECORDS)/flickr8k/updown_small-none-none --group model.name --metrics $(SCORES) timing.captions_per_second > docs/results/flickr8k.md
+	@for data in flickr8k miniworld; do for noise in swap20 none; do \
+	  set -- $(RECORDS)/$$data/updown_tiny-$$noise-*; [ -e "$$1" ] || continue; \
+	  $(TABLE) "$$@" --group curation.name --metrics $(SCORES) > docs/results/noise_$${data}_$$noise.md; \
+	  [ $$noise = none ] || $(TABLE) "$$@" --group curation.name --metrics $(FOUND) > docs/results/found_$${data}_$$noise.md; \
+	done; done
