@@ -28,7 +28,7 @@ DEFAULTS = [
     "model=updown_tiny",
     "noise=swap20",
     "curation=replace_caption_top_loss_5",
-    "num_epochs=6",
+    "num_epochs=8",
     "metrics.test=[BLEU,ROUGE-L,CIDEr-D]",
     "metrics.tokenizer=python",
     "threads=1",
@@ -60,7 +60,7 @@ def run_with_kills(
     for number in range(kills):
         process = start(folder, overrides)
         try:
-            process.wait(timeout=rng.uniform(0.3, 1.0) * longest)
+            process.wait(timeout=rng.uniform(0.1, 0.45) * longest)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()

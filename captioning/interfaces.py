@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 from torch import Tensor
@@ -62,15 +62,3 @@ class AbstractStepper(ABC):
         Returns:
             ``(G, V) float32`` log-probabilities and the memory after the tokens.
         """
-
-
-class AbstractMetric(ABC):
-    """Scores candidate captions against references."""
-
-    name: str
-
-    @abstractmethod
-    def compute(
-        self, candidates: Mapping[str, str], references: Mapping[str, Sequence[str]]
-    ) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
-        """Corpus scores by name, and per-image scores as ``{image_id: {name: value}}``."""
