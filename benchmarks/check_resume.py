@@ -53,22 +53,28 @@ def run_to_end(folder: Path, overrides: list[str]) -> float:
 
 
 def run_with_kills(
-    folder: Path, overrides: list[str], kills: int, longest: float, seed: int
-) -> int:
-    """Start and kill; returns how many kills struck a living run."""
-    rng, struck = random.Random(seed), 0
-    for number in range(kills):
-        process = start(folder, overrides)
+    scratch: Path, overrides: list[str], kills: int, longest: float, seed: int
+) -> list[Path]:
+    """Start and kill until ``kills`` have struck a living run.
+
+    Returns:
+        The folders of the finished runs; when one ends before it is killed, the next begins.
+    """
+    rng, struck, folders = random.Random(seed), 0, [scratch / "killed0"]
+    while struck < kills:
+        process = start(folders[-1], overrides)
         try:
-            process.wait(timeout=rng.uniform(0.1, 0.45) * longest)
+            if process.wait(timeout=rng.uniform(0.1, 0.45) * longest) != 0:
+                sys.exit(f"the run failed; see {folders[-1]}.log")
+            folders.append(scratch / f"killed{len(folders)}")
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             struck += 1
-        epochs = len(list((folder / "curation").glob("epoch_*.png")))
-        print(f"start {number + 1}: exit {process.returncode}, {epochs} epochs curated", flush=True)
-    run_to_end(folder, overrides)
-    return struck
+            epochs = len(list((folders[-1] / "curation").glob("epoch_*.png")))
+            print(f"kill {struck}: {epochs} epochs had ended", flush=True)
+    run_to_end(folders[-1], overrides)
+    return folders
 
 
 def differences(one: Path, other: Path) -> list[str]:
@@ -93,12 +99,12 @@ def main() -> None:
     args = parser.parse_args()
     overrides = [*DEFAULTS, *args.overrides]
     with tempfile.TemporaryDirectory() as scratch:
-        calm, killed = Path(scratch) / "calm", Path(scratch) / "killed"
+        calm = Path(scratch) / "calm"
         seconds = run_to_end(calm, overrides)
         print(f"undisturbed: {seconds:.0f} s", flush=True)
-        struck = run_with_kills(killed, overrides, args.kills, seconds, args.seed)
-        wrong = differences(calm, killed)
-    print(f"{struck} of {args.kills} kills struck a living run; differing: {wrong or 'nothing'}")
+        folders = run_with_kills(Path(scratch), overrides, args.kills, seconds, args.seed)
+        wrong = [name for folder in folders for name in differences(calm, folder)]
+    print(f"{args.kills} kills over {len(folders)} runs; differing: {wrong or 'nothing'}")
     sys.exit(1 if wrong else 0)
 
 
