@@ -23,7 +23,7 @@ def main(overrides: list[str]) -> None:
     """Train once for each policy and print the test scores side by side."""
     console = Console(soft_wrap=True)
     table = Table(title="MiniWorld, 20% of the training captions swapped, test scores")
-    table.add_column("curation")
+    table.add_column("curation", no_wrap=True)
     report = None
     for number, policy in enumerate(POLICIES):
         with initialize_config_dir(str(CONFIGS), version_base="1.3"):
