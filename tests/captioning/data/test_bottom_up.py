@@ -172,7 +172,7 @@ def test_damaged_tsv_names_the_line(tmp_path: Path, content: bytes, message: str
         import_features([source], folder=tmp_path / "s")
 
 
-@settings(max_examples=300)
+@settings(max_examples=2000)
 @given(data=st.data())
 def test_mutated_files_give_documented_errors_only(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
