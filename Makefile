@@ -42,6 +42,7 @@ FOUND := detection.auc@1 detection.auc@4 detection.precision_at_noise_rate@4 det
 .PHONY: tables
 tables: env
 	$(TABLE) $(RECORDS)/flickr8k/updown_small-none-none --group model.name --metrics $(SCORES) timing.captions_per_second > docs/results/flickr8k.md
+	$(TABLE) $(RECORDS)/flickr8k/updown_small-none-none --group model.name --metrics $(SCORES) --into README.md
 	@for data in flickr8k miniworld; do for noise in swap20 none; do \
 	  set -- $(RECORDS)/$$data/updown_tiny-$$noise-*; [ -e "$$1" ] || continue; \
 	  $(TABLE) "$$@" --group curation.name --metrics $(SCORES) > docs/results/noise_$${data}_$$noise.md; \

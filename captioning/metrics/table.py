@@ -17,10 +17,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from captioning.files import write_text
 from captioning.metrics.run_folders import Run, read_runs
 
 DEFAULT_METRICS = ("BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D", "SPICE")
 MISSING = "missing"
+MARKS = ("<!-- table -->", "<!-- /table -->")
 _LATEX = str.maketrans({c: f"\\{c}" for c in "&%$#_{}"} | {"\\": r"\textbackslash{}"})
 
 
@@ -171,6 +173,19 @@ def to_latex(table: Table) -> str:
     return "\n".join([*lines, *body, r"\bottomrule", r"\end{tabular}", ""])
 
 
+def put_between_marks(path: Path, text: str) -> None:
+    """Replace what stands between ``<!-- table -->`` and ``<!-- /table -->`` in a file.
+
+    Raises:
+        ValueError: the file has not one such pair of marks.
+    """
+    before, opened, rest = path.read_text(encoding="utf-8").partition(MARKS[0])
+    _, closed, after = rest.partition(MARKS[1])
+    if not opened or not closed or MARKS[0] in after:
+        raise ValueError(f"{path}: wants one pair of marks, {MARKS[0]} and then {MARKS[1]}")
+    write_text(path, f"{before}{MARKS[0]}\n{text}{MARKS[1]}{after}")
+
+
 FORMATS = {"md": to_markdown, "csv": to_csv, "latex": to_latex}
 
 
@@ -182,6 +197,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--metrics", nargs="+", default=list(DEFAULT_METRICS), help="columns")
     parser.add_argument("--split", default="test", help="part of metrics.json")
     parser.add_argument("--format", choices=sorted(FORMATS), default="md")
+    parser.add_argument("--into", type=Path, help=f"file to put it into, between {MARKS}")
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = parser.parse_args(given)
     try:
@@ -192,10 +208,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             split=options.split,
             command=shlex.join([*parser.prog.split(), *given]),
         )
+        text = FORMATS[options.format](table)
+        if options.into is not None:
+            put_between_marks(options.into, text)
+        else:
+            print(text, end="")
     except (ValueError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
-    print(FORMATS[options.format](table), end="")
     return 0
 
 

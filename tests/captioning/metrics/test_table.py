@@ -9,7 +9,14 @@ import pytest
 import yaml
 
 from captioning.metrics.run_folders import read_runs
-from captioning.metrics.table import build_table, main, to_csv, to_latex, to_markdown
+from captioning.metrics.table import (
+    build_table,
+    main,
+    put_between_marks,
+    to_csv,
+    to_latex,
+    to_markdown,
+)
 
 
 def make_run(
@@ -160,3 +167,14 @@ def test_broken_files_are_named(tmp_path: Path, name: str, text: str, message: s
 def test_folder_without_a_run_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="not a run folder"):
         read_runs([tmp_path])
+
+
+def test_a_table_is_put_between_marks_and_nothing_else_changes(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- table -->\nold\n<!-- /table -->\nafter\n")
+    put_between_marks(page, "new\n")
+    assert page.read_text() == "before\n<!-- table -->\nnew\n<!-- /table -->\nafter\n"
+    page.write_text("no marks")
+    with pytest.raises(ValueError, match="one pair of marks"):
+        put_between_marks(page, "new\n")
+    assert page.read_text() == "no marks"
