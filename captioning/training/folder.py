@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.utilities import rank_zero_only
 
 from captioning.files import read_json, write_json, write_text
+from captioning.training.checkpoint_io import remove_unfinished
 
 PACKAGES = ("torch", "pytorch-lightning", "timm", "hydra-core", "numpy", "pycocoevalcap")
 # Keys that say how a run is carried out, not what it computes.
@@ -53,7 +54,8 @@ class RunFolder:
                 self._set_aside()
             elif self._config_path.exists():
                 self._refuse_other(config)
-            self._start(config)
+            if not self.finished():
+                self._start(config)
         if resume == "auto":
             return None if self.finished() else self.last_checkpoint
         return None if resume == "never" else Path(resume)
@@ -67,7 +69,12 @@ class RunFolder:
             raise PermissionError(
                 f"run_dir={self.path} cannot be written; choose another run_dir= or paths.runs="
             ) from error
-        write_json(self.path / "versions.json", versions())
+        remove_unfinished(self.path / "checkpoints")
+        path = self.path / "versions.json"
+        began = read_json(path) if path.is_file() else versions()
+        if path.is_file():
+            began["resumed"] = [*began.get("resumed", []), versions()]
+        write_json(path, began)
 
     def _set_aside(self) -> None:
         """Rename a former run's folder; nothing that was computed is lost."""

@@ -24,6 +24,7 @@ from captioning.interfaces import AbstractTokenizer
 from captioning.models.base import AbstractCaptioner
 from captioning.training.averaging import WarmWeightAveraging
 from captioning.training.callbacks import CaptionEvaluation, FiniteLoss, Speed, StepSeed
+from captioning.training.checkpoint_io import WholeCheckpointIO
 from captioning.training.folder import RunFolder
 from captioning.training.inputs import Inputs, load_inputs, read_roster
 from captioning.training.parts import build_part
@@ -142,6 +143,7 @@ def build(config: DictConfig, folder: Path) -> Experiment:
         ],
         logger=[build_part(entry) for entry in config.logger.values()] or False,
         default_root_dir=folder,
+        plugins=[WholeCheckpointIO()],
         reload_dataloaders_every_n_epochs=1,
         use_distributed_sampler=False,
         enable_model_summary=False,

@@ -58,6 +58,7 @@ def test_two_and_two_epochs_are_four(small, tmp_path: Path, monkeypatch) -> None
     for name in ("curation.jsonl", "metrics.json", "predictions.json", "history.json"):
         assert (whole / name).read_bytes() == (halves / name).read_bytes(), name
     assert same_weights(whole, halves)
+    assert len(json.loads((halves / "versions.json").read_text())["resumed"]) == 1
 
 
 def _stop_after(monkeypatch, epochs: int) -> None:
@@ -84,8 +85,10 @@ def test_a_finished_run_is_not_trained_again(small, tmp_path: Path) -> None:
     scores = train(config)
     checkpoint = tmp_path / "run" / "checkpoints" / "last.ckpt"
     before = checkpoint.stat().st_mtime_ns
+    written = (tmp_path / "run" / "versions.json").read_bytes()
     assert train(config) == scores
     assert checkpoint.stat().st_mtime_ns == before
+    assert (tmp_path / "run" / "versions.json").read_bytes() == written
 
 
 def test_another_config_is_refused_the_folder_and_never_sets_it_aside(small, tmp_path) -> None:

@@ -1,0 +1,38 @@
+"""Checkpoints survive whatever happens while they are written."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+import torch
+
+from captioning.training import checkpoint_io
+from captioning.training.checkpoint_io import WholeCheckpointIO, remove_unfinished
+
+
+def test_a_checkpoint_is_read_as_it_was_written(tmp_path) -> None:
+    WholeCheckpointIO().save_checkpoint({"a": torch.arange(3)}, tmp_path / "last.ckpt")
+    assert torch.load(tmp_path / "last.ckpt", weights_only=True)["a"].tolist() == [0, 1, 2]
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_full_disk_leaves_the_former_checkpoint(tmp_path, monkeypatch) -> None:
+    path = tmp_path / "last.ckpt"
+    WholeCheckpointIO().save_checkpoint({"epoch": 1}, path)
+
+    def fill(_: object, part) -> None:
+        part.write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpoint_io.torch, "save", fill)
+    with pytest.raises(OSError, match="free space"):
+        WholeCheckpointIO().save_checkpoint({"epoch": 2}, path)
+    assert torch.load(path, weights_only=True) == {"epoch": 1}
+
+
+def test_a_killed_write_is_cleared_away(tmp_path) -> None:
+    (tmp_path / ".0123456789ab.ckpt").write_bytes(b"half")
+    (tmp_path / "last.ckpt").write_bytes(b"whole")
+    remove_unfinished(tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["last.ckpt"]
