@@ -10,7 +10,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import hydra
 from omegaconf import DictConfig
@@ -26,11 +25,11 @@ from rich.progress import (
 from rich.table import Table
 
 from captioning.data.download import download, unpack
-from captioning.data.features import FeatureStore, ensure_features
+from captioning.data.features import FeatureStore
 from captioning.data.file_lock import locked
-from captioning.data.photos import check_photos, drop_photos
 from captioning.data.roster import Roster
 from captioning.metrics.spice import prepare_spice
+from captioning.training.inputs import cached_features, without_broken_photos
 from captioning.training.parts import build_part
 
 
@@ -149,9 +148,7 @@ def _rosters(config: DictConfig, console: Console) -> list[Roster]:
             continue
         roster = build_part(entry)
         if _has_photos(roster):
-            paths = sorted({sample.image_path for sample in roster.samples})
-            broken = check_photos(paths, cache_path=Path(config.paths.cache) / "photos.json")
-            roster = drop_photos(roster, broken) if broken else roster
+            roster = without_broken_photos(roster, config)
         for item in roster.dropped:
             console.print(f"{roster.name}: left out {item.item}: {item.rule}", soft_wrap=True)
         numbers = (len(roster), len(roster.rows_by_image), len(roster.dropped))
@@ -179,22 +176,13 @@ def _features(config: DictConfig, rosters: Sequence[Roster], console: Console) -
         console.print(f"features={chosen.name}: nothing to build, pixels are used")
         return True
     else:
-        store = _built(chosen, samples)
+        store = cached_features(chosen, build_part(chosen.backbone), samples)
     console.print(
         f"features of {len(samples):,} photos are ready: {store.folder} "
         f"(up to {store.max_regions} regions of {store.dim} values)",
         soft_wrap=True,
     )
     return True
-
-
-def _built(chosen: DictConfig, samples: dict[Path, Any]) -> FeatureStore:
-    boxes = None
-    if chosen.kind == "regions":
-        boxes = [[region.box for region in sample.regions] for sample in samples.values()]
-    settings = {key: value for key, value in chosen.items() if key not in ("name", "backbone")}
-    backbone = build_part(chosen.backbone)
-    return ensure_features(list(samples), backbone=backbone, boxes=boxes, **settings)
 
 
 @hydra.main(version_base="1.3", config_path="../configs", config_name="prepare")

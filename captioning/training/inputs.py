@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from captioning.data.features import ensure_features
 from captioning.data.photos import check_photos, drop_photos
 from captioning.data.roster import Roster, build_roster
 from captioning.training.parts import build_part
+from captioning.types import Sample
+from captioning.vision.backbones import Backbone
 
 log = logging.getLogger(__name__)
 
@@ -56,16 +58,19 @@ def read_roster(config: DictConfig, split: str) -> Roster:
     roster = build_part(config.data[split])
     if config.limit_images is not None:
         roster = first_images(roster, config.limit_images)
-    paths = sorted({sample.image_path for sample in roster.samples})
-    cache = Path(config.paths.cache) / "photos.json"
-    broken = check_photos(paths, cache_path=cache)
-    if broken:
-        roster = drop_photos(roster, broken)
+    roster = without_broken_photos(roster, config)
     for item in roster.dropped[:5]:
         log.info(f"{roster.name}: left out {item.item}: {item.rule}")
     if len(roster.dropped) > 5:
-        log.info(f"{roster.name}: left out {len(roster.dropped)} items in all (dropped.json)")
+        log.info(f"{roster.name}: left out {len(roster.dropped)} items in all")
     return roster
+
+
+def without_broken_photos(roster: Roster, config: DictConfig) -> Roster:
+    """The roster without photos that cannot be opened; each is recorded in ``dropped``."""
+    paths = sorted({sample.image_path for sample in roster.samples})
+    broken = check_photos(paths, cache_path=Path(config.paths.cache) / "photos.json")
+    return drop_photos(roster, broken) if broken else roster
 
 
 def first_images(roster: Roster, number: int) -> Roster:
@@ -111,9 +116,22 @@ def _with_pictures(config: DictConfig, inputs: Inputs) -> Inputs:
         )
     rosters = [roster for roster in (inputs.train, inputs.val, inputs.test) if roster is not None]
     samples = {s.image_path: s for roster in rosters for s in roster.samples}
+    store = cached_features(chosen, backbone, samples)
+    return replace(inputs, features=store, feature_size=store.dim)
+
+
+def cached_features(
+    chosen: DictConfig, backbone: Backbone, samples: Mapping[Path, Sample]
+) -> FeatureStore:
+    """Features of photos, computed where they are missing.
+
+    Args:
+        chosen: the config group ``features``.
+        backbone: built from it.
+        samples: a sample of each photo, for its boxes.
+    """
     boxes = None
     if chosen.kind == "regions":
         boxes = [[region.box for region in sample.regions] for sample in samples.values()]
     settings = {k: v for k, v in chosen.items() if k not in ("name", "backbone", "imported")}
-    store = ensure_features(list(samples), backbone=backbone, boxes=boxes, **settings)
-    return replace(inputs, features=store, feature_size=store.dim)
+    return ensure_features(list(samples), backbone=backbone, boxes=boxes, **settings)

@@ -6,7 +6,7 @@ import logging
 import os
 import pickle
 import warnings
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from captioning.data.datamodule import CaptionDataModule
 from captioning.data.noise import write_truth
 from captioning.data.roster import Roster
 from captioning.data.tokenizers import WordTokenizer
+from captioning.files import write_json
 from captioning.interfaces import AbstractTokenizer
 from captioning.models.base import AbstractCaptioner
 from captioning.training.averaging import WarmWeightAveraging
@@ -123,6 +124,7 @@ def build(config: DictConfig, folder: Path) -> Experiment:
     inputs = load_inputs(config)
     if inputs.truth:
         write_truth(inputs.truth, folder / "noise_truth.json")
+    _write_dropped(inputs, folder)
     tokenizer = build_part(config.tokenizer)(sample.caption for sample in inputs.train.samples)
     datamodule = build_datamodule(config, inputs, tokenizer)
     horizon = config.num_epochs * datamodule.updates_per_epoch
@@ -149,6 +151,13 @@ def build(config: DictConfig, folder: Path) -> Experiment:
         enable_model_summary=False,
     )
     return Experiment(model=model, datamodule=datamodule, trainer=trainer, evaluation=evaluation)
+
+
+def _write_dropped(inputs: Inputs, folder: Path) -> None:
+    """``dropped.json``: all that the rosters leave out, and by which rule."""
+    rosters = [roster for roster in (inputs.train, inputs.val, inputs.test) if roster is not None]
+    dropped = {r.name: [asdict(item) for item in r.dropped] for r in rosters}
+    write_json(folder / "dropped.json", dropped)
 
 
 def _callbacks(config: DictConfig, folder: Path, truth: dict[str, str]) -> list[pl.Callback]:

@@ -128,8 +128,8 @@ class _Steps:
         return slice(self.starts[step - 1], self.starts[step - 1] + self.sizes[step])
 
 
-def _rows(tensor: Tensor, where: slice | None) -> Tensor | None:
-    return None if where is None else tensor[where]
+def _rows(tensor: Tensor | None, where: slice | None) -> Tensor | None:
+    return None if tensor is None or where is None else tensor[where]
 
 
 def _forward_step(tape: _Tape, w: _Cast, steps: _Steps, step: int) -> Tensor:
@@ -143,7 +143,7 @@ def _forward_step(tape: _Tape, w: _Cast, steps: _Steps, step: int) -> Tensor:
     )
     tape.in2[now, dim : dim + hidden] = h1
     squash = squashed(tape.keys[:size], tape.queries(now, w))
-    alpha = attend(squash, w.score, _rows_or_none(tape.hidden_regions, size))
+    alpha = attend(squash, w.score, _rows(tape.hidden_regions, slice(size)))
     tape.alphas[now] = alpha
     context = torch.bmm(alpha.to(tape.values.dtype).unsqueeze(1), tape.values[:size])
     tape.in2[now, :dim] = context.squeeze(1)
@@ -158,10 +158,6 @@ def _forward_step(tape: _Tape, w: _Cast, steps: _Steps, step: int) -> Tensor:
         tape.in1[following, hidden:] = h1[:then]
         tape.in2[following, dim + hidden :] = h2[:then]
     return h2
-
-
-def _rows_or_none(tensor: Tensor | None, size: int) -> Tensor | None:
-    return None if tensor is None else tensor[:size]
 
 
 class _Gradients:

@@ -38,6 +38,8 @@ def test_a_run_leaves_a_folder_that_explains_itself(small, tmp_path: Path) -> No
     assert [entry["epoch"] for entry in history] == [0, 1]
     assert all(len(entry["samples"]) == 8 for entry in history)
     assert len((folder / "curation.jsonl").read_text().splitlines()) > 1
+    dropped = json.loads((folder / "dropped.json").read_text())
+    assert set(dropped) == {f"miniworld_tiny/{split}" for split in ("train", "val", "test_in")}
     versions = json.loads((folder / "versions.json").read_text())
     assert versions["torch"] == version("torch")
     assert len(json.loads((folder / "timing.json").read_text())["epochs"]) == 2
