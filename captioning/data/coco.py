@@ -149,13 +149,7 @@ def _annotations(documents: Sequence[Record], seen: dict[str, str]) -> Iterator[
     """All annotations, their ids checked to be unique."""
     for document in documents:
         for record in document.records("annotations"):
-            annotation_id = record.identifier("id")
-            if annotation_id in seen:
-                raise ValueError(
-                    f"{record.where}: annotation id {annotation_id} stands twice, "
-                    f"first at {seen[annotation_id]}; remove one"
-                )
-            seen[annotation_id] = record.where
+            record.unique_identifier("id", seen, "annotation id")
             yield record
 
 

@@ -68,6 +68,16 @@ class Record:
             )
         return checked_text(value, f"{self.where}: {key!r}")
 
+    def unique_identifier(self, key: str, seen: dict[str, str], what: str) -> str:
+        """`identifier`, refused when it is in ``seen`` (id to place), and noted there otherwise."""
+        found = self.identifier(key)
+        if found in seen:
+            raise ValueError(
+                f"{self.where}: {what} {found} stands twice, first at {seen[found]}; remove one"
+            )
+        seen[found] = self.where
+        return found
+
     def items(self, key: str) -> list[Any]:
         """A list."""
         value = self.get(key)

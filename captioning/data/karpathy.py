@@ -99,12 +99,5 @@ def _check_sentence_ids(images: list[Record]) -> None:
     seen: dict[str, str] = {}
     for record in images:
         for sentence in record.records("sentences"):
-            if "sentid" not in sentence:
-                continue
-            sentence_id = sentence.identifier("sentid")
-            if sentence_id in seen:
-                raise ValueError(
-                    f"{sentence.where}: sentid {sentence_id} stands twice, first at "
-                    f"{seen[sentence_id]}; remove one"
-                )
-            seen[sentence_id] = sentence.where
+            if "sentid" in sentence:
+                sentence.unique_identifier("sentid", seen, "sentid")
