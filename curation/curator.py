@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from captioning.data.roster import CurationView
 from curation.base import Context
@@ -78,13 +79,13 @@ class Curator:
         """
         samples = self.view.roster.samples
         self.ledger.reduce()
-        losses = self.ledger.close_epoch(epoch=epoch, name_of=lambda row: samples[row].sample_id)
+        self.ledger.close_epoch(epoch=epoch, name_of=lambda row: samples[row].sample_id)
+        return self._decide(epoch, self.ledger.history())
+
+    def _decide(self, epoch: int, history: Tensor) -> Outcome:
+        """Decide on the losses of the epochs up to this one, and apply the edits."""
         context = Context(
-            view=self.view,
-            losses=losses,
-            history=self.ledger.history(),
-            epoch=epoch,
-            seed=self.seed,
+            view=self.view, losses=history[-1], history=history, epoch=epoch, seed=self.seed
         )
         with _collection_paused():
             decision = self.policy.deliberate(context)
@@ -113,6 +114,7 @@ class Curator:
         """Plain values and tensors: the whole state, for the checkpoint."""
         return {
             "header": self.header.line(),
+            "policy": self.policy.name,
             "fingerprint": self.header.fingerprint,
             "roster": self.header.roster,
             "journal": list(self._lines),
@@ -123,8 +125,12 @@ class Curator:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take up a run where a checkpoint left it: view, journal, ledger and records.
 
+        If the checkpoint is of another policy that changed nothing, such as ``track``, this one
+        decides its last epoch anew: what follows is what this policy would have come to alone.
+
         Raises:
-            ValueError: the checkpoint belongs to other annotations.
+            ValueError: the checkpoint belongs to other annotations, or to another policy that
+                changed samples, or this policy would have acted before its last epoch.
         """
         saved = Header(roster=state["roster"], fingerprint=state["fingerprint"])
         saved.check(self.view.roster, "checkpoint")
@@ -136,6 +142,25 @@ class Curator:
         self.ledger.load_state_dict(dict(state["ledger"]))
         self.records = list(state["records"])
         self._lines = list(state["journal"])
+        if state["policy"] != self.policy.name:
+            self._branch(state["policy"])
+
+    def _branch(self, other: str) -> None:
+        if self._lines:
+            raise ValueError(
+                f"the checkpoint holds {len(self._lines)} edits by policy {other!r}: "
+                f"{self.policy.name!r} can only branch from a run that changed nothing "
+                "(curation=track)"
+            )
+        self.records = []
+        for number, epoch in enumerate(self.ledger.epochs, start=1):
+            if self._lines:
+                raise ValueError(
+                    f"policy {self.policy.name!r} acts at the end of epoch {epoch - 1}, but the "
+                    "checkpoint was trained on after it: branch from the checkpoint of that epoch, "
+                    f"or set curation.schedule.from_epoch={self.ledger.epochs[-1]}"
+                )
+            self._decide(epoch, self.ledger.history()[:number])
 
 
 @contextmanager

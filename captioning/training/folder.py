@@ -20,7 +20,9 @@ from captioning.training.checkpoint_io import remove_unfinished
 
 PACKAGES = ("torch", "pytorch-lightning", "timm", "hydra-core", "numpy", "pycocoevalcap")
 # Keys that say how a run is carried out, not what it computes.
-FREE_KEYS = ("resume", "threads", "logger", "paths", "hydra")
+FREE_KEYS = ("resume", "threads", "logger", "paths", "hydra", "keep_every_epoch")
+# Keys in which a run may differ from the one that it branches from.
+BRANCH_KEYS = ("curation", "run_name", "run_dir", "branch_from")
 
 
 class RunFolder:
@@ -49,6 +51,8 @@ class RunFolder:
             raise FileNotFoundError(
                 f"resume={resume}: no such file; give auto, never or the path of a checkpoint"
             )
+        if config.branch_from is not None:
+            self._check_branch(config)
         if rank_zero_only.rank == 0:
             if resume == "never" and self._config_path.exists():
                 self._set_aside()
@@ -56,9 +60,26 @@ class RunFolder:
                 self._refuse_other(config)
             if not self.finished():
                 self._start(config)
+        branch = None if config.branch_from is None else Path(config.branch_from)
         if resume == "auto":
-            return None if self.finished() else self.last_checkpoint
-        return None if resume == "never" else Path(resume)
+            return None if self.finished() else self.last_checkpoint or branch
+        return branch if resume == "never" else Path(resume)
+
+    def _check_branch(self, config: DictConfig) -> None:
+        """Refuse a checkpoint to branch from whose run differs in more than its curation."""
+        path = Path(config.branch_from)
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"branch_from={path}: no such file; train that run first, with curation=track "
+                "keep_every_epoch=true"
+            )
+        changed = self._changed(RunFolder(path.parents[1]).config(), config)
+        changed = {k: both for k, both in changed.items() if k.split(".")[0] not in BRANCH_KEYS}
+        if changed:
+            raise ValueError(
+                f"branch_from={path} is of a run that differs in more than its curation "
+                f"({_shown(changed)}); use the same settings, or train without branch_from"
+            )
 
     def _start(self, config: DictConfig) -> None:
         try:
@@ -84,16 +105,24 @@ class RunFolder:
         os.replace(self.path, old)
 
     def _refuse_other(self, config: DictConfig) -> None:
-        old = _flat(OmegaConf.to_container(self.config(), resolve=True))
-        new = _flat(OmegaConf.to_container(config, resolve=True))
-        changed = [key for key in sorted(old | new) if old.get(key) != new.get(key)]
-        changed = [key for key in changed if key.split(".")[0] not in FREE_KEYS]
+        changed = self._changed(self.config(), config)
         if changed:
-            shown = ", ".join(f"{k}: {old.get(k)} -> {new.get(k)}" for k in changed[:5])
             raise ValueError(
-                f"{self.path} holds a run of another config ({shown}); choose another run_name=, "
-                "or resume=never to set the old folder aside"
+                f"{self.path} holds a run of another config ({_shown(changed)}); choose another "
+                "run_name=, or resume=never to set the old folder aside"
             )
+
+    @staticmethod
+    def _changed(old: DictConfig, new: DictConfig) -> dict[str, tuple[Any, Any]]:
+        """Both values of every setting that differs and matters to the results."""
+        before = _flat(OmegaConf.to_container(old, resolve=True))
+        after = _flat(OmegaConf.to_container(new, resolve=True))
+        keys = [key for key in sorted(before | after) if before.get(key) != after.get(key)]
+        return {
+            key: (before.get(key), after.get(key))
+            for key in keys
+            if key.split(".")[0] not in FREE_KEYS
+        }
 
     @property
     def _config_path(self) -> Path:
@@ -134,6 +163,10 @@ class RunFolder:
     def scores(self, split: str) -> dict[str, float]:
         """Corpus scores of a finished run."""
         return dict(read_json(self.path / "metrics.json")[split]["corpus"])
+
+
+def _shown(changed: dict[str, tuple[Any, Any]]) -> str:
+    return ", ".join(f"{key}: {old} -> {new}" for key, (old, new) in list(changed.items())[:5])
 
 
 def _flat(config: Any, prefix: str = "") -> dict[str, Any]:

@@ -29,7 +29,7 @@ from captioning.training.checkpoint_io import WholeCheckpointIO
 from captioning.training.folder import RunFolder
 from captioning.training.inputs import Inputs, load_inputs, read_roster
 from captioning.training.parts import build_part
-from captioning.training.preflight import check_run
+from captioning.training.preflight import check_run, with_precision
 from captioning.types import Prediction
 
 log = logging.getLogger(__name__)
@@ -54,6 +54,7 @@ def train(config: DictConfig) -> dict[str, float]:
     Raises:
         ValueError: the folder holds a run of another config, or the config makes no sense.
     """
+    config = with_precision(config)
     folder = RunFolder(Path(config.run_dir))
     check_run(config)
     checkpoint = folder.open(config)
@@ -107,8 +108,10 @@ def _fit(experiment: Experiment, checkpoint: Path | None, folder: RunFolder) -> 
     trainer = experiment.trainer
     try:
         with warnings.catch_warnings():
-            # Of a resumed run that is as it should be.
+            # Of a resumed run, and of one that branches, that is as it should be.
             warnings.filterwarnings("ignore", "Checkpoint directory .* exists and is not empty")
+            warnings.filterwarnings("ignore", ".*callbacks used to create .*ModelCheckpoint")
+            warnings.filterwarnings("ignore", "The dirpath has changed from")
             trainer.fit(
                 experiment.model, experiment.datamodule, ckpt_path=checkpoint, weights_only=True
             )
@@ -184,9 +187,15 @@ def _checkpoints(config: DictConfig, folder: Path) -> list[ModelCheckpoint]:
         "enable_version_counter": False,
     }
     last = ModelCheckpoint(filename="last", save_top_k=1, **settings)
-    if config.monitor == "last":
-        return [last]
-    return [ModelCheckpoint(filename="best", monitor=config.monitor, mode="max", **settings), last]
+    callbacks = [last]
+    if config.monitor != "last":
+        best = ModelCheckpoint(filename="best", monitor=config.monitor, mode="max", **settings)
+        callbacks.insert(0, best)
+    if config.keep_every_epoch:
+        every = {"filename": "epoch{epoch}", "auto_insert_metric_name": False, "save_top_k": -1}
+        # Lightning tells checkpoint callbacks apart by what they monitor.
+        callbacks.append(ModelCheckpoint(monitor="epoch", **every, **settings))
+    return callbacks
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:

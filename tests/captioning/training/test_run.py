@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from captioning.training import preflight
 from captioning.training import run as run_module
 from captioning.training.folder import RunFolder
 from captioning.training.run import predict_run, train
@@ -154,3 +155,38 @@ def test_photos_can_train_the_backbone_end_to_end(small, tmp_path: Path) -> None
         )
     )
     assert any(name.startswith("backbone.") for name in weights(tmp_path / "run"))
+
+
+def test_a_policy_that_branches_ends_as_if_trained_alone(small, tmp_path: Path) -> None:
+    policy = ("num_epochs=4", "noise=swap20", "curation=replace_caption_top_loss_10")
+    policy = (*policy, "curation.schedule.from_epoch=1")
+    train(small(*policy, folder="alone"))
+    tracked = ("num_epochs=4", "noise=swap20", "curation=track")
+    train(small(*tracked, "keep_every_epoch=true", folder="tracked"))
+    shared = tmp_path / "tracked" / "checkpoints" / "epoch1.ckpt"
+    train(small(*policy, f"branch_from={shared}", folder="branch"))
+    alone, branch = tmp_path / "alone", tmp_path / "branch"
+    names = ("curation.jsonl", "curation/epochs.json", "curation/losses.npz", "curation/report.md")
+    for name in (*names, "metrics.json", "predictions.json", "history.json"):
+        assert (alone / name).read_bytes() == (branch / name).read_bytes(), name
+    assert len((branch / "curation.jsonl").read_text().splitlines()) > 1
+    assert same_weights(alone, branch)
+    assert not same_weights(alone, tmp_path / "tracked")
+
+    early = (*policy, "curation.schedule.from_epoch=0")
+    with pytest.raises(ValueError, match=r"acts at the end of epoch 0.*from_epoch=1"):
+        train(small(*early, f"branch_from={shared}", folder="early"))
+    with pytest.raises(ValueError, match=r"more than its curation \(optimizer\.lr: "):
+        train(small(*policy, "optimizer.lr=0.5", f"branch_from={shared}", folder="other"))
+    edited = branch / "checkpoints" / "last.ckpt"
+    with pytest.raises(ValueError, match="can only branch from a run that changed nothing"):
+        train(small(*tracked, f"branch_from={edited}", folder="edited"))
+    with pytest.raises(FileNotFoundError, match="keep_every_epoch=true"):
+        train(small(*policy, "branch_from=nowhere.ckpt", folder="nowhere"))
+
+
+def test_automatic_precision_is_that_of_the_device(small, tmp_path: Path, monkeypatch) -> None:
+    for found, precision in ((True, "bf16-mixed"), (False, "32-true")):
+        monkeypatch.setattr(preflight, "fast_bfloat16", lambda accelerator, found=found: found)
+        train(small("num_epochs=1", "trainer.precision=auto", folder=precision))
+        assert RunFolder(tmp_path / precision).config().trainer.precision == precision
