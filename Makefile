@@ -37,14 +37,14 @@ bench: env
 TABLE := $(BIN)/python -m captioning.metrics.table
 RECORDS := docs/results/runs
 SCORES := BLEU-1 BLEU-4 METEOR ROUGE-L CIDEr-D
-FOUND := detection.auc@1 detection.auc@4 detection.precision_at_noise_rate@4 detection.precision@1 detection.precision@2 detection.precision@3
+FOUND := detection.auc@1 detection.auc@2 detection.auc@3 detection.precision_at_noise_rate@3 detection.precision@1 detection.precision@2 detection.precision@3
 
 .PHONY: tables
 tables: env
 	$(TABLE) $(RECORDS)/flickr8k/updown_small-none-none --group model.name --metrics $(SCORES) timing.captions_per_second > docs/results/flickr8k.md
 	$(TABLE) $(RECORDS)/flickr8k/updown_small-none-none --group model.name --metrics $(SCORES) --into README.md
 	@for data in flickr8k miniworld; do for noise in swap20 none; do \
-	  set -- $(RECORDS)/$$data/updown_tiny-$$noise-*; [ -e "$$1" ] || continue; \
+	  set -- $(RECORDS)/$$data/updown_micro-$$noise-*; [ -e "$$1" ] || continue; \
 	  $(TABLE) "$$@" --group curation.name --metrics $(SCORES) > docs/results/noise_$${data}_$$noise.md; \
 	  [ $$noise = none ] || $(TABLE) "$$@" --group curation.name --metrics $(FOUND) > docs/results/found_$${data}_$$noise.md; \
 	done; done

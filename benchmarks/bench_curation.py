@@ -13,30 +13,27 @@ from __future__ import annotations
 
 import argparse
 import resource
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+import numpy as np
+import torch
 
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
+from captioning.data.roster import CurationView, build_roster
+from captioning.types import Sample
+from curation.amend.remove import Remove
+from curation.amend.replace_caption import ReplaceCaption
+from curation.callback import CurationCallback
+from curation.curator import Curator
+from curation.policy import CurationPolicy
+from curation.run_folder import RunFolder
+from curation.select.sigma import Sigma
+from curation.select.top_loss import TopLoss
 
-from captioning.data.roster import CurationView, build_roster  # noqa: E402
-from captioning.types import Sample  # noqa: E402
-from curation.amend.remove import Remove  # noqa: E402
-from curation.amend.replace_caption import ReplaceCaption  # noqa: E402
-from curation.callback import CurationCallback  # noqa: E402
-from curation.curator import Curator  # noqa: E402
-from curation.policy import CurationPolicy  # noqa: E402
-from curation.run_folder import RunFolder  # noqa: E402
-from curation.select.sigma import Sigma  # noqa: E402
-from curation.select.top_loss import TopLoss  # noqa: E402
-
+CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 VARIANTS = {
     "no callback": ["curation=none"],
     "online": ["curation=remove", "curation.select.ratio=0"],
@@ -98,7 +95,7 @@ def train_once(overrides: list[str], folder: Path) -> None:
 
     from captioning.training.run import train
 
-    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         train(compose("train", overrides=[*overrides, f"run_dir={folder}", "resume=never"]))
 
 

@@ -21,7 +21,6 @@ from pathlib import Path
 
 import numpy as np
 
-from captioning.data.json_files import load_json
 from captioning.data.noise_words import COLORS, DETAILS, NUMBERS, OBJECTS, SAME
 from captioning.data.roster import Roster, build_roster
 from captioning.files import write_json
@@ -75,20 +74,6 @@ def plant_noise(
 def write_truth(truth: Mapping[str, str], path: str | Path) -> None:
     """Write the truth as a JSON object."""
     write_json(path, dict(truth))
-
-
-def read_truth(path: str | Path) -> dict[str, str]:
-    """Kinds of faults by sample id.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: not an object of sample ids and kinds.
-    """
-    record = load_json(path)
-    for sample_id, kind in record.value.items():
-        if kind not in KINDS:
-            raise record.wrong(sample_id, f"one of {KINDS}")
-    return dict(record.value)
 
 
 def _counts(

@@ -8,7 +8,6 @@ padding, begin and end are three different ones.
 from __future__ import annotations
 
 import functools
-import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -124,8 +123,3 @@ class WordTokenizer(AbstractTokenizer):
             return None
         total = sum(self.counts)
         return [math.log(max(count, 0.1) / total) for count in self.counts]
-
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256 of the vocabulary (16 hex digits); a checkpoint names its vocabulary by it."""
-        return hashlib.sha256("\n".join(self.words).encode()).hexdigest()[:16]

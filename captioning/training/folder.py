@@ -185,7 +185,8 @@ def versions() -> dict[str, Any]:
         "commit": _commit(),
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
         "python": platform.python_version(),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, {_processor()}",
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, {_processor()}, "
+        + torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
     }
     if torch.cuda.is_available():

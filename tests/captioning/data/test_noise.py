@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from captioning.data.noise import KINDS, plant_noise, read_truth, write_truth
+from captioning.data.noise import KINDS, plant_noise, write_truth
 from captioning.data.noise_words import COLORS, DETAILS, NUMBERS, OBJECTS
 from captioning.data.roster import Dropped, Roster, build_roster
 from captioning.types import Phrase, Region, Sample
@@ -197,14 +198,11 @@ def test_a_caption_that_every_image_has_gets_no_other_photo():
     assert {sample_id[-1] for sample_id in truth} == set("0123")
 
 
-def test_truth_is_written_and_read(tmp_path):
+def test_truth_is_written_as_json(tmp_path):
     _, truth = plant_noise(roster_of(), kinds=EACH, seed=3)
     write_truth(truth, tmp_path / "run" / "truth.json")
-    assert read_truth(tmp_path / "run" / "truth.json") == truth
+    assert json.loads((tmp_path / "run" / "truth.json").read_text()) == truth
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["truth.json"]
-    (tmp_path / "bad.json").write_text('{"0#1": "swop"}')
-    with pytest.raises(ValueError, match="bad.json: '0#1' must be one of .* got 'swop'"):
-        read_truth(tmp_path / "bad.json")
 
 
 @pytest.mark.parametrize("name", ["swap20", "mixed"])
