@@ -1,14 +1,67 @@
-"""How well scores find planted faults: area under the ROC curve and precision at k."""
+"""How well scores find planted faults: area under the ROC curve and precision at k.
+
+Ties are exact: in the area a tied pair counts half (midranks); where a tie crosses the border of
+the k highest scores, its members count by the share that fits. Both are the mean over all orders of
+the tied, so nothing depends on the order of the samples.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 Scores = Sequence[float] | NDArray[np.floating]
 Truth = Sequence[bool] | NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KindDetection:
+    """How well scores find the faults of one kind; NaN where there are none.
+
+    Attributes:
+        num_faults: scored samples with a fault of this kind.
+        auc: probability that such a fault scores higher than a sound sample, in [0, 1]; the other
+            kinds take no part.
+        precision_at_noise_rate: among sound samples and these faults alone, the share of faults
+            in the ``num_faults`` highest scores, in [0, 1].
+        recall_at_noise_rate: among all samples, the share of these faults that lies in as many of
+            the highest scores as there are faults of all kinds, in [0, 1].
+    """
+
+    num_faults: int
+    auc: float
+    precision_at_noise_rate: float
+    recall_at_noise_rate: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Detection:
+    """How well scores find faults, all together and by kind.
+
+    Attributes:
+        num_samples: samples with a score.
+        num_unseen: samples without one (NaN), left out.
+        num_faults: scored samples with a fault.
+        auc: see `area_under_roc`.
+        precision_at_noise_rate: see `precision_at_noise_rate`.
+        by_kind: each kind of the truth, in the order of the alphabet.
+    """
+
+    num_samples: int
+    num_unseen: int
+    num_faults: int
+    auc: float
+    precision_at_noise_rate: float
+    by_kind: dict[str, KindDetection]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; None where undefined."""
+        return _without_nan(asdict(self))
 
 
 def area_under_roc(scores: Scores, is_fault: Truth) -> float:
@@ -57,16 +110,117 @@ def precision_at(scores: Scores, is_fault: Truth, k: int) -> float:
     values, faults = _checked(scores, is_fault)
     if not 1 <= k <= len(values):
         raise ValueError(f"k must be in [1, {len(values)}]: got {k}")
-    border = np.partition(values, len(values) - k)[len(values) - k]
-    above, tied = values > border, values == border
-    taken = (k - above.sum()) / tied.sum()
-    return float((faults[above].sum() + taken * faults[tied].sum()) / k)
+    return _hits(values, faults, k) / k
 
 
 def precision_at_noise_rate(scores: Scores, is_fault: Truth) -> float:
     """`precision_at` with as many samples as there are faults; NaN without faults."""
     num_faults = int(np.asarray(is_fault).sum())
     return precision_at(scores, is_fault, num_faults) if num_faults else float("nan")
+
+
+def detect_kinds(scores: Scores, kinds: Mapping[int, str]) -> Detection:
+    """How well scores find planted faults of several kinds.
+
+    Args:
+        scores: ``(N,)``, higher means more suspect; NaN for samples that were never seen.
+        kinds: kind of fault by row in [0, N); rows that it lacks are sound.
+
+    Returns:
+        The areas and precisions; NaN where there are no faults, or no sound samples.
+
+    Raises:
+        ValueError: ``scores`` is not ``(N,)``, none of them is a number, one is infinite, or
+            ``kinds`` names a row outside the scores.
+    """
+    values = np.asarray(scores, dtype=np.float64)
+    if values.ndim != 1 or np.isnan(values).all():
+        raise ValueError(
+            f"scores must be (N,) with at least one that is not NaN: got {values.shape}, "
+            f"{int(np.isnan(values).sum())} of them NaN"
+        )
+    labels = _labels(kinds, len(values))
+    seen = ~np.isnan(values)
+    values, labels = values[seen], labels[seen]
+    faults = labels != ""
+    return Detection(
+        num_samples=int(seen.sum()),
+        num_unseen=int((~seen).sum()),
+        num_faults=int(faults.sum()),
+        auc=area_under_roc(values, faults),
+        precision_at_noise_rate=precision_at_noise_rate(values, faults),
+        by_kind={kind: _kind(values, labels, kind) for kind in sorted(set(kinds.values()))},
+    )
+
+
+def detect_by_epoch(
+    history: Sequence[Scores] | NDArray[np.floating],
+    kinds: Mapping[int, str],
+    *,
+    epochs: Sequence[int] | None = None,
+) -> dict[int, Detection]:
+    """`detect_kinds` of each epoch, against one truth.
+
+    Args:
+        history: ``(E, N)`` scores, one row an epoch, NaN for samples not seen in it.
+        kinds: see `detect_kinds`; samples that curation has mended since are faults no longer, so
+            where that happened give each epoch its own truth.
+        epochs: numbers of the E epochs; 0 to E-1 by default.
+
+    Raises:
+        ValueError: other shapes, not E different epochs, or what `detect_kinds` refuses.
+    """
+    numbers = list(range(len(history)) if epochs is None else epochs)
+    if len(set(numbers)) != len(history) or len(numbers) != len(history):
+        raise ValueError(f"epochs must be {len(history)} different numbers: got {numbers}")
+    return {
+        number: detect_kinds(scores, kinds) for number, scores in zip(numbers, history, strict=True)
+    }
+
+
+def _labels(kinds: Mapping[int, str], num_rows: int) -> NDArray[np.object_]:
+    """``(N,)`` kind of each row, ``""`` where sound."""
+    labels = np.full(num_rows, "", dtype=object)
+    for row, kind in kinds.items():
+        if isinstance(row, bool) or not isinstance(row, int | np.integer):
+            raise ValueError(f"kinds must be by row number: got {row!r}")
+        if not 0 <= row < num_rows:
+            raise ValueError(f"kinds must be of rows in [0, {num_rows}): got row {row}")
+        if not isinstance(kind, str) or not kind:
+            raise ValueError(f"kind of row {row} must be a name: got {kind!r}")
+        labels[row] = kind
+    return labels
+
+
+def _kind(values: NDArray[np.float64], labels: NDArray[np.object_], kind: str) -> KindDetection:
+    mine, faults = labels == kind, labels != ""
+    num_faults = int(mine.sum())
+    if num_faults == 0:
+        nan = float("nan")
+        return KindDetection(
+            num_faults=0, auc=nan, precision_at_noise_rate=nan, recall_at_noise_rate=nan
+        )
+    alone = mine | ~faults
+    return KindDetection(
+        num_faults=num_faults,
+        auc=area_under_roc(values[alone], mine[alone]),
+        precision_at_noise_rate=precision_at_noise_rate(values[alone], mine[alone]),
+        recall_at_noise_rate=_hits(values, mine, int(faults.sum())) / num_faults,
+    )
+
+
+def _hits(values: NDArray[np.float64], wanted: NDArray[np.bool_], k: int) -> float:
+    """How many of ``wanted`` are among the ``k`` highest, in the mean over orders of the tied."""
+    border = np.partition(values, len(values) - k)[len(values) - k]
+    above, tied = values > border, values == border
+    taken = (k - above.sum()) / tied.sum()
+    return float(wanted[above].sum() + taken * wanted[tied].sum())
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nan(item) for key, item in value.items()}
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def _checked(scores: Scores, is_fault: Truth) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:

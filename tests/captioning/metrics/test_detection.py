@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from itertools import permutations
 
 import numpy as np
@@ -7,8 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captioning.metrics.detection import area_under_roc, precision_at, precision_at_noise_rate
+from captioning.metrics.detection import (
+    area_under_roc,
+    detect_by_epoch,
+    detect_kinds,
+    precision_at,
+    precision_at_noise_rate,
+)
 
+NAN = float("nan")
+KINDS = st.sampled_from(["", "swap", "word", "image"])
+rated = st.lists(st.tuples(st.integers(0, 3) | st.just(NAN), KINDS), min_size=1, max_size=25)
 scored = st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=1, max_size=30)
 
 
@@ -58,3 +68,122 @@ def test_bad_input_is_named(scores: list, faults: list, message: str) -> None:
 def test_k_outside_the_set_is_named(k: int) -> None:
     with pytest.raises(ValueError, match=r"k must be in \[1, 2\]"):
         precision_at([1, 2], [True, False], k)
+
+
+def test_kinds_by_hand() -> None:
+    # sorted: 9 swap, 8 sound, 7 word, 7 sound, 1 swap; the last row was never seen
+    found = detect_kinds([7, 9, 8, 7, 1, NAN], {0: "word", 1: "swap", 4: "swap", 5: "image"})
+    assert (found.num_samples, found.num_unseen, found.num_faults) == (5, 1, 3)
+    assert found.auc == pytest.approx((2 + 0.5 + 0) / 6)
+    assert found.precision_at_noise_rate == pytest.approx((1 + 0.5) / 3)
+    swap, word, image = (found.by_kind[kind] for kind in ("swap", "word", "image"))
+    assert list(found.by_kind) == ["image", "swap", "word"]
+    assert (swap.num_faults, swap.auc, swap.precision_at_noise_rate) == (2, 0.5, 0.5)
+    assert (word.num_faults, word.auc, word.precision_at_noise_rate) == (1, 0.25, 0)
+    assert (swap.recall_at_noise_rate, word.recall_at_noise_rate) == (0.5, 0.5)
+    assert image.num_faults == 0
+    assert np.isnan([image.auc, image.precision_at_noise_rate, image.recall_at_noise_rate]).all()
+
+
+@given(rated)
+def test_each_kind_is_scored_against_the_sound_alone(pairs: list[tuple[float, str]]) -> None:
+    scores = [score for score, _ in pairs]
+    kinds = {row: kind for row, (_, kind) in enumerate(pairs) if kind}
+    if np.isnan(scores).all():
+        return
+    found = detect_kinds(scores, kinds)
+    seen = [(score, kind) for score, kind in pairs if not np.isnan(score)]
+    for name, kind in found.by_kind.items():
+        alone = [(score, other == name) for score, other in seen if other in ("", name)]
+        assert kind.num_faults == sum(is_fault for _, is_fault in alone)
+        if kind.num_faults:
+            values, truth = zip(*alone, strict=True)
+            assert kind.auc == pytest.approx(area_under_roc(values, truth), nan_ok=True)
+            assert kind.precision_at_noise_rate == precision_at_noise_rate(values, truth)
+    assert found.num_faults == sum(kind.num_faults for kind in found.by_kind.values())
+
+
+@given(rated)
+def test_recalls_of_the_kinds_make_up_the_precision(pairs: list[tuple[float, str]]) -> None:
+    kinds = {row: kind for row, (_, kind) in enumerate(pairs) if kind}
+    if np.isnan([score for score, _ in pairs]).all():
+        return
+    found = detect_kinds([score for score, _ in pairs], kinds)
+    if not found.num_faults:
+        assert np.isnan(found.precision_at_noise_rate)
+        return
+    kinds_found = [kind for kind in found.by_kind.values() if kind.num_faults]
+    hits = sum(kind.recall_at_noise_rate * kind.num_faults for kind in kinds_found)
+    assert hits / found.num_faults == pytest.approx(found.precision_at_noise_rate)
+
+
+@given(rated, st.randoms(use_true_random=False))
+def test_order_of_samples_changes_no_detection(pairs: list[tuple[float, str]], dice) -> None:
+    if np.isnan([score for score, _ in pairs]).all():
+        return
+    shuffled = list(pairs)
+    dice.shuffle(shuffled)
+    first, second = (
+        detect_kinds(
+            [score for score, _ in some], {row: kind for row, (_, kind) in enumerate(some) if kind}
+        ).to_dict()
+        for some in (pairs, shuffled)
+    )
+    assert first == second
+
+
+def test_perfect_and_worst_scores_of_kinds() -> None:
+    kinds = {0: "swap", 1: "word"}
+    for sign, wanted in ((1, 1.0), (-1, 0.0)):
+        found = detect_kinds([sign * 5, sign * 4, 0, 0, 0], kinds)
+        assert found.auc == found.precision_at_noise_rate == wanted
+        for kind in found.by_kind.values():
+            values = (kind.auc, kind.precision_at_noise_rate, kind.recall_at_noise_rate)
+            assert values == (wanted,) * 3
+
+
+def test_equal_scores_find_no_more_than_chance() -> None:
+    found = detect_kinds([2.0] * 10, {0: "swap", 3: "swap", 5: "word"})
+    assert (found.auc, found.precision_at_noise_rate) == (0.5, pytest.approx(0.3))
+    assert found.by_kind["swap"].precision_at_noise_rate == pytest.approx(2 / 9)
+    assert found.by_kind["word"].recall_at_noise_rate == pytest.approx(0.3)
+
+
+def test_one_sample_is_undefined_and_plain_in_json() -> None:
+    plain = detect_kinds([1.0], {0: "swap"}).to_dict()
+    assert (plain["auc"], plain["precision_at_noise_rate"]) == (None, 1.0)
+    assert plain["by_kind"]["swap"]["auc"] is None
+    assert json.loads(json.dumps(plain, allow_nan=False)) == plain
+
+
+def test_epochs_are_scored_apart() -> None:
+    history = np.array([[1, 2, 3, NAN], [4, 3, 2, 1]], dtype=np.float32)
+    kinds = {0: "swap"}
+    found = detect_by_epoch(history, kinds, epochs=[3, 5])
+    assert found == {3: detect_kinds(history[0], kinds), 5: detect_kinds(history[1], kinds)}
+    assert (found[3].auc, found[5].auc) == (0, 1)
+    assert list(detect_by_epoch(history, kinds)) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("scores", "kinds", "message"),
+    [
+        ([[1, 2]], {}, r"got \(1, 2\)"),
+        ([NAN, NAN], {}, "2 of them NaN"),
+        ([], {}, "at least one"),
+        ([1, float("inf")], {}, "must be finite"),
+        ([1, 2], {2: "swap"}, r"rows in \[0, 2\): got row 2"),
+        ([1, 2], {-1: "swap"}, "got row -1"),
+        ([1, 2], {"a#1": "swap"}, "by row number: got 'a#1'"),
+        ([1, 2], {0: ""}, "must be a name"),
+    ],
+)
+def test_bad_kinds_are_named(scores: list, kinds: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        detect_kinds(scores, kinds)
+
+
+@pytest.mark.parametrize("epochs", [[0], [1, 1], [0, 1, 2]])
+def test_epochs_that_do_not_fit_are_named(epochs: list[int]) -> None:
+    with pytest.raises(ValueError, match="2 different numbers"):
+        detect_by_epoch([[1.0], [2.0]], {}, epochs=epochs)
