@@ -1,22 +1,37 @@
-"""METEOR 1.5 by pycocoevalcap's jar: one process, pipelined, killed when it hangs."""
+"""METEOR 1.5 by pycocoevalcap's jar: processes that stay alive between calls and share the work.
+
+Starting Java and reading the paraphrase table takes seconds, and the first captions are slow; so a
+process is kept for the next call, and large sets are split over several. A caption's statistics do
+not depend on the others', so the scores are those of one process.
+"""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import os
 import subprocess
 import tempfile
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO
+from typing import Any
 
 import pycocoevalcap.meteor.meteor as package
 
 from captioning.metrics.java import JavaError, find_java
 
 _FOLDER = Path(package.__file__).parent
-_ARGUMENTS = ("-Xmx2G", "-Dfile.encoding=UTF-8", "-jar", package.METEOR_JAR)
+# Several processes side by side: each collects garbage on one thread instead of on all cores.
+_ARGUMENTS = ("-XX:+UseSerialGC", "-Xmx2G", "-Dfile.encoding=UTF-8", "-jar", package.METEOR_JAR)
 _OPTIONS = ("-", "-", "-stdio", "-l", "en", "-norm")
+# A process holds half a gigabyte, and a thousand captions repay its start.
+MAX_PROCESSES = 4
+CAPTIONS_A_PROCESS = 1000
+
+_lock = threading.Lock()
+_alive: list[_Process] = []
 
 
 def score_meteor(
@@ -24,8 +39,8 @@ def score_meteor(
 ) -> tuple[float, list[float]]:
     """METEOR (English, exact, stem, synonym and paraphrase matching) of tokenized captions.
 
-    The same protocol as pycocoevalcap's ``Meteor`` and the same digits; lines are written ahead
-    instead of one at a time, and standard error cannot fill up and block the process.
+    The same protocol as pycocoevalcap's ``Meteor`` and the same digits. A process that crashes or
+    hangs is killed and the call tried once more with a new one.
 
     Args:
         candidates: one tokenized caption an image.
@@ -36,75 +51,149 @@ def score_meteor(
         The corpus score, from summed statistics (not the mean), and one score an image, in [0, 1].
 
     Raises:
-        JavaError: Java is absent, crashed, or hung.
+        JavaError: Java is absent, or crashed or hung twice.
     """
     lines = [_line(*pair) for pair in zip(candidates, references, strict=True)]
     seconds = timeout or 300 + 0.1 * len(lines)
-    with tempfile.TemporaryFile() as errors:
-        process = subprocess.Popen(
-            [find_java()[0], *_ARGUMENTS, *_OPTIONS],
+    with _lock:
+        try:
+            return _score(lines, seconds)
+        except JavaError:
+            _close_all()
+            find_java()
+        try:
+            return _score(lines, seconds)
+        except JavaError:
+            _close_all()
+            raise
+
+
+def start_meteor(num_captions: int) -> None:
+    """Start the processes that so many captions will need, without waiting for them.
+
+    Raises:
+        JavaError: Java is absent.
+    """
+    with _lock:
+        _processes(num_captions)
+
+
+def close_meteor() -> None:
+    """End the processes that are kept for the next call."""
+    with _lock:
+        _close_all()
+
+
+atexit.register(close_meteor)
+
+
+class _Process:
+    """METEOR, spoken to in lines."""
+
+    def __init__(self, command: str) -> None:
+        self.command = command
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
+        self._killed = threading.Event()
+        self._process = subprocess.Popen(
+            [command, *_ARGUMENTS, *_OPTIONS],
             cwd=_FOLDER,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=errors,
+            stderr=self._errors,
         )
-        killed = threading.Event()
-        watchdog = threading.Timer(seconds, _kill, (process, killed))
+
+    def ask(
+        self, lines: Sequence[str], num_answers: int, seconds: float, read: type[str] | type[float]
+    ) -> list[Any]:
+        """Write all lines ahead and read the answers.
+
+        Raises:
+            JavaError: the process ended, was killed after ``seconds``, or answered nonsense.
+        """
+        watchdog = threading.Timer(seconds, self._kill)
+        writer = threading.Thread(target=self._write, args=(lines,), daemon=True)
         watchdog.start()
+        writer.start()
         try:
-            return _converse(process, lines)
+            answers = [read(self._read()) for _ in range(num_answers)]
+            writer.join()
+            return answers
         except (OSError, EOFError, ValueError) as error:
-            raise JavaError(_reason(error, killed, seconds, errors)) from error
+            raise JavaError(self._reason(error, seconds)) from error
         finally:
             watchdog.cancel()
-            process.kill()
-            process.communicate()
+
+    def works(self) -> bool:
+        """Whether the process has not ended."""
+        return self._process.poll() is None
+
+    def close(self) -> None:
+        """Kill the process and wait for its end."""
+        self._process.kill()
+        self._process.communicate()
+        self._errors.close()
+
+    def _write(self, lines: Sequence[str]) -> None:
+        # a dead process is noticed and named by the reader, at the end of its output
+        with contextlib.suppress(OSError, ValueError):
+            self._process.stdin.write(
+                "".join(line + "\n" for line in lines).encode(errors="replace")
+            )
+            self._process.stdin.flush()
+
+    def _read(self) -> str:
+        line = self._process.stdout.readline()
+        if not line:
+            raise EOFError("METEOR ended early")
+        return line.decode().strip()
+
+    def _kill(self) -> None:
+        self._killed.set()
+        self._process.kill()
+
+    def _reason(self, error: Exception, seconds: float) -> str:
+        if self._killed.is_set():
+            return f"METEOR: Java was killed after {seconds:.0f} s without a result"
+        self._process.kill()
+        self._process.wait()
+        self._errors.seek(0)
+        tail = self._errors.read().decode(errors="replace").strip()[-800:]
+        return f"METEOR: Java failed ({error}): {tail or 'no message'}"
 
 
-def _converse(process: subprocess.Popen[bytes], lines: Sequence[str]) -> tuple[float, list[float]]:
-    writer = threading.Thread(target=_write_ahead, args=(process.stdin, lines), daemon=True)
-    writer.start()
-    statistics = [_read(process.stdout) for _ in lines]
-    writer.join()
-    _write(process.stdin, ["EVAL ||| " + " ||| ".join(statistics)])
-    scores = [float(_read(process.stdout)) for _ in lines]
-    return float(_read(process.stdout)), scores
+def _processes(num_captions: int) -> list[_Process]:
+    """Living processes, started where they are wanting."""
+    command, _ = find_java()
+    for process in [p for p in _alive if p.command != command or not p.works()]:
+        process.close()
+        _alive.remove(process)
+    number = min(1 + num_captions // CAPTIONS_A_PROCESS, MAX_PROCESSES, os.cpu_count() or 1)
+    while len(_alive) < number:
+        _alive.append(_Process(command))
+    return _alive[:number]
+
+
+def _close_all() -> None:
+    while _alive:
+        _alive.pop().close()
+
+
+def _score(lines: Sequence[str], seconds: float) -> tuple[float, list[float]]:
+    processes = _processes(len(lines))
+    share = -(-len(lines) // len(processes))
+    parts = [lines[start : start + share] for start in range(0, len(lines), share)]
+    with ThreadPoolExecutor(len(processes)) as threads:
+        asked = [
+            threads.submit(process.ask, part, len(part), seconds, str)
+            for process, part in zip(processes, parts, strict=False)
+        ]
+        statistics = [line for answer in asked for line in answer.result()]
+    request = "EVAL ||| " + " ||| ".join(statistics)
+    *scores, corpus = processes[0].ask([request], len(lines) + 1, seconds, float)
+    return corpus, scores
 
 
 def _line(candidate: str, references: Sequence[str]) -> str:
     # "|||" separates fields and a line break ends the request: neither may come from a caption
     fields = [" ".join(text.replace("|||", "").split()) for text in (*references, candidate)]
     return " ||| ".join(("SCORE", *fields))
-
-
-def _write_ahead(stream: IO[bytes] | None, lines: Sequence[str]) -> None:
-    # a dead process is noticed and named by the reader, at the end of its output
-    with contextlib.suppress(OSError, ValueError):
-        _write(stream, lines)
-
-
-def _write(stream: IO[bytes] | None, lines: Sequence[str]) -> None:
-    if stream is None:
-        raise EOFError("METEOR's standard input is closed")
-    stream.write("".join(line + "\n" for line in lines).encode(errors="replace"))
-    stream.flush()
-
-
-def _read(stream: IO[bytes] | None) -> str:
-    line = stream.readline() if stream is not None else b""
-    if not line:
-        raise EOFError("METEOR ended early")
-    return line.decode().strip()
-
-
-def _kill(process: subprocess.Popen[bytes], killed: threading.Event) -> None:
-    killed.set()
-    process.kill()
-
-
-def _reason(error: Exception, killed: threading.Event, seconds: float, errors: IO[bytes]) -> str:
-    if killed.is_set():
-        return f"METEOR: Java was killed after {seconds:.0f} s without a result"
-    errors.seek(0)
-    tail = errors.read().decode(errors="replace").strip()[-800:]
-    return f"METEOR: Java failed ({error}): {tail or 'no message'}"

@@ -1,0 +1,122 @@
+"""BLEU-1 to BLEU-4 (Papineni et al., 2002) with references counted once.
+
+The same numbers as pycocoevalcap's ``Bleu(4)`` with ``option="closest"``: the corpus score is made
+of summed counts, and an image's score is smoothed by tiny constants so that it is never undefined.
+References are counted once and used for every epoch's captions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from operator import mul
+
+MAX_ORDER = 4
+# pycocoevalcap's constants: they keep an empty caption's score at 0 instead of undefined.
+_TINY, _SMALL = 1e-15, 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BleuReferences:
+    """References of one image.
+
+    Attributes:
+        counts: for every n-gram the most often that it stands in one reference.
+        lengths: number of words of each reference.
+    """
+
+    counts: Counter[tuple[str, ...]]
+    lengths: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Counts:
+    """What BLEU is made of; orders from 1 to 4."""
+
+    length: int
+    closest: int
+    guessed: tuple[int, ...]
+    correct: tuple[int, ...]
+
+
+def prepare_bleu(references: Sequence[Sequence[str]]) -> list[BleuReferences]:
+    """Count the n-grams of tokenized references, once for many evaluations."""
+    return [_count_references(captions) for captions in references]
+
+
+def score_bleu(
+    candidates: Sequence[str], references: Sequence[BleuReferences]
+) -> tuple[list[float], list[list[float]]]:
+    """BLEU-1 to BLEU-4 of tokenized captions.
+
+    Args:
+        candidates: one caption an image.
+        references: of the same images in the same order.
+
+    Returns:
+        Four corpus scores, and four lists of one score an image, all in [0, 1].
+    """
+    counts = [_compare(*pair) for pair in zip(candidates, references, strict=True)]
+    per_image = [_bleu(each) for each in counts]
+    total = _Counts(
+        length=sum(each.length for each in counts),
+        closest=sum(each.closest for each in counts),
+        guessed=_column_sums([each.guessed for each in counts]),
+        correct=_column_sums([each.correct for each in counts]),
+    )
+    return _bleu(total), [list(column) for column in zip(*per_image, strict=True)]
+
+
+def _ngrams(words: Sequence[str]) -> Counter[tuple[str, ...]]:
+    found: Counter[tuple[str, ...]] = Counter()
+    for order in range(1, MAX_ORDER + 1):
+        found.update(zip(*(words[start:] for start in range(order)), strict=False))
+    return found
+
+
+def _count_references(captions: Sequence[str]) -> BleuReferences:
+    counts: Counter[tuple[str, ...]] = Counter()
+    lengths = []
+    for caption in captions:
+        words = caption.split()
+        lengths.append(len(words))
+        counts |= _ngrams(words)
+    return BleuReferences(counts=counts, lengths=tuple(lengths))
+
+
+def _compare(candidate: str, references: BleuReferences) -> _Counts:
+    words = candidate.split()
+    correct = [0] * MAX_ORDER
+    known = references.counts
+    for ngram, count in _ngrams(words).items():
+        if ngram in known:
+            correct[len(ngram) - 1] += min(count, known[ngram])
+    length = len(words)
+    return _Counts(
+        length=length,
+        closest=min((abs(other - length), other) for other in references.lengths)[1],
+        guessed=tuple(max(0, length - order) for order in range(MAX_ORDER)),
+        correct=tuple(correct),
+    )
+
+
+def _bleu(counts: _Counts) -> list[float]:
+    precisions = (
+        (correct + _TINY) / (guessed + _SMALL)
+        for correct, guessed in zip(counts.correct, counts.guessed, strict=True)
+    )
+    scores = [
+        product ** (1.0 / order) for order, product in enumerate(accumulate(precisions, mul), 1)
+    ]
+    ratio = (counts.length + _TINY) / (counts.closest + _SMALL)
+    if ratio < 1:
+        penalty = math.exp(1 - 1 / ratio)
+        scores = [score * penalty for score in scores]
+    return scores
+
+
+def _column_sums(rows: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    return tuple(sum(column) for column in zip(*rows, strict=True))

@@ -1,0 +1,91 @@
+"""METEOR's processes: kept, shared, and replaced when they die. Its digits: see test_coco.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from captioning.metrics import meteor
+from captioning.metrics.java import JavaError
+from captioning.metrics.meteor import close_meteor, score_meteor
+
+# Answers as METEOR does: statistics for SCORE; for EVAL a score for each of them and one for all.
+ANSWER = """
+n=0
+while read -r line; do
+  case "$line" in
+    SCORE*) echo "stat $n"; n=$((n+1));;
+    EVAL*) echo "$line" | tr -cd '|' | wc -c | {
+        read -r bars; i=0; while [ $i -lt $((bars / 3)) ]; do echo 0.25; i=$((i+1)); done; }
+      echo 0.5;;
+  esac
+done
+"""
+
+
+@pytest.fixture
+def starts(
+    fake_java: Callable[[str], None], tmp_path: Path
+) -> Iterator[Callable[[str], Callable[[], int]]]:
+    """Install a fake METEOR; what comes back counts how often it was started."""
+    log = tmp_path / "starts"
+
+    def install(script: str) -> Callable[[], int]:
+        fake_java(f"echo x >> {log}\nstarts=$(wc -l < {log})\n{script}")
+        return lambda: len(log.read_text().split())
+
+    yield install
+    close_meteor()
+
+
+def test_a_process_is_kept_for_the_next_call(starts) -> None:
+    count = starts(ANSWER)
+    for _ in range(3):
+        assert score_meteor(["a dog", "a cat"], [["a dog"], ["a"]]) == (0.5, [0.25, 0.25])
+    assert count() == 1
+    close_meteor()
+    score_meteor(["a dog"], [["a dog"]])
+    assert count() == 2
+
+
+def test_large_sets_are_shared_out(starts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meteor, "CAPTIONS_A_PROCESS", 2)
+    monkeypatch.setattr(meteor.os, "cpu_count", lambda: 3)
+    count = starts(ANSWER)
+    assert score_meteor(["a"] * 7, [["a"]] * 7) == (0.5, [0.25] * 7)
+    assert count() == 3
+
+
+def test_a_crash_is_survived_once(starts) -> None:
+    count = starts('[ "$starts" = 1 ] && { read -r line; exit 1; }\n' + ANSWER)
+    assert score_meteor(["a dog"], [["a dog"]]) == (0.5, [0.25])
+    assert count() == 2
+
+
+def test_a_process_that_dies_between_calls_is_replaced(starts) -> None:
+    count = starts(ANSWER)
+    score_meteor(["a dog"], [["a dog"]])
+    meteor._alive[0].close()
+    assert score_meteor(["a dog"], [["a dog"]]) == (0.5, [0.25])
+    assert count() == 2
+
+
+def test_a_second_crash_is_named(starts) -> None:
+    count = starts("read -r line; echo no memory >&2; exit 1")
+    with pytest.raises(JavaError, match="METEOR.*ended early.*no memory"):
+        score_meteor(["a dog"], [["a dog"]])
+    assert count() == 2
+    assert not meteor._alive
+
+
+def test_parts_come_back_in_order(real_java: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    candidates = ["a dog runs", "two men sit", "a red ball", "grass", "a horse on a beach"]
+    references = [["a dog runs fast"], ["two men"], ["a ball"], ["green grass"], ["a horse"]]
+    close_meteor()
+    whole = score_meteor(candidates, references)
+    monkeypatch.setattr(meteor, "CAPTIONS_A_PROCESS", 2)
+    monkeypatch.setattr(meteor.os, "cpu_count", lambda: 2)
+    assert score_meteor(candidates, references) == whole
+    close_meteor()
