@@ -38,16 +38,25 @@ def best_tokens(log_probs: Tensor, *, count: int, forbidden: Tensor) -> tuple[Te
     if width == vocabulary:
         tied = torch.zeros_like(tied)
     any_nan, any_tied = torch.stack([values[:, 0].isnan().any(), tied.any()]).tolist()
-    if any_nan:
-        raise ValueError(
-            "log-probabilities must be numbers: the decoder returned NaN; "
-            "were the weights spoilt by a loss that was not finite?"
-        )
+    refuse_nan(any_nan)
     if any_tied:
         full = log_probs[tied].sort(dim=1, descending=True, stable=True)
         values[tied] = full.values[:, : values.shape[1]]
         tokens[tied] = full.indices[:, : values.shape[1]]
     return _ordered(values[:, :width], tokens[:, :width], count, forbidden)
+
+
+def refuse_nan(found: bool) -> None:
+    """Say what is wrong with a decoder whose log-probabilities are not all numbers.
+
+    Raises:
+        ValueError: NaN was ``found``.
+    """
+    if found:
+        raise ValueError(
+            "log-probabilities must be numbers: the decoder returned NaN; "
+            "were the weights spoilt by a loss that was not finite?"
+        )
 
 
 def _top(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
-from captioning.decoding.candidates import best_tokens, never
+from captioning.decoding.candidates import best_tokens
+from captioning.decoding.rules import Rules
 from captioning.decoding.state import DEAD, Pool, SearchResult
 from captioning.interfaces import AbstractDecoderState, AbstractStepper
 
@@ -23,6 +24,8 @@ def greedy(
     max_length: int,
     min_length: int = 0,
     forbidden_ids: Sequence[int] = (),
+    end_ids: Sequence[int] = (),
+    no_repeat_ngram: int = 0,
     device: torch.device | str = "cpu",
 ) -> SearchResult:
     """Extend one hypothesis an image by its most probable token, the lowest id among equals.
@@ -40,22 +43,26 @@ def greedy(
         max_length: most tokens, the end token counted.
         min_length: fewest tokens, the end token counted.
         forbidden_ids: further tokens never produced.
+        end_ids: further tokens that end a hypothesis and stay in it, such as a full stop.
+        no_repeat_ngram: n; no n tokens in a row occur twice in a hypothesis; 0 for no such rule.
         device: where the state lives.
 
     Returns:
         One hypothesis an image (M = 1), scored by its summed log-probability.
 
     Raises:
-        ValueError: a length out of its range, or NaN log-probabilities.
+        ValueError: an argument out of its range, or NaN log-probabilities.
     """
-    if not 0 <= min_length <= max_length or max_length < 1:
-        raise ValueError(
-            "lengths must satisfy 0 <= min_length <= max_length and 1 <= max_length: "
-            f"got {min_length} and {max_length}"
-        )
-    ids = never(pad_id, bos_id, eos_id, forbidden_ids)
-    banned, early = (
-        torch.tensor(listed, dtype=torch.long, device=device) for listed in (ids, [*ids, eos_id])
+    rules = Rules.build(
+        bos_id=bos_id,
+        eos_id=eos_id,
+        pad_id=pad_id,
+        max_length=max_length,
+        min_length=min_length,
+        forbidden_ids=forbidden_ids,
+        end_ids=end_ids,
+        no_repeat_ngram=no_repeat_ngram,
+        device=device,
     )
     pool = Pool(
         num_images=num_images, num_best=1, max_length=max_length, pad_id=pad_id, device=device
@@ -65,14 +72,13 @@ def greedy(
     last = torch.full((num_images,), bos_id, dtype=torch.long, device=device)
     for length in range(1, max_length + 1):
         log_probs, state = stepper.step(last, state)
-        values, tokens = best_tokens(
-            log_probs, count=1, forbidden=banned if length >= min_length else early
-        )
+        log_probs = rules.without_repeats(log_probs, pool.tokens[images, 0, : length - 1])
+        values, tokens = best_tokens(log_probs, count=1, forbidden=rules.forbidden(length))
         values, last = values[:, 0], tokens[:, 0]
         pool.scores[images, 0] += values
         pool.lengths[images, 0] = torch.where(values > DEAD, length, 0)
         pool.tokens[images, 0, length - 1] = last
-        going = ((last != eos_id) & (values > DEAD)).nonzero().squeeze(1)
+        going = (~rules.ended(last) & (values > DEAD)).nonzero().squeeze(1)
         if len(going) < len(images):
             images, last = images[going], last[going]
             if not len(images):

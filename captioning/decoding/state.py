@@ -19,6 +19,8 @@ DEAD = float("-inf")
 class SearchResult:
     """The M best hypotheses of each image, best first, cut-off ones after all finished ones.
 
+    Sampling returns its samples in the order in which they were drawn instead.
+
     Attributes:
         tokens: ``(I, M, T) int64`` without the begin token; the end token is kept where there is
             one, and the rest is padding. T is the length of the longest.

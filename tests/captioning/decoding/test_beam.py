@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from captioning.decoding.beam import beam_search
 from captioning.decoding.greedy import greedy
 from captioning.decoding.state import SearchResult
+from tests.captioning.decoding.enumeration import every_caption, rules
 from tests.captioning.decoding.toy import (
     BOS,
     EOS,
@@ -95,6 +96,41 @@ def test_a_wide_beam_finds_the_best_of_all_captions(length_penalty):
         found = hypotheses(result, image)
         assert [tokens for _, tokens in found] == [tokens for _, tokens in scored[:3]]
         assert [s for s, _ in found] == pytest.approx([s for s, _ in scored[:3]], abs=1e-5)
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    told=rules,
+    normalisation=st.sampled_from(["none", "power", "gnmt"]),
+    length_penalty=st.sampled_from([0.0, 0.7, 1.0, 2.5]),
+    num_best=st.integers(1, 5),
+)
+@settings(max_examples=80)
+def test_a_wide_beam_is_exact_under_all_rules(seed, told, normalisation, length_penalty, num_best):
+    if normalisation == "none":
+        length_penalty = 0.0
+    stepper = TableStepper(random_table(seed, images=1))
+    result = search(
+        stepper,
+        # All that can be said with 4 words and 4 tokens fits into the beam.
+        beam_size=4**3 * 5,
+        max_length=4,
+        normalisation=normalisation,
+        length_penalty=length_penalty,
+        num_best=num_best,
+        **told,
+    )
+    scored = {}
+    for caption in every_caption(stepper, 0, max_length=4, **told):
+        length = len(caption.tokens)
+        base = (5 + length) / 6 if normalisation == "gnmt" else length
+        scored[caption.tokens] = (caption.finished, caption.total / base**length_penalty)
+    found = hypotheses(result, 0)
+    expected = sorted(scored.values(), reverse=True)[:num_best]
+    assert [s for s, _ in found] == pytest.approx([s for _, s in expected], abs=1e-5)
+    assert len({tokens for _, tokens in found}) == len(found)
+    for (score, tokens), (finished, _) in zip(found, expected, strict=True):
+        assert scored[tokens] == (finished, pytest.approx(score, abs=1e-5))
 
 
 @given(seed=st.integers(0, 10**6), coarse=st.booleans(), min_length=st.integers(0, 4))
@@ -206,6 +242,7 @@ def test_the_lookup_table_is_left_as_it_was():
         ({"length_penalty": -0.5}, "length_penalty must be at least 0: got -0.5"),
         ({"length_penalty": float("nan")}, "length_penalty must be at least 0: got nan"),
         ({"forbidden_ids": (EOS,)}, "forbidden_ids must not hold eos_id 1"),
+        ({"normalisation": "mean"}, "normalisation must be one of"),
     ],
 )
 def test_arguments_out_of_range_are_refused(options, message):

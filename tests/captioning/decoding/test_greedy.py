@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from captioning.decoding.beam import beam_search
 from captioning.decoding.greedy import greedy
+from tests.captioning.decoding.enumeration import rules
 from tests.captioning.decoding.toy import BOS, EOS, PAD, TableStepper, random_table
 
 IDS = {"bos_id": BOS, "eos_id": EOS, "pad_id": PAD}
@@ -44,6 +48,35 @@ def test_fewest_tokens_are_kept():
     stepper = TableStepper(table)
     result = greedy(stepper, stepper.start(), num_images=1, max_length=6, min_length=3, **IDS)
     assert result.tokens[0, 0].tolist() == [3, 3, EOS]
+
+
+def test_a_full_stop_ends_a_caption_and_stays_in_it():
+    table = torch.full((2, 5, 6), -3.0)
+    table[0, :, 5], table[1, :, EOS] = -0.01, -0.01
+    stepper = TableStepper(table)
+    options = {"max_length": 6, "min_length": 2, "end_ids": (5,)}
+    result = greedy(stepper, stepper.start(), num_images=2, **options, **IDS)
+    assert result.tokens[:, 0].tolist() == [[3, 5], [3, EOS]]
+
+
+def test_no_bigram_is_said_twice():
+    # Always the lowest word that is left: "3 3", then "3 4" and so on.
+    table = torch.full((1, 5, 6), -30.0)
+    table[..., 3], table[..., 4], table[..., 5] = -1.0, -2.0, -3.0
+    stepper = TableStepper(table)
+    result = greedy(stepper, stepper.start(), num_images=1, max_length=7, no_repeat_ngram=2, **IDS)
+    assert result.tokens[0, 0].tolist() == [3, 3, 4, 3, 5, 3, EOS]
+
+
+@given(seed=st.integers(0, 10**6), coarse=st.booleans(), told=rules)
+@settings(max_examples=100)
+def test_equals_beam_one_under_all_rules(seed, coarse, told):
+    stepper = TableStepper(random_table(seed, images=4, coarse=coarse))
+    asked = {"num_images": 4, "max_length": 6, **IDS, **told}
+    one = greedy(stepper, stepper.start(), **asked)
+    beam = beam_search(stepper, stepper.start(), beam_size=1, **asked)
+    for name in ("tokens", "scores", "lengths"):
+        assert torch.equal(getattr(one, name), getattr(beam, name)), name
 
 
 @pytest.mark.parametrize("lengths", [(0, 0), (3, 4), (3, -1)])

@@ -1,0 +1,256 @@
+"""Captions drawn at random: plain, tempered, top-k and nucleus sampling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from captioning.decoding.candidates import best_tokens, refuse_nan
+from captioning.decoding.rules import Rules
+from captioning.decoding.state import DEAD, Pool, SearchResult
+from captioning.interfaces import AbstractDecoderState, AbstractStepper
+
+# Whole numbers add up to the same sum in any order, on any device. The most probable token weighs
+# this much, so 2 ** 18 tokens still fit into 63 bits.
+UNIT = 2.0**44
+# The nucleus is looked for among this many tokens first: a full ranking is slow and seldom needed.
+FEW = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truncation:
+    """What is drawn from; the arguments of `sample` say what each number is."""
+
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.temperature < float("inf"):
+            raise ValueError(
+                f"temperature must be above 0 and finite: got {self.temperature}; "
+                "use captioning.decoding.greedy for the most probable token"
+            )
+        if self.top_k is not None and self.top_k < 1:
+            raise ValueError(f"top_k must be at least 1: got {self.top_k}; None keeps all tokens")
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p must be in (0, 1]: got {self.top_p}; None keeps all tokens")
+
+    def weights(self, log_probs: Tensor, forbidden: Tensor) -> Tensor:
+        """Whole numbers ``(R, V) int64`` in proportion to each token's chance of being drawn.
+
+        Args:
+            log_probs: ``(R, V) float32`` in nats.
+            forbidden: ``(F,) int64`` distinct ids of weight 0.
+        """
+        vocabulary = log_probs.shape[1]
+        banned = torch.isin(torch.arange(vocabulary, device=log_probs.device), forbidden)
+        values = log_probs.masked_fill(banned, DEAD).double()
+        # A row without any possible token has a maximum of -inf, which nothing can be taken from.
+        best = values.amax(1, keepdim=True).clamp(min=torch.finfo(values.dtype).min)
+        refuse_nan(bool(best.isnan().any()))
+        weights = (((values - best) / self.temperature).exp() * UNIT).round().long()
+        if self.top_k is not None and self.top_k < vocabulary:
+            _, tokens = best_tokens(log_probs, count=self.top_k, forbidden=forbidden)
+            weights = _only(weights, tokens, weights.gather(1, tokens))
+        if self.top_p is not None and self.top_p < 1:
+            weights = self._nucleus(weights, log_probs, forbidden)
+        return weights
+
+    def _nucleus(self, weights: Tensor, log_probs: Tensor, forbidden: Tensor) -> Tensor:
+        """The weights of the fewest most probable tokens that hold ``top_p`` of the whole."""
+        wanted = self.top_p * weights.sum(1, keepdim=True).double()
+        vocabulary = log_probs.shape[1]
+        most = min(self.top_k or vocabulary, vocabulary)
+        for count in dict.fromkeys([min(FEW, most), most]):
+            _, tokens = best_tokens(log_probs, count=count, forbidden=forbidden)
+            ordered = weights.gather(1, tokens)
+            sums = ordered.cumsum(1)
+            if count == most or bool((sums[:, -1:] >= wanted).all()):
+                break
+        return _only(weights, tokens, ordered.where(sums - ordered < wanted, 0))
+
+
+def _only(weights: Tensor, tokens: Tensor, kept: Tensor) -> Tensor:
+    """``kept (R, C)`` as the weights of ``tokens (R, C)``, 0 for all others."""
+    return torch.zeros_like(weights).scatter(1, tokens, kept)
+
+
+@torch.no_grad()
+def sample(
+    stepper: AbstractStepper,
+    state: AbstractDecoderState,
+    *,
+    num_images: int,
+    bos_id: int,
+    eos_id: int,
+    pad_id: int,
+    max_length: int,
+    num_samples: int = 1,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    min_length: int = 0,
+    forbidden_ids: Sequence[int] = (),
+    end_ids: Sequence[int] = (),
+    no_repeat_ngram: int = 0,
+    seed: int = 0,
+    keys: Sequence[int | str] | None = None,
+    generator: torch.Generator | None = None,
+    device: torch.device | str = "cpu",
+) -> SearchResult:
+    """Draw captions of several images at once, each token given those before it.
+
+    Each token is drawn by ``p ** (1 / temperature)`` over the allowed tokens; of these ``top_k``
+    keeps the most probable ones, then ``top_p`` the nucleus of what is left (Holtzman et al.,
+    2020, section 3.1); equally probable tokens count by rising id. Tokens less than 2 ** -45 as
+    probable as the best are never drawn.
+
+    The chances of an image depend on ``seed`` and its key alone, so its samples do not depend on
+    the other images of the batch; nor do the first samples on how many are asked for. Without
+    keys an image's key is its position: images at one position of two batches share their
+    chances, so pass keys, such as image ids, or a generator where samples are compared over
+    batches.
+
+    An image leaves the batch when all of its samples have ended; samples cut off at ``max_length``
+    are kept as they are. A sample all of whose next tokens have probability 0 is no hypothesis.
+
+    Args:
+        stepper: the model.
+        state: its memory of ``num_images`` hypotheses, one an image.
+        num_images: I.
+        bos_id: first token read, never produced.
+        eos_id: ends a sample.
+        pad_id: never produced; may equal ``eos_id``.
+        max_length: most tokens of a sample, the end token counted.
+        num_samples: M, independent samples an image; some may be equal.
+        temperature: above 0; below 1 sharpens the distribution, above 1 flattens it.
+        top_k: draw from the k most probable tokens alone; None for all.
+        top_p: draw from the fewest most probable tokens whose probabilities add up to at least p;
+            None or 1 for all.
+        min_length: fewest tokens of a finished sample, the end token counted.
+        forbidden_ids: further tokens never produced.
+        end_ids: further tokens that end a sample and stay in it, such as a full stop.
+        no_repeat_ngram: n; no n tokens in a row occur twice in a sample; 0 for no such rule.
+        seed: at least 0; the same one gives the same samples.
+        keys: one for each image, whole numbers of at least 0 or texts; None for the positions.
+        generator: gives a new seed at every call in place of ``seed``.
+        device: where the state lives.
+
+    Returns:
+        M samples an image in the order in which they were drawn. Their scores are summed
+        log-probabilities of the model's own distribution: at temperature 1, nothing left out.
+
+    Raises:
+        ValueError: an argument out of its range, or NaN log-probabilities.
+    """
+    rules = Rules.build(
+        bos_id=bos_id,
+        eos_id=eos_id,
+        pad_id=pad_id,
+        max_length=max_length,
+        min_length=min_length,
+        forbidden_ids=forbidden_ids,
+        end_ids=end_ids,
+        no_repeat_ngram=no_repeat_ngram,
+        device=device,
+    )
+    truncation = Truncation(temperature=temperature, top_k=top_k, top_p=top_p)
+    if generator is not None:
+        seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
+    keys = range(num_images) if keys is None else keys
+    if len(keys) != num_images:
+        raise ValueError(f"keys must be one for each image: got {len(keys)} for {num_images}")
+    chances = draw_chances(seed, keys, num_samples, max_length).to(device)
+    pool = Pool(
+        num_images=num_images,
+        num_best=num_samples,
+        max_length=max_length,
+        pad_id=pad_id,
+        device=device,
+    )
+    samples = _Samples(pool, rules, truncation)
+    last = torch.full((num_images,), bos_id, dtype=torch.long, device=device)
+    for length in range(1, max_length + 1):
+        log_probs, state = stepper.step(last, state)
+        rows = samples.extend(log_probs, chances[samples.images, :, length - 1], length)
+        if not len(samples.images):
+            break
+        state = state.select(rows)
+        last = pool.tokens[samples.images, :, length - 1].reshape(-1)
+    return pool.result()
+
+
+class _Samples:
+    """The samples of all images, and which of them go on.
+
+    Attributes:
+        images: ``(A,) int64`` images with a sample that goes on.
+        going: ``(A, M) bool``, which of their samples do.
+    """
+
+    def __init__(self, pool: Pool, rules: Rules, truncation: Truncation) -> None:
+        self.pool, self.rules, self.truncation = pool, rules, truncation
+        self.images = torch.arange(len(pool.scores), device=pool.scores.device)
+        self.going = torch.ones_like(pool.scores, dtype=torch.bool)
+        pool.scores.zero_()
+
+    def extend(self, log_probs: Tensor, chances: Tensor, length: int) -> Tensor:
+        """Draw the ``length``-th token of every sample that goes on.
+
+        Args:
+            log_probs: ``(A, V)`` at the first step, ``(A * M, V)`` afterwards, in nats.
+            chances: ``(A, M)`` in [0, 1).
+            length: of the samples once they are longer.
+
+        Returns:
+            ``(A' * M,)`` rows of the samples of the images that go on.
+        """
+        pool, rules, images, going = self.pool, self.rules, self.images, self.going
+        width = 1 if length == 1 else going.shape[1]
+        history = pool.tokens[images, :width, : length - 1].flatten(0, 1)
+        log_probs = rules.without_repeats(log_probs, history)
+        weights = self.truncation.weights(log_probs, rules.forbidden(length))
+        tokens = _draw(weights, chances.reshape(len(log_probs), going.shape[1] // width))
+        possible = (weights.gather(1, tokens) > 0).view_as(going)
+        values = log_probs.gather(1, tokens).view_as(going).masked_fill(~possible, DEAD)
+        tokens = tokens.view_as(going)
+
+        pool.scores[images] += values.where(going, 0)
+        pool.tokens[images, :, length - 1] = tokens.where(going, pool.pad_id)
+        pool.lengths[images] = torch.where(going, possible * length, pool.lengths[images])
+        going = going & possible & ~rules.ended(tokens)
+        kept = going.any(1).nonzero().squeeze(1)
+        self.images, self.going = images[kept], going[kept]
+        places = torch.arange(going.shape[1], device=kept.device) % width
+        return (kept[:, None] * width + places).reshape(-1)
+
+
+def _draw(weights: Tensor, chances: Tensor) -> Tensor:
+    """Tokens ``(R, D) int64`` by the weights ``(R, V) int64``, for chances ``(R, D)`` in [0, 1)."""
+    sums = weights.cumsum(1)
+    whole = sums[:, -1:]
+    # Rounding must not reach the whole: no token lies there.
+    targets = torch.minimum((chances * whole).long(), whole - 1)
+    return torch.searchsorted(sums, targets, right=True)
+
+
+def draw_chances(seed: int, keys: Sequence[int | str], num_samples: int, max_length: int) -> Tensor:
+    """Numbers in [0, 1), ``(I, M, T) float64``, uniform and independent.
+
+    Raises:
+        ValueError: a negative seed or key, or no sample.
+    """
+    if num_samples < 1:
+        raise ValueError(f"num_samples must be at least 1: got {num_samples}")
+    numbers = [int.from_bytes(key.encode()) if isinstance(key, str) else int(key) for key in keys]
+    if min([seed, *numbers]) < 0:
+        raise ValueError(f"seed and keys must be at least 0: got {min([seed, *numbers])}")
+    chances = np.empty((len(numbers), num_samples, max_length))
+    for place, number in enumerate(numbers):
+        np.random.default_rng((seed, number)).random(out=chances[place])
+    return torch.from_numpy(chances)
