@@ -1,0 +1,186 @@
+"""CLIPScore and RefCLIPScore (Hessel et al., 2021, section 3) in any space of images and texts.
+
+Scores are named after the space they were made in, as scores of two spaces are not comparable:
+``CLIPScore(ViT-B-32/openai)`` is what papers print (times 100, often); in the small joint space the
+same formulas give the ``joint-space score``, which is no CLIPScore.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from captioning.metrics.coco import MetricResult, hash_references
+
+WEIGHT = 2.5  # stretches CLIP's cosines, which seldom pass .4, to [0, 1] (section 3)
+PROMPT = "A photo depicts "
+JOINT_SPACE = "joint-space"
+
+
+def clip_scores(images: Tensor, captions: Tensor, *, weight: float = WEIGHT) -> Tensor:
+    """``weight * max(cos(caption, image), 0)`` of each pair (equation 1).
+
+    Args:
+        images: ``(N, D)`` embeddings, of any length but 0.
+        captions: ``(N, D)`` embeddings in the same space.
+        weight: stretches the scores; 2.5 in the paper.
+
+    Returns:
+        ``(N,) float32`` in [0, weight].
+
+    Raises:
+        ValueError: other shapes, or an embedding that is 0 or not finite.
+    """
+    if images.ndim != 2 or images.shape != captions.shape:
+        raise ValueError(
+            "images and captions must be (N, D), one caption an image: got "
+            f"{tuple(images.shape)} and {tuple(captions.shape)}"
+        )
+    return weight * (_unit(images, "images") * _unit(captions, "captions")).sum(1).clamp(min=0)
+
+
+def reference_scores(captions: Tensor, references: Sequence[Tensor]) -> Tensor:
+    """``max(0, max over r of cos(caption, r))``, the text half of RefCLIPScore.
+
+    Args:
+        captions: ``(N, D)`` embeddings.
+        references: N tensors ``(r, D)`` with ``r >= 1``, in the same space.
+
+    Returns:
+        ``(N,) float32`` in [0, 1].
+
+    Raises:
+        ValueError: another number of references, an image without any, or an embedding that is 0.
+    """
+    if len(references) != len(captions):
+        raise ValueError(f"references must be {len(captions)} tensors: got {len(references)}")
+    units = _unit(captions, "captions")
+    best = []
+    for number, (caption, found) in enumerate(zip(units, references, strict=True)):
+        if found.ndim != 2 or not len(found) or found.shape[1] != captions.shape[1]:
+            raise ValueError(
+                f"references[{number}] must be (r, {captions.shape[1]}) with r >= 1: got "
+                f"{tuple(found.shape)}"
+            )
+        best.append((_unit(found, f"references[{number}]") @ caption).max())
+    return torch.stack(best).clamp(min=0) if best else torch.zeros(0)
+
+
+def harmonic_mean(first: Tensor, second: Tensor) -> Tensor:
+    """``2ab / (a + b)`` of scores that are not negative; 0 where either is 0."""
+    total = first + second
+    return torch.where(total > 0, 2 * first * second / total.clamp(min=1e-12), 0.0)
+
+
+def score_names(space: str) -> tuple[str, str]:
+    """Reported names of the score without and with references in a space."""
+    if space == JOINT_SPACE:
+        return "joint-space score", "joint-space reference score"
+    return f"CLIPScore({space})", f"RefCLIPScore({space})"
+
+
+def evaluate_similarity(
+    candidates: Mapping[str, str],
+    images: Mapping[str, Tensor],
+    *,
+    embed_texts: Callable[[Sequence[str]], Tensor],
+    space: str,
+    references: Mapping[str, Sequence[str]] | None = None,
+    prompt: str | None = None,
+    weight: float = WEIGHT,
+) -> MetricResult:
+    """Score one caption an image by its likeness to the photo, and to references if there are any.
+
+    A caption that is empty scores 0, as in every other metric here: embedded, the prompt alone
+    would be like every photo a little.
+
+    Args:
+        candidates: caption of each image, raw text.
+        images: embedding ``(D,)`` of at least these images.
+        embed_texts: texts to ``(N, D)`` in the same space.
+        space: names the scores, see `score_names`.
+        references: captions of at least these images; empty ones are left out.
+        prompt: goes before every caption and reference; None for the paper's ``"A photo depicts "``
+            in a CLIP space and nothing in the joint space.
+        weight: see `clip_scores`.
+
+    Returns:
+        Means and per-image scores, with the space, prompt and weight in the settings.
+
+    Raises:
+        ValueError: no candidates, an image without embedding, or without references where there
+            should be some.
+    """
+    if not candidates:
+        raise ValueError("no candidates: there is nothing to score")
+    unknown = [image_id for image_id in candidates if image_id not in images]
+    if unknown:
+        raise ValueError(
+            f"{len(unknown)} candidates are of images without embedding, such as {unknown[0]!r}; "
+            "are they of another data set or split?"
+        )
+    if prompt is None:
+        prompt = "" if space == JOINT_SPACE else PROMPT
+    ids, texts = list(candidates), list(candidates.values())
+    captions = embed_texts([prompt + text for text in texts])
+    spoken = torch.tensor([bool(text.strip()) for text in texts])
+    plain, with_references = score_names(space)
+    pictures = torch.stack([images[image_id] for image_id in ids])
+    columns = {plain: clip_scores(pictures, captions, weight=weight) * spoken}
+    settings: dict[str, Any] = {"space": space, "prompt": prompt, "weight": weight, "missing": {}}
+    settings |= {"num_images": len(ids), "num_empty_candidates": int((~spoken).sum())}
+    if references is not None:
+        kept = _kept_references(ids, references)
+        found = _embedded(kept, prompt, embed_texts)
+        alike = reference_scores(captions, found) * spoken
+        columns[with_references] = harmonic_mean(columns[plain], alike)
+        settings["references_hash"] = hash_references(ids, kept)
+    return _result(ids, columns, settings)
+
+
+def _unit(vectors: Tensor, name: str) -> Tensor:
+    values = vectors.float()
+    lengths = values.norm(dim=1)
+    wrong = int((~(values.isfinite().all(1) & (lengths > 0))).sum())
+    if wrong:
+        raise ValueError(f"{name}: {wrong} of {len(values)} embeddings are 0 or not finite")
+    return nn.functional.normalize(values, dim=1)
+
+
+def _kept_references(
+    image_ids: Sequence[str], references: Mapping[str, Sequence[str]]
+) -> list[list[str]]:
+    kept = [[text for text in references.get(i, ()) if text.strip()] for i in image_ids]
+    without = [image_id for image_id, texts in zip(image_ids, kept, strict=True) if not texts]
+    if without:
+        raise ValueError(
+            f"{len(without)} candidates are of images without references, such as {without[0]!r}; "
+            "leave references out to score without them"
+        )
+    return kept
+
+
+def _embedded(
+    references: Sequence[Sequence[str]],
+    prompt: str,
+    embed_texts: Callable[[Sequence[str]], Tensor],
+) -> list[Tensor]:
+    """All references in one call, split by image again."""
+    vectors = embed_texts([prompt + text for texts in references for text in texts])
+    return list(vectors.split([len(texts) for texts in references]))
+
+
+def _result(
+    image_ids: Sequence[str], columns: Mapping[str, Tensor], settings: dict[str, Any]
+) -> MetricResult:
+    return MetricResult(
+        corpus={name: float(scores.double().mean()) for name, scores in columns.items()},
+        per_image={
+            image_id: {name: float(scores[row]) for name, scores in columns.items()}
+            for row, image_id in enumerate(image_ids)
+        },
+        settings=settings,
+    )

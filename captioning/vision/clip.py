@@ -1,0 +1,164 @@
+"""CLIP through open_clip: any of its models by name and weights, or from a local folder."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+
+class ClipEncoder:
+    """Images and texts into the space of a CLIP model.
+
+    Attributes:
+        space: name of model and weights, such as ``"ViT-B-32/openai"``; names scores made in it.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: nn.Module,
+        preprocess: Callable[[Image.Image], Tensor],
+        tokenize: Callable[[list[str]], Tensor],
+        space: str,
+        batch_size: int = 64,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        """Wrap a model of open_clip; usually `build_clip`.
+
+        Args:
+            model: gives ``encode_image`` and ``encode_text``.
+            preprocess: an RGB image to ``(3, H, W) float32``.
+            tokenize: texts to ``(B, T) int64``; texts that are too long are cut.
+            space: see the class.
+            batch_size: images or texts at once.
+            device: where the model runs.
+        """
+        self.model = model.to(device).eval().requires_grad_(False)
+        self.space = space
+        self._preprocess, self._tokenize = preprocess, tokenize
+        self._batch_size, self._device = batch_size, torch.device(device)
+
+    def embed_images(self, images: Sequence[Image.Image]) -> Tensor:
+        """Unit vectors ``(I, size) float32`` of RGB images of any size, on the CPU.
+
+        Raises:
+            ValueError: no images.
+        """
+
+        def prepared(part: Sequence[Image.Image]) -> Tensor:
+            return torch.stack([self._preprocess(image.convert("RGB")) for image in part])
+
+        return self._embed(images, prepared, self.model.encode_image)
+
+    def embed_texts(self, texts: Sequence[str]) -> Tensor:
+        """Unit vectors ``(len(texts), size) float32`` of texts, on the CPU.
+
+        Raises:
+            TypeError: one text instead of a list.
+            ValueError: no texts.
+        """
+        if isinstance(texts, str):
+            raise TypeError("texts must be a list of text: put a single text into a list")
+        return self._embed(texts, lambda part: self._tokenize(list(part)), self.model.encode_text)
+
+    @torch.inference_mode()
+    def _embed(
+        self,
+        items: Sequence[Any],
+        prepared: Callable[[Sequence[Any]], Tensor],
+        encode: Callable[[Tensor], Tensor],
+    ) -> Tensor:
+        if not items:
+            raise ValueError("nothing to embed: give at least one image or text")
+        parts = [
+            encode(prepared(items[start : start + self._batch_size]).to(self._device)).float().cpu()
+            for start in range(0, len(items), self._batch_size)
+        ]
+        return nn.functional.normalize(torch.cat(parts), dim=-1)
+
+
+def build_clip(
+    *,
+    name: str = "ViT-B-32",
+    weights: str | Path | None = "openai",
+    batch_size: int = 64,
+    device: str | torch.device = "auto",
+) -> ClipEncoder:
+    """A CLIP model by name.
+
+    Args:
+        name: one of open_clip's models, ``"hf-hub:OWNER/NAME"``, or a folder with
+            ``open_clip_config.json`` and weights.
+        weights: one of open_clip's tags (downloaded), or a ``.safetensors`` or torch file; the hub
+            name or folder brings its own: None.
+        batch_size: images or texts at once.
+        device: ``"auto"`` takes a GPU if there is one.
+
+    Raises:
+        ModuleNotFoundError: open_clip is not installed.
+        FileNotFoundError: a folder without its config.
+        ValueError: an unknown name or tag, or weights that do not fit or that hold code.
+        ConnectionError: the weights could not be downloaded.
+    """
+    open_clip = _open_clip()
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    source, tag = _source(name, weights, open_clip)
+    # Weights of the original CLIP want the activation they were trained with.
+    quick = bool(open_clip.get_pretrained_cfg(name, tag).get("quick_gelu")) if tag else False
+    try:
+        model, preprocess = open_clip.create_model_from_pretrained(
+            source, tag, force_quick_gelu=quick, weights_only=True
+        )
+    except Exception as error:  # open_clip wraps what the hub and the readers raise
+        if tag is None or Path(tag).is_file():
+            raise ValueError(
+                f"{tag or name}: no weights that can be read for {name} ({error}); give a "
+                ".safetensors file, or a torch file that holds tensors alone"
+            ) from error
+        raise ConnectionError(
+            f"the weights {tag!r} of {name} could not be had ({error}); fetch them on a machine "
+            "with network and pass weights=FILE"
+        ) from error
+    return ClipEncoder(
+        model=model,
+        preprocess=preprocess,
+        tokenize=open_clip.get_tokenizer(source),
+        space=Path(name).name if tag is None else f"{name}/{Path(tag).stem}",
+        batch_size=batch_size,
+        device=device,
+    )
+
+
+def _source(name: str, weights: str | Path | None, open_clip: Any) -> tuple[str, str | None]:
+    """What open_clip calls the model, and its weights; both checked before anything is fetched."""
+    tag = None if weights is None else str(weights)
+    if name.startswith("hf-hub:"):
+        return name, None
+    if Path(name).is_dir():
+        if not (Path(name) / "open_clip_config.json").is_file():
+            raise FileNotFoundError(f"{name}: no open_clip_config.json; give a folder of open_clip")
+        return f"local-dir:{name}", None
+    if name not in open_clip.list_models():
+        near = difflib.get_close_matches(name, open_clip.list_models(), 5)
+        raise ValueError(
+            f"unknown CLIP model {name!r}: no folder, and none of open_clip's, such as {near}"
+        )
+    tags = open_clip.list_pretrained_tags_by_model(name)
+    if tag is None or (tag not in tags and not Path(tag).is_file()):
+        raise ValueError(f"weights of {name} must be a file or one of {tags}: got {tag!r}")
+    return name, tag
+
+
+def _open_clip() -> Any:
+    try:
+        return importlib.import_module("open_clip")
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("CLIP needs open_clip: pip install open_clip_torch") from error

@@ -1,0 +1,222 @@
+"""The small joint space: photos and sentences side by side, by two heads over frozen networks.
+
+A photo is the pooled grid of a frozen `Backbone`; a sentence is the vector of a frozen sentence
+encoder; each goes through a small network into one space, where a dot product is a cosine. The
+heads that come with the package were trained on one set of photos (``weights/joint_space.json``);
+`captioning.training.joint_space` trains others. This is no CLIP, and its similarities are not to be
+reported under that name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from PIL import Image
+from safetensors import safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from captioning.files import write_whole
+from captioning.vision.backbones import Backbone
+
+POOLINGS = ("mean", "mean_max")
+WEIGHTS = Path(__file__).parent / "weights" / "joint_space.safetensors"
+
+
+class SentenceEmbedder(Protocol):
+    """What the text half asks of a sentence encoder."""
+
+    identity: str
+
+    def embed(self, texts: Sequence[str]) -> Tensor:
+        """Vectors ``(len(texts), dim) float32``."""
+
+
+class JointSpace(nn.Module):
+    """Two heads into one space.
+
+    Attributes:
+        settings: the arguments, with which the same heads are built again.
+        log_scale: logarithm of the factor on cosines in the contrastive loss (1 / temperature).
+    """
+
+    def __init__(
+        self,
+        *,
+        image_size: int = 1280,
+        sentence_size: int = 384,
+        width: int = 1024,
+        size: int = 256,
+        dropout: float = 0.5,
+        pooling: str = "mean_max",
+    ) -> None:
+        """Heads with new weights.
+
+        Args:
+            image_size: D of the grid features.
+            sentence_size: of the sentence vectors.
+            width: hidden units of each head.
+            size: dimensions of the joint space.
+            dropout: share of hidden units left out in training, in [0, 1).
+            pooling: ``"mean"`` over the grid, or ``"mean_max"``, mean and maximum side by side.
+
+        Raises:
+            ValueError: an unknown pooling.
+        """
+        super().__init__()
+        if pooling not in POOLINGS:
+            raise ValueError(f"pooling must be one of {POOLINGS}: got {pooling!r}")
+        self.settings: dict[str, Any] = {
+            "image_size": image_size,
+            "sentence_size": sentence_size,
+            "width": width,
+            "size": size,
+            "dropout": dropout,
+            "pooling": pooling,
+        }
+        self.image_head = _head(image_size * (1 + (pooling == "mean_max")), width, size, dropout)
+        self.text_head = _head(sentence_size, width, size, dropout)
+        self.log_scale = nn.Parameter(torch.tensor(1 / 0.07).log())
+
+    def pool(self, regions: Tensor) -> Tensor:
+        """One vector a photo ``(I, P) float32`` of grid features ``(I, R, D)``.
+
+        Mean and maximum are each brought to mean 0 and variance 1 over the D values, as maxima are
+        some ten times as large.
+        """
+        cells = regions.float()
+        pooled = [cells.mean(1)]
+        if self.settings["pooling"] == "mean_max":
+            pooled.append(cells.amax(1))
+        return torch.cat([nn.functional.layer_norm(part, part.shape[1:]) for part in pooled], dim=1)
+
+    def embed_pooled(self, pooled: Tensor) -> Tensor:
+        """Unit vectors ``(I, size)`` of what `pool` gave."""
+        return nn.functional.normalize(self.image_head(pooled), dim=-1)
+
+    def embed_sentences(self, sentences: Tensor) -> Tensor:
+        """Unit vectors ``(N, size)`` of sentence vectors ``(N, sentence_size) float32``."""
+        return nn.functional.normalize(self.text_head(sentences), dim=-1)
+
+
+def _head(size_in: int, width: int, size_out: int, dropout: float) -> nn.Sequential:
+    return nn.Sequential(
+        nn.LayerNorm(size_in),
+        nn.Linear(size_in, width),
+        nn.GELU(),
+        nn.Dropout(dropout),
+        nn.Linear(width, size_out),
+    )
+
+
+class JointSpaceEncoder:
+    """Photos and sentences into the joint space.
+
+    Attributes:
+        space: ``"joint-space"``, which names scores made in it.
+        heads: the trained heads.
+        backbone: the photos' frozen network.
+    """
+
+    space = "joint-space"
+
+    def __init__(
+        self, *, heads: JointSpace, backbone: Backbone, sentences: SentenceEmbedder
+    ) -> None:
+        """Join built parts; usually `build_joint_space`, which checks that they fit."""
+        self.heads = heads.eval().requires_grad_(False)
+        self.backbone = backbone.for_inference("cpu")
+        self._sentences = sentences
+
+    @torch.inference_mode()
+    def embed_features(self, regions: Tensor) -> Tensor:
+        """Unit vectors ``(I, size)`` of photos by their grid features ``(I, R, D)``."""
+        return self.heads.embed_pooled(self.heads.pool(regions))
+
+    @torch.inference_mode()
+    def embed_images(self, images: Sequence[Image.Image], batch_size: int = 8) -> Tensor:
+        """Unit vectors ``(I, size)`` of RGB images of any size."""
+        side, found = self.backbone.image_size, []
+        for start in range(0, len(images), batch_size):
+            squared = [
+                image.convert("RGB").resize((side, side), Image.Resampling.BICUBIC)
+                for image in images[start : start + batch_size]
+            ]
+            pixels = torch.from_numpy(np.stack([np.asarray(image) for image in squared]))
+            inputs = self.backbone.normalise(pixels.permute(0, 3, 1, 2))
+            found.append(self.embed_features(self.backbone.grid(inputs)))
+        return torch.cat(found) if found else torch.zeros(0, self.heads.settings["size"])
+
+    @torch.inference_mode()
+    def embed_texts(self, texts: Sequence[str]) -> Tensor:
+        """Unit vectors ``(len(texts), size)`` of sentences."""
+        return self.heads.embed_sentences(self._sentences.embed(texts))
+
+
+def build_joint_space(
+    *, backbone: Backbone, sentences: SentenceEmbedder, weights: str | Path | None = None
+) -> JointSpaceEncoder:
+    """The joint space over a backbone and a sentence encoder.
+
+    Args:
+        backbone: ``efficientnet_lite0`` for the heads that come with the package.
+        sentences: ``minilm`` for the heads that come with the package.
+        weights: file that `save_heads` wrote; None for the package's.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: the file is damaged, or its heads were trained over other parts.
+    """
+    path = WEIGHTS if weights is None else Path(weights)
+    heads, trained_over = load_heads(path)
+    given = {"backbone": backbone.identity, "sentences": sentences.identity}
+    for part, identity in given.items():
+        if trained_over[part] != identity:
+            raise ValueError(
+                f"{path}: its heads were trained over {part} {trained_over[part]}: got {identity}; "
+                "use that one, or train heads with python -m captioning.training.joint_space"
+            )
+    return JointSpaceEncoder(heads=heads, backbone=backbone, sentences=sentences)
+
+
+def save_heads(heads: JointSpace, path: str | Path, *, backbone: str, sentences: str) -> None:
+    """Write heads in half precision, with all that is needed to use them.
+
+    Args:
+        heads: trained.
+        path: a ``.safetensors`` file; replaced in one step.
+        backbone: identity of the backbone.
+        sentences: identity of the sentence encoder.
+    """
+    tensors = {key: value.half().contiguous() for key, value in heads.state_dict().items()}
+    about = {"settings": heads.settings, "backbone": backbone, "sentences": sentences}
+    metadata = {"joint_space": json.dumps(about)}
+    # Not save_file, which keeps other users of the machine from reading the file.
+    write_whole(path, lambda part: part.write_bytes(save(tensors, metadata)))
+
+
+def load_heads(path: str | Path) -> tuple[JointSpace, dict[str, str]]:
+    """Heads in evaluation mode, and the identities of the parts they were trained over.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: it holds no heads.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file; check the option weights=")
+    try:
+        with safe_open(path, framework="pt") as file:
+            about = json.loads(file.metadata()["joint_space"])
+            tensors = {key: file.get_tensor(key).float() for key in file.keys()}  # noqa: SIM118
+        heads = JointSpace(**about["settings"])
+        heads.load_state_dict(tensors)
+        trained_over = {part: str(about[part]) for part in ("backbone", "sentences")}
+    except Exception as error:  # safetensors raises its own types
+        raise ValueError(f"{path}: holds no heads of a joint space ({error!r})") from error
+    return heads.eval(), trained_over

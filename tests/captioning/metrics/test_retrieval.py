@@ -1,0 +1,58 @@
+"""Retrieval scores against ranks counted one by one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from captioning.metrics.retrieval import retrieval_scores
+
+
+def unit(seed: int, rows: int) -> torch.Tensor:
+    # Few different directions, so that ties are common.
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.randint(-1, 2, (rows, 2), generator=generator).double()
+    values[(values == 0).all(1)] = 1.0
+    return values / values.norm(dim=1, keepdim=True)
+
+
+@given(st.integers(0, 10_000), st.integers(2, 15), st.integers(1, 3))
+def test_recall_is_the_share_of_ranks_counted_one_by_one(seed, num_images, each) -> None:
+    images, captions = unit(seed, num_images), unit(seed + 1, num_images * each)
+    index = torch.arange(num_images).repeat(each)
+    found = retrieval_scores(images, captions, index)
+    near = (captions @ images.T).tolist()
+    for k in (1, 5, 10):
+        hits = 0
+        for row, own in enumerate(index.tolist()):
+            before = [j for j in range(num_images) if j != own and near[row][j] >= near[row][own]]
+            hits += len(before) < k
+        assert found[f"text-to-image R@{k}"] == pytest.approx(hits / len(index))
+        hits = 0
+        for image in range(num_images):
+            own = [row for row in range(len(index)) if index[row] == image]
+            best = max(near[row][image] for row in own)
+            before = [
+                row for row in range(len(index)) if row not in own and near[row][image] >= best
+            ]
+            hits += len(before) < k
+        assert found[f"image-to-text R@{k}"] == pytest.approx(hits / num_images)
+
+
+def test_a_perfect_space_and_one_that_knows_nothing() -> None:
+    images = torch.eye(20)
+    perfect = retrieval_scores(images, images.repeat(2, 1), torch.arange(20).repeat(2))
+    assert set(perfect.values()) == {1.0}
+    same = torch.ones(20, 1)
+    nothing = retrieval_scores(same, same, torch.arange(20))
+    assert nothing.pop("AUC") == 0.5
+    assert set(nothing.values()) == {0.0}
+
+
+def test_every_image_needs_a_caption() -> None:
+    with pytest.raises(ValueError, match="got 3 images, 2 of them named"):
+        retrieval_scores(torch.eye(3), torch.eye(3), torch.tensor([0, 1, 1]))
+    with pytest.raises(ValueError, match="at least 2 images"):
+        retrieval_scores(torch.eye(1), torch.eye(1), torch.tensor([0]))

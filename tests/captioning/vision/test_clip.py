@@ -1,0 +1,160 @@
+"""CLIP through open_clip, with a small untrained model saved to disk; nothing is downloaded."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+
+from captioning.vision import clip
+from captioning.vision.clip import ClipEncoder, build_clip
+
+open_clip = pytest.importorskip("open_clip", reason="needs open_clip")
+
+SIZES = {
+    "embed_dim": 8,
+    "vision_cfg": {"image_size": 32, "layers": 1, "width": 64, "patch_size": 16},
+    "text_cfg": {"context_length": 12, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 1},
+}
+
+
+@pytest.fixture(scope="module")
+def model() -> torch.nn.Module:
+    torch.manual_seed(0)
+    return open_clip.CLIP(**SIZES)
+
+
+@pytest.fixture(scope="module")
+def folder(model: torch.nn.Module, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("models") / "tiny-clip"
+    path.mkdir()
+    config = {"model_cfg": SIZES, "preprocess_cfg": {"mean": [0.5] * 3, "std": [0.5] * 3}}
+    (path / "open_clip_config.json").write_text(json.dumps(config))
+    save_file(model.state_dict(), path / "open_clip_model.safetensors")
+    return path
+
+
+@pytest.fixture(scope="module")
+def encoder(folder: Path) -> ClipEncoder:
+    return build_clip(name=str(folder), weights=None, batch_size=2, device="cpu")
+
+
+def photos(number: int) -> list[Image.Image]:
+    rng = np.random.default_rng(0)
+    return [
+        Image.fromarray(rng.integers(0, 256, (32, 32, 3), dtype=np.uint8)) for _ in range(number)
+    ]
+
+
+def test_a_folder_gives_the_model_that_was_saved(
+    encoder: ClipEncoder, model: torch.nn.Module
+) -> None:
+    assert encoder.space == "tiny-clip"
+    images = photos(3)
+    found = encoder.embed_images(images)
+    pixels = torch.stack([torch.from_numpy(np.array(i)).permute(2, 0, 1) for i in images]) / 255
+    with torch.inference_mode():
+        expected = model.eval().encode_image((pixels - 0.5) / 0.5)
+    assert found.shape == (3, 8)
+    assert torch.allclose(found, expected / expected.norm(dim=1, keepdim=True), atol=1e-5)
+
+
+def test_texts_are_embedded_one_by_one_and_cut_where_too_long(encoder: ClipEncoder) -> None:
+    texts = ["a dog", "a photo of two cats", "", "word " * 100]
+    found = encoder.embed_texts(texts)
+    assert torch.allclose(found.norm(dim=1), torch.ones(4), atol=1e-5)
+    alone = torch.cat([encoder.embed_texts([text]) for text in texts])
+    assert torch.allclose(found, alone, atol=1e-5)
+    assert (found @ found.T).fill_diagonal_(0).max() < 0.9999
+
+
+def test_images_of_any_mode_and_size(encoder: ClipEncoder) -> None:
+    grey = Image.new("L", (50, 20), 99)
+    assert torch.equal(
+        encoder.embed_images([grey]), encoder.embed_images([Image.new("RGB", (50, 20), (99,) * 3)])
+    )
+
+
+def test_nothing_and_a_bare_text_are_refused(encoder: ClipEncoder) -> None:
+    with pytest.raises(ValueError, match="nothing to embed"):
+        encoder.embed_texts([])
+    with pytest.raises(ValueError, match="nothing to embed"):
+        encoder.embed_images([])
+    with pytest.raises(TypeError, match="into a list"):
+        encoder.embed_texts("a dog")
+
+
+class Dangerous:
+    """Would write a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple:
+        return Path.touch, (self.path,)
+
+
+def test_weights_that_hold_code_are_not_run(folder: Path, tmp_path: Path) -> None:
+    target = tmp_path / "evil"
+    target.mkdir()
+    config = (folder / "open_clip_config.json").read_text()
+    (target / "open_clip_config.json").write_text(config)
+    torch.save({"state_dict": Dangerous(tmp_path / "ran")}, target / "open_clip_pytorch_model.bin")
+    with pytest.raises(ValueError, match="tensors alone"):
+        build_clip(name=str(target), weights=None)
+    (target / "open_clip_pytorch_model.bin").write_bytes(
+        pickle.dumps(Dangerous(tmp_path / "ran"), protocol=2)
+    )
+    with pytest.raises(ValueError, match="tensors alone"):
+        build_clip(name=str(target), weights=None)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_wrong_names_and_missing_weights(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ValueError, match=r"unknown CLIP model 'ViT-B-33'.*ViT-B-32"):
+        build_clip(name="ViT-B-33")
+    with pytest.raises(ValueError, match=r"one of .*openai.*got 'nope'"):
+        build_clip(name="ViT-B-32", weights="nope")
+    with pytest.raises(FileNotFoundError, match="open_clip_config"):
+        build_clip(name=str(tmp_path))
+    (tmp_path / "open_clip_config.json").write_text(json.dumps({"model_cfg": SIZES}))
+    with pytest.raises(ValueError, match="no weights that can be read"):
+        build_clip(name=str(tmp_path), weights=None)
+
+    def offline(*_: object, **__: object) -> None:
+        raise RuntimeError("Failed to download weights")
+
+    monkeypatch.setattr(open_clip, "create_model_from_pretrained", offline)
+    with pytest.raises(ConnectionError, match="weights=FILE"):
+        build_clip(name="ViT-B-32")
+
+
+def test_the_activation_goes_by_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple] = []
+
+    def create(name: str, tag: str, **settings: object) -> tuple:
+        asked.append((name, tag, settings))
+        return torch.nn.Identity(), None
+
+    monkeypatch.setattr(open_clip, "create_model_from_pretrained", create)
+    assert build_clip(name="ViT-B-32", weights="openai", device="cpu").space == "ViT-B-32/openai"
+    build_clip(name="ViT-B-32", weights="laion2b_s34b_b79k", device="cpu")
+    assert [settings["force_quick_gelu"] for *_, settings in asked] == [True, False]
+    assert all(settings["weights_only"] for *_, settings in asked)
+
+
+def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError(name)
+
+    monkeypatch.setattr(clip.importlib, "import_module", missing)
+    with pytest.raises(ModuleNotFoundError, match="pip install open_clip_torch"):
+        build_clip()
