@@ -1,0 +1,325 @@
+"""Constrained beam search over any stepper, batched over images.
+
+Anderson et al., 2017, *Guided Open Vocabulary Image Captioning with Constrained Beam Search*,
+section 3: a beam for each state of a finite-state machine, so that hypotheses compete only with
+those that have met the same constraints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from captioning.decoding.candidates import never
+from captioning.decoding.continuations import Continuations, continuations
+from captioning.decoding.level_pool import ConstrainedResult, LevelPool
+from captioning.decoding.machine import Machine, MachineTable
+from captioning.decoding.state import DEAD, take_rows
+from captioning.interfaces import AbstractDecoderState, AbstractStepper
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Beams:
+    """Unfinished hypotheses of the A images still searched, by state, each state's best first.
+
+    Attributes:
+        images: ``(A,) int64``, rising.
+        tokens: ``(A, R, T) int64``, padded.
+        scores: ``(A, R) float32`` summed log-probabilities; ``-inf`` in the last places of images
+            that have fewer hypotheses than others.
+        states: ``(A, R) int64`` of the image's machine.
+    """
+
+    images: Tensor
+    tokens: Tensor
+    scores: Tensor
+    states: Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rules:
+    """What the search was asked for.
+
+    Attributes:
+        table: the machines of all images.
+        banned: ``(F,) int64`` ids never produced, save by moves of a machine.
+        banned_early: the same before ``min_length``.
+        banned_moves: ids that moves do not produce either.
+    """
+
+    table: MachineTable
+    beam_size: int
+    bos_id: int
+    eos_id: int
+    pad_id: int
+    max_length: int
+    min_length: int
+    length_penalty: float
+    per_node_beam: int | None
+    banned: Tensor
+    banned_early: Tensor
+    banned_moves: Tensor
+
+    def per_target(self, length: int) -> int:
+        """Most continuations of one hypothesis into one state that can matter."""
+        # One more than K, in case that one of them ends.
+        limit = self.per_node_beam if length > 1 else None
+        return min(limit or self.beam_size + 1, self.beam_size + 1)
+
+    def normalised(self, scores: Tensor, length: int) -> Tensor:
+        """Scores as hypotheses are compared when they end with ``length`` tokens."""
+        return scores / length**self.length_penalty
+
+
+@torch.no_grad()
+def constrained_beam_search(
+    stepper: AbstractStepper,
+    state: AbstractDecoderState,
+    *,
+    num_images: int,
+    machines: Sequence[Machine],
+    beam_size: int,
+    bos_id: int,
+    eos_id: int,
+    pad_id: int,
+    max_length: int,
+    min_length: int = 0,
+    length_penalty: float = 0.0,
+    per_node_beam: int | None = None,
+    forbidden_ids: Sequence[int] = (),
+    forced_ids: Sequence[int] = (),
+    num_best: int = 1,
+    by_size: bool = True,
+    device: torch.device | str = "cpu",
+) -> ConstrainedResult:
+    """Find the most probable captions that meet the constraints of their image.
+
+    Every state of an image's machine has a beam of K hypotheses. At each step all continuations
+    that lead into a state are ranked by summed log-probability; equal ones by the place of their
+    parent (lower states first), then by their own log-probability, then by token id. The end
+    token leads where other words of no phrase lead: to the same constraints met, nothing else
+    read. Those among a state's best K that end go to the image's pool, the best K that do not end
+    go on. With machines without constraints this is `captioning.decoding.beam.beam_search`.
+
+    Only hypotheses that exist are extended: a state costs nothing until it is reached. As
+    log-probabilities only lower a sum, one that cannot enter the pool any more is dropped once the
+    pool is full of finished hypotheses that meet the constraints, and an image without hypotheses
+    leaves the batch. Neither changes the result. All images of a step need as many rows, so those
+    with fewer hypotheses are filled up with dead ones.
+
+    Args:
+        stepper: the model; it never learns that it is searched.
+        state: its memory of ``num_images`` hypotheses, one an image.
+        num_images: I.
+        machines: I machines, one an image.
+        beam_size: K, hypotheses a state.
+        bos_id: first token read, never produced.
+        eos_id: ends a hypothesis.
+        pad_id: never produced; may equal ``eos_id``.
+        max_length: most tokens of a hypothesis, the end token counted; also the number of steps.
+        min_length: fewest tokens of a finished hypothesis, the end token counted.
+        length_penalty: scores are ``sum of log-probabilities / length ** length_penalty``.
+        per_node_beam: at most this many continuations of one hypothesis into one state after the
+            first step (nocaps uses 2 with beam 5); None for no limit.
+        forbidden_ids: further tokens never produced, such as the unknown word; a phrase that holds
+            one cannot be produced either.
+        forced_ids: of ``forbidden_ids``, those that are produced where a phrase needs them.
+        num_best: M, hypotheses returned an image.
+        by_size: search images whose machines are alike in size together, one group after the
+            other: fewer rows, more steps. False for one group, where the time of a step does not
+            depend on its rows.
+        device: where the state lives.
+
+    Returns:
+        The M best hypotheses of each image, and whether they meet its constraints.
+
+    Raises:
+        ValueError: an argument out of its range, a constraint that needs a token that cannot be
+            produced, or NaN log-probabilities.
+    """
+    sizes = {"beam_size": beam_size, "max_length": max_length, "num_best": num_best}
+    _check(sizes, min_length, length_penalty, per_node_beam)
+    _check_machines(machines, num_images, {bos_id, eos_id, pad_id})
+    banned = never(pad_id, bos_id, eos_id, forbidden_ids)
+
+    def ids(listed: Sequence[int]) -> Tensor:
+        return torch.tensor(listed, dtype=torch.long, device=device)
+
+    table = MachineTable.of(machines, device)
+    rules = _Rules(
+        table=table,
+        beam_size=beam_size,
+        bos_id=bos_id,
+        eos_id=eos_id,
+        pad_id=pad_id,
+        max_length=max_length,
+        min_length=min_length,
+        length_penalty=length_penalty,
+        per_node_beam=per_node_beam,
+        banned=ids(banned),
+        banned_early=ids([*banned, eos_id]),
+        banned_moves=ids(sorted({*banned} - {*forced_ids})),
+    )
+    pool = LevelPool(
+        required=table.required,
+        num_best=num_best,
+        max_length=max_length,
+        pad_id=pad_id,
+        device=device,
+    )
+    for group in _groups(machines) if by_size else [list(range(num_images))]:
+        part = state if len(group) == num_images else state.select(ids(group))
+        _search(stepper, part, ids(group), rules, pool)
+    return pool.result(table, eos_id)
+
+
+def _search(
+    stepper: AbstractStepper,
+    state: AbstractDecoderState,
+    images: Tensor,
+    rules: _Rules,
+    pool: LevelPool,
+) -> None:
+    """Fill the pool for ``images (A,)``, whose memory is ``state``."""
+    shape = (len(images), 1)
+    beams = _Beams(
+        images=images,
+        tokens=images.new_full((*shape, rules.max_length), rules.pad_id),
+        scores=torch.zeros(shape, device=images.device),
+        states=images.new_zeros(shape),
+    )
+    last = torch.full_like(images, rules.bos_id)
+    for length in range(1, rules.max_length + 1):
+        log_probs, state = stepper.step(last, state)
+        if length == 1:
+            _check_vocabulary(rules.table, log_probs.shape[1])
+        beams, rows = _advance(beams, pool, rules, log_probs, length)
+        if not len(beams.images):
+            return
+        if length < rules.max_length:
+            state = state.select(rows)
+            last = beams.tokens[:, :, length - 1].reshape(-1)
+    scores, order = beams.scores.sort(dim=1, descending=True, stable=True)
+    met = rules.table.met[beams.images[:, None], beams.states.gather(1, order)]
+    cut_off = rules.normalised(scores, rules.max_length)
+    pool.fill(beams.images, take_rows(beams.tokens, order), cut_off, met, rules.max_length)
+
+
+def _advance(
+    beams: _Beams, pool: LevelPool, rules: _Rules, log_probs: Tensor, length: int
+) -> tuple[_Beams, Tensor]:
+    """One step: ended hypotheses into the pool, the K best others of each state into the next.
+
+    Returns:
+        The beams of the images that go on, and ``(A' * R',)`` the row of each hypothesis' parent.
+    """
+    num_rows = beams.scores.shape[1]
+    found = _continued(beams, rules, log_probs, length)
+    totals, parents = found.totals, found.parents
+    exists, ends = totals > DEAD, found.tokens == rules.eos_id
+    ended = exists & ends & (found.places(exists) < rules.beam_size)
+    _collect(beams, pool, rules, totals.masked_fill(~ended, DEAD), parents, length)
+
+    goes_on = exists & ~ends
+    goes_on &= found.places(goes_on) < rules.beam_size
+    # The sum can only fall, and dividing by the greatest length flatters it most.
+    hopes = rules.normalised(totals, rules.max_length)
+    goes_on &= hopes > pool.worst(beams.images)[:, None]
+    counts = goes_on.sum(1)
+    kept = counts.nonzero().squeeze(1)
+    # Those that go on move to the front, in order; what follows them is dead.
+    front = (~goes_on[kept]).to(torch.int8).sort(dim=1, stable=True).indices
+    front = front[:, : int(counts.max()) if len(kept) else 0]
+    scores = totals.masked_fill(~goes_on, DEAD)[kept].gather(1, front)
+    parents = parents[kept].gather(1, front)
+    history = take_rows(beams.tokens[kept], parents)
+    history[:, :, length - 1] = found.tokens[kept].gather(1, front)
+    rows = (kept[:, None] * num_rows + parents).reshape(-1)
+    states = found.targets[kept].gather(1, front)
+    return _Beams(images=beams.images[kept], tokens=history, scores=scores, states=states), rows
+
+
+def _continued(beams: _Beams, rules: _Rules, log_probs: Tensor, length: int) -> Continuations:
+    """What may follow the hypotheses."""
+    table, images = rules.table, beams.images[:, None]
+    return continuations(
+        log_probs,
+        beams.scores,
+        defaults=table.defaults[images, beams.states],
+        moves=table.tokens[images, beams.states],
+        targets=table.targets[images, beams.states],
+        per_target=rules.per_target(length),
+        banned=rules.banned if length >= rules.min_length else rules.banned_early,
+        banned_moves=rules.banned_moves,
+    )
+
+
+def _collect(
+    beams: _Beams, pool: LevelPool, rules: _Rules, ended: Tensor, parents: Tensor, length: int
+) -> None:
+    """Offer ended hypotheses to the pool.
+
+    Args:
+        beams: before the step.
+        pool: takes what is good enough.
+        rules: of the search.
+        ended: ``(A, N)`` summed log-probability, ``-inf`` for those that do not end.
+        parents: ``(A, N) int64`` their places in ``beams``, of which each ends at most once.
+        length: tokens of each, the end token counted.
+    """
+    scores = torch.full_like(beams.scores, DEAD).scatter_reduce(1, parents, ended, "amax")
+    scores, order = scores.sort(dim=1, descending=True, stable=True)
+    tokens = take_rows(beams.tokens, order)
+    tokens[:, :, length - 1] = rules.eos_id
+    met = rules.table.met[beams.images[:, None], beams.states.gather(1, order)]
+    pool.add(beams.images, tokens, rules.normalised(scores, length), met, length)
+
+
+def _groups(machines: Sequence[Machine]) -> list[list[int]]:
+    """Images by the number of states of their machines, to within a factor of two."""
+    groups: dict[int, list[int]] = {}
+    for image, machine in enumerate(machines):
+        groups.setdefault((machine.num_states - 1).bit_length(), []).append(image)
+    return [groups[size] for size in sorted(groups)]
+
+
+def _check(
+    sizes: dict[str, int], min_length: int, length_penalty: float, per_node_beam: int | None
+) -> None:
+    sizes = sizes if per_node_beam is None else {**sizes, "per_node_beam": per_node_beam}
+    for name, value in sizes.items():
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1: got {value}")
+    if sizes["num_best"] > sizes["beam_size"]:
+        raise ValueError(
+            f"num_best must be at most beam_size: got {sizes['num_best']} > {sizes['beam_size']}"
+        )
+    if not 0 <= min_length <= sizes["max_length"]:
+        raise ValueError(
+            f"min_length must be in [0, max_length]: got {min_length} for {sizes['max_length']}"
+        )
+    if not length_penalty >= 0:
+        raise ValueError(f"length_penalty must be at least 0: got {length_penalty}")
+
+
+def _check_machines(machines: Sequence[Machine], num_images: int, special: set[int]) -> None:
+    if len(machines) != num_images:
+        raise ValueError(f"machines must be one an image: got {len(machines)} for {num_images}")
+    needed = {token for machine in machines for moves in machine.moves for token in moves}
+    if needed & special:
+        raise ValueError(
+            "constraints must not need the begin, end or padding token: "
+            f"got {sorted(needed & special)}; leave them out of the phrases"
+        )
+
+
+def _check_vocabulary(table: MachineTable, vocabulary: int) -> None:
+    highest = int(table.tokens.max()) if table.tokens.numel() else 0
+    if highest >= vocabulary:
+        raise ValueError(
+            f"constraints must be of the model's {vocabulary} tokens: got token {highest}; "
+            "were they made with another tokenizer?"
+        )

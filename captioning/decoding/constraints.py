@@ -1,0 +1,86 @@
+"""Constraints in words to machines over tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from captioning.decoding.machine import Machine, build_machine
+from captioning.interfaces import AbstractTokenizer
+
+Words = tuple[str, ...]
+
+Encode = Callable[[str], list[list[int]]]
+"""All token sequences that stand for a word or phrase inside a caption, without special tokens;
+none where the vocabulary lacks it. A word tokenizer has one (`word_encoder`). A sub-word tokenizer
+may have several, as for a word at the caption's beginning and after a blank, and each must begin
+with a token that begins a word: with the blank, or without a continuation mark. The search finds a
+sequence wherever it occurs, so a longer word that begins with the same tokens counts too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenConstraints:
+    """A machine, and what of the wanted words it is about.
+
+    Attributes:
+        machine: of the constraints kept.
+        kept: alternatives of each constraint in words, those left out that the vocabulary lacks.
+        dropped: constraints of which the vocabulary has no alternative, as they were given.
+    """
+
+    machine: Machine
+    kept: tuple[Words, ...]
+    dropped: tuple[Words, ...]
+
+
+def word_encoder(tokenizer: AbstractTokenizer) -> Encode:
+    """How a word tokenizer writes words: one sequence, none where a word of it is unknown."""
+
+    def encode(text: str) -> list[list[int]]:
+        ids = tokenizer.encode(text)
+        # Only at the two ends: one token may stand for begin, end and padding.
+        ids = ids[1:] if ids[:1] == [tokenizer.bos_id] else ids
+        ids = ids[:-1] if ids[-1:] == [tokenizer.eos_id] else ids
+        return [ids] if ids and tokenizer.unk_id not in ids else []
+
+    return encode
+
+
+def constrain(
+    constraints: Sequence[Sequence[str]],
+    encode: Encode,
+    *,
+    required: int = 2,
+    missing: Literal["drop", "error"] = "drop",
+) -> TokenConstraints:
+    """The machine of constraints in words.
+
+    Args:
+        constraints: each a set of alternative words or phrases, such as ``("dog", "dogs")``.
+        encode: words to tokens, such as ``word_encoder(tokenizer)``.
+        required: how many must be met; capped at the number kept.
+        missing: what becomes of a constraint of which the vocabulary has no alternative:
+            ``"drop"`` leaves it out, which also lowers what can be required, and names it in the
+            result; ``"error"`` refuses it. A missing alternative beside others is left out.
+
+    Raises:
+        ValueError: a missing constraint, if so asked; or bad settings (see `build_machine`).
+    """
+    if missing not in ("drop", "error"):
+        raise ValueError(f"missing must be drop or error: got {missing!r}")
+    phrases, kept, dropped = [], [], []
+    for words in constraints:
+        found = {word: sequences for word in words if (sequences := encode(word))}
+        if found:
+            kept.append(tuple(found))
+            phrases.append([tuple(ids) for sequences in found.values() for ids in sequences])
+        else:
+            dropped.append(tuple(words))
+    if dropped and missing == "error":
+        raise ValueError(
+            f"constraints must have an alternative in the vocabulary: got {dropped}; add one of "
+            "their words to the vocabulary before training, or set missing to drop"
+        )
+    machine = build_machine(phrases, required=required)
+    return TokenConstraints(machine=machine, kept=tuple(kept), dropped=tuple(dropped))

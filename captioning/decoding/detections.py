@@ -1,0 +1,118 @@
+"""Detected objects to constraints in words, as for nocaps (Agrawal et al., 2019).
+
+Which classes are left out or renamed, and the hierarchy of classes, are settings: they belong to
+the detector's label set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from captioning.types import Region
+
+Forms = Mapping[str, Sequence[str]] | Callable[[str], Sequence[str]]
+Box = tuple[float, float, float, float]
+
+NO_NAMES: Mapping[str, str] = {}
+NO_FORMS: Mapping[str, Sequence[str]] = {}
+
+
+def detection_constraints(
+    regions: Sequence[Region],
+    *,
+    blacklist: Collection[str] = (),
+    renames: Mapping[str, str] = NO_NAMES,
+    parents: Mapping[str, str] = NO_NAMES,
+    max_overlap: float = 0.85,
+    max_constraints: int = 3,
+    forms: Forms = NO_FORMS,
+) -> list[tuple[str, ...]]:
+    """What a caption should name of an image's detections: the surest ones' labels.
+
+    In this order: blacklisted labels are left out; of overlapping regions one is kept
+    (`suppress_overlaps`); labels are renamed; each label counts once, with its best region; the
+    best few are taken, by falling score, then label, then box. The result does not depend on the
+    order of ``regions``.
+
+    Args:
+        regions: detections of one image.
+        blacklist: labels that are never constraints, such as parts of bodies.
+        renames: label to word, such as a long class name to what people say.
+        parents: label to the label above it in the hierarchy.
+        max_overlap: intersection over union above which two regions are one object.
+        max_constraints: most constraints.
+        forms: plural and synonyms of a word (after renaming), by mapping or by function; the word
+            itself need not be among them.
+
+    Returns:
+        The alternatives of each constraint, the word itself first; the surest constraint first.
+
+    Raises:
+        ValueError: a setting out of its range, or a circle in the hierarchy.
+    """
+    if max_constraints < 0:
+        raise ValueError(f"max_constraints must be at least 0: got {max_constraints}")
+    wanted = [region for region in regions if region.label not in blacklist]
+    words: dict[str, None] = {}
+    for region in sorted(
+        suppress_overlaps(wanted, parents=parents, max_overlap=max_overlap), key=_by_score
+    ):
+        words.setdefault(renames.get(region.label, region.label))
+    find = forms if callable(forms) else lambda word: forms.get(word, ())
+    return [tuple(dict.fromkeys([word, *find(word)])) for word in list(words)[:max_constraints]]
+
+
+def suppress_overlaps(
+    regions: Sequence[Region], *, parents: Mapping[str, str] = NO_NAMES, max_overlap: float = 0.85
+) -> list[Region]:
+    """Regions without those that overlap one of a class as low in the hierarchy, or lower.
+
+    Regions are gone through from the lowest class to the highest; equally low ones by falling
+    score, then label, then box. One that overlaps a region already kept is dropped. How low a class
+    is, is counted from below: one without children is lowest, however deep its branch is. Classes
+    that the hierarchy does not name have no children.
+
+    Args:
+        regions: detections of one image.
+        parents: label to the label above it.
+        max_overlap: intersection over union in [0, 1]; more than that is an overlap.
+
+    Raises:
+        ValueError: ``max_overlap`` out of its range, or a circle in the hierarchy.
+    """
+    if not 0 <= max_overlap <= 1:
+        raise ValueError(f"max_overlap must be in [0, 1]: got {max_overlap}")
+    heights = _heights(parents)
+    kept: list[Region] = []
+    for region in sorted(regions, key=lambda r: (heights.get(r.label, 0), *_by_score(r))):
+        if all(_overlap(region.box, other.box) <= max_overlap for other in kept):
+            kept.append(region)
+    return kept
+
+
+def _by_score(region: Region) -> tuple[float, str, Box]:
+    return -region.score, region.label, region.box
+
+
+def _heights(parents: Mapping[str, str]) -> dict[str, int]:
+    """For each class that has children, the steps down to the farthest below it."""
+    heights: dict[str, int] = {}
+    for label in parents:
+        path = [label]
+        while (above := parents.get(path[-1])) is not None:
+            if above in path:
+                circle = " -> ".join([*path[path.index(above) :], above])
+                raise ValueError(f"parents must have no circles: got {circle}")
+            heights[above] = max(heights.get(above, 0), len(path))
+            path.append(above)
+    return heights
+
+
+def _overlap(a: Box, b: Box) -> float:
+    """Intersection over union."""
+    width = min(a[2], b[2]) - max(a[0], b[0])
+    height = min(a[3], b[3]) - max(a[1], b[1])
+    if width <= 0 or height <= 0:
+        return 0.0
+    both = width * height
+    return both / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - both)

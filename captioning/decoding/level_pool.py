@@ -1,0 +1,103 @@
+"""What constrained search keeps: finished hypotheses by the constraints that they meet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from captioning.decoding.machine import MachineTable
+from captioning.decoding.state import DEAD, Pool, take_rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConstrainedResult:
+    """The M best hypotheses of each image, best first.
+
+    Finished ones that meet the image's constraints come first, by score. The rest, where there are
+    fewer than M, comes by the number of constraints met (at most those required), then finished
+    ones before ones cut off, then by score.
+
+    Attributes:
+        tokens: ``(I, M, T) int64`` as in `captioning.decoding.state.SearchResult`.
+        scores: ``(I, M) float32``, likewise.
+        lengths: ``(I, M) int64``, likewise.
+        met: ``(I, M) int64`` how many constraints each hypothesis meets; 0 where there is none.
+        satisfied: ``(I,) bool`` whether the first hypothesis is finished and meets as many
+            constraints as required. Where False, no finished hypothesis that was found does.
+    """
+
+    tokens: Tensor
+    scores: Tensor
+    lengths: Tensor
+    met: Tensor
+    satisfied: Tensor
+
+
+class LevelPool:
+    """A pool for each image and level: constraints met, at most as many as required.
+
+    Args:
+        required: ``(I,) int64`` of each image: its highest level.
+        **pool: as for `Pool`.
+    """
+
+    def __init__(self, *, required: Tensor, **pool: int | torch.device | str) -> None:
+        self.required = required
+        self.levels = int(required.max()) + 1 if len(required) else 1
+        self.pool = Pool(num_images=len(required) * self.levels, **pool)
+
+    def _slots(self, images: Tensor) -> Tensor:
+        """``(A * L,)`` places of all levels of ``images`` in the pool."""
+        levels = torch.arange(self.levels, device=images.device)
+        return (images[:, None] * self.levels + levels).flatten()
+
+    def _by_level(
+        self, images: Tensor, tokens: Tensor, scores: Tensor, met: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Hypotheses ``(A, R)`` offered to the pools ``(A * L,)`` of all levels, dead in others."""
+        level = torch.minimum(met, self.required[images][:, None])[:, None]
+        own = level == torch.arange(self.levels, device=met.device)[:, None]
+        scores = torch.where(own, scores[:, None], DEAD).flatten(0, 1)
+        return self._slots(images), tokens.repeat_interleave(self.levels, dim=0), scores
+
+    def add(self, images: Tensor, tokens: Tensor, scores: Tensor, met: Tensor, length: int) -> None:
+        """Offer hypotheses that end with ``length`` tokens."""
+        self.pool.add(*self._by_level(images, tokens, scores, met), length)
+
+    def fill(
+        self, images: Tensor, tokens: Tensor, scores: Tensor, met: Tensor, length: int
+    ) -> None:
+        """Offer hypotheses that are cut off, best first."""
+        self.pool.fill(*self._by_level(images, tokens, scores, met), length)
+
+    def worst(self, images: Tensor) -> Tensor:
+        """``(A,)`` score of the M-th best that meets the constraints, ``-inf`` with fewer."""
+        return self.pool.worst(images * self.levels + self.required[images])
+
+    def result(self, table: MachineTable, eos_id: int) -> ConstrainedResult:
+        """The M best of all levels, the highest level first."""
+        found = self.pool.result()
+        num_images, num_best = len(self.required), found.scores.shape[1]
+        scores, lengths = (
+            values.view(num_images, self.levels, num_best).flip(1).flatten(1)
+            for values in (found.scores, found.lengths)
+        )
+        order = scores.isneginf().to(torch.int8).sort(dim=1, stable=True).indices[:, :num_best]
+        lengths = lengths.gather(1, order)
+        longest = int(lengths.max()) if lengths.numel() else 0
+        shape = (num_images, self.levels, num_best, found.tokens.shape[2])
+        tokens = take_rows(found.tokens.view(shape).flip(1).flatten(1, 2), order)[..., :longest]
+        images = torch.arange(num_images, device=tokens.device)[:, None]
+        met = table.met[images, table.run(tokens)]
+        # The padding may be the same token as the end.
+        last = torch.arange(longest, device=tokens.device) == lengths[..., None] - 1
+        ended = ((tokens == eos_id) & last).any(2)
+        return ConstrainedResult(
+            tokens=tokens.contiguous(),
+            scores=scores.gather(1, order),
+            lengths=lengths,
+            met=met,
+            satisfied=(ended & (met >= self.required[:, None]))[:, 0],
+        )

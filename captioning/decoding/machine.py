@@ -1,0 +1,210 @@
+"""Finite-state machines over token ids: which constraints has a hypothesis met so far?
+
+A constraint is met by any of its alternatives, an alternative is a phrase of one or more tokens. A
+state says which constraints are met and what has been read of phrases of the others: the longest
+end of the hypothesis that begins one of them (as in Knuth-Morris-Pratt and Aho-Corasick). So a
+phrase that fails midway falls back to what is still good of it, and one token may carry on phrases
+of several constraints.
+
+The machine is deterministic: a hypothesis is in one state. Most tokens lead from a state to its
+default, where nothing has been read of any phrase; only the few others are listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+Phrase = tuple[int, ...]
+_State = tuple[int, Phrase]  # bits of the constraints met, and what has been read of the others
+
+# States double with each constraint: a guard against a list of words where a few were meant.
+MOST_CONSTRAINTS = 8
+NO_TOKEN = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """A deterministic machine; states are numbers, 0 is the start.
+
+    Attributes:
+        moves: for each state the next one by token, by rising token, where it is not the default.
+        defaults: for each state the next one after any other token.
+        met: for each state the number of constraints met; it never falls along a path.
+        num_constraints: n.
+        required: how many must be met, in [0, n].
+    """
+
+    moves: tuple[Mapping[int, int], ...]
+    defaults: tuple[int, ...]
+    met: tuple[int, ...]
+    num_constraints: int
+    required: int
+
+    @property
+    def num_states(self) -> int:
+        """S."""
+        return len(self.defaults)
+
+    @property
+    def accepting(self) -> tuple[bool, ...]:
+        """For each state whether enough constraints are met."""
+        return tuple(met >= self.required for met in self.met)
+
+    def run(self, tokens: Sequence[int], state: int = 0) -> int:
+        """The state after reading ``tokens``."""
+        for token in tokens:
+            state = self.moves[state].get(token, self.defaults[state])
+        return state
+
+
+def build_machine(constraints: Sequence[Sequence[Phrase]], *, required: int = 2) -> Machine:
+    """The machine of some constraints.
+
+    Args:
+        constraints: n of them, each a set of alternative phrases of token ids. A constraint
+            without alternatives cannot be met.
+        required: how many must be met; capped at n (nocaps asks for 2).
+
+    Raises:
+        ValueError: too many constraints, an empty phrase, a negative id or ``required``.
+    """
+    _check(constraints, required)
+    phrases = _Phrases(constraints)
+    states: list[_State] = [(0, ())]
+    numbers = {states[0]: 0}
+
+    def number(state: _State) -> int:
+        if state not in numbers:
+            numbers[state] = len(states)
+            states.append(state)
+        return numbers[state]
+
+    moves, defaults = [], []
+    for state in states:  # grows while it is walked
+        home = (state[0], ())
+        defaults.append(number(home))
+        after = {token: phrases.after(state, token) for token in phrases.alphabet[state[0]]}
+        moves.append({token: number(found) for token, found in after.items() if found != home})
+    return Machine(
+        moves=tuple(moves),
+        defaults=tuple(defaults),
+        met=tuple(mask.bit_count() for mask, _ in states),
+        num_constraints=len(constraints),
+        required=min(required, len(constraints)),
+    )
+
+
+def _check(constraints: Sequence[Sequence[Phrase]], required: int) -> None:
+    if len(constraints) > MOST_CONSTRAINTS:
+        raise ValueError(
+            f"constraints must be at most {MOST_CONSTRAINTS}: got {len(constraints)}; states "
+            "double with each, so keep the most important ones"
+        )
+    if required < 0:
+        raise ValueError(f"required must be at least 0: got {required}")
+    for phrase in (phrase for alternatives in constraints for phrase in alternatives):
+        if not phrase or min(phrase) < 0:
+            raise ValueError(f"phrases must be one or more token ids from 0: got {tuple(phrase)}")
+
+
+def _shortest(alternatives: Sequence[Phrase]) -> tuple[Phrase, ...]:
+    """Distinct phrases without those that hold another one: that one is met first."""
+    distinct = sorted({tuple(phrase) for phrase in alternatives}, key=lambda p: (len(p), p))
+    kept: list[Phrase] = []
+    for phrase in distinct:
+        if not any(_holds(phrase, shorter) for shorter in kept):
+            kept.append(phrase)
+    return tuple(kept)
+
+
+def _holds(phrase: Phrase, part: Phrase) -> bool:
+    size = len(part)
+    return any(phrase[i : i + size] == part for i in range(len(phrase) - size + 1))
+
+
+class _Phrases:
+    """The phrases of constraints; lists are indexed by the bits of the constraints met.
+
+    Attributes:
+        alphabet: tokens of the phrases not yet met, rising.
+        begun: their proper beginnings.
+        endings: for each token the phrases that it ends, with the bit of their constraint.
+    """
+
+    def __init__(self, constraints: Sequence[Sequence[Phrase]]) -> None:
+        phrases = [(1 << i, p) for i, some in enumerate(constraints) for p in _shortest(some)]
+        self.alphabet: list[list[int]] = []
+        self.begun: list[set[Phrase]] = []
+        for met in range(1 << len(constraints)):
+            unmet = [phrase for bit, phrase in phrases if not bit & met]
+            self.alphabet.append(sorted({token for phrase in unmet for token in phrase}))
+            self.begun.append({p[:size] for p in unmet for size in range(1, len(p))})
+        self.endings: dict[int, list[_State]] = {t: [] for t in self.alphabet[0]}
+        for bit, phrase in phrases:
+            self.endings[phrase[-1]].append((bit, phrase))
+
+    def after(self, state: _State, token: int) -> _State:
+        """The state after ``token``, one of the alphabet."""
+        met, read = state[0], (*state[1], token)
+        for bit, phrase in self.endings[token]:
+            if read[-len(phrase) :] == phrase:
+                met |= bit
+        ends = (read[start:] for start in range(len(read)))
+        return met, next((end for end in ends if end in self.begun[met]), ())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineTable:
+    """Machines of I images as tensors; S and X are the most states, and moves of a state.
+
+    Attributes:
+        tokens: ``(I, S, X) int64`` of the moves, `NO_TOKEN` where there are fewer.
+        targets: ``(I, S, X) int64`` states that they lead to.
+        defaults: ``(I, S) int64`` states that all other tokens lead to.
+        met: ``(I, S) int64``.
+        required: ``(I,) int64``.
+    """
+
+    tokens: Tensor
+    targets: Tensor
+    defaults: Tensor
+    met: Tensor
+    required: Tensor
+
+    @classmethod
+    def of(cls, machines: Sequence[Machine], device: torch.device | str = "cpu") -> MachineTable:
+        """The tables of one machine an image."""
+        num_states = max((machine.num_states for machine in machines), default=1)
+        width = max((len(moves) for machine in machines for moves in machine.moves), default=0)
+
+        def rows(lists: list[list[int]], columns: int, fill: int) -> Tensor:
+            padded = [values + [fill] * (columns - len(values)) for values in lists]
+            return torch.tensor(padded, dtype=torch.long, device=device).view(len(lists), columns)
+
+        every = [
+            moves
+            for machine in machines
+            for moves in (*machine.moves, *[{}] * (num_states - machine.num_states))
+        ]
+        shape = (len(machines), num_states, width)
+        return cls(
+            tokens=rows([list(moves) for moves in every], width, NO_TOKEN).view(shape),
+            targets=rows([list(moves.values()) for moves in every], width, 0).view(shape),
+            defaults=rows([list(machine.defaults) for machine in machines], num_states, 0),
+            met=rows([list(machine.met) for machine in machines], num_states, 0),
+            required=rows([[machine.required] for machine in machines], 1, 0)[:, 0],
+        )
+
+    def run(self, tokens: Tensor) -> Tensor:
+        """States ``(I, M)`` after reading ``tokens (I, M, T) int64`` from the start."""
+        images = torch.arange(len(tokens), device=tokens.device)[:, None]
+        states = torch.zeros(tokens.shape[:2], dtype=torch.long, device=tokens.device)
+        for token in tokens.unbind(2):
+            listed = self.tokens[images, states] == token[..., None]
+            target = (self.targets[images, states] * listed).sum(2)
+            states = torch.where(listed.any(2), target, self.defaults[images, states])
+        return states

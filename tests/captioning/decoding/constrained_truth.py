@@ -1,0 +1,129 @@
+"""What constrained search should find, by enumeration and by a naive search with lists."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+
+from captioning.decoding.machine import Machine
+from tests.captioning.decoding.toy import BOS, EOS, PAD, TableStepper, normalised
+
+Constraints = list[list[tuple[int, ...]]]
+
+
+@dataclass(frozen=True, order=True)
+class Found:
+    """A hypothesis; better ones are greater."""
+
+    level: int  # constraints met, at most as many as required
+    finished: bool
+    score: float
+    tokens: tuple[int, ...] = ()
+
+    @property
+    def rank(self) -> tuple[int, bool, float]:
+        return self.level, self.finished, self.score
+
+
+def count_met(tokens: tuple[int, ...], constraints: Constraints) -> int:
+    def holds(phrase: tuple[int, ...]) -> bool:
+        return any(tokens[i : i + len(phrase)] == phrase for i in range(len(tokens)))
+
+    return sum(any(map(holds, alternatives)) for alternatives in constraints)
+
+
+def random_constraints(generator: np.random.Generator, vocabulary: int) -> Constraints:
+    """Up to four constraints of up to three alternatives of one to three words."""
+    return [
+        [
+            tuple(generator.integers(3, vocabulary, size=generator.choice([1, 1, 2, 3])).tolist())
+            for _ in range(generator.integers(1, 4))
+        ]
+        for _ in range(generator.integers(0, 5))
+    ]
+
+
+def all_captions(
+    stepper: TableStepper, image: int, constraints: Constraints, required: int, **options
+) -> list[Found]:
+    """Every hypothesis that could be returned, best first."""
+    table, longest = stepper.table[image].numpy(), options["max_length"]
+    words = [t for t in range(3, table.shape[1]) if t not in options["forbidden_ids"]]
+    found = []
+    for length in range(1, longest + 1):
+        ends = [(EOS,)] if length >= options["min_length"] else []
+        bodies = [
+            (*body, *end) for end in ends for body in itertools.product(words, repeat=length - 1)
+        ]
+        bodies += itertools.product(words, repeat=length) if length == longest else ()
+        for tokens in bodies:
+            total, code = np.float32(0), stepper.next_code(0, BOS)
+            for token in tokens:
+                total += table[code, token]
+                code = stepper.next_code(code, token)
+            if total > -np.inf:
+                level = min(count_met(tokens, constraints), required)
+                score = normalised(total, length, options["length_penalty"])
+                found.append(Found(level, tokens[-1] == EOS, score, tokens))
+    return sorted(found, reverse=True)
+
+
+def naive_search(
+    stepper: TableStepper,
+    image: int,
+    constraints: Constraints,
+    machine: Machine,
+    *,
+    beam_size: int,
+    max_length: int,
+    min_length: int = 0,
+    length_penalty: float = 0.0,
+    per_node_beam: int | None = None,
+    forbidden_ids: tuple[int, ...] = (),
+    num_best: int = 1,
+) -> tuple[list[Found], list[int]]:
+    """What is promised for one image, word by word: lists, nothing dropped early.
+
+    Returns:
+        The hypotheses, and how many were live at each step.
+    """
+    table, banned = stepper.table[image].numpy(), {BOS, PAD, *forbidden_ids}
+    live, pool, counts = [(np.float32(0), ())], [], []
+
+    def found(total: np.float32, tokens: tuple[int, ...]) -> Found:
+        level = min(count_met(tokens, constraints), machine.required)
+        score = normalised(total, len(tokens), length_penalty)
+        return Found(level, tokens[-1] == EOS, score, tokens)
+
+    for length in range(1, max_length + 1):
+        counts.append(len(live))
+        into: dict[int, list] = {}
+        for place, (score, tokens) in enumerate(live):
+            code = stepper.next_code(0, BOS)
+            for token in tokens:
+                code = stepper.next_code(code, token)
+            own: dict[int, list] = {}
+            for token, value in enumerate(table[code]):
+                early = token == EOS and length < min_length
+                if token not in banned and not early and value > -np.inf:
+                    # The end of a hypothesis belongs to no phrase.
+                    own.setdefault(machine.run((*tokens, token)), []).append((-value, token))
+            for state, some in own.items():
+                limit = per_node_beam if length > 1 else None
+                into.setdefault(state, []).extend(
+                    (-np.float32(score - loss), place, loss, token, tokens)
+                    for loss, token in sorted(some)[:limit]
+                )
+        live = []
+        for _, some in sorted(into.items()):
+            some.sort()
+            pool += [found(-s[0], (*s[4], EOS)) for s in some[:beam_size] if s[3] == EOS]
+            going = [(-s[0], (*s[4], s[3])) for s in some if s[3] != EOS]
+            live += going[:beam_size]
+    live.sort(key=lambda one: -one[0])
+    pool.sort(key=lambda one: -one.score)
+    everything = pool + [found(*one) for one in live]
+    everything.sort(key=lambda one: (-one.level, not one.finished))
+    return everything[:num_best], counts

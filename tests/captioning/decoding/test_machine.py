@@ -1,0 +1,136 @@
+"""Machines against a search for the phrases in the tokens themselves."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from captioning.decoding.machine import Machine, MachineTable, build_machine
+
+A, B, C = 3, 4, 5
+
+
+def holds(tokens: tuple[int, ...], phrase: tuple[int, ...]) -> bool:
+    return any(
+        tokens[start : start + len(phrase)] == phrase
+        for start in range(len(tokens) - len(phrase) + 1)
+    )
+
+
+def count_met(tokens: tuple[int, ...], constraints: list[list[tuple[int, ...]]]) -> int:
+    return sum(any(holds(tokens, phrase) for phrase in some) for some in constraints)
+
+
+phrases = st.lists(st.integers(A, C), min_size=1, max_size=4).map(tuple)
+constraints = st.lists(st.lists(phrases, max_size=3), max_size=4)
+
+
+@given(constraints=constraints, required=st.integers(0, 5), seed=st.integers(0, 10**6))
+@settings(max_examples=60)
+def test_every_string_meets_what_a_plain_search_finds(constraints, required, seed):
+    machine = build_machine(constraints, required=required)
+    assert machine.required == min(required, len(constraints))
+    short = (tokens for n in range(5) for tokens in itertools.product((A, B, C, 9), repeat=n))
+    long = np.random.default_rng(seed).integers(A, C + 1, size=(30, 12)).tolist()
+    for tokens in (*short, *map(tuple, long)):
+        met = count_met(tokens, constraints)
+        state = machine.run(tokens)
+        assert machine.met[state] == met
+        assert machine.accepting[state] == (met >= machine.required)
+
+
+@given(constraints=constraints)
+@settings(max_examples=60)
+def test_each_state_is_reached_and_no_move_is_the_default(constraints):
+    machine = build_machine(constraints)
+    reached, new = {0}, [0]
+    for state in new:
+        after = {machine.defaults[state], *machine.moves[state].values()}
+        new += sorted(after - reached)
+        reached |= after
+        assert machine.defaults[state] not in machine.moves[state].values()
+        assert list(machine.moves[state]) == sorted(machine.moves[state])
+        assert all(machine.met[found] >= machine.met[state] for found in after)
+    assert reached == set(range(machine.num_states))
+
+
+@given(
+    several=st.lists(constraints, max_size=4),
+    seed=st.integers(0, 10**6),
+    length=st.integers(0, 8),
+)
+@settings(max_examples=40)
+def test_the_table_runs_as_its_machines(several, seed, length):
+    machines = [build_machine(constraints) for constraints in several]
+    table = MachineTable.of(machines)
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(A, 7, (len(machines), 2, length), generator=generator)
+    states = table.run(tokens)
+    for image, machine in enumerate(machines):
+        expected = [machine.run(row.tolist()) for row in tokens[image]]
+        assert states[image].tolist() == expected
+        assert table.met[image, states[image]].tolist() == [machine.met[s] for s in expected]
+        assert table.required[image] == machine.required
+
+
+def met_along(machine: Machine, tokens: list[int]) -> list[int]:
+    return [machine.met[machine.run(tokens[:end])] for end in range(len(tokens) + 1)]
+
+
+def test_a_phrase_that_fails_midway_falls_back_to_what_is_good_of_it():
+    machine = build_machine([[(A, A, B)]])
+    assert met_along(machine, [A, A, A, B]) == [0, 0, 0, 0, 1]
+    assert met_along(machine, [A, B, A, A, C, B]) == [0] * 7
+    assert machine.num_states == 4
+
+
+def test_one_token_carries_on_several_constraints():
+    machine = build_machine([[(A, B)], [(B, C)], [(B,)]])
+    assert met_along(machine, [A, B, C]) == [0, 0, 2, 3]
+    assert met_along(machine, [B, C]) == [0, 1, 2]
+
+
+def test_phrases_of_several_constraints_are_read_side_by_side():
+    # After A B both the first phrase and the second one, begun later, may go on.
+    machine = build_machine([[(A, B, A)], [(B, C)]])
+    assert met_along(machine, [A, B, C]) == [0, 0, 0, 1]
+    assert met_along(machine, [A, B, A, B, C]) == [0, 0, 0, 1, 1, 2]
+
+
+def test_single_words_need_a_state_for_each_set_of_constraints():
+    assert build_machine([[(3,), (4,)], [(5,)], [(6,), (7,)]]).num_states == 8
+
+
+def test_an_alternative_that_holds_another_costs_no_state():
+    dog, hot = 3, 4
+    assert build_machine([[(dog,), (hot, dog)]]) == build_machine([[(dog,)]])
+
+
+def test_without_constraints_one_state_accepts():
+    machine = build_machine([])
+    assert (machine.num_states, machine.accepting, machine.required) == (1, (True,), 0)
+
+
+def test_a_constraint_without_alternatives_is_never_met():
+    machine = build_machine([[(A,)], []])
+    assert machine.required == 2
+    assert not any(machine.accepting)
+
+
+@pytest.mark.parametrize(
+    ("constraints", "required", "message"),
+    [
+        ([[(3,)]] * 9, 2, "constraints must be at most 8: got 9"),
+        ([[(3,), ()]], 2, r"phrases must be one or more token ids from 0: got \(\)"),
+        ([[(3, -1)]], 2, r"phrases must be one or more token ids from 0: got \(3, -1\)"),
+        ([[(3,)]], -1, "required must be at least 0: got -1"),
+    ],
+)
+def test_bad_constraints_are_refused(constraints, required, message):
+    with pytest.raises(ValueError, match=message):
+        build_machine(constraints, required=required)
