@@ -1,0 +1,398 @@
+"""CIDEr-D and CIDEr (Vedantam et al., 2015) whose document frequencies can be kept and used again.
+
+`CiderStatistics` holds the document frequencies of one collection of references: they can be those
+of the images scored, as pycocoevalcap has it, or those of a corpus, saved before, so that one image
+or a few can be scored. `CiderReferences` holds references as tf-idf vectors, ready to score any
+number of captions. With the frequencies of the references themselves CIDEr-D is pycocoevalcap's
+``Cider`` to the ninth digit and beyond.
+
+Captions are given tokenized, tokens separated by spaces. n-grams are integers throughout: an n-gram
+is a pair of the number of its first n - 1 words and the number of its last, found by binary search.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zipfile
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from captioning.files import write_whole
+
+ORDERS = 4
+SIGMA = 6.0
+VARIANTS = ("CIDEr-D", "CIDEr")
+_FORMAT = "cider-statistics-1"
+_DAMAGE = (ValueError, LookupError, TypeError, EOFError, RuntimeError, OSError)
+_BLOCK = 20_000  # captions scored at once, so that memory stays near 200 MB
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NgramTable:
+    """Distinct n-grams of 1 to 4 words, numbered 0 to G - 1, shorter ones first.
+
+    Attributes:
+        words: W words in sorted order; the 1-grams.
+        keys: for 2, 3 and 4 words, ascending int64: number of the n-gram's first n - 1 words among
+            the n-grams of that length, times W, plus the number of its last word.
+    """
+
+    words: tuple[str, ...]
+    keys: tuple[Ints, ...]
+
+    @property
+    def starts(self) -> Ints:
+        """``(5,)``: number of the first n-gram of each length, and at the end their count G."""
+        return np.cumsum([0, len(self.words), *map(len, self.keys)])
+
+    def orders(self) -> Ints:
+        """``(G,)`` length of each n-gram, less 1."""
+        return np.repeat(np.arange(ORDERS), np.diff(self.starts))
+
+    def locate(self, other: NgramTable) -> Ints:
+        """Numbers in this table of all n-grams of another, ``(G_other,)``, -1 where absent."""
+        numbers = dict(zip(self.words, range(len(self.words)), strict=True))
+        words = np.array([numbers.get(word, -1) for word in other.words], dtype=np.int64)
+        found, last = [words], words
+        for start, mine, theirs in zip(self.starts[1:], self.keys, other.keys, strict=False):
+            first, word = np.divmod(theirs, max(1, len(words)))
+            prefix, ending = last[first], words[word]
+            wanted = np.where((prefix < 0) | (ending < 0), -1, prefix * len(numbers) + ending)
+            last = find_sorted(mine, wanted)
+            found.append(np.where(last < 0, -1, last + start))
+        return np.concatenate(found)
+
+    def keep(self, kept: NDArray[np.bool_]) -> NgramTable:
+        """The n-grams marked in ``kept (G,)``; the beginning and end of each must be among them."""
+        parts = np.split(kept, self.starts[1:-1])
+        renumbered = [np.cumsum(part) - 1 for part in parts]
+        keys = []
+        for order, all_keys in enumerate(self.keys):
+            first, word = np.divmod(all_keys[parts[order + 1]], max(1, len(self.words)))
+            keys.append(renumbered[order][first] * int(parts[0].sum()) + renumbered[0][word])
+        words = tuple(w for w, is_kept in zip(self.words, parts[0], strict=True) if is_kept)
+        return NgramTable(words=words, keys=tuple(keys))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NgramCounts:
+    """How often, ``count (E,)``, which n-gram ``gram (E,)`` stands in which ``caption (E,)``.
+
+    Entries are ordered by caption, then n-gram; ``num_words (B,)`` are the captions' lengths.
+    """
+
+    table: NgramTable
+    caption: Ints
+    gram: Ints
+    count: Ints
+    num_words: Ints
+
+
+def find_sorted(keys: Ints, wanted: Ints) -> Ints:
+    """Positions of values among distinct ascending ``keys``, -1 where absent."""
+    if not len(keys):
+        return np.full(len(wanted), -1)
+    where = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return np.where(keys[where] == wanted, where, -1)
+
+
+def ranges(starts: Ints, sizes: Ints) -> Ints:
+    """The numbers ``starts[i], ..., starts[i] + sizes[i] - 1`` of all ranges in one array."""
+    ends = np.cumsum(sizes)
+    return np.repeat(starts - ends + sizes, sizes) + np.arange(ends[-1] if len(ends) else 0)
+
+
+def count_ngrams(captions: Sequence[str]) -> NgramCounts:
+    """Count all n-grams of 1 to 4 words in tokenized captions."""
+    tokens = [caption.split() for caption in captions]
+    num_words = np.fromiter(map(len, tokens), np.int64, len(tokens))
+    words = tuple(sorted(set(chain.from_iterable(tokens))))
+    numbers = dict(zip(words, range(len(words)), strict=True))
+    total = int(num_words.sum())
+    text = np.fromiter(map(numbers.__getitem__, chain.from_iterable(tokens)), np.int64, total)
+    caption = np.repeat(np.arange(len(tokens)), num_words)
+    left = np.cumsum(num_words)[caption] - np.arange(total)  # words from here to the end
+    grams, keys, places = [text], [], [np.arange(total)]
+    for order in range(1, ORDERS):
+        places.append(np.flatnonzero(left > order))
+        pairs = grams[-1][places[-1]] * len(words) + text[places[-1] + order]
+        distinct, inverse = np.unique(pairs, return_inverse=True)
+        keys.append(distinct)
+        grams.append(np.zeros(total, dtype=np.int64))
+        grams[-1][places[-1]] = inverse
+    table = NgramTable(words=words, keys=tuple(keys))
+    size = max(1, int(table.starts[-1]))
+    parts = zip(places, grams, table.starts, strict=False)
+    entries = [caption[place] * size + gram[place] + start for place, gram, start in parts]
+    distinct, count = np.unique(np.concatenate(entries), return_counts=True)
+    caption, gram = np.divmod(distinct, size)
+    return NgramCounts(table=table, caption=caption, gram=gram, count=count, num_words=num_words)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CiderStatistics:
+    """Document frequencies: in the references of how many images an n-gram stands.
+
+    n-grams of one image only are left out: they weigh as much as those of none.
+
+    Attributes:
+        table: the n-grams of at least two images.
+        frequency: ``(G,)`` number of images of each.
+        num_images: images of the collection; its logarithm is the weight of a rare n-gram.
+        source: what was counted, in words, such as ``"flickr8k train, tokenize_python"``.
+    """
+
+    table: NgramTable
+    frequency: Ints
+    num_images: int
+    source: str
+
+    @classmethod
+    def count(cls, references: Sequence[Sequence[str]], *, source: str) -> Self:
+        """Count the tokenized references of each image.
+
+        Raises:
+            ValueError: no images, or every reference is empty.
+        """
+        counts = count_ngrams(list(chain.from_iterable(references)))
+        return cls.of_counts(counts, number_images(references), source=source)
+
+    @classmethod
+    def of_counts(cls, counts: NgramCounts, image: Ints, *, source: str) -> Self:
+        """The same of counted references; ``image (B,)`` is the number of each one's image."""
+        size = int(counts.table.starts[-1])
+        if not size:
+            raise ValueError("CIDEr: every reference is empty after tokenization, or there is none")
+        pairs = np.sort(image[counts.caption] * size + counts.gram)  # np.unique would hash: slow
+        pairs = pairs[np.append(True, pairs[1:] != pairs[:-1])]
+        frequency = np.bincount(pairs % size, minlength=size)
+        shared = frequency > 1
+        table, num_images = counts.table.keep(shared), int(image.max()) + 1
+        return cls(table=table, frequency=frequency[shared], num_images=num_images, source=source)
+
+    def digest(self) -> str:
+        """SHA-256 (16 hex digits) of the counts, whatever the order of the images counted."""
+        digest = hashlib.sha256(f"{_FORMAT} {self.num_images}\n".encode())
+        for array in self._arrays().values():
+            digest.update(array.tobytes())
+        return digest.hexdigest()[:16]
+
+    def settings(self) -> dict[str, Any]:
+        """What to keep beside scores: ``source``, ``digest`` and ``num_images``."""
+        return {"source": self.source, "digest": self.digest(), "num_images": self.num_images}
+
+    def inverse_frequency(self, table: NgramTable) -> Floats:
+        """``(G,)`` weight of each n-gram of a table: log(images / max(1, frequency)), in nats."""
+        frequency = np.append(self.frequency, 1)[self.table.locate(table)]  # absent (-1): the last
+        return np.log(self.num_images) - np.log(frequency)
+
+    def save(self, path: str | Path) -> None:
+        """Write a compressed ``.npz`` without pickled objects; equal statistics, equal bytes."""
+        head = np.array([_FORMAT, str(self.num_images), self.source, self.digest()])
+        file = io.BytesIO()
+        np.savez_compressed(file, head=head, **self._arrays())
+        write_whole(path, lambda part: part.write_bytes(file.getvalue()))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read what `save` wrote.
+
+        Raises:
+            FileNotFoundError: it does not exist.
+            ValueError: it is another file, or damaged.
+        """
+        content = io.BytesIO(Path(path).read_bytes())
+        try:
+            with np.load(content, allow_pickle=False) as file:
+                name, num_images, source, digest = file["head"].tolist()
+                arrays = {key: file[key] for key in file.files}
+            words = arrays["words"].tobytes().decode("utf-8", "surrogatepass").split("\n")
+            keys = tuple(arrays[f"keys_{order}"] for order in range(2, ORDERS + 1))
+            table = NgramTable(words=tuple(words) if words != [""] else (), keys=keys)
+            frequency = arrays["frequency"]
+            found = cls(table=table, frequency=frequency, num_images=int(num_images), source=source)
+            if name != _FORMAT or found.digest() != digest:
+                raise ValueError("its contents do not fit its digest")
+        except (*_DAMAGE, zipfile.BadZipFile, zlib.error) as error:
+            raise ValueError(f"{path} holds no CIDEr statistics ({error}); count anew") from error
+        return found
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        text = "\n".join(self.table.words).encode("utf-8", "surrogatepass")
+        keys = {f"keys_{order}": keys for order, keys in enumerate(self.table.keys, start=2)}
+        return {"words": np.frombuffer(text, np.uint8), **keys, "frequency": self.frequency}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CaptionVectors:
+    """tf-idf vectors of captions, one of unit length (or 0) for each n: ``weight (E,)``."""
+
+    counts: NgramCounts
+    weight: Floats
+
+    @classmethod
+    def build(cls, counts: NgramCounts, statistics: CiderStatistics) -> Self:
+        """Weigh counted captions: count × inverse frequency, over the norm of that n."""
+        values = counts.count * statistics.inverse_frequency(counts.table)[counts.gram]
+        vector = counts.caption * ORDERS + counts.table.orders()[counts.gram]
+        norms = np.sqrt(np.bincount(vector, values**2))[vector] if len(vector) else values
+        weight = np.divide(values, norms, out=np.zeros_like(values), where=norms > 0)
+        return cls(counts=counts, weight=weight)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CiderReferences:
+    """References of I images, ready to score captions against.
+
+    Attributes:
+        statistics: whose frequencies weigh the n-grams.
+        table: n-grams of the references.
+        keys: ``(K,)`` ascending: image × G + n-gram, for all n-grams of each image's references.
+        starts: ``(K + 1,)`` where the entries of each key start.
+        column, count, weight: ``(E,)`` which of its image's references an entry is of, how often
+            the n-gram stands there, and its weight.
+        num_words: ``(I, R)`` length of each reference.
+        num_references: ``(I,)`` up to R.
+    """
+
+    statistics: CiderStatistics
+    table: NgramTable
+    keys: Ints
+    starts: Ints
+    column: Ints
+    count: Ints
+    weight: Floats
+    num_words: Ints
+    num_references: Ints
+
+    @classmethod
+    def prepare(
+        cls, references: Sequence[Sequence[str]], statistics: CiderStatistics | None = None
+    ) -> Self:
+        """Prepare tokenized references; without statistics their own are counted.
+
+        Raises:
+            ValueError: an image without references, or all of them empty.
+        """
+        counts = count_ngrams(list(chain.from_iterable(references)))
+        image = number_images(references)
+        if statistics is None:
+            statistics = CiderStatistics.of_counts(counts, image, source="the references scored")
+        vectors = CaptionVectors.build(counts, statistics)
+        return cls.choose(vectors, np.arange(len(image)), image, statistics)
+
+    @classmethod
+    def choose(
+        cls, vectors: CaptionVectors, captions: Ints, image: Ints, statistics: CiderStatistics
+    ) -> Self:
+        """Take some of a collection's captions as references.
+
+        Args:
+            vectors: of the whole collection, weighed by ``statistics``.
+            captions: ``(R,)`` their numbers in the collection, repeats allowed.
+            image: ``(R,)`` whose reference each is, ascending from 0 without gaps.
+            statistics: those of the vectors.
+        """
+        counts, size = vectors.counts, max(1, int(vectors.counts.table.starts[-1]))
+        num_references = np.bincount(image)
+        column = np.arange(len(image)) - (np.cumsum(num_references) - num_references)[image]
+        num_words = np.zeros((len(num_references), int(num_references.max())), dtype=np.int64)
+        num_words[image, column] = counts.num_words[captions]
+        first, end = (np.searchsorted(counts.caption, captions, side) for side in ("left", "right"))
+        entries, owner = ranges(first, end - first), np.repeat(np.arange(len(image)), end - first)
+        key = image[owner] * size + counts.gram[entries]
+        order = np.argsort(key, kind="stable")
+        keys, starts = np.unique(key[order], return_index=True)
+        return cls(
+            statistics=statistics,
+            table=counts.table,
+            keys=keys,
+            starts=np.append(starts, len(key)),
+            column=column[owner[order]],
+            count=counts.count[entries[order]],
+            weight=vectors.weight[entries[order]],
+            num_words=num_words,
+            num_references=num_references,
+        )
+
+    def similarities(
+        self, vectors: CaptionVectors, images: Ints, variant: str = "CIDEr-D"
+    ) -> Floats:
+        """Score of B captions, weighed by the same statistics, against each of the references.
+
+        Returns ``(B, R)`` in [0, 10] for ``images (B,)``, 0 beyond the image's last reference.
+        """
+        if variant not in VARIANTS:
+            raise ValueError(f"variant must be one of {VARIANTS}: got {variant!r}")
+        counts, size = vectors.counts, max(1, int(self.table.starts[-1]))
+        gram = self.table.locate(counts.table)[counts.gram]
+        place = find_sorted(self.keys, np.where(gram < 0, -1, images[counts.caption] * size + gram))
+        entry = np.flatnonzero(place >= 0)
+        number = np.diff(self.starts)[place[entry]]
+        theirs = ranges(self.starts[place[entry]], number)
+        entry = np.repeat(entry, number)
+        product = vectors.weight[entry] * self.weight[theirs]
+        if variant == "CIDEr-D":
+            product *= np.minimum(1.0, self.count[theirs] / counts.count[entry])
+        shape = (len(images), self.num_words.shape[1])
+        cell = counts.caption[entry] * shape[1] + self.column[theirs]
+        found = np.bincount(cell, product, shape[0] * shape[1]).reshape(shape) * (10 / ORDERS)
+        if variant == "CIDEr-D":
+            # pycocoevalcap's length is the number of 2-grams: no word is as long as one
+            ours, theirs = np.maximum(counts.num_words, 1), np.maximum(self.num_words[images], 1)
+            found *= np.exp(-((ours[:, None] - theirs) ** 2) / (2 * SIGMA**2))
+        return found
+
+    def score(
+        self,
+        captions: Sequence[str],
+        images: Ints | Sequence[int] | None = None,
+        *,
+        variant: str = "CIDEr-D",
+    ) -> Floats:
+        """Mean similarity of each caption to the references of its image, in [0, 10].
+
+        CIDEr (section 5) is the mean over n = 1 to 4 of the cosine of tf-idf vectors; CIDEr-D
+        (section 6) clips counts at the reference's and falls with the difference in length
+        (sigma 6). Both come times 10 and without stemming, as the authors' code has them.
+
+        Args:
+            captions: ``B`` tokenized captions; an empty one scores 0.
+            images: ``(B,)`` number of each caption's image; by default one caption for each.
+            variant: ``"CIDEr-D"`` or ``"CIDEr"``.
+
+        Raises:
+            ValueError: another variant, or images that do not fit.
+        """
+        num_images = len(self.num_references)
+        numbers = np.arange(num_images) if images is None else np.asarray(images, dtype=np.int64)
+        if numbers.shape != (len(captions),) or not np.all((numbers >= 0) & (numbers < num_images)):
+            raise ValueError(
+                f"images must number each of {len(captions)} captions' image from 0 to "
+                f"{num_images - 1}: got shape {numbers.shape}"
+            )
+        scores = np.zeros(len(captions))
+        for start in range(0, len(captions), _BLOCK):
+            part = slice(start, start + _BLOCK)
+            vectors = CaptionVectors.build(count_ngrams(captions[part]), self.statistics)
+            scores[part] = self.similarities(vectors, numbers[part], variant).sum(1)
+        return scores / self.num_references[numbers]
+
+
+def number_images(captions: Sequence[Sequence[str]]) -> Ints:
+    """Number of the image of each caption, captions of the images one after another."""
+    sizes = np.array([len(group) for group in captions], dtype=np.int64)
+    if not sizes.all():
+        raise ValueError(f"every image must have a caption: number {sizes.argmin()} has none")
+    return np.repeat(np.arange(len(sizes)), sizes)
