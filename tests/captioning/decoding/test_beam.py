@@ -133,6 +133,26 @@ def test_a_wide_beam_is_exact_under_all_rules(seed, told, normalisation, length_
         assert scored[tokens] == (finished, pytest.approx(score, abs=1e-5))
 
 
+@pytest.mark.parametrize("normalisation", ["power", "gnmt"])
+@pytest.mark.parametrize("length_penalty", [0.7, 1.5, 4.0])
+def test_an_image_leaves_only_when_nothing_better_can_come(normalisation, length_penalty):
+    stepper = TableStepper(random_table(8, images=60, vocabulary=6))
+    options = {"beam_size": 4**3, "max_length": 4, "length_penalty": length_penalty}
+    options["normalisation"] = normalisation
+    result, hasty = search(stepper, **options), search(stepper, exact=False, **options)
+    best = []
+    for image in range(60):
+        scores = []
+        for caption in every_caption(stepper, image, max_length=4):
+            length = len(caption.tokens)
+            base = (5 + length) / 6 if normalisation == "gnmt" else length
+            scores.append((caption.finished, caption.total / base**length_penalty))
+        best.append(max(scores)[1])
+    assert result.scores[:, 0].tolist() == pytest.approx(best, abs=1e-5)
+    if length_penalty > 1:
+        assert (hasty.scores < result.scores - 1e-3).any(), "else the test sees nothing"
+
+
 @given(seed=st.integers(0, 10**6), coarse=st.booleans(), min_length=st.integers(0, 4))
 @settings(max_examples=100)
 def test_beam_one_is_greedy(seed, coarse, min_length):
