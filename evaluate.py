@@ -35,7 +35,8 @@ def evaluate(config: DictConfig) -> dict[str, float]:
     else:
         from captioning.training.run import predict_run  # slow to import, needed here only
 
-        found, roster = predict_run(Path(config.run), config.get("data"), config.split)
+        chosen = {"split": config.split, "search": config.get("search")}
+        found, roster = predict_run(Path(config.run), config.get("data"), **chosen)
         captions = {prediction.image_id: prediction.caption for prediction in found}
         place = Path(config.run) / "evaluation" / roster.name.replace("/", "-")
     out = Path(config.out) if config.out is not None else place

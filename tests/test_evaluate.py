@@ -88,14 +88,16 @@ def test_a_run_predicts_and_is_scored(
     asked = []
 
     def predict_run(
-        folder: Path, data: DictConfig | None, split: str
+        folder: Path, data: DictConfig | None, split: str, search: DictConfig | None
     ) -> tuple[list[Prediction], Roster]:
-        asked.append((folder, data, split))
+        asked.append((folder, data, split, search and search._target_))
         return [Prediction(image_id=i, caption=c[0]) for i, c in CAPTIONS.items()], small_roster()
 
     monkeypatch.setattr(training, "predict_run", predict_run)
     evaluate(configured(f"run={tmp_path}", "split=val", "out=null"))
-    assert asked == [(tmp_path, None, "val")]
+    evaluate(configured(f"run={tmp_path}", "search=greedy", "out=null"))
+    greedy = "captioning.decoding.greedy.greedy"
+    assert asked == [(tmp_path, None, "val", None), (tmp_path, None, "test", greedy)]
     folder = tmp_path / "evaluation" / "small-test"
     predictions = json.loads((folder / "predictions.json").read_text())
     assert predictions[0] == {"image_id": 1, "caption": "A dog runs on the grass."}

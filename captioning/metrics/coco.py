@@ -1,39 +1,46 @@
-"""Caption scores as the field reports them: pycocoevalcap's scorers behind one function.
+"""Caption scores as the field reports them, with pycocoevalcap's digits, behind one function.
 
 Scores are fractions as pycocoevalcap prints them: a CIDEr-D of 0.53 is what papers print as 53.
-BLEU, METEOR, ROUGE-L and SPICE lie in [0, 1], CIDEr-D in [0, 10].
+BLEU, METEOR, ROUGE-L and SPICE lie in [0, 1], CIDEr-D and CIDEr in [0, 10].
 
 What pycocoevalcap calls ``CIDEr`` is CIDEr-D (Vedantam et al., 2015, section 6): clipped n-gram
 counts, a Gaussian penalty on the length difference (sigma 6) and a factor of 10, without stemming;
-so it is named here. Document frequencies come from the references given, so CIDEr-D of one image
-alone is 0 and scores of different image sets are not comparable.
+so it is named here, and ``CIDEr`` is the one of section 5. Document frequencies come from the
+references given unless others are: so CIDEr-D of one image alone is 0 and scores of different image
+sets are not comparable, but with ``cider_statistics`` of a corpus they are.
+
+References are tokenized and counted once for all evaluations against them, and METEOR and SPICE run
+in processes of their own while the other scores are made.
 """
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import hashlib
 import json
-import logging
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from pycocoevalcap.bleu.bleu import Bleu
-from pycocoevalcap.cider.cider import Cider
-from pycocoevalcap.rouge.rouge import Rouge
-
+from captioning.metrics.bleu import score_bleu
+from captioning.metrics.cider import CiderStatistics
 from captioning.metrics.java import JavaError, find_java
-from captioning.metrics.meteor import score_meteor
+from captioning.metrics.meteor import score_meteor, start_meteor
+from captioning.metrics.prepared import PreparedReferences, prepare, warn_once
+from captioning.metrics.rouge import score_rouge
 from captioning.metrics.spice import score_spice
-from captioning.metrics.tokenizer import tokenize_ptb, tokenize_python
 
 BLEU = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4")
 METRICS = ("BLEU", "METEOR", "ROUGE-L", "CIDEr-D", "SPICE")
 FAST_METRICS = ("BLEU", "ROUGE-L", "CIDEr-D")
-_LOGGER = logging.getLogger(__name__)
+ALL_METRICS = (*METRICS, "CIDEr")
+# Made by Java, in processes beside this one.
+_OUTSIDE = ("METEOR", "SPICE")
+
+Found = dict[str, tuple[float, Sequence[float]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +51,8 @@ class MetricResult:
         corpus: score of the whole set by metric name; what could not be computed is absent.
         per_image: ``{image_id: {name: score}}``, images in the order of the candidates.
         settings: how they were computed: ``tokenizer``, ``versions``, ``references_hash``,
-            ``num_images``, ``num_empty_candidates``, and ``missing`` as ``{metric: reason}``.
+            ``num_images``, ``num_empty_candidates``, ``cider_statistics`` if they were given, and
+            ``missing`` as ``{metric: reason}``.
     """
 
     corpus: dict[str, float]
@@ -67,6 +75,7 @@ def evaluate_captions(
     *,
     metrics: Sequence[str] = METRICS,
     tokenizer: str = "ptb",
+    cider_statistics: CiderStatistics | None = None,
     spice_folder: Path | None = None,
     timeout: float | None = None,
 ) -> MetricResult:
@@ -79,9 +88,11 @@ def evaluate_captions(
     Args:
         candidates: caption of each image, raw text.
         references: captions of at least these images, raw text, any number each.
-        metrics: some of `METRICS`; ``"BLEU"`` gives BLEU-1 to BLEU-4.
+        metrics: some of `ALL_METRICS`; ``"BLEU"`` gives BLEU-1 to BLEU-4.
         tokenizer: ``"ptb"`` (Java, what published scores use) or ``"python"`` (no Java). Without
             Java ``"ptb"`` falls back on ``"python"``; the settings say which was used and why.
+        cider_statistics: document frequencies of a corpus for CIDEr-D and CIDEr, in place of those
+            of the references given; counted on captions tokenized alike.
         spice_folder: where SPICE's jars are, see `captioning.metrics.spice`.
         timeout: seconds for each Java process; a generous share per image by default.
 
@@ -94,31 +105,47 @@ def evaluate_captions(
     """
     _check_names(metrics, tokenizer)
     _check_captions(candidates, references)
-    refs = [list(references[image_id]) for image_id in candidates]
-    hypotheses, tokens, used = _tokenize(list(candidates.values()), refs, tokenizer, timeout)
-    ids = list(candidates)
-    corpus, columns, missing = _score_all(metrics, ids, hypotheses, tokens, spice_folder, timeout)
+    ids, refs = list(candidates), [list(references[image_id]) for image_id in candidates]
+    with contextlib.suppress(JavaError):  # scoring says why
+        if "METEOR" in metrics:
+            start_meteor(len(ids))
+    hypotheses, prepared, used = prepare(
+        list(candidates.values()), refs, tokenizer=tokenizer, timeout=timeout
+    )
+    if cider_statistics is not None:
+        prepared = prepared.with_statistics(cider_statistics)
+        used["cider_statistics"] = cider_statistics.settings()
+    outside = {
+        "METEOR": lambda: score_meteor(hypotheses, prepared.tokens, timeout=timeout),
+        "SPICE": lambda: score_spice(
+            ids, hypotheses, prepared.tokens, folder=spice_folder, timeout=timeout
+        ),
+    }
+    with ThreadPoolExecutor(len(_OUTSIDE)) as threads:
+        begun = {name: threads.submit(outside[name]) for name in _OUTSIDE if name in metrics}
+        corpus, columns, missing = _score_all(metrics, hypotheses, prepared, begun)
     settings = used | _settings(ids, refs, hypotheses) | {"missing": missing}
     return MetricResult(corpus=corpus, per_image=_by_image(ids, columns), settings=settings)
 
 
 def _score_all(
-    metrics: Sequence[str], *arguments: Any
+    metrics: Sequence[str],
+    candidates: Sequence[str],
+    references: PreparedReferences,
+    begun: Mapping[str, Future[tuple[float, list[float]]]],
 ) -> tuple[dict[str, float], dict[str, Sequence[float]], dict[str, str]]:
     """Corpus scores, per-image scores in the order of the images, and why others are missing."""
+    made = {name: _score(name, candidates, references) for name in metrics if name not in begun}
     missing: dict[str, str] = {}
-    corpus: dict[str, float] = {}
-    columns: dict[str, Sequence[float]] = {}
-    for metric in metrics:
+    for name, future in begun.items():
         try:
-            found = _score(metric, *arguments)
+            made[name] = {name: future.result()}
         except JavaError as error:
-            missing[metric] = str(error)
-            _warn_once(f"{metric} is left out: {error}")
-            continue
-        for name, (score, scores) in found.items():
-            corpus[name], columns[name] = float(score), scores
-    return corpus, columns, missing
+            missing[name] = str(error)
+            warn_once(f"{name} is left out: {error}")
+    found = {name: score for metric in metrics for name, score in made.get(metric, {}).items()}
+    corpus = {name: float(score) for name, (score, _) in found.items()}
+    return corpus, {name: scores for name, (_, scores) in found.items()}, missing
 
 
 def _by_image(
@@ -131,58 +158,25 @@ def _by_image(
 
 
 def _settings(
-    image_ids: Sequence[str], references: Sequence[Sequence[str]], candidates: Sequence[str]
+    image_ids: Sequence[str], references: Sequence[list[str]], candidates: Sequence[str]
 ) -> dict[str, Any]:
     return {
         "versions": _versions(),
         "references_hash": hash_references(image_ids, references),
-        "num_images": len(image_ids),
+        "num_images": len(candidates),
         "num_empty_candidates": sum(not candidate for candidate in candidates),
     }
 
 
-def _score(
-    metric: str,
-    image_ids: Sequence[str],
-    candidates: Sequence[str],
-    references: Sequence[list[str]],
-    folder: Path | None,
-    timeout: float | None,
-) -> dict[str, tuple[float, Sequence[float]]]:
+def _score(metric: str, candidates: Sequence[str], references: PreparedReferences) -> Found:
     """Corpus and per-image scores of one metric by reported name, images in the order given."""
-    if metric == "METEOR":
-        return {metric: score_meteor(candidates, references, timeout=timeout)}
-    if metric == "SPICE":
-        found = score_spice(image_ids, candidates, references, folder=folder, timeout=timeout)
-        return {metric: found}
-    # integer keys in order: these scorers return lists in the order of their dictionaries
-    gts = dict(enumerate(references))
-    res = {row: [candidate] for row, candidate in enumerate(candidates)}
     if metric == "BLEU":
-        corpus, per_image = Bleu(4).compute_score(gts, res, verbose=0)
+        corpus, per_image = score_bleu(candidates, references.bleu)
         return dict(zip(BLEU, zip(corpus, per_image, strict=True), strict=True))
-    if metric == "CIDEr-D" and not any(ref.strip() for refs in references for ref in refs):
-        raise ValueError("CIDEr-D: every reference is empty after tokenization")
-    scorer = Rouge() if metric == "ROUGE-L" else Cider()
-    return {metric: scorer.compute_score(gts, res)}
-
-
-def _tokenize(
-    candidates: list[str], references: list[list[str]], tokenizer: str, timeout: float | None
-) -> tuple[list[str], list[list[str]], dict[str, str]]:
-    """Tokenized candidates and references, and what was used, for the settings."""
-    texts = candidates + [text for refs in references for text in refs]
-    used = {"tokenizer": tokenizer}
-    if tokenizer == "ptb":
-        try:
-            tokens = tokenize_ptb(texts, timeout=timeout)
-        except JavaError as error:
-            used = {"tokenizer": "python", "tokenizer_reason": str(error)}
-            _warn_once(f"captions are tokenized in Python instead of Java: {error}")
-    if used["tokenizer"] == "python":
-        tokens = tokenize_python(texts)
-    rest = iter(tokens[len(candidates) :])
-    return tokens[: len(candidates)], [[next(rest) for _ in refs] for refs in references], used
+    if metric == "ROUGE-L":
+        return {metric: score_rouge(candidates, references.rouge)}
+    scores = references.cider.score(candidates, variant=metric)
+    return {metric: (float(scores.mean()), scores.tolist())}
 
 
 def hash_references(image_ids: Sequence[str], references: Sequence[Sequence[str]]) -> str:
@@ -196,9 +190,9 @@ def hash_references(image_ids: Sequence[str], references: Sequence[Sequence[str]
 def _check_names(metrics: Sequence[str], tokenizer: str) -> None:
     if isinstance(metrics, str):
         raise TypeError(f"metrics must be a list of names: got the text {metrics!r}")
-    unknown = [name for name in metrics if name not in METRICS]
+    unknown = [name for name in metrics if name not in ALL_METRICS]
     if unknown or not metrics:
-        raise ValueError(f"metrics must be some of {METRICS}: got {list(metrics)}")
+        raise ValueError(f"metrics must be some of {ALL_METRICS}: got {list(metrics)}")
     if tokenizer not in ("ptb", "python"):
         raise ValueError(f"tokenizer must be 'ptb' or 'python': got {tokenizer!r}")
 
@@ -229,8 +223,3 @@ def _versions() -> dict[str, str | None]:
     except JavaError:
         java = None
     return {"pycocoevalcap": version("pycocoevalcap"), "java": java}
-
-
-@functools.cache
-def _warn_once(message: str) -> None:
-    _LOGGER.warning(message)

@@ -75,8 +75,13 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper):
         return self.generate(batch)
 
     @torch.inference_mode()
-    def generate(self, batch: Batch) -> list[Prediction]:
-        """One caption for each of the batch's images, by the model's search."""
+    def generate(self, batch: Batch, **options: Any) -> list[Prediction]:
+        """One caption for each of the batch's images, by the model's search.
+
+        Args:
+            batch: the images.
+            **options: more arguments for the search, such as ``machines`` for constrained search.
+        """
         tokenizer = self.tokenizer
         found = self.search(
             self,
@@ -87,6 +92,7 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper):
             pad_id=tokenizer.pad_id,
             forbidden_ids=(tokenizer.unk_id,),
             device=batch.rows.device,
+            **options,
         )
         tokens, scores = found.tokens[:, 0].tolist(), found.scores[:, 0].tolist()
         return [

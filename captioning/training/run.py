@@ -249,7 +249,10 @@ def build_model(
 
 
 def predict_run(
-    folder: Path, data: DictConfig | None = None, split: str = "test"
+    folder: Path,
+    data: DictConfig | None = None,
+    split: str = "test",
+    search: DictConfig | None = None,
 ) -> tuple[list[Prediction], Roster]:
     """Captions by a finished or stopped run for any data set.
 
@@ -257,6 +260,7 @@ def predict_run(
         folder: of the run; its best checkpoint is used, or the last one.
         data: another data set's config, read whole; None for the run's own.
         split: key of the roster in the data config.
+        search: another search's config; None for the run's own.
 
     Returns:
         One prediction an image, and the roster with the references.
@@ -268,6 +272,8 @@ def predict_run(
     tokenizer = WordTokenizer(**checkpoint["captioner"]["tokenizer"])
     if data is not None:
         config = OmegaConf.merge(config, {"data": None}, {"data": data, "limit_images": None})
+    if search is not None:
+        config = OmegaConf.merge(config, {"search": None}, {"search": search})
     roster = read_roster(config, split)
     inputs = load_inputs(config, only=roster)
     model = build_model(config, tokenizer, inputs, horizon=1)

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from captioning.metrics import prepared
+from captioning.metrics.cider import CiderStatistics
 from captioning.metrics.coco import (
     FAST_METRICS,
     METRICS,
@@ -78,7 +80,7 @@ def test_digits_are_those_of_coco_eval_cap(ours: MetricResult, golden: dict[str,
     assert ours.corpus == pytest.approx(wanted, rel=1e-13)
     for image_id, scores in ours.per_image.items():
         expected = golden["per_image"][image_id]
-        assert scores == {name: expected[name] for name in scores}
+        assert scores == pytest.approx({name: expected[name] for name in scores}, rel=1e-12)
     assert list(ours.per_image) == list(golden["candidates"])
     assert ours.missing == {}
     assert ours.settings["tokenizer"] == "ptb"
@@ -147,6 +149,32 @@ def test_one_image_has_no_cider_since_no_word_is_rare() -> None:
     assert result.corpus["CIDEr-D"] == 0
 
 
+def test_references_are_tokenized_once_for_many_evaluations(monkeypatch) -> None:
+    candidates, references = generated(12)
+    first = fast(candidates, references)
+    seen: list[int] = []
+    tokenize = prepared.tokenize_python
+    monkeypatch.setattr(prepared, "tokenize_python", lambda t: seen.append(len(t)) or tokenize(t))
+    assert fast(candidates, references) == first
+    changed = {i: [*refs[1:], "a dog"] for i, refs in references.items()}
+    assert fast(candidates, changed) != first
+    assert seen == [12, 12 + sum(map(len, references.values()))]
+
+
+def test_given_document_frequencies_score_one_image_and_are_named() -> None:
+    statistics = CiderStatistics.count([["a dog runs"], ["a cat sits"], ["a man"]], source="three")
+    result = evaluate_captions(
+        {"1": "a dog runs"},
+        {"1": ["a dog runs"]},
+        metrics=["CIDEr-D", "CIDEr"],
+        tokenizer="python",
+        cider_statistics=statistics,
+    )
+    # "a dog runs" has no 4-gram
+    assert result.corpus == pytest.approx({"CIDEr-D": 7.5, "CIDEr": 7.5})
+    assert result.settings["cider_statistics"]["source"] == "three"
+
+
 def test_cider_and_rouge_are_means_over_images() -> None:
     result = fast(*generated(12))
     for name in ("CIDEr-D", "ROUGE-L"):
@@ -201,7 +229,7 @@ def test_crashed_java_costs_only_its_metric(fake_java: Callable[[str], None]) ->
         ({"1": None}, {"1": ["a"]}, {}, TypeError, "image '1'.*must be text"),
         ({1: "a"}, {1: ["a"]}, {}, TypeError, "image 1"),
         ({"1": "a"}, {"1": ["a", 3]}, {}, TypeError, "references of image '1'"),
-        ({"1": "a"}, {"1": ["a"]}, {"metrics": ["CIDEr"]}, ValueError, "CIDEr-D"),
+        ({"1": "a"}, {"1": ["a"]}, {"metrics": ["CIDER"]}, ValueError, "CIDEr-D"),
         ({"1": "a"}, {"1": ["a"]}, {"metrics": []}, ValueError, "must be some of"),
         ({"1": "a"}, {"1": ["a"]}, {"metrics": "BLEU"}, TypeError, "list of names"),
         ({"1": "a"}, {"1": ["a"]}, {"tokenizer": "nltk"}, ValueError, "'ptb' or 'python'"),

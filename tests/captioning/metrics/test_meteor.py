@@ -83,7 +83,6 @@ def test_a_second_crash_is_named(starts) -> None:
 def test_parts_come_back_in_order(real_java: str, monkeypatch: pytest.MonkeyPatch) -> None:
     candidates = ["a dog runs", "two men sit", "a red ball", "grass", "a horse on a beach"]
     references = [["a dog runs fast"], ["two men"], ["a ball"], ["green grass"], ["a horse"]]
-    close_meteor()
     whole = score_meteor(candidates, references)
     monkeypatch.setattr(meteor, "CAPTIONS_A_PROCESS", 2)
     monkeypatch.setattr(meteor.os, "cpu_count", lambda: 2)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 
 from captioning.training import preflight
 from captioning.training import run as run_module
@@ -139,6 +140,11 @@ def test_a_run_describes_other_splits_with_its_own_vocabulary(small, tmp_path: P
     again, _ = predict_run(tmp_path / "run", split="test")
     stored = json.loads((tmp_path / "run" / "predictions.json").read_text())
     assert {p.image_id: p.caption for p in again} == {e["image_id"]: e["caption"] for e in stored}
+    greedy = OmegaConf.create(
+        {"_target_": "captioning.decoding.greedy.greedy", "_partial_": True, "max_length": 1}
+    )
+    words, _ = predict_run(tmp_path / "run", search=greedy)
+    assert {len(p.caption.split()) for p in words} == {1}
     with pytest.raises(ValueError, match=r"data\.nosuch is not set"):
         predict_run(tmp_path / "run", split="nosuch")
 
