@@ -95,9 +95,9 @@ def test_a_run_predicts_and_is_scored(
 
     monkeypatch.setattr(training, "predict_run", predict_run)
     evaluate(configured(f"run={tmp_path}", "split=val", "out=null"))
-    evaluate(configured(f"run={tmp_path}", "search=greedy", "out=null"))
+    evaluate(configured(f"run={tmp_path}", "split=val", "search=greedy", "out=null"))
     greedy = "captioning.decoding.greedy.greedy"
-    assert asked == [(tmp_path, None, "val", None), (tmp_path, None, "test", greedy)]
+    assert asked == [(tmp_path, None, "val", None), (tmp_path, None, "val", greedy)]
     folder = tmp_path / "evaluation" / "small-test"
     predictions = json.loads((folder / "predictions.json").read_text())
     assert predictions[0] == {"image_id": 1, "caption": "A dog runs on the grass."}
