@@ -1,0 +1,254 @@
+"""How much the captions of one image differ: the measures of the papers on diverse captioning.
+
+Names and definitions follow Mahajan and Roth (2020, tables on diversity) and Wang and Chan (2019).
+All are of n captions an image, n at least 2 and free to differ between images; all are fractions
+in [0, 1].
+
+- ``uniqueness``: distinct captions of an image / its captions. Higher is more diverse.
+- ``novelty``: share of captions that are none of the training captions, word for word. Papers print
+  the number of novel captions among the best one of each of 5,000 test images: that is
+  ``novelty-best-1``, the share over the first caption of each image, times the number of images.
+- ``mBLEU-4``: BLEU-4 of a caption against the others of its image; lower is more diverse. As the
+  papers' code has it, corpus BLEU over the images of all first captions, of all second ones and so
+  on, averaged. ``mBLEU-4-sentence`` is the mean of each caption's own BLEU-4, which is 0 without
+  a common 4-gram, and so much lower.
+- ``Div-1``, ``Div-2``: distinct words (pairs of words) of all captions of an image / their words.
+- ``self-CIDEr``: -log_n(r) for the n × n matrix K of the CIDEr-D between the captions of an image,
+  r the largest of the square roots of K's eigenvalues over their sum. 0 where all captions are
+  equal, 1 where no two share an n-gram; an empty caption adds nothing.
+
+A score of the set is the mean over images, save for ``mBLEU-4``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import chain
+
+import numpy as np
+
+from captioning.metrics.cider import (
+    ORDERS,
+    CaptionVectors,
+    CiderReferences,
+    CiderStatistics,
+    Floats,
+    Ints,
+    NgramCounts,
+    count_ngrams,
+    number_images,
+)
+from captioning.metrics.coco import MetricResult
+from captioning.metrics.tokenizer import tokenize_python
+
+Tokenize = Callable[[Sequence[str]], list[str]]
+
+_MOST_CAPTIONS, _MOST_CELLS = 20_000, 4_000_000  # of a block of images: some 200 MB
+_SMALL, _TINY = 1e-9, 1e-15  # what keeps pycocoevalcap's BLEU from dividing by 0
+
+
+def evaluate_diversity(
+    captions: Mapping[str, Sequence[str]],
+    *,
+    statistics: CiderStatistics,
+    training_captions: Collection[str] | None = None,
+    tokenize: Tokenize | None = tokenize_python,
+    variant: str = "CIDEr-D",
+) -> MetricResult:
+    """Measure the diversity of several captions an image; see the module for the measures.
+
+    Args:
+        captions: at least two of each image, such as those of `select_best`.
+        statistics: document frequencies for self-CIDEr; Wang and Chan use those of the training
+            captions. Kept in the settings.
+        training_captions: raw text, for the novelty, which is left out without them.
+        tokenize: such as `tokenize_python` or `tokenize_ptb`; None if all captions are tokenized.
+        variant: kernel of self-CIDEr: ``"CIDEr-D"`` as in the authors' code, ``"CIDEr"`` as in
+            their paper. CIDEr-D of one caption against another is not quite that of the other
+            against it if one repeats an n-gram; as in their code the earlier one is the candidate.
+
+    Returns:
+        Scores by measure; of single images too, but for ``mBLEU-4``.
+
+    Raises:
+        ValueError: no images, or one with fewer than two captions.
+    """
+    if not captions or any(len(group) < 2 for group in captions.values()):
+        few = [image_id for image_id, group in captions.items() if len(group) < 2]
+        raise ValueError(f"diversity needs two captions or more of each image: got {few[:3]}")
+    flat = tokenized(list(chain.from_iterable(captions.values())), tokenize)
+    rest = iter(flat)
+    groups = [[next(rest) for _ in group] for group in captions.values()]
+    columns = {"uniqueness": np.array([len(set(group)) / len(group) for group in groups])}
+    if training_captions is not None:
+        known = frozenset(tokenized(list(training_captions), tokenize))
+        novel = [[caption not in known for caption in group] for group in groups]
+        columns["novelty"] = np.array([np.mean(group) for group in novel])
+        columns["novelty-best-1"] = np.array([group[0] for group in novel], dtype=np.float64)
+    measured, mutual_bleu = _measure(groups, statistics, variant)
+    columns |= measured
+    return MetricResult(
+        corpus={name: float(values.mean()) for name, values in columns.items()}
+        | {"mBLEU-4": mutual_bleu},
+        per_image={
+            image_id: {name: float(values[row]) for name, values in columns.items()}
+            for row, image_id in enumerate(captions)
+        },
+        settings={
+            "tokenizer": tokenizer_name(tokenize),
+            "cider_statistics": statistics.settings(),
+            "self_cider_kernel": variant,
+            "num_images": len(captions),
+            "num_captions": len(flat),
+            "missing": {},
+        },
+    )
+
+
+def select_best(
+    captions: Mapping[str, Sequence[str]], scores: Mapping[str, Sequence[float]], *, k: int = 5
+) -> dict[str, list[str]]:
+    """The ``k`` captions of each image that score highest, best first; equal ones in their order.
+
+    Papers measure diversity on the best 5 by the consensus score (`captioning.metrics.consensus`).
+    Repeated captions stay; an image of fewer captions keeps them all.
+
+    Raises:
+        ValueError: other images, or another number of scores than captions.
+    """
+    if captions.keys() != scores.keys() or k < 1:
+        raise ValueError(f"k must be at least 1 and every image scored: got {k}, {len(scores)}")
+    best = {}
+    for image_id, group in captions.items():
+        if len(scores[image_id]) != len(group):
+            raise ValueError(f"image {image_id!r} must have a score for each of {len(group)}")
+        order = np.argsort(-np.asarray(scores[image_id], dtype=np.float64), kind="stable")
+        best[image_id] = [group[number] for number in order[:k]]
+    return best
+
+
+def tokenized(captions: Sequence[str], tokenize: Tokenize | None) -> list[str]:
+    """Captions through a tokenizer, or as they are."""
+    return list(captions) if tokenize is None else tokenize(captions)
+
+
+def tokenizer_name(tokenize: Tokenize | None) -> str:
+    """Name of a tokenizer in settings: ``"python"``, ``"ptb"``, or ``"given"`` for None."""
+    return "given" if tokenize is None else tokenize.__name__.removeprefix("tokenize_")
+
+
+def self_cider(
+    groups: Sequence[Sequence[str]], statistics: CiderStatistics, *, variant: str = "CIDEr-D"
+) -> Floats:
+    """Self-CIDEr of the tokenized captions of each image, ``(I,)`` in [0, 1]."""
+    parts = [
+        _self_cider(count_ngrams(list(chain.from_iterable(block))), block, statistics, variant)
+        for block in _blocks(groups)
+    ]
+    return np.concatenate(parts)
+
+
+def _self_cider(
+    counts: NgramCounts, groups: Sequence[Sequence[str]], statistics: CiderStatistics, variant: str
+) -> Floats:
+    image = number_images(groups)
+    vectors = CaptionVectors.build(counts, statistics)
+    references = CiderReferences.choose(vectors, np.arange(len(image)), image, statistics)
+    sizes = references.num_references
+    kernel = np.zeros((len(sizes), sizes.max(), sizes.max()))
+    kernel[image, _columns(sizes)] = references.similarities(vectors, image, variant)
+    # "U": only K[i, j] with i <= j is read, as the authors compute no other; not all of a CIDEr-D
+    # matrix's eigenvalues need be positive: its singular values, which they take, are
+    roots = np.sqrt(np.abs(np.linalg.eigvalsh(kernel, UPLO="U")))
+    total = roots.sum(1)
+    ratio = np.divide(roots.max(1), total, out=np.ones(len(sizes)), where=total > 0)
+    return -np.log(ratio) / np.log(sizes) + 0.0  # no negative zero
+
+
+def _measure(
+    groups: Sequence[Sequence[str]], statistics: CiderStatistics, variant: str
+) -> tuple[dict[str, Floats], float]:
+    """What n-grams tell: columns of scores by image, and the corpus mBLEU-4."""
+    found: dict[str, list[Floats]] = {"mBLEU-4-sentence": [], "self-CIDEr": []}
+    found |= {"Div-1": [], "Div-2": []}
+    pooled: dict[int, Floats] = {}
+    for block in _blocks(groups):
+        counts, image = count_ngrams(list(chain.from_iterable(block))), number_images(block)
+        sizes = np.bincount(image)
+        parts = _bleu_parts(counts, image)
+        found["mBLEU-4-sentence"].append(np.bincount(image, _bleu(parts)) / sizes)
+        for column in range(sizes.max()):
+            total = parts[_columns(sizes) == column].sum(0)
+            pooled[column] = pooled.get(column, 0) + total
+        for n in (1, 2):
+            found[f"Div-{n}"].append(_distinct(counts, image, n))
+        found["self-CIDEr"].append(_self_cider(counts, block, statistics, variant))
+    mutual_bleu = float(_bleu(np.stack(list(pooled.values()))).mean())
+    return {name: np.concatenate(values) for name, values in found.items()}, mutual_bleu
+
+
+def _distinct(counts: NgramCounts, image: Ints, n: int) -> Floats:
+    """Distinct n-grams of each image's captions over their words; 0 where there are no words."""
+    size = max(1, int(counts.table.starts[-1]))
+    pairs = np.sort((image[counts.caption] * size + counts.gram)[_of_order(counts) == n - 1])
+    new = np.append(True, pairs[1:] != pairs[:-1])[: len(pairs)]
+    distinct = np.bincount(pairs[new] // size, minlength=image[-1] + 1)
+    return distinct / np.maximum(1, np.bincount(image, counts.num_words))
+
+
+def _bleu_parts(counts: NgramCounts, image: Ints) -> Floats:
+    """What BLEU of each caption against the others of its image needs, ``(B, 10)``.
+
+    Matched n-grams and all n-grams for n = 1 to 4, words, and words of the reference that is
+    closest in length, the shorter of two; what pycocoevalcap sums over a corpus.
+    """
+    size = max(1, int(counts.table.starts[-1]))
+    key = image[counts.caption] * size + counts.gram
+    order = np.lexsort((-counts.count, key))
+    key, count = key[order], counts.count[order]
+    first = np.append(True, key[1:] != key[:-1])[: len(key)]
+    starts = np.flatnonzero(first)
+    highest = np.repeat(count[starts], np.diff(np.append(starts, len(key))))
+    following = np.append(np.where(first[1:], 0, count[1:]), 0)[: len(key)]
+    # who has an n-gram most often is held against the second, all others against the first
+    matched = np.minimum(count, np.where(first, following, highest))
+    cell = (counts.caption * ORDERS + _of_order(counts))[order]
+    correct = np.bincount(cell, matched, len(image) * ORDERS).reshape(-1, ORDERS)
+    guessed = np.maximum(0, counts.num_words[:, None] - np.arange(ORDERS))
+    return np.column_stack([correct, guessed, counts.num_words, _closest(counts.num_words, image)])
+
+
+def _closest(num_words: Ints, image: Ints) -> Ints:
+    """Length of the other caption of the image that is closest in length, the shorter of two."""
+    sizes = np.bincount(image)
+    column = _columns(sizes)
+    lengths = np.full((len(sizes), sizes.max()), -1)
+    lengths[image, column] = num_words
+    theirs = lengths[image]
+    scale = int(num_words.max()) + 1
+    cost = np.abs(theirs - num_words[:, None]) * scale + theirs
+    cost[(theirs < 0) | (column[:, None] == np.arange(sizes.max()))] = scale * scale
+    return cost.min(1) % scale
+
+
+def _bleu(parts: Floats) -> Floats:
+    """BLEU-4 from ``(..., 10)`` parts, as pycocoevalcap computes it, in [0, 1]."""
+    precisions = (parts[..., :4] + _TINY) / (parts[..., 4:8] + _SMALL)
+    ratio = (parts[..., 8] + _TINY) / (parts[..., 9] + _SMALL)
+    return np.prod(precisions, axis=-1) ** 0.25 * np.exp(np.minimum(0, 1 - 1 / ratio))
+
+
+def _of_order(counts: NgramCounts) -> Ints:
+    return counts.table.orders()[counts.gram]
+
+
+def _columns(sizes: Ints) -> Ints:
+    """Which of its image's captions (0, 1, ...) each caption is."""
+    return np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+
+
+def _blocks(groups: Sequence[Sequence[str]]) -> list[Sequence[Sequence[str]]]:
+    """Images in blocks whose arrays stay small."""
+    most = max(map(len, groups))
+    step = max(1, min(_MOST_CAPTIONS // most, _MOST_CELLS // most**2))
+    return [groups[start : start + step] for start in range(0, len(groups), step)]
