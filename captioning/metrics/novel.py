@@ -1,0 +1,400 @@
+"""Captions of novel objects: F1 of mentions, COF1, scores by class and by domain.
+
+A caption *mentions* a class if one of the class's word forms stands in it as whole words. An image
+*shows* a class if one of its reference captions mentions it or, where object labels are the truth,
+if they name it; it is *out-of-domain* if it shows any class, else *in-domain*. *F1* of a class
+compares the images whose caption mentions it with those that show it, over all images given, and is
+averaged over classes; so are *out-of-domain* caption scores, each class scored on the images that
+show it. A class that no image shows is left out of every mean, and listed.
+Sources, and where published scores differ: ``docs/metrics_novel.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import chain
+from statistics import fmean
+from typing import Any, Literal
+
+from captioning.metrics.coco import MetricResult, evaluate_captions
+from captioning.metrics.tokenizer import tokenize_python
+
+Forms = Mapping[str, Sequence[str]]
+Source = Literal["references", "labels"]
+Frequencies = Literal["all", "group"]
+
+CIDER = "CIDEr-D"
+_IN_DOMAIN = "in-domain"
+NOCAPS_DOMAINS = ("in", "near", "out")
+COF_BETAS = {"COF1": 1.0, "COF1.5": 1.5}
+
+# The eight classes held out of COCO (Hendricks et al., 2016) with their word forms.
+HELD_OUT_FORMS: dict[str, tuple[str, ...]] = {
+    "bottle": ("bottle", "bottles"),
+    "bus": ("bus", "buses", "busses"),
+    "couch": ("couch", "couches", "sofa", "sofas"),
+    "microwave": ("microwave", "microwaves"),
+    "pizza": ("pizza", "pizzas"),
+    "racket": ("racket", "rackets", "racquet", "racquets", "tennis racket"),  # COCO's label
+    "suitcase": ("suitcase", "suitcases", "luggage", "luggages"),
+    "zebra": ("zebra", "zebras"),
+}
+_SINGULAR = "child foot goose half knife leaf loaf mouse person scarf shelf tooth wolf"
+_PLURAL = "children feet geese halves knives leaves loaves mice people scarves shelves teeth wolves"
+_IRREGULAR = dict(zip(_SINGULAR.split(), _PLURAL.split(), strict=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassMentions:
+    """How well captions mention one class; all shares lie in [0, 1].
+
+    Attributes:
+        precision: share of the mentions that are right; 0 if the class is never mentioned.
+        recall: share of the images that show the class whose caption mentions it.
+        f1: their harmonic mean; 0 without a right mention.
+        images: images that show the class.
+        num_mentions: captions that mention it.
+        num_hits: those of them whose image shows it.
+    """
+
+    precision: float
+    recall: float
+    f1: float
+    images: tuple[str, ...]
+    num_mentions: int
+    num_hits: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MentionScores:
+    """How well captions mention several classes.
+
+    Attributes:
+        f1: mean over ``by_class``, in [0, 1].
+        by_class: classes that some image shows, in the order of the forms.
+        left_out: the other classes, each with the reason.
+    """
+
+    f1: float
+    by_class: dict[str, ClassMentions]
+    left_out: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NovelScores:
+    """Scores of one set of captions on held-out classes.
+
+    Attributes:
+        out_of_domain: macro-averages over classes: caption scores and ``F1``; with CIDEr-D among
+            them also ``COF1`` and ``COF1.5``.
+        in_domain: scores of the images that show none of the classes; None if all show one.
+        by_class: scores of the images of each class.
+        mentions: see `score_mentions`.
+        settings: what was the truth, the forms, and numbers of images.
+    """
+
+    out_of_domain: dict[str, float]
+    in_domain: MetricResult | None
+    by_class: dict[str, MetricResult]
+    mentions: MentionScores
+    settings: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return asdict(self)
+
+
+def word_forms(classes: Iterable[str], given: Forms | None = None) -> dict[str, tuple[str, ...]]:
+    """Word forms of each class: those given, else its name and the plurals of its last word.
+
+    By rule: some plurals are no words ("pianoes") and never match. Synonyms must be given.
+
+    Raises:
+        ValueError: forms are given for a class that is not among ``classes``.
+    """
+    names, given = list(classes), given or {}
+    unknown = sorted(given.keys() - set(names))
+    if unknown:
+        raise ValueError(f"forms must be of the classes given: got some for {unknown}")
+    return {name: tuple(given.get(name, (name, *_plurals(name)))) for name in names}
+
+
+def _plurals(noun: str) -> list[str]:
+    first, gap, last = noun.rpartition(" ")
+    after_vowel = last[-2:-1] in "aeiou"
+    found = [last + ("es" if last.endswith(("s", "x", "z", "ch", "sh")) else "s")]
+    if last.endswith("y") and not after_vowel:
+        found = [last[:-1] + "ies"]
+    found += [last + "es"] if last.endswith("o") and not after_vowel else []
+    found += [last[:-3] + "men"] if last.endswith("man") else []
+    found += [_IRREGULAR[last]] if last in _IRREGULAR else []
+    return [first + gap + word for word in found]
+
+
+def find_mentions(captions: Mapping[str, Sequence[str]], forms: Forms) -> dict[str, frozenset[str]]:
+    """Which images' captions mention each class.
+
+    Captions and forms are tokenized alike (`tokenize_python`: lower case, no punctuation, "dog's"
+    is two words). Where forms overlap the longest counts alone, from the left: "hot dog" mentions
+    no dog. A form of two classes mentions both.
+
+    Args:
+        captions: raw captions of each image, any number.
+        forms: word forms of each class, each of one word or several.
+
+    Returns:
+        By class the ids of the images of which a caption mentions it.
+
+    Raises:
+        TypeError: captions of an image that are no list of texts.
+        ValueError: no classes, a class without forms, or a form without words.
+    """
+    classes_of = _classes_by_form(forms)
+    longest = max(form.count(" ") + 1 for form in classes_of)
+    for image_id, texts in captions.items():
+        if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+            raise TypeError(f"captions of image {image_id!r} must be a list of texts: got {texts}")
+    found: dict[str, set[str]] = {name: set() for name in forms}
+    tokenized = iter(tokenize_python(list(chain.from_iterable(captions.values()))))
+    for image_id, texts in captions.items():
+        said = [form for _ in texts for form in _scan(next(tokenized), classes_of, longest)]
+        for name in chain.from_iterable(classes_of[form] for form in said):
+            found[name].add(image_id)
+    return {name: frozenset(images) for name, images in found.items()}
+
+
+def _classes_by_form(forms: Forms) -> dict[str, list[str]]:
+    if not forms:
+        raise ValueError("forms must hold at least one class: got none")
+    classes_of: dict[str, list[str]] = {}
+    for name, words in forms.items():
+        tokenized = [] if isinstance(words, str) else tokenize_python(list(words))
+        if not tokenized or not all(tokenized):
+            raise ValueError(f"forms of class {name!r} must be a list of words: got {words!r}")
+        for form in dict.fromkeys(tokenized):
+            classes_of.setdefault(form, []).append(name)
+    return classes_of
+
+
+def _scan(text: str, forms: Collection[str], longest: int) -> Iterator[str]:
+    """Forms in a tokenized caption, leftmost and longest first, without overlaps."""
+    tokens, start = text.split(), 0
+    while start < len(tokens):
+        spans = (" ".join(tokens[start : start + size]) for size in range(longest, 0, -1))
+        form = next((span for span in spans if span in forms), None)
+        if form is not None:
+            yield form
+        start += 1 if form is None else form.count(" ") + 1
+
+
+def images_by_class(
+    image_ids: Iterable[str],
+    forms: Forms,
+    truth: Mapping[str, Sequence[str]],
+    *,
+    source: Source = "references",
+) -> dict[str, frozenset[str]]:
+    """Which of the images show each class.
+
+    Args:
+        image_ids: the images in question.
+        forms: word forms of each class.
+        truth: reference captions of at least these images, or the names of their annotated
+            objects: a class is shown where its own name or one of its forms is among them.
+        source: which of the two ``truth`` is.
+
+    Raises:
+        TypeError: references or labels of an image that are no list of texts.
+        ValueError: another ``source``, bad forms, or an image that ``truth`` lacks.
+    """
+    if source not in ("references", "labels"):
+        raise ValueError(f"source must be 'references' or 'labels': got {source!r}")
+    ids = list(image_ids)
+    lacking = [image_id for image_id in ids if image_id not in truth]
+    if lacking:
+        raise ValueError(
+            f"{len(lacking)} images have no {source}, not even an empty list, such as "
+            f"{lacking[0]!r}; are they of another data set or split?"
+        )
+    chosen = {image_id: truth[image_id] for image_id in ids}
+    mentions = find_mentions(chosen, forms)  # checks the labels' types, too
+    if source == "references":
+        return mentions
+    names = {name: {name, *words} for name, words in forms.items()}
+    return {name: frozenset(i for i in ids if names[name] & set(chosen[i])) for name in forms}
+
+
+def score_mentions(
+    candidates: Mapping[str, str],
+    truth: Mapping[str, Sequence[str]],
+    forms: Forms,
+    *,
+    source: Source = "references",
+) -> MentionScores:
+    """F1 of mentions by class and in the mean, over the images of the candidates.
+
+    Args:
+        candidates: one caption an image; an empty one mentions nothing. Images of ``truth``
+            without one are ignored: give missing captions as ``""`` if they shall count.
+        truth, forms, source: see `images_by_class`.
+
+    Raises:
+        ValueError: no image shows any class, or what `images_by_class` refuses.
+    """
+    shown = images_by_class(candidates, forms, truth, source=source)
+    if not any(shown.values()):
+        raise ValueError(f"none of the {len(candidates)} images shows any of {list(forms)}")
+    mentioned = find_mentions({i: [caption] for i, caption in candidates.items()}, forms)
+    scores = {name: _compare(mentioned[name], shown[name]) for name in forms if shown[name]}
+    return MentionScores(
+        f1=fmean(score.f1 for score in scores.values()),
+        by_class=scores,
+        left_out={name: "no image shows it" for name in forms if name not in scores},
+    )
+
+
+def _compare(mentioned: frozenset[str], shown: frozenset[str]) -> ClassMentions:
+    hits = len(mentioned & shown)
+    return ClassMentions(
+        precision=hits / len(mentioned) if mentioned else 0.0,
+        recall=hits / len(shown),
+        f1=2 * hits / (len(mentioned) + len(shown)),
+        images=tuple(sorted(shown)),
+        num_mentions=len(mentioned),
+        num_hits=hits,
+    )
+
+
+def cof(*, cider: float, f1: float, beta: float = 1.0) -> float:
+    """F-beta score of out-of-domain CIDEr and F1 (Bujimalla et al., Evaluation Metrics).
+
+    ``(1 + beta²) · cider · f1 / (beta² · f1 + cider)``: the paper gives no equation, but says that
+    ``beta`` above 1 favours CIDEr, and this is what its tables hold. Both scores in one unit.
+
+    Raises:
+        ValueError: a negative or non-finite score, or ``beta`` not above 0.
+    """
+    if not (0 <= cider < float("inf") and 0 <= f1 < float("inf") and 0 < beta < float("inf")):
+        raise ValueError(f"scores must be at least 0, beta above 0: got {cider}, {f1}, {beta}")
+    return (1 + beta**2) * cider * f1 / (beta**2 * f1 + cider) if cider and f1 else 0.0
+
+
+def score_groups(
+    candidates: Mapping[str, str],
+    references: Mapping[str, Sequence[str]],
+    groups: Mapping[str, Collection[str]],
+    *,
+    frequencies: Frequencies = "all",
+    **options: Any,
+) -> dict[str, MetricResult]:
+    """Caption scores of several groups of images, which may overlap.
+
+    Args:
+        candidates: caption of each image.
+        references: captions of at least these images.
+        groups: image ids by name.
+        frequencies: which references CIDEr-D takes document frequencies from: those of ``"all"``
+            candidates, or of the ``"group"`` alone, which cannot be compared with another group's
+            (the name of a class weighs little where all images show it).
+        options: of `evaluate_captions`.
+
+    Raises:
+        ValueError: another ``frequencies``, a group without images, or an image with no candidate.
+    """
+    if frequencies not in ("all", "group"):
+        raise ValueError(f"frequencies must be 'all' or 'group': got {frequencies!r}")
+    results = {}
+    for name, ids in groups.items():
+        if not ids or not candidates.keys() >= set(ids):
+            raise ValueError(f"group {name!r} must hold images, each with a candidate")
+        chosen = {image_id: candidates[image_id] for image_id in sorted(set(ids))}
+        results[name] = evaluate_captions(chosen, references, **options)
+    if frequencies == "group" or not any(CIDER in result.corpus for result in results.values()):
+        return results
+    whole = evaluate_captions(candidates, references, **options | {"metrics": [CIDER]}).per_image
+    return {name: _with_cider(result, whole) for name, result in results.items()}
+
+
+def _with_cider(result: MetricResult, whole: Mapping[str, Mapping[str, float]]) -> MetricResult:
+    """The same scores but CIDEr-D, which is a mean over images and so that of ``whole``'s."""
+    per_image = {i: scores | whole[i] for i, scores in result.per_image.items()}
+    corpus = result.corpus | {CIDER: fmean(scores[CIDER] for scores in per_image.values())}
+    return replace(result, corpus=corpus, per_image=per_image)
+
+
+def macro_average(results: Mapping[str, MetricResult]) -> dict[str, float]:
+    """Mean over one or more groups of every corpus score that all of them have."""
+    columns = [result.corpus for result in results.values()]
+    shared = [name for name in columns[0] if all(name in corpus for corpus in columns)]
+    return {name: fmean(corpus[name] for corpus in columns) for name in shared}
+
+
+def score_novel(
+    candidates: Mapping[str, str],
+    references: Mapping[str, Sequence[str]],
+    *,
+    forms: Forms,
+    labels: Mapping[str, Sequence[str]] | None = None,
+    frequencies: Frequencies = "all",
+    **options: Any,
+) -> NovelScores:
+    """All scores of a held-out split, as the tables of Bujimalla et al. have them.
+
+    Args:
+        candidates: caption of each image of the split, in-domain and out-of-domain.
+        references: captions of at least these images.
+        forms: word forms of the held-out classes, such as `HELD_OUT_FORMS`.
+        labels: names of annotated objects by image, to be the truth instead of the references.
+        frequencies, options: see `score_groups`; errors are its and those of `score_mentions`.
+    """
+    truth, source = (references, "references") if labels is None else (labels, "labels")
+    mentions = score_mentions(candidates, truth, forms, source=source)
+    groups = {name: score.images for name, score in mentions.by_class.items()}
+    outside = set(chain.from_iterable(groups.values()))
+    inside = [image_id for image_id in candidates if image_id not in outside]
+    groups |= {_IN_DOMAIN: inside} if inside else {}
+    results = score_groups(candidates, references, groups, frequencies=frequencies, **options)
+    in_domain = results.pop(_IN_DOMAIN, None)
+    means = macro_average(results) | {"F1": mentions.f1}
+    if CIDER in means:
+        for name, beta in COF_BETAS.items():
+            means[name] = cof(cider=means[CIDER], f1=mentions.f1, beta=beta)
+    return NovelScores(
+        out_of_domain=means,
+        in_domain=in_domain,
+        by_class=results,
+        mentions=mentions,
+        settings={
+            "truth": source,
+            "cider_frequencies": frequencies,
+            "forms": {name: list(words) for name, words in forms.items()},
+            "num_images": len(candidates),
+            "num_out_of_domain": len(outside),
+            "num_without_caption": len(truth.keys() - candidates.keys()),
+        },
+    )
+
+
+def score_nocaps(
+    candidates: Mapping[str, str],
+    references: Mapping[str, Sequence[str]],
+    domains: Mapping[str, str],
+    **options: Any,
+) -> dict[str, MetricResult]:
+    """Scores of nocaps' domains (Agrawal et al., 2019): ``in``, ``near``, ``out``, ``overall``.
+
+    ``overall`` is of all images, no mean of the domains; a domain without candidates is absent.
+
+    Args:
+        candidates, references, options: see `score_groups`.
+        domains: by image, as `captioning.data.nocaps.read_domains` gives them.
+
+    Raises:
+        ValueError: an image without one of the domains, or what `score_groups` refuses.
+    """
+    for i in candidates:
+        if domains.get(i) not in NOCAPS_DOMAINS:
+            raise ValueError(f"domain of {i!r} must be in, near or out: got {domains.get(i)!r}")
+    groups = {d: ids for d in NOCAPS_DOMAINS if (ids := [i for i in candidates if domains[i] == d])}
+    return score_groups(candidates, references, groups | {"overall": list(candidates)}, **options)
