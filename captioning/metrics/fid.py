@@ -1,0 +1,271 @@
+"""How far two sets of images lie apart in the features of a network.
+
+The Fréchet inception distance (Heusel et al., 2017, equation 6) is the squared Fréchet distance of
+two Gaussians fitted to features of Inception-v3. Its size depends on the network and on the number
+of images, so only distances with the same of both compare. Features of any other network give a
+distance by the same formula that is no FID: its name says the network, as in
+``FID(efficientnet_lite0)``.
+
+Images come in batches and are not kept: only the features' mean and scatter matrix are.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Features = Callable[[Tensor], Tensor]
+
+INCEPTION = "inception-v3-compat"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageDistance:
+    """A distance between two sets of images.
+
+    Attributes:
+        name: ``"FID"`` for Inception-v3 alone, ``"FID(NETWORK)"`` or ``"paired L2(NETWORK)"``.
+        value: at least 0; 0 for equal sets.
+        num_images: of the first and of the second set.
+        num_features: feature size D. With no more images than that the covariances lack rank, and
+            the Fréchet distance is much too large.
+    """
+
+    name: str
+    value: float
+    num_images: tuple[int, int]
+    num_features: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FeatureStatistics:
+    """Mean and spread of a set of images' features.
+
+    Attributes:
+        network: name of the network that gave them.
+        num_images: N, at least 1.
+        mean: ``(D,) float64``.
+        scatter: ``(D, D) float64``, the sum over images of the outer products of deviations from
+            the mean.
+    """
+
+    network: str
+    num_images: int
+    mean: Tensor
+    scatter: Tensor
+
+    def covariance(self) -> Tensor:
+        """``(D, D) float64`` sample covariance (divided by N - 1).
+
+        Raises:
+            ValueError: there is one image alone.
+        """
+        if self.num_images < 2:
+            raise ValueError("a covariance needs at least 2 images: got 1")
+        return self.scatter / (self.num_images - 1)
+
+    def merged(self, other: FeatureStatistics) -> FeatureStatistics:
+        """Statistics of both sets together, without loss (Chan et al., 1979).
+
+        Raises:
+            ValueError: features of another network or size.
+        """
+        _check_alike(self, other)
+        total = self.num_images + other.num_images
+        gap = other.mean - self.mean
+        weight = self.num_images * other.num_images / total
+        return FeatureStatistics(
+            network=self.network,
+            num_images=total,
+            mean=self.mean + gap * (other.num_images / total),
+            scatter=self.scatter + other.scatter + weight * torch.outer(gap, gap),
+        )
+
+
+def feature_statistics(
+    images: Iterable[Tensor], *, features: Features, network: str
+) -> FeatureStatistics:
+    """Statistics of the features of all images, batch by batch.
+
+    Args:
+        images: batches with images in their first dimension, as ``features`` wants them.
+        features: gives ``(B, D)`` features of a batch; a module must be in evaluation mode.
+        network: its name.
+
+    Raises:
+        ValueError: no images, or features of another shape or that are not finite.
+    """
+    total: FeatureStatistics | None = None
+    for batch in images:
+        values = _features(batch, features, network)
+        mean = values.mean(0)
+        deviations = values - mean
+        part = FeatureStatistics(
+            network=network,
+            num_images=len(values),
+            mean=mean,
+            scatter=deviations.T @ deviations,
+        )
+        total = part if total is None else total.merged(part)
+    if total is None:
+        raise ValueError(f"no images for {network}: there is nothing to compare")
+    return total
+
+
+def frechet_distance(first: FeatureStatistics, second: FeatureStatistics) -> float:
+    """Squared Fréchet distance of the Gaussians with these means and covariances.
+
+    ``|m1 - m2|² + tr(C1 + C2 - 2 (C1 C2)^(1/2))``, in float64.
+
+    Raises:
+        ValueError: features of different networks or sizes, or one image alone in a set.
+    """
+    _check_alike(first, second)
+    one, two = first.covariance(), second.covariance()
+    # The trace of (C1 C2)^(1/2) is that of the symmetric (R1 C2 R1')^(1/2) where R1' R1 = C1, and
+    # so the sum of the singular values of R1 R2'. Taking them there, and not as roots of the
+    # product's eigenvalues, keeps half of the digits from being lost where the rank is low.
+    overlap = torch.linalg.svdvals(_root(one) @ _root(two).T).sum()
+    distance = (first.mean - second.mean).square().sum() + one.trace() + two.trace() - 2 * overlap
+    return max(0.0, float(distance))
+
+
+def frechet_image_distance(
+    first: Iterable[Tensor], second: Iterable[Tensor], *, features: Features, network: str
+) -> ImageDistance:
+    """Fréchet distance between two sets of images that need not correspond.
+
+    Args:
+        first, second: batches of images, see `feature_statistics`.
+        features: gives ``(B, D)`` features of a batch.
+        network: its name; `INCEPTION` for `inception_features` and nothing else.
+
+    Raises:
+        ValueError: fewer than two images in a set, or features that do not fit.
+    """
+    one, two = (feature_statistics(s, features=features, network=network) for s in (first, second))
+    return ImageDistance(
+        name="FID" if network == INCEPTION else f"FID({network})",
+        value=frechet_distance(one, two),
+        num_images=(one.num_images, two.num_images),
+        num_features=len(one.mean),
+    )
+
+
+def paired_image_distance(
+    first: Iterable[Tensor], second: Iterable[Tensor], *, features: Features, network: str
+) -> ImageDistance:
+    """Mean Euclidean distance between the features of images that correspond.
+
+    Such as a photo and the same photo with an object pasted into it.
+
+    Args:
+        first, second: equally long batches of images in the same order.
+        features: gives ``(B, D)`` features of a batch.
+        network: its name.
+
+    Raises:
+        ValueError: no images, sets of different sizes, or features that do not fit.
+    """
+    total, num_images, num_features = 0.0, 0, 0
+    for batches in zip_longest(first, second):
+        sizes = [0 if batch is None else len(batch) for batch in batches]
+        if sizes[0] != sizes[1]:
+            raise ValueError(
+                "paired images must come in batches of equal length: got one of "
+                f"{sizes[0]} and one of {sizes[1]} after {num_images} pairs"
+            )
+        one, two = (_features(batch, features, network) for batch in batches)
+        total += float((one - two).norm(dim=1).sum())
+        num_images += sizes[0]
+        num_features = one.shape[1]
+    if num_images == 0:
+        raise ValueError(f"no images for {network}: there is nothing to compare")
+    return ImageDistance(
+        name=f"paired L2({network})",
+        value=total / num_images,
+        num_images=(num_images, num_images),
+        num_features=num_features,
+    )
+
+
+def inception_features(
+    weights: str | Path | None = None, *, device: torch.device | str = "cpu"
+) -> Features:
+    """The features of published FIDs: 2048 of Inception-v3 as TensorFlow had it, by torch-fidelity.
+
+    They take batches ``(B, 3, H, W) uint8`` of any size; the network's name is `INCEPTION`.
+
+    Args:
+        weights: a local file of torch-fidelity's weights; None to have it download them.
+        device: where the network runs.
+
+    Raises:
+        ModuleNotFoundError: torch-fidelity is not installed.
+        FileNotFoundError: there is no such file.
+        ConnectionError: the weights cannot be downloaded.
+    """
+    try:
+        module = importlib.import_module("torch_fidelity.feature_extractor_inceptionv3")
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "Inception features come with torch-fidelity: pip install torch-fidelity; or use "
+            "another network, under whose name the distance then goes"
+        ) from error
+    if weights is not None:
+        if not Path(weights).is_file():
+            raise FileNotFoundError(f"{weights}: no such file; give torch-fidelity's weights")
+        torch.load(weights, map_location="cpu", weights_only=True)  # its own reader runs pickles
+    try:
+        network = module.FeatureExtractorInceptionV3(
+            INCEPTION, ["2048"], feature_extractor_weights_path=weights
+        ).to(device)
+    except OSError as error:
+        raise ConnectionError(
+            f"torch-fidelity could not have its weights ({error}); fetch them on a machine with "
+            "network and pass weights=FILE"
+        ) from error
+    return lambda images: network(images.to(device))[0]
+
+
+@torch.no_grad()
+def _features(images: Tensor, features: Features, network: str) -> Tensor:
+    """``(B, D) float64`` features on the CPU."""
+    if len(images) == 0:
+        raise ValueError("a batch must hold at least one image: got none")
+    values = features(images)
+    if values.dim() != 2 or len(values) != len(images):
+        raise ValueError(
+            f"{network} must give (B, D) features: got {tuple(values.shape)} for {len(images)} "
+            "images; average the features of regions or grid cells first"
+        )
+    if not values.isfinite().all():
+        raise ValueError(f"features of {network} must be finite: some are NaN or infinite")
+    return values.detach().cpu().to(torch.float64)
+
+
+def _root(covariance: Tensor) -> Tensor:
+    """``(K, D)`` R with R'R the covariance ``(D, D)`` of rank K."""
+    values, vectors = torch.linalg.eigh(covariance)
+    rounding = len(values) * torch.finfo(values.dtype).eps * values.abs().max()
+    kept = values > rounding
+    return values[kept].sqrt()[:, None] * vectors[:, kept].T
+
+
+def _check_alike(first: FeatureStatistics, second: FeatureStatistics) -> None:
+    if first.network != second.network or first.mean.shape != second.mean.shape:
+        raise ValueError(
+            "statistics must be of features of one network: got "
+            f"{first.network} with {len(first.mean)} and {second.network} with {len(second.mean)}"
+        )
