@@ -22,7 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from captioning.data.feature_store import FeatureStore
-from captioning.data.roster import Roster
+from captioning.data.roster import Roster, build_roster
 from captioning.files import write_json
 from captioning.metrics.retrieval import retrieval_scores
 from captioning.text.sentences import SentenceEncoder
@@ -72,6 +72,13 @@ def read_pairs(
         image_index[list(of_image)] = number
     vectors = sentences.embed([sample.caption for sample in roster.samples])
     return Pairs(pooled=torch.cat(parts), sentences=vectors, image_index=image_index)
+
+
+def first_captions(roster: Roster, number: int) -> Roster:
+    """The first ``number`` captions of every photo."""
+    kept = {row for rows in roster.rows_by_image.values() for row in rows[:number]}
+    samples = [sample for sample in roster.samples if sample.row in kept]
+    return build_roster(roster.name, samples, roster.dropped)
 
 
 def contrastive_loss(
@@ -200,6 +207,8 @@ def train_joint_space(config: DictConfig) -> dict[str, Any]:
     if config.threads:
         torch.set_num_threads(config.threads)
     rosters = {split: read_roster(config, split) for split in ("train", "val", "test")}
+    if config.limit_captions is not None:
+        rosters["train"] = first_captions(rosters["train"], config.limit_captions)
     backbone, sentences = build_part(config.features.backbone), build_part(config.sentences)
     samples = {s.image_path: s for roster in rosters.values() for s in roster.samples}
     store = cached_features(config.features, backbone, samples)

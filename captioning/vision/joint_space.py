@@ -53,7 +53,8 @@ class JointSpace(nn.Module):
         width: int = 1024,
         size: int = 256,
         dropout: float = 0.5,
-        pooling: str = "mean_max",
+        input_dropout: float = 0.2,
+        pooling: str = "mean",
     ) -> None:
         """Heads with new weights.
 
@@ -63,6 +64,7 @@ class JointSpace(nn.Module):
             width: hidden units of each head.
             size: dimensions of the joint space.
             dropout: share of hidden units left out in training, in [0, 1).
+            input_dropout: share of pooled features and sentence values left out, in [0, 1).
             pooling: ``"mean"`` over the grid, or ``"mean_max"``, mean and maximum side by side.
 
         Raises:
@@ -77,10 +79,12 @@ class JointSpace(nn.Module):
             "width": width,
             "size": size,
             "dropout": dropout,
+            "input_dropout": input_dropout,
             "pooling": pooling,
         }
-        self.image_head = _head(image_size * (1 + (pooling == "mean_max")), width, size, dropout)
-        self.text_head = _head(sentence_size, width, size, dropout)
+        pooled_size = image_size * (1 + (pooling == "mean_max"))
+        self.image_head = _head(pooled_size, width, size, dropout, input_dropout)
+        self.text_head = _head(sentence_size, width, size, dropout, input_dropout)
         self.log_scale = nn.Parameter(torch.tensor(1 / 0.07).log())
 
     def pool(self, regions: Tensor) -> Tensor:
@@ -104,9 +108,12 @@ class JointSpace(nn.Module):
         return nn.functional.normalize(self.text_head(sentences), dim=-1)
 
 
-def _head(size_in: int, width: int, size_out: int, dropout: float) -> nn.Sequential:
+def _head(
+    size_in: int, width: int, size_out: int, dropout: float, input_dropout: float
+) -> nn.Sequential:
     return nn.Sequential(
         nn.LayerNorm(size_in),
+        nn.Dropout(input_dropout),
         nn.Linear(size_in, width),
         nn.GELU(),
         nn.Dropout(dropout),

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from hydra import compose, initialize_config_dir
 from hypothesis import given
 from hypothesis import strategies as st
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
-from captioning.training.joint_space import Pairs, batches, contrastive_loss, fit, score
-from captioning.vision.joint_space import JointSpace
+from captioning.training import joint_space as training
+from captioning.training.joint_space import (
+    Pairs,
+    batches,
+    contrastive_loss,
+    fit,
+    score,
+    train_joint_space,
+)
+from captioning.vision.joint_space import JointSpace, load_heads
 
 
 def unit(rows: int, size: int, seed: int) -> torch.Tensor:
@@ -101,3 +114,49 @@ def test_heads_learn_and_the_same_seed_gives_the_same_heads() -> None:
     assert history[-1] == pytest.approx(history[-1] | score(trained, val))
     for one, other in zip(trained.parameters(), again.parameters(), strict=True):
         assert torch.equal(one, other)
+
+
+class Lengths:
+    """A sentence is its length and its number of words."""
+
+    dim, identity = 2, "lengths"
+
+    def embed(self, texts: Sequence[str]) -> torch.Tensor:
+        return torch.tensor([[len(text), len(text.split())] for text in texts]).float()
+
+
+def test_a_run_writes_heads_and_their_card(
+    repository: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def build(config: DictConfig, **settings: Any) -> Any:
+        sentences = "sentence" in config.get("_target_")
+        return Lengths() if sentences else real(config, **settings)
+
+    real = training.build_part
+    monkeypatch.setattr(training, "build_part", build)
+    out = tmp_path / "deep" / "heads.safetensors"
+    overrides = [
+        "data=miniworld_tiny",
+        "features.backbone.name=test_resnet.r160_in1k",
+        "features.backbone.weights=random",
+        "features.backbone.image_size=64",
+        f"paths.cache={cache}",
+        "limit_images=12",
+        "limit_captions=2",
+        "heads.width=8",
+        "heads.size=4",
+        "training.num_epochs=2",
+        "training.batch_size=6",
+        f"out={out}",
+    ]
+    with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
+        config = compose("joint_space", overrides)
+    card = train_joint_space(config)
+    assert card == json.loads(out.with_suffix(".json").read_text())
+    assert (card["data"]["train"]["photos"], card["data"]["train"]["captions"]) == (12, 24)
+    assert card["data"]["val"]["captions"] > 24
+    assert card["training"]["seed"] == 0
+    assert set(card["test"]) >= {"text-to-image R@10", "image-to-text R@1", "AUC"}
+    heads, trained_over = load_heads(out)
+    assert heads.settings == card["heads"]
+    assert trained_over == {"backbone": card["backbone"], "sentences": "lengths"}
