@@ -349,9 +349,8 @@ class CiderReferences:
         cell = counts.caption[entry] * shape[1] + self.column[theirs]
         found = np.bincount(cell, product, shape[0] * shape[1]).reshape(shape) * (10 / ORDERS)
         if variant == "CIDEr-D":
-            # pycocoevalcap's length is the number of 2-grams: no word is as long as one
-            ours, theirs = np.maximum(counts.num_words, 1), np.maximum(self.num_words[images], 1)
-            found *= np.exp(-((ours[:, None] - theirs) ** 2) / (2 * SIGMA**2))
+            longer = counts.num_words[:, None] - self.num_words[images]
+            found *= np.exp(-(longer**2) / (2 * SIGMA**2))
         return found
 
     def score(
