@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from captioning.decoding.candidates import never
+from captioning.decoding.beam import BeamRules, Beams, check_num_best
 from captioning.decoding.continuations import Continuations, continuations
 from captioning.decoding.level_pool import ConstrainedResult, LevelPool
 from captioning.decoding.machine import Machine, MachineTable
@@ -40,38 +40,29 @@ class _Beams:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Rules:
+class _Constrained:
     """What the search was asked for.
 
     Attributes:
+        asked: beam size, lengths and the like.
         table: the machines of all images.
-        banned: ``(F,) int64`` ids never produced, save by moves of a machine.
-        banned_early: the same before ``min_length``.
-        banned_moves: ids that moves do not produce either.
+        banned_moves: ``(F,) int64`` ids that no move of a machine produces.
+        bos_id: first token read.
+        eos_id: ends a hypothesis.
     """
 
+    asked: BeamRules
     table: MachineTable
-    beam_size: int
+    banned_moves: Tensor
     bos_id: int
     eos_id: int
-    pad_id: int
-    max_length: int
-    min_length: int
-    length_penalty: float
-    per_node_beam: int | None
-    banned: Tensor
-    banned_early: Tensor
-    banned_moves: Tensor
 
     def per_target(self, length: int) -> int:
         """Most continuations of one hypothesis into one state that can matter."""
         # One more than K, in case that one of them ends.
-        limit = self.per_node_beam if length > 1 else None
-        return min(limit or self.beam_size + 1, self.beam_size + 1)
-
-    def normalised(self, scores: Tensor, length: int) -> Tensor:
-        """Scores as hypotheses are compared when they end with ``length`` tokens."""
-        return scores / length**self.length_penalty
+        most = self.asked.beam_size + 1
+        limit = self.asked.per_node_beam if length > 1 else None
+        return min(limit or most, most)
 
 
 @torch.no_grad()
@@ -88,9 +79,11 @@ def constrained_beam_search(
     max_length: int,
     min_length: int = 0,
     length_penalty: float = 0.0,
+    normalisation: str = "power",
     per_node_beam: int | None = None,
     forbidden_ids: Sequence[int] = (),
     forced_ids: Sequence[int] = (),
+    no_repeat_ngram: int = 0,
     num_best: int = 1,
     by_size: bool = True,
     device: torch.device | str = "cpu",
@@ -121,12 +114,16 @@ def constrained_beam_search(
         pad_id: never produced; may equal ``eos_id``.
         max_length: most tokens of a hypothesis, the end token counted; also the number of steps.
         min_length: fewest tokens of a finished hypothesis, the end token counted.
-        length_penalty: scores are ``sum of log-probabilities / length ** length_penalty``.
+        length_penalty: exponent of the normalisation, at least 0.
+        normalisation: ``"none"``, ``"power"`` or ``"gnmt"``: see
+            `captioning.decoding.rules.Normalisation`.
         per_node_beam: at most this many continuations of one hypothesis into one state after the
             first step (nocaps uses 2 with beam 5); None for no limit.
         forbidden_ids: further tokens never produced, such as the unknown word; a phrase that holds
             one cannot be produced either.
         forced_ids: of ``forbidden_ids``, those that are produced where a phrase needs them.
+        no_repeat_ngram: n; no n tokens in a row occur twice in a hypothesis, not even where a
+            phrase needs them; 0 for no such rule.
         num_best: M, hypotheses returned an image.
         by_size: search images whose machines are alike in size together, one group after the
             other: fewer rows, more steps. False for one group, where the time of a step does not
@@ -140,28 +137,31 @@ def constrained_beam_search(
         ValueError: an argument out of its range, a constraint that needs a token that cannot be
             produced, or NaN log-probabilities.
     """
-    sizes = {"beam_size": beam_size, "max_length": max_length, "num_best": num_best}
-    _check(sizes, min_length, length_penalty, per_node_beam)
     _check_machines(machines, num_images, {bos_id, eos_id, pad_id})
-    banned = never(pad_id, bos_id, eos_id, forbidden_ids)
-
-    def ids(listed: Sequence[int]) -> Tensor:
-        return torch.tensor(listed, dtype=torch.long, device=device)
-
-    table = MachineTable.of(machines, device)
-    rules = _Rules(
-        table=table,
-        beam_size=beam_size,
+    asked = BeamRules.build(
         bos_id=bos_id,
         eos_id=eos_id,
         pad_id=pad_id,
         max_length=max_length,
         min_length=min_length,
-        length_penalty=length_penalty,
+        forbidden_ids=forbidden_ids,
+        no_repeat_ngram=no_repeat_ngram,
+        beam_size=beam_size,
         per_node_beam=per_node_beam,
-        banned=ids(banned),
-        banned_early=ids([*banned, eos_id]),
-        banned_moves=ids(sorted({*banned} - {*forced_ids})),
+        normalisation=normalisation,
+        length_penalty=length_penalty,
+        exact=True,
+        device=device,
+    )
+    check_num_best(num_best, beam_size)
+    table = MachineTable.of(machines, device)
+    forced = torch.tensor(forced_ids, dtype=torch.long, device=device)
+    rules = _Constrained(
+        asked=asked,
+        table=table,
+        banned_moves=asked.rules.banned[~torch.isin(asked.rules.banned, forced)],
+        bos_id=bos_id,
+        eos_id=eos_id,
     )
     pool = LevelPool(
         required=table.required,
@@ -171,8 +171,9 @@ def constrained_beam_search(
         device=device,
     )
     for group in _groups(machines) if by_size else [list(range(num_images))]:
-        part = state if len(group) == num_images else state.select(ids(group))
-        _search(stepper, part, ids(group), rules, pool)
+        images = torch.tensor(group, dtype=torch.long, device=device)
+        part = state if len(group) == num_images else state.select(images)
+        _search(stepper, part, images, rules, pool)
     return pool.result(table, eos_id)
 
 
@@ -180,36 +181,37 @@ def _search(
     stepper: AbstractStepper,
     state: AbstractDecoderState,
     images: Tensor,
-    rules: _Rules,
+    rules: _Constrained,
     pool: LevelPool,
 ) -> None:
     """Fill the pool for ``images (A,)``, whose memory is ``state``."""
-    shape = (len(images), 1)
+    start = Beams.start(pool.pool, images)
     beams = _Beams(
         images=images,
-        tokens=images.new_full((*shape, rules.max_length), rules.pad_id),
-        scores=torch.zeros(shape, device=images.device),
-        states=images.new_zeros(shape),
+        tokens=start.tokens,
+        scores=start.scores,
+        states=images.new_zeros(start.scores.shape),
     )
+    max_length = rules.asked.rules.max_length
     last = torch.full_like(images, rules.bos_id)
-    for length in range(1, rules.max_length + 1):
+    for length in range(1, max_length + 1):
         log_probs, state = stepper.step(last, state)
         if length == 1:
             _check_vocabulary(rules.table, log_probs.shape[1])
         beams, rows = _advance(beams, pool, rules, log_probs, length)
         if not len(beams.images):
             return
-        if length < rules.max_length:
+        if length < max_length:
             state = state.select(rows)
             last = beams.tokens[:, :, length - 1].reshape(-1)
     scores, order = beams.scores.sort(dim=1, descending=True, stable=True)
     met = rules.table.met[beams.images[:, None], beams.states.gather(1, order)]
-    cut_off = rules.normalised(scores, rules.max_length)
-    pool.fill(beams.images, take_rows(beams.tokens, order), cut_off, met, rules.max_length)
+    cut_off = rules.asked.normalised(scores, max_length)
+    pool.fill(beams.images, take_rows(beams.tokens, order), cut_off, met, max_length)
 
 
 def _advance(
-    beams: _Beams, pool: LevelPool, rules: _Rules, log_probs: Tensor, length: int
+    beams: _Beams, pool: LevelPool, rules: _Constrained, log_probs: Tensor, length: int
 ) -> tuple[_Beams, Tensor]:
     """One step: ended hypotheses into the pool, the K best others of each state into the next.
 
@@ -220,14 +222,12 @@ def _advance(
     found = _continued(beams, rules, log_probs, length)
     totals, parents = found.totals, found.parents
     exists, ends = totals > DEAD, found.tokens == rules.eos_id
-    ended = exists & ends & (found.places(exists) < rules.beam_size)
+    ended = exists & ends & (found.places(exists) < rules.asked.beam_size)
     _collect(beams, pool, rules, totals.masked_fill(~ended, DEAD), parents, length)
 
     goes_on = exists & ~ends
-    goes_on &= found.places(goes_on) < rules.beam_size
-    # The sum can only fall, and dividing by the greatest length flatters it most.
-    hopes = rules.normalised(totals, rules.max_length)
-    goes_on &= hopes > pool.worst(beams.images)[:, None]
+    goes_on &= found.places(goes_on) < rules.asked.beam_size
+    goes_on &= rules.asked.hopes(totals, length) > pool.worst(beams.images)[:, None]
     counts = goes_on.sum(1)
     kept = counts.nonzero().squeeze(1)
     # Those that go on move to the front, in order; what follows them is dead.
@@ -242,9 +242,11 @@ def _advance(
     return _Beams(images=beams.images[kept], tokens=history, scores=scores, states=states), rows
 
 
-def _continued(beams: _Beams, rules: _Rules, log_probs: Tensor, length: int) -> Continuations:
+def _continued(beams: _Beams, rules: _Constrained, log_probs: Tensor, length: int) -> Continuations:
     """What may follow the hypotheses."""
     table, images = rules.table, beams.images[:, None]
+    history = beams.tokens[:, :, : length - 1].flatten(0, 1)
+    log_probs = rules.asked.rules.without_repeats(log_probs, history)
     return continuations(
         log_probs,
         beams.scores,
@@ -252,13 +254,13 @@ def _continued(beams: _Beams, rules: _Rules, log_probs: Tensor, length: int) -> 
         moves=table.tokens[images, beams.states],
         targets=table.targets[images, beams.states],
         per_target=rules.per_target(length),
-        banned=rules.banned if length >= rules.min_length else rules.banned_early,
+        banned=rules.asked.rules.forbidden(length),
         banned_moves=rules.banned_moves,
     )
 
 
 def _collect(
-    beams: _Beams, pool: LevelPool, rules: _Rules, ended: Tensor, parents: Tensor, length: int
+    beams: _Beams, pool: LevelPool, rules: _Constrained, ended: Tensor, parents: Tensor, length: int
 ) -> None:
     """Offer ended hypotheses to the pool.
 
@@ -275,7 +277,7 @@ def _collect(
     tokens = take_rows(beams.tokens, order)
     tokens[:, :, length - 1] = rules.eos_id
     met = rules.table.met[beams.images[:, None], beams.states.gather(1, order)]
-    pool.add(beams.images, tokens, rules.normalised(scores, length), met, length)
+    pool.add(beams.images, tokens, rules.asked.normalised(scores, length), met, length)
 
 
 def _groups(machines: Sequence[Machine]) -> list[list[int]]:
@@ -284,25 +286,6 @@ def _groups(machines: Sequence[Machine]) -> list[list[int]]:
     for image, machine in enumerate(machines):
         groups.setdefault((machine.num_states - 1).bit_length(), []).append(image)
     return [groups[size] for size in sorted(groups)]
-
-
-def _check(
-    sizes: dict[str, int], min_length: int, length_penalty: float, per_node_beam: int | None
-) -> None:
-    sizes = sizes if per_node_beam is None else {**sizes, "per_node_beam": per_node_beam}
-    for name, value in sizes.items():
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1: got {value}")
-    if sizes["num_best"] > sizes["beam_size"]:
-        raise ValueError(
-            f"num_best must be at most beam_size: got {sizes['num_best']} > {sizes['beam_size']}"
-        )
-    if not 0 <= min_length <= sizes["max_length"]:
-        raise ValueError(
-            f"min_length must be in [0, max_length]: got {min_length} for {sizes['max_length']}"
-        )
-    if not length_penalty >= 0:
-        raise ValueError(f"length_penalty must be at least 0: got {length_penalty}")
 
 
 def _check_machines(machines: Sequence[Machine], num_images: int, special: set[int]) -> None:

@@ -115,11 +115,17 @@ def test_equals_the_naive_search(seed, images, coarse, by_size, best, options):
         assert found == expected
 
 
-@given(seed=st.integers(0, 10**6), coarse=st.booleans(), options=options)
+@given(
+    seed=st.integers(0, 10**6),
+    coarse=st.booleans(),
+    no_repeat_ngram=st.integers(0, 2),
+    options=options,
+)
 @settings(max_examples=40)
-def test_without_constraints_it_is_beam_search(seed, coarse, options):
+def test_without_constraints_it_is_beam_search(seed, coarse, no_repeat_ngram, options):
     stepper = TableStepper(random_table(seed, images=3, coarse=coarse))
     options["num_best"] = min(2, options["beam_size"])
+    options["no_repeat_ngram"] = no_repeat_ngram
     result = search(stepper, [build_machine([])] * 3, **options)
     rows = stepper.rows.copy()
     stepper.rows.clear()
