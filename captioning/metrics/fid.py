@@ -214,6 +214,7 @@ def inception_features(
     Raises:
         ModuleNotFoundError: torch-fidelity is not installed.
         FileNotFoundError: there is no such file.
+        ValueError: it holds something else than tensors.
         ConnectionError: the weights cannot be downloaded.
     """
     try:
@@ -224,9 +225,7 @@ def inception_features(
             "another network, under whose name the distance then goes"
         ) from error
     if weights is not None:
-        if not Path(weights).is_file():
-            raise FileNotFoundError(f"{weights}: no such file; give torch-fidelity's weights")
-        torch.load(weights, map_location="cpu", weights_only=True)  # its own reader runs pickles
+        _check_weights(Path(weights))
     try:
         network = module.FeatureExtractorInceptionV3(
             INCEPTION, ["2048"], feature_extractor_weights_path=weights
@@ -237,6 +236,16 @@ def inception_features(
             "network and pass weights=FILE"
         ) from error
     return lambda images: network(images.to(device))[0]
+
+
+def _check_weights(path: Path) -> None:
+    """Refuse a file that is not of tensors alone: torch-fidelity's own reader runs pickled code."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file; give torch-fidelity's weights")
+    try:
+        torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # the readers raise a dozen types, pickle's among them
+        raise ValueError(f"{path}: not a readable weights file ({error})") from error
 
 
 @torch.no_grad()

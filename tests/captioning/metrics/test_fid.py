@@ -281,3 +281,6 @@ def test_inception_weights_that_cannot_be_had_are_named(fidelity: None, tmp_path
         inception_features()
     with pytest.raises(FileNotFoundError, match="weights.pth"):
         inception_features(tmp_path / "weights.pth")
+    torch.save({"weight": Path("code")}, tmp_path / "code.pth")  # no tensor: pickled code
+    with pytest.raises(ValueError, match="code.pth: not a readable weights file"):
+        inception_features(tmp_path / "code.pth")
