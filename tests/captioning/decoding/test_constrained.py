@@ -186,6 +186,17 @@ def test_states_cost_nothing_before_they_are_reached():
     assert stepper.rows == [1, 5 + 3 * 1, 5 + 3 * 5 + 3 * 2, 5 + 3 * 5 + 3 * 5 + 5]
 
 
+def test_one_hypothesis_gives_each_state_so_many_continuations():
+    table = random_table(1, images=1, vocabulary=7)
+    table[..., EOS] = float("-inf")
+    stepper = TableStepper(table)
+    machines = [build_machine([[(3,), (4,), (5,)]])]
+    search(stepper, machines, beam_size=8, max_length=3, per_node_beam=1)
+    # One word is left that meets nothing. From the second word on, each of the four hypotheses
+    # goes on once in its own state, and the one of the first state once more into the second.
+    assert stepper.rows == [1, 1 + 3, 1 + (3 + 1)]
+
+
 def test_images_leave_and_hopeless_hypotheses_are_dropped():
     # Ending costs almost nothing; the word 3 costs 1, all others 5.
     table = torch.full((2, 11, 6), -5.0)
