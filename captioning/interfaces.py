@@ -8,6 +8,8 @@ from typing import Any, Self
 
 from torch import Tensor
 
+from captioning.types import Parse
+
 
 class AbstractTokenizer(ABC):
     """Text to token ids and back. Ids are in [0, len(self))."""
@@ -62,3 +64,23 @@ class AbstractStepper(ABC):
         Returns:
             ``(G, V) float32`` log-probabilities and the memory after the tokens.
         """
+
+
+class AbstractParser(ABC):
+    """Captions taken apart into words with tags, lemmas and dependencies."""
+
+    name: str
+
+    @abstractmethod
+    def parse(self, captions: Sequence[str]) -> list[Parse]:
+        """One parse a caption, in order; the tokens of an empty caption are ``()``."""
+
+
+class AbstractWordVectors(ABC):
+    """Vectors of words, for the likeness of nouns."""
+
+    name: str
+
+    @abstractmethod
+    def vectors(self, words: Sequence[str]) -> Tensor:
+        """``(W, E) float32`` of unit length; a word without a vector gets a row of zeros."""

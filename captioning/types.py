@@ -54,6 +54,30 @@ class Phrase:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """A word of a parsed caption.
+
+    Attributes:
+        text: as written.
+        lemma: dictionary form, lower case: ``"men"`` has ``"man"``.
+        pos: universal part of speech, such as ``"NOUN"``.
+        tag: Penn Treebank tag, such as ``"NNS"``.
+        dep: relation to the head, in spaCy's English (ClearNLP) labels, such as ``"nsubj"``.
+        head: position of the head in the caption; a root is its own head.
+    """
+
+    text: str
+    lemma: str
+    pos: str
+    tag: str
+    dep: str
+    head: int
+
+
+Parse = tuple[Token, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
     """One caption of one image: what is trained on, tracked and curated.
 
