@@ -74,6 +74,44 @@ def read_pairs(
     return Pairs(pooled=torch.cat(parts), sentences=vectors, image_index=image_index)
 
 
+def read_rosters(config: DictConfig) -> dict[str, Roster]:
+    """The splits ``train``, ``val`` and ``test`` of ``config.data``, and two of ``config.more``.
+
+    If that is given, its first ``config.num_more`` photos become ``train_more``, the others
+    ``test_more``.
+
+    Raises:
+        ValueError: ``config.more`` has no more than ``num_more`` photos.
+    """
+    rosters = {split: read_roster(config, split) for split in ("train", "val", "test")}
+    if config.get("more") is not None:
+        whole = read_roster(OmegaConf.merge(config, {"data": config.more}), "train")
+        first = set(list(whole.rows_by_image)[: config.num_more])
+        parts = {"train_more": True, "test_more": False}
+        for split, wanted in parts.items():
+            samples = [s for s in whole.samples if (s.image_id in first) == wanted]
+            if not samples:
+                raise ValueError(
+                    f"more={config.more.name} has {len(whole.rows_by_image)} photos and "
+                    f"num_more={config.num_more} of them are trained on: none is left for the "
+                    "test; lower num_more"
+                )
+            rosters[split] = build_roster(f"{whole.name}/{split}", samples, whole.dropped)
+    return rosters
+
+
+def join_pairs(parts: Sequence[Pairs]) -> Pairs:
+    """Photos and captions of several rosters as one set."""
+    starts = torch.tensor([0] + [len(part.pooled) for part in parts[:-1]]).cumsum(0)
+    return Pairs(
+        pooled=torch.cat([part.pooled for part in parts]),
+        sentences=torch.cat([part.sentences for part in parts]),
+        image_index=torch.cat(
+            [part.image_index + start for part, start in zip(parts, starts, strict=True)]
+        ),
+    )
+
+
 def first_captions(roster: Roster, number: int) -> Roster:
     """The first ``number`` captions of every photo."""
     kept = {row for rows in roster.rows_by_image.values() for row in rows[:number]}
@@ -206,18 +244,19 @@ def train_joint_space(config: DictConfig) -> dict[str, Any]:
     torch.manual_seed(config.seed)
     if config.threads:
         torch.set_num_threads(config.threads)
-    rosters = {split: read_roster(config, split) for split in ("train", "val", "test")}
+    rosters = read_rosters(config)
+    trained_on = [split for split in rosters if split.startswith("train")]
     if config.limit_captions is not None:
-        rosters["train"] = first_captions(rosters["train"], config.limit_captions)
+        for split in trained_on:
+            rosters[split] = first_captions(rosters[split], config.limit_captions)
     backbone, sentences = build_part(config.features.backbone), build_part(config.sentences)
     samples = {s.image_path: s for roster in rosters.values() for s in roster.samples}
     store = cached_features(config.features, backbone, samples)
     heads = JointSpace(image_size=store.dim, sentence_size=sentences.dim, **config.heads)
     parts = {"store": store, "sentences": sentences, "heads": heads}
     pairs = {split: read_pairs(roster, **parts) for split, roster in rosters.items()}
-    trained, history = fit(
-        heads, pairs["train"], pairs["val"], settings=config.training, seed=config.seed
-    )
+    train = join_pairs([pairs[split] for split in trained_on])
+    trained, history = fit(heads, train, pairs["val"], settings=config.training, seed=config.seed)
     names = {"backbone": backbone.identity, "sentences": sentences.identity}
     out = Path(config.out)
     save_heads(trained, out, **names)
@@ -230,8 +269,8 @@ def train_joint_space(config: DictConfig) -> dict[str, Any]:
         "training": settings | {"seed": config.seed},
         "versions": versions() | {"command": _command(sys.argv[1:])},
         "val": history,
-        "test": score(trained, pairs["test"]),
     }
+    card |= {split: score(trained, pairs[split]) for split in pairs if split.startswith("test")}
     write_json(out.with_suffix(".json"), card)
     return card
 

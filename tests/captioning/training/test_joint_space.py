@@ -21,6 +21,7 @@ from captioning.training.joint_space import (
     batches,
     contrastive_loss,
     fit,
+    join_pairs,
     score,
     train_joint_space,
 )
@@ -125,16 +126,30 @@ class Lengths:
         return torch.tensor([[len(text), len(text.split())] for text in texts]).float()
 
 
-def test_a_run_writes_heads_and_their_card(
-    repository: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pairs_of_several_sets_keep_their_photos() -> None:
+    parts = [pairs(3, 1), pairs(2, 2), pairs(4, 3)]
+    joined = join_pairs(parts)
+    assert joined.image_index.tolist() == [n for n in range(9) for _ in range(2)]
+    for part, start in zip(parts, (0, 3, 5), strict=True):
+        captions = slice(2 * start, 2 * start + len(part.sentences))
+        assert torch.equal(joined.sentences[captions], part.sentences)
+        own = joined.pooled[joined.image_index[captions]]
+        assert torch.equal(own, part.pooled[part.image_index])
+
+
+def small_run(
+    repository: Path,
+    cache: Path,
+    out: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    extra: Sequence[str] = (),
+) -> dict[str, Any]:
     def build(config: DictConfig, **settings: Any) -> Any:
         sentences = "sentence" in config.get("_target_")
         return Lengths() if sentences else real(config, **settings)
 
     real = training.build_part
     monkeypatch.setattr(training, "build_part", build)
-    out = tmp_path / "deep" / "heads.safetensors"
     overrides = [
         "data=miniworld_tiny",
         "features.backbone.name=test_resnet.r160_in1k",
@@ -148,10 +163,18 @@ def test_a_run_writes_heads_and_their_card(
         "training.num_epochs=2",
         "training.batch_size=6",
         f"out={out}",
+        *extra,
     ]
     with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
         config = compose("joint_space", overrides)
-    card = train_joint_space(config)
+    return train_joint_space(config)
+
+
+def test_a_run_writes_heads_and_their_card(
+    repository: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "deep" / "heads.safetensors"
+    card = small_run(repository, cache, out, monkeypatch)
     assert card == json.loads(out.with_suffix(".json").read_text())
     assert (card["data"]["train"]["photos"], card["data"]["train"]["captions"]) == (12, 24)
     assert card["data"]["val"]["captions"] > 24
@@ -160,3 +183,16 @@ def test_a_run_writes_heads_and_their_card(
     heads, trained_over = load_heads(out)
     assert heads.settings == card["heads"]
     assert trained_over == {"backbone": card["backbone"], "sentences": "lengths"}
+
+
+def test_another_data_set_is_trained_on_in_part_and_tested_on_the_rest(
+    repository: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = ["data@more=miniworld_tiny", "num_more=8"]
+    card = small_run(repository, cache, tmp_path / "heads.safetensors", monkeypatch, more)
+    assert card["data"]["train_more"]["photos"] == 8
+    assert card["data"]["test_more"]["photos"] == 4
+    assert set(card["test_more"]) == set(card["test"])
+    more[1] = "num_more=12"
+    with pytest.raises(ValueError, match="lower num_more"):
+        small_run(repository, cache, tmp_path / "heads.safetensors", monkeypatch, more)
