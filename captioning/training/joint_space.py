@@ -85,7 +85,9 @@ def read_rosters(config: DictConfig) -> dict[str, Roster]:
     """
     rosters = {split: read_roster(config, split) for split in ("train", "val", "test")}
     if config.get("more") is not None:
-        whole = read_roster(OmegaConf.merge(config, {"data": config.more}), "train")
+        # emptied first: merging would keep the other data set's keys
+        other = OmegaConf.merge(config, {"data": None}, {"data": config.more})
+        whole = read_roster(other, "train")
         first = set(list(whole.rows_by_image)[: config.num_more])
         parts = {"train_more": True, "test_more": False}
         for split, wanted in parts.items():

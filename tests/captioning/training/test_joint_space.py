@@ -188,11 +188,11 @@ def test_a_run_writes_heads_and_their_card(
 def test_another_data_set_is_trained_on_in_part_and_tested_on_the_rest(
     repository: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    more = ["data@more=miniworld_tiny", "num_more=8"]
+    more = ["data@more=miniworld_tiny", "+more.note=not in data", "num_more=8"]
     card = small_run(repository, cache, tmp_path / "heads.safetensors", monkeypatch, more)
     assert card["data"]["train_more"]["photos"] == 8
     assert card["data"]["test_more"]["photos"] == 4
     assert set(card["test_more"]) == set(card["test"])
-    more[1] = "num_more=12"
+    more[2] = "num_more=12"
     with pytest.raises(ValueError, match="lower num_more"):
         small_run(repository, cache, tmp_path / "heads.safetensors", monkeypatch, more)
