@@ -1,13 +1,13 @@
 """How much the captions of one image differ: the measures of the papers on diverse captioning.
 
 Names and definitions follow Mahajan and Roth (2020, tables on diversity) and Wang and Chan (2019).
-All are of n captions an image, n at least 2 and free to differ between images; all are fractions
-in [0, 1].
+All are of n captions an image, n at least 2 and free to differ between images; all but the count of
+novel sentences are fractions in [0, 1].
 
 - ``uniqueness``: distinct captions of an image / its captions. Higher is more diverse.
-- ``novelty``: share of captions that are none of the training captions, word for word. Papers print
-  the number of novel captions among the best one of each of 5,000 test images: that is
-  ``novelty-best-1``, the share over the first caption of each image, times the number of images.
+- ``novelty``: share of captions that are none of the training captions, word for word;
+  ``novel-sentences`` is their number over all images, which papers print: 4,404, say, of the 5,000
+  that the best 5 of the 1,000 test images of the m-RNN split are.
 - ``mBLEU-4``: BLEU-4 of a caption against the others of its image; lower is more diverse. As the
   papers' code has it, corpus BLEU over the images of all first captions, of all second ones and so
   on, averaged. ``mBLEU-4-sentence`` is the mean of each caption's own BLEU-4, which is 0 without
@@ -17,7 +17,7 @@ in [0, 1].
   r the largest of the square roots of K's eigenvalues over their sum. 0 where all captions are
   equal, 1 where no two share an n-gram; an empty caption adds nothing.
 
-A score of the set is the mean over images, save for ``mBLEU-4``.
+A score of the set is the mean over images, save for ``mBLEU-4`` and ``novel-sentences``.
 """
 
 from __future__ import annotations
@@ -71,25 +71,32 @@ def evaluate_diversity(
         Scores by measure; of single images too, but for ``mBLEU-4``.
 
     Raises:
-        ValueError: no images, or one with fewer than two captions.
+        ValueError: no images, one with fewer than two captions, or statistics of one image, by
+            which every n-gram weighs nothing and every self-CIDEr would be 0.
     """
     if not captions or any(len(group) < 2 for group in captions.values()):
         few = [image_id for image_id, group in captions.items() if len(group) < 2]
         raise ValueError(f"diversity needs two captions or more of each image: got {few[:3]}")
+    if statistics.num_images < 2:
+        raise ValueError(
+            "self-CIDEr needs document frequencies of 2 images or more: got those of 1"
+        )
     flat = tokenized(list(chain.from_iterable(captions.values())), tokenize)
     rest = iter(flat)
     groups = [[next(rest) for _ in group] for group in captions.values()]
     columns = {"uniqueness": np.array([len(set(group)) / len(group) for group in groups])}
+    counted: dict[str, float] = {}
     if training_captions is not None:
         known = frozenset(tokenized(list(training_captions), tokenize))
         novel = [[caption not in known for caption in group] for group in groups]
         columns["novelty"] = np.array([np.mean(group) for group in novel])
-        columns["novelty-best-1"] = np.array([group[0] for group in novel], dtype=np.float64)
+        counted["novel-sentences"] = float(sum(map(sum, novel)))
     measured, mutual_bleu = _measure(groups, statistics, variant)
     columns |= measured
     return MetricResult(
         corpus={name: float(values.mean()) for name, values in columns.items()}
-        | {"mBLEU-4": mutual_bleu},
+        | {"mBLEU-4": mutual_bleu}
+        | counted,
         per_image={
             image_id: {name: float(values[row]) for name, values in columns.items()}
             for row, image_id in enumerate(captions)

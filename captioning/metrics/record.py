@@ -1,15 +1,16 @@
 """Keep what tables are built from: ``python -m captioning.metrics.record RUNS... --out FOLDER``.
 
 A run folder with its checkpoints is too large for a repository. This copies its config, versions,
-scores and times, without the scores of single images, under the run's own name and seed; the copies
-are run folders to `captioning.metrics.table`.
+scores and times under the run's own name and seed; the copies are run folders to
+`captioning.metrics.table`. Scores of single images, by which rows are compared, are copied of the
+metrics of ``--per-image`` alone, to four digits.
 """
 
 from __future__ import annotations
 
 import argparse
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import yaml
@@ -18,14 +19,16 @@ from captioning.files import read_json, write_json, write_text
 from captioning.metrics.run_folders import read_runs
 
 COPIED = ("versions.json", "timing.json", "curation/detection.json")
+_DIGITS = 4
 
 
-def keep_record(run: Path, out: Path) -> Path:
+def keep_record(run: Path, out: Path, *, per_image: Collection[str] = ()) -> Path:
     """Copy the small files of a finished run.
 
     Args:
         run: its folder, ``.../RUN_NAME/seedN``.
         out: parent of all records.
+        per_image: metrics whose scores of single images are kept.
 
     Returns:
         The record's folder.
@@ -35,8 +38,13 @@ def keep_record(run: Path, out: Path) -> Path:
     """
     metrics = read_json(run / "metrics.json")
     for scores in metrics.values():
-        if isinstance(scores, dict):
-            scores.pop("per_image", None)
+        images = scores.pop("per_image", {}) if isinstance(scores, dict) else {}
+        kept = {
+            image_id: {name: round(found[name], _DIGITS) for name in per_image if name in found}
+            for image_id, found in images.items()
+        }
+        if any(kept.values()):
+            scores["per_image"] = kept
     target = out / run.parent.parent.name / run.parent.name / run.name
     for name in COPIED:
         if (run / name).is_file():
@@ -60,10 +68,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Keep the small files of finished runs.")
     parser.add_argument("runs", nargs="+", type=Path, help="run folders, or folders of them")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--per-image", nargs="+", default=[], metavar="METRIC")
     given = parser.parse_args(arguments)
     for run in read_runs(given.runs):
         if (run.folder / "metrics.json").is_file():
-            print(keep_record(run.folder, given.out))
+            print(keep_record(run.folder, given.out, per_image=given.per_image))
         else:
             print(f"left out, not finished: {run.folder}")
 

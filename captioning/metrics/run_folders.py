@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ class Run:
         folder: the run folder.
         config: ``config.yaml``, resolved.
         versions: ``versions.json``: commit, date, machine, command, library versions.
-        metrics: ``metrics.json``: ``{split: {"corpus": ..., "settings": ...}}``.
+        metrics: ``metrics.json``: ``{split: {"corpus": ..., "per_image": ..., "settings": ...}}``.
         detection: ``curation/detection.json``: one entry an epoch with ``auc``, ``precision``, ...
         timing: ``timing.json``: one entry an epoch with ``seconds``, ``captions_per_second``.
     """
@@ -36,8 +37,13 @@ class Run:
         value = _descend(self.config, key)
         return None if value is None else str(value)
 
+    def scores(self, split: str, part: str) -> Mapping[str, Any]:
+        """A part of a split's scores, such as ``corpus``; empty where the run does not have it."""
+        value = _descend(self.metrics, f"{split}.{part}")
+        return value if isinstance(value, Mapping) else {}
+
     def value(self, name: str, split: str) -> float | None:
-        """A number by name; None where the run does not have it.
+        """A finite number by name; None where the run does not have it.
 
         ``CIDEr-D`` is the corpus score of the split, ``detection.auc`` that of the last epoch,
         ``detection.auc@1`` that of epoch 1, ``timing.seconds`` the mean over epochs.
@@ -51,10 +57,8 @@ class Run:
             values = [entry[key] for entry in self.timing if key in entry]
             value = sum(values) / len(values) if values else None
         else:
-            corpus = _descend(self.metrics, f"{split}.corpus")
-            value = corpus.get(name) if isinstance(corpus, Mapping) else None
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return float(value) if is_number else None
+            value = self.scores(split, "corpus").get(name)
+        return float(value) if _is_number(value) else None
 
 
 def read_runs(folders: Iterable[str | Path]) -> list[Run]:
@@ -76,6 +80,28 @@ def read_runs(folders: Iterable[str | Path]) -> list[Run]:
             raise FileNotFoundError(f"{folder}: no config.yaml in it or below: not a run folder")
         found.update(dict.fromkeys(path.resolve() for path in below))
     return [_read_run(folder) for folder in found]
+
+
+def read_published(path: str | Path) -> dict[str, dict[str, float]]:
+    """Published scores from a YAML file: ``{row: {metric: score}}``, in the unit of ours.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it holds something else.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file; give one of published scores")
+    rows = _read(path, dict)
+    for row, scores in rows.items():
+        if not isinstance(scores, dict) or not all(_is_number(x) for x in scores.values()):
+            raise ValueError(f"{path}: {row!r} must hold numbers by metric: got {scores!r}")
+    return {str(row): {str(k): float(v) for k, v in scores.items()} for row, scores in rows.items()}
+
+
+def _is_number(value: object) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and math.isfinite(value)
 
 
 def _below(folder: Path) -> list[Path]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+Scores = Mapping[str, Mapping[str, float]]
 
 _CHUNK = 4_000_000
 NOT_MEANS = ("BLEU",)
@@ -35,8 +37,8 @@ class PairedDifference:
 
 
 def paired_bootstrap(
-    before: Mapping[str, Mapping[str, float]],
-    after: Mapping[str, Mapping[str, float]],
+    before: Scores,
+    after: Scores,
     metric: str,
     *,
     generator: np.random.Generator,
@@ -57,7 +59,8 @@ def paired_bootstrap(
         confidence: coverage of the interval, in (0, 1).
 
     Raises:
-        ValueError: BLEU, different images, a missing score, or an option out of range.
+        ValueError: BLEU, different images, a score that is missing or no finite number, or an
+            option out of range.
     """
     _check_options(metric, num_resamples, confidence)
     differences = _differences(before, after, metric)
@@ -75,8 +78,30 @@ def paired_bootstrap(
     )
 
 
+def pool_runs(runs: Sequence[Scores], metric: str) -> dict[str, dict[str, float]]:
+    """Mean score of each image over several runs, such as the seeds of one experiment.
+
+    Args:
+        runs: ``{image_id: {metric: score}}`` of each run.
+        metric: the one to pool.
+
+    Raises:
+        ValueError: no runs, runs of different images, or a score that is missing.
+    """
+    if not runs:
+        raise ValueError("there must be a run or more to pool: got none")
+    for number, run in enumerate(runs):
+        _check_images(runs[0], run, metric, ("run 0", f"run {number}"))
+    return {i: {metric: float(np.mean([run[i][metric] for run in runs]))} for i in runs[0]}
+
+
+def has_means(metric: str) -> bool:
+    """Whether a metric's corpus score is, or lies close to, the mean of its per-image scores."""
+    return not metric.upper().startswith(NOT_MEANS)
+
+
 def _check_options(metric: str, num_resamples: int, confidence: float) -> None:
-    if metric.upper().startswith(NOT_MEANS):
+    if not has_means(metric):
         raise ValueError(f"corpus {metric} is no mean of per-image scores; compare another metric")
     if not 0 < confidence < 1 or num_resamples < 1:
         raise ValueError(
@@ -85,21 +110,25 @@ def _check_options(metric: str, num_resamples: int, confidence: float) -> None:
         )
 
 
-def _differences(
-    before: Mapping[str, Mapping[str, float]],
-    after: Mapping[str, Mapping[str, float]],
-    metric: str,
-) -> np.ndarray:
-    if before.keys() != after.keys() or not before:
-        alone = sorted(before.keys() ^ after.keys())
+def _differences(before: Scores, after: Scores, metric: str) -> np.ndarray:
+    _check_images(before, after, metric, ("before", "after"))
+    image_ids = sorted(before)
+    found = np.array([after[i][metric] - before[i][metric] for i in image_ids], dtype=np.float64)
+    if not np.isfinite(found).all():
+        wrong = image_ids[int(np.flatnonzero(~np.isfinite(found))[0])]
+        raise ValueError(f"{metric} of image {wrong!r} must be a finite number in both")
+    return found
+
+
+def _check_images(one: Scores, other: Scores, metric: str, names: tuple[str, str]) -> None:
+    if one.keys() != other.keys() or not one:
+        alone = sorted(one.keys() ^ other.keys())
         example = f", such as {alone[0]!r}" if alone else ""
         raise ValueError(f"both must score the same images: {len(alone)} are in one only{example}")
-    image_ids = sorted(before)
-    for name, scores in (("before", before), ("after", after)):
-        lacking = [image_id for image_id in image_ids if metric not in scores[image_id]]
+    for name, scores in zip(names, (one, other), strict=True):
+        lacking = [i for i in sorted(scores) if not isinstance(scores[i].get(metric), int | float)]
         if lacking:
             raise ValueError(f"{name} has no {metric} for image {lacking[0]!r}")
-    return np.array([after[i][metric] - before[i][metric] for i in image_ids], dtype=np.float64)
 
 
 def _resampled_means(

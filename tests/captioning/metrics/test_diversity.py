@@ -136,15 +136,17 @@ def test_shares_are_those_of_sets(found: list[list[str]]) -> None:
         assert image["Div-2"] == pytest.approx(len(pairs) / total)
         assert image["uniqueness"] == len(set(group)) / len(group)
         assert image["novelty"] == sum(text not in training for text in group) / len(group)
-        assert image["novelty-best-1"] == (group[0] not in training)
+    count = sum(text not in training for group in found for text in group)
+    assert result.corpus["novel-sentences"] == count
 
 
 @few
 @given(groups)
 def test_all_lie_between_0_and_1_and_are_means_over_images(found: list[list[str]]) -> None:
     result = measure(found, training_captions=["a"])
-    assert all(0 <= score <= 1 + 1e-9 for score in result.corpus.values())
-    for name in result.corpus.keys() - {"mBLEU-4"}:
+    fractions = {name: x for name, x in result.corpus.items() if name != "novel-sentences"}
+    assert all(0 <= score <= 1 + 1e-9 for score in fractions.values())
+    for name in fractions.keys() - {"mBLEU-4"}:
         mean = np.mean([scores[name] for scores in result.per_image.values()])
         assert result.corpus[name] == pytest.approx(mean)
 
@@ -179,6 +181,30 @@ def test_order_of_images_and_size_of_blocks_change_nothing(monkeypatch) -> None:
         assert scores == pytest.approx(first.per_image[image])
     monkeypatch.setattr(diversity, "_MOST_CAPTIONS", 3)
     assert measure(found, training_captions=["a dog"]).corpus == pytest.approx(first.corpus)
+
+
+def test_one_image_is_measured_by_the_statistics_given() -> None:
+    group = ["a man on a brown horse", "a man on a horse", "the dog"]
+    alone = measure([group])
+    among = measure([group, ["a dog", "the cat"]])
+    assert alone.per_image["0"] == pytest.approx(among.per_image["0"])
+    assert 0 < alone.corpus["self-CIDEr"] < 1
+    one = CiderStatistics.count([group], source="one image")
+    with pytest.raises(ValueError, match="2 images or more"):
+        measure([group], statistics=one)
+
+
+def test_order_of_an_images_captions_changes_nothing_but_cider_d() -> None:
+    group = ["a man on a horse", "a brown dog runs", "the dog", "a man on a horse"]
+    here, there = measure([group], variant="CIDEr"), measure([group[::-1]], variant="CIDEr")
+    assert there.per_image["0"] == pytest.approx(here.per_image["0"])
+
+
+def test_novel_sentences_are_counted_over_all_captions() -> None:
+    found = [["a dog", "a cat", "a cow"], ["a dog", "a dog", "a horse"]]
+    result = measure(found, training_captions=["a dog", "a cat"])
+    assert result.corpus["novel-sentences"] == 2
+    assert result.corpus["novelty"] == pytest.approx(1 / 3)
 
 
 def test_raw_captions_are_tokenized_and_settings_say_how() -> None:

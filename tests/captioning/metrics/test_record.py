@@ -17,7 +17,8 @@ def run(tmp_path):
     (folder / "config.yaml").write_text(
         "paths:\n  data: /somewhere/of/mine\nroot: /somewhere/of/mine/set\nseed: 3\n"
     )
-    scores = {"corpus": {"CIDEr-D": 0.5}, "per_image": {"a": {"CIDEr-D": 0.5}}}
+    images = {"a": {"CIDEr-D": 0.123456, "BLEU-4": 0.1}, "b": {"CIDEr-D": 0.9, "BLEU-4": 0.2}}
+    scores = {"corpus": {"CIDEr-D": 0.5}, "per_image": images}
     (folder / "metrics.json").write_text(json.dumps({"test": scores, "val_history": []}))
     (folder / "versions.json").write_text("{}")
     entries = [{"epoch": epoch, "auc": 0.5 + epoch / 10} for epoch in range(3)]
@@ -36,6 +37,15 @@ def test_a_record_is_a_small_run_folder_without_the_machines_paths(run, tmp_path
     (found,) = read_runs([tmp_path / "kept"])
     assert found.value("CIDEr-D", "test") == 0.5
     assert found.setting("seed") == "3"
+
+
+def test_scores_of_single_images_are_kept_if_asked_for(run, tmp_path) -> None:
+    main([str(run), "--out", str(tmp_path / "kept"), "--per-image", "CIDEr-D", "SPICE"])
+    (found,) = read_runs([tmp_path / "kept"])
+    assert found.scores("test", "per_image") == {"a": {"CIDEr-D": 0.1235}, "b": {"CIDEr-D": 0.9}}
+    main([str(run), "--out", str(tmp_path / "other"), "--per-image", "SPICE"])
+    (found,) = read_runs([tmp_path / "other"])
+    assert found.scores("test", "per_image") == {}
 
 
 def test_detection_is_read_by_epoch(run) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from captioning.metrics.significance import PairedDifference, paired_bootstrap
+from captioning.metrics.significance import PairedDifference, paired_bootstrap, pool_runs
 
 
 def scores(values: np.ndarray) -> dict[str, dict[str, float]]:
@@ -66,5 +66,25 @@ def test_bad_input_is_named() -> None:
         paired_bootstrap(one, one, "METEOR", generator=generator)
     with pytest.raises(ValueError, match="BLEU-4 is no mean"):
         paired_bootstrap(one, one, "BLEU-4", generator=generator)
+    for wrong in (np.nan, np.inf):
+        odd = scores(np.array([1, wrong, 1]))
+        with pytest.raises(ValueError, match="CIDEr-D of image '1' must be a finite number"):
+            paired_bootstrap(one, odd, "CIDEr-D", generator=generator)
+    with pytest.raises(ValueError, match="after has no CIDEr-D for image '1'"):
+        null = one | {"1": {"CIDEr-D": None}}
+        paired_bootstrap(one, null, "CIDEr-D", generator=generator)
     with pytest.raises(ValueError, match="confidence"):
         paired_bootstrap(one, one, "CIDEr-D", generator=generator, confidence=95)
+
+
+def test_runs_are_pooled_by_image_whatever_their_order() -> None:
+    runs = [scores(np.array([1.0, 2, 6])), dict(reversed(scores(np.array([3.0, 2, 0])).items()))]
+    pooled = pool_runs(runs, "CIDEr-D")
+    assert pooled == scores(np.array([2.0, 2, 3]))
+    assert pool_runs(runs[:1], "CIDEr-D") == runs[0]
+    with pytest.raises(ValueError, match="1 are in one only, such as '3'"):
+        pool_runs([runs[0], scores(np.ones(4))], "CIDEr-D")
+    with pytest.raises(ValueError, match="run 0 has no METEOR"):
+        pool_runs(runs, "METEOR")
+    with pytest.raises(ValueError, match="got none"):
+        pool_runs([], "CIDEr-D")

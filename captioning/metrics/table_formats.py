@@ -1,0 +1,229 @@
+"""A table of scores as Markdown, LaTeX and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from captioning.files import write_text
+
+MISSING = "missing"
+MARKS = ("<!-- table -->", "<!-- /table -->")
+_LATEX = str.maketrans(
+    {c: f"\\{c}" for c in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "\n": " "}
+)
+_SMALLEST_P = 0.001
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """How far a row lies from the one that it is compared with, in the unit of its table.
+
+    ``mean`` with the ends of its interval, ``low`` and ``high``; the two-sided ``p_value``; over
+    ``num_pairs`` runs of the same seeds, ``lacking`` of the larger row's runs left out.
+    """
+
+    mean: float
+    low: float
+    high: float
+    p_value: float
+    num_pairs: int
+    lacking: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """A score: mean and sample standard deviation over runs, None where there is none.
+
+    ``num_runs`` of the row's runs have it and ``lacking`` do not.
+    """
+
+    mean: float | None = None
+    spread: float | None = None
+    num_runs: int = 0
+    lacking: int = 0
+    is_best: bool = False
+    difference: Difference | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """Values of the group's keys (None: the config lacks it), number of runs, a cell a metric.
+
+    ``num_runs`` is None for published scores; the others are compared with ``is_baseline``.
+    """
+
+    labels: tuple[str | None, ...]
+    num_runs: int | None
+    cells: tuple[Cell, ...]
+    is_baseline: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Rows under their columns, and what a reader needs to trust them.
+
+    Attributes:
+        group: config keys, the first columns.
+        metrics: the columns after the number of runs.
+        compared: those of the metrics that have a column of differences.
+        against: the row that they are differences to.
+        rows: see `Row`.
+        head: lines: command, scale, commits, seeds, machines, dates, commands of the runs.
+        digits: after the point.
+    """
+
+    group: tuple[str, ...]
+    metrics: tuple[str, ...]
+    compared: tuple[str, ...]
+    against: str
+    rows: tuple[Row, ...]
+    head: tuple[str, ...]
+    digits: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Style:
+    """How a format writes what."""
+
+    missing: str
+    plus_minus: str
+    escape: Callable[[str], str]
+    bold: Callable[[str], str]
+    math: Callable[[str], str]
+
+
+_MARKDOWN = _Style(
+    missing="—",
+    plus_minus="±",
+    escape=lambda text: text.replace("|", "\\|").replace("\n", " "),
+    bold=lambda text: f"**{text}**",
+    math=lambda text: text,
+)
+_TEX = _Style(
+    missing="--",
+    plus_minus=r"\pm",
+    escape=lambda text: text.translate(_LATEX),
+    bold=lambda text: rf"\mathbf{{{text}}}",
+    math=lambda text: f"${text}$",
+)
+
+
+def to_markdown(table: Table) -> str:
+    """The table in Markdown, its head as a list above."""
+    rows = _texts(table, _MARKDOWN)
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    lines.insert(1, "|" + " --- |" * len(rows[0]))
+    return "\n".join([*(f"- {_one_line(line)}" for line in table.head), "", *lines, ""])
+
+
+def to_latex(table: Table) -> str:
+    """The table as a LaTeX ``tabular`` (booktabs), its head as comments above."""
+    columns, *body = [" & ".join(row) + r" \\" for row in _texts(table, _TEX)]
+    number = 1 + len(table.metrics) + len(table.compared)
+    first = rf"\begin{{tabular}}{{{'l' * len(table.group)}{'r' * number}}}"
+    lines = [*(f"% {_one_line(line)}" for line in table.head), first, r"\toprule", columns]
+    return "\n".join([*lines, r"\midrule", *body, r"\bottomrule", r"\end{tabular}", ""])
+
+
+def to_csv(table: Table) -> str:
+    """The table as CSV of numbers, its head as comment lines above; what is missing is empty.
+
+    A metric's columns are its mean, the standard deviation and the number of runs that have it;
+    then, where rows are compared, the difference, its interval, p and the number of paired runs.
+    """
+    columns = [*table.group, "runs"]
+    for name in table.metrics:
+        columns += [name, f"{name} std", f"{name} runs"]
+        if name in table.compared:
+            columns += [f"{name} {part}" for part in ("difference", "low", "high", "p", "pairs")]
+    file = io.StringIO()
+    file.writelines(f"# {_one_line(line)}\n" for line in table.head)
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(columns)
+    for row in table.rows:
+        values: list[str | float | None] = [*row.labels, row.num_runs]
+        for name, cell in zip(table.metrics, row.cells, strict=True):
+            values += [cell.mean, cell.spread, cell.num_runs]
+            if name in table.compared:
+                values += _numbers(cell.difference)
+        writer.writerow([f"{x:.10g}" if isinstance(x, float) else x for x in values])
+    return file.getvalue()
+
+
+def _numbers(found: Difference | None) -> list[float | None]:
+    if found is None:
+        return [None] * 5
+    return [found.mean, found.low, found.high, found.p_value, found.num_pairs]
+
+
+def _texts(table: Table, style: _Style) -> list[list[str]]:
+    """The head row and all others, ready to be joined."""
+    head = [style.escape(key) for key in (*table.group, "runs")]
+    for name in table.metrics:
+        head.append(style.escape(name))
+        if name in table.compared:
+            head.append(style.escape(f"{name} against {table.against}"))
+    rows = [head]
+    for row in table.rows:
+        labels = [style.missing if x is None else style.escape(x) for x in row.labels]
+        texts = [*labels, style.missing if row.num_runs is None else str(row.num_runs)]
+        for name, cell in zip(table.metrics, row.cells, strict=True):
+            texts.append(_cell_text(cell, style, table.digits))
+            if name in table.compared:
+                is_baseline = row.is_baseline and cell.mean is not None
+                found = _difference_text(cell.difference, style, table.digits)
+                texts.append("baseline" if is_baseline else found)
+        rows.append(texts)
+    return rows
+
+
+def _cell_text(cell: Cell, style: _Style, digits: int) -> str:
+    """``mean ± std`` over the runs that have the value, and how many lack it."""
+    if cell.mean is None:
+        return style.missing
+    mean = f"{cell.mean:.{digits}f}"
+    text = style.bold(mean) if cell.is_best else mean
+    if cell.spread is not None:
+        text += f" {style.plus_minus} {cell.spread:.{digits}f}"
+    return style.math(text) + _lacking(cell.lacking)
+
+
+def _difference_text(found: Difference | None, style: _Style, digits: int) -> str:
+    if found is None:
+        return style.missing
+    mean, low, high = (f"{x:+.{digits}f}" for x in (found.mean, found.low, found.high))
+    is_tiny = found.p_value < _SMALLEST_P
+    p_value = f"p < {_SMALLEST_P}" if is_tiny else f"p = {found.p_value:.3f}"
+    text = f"{style.math(mean)} {style.math(f'[{low}, {high}]')}, {style.math(p_value)}"
+    return text + _lacking(found.lacking)
+
+
+def _lacking(number: int) -> str:
+    return f" ({number} {MISSING})" if number else ""
+
+
+def _one_line(text: str) -> str:
+    """A line of the head: a line break would end the comment or the list's entry."""
+    return " ".join(text.splitlines())
+
+
+def put_between_marks(path: Path, text: str) -> None:
+    """Replace what stands between ``<!-- table -->`` and ``<!-- /table -->`` in a file.
+
+    Raises:
+        ValueError: the file has not one such pair of marks.
+    """
+    before, opened, rest = path.read_text(encoding="utf-8").partition(MARKS[0])
+    _, closed, after = rest.partition(MARKS[1])
+    if not opened or not closed or MARKS[0] in after:
+        raise ValueError(f"{path}: wants one pair of marks, {MARKS[0]} and then {MARKS[1]}")
+    write_text(path, f"{before}{MARKS[0]}\n{text}{MARKS[1]}{after}")
+
+
+FORMATS = {"md": to_markdown, "csv": to_csv, "latex": to_latex}
