@@ -44,7 +44,8 @@ tables: env
 	$(TABLE) $(RECORDS)/flickr8k/updown_small-none-none --group model.name --metrics $(SCORES) timing.captions_per_second > docs/results/flickr8k.md
 	$(TABLE) $(RECORDS)/flickr8k/updown_small-none-none --group model.name --metrics $(SCORES) --into README.md
 	@for data in flickr8k miniworld; do for noise in swap20 none; do \
-	  set -- $(RECORDS)/$$data/updown_micro-$$noise-*; [ -e "$$1" ] || continue; \
-	  $(TABLE) "$$@" --group curation.name --metrics $(SCORES) > docs/results/noise_$${data}_$$noise.md; \
+	  set -- $(RECORDS)/$$data/updown_micro-$$noise-*; [ -e "$$1" ] || continue; against=; \
+	  ! grep -q per_image "$$1"/seed0/metrics.json || against="--against track"; \
+	  $(TABLE) "$$@" --group curation.name --metrics $(SCORES) $$against > docs/results/noise_$${data}_$$noise.md; \
 	  [ $$noise = none ] || $(TABLE) "$$@" --group curation.name --metrics $(FOUND) > docs/results/found_$${data}_$$noise.md; \
 	done; done

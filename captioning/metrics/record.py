@@ -51,7 +51,8 @@ def keep_record(run: Path, out: Path, *, per_image: Collection[str] = ()) -> Pat
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(run / name, target / name)
     write_text(target / "config.yaml", _portable((run / "config.yaml").read_text()))
-    write_json(target / "metrics.json", metrics)
+    # a thousand images' scores are for no reader: one line
+    write_json(target / "metrics.json", metrics, indent=None if per_image else 1)
     return target
 
 

@@ -70,8 +70,8 @@ def test_bad_input_is_named() -> None:
         odd = scores(np.array([1, wrong, 1]))
         with pytest.raises(ValueError, match="CIDEr-D of image '1' must be a finite number"):
             paired_bootstrap(one, odd, "CIDEr-D", generator=generator)
+    null = one | {"1": {"CIDEr-D": None}}
     with pytest.raises(ValueError, match="after has no CIDEr-D for image '1'"):
-        null = one | {"1": {"CIDEr-D": None}}
         paired_bootstrap(one, null, "CIDEr-D", generator=generator)
     with pytest.raises(ValueError, match="confidence"):
         paired_bootstrap(one, one, "CIDEr-D", generator=generator, confidence=95)
