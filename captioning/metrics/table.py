@@ -254,6 +254,8 @@ def _check_comparable(runs: Sequence[Run], options: Options) -> None:
             f"runs of different data ({listed}) must not share a column; "
             "make one table for each, or add data.name to --group"
         )
+    if all(name.startswith(_NO_CAPTION_SCORES) for name in options.metrics):
+        return
     for key in ("tokenizer", "references_hash", "cider_statistics"):
         _check_alike(runs, key, options.split)
 

@@ -151,6 +151,7 @@ def test_scores_made_differently_are_refused(tmp_path: Path, change: dict[str, s
     runs = read_runs([make_run(tmp_path, 0, 0.5), make_run(tmp_path, 1, 0.5, **change)])
     with pytest.raises(ValueError, match="are not comparable"):
         table_of(runs)
+    assert len(cells(table_of(runs, metrics=["detection.auc", "timing.seconds"]))) == 2
 
 
 @pytest.mark.parametrize(
