@@ -84,3 +84,16 @@ class AbstractWordVectors(ABC):
     @abstractmethod
     def vectors(self, words: Sequence[str]) -> Tensor:
         """``(W, E) float32`` of unit length; a word without a vector gets a row of zeros."""
+
+
+class AbstractLanguageModel(ABC):
+    """How probable texts are, token by token."""
+
+    name: str
+
+    @abstractmethod
+    def log_probs(self, texts: Sequence[str]) -> list[Tensor]:
+        """``(T,) float32`` a text, in order: log-probability in nats of each of its tokens.
+
+        Tokens are the model's own, special ones left out; T is 0 for the empty text.
+        """
