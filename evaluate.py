@@ -10,8 +10,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from captioning.data.roster import Roster
 from captioning.files import write_json
-from captioning.metrics.coco import evaluate_captions
-from captioning.metrics.results import read_results, write_results
+from captioning.metrics.evaluation import evaluate_all
+from captioning.metrics.results import read_results, write_candidates, write_results
 from captioning.metrics.show import show_result
 from captioning.training.folder import versions
 from captioning.training.parts import build_part
@@ -29,25 +29,23 @@ def evaluate(config: DictConfig) -> dict[str, float]:
     """
     if (config.predictions is None) == (config.run is None):
         raise ValueError("give predictions=FILE with data=NAME, or run=FOLDER, and not both")
+    extra = {name: build_part(part) for name, part in (config.get("extra_metrics") or {}).items()}
+    standard = {"metrics": list(config.metrics.test), "tokenizer": config.metrics.tokenizer}
     if config.predictions is not None:
         captions, roster = read_results(config.predictions), _roster(config)
-        place = Path(config.predictions).with_suffix("")
+        out = Path(config.out or Path(config.predictions).with_suffix(""))
     else:
         from captioning.training.run import predict_run  # slow to import, needed here only
 
         chosen = {"split": config.split, "search": config.get("search")}
         found, roster = predict_run(Path(config.run), config.get("data"), **chosen)
-        captions = {prediction.image_id: prediction.caption for prediction in found}
+        captions = {group[0].image_id: [p.caption for p in group] for group in found}
         place = Path(config.run) / "evaluation" / roster.name.replace("/", "-")
-    out = Path(config.out) if config.out is not None else place
-    result = evaluate_captions(
-        captions,
-        roster.references(),
-        metrics=list(config.metrics.test),
-        tokenizer=config.metrics.tokenizer,
-    )
-    if config.run is not None:
-        write_results(out / "predictions.json", found)
+        out = Path(config.out or place)
+        write_results(out / "predictions.json", [group[0] for group in found])
+        if any(len(group) > 1 for group in found):
+            write_candidates(out / "candidates.json", found)
+    result = evaluate_all(captions, roster.samples, extra=extra, **standard)
     resolved = OmegaConf.to_container(config, resolve=True)
     write_json(out / "versions.json", versions())
     write_json(out / "metrics.json", {config.split: result.to_dict(), "evaluated": resolved})

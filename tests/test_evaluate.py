@@ -89,9 +89,10 @@ def test_a_run_predicts_and_is_scored(
 
     def predict_run(
         folder: Path, data: DictConfig | None, split: str, search: DictConfig | None
-    ) -> tuple[list[Prediction], Roster]:
+    ) -> tuple[list[list[Prediction]], Roster]:
         asked.append((folder, data, split, search and search._target_))
-        return [Prediction(image_id=i, caption=c[0]) for i, c in CAPTIONS.items()], small_roster()
+        said = [[Prediction(image_id=i, caption=c) for c in cs] for i, cs in CAPTIONS.items()]
+        return said, small_roster()
 
     monkeypatch.setattr(training, "predict_run", predict_run)
     evaluate(configured(f"run={tmp_path}", "split=val", "out=null"))
@@ -101,9 +102,35 @@ def test_a_run_predicts_and_is_scored(
     folder = tmp_path / "evaluation" / "small-test"
     predictions = json.loads((folder / "predictions.json").read_text())
     assert predictions[0] == {"image_id": 1, "caption": "A dog runs on the grass."}
+    candidates = json.loads((folder / "candidates.json").read_text())
+    assert candidates[0]["captions"] == CAPTIONS["1"]
     assert set(json.loads((folder / "metrics.json").read_text())["val"]["per_image"]) == set(
         CAPTIONS
     )
+
+
+def test_extra_metrics_score_all_captions_of_an_image(
+    configured: Callable[..., DictConfig], results: Path, tmp_path: Path
+) -> None:
+    said = [{"image_id": int(i), "captions": ["a cat", *texts]} for i, texts in CAPTIONS.items()]
+    results.write_text(json.dumps(said))
+    extra = ("extra_metrics=[diversity,oracle,novel_objects]", "metrics=fast")
+    settings = (
+        "extra_metrics.oracle.metrics=[CIDEr-D]",
+        "extra_metrics.novel_objects.classes=[horse]",
+        "extra_metrics.novel_objects.metrics=[CIDEr-D]",
+        "extra_metrics.diversity.training=${data.test}",
+    )
+    corpus = evaluate(configured(f"predictions={results}", *DATA, *extra, *settings))
+    assert corpus["CIDEr-D"] < corpus["oracle CIDEr-D"]
+    assert corpus["novel-sentences"] == 3
+    assert corpus["uniqueness"] == 1
+    assert corpus["F1 horse"] == 0
+    written = json.loads((tmp_path / "out" / "metrics.json").read_text())["test"]
+    assert written["corpus"] == corpus
+    assert written["settings"]["oracle"]["num_samples"] == 3
+    assert written["settings"]["novel_objects"]["truth"] == "references"
+    assert {"CIDEr-D", "oracle CIDEr-D", "self-CIDEr"} <= set(written["per_image"]["2"])
 
 
 @pytest.mark.parametrize(

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from captioning.files import write_json
 from captioning.types import Prediction
 
 
-def read_results(path: str | Path) -> dict[str, str]:
-    """Captions by image id from a COCO results file: ``[{"image_id": 9, "caption": "..."}, ...]``.
+def read_results(path: str | Path) -> dict[str, list[str]]:
+    """Captions by image id from a results file, in the file's order.
 
-    Ids may be numbers or text and become text. Further keys are ignored. An empty caption is kept:
-    it is scored as the empty string.
+    One caption an image in COCO's format, ``[{"image_id": 9, "caption": "..."}, ...]``, or several,
+    the best first, ``[{"image_id": 9, "captions": ["...", "..."]}, ...]``. Ids may be numbers or
+    text and become text. Further keys are ignored. An empty caption is kept: it is scored as the
+    empty string.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -29,24 +31,31 @@ def read_results(path: str | Path) -> dict[str, str]:
         raise ValueError(f"{path}: not valid JSON in UTF-8: {error}") from error
     if not isinstance(entries, list) or not entries:
         raise ValueError(f"{path}: must be a list of image_id and caption, with an entry or more")
-    captions: dict[str, str] = {}
+    found: dict[str, list[str]] = {}
     for number, entry in enumerate(entries):
-        image_id, caption = _entry(entry, f"{path}: entry {number}")
-        if image_id in captions:
-            raise ValueError(f"{path}: entry {number}: image_id {image_id!r} occurs twice")
-        captions[image_id] = caption
-    return captions
+        image_id, captions = _entry(entry, f"{path}: entry {number}")
+        if image_id in found:
+            raise ValueError(
+                f"{path}: entry {number}: image_id {image_id!r} occurs twice; several captions of "
+                'an image go into one entry: "captions": [...]'
+            )
+        found[image_id] = captions
+    return found
 
 
-def _entry(entry: object, place: str) -> tuple[str, str]:
+def _entry(entry: object, place: str) -> tuple[str, list[str]]:
     if not isinstance(entry, dict):
         raise ValueError(f"{place}: must be an object with image_id and caption: got {entry!r}")
-    image_id, caption = entry.get("image_id"), entry.get("caption")
+    image_id = entry.get("image_id")
     if isinstance(image_id, bool) or not isinstance(image_id, int | str):
         raise ValueError(f"{place}: image_id must be a number or text: got {image_id!r}")
-    if not isinstance(caption, str):
-        raise ValueError(f"{place}: caption must be text: got {caption!r}")
-    return str(image_id), caption
+    captions = entry["captions"] if "captions" in entry else [entry.get("caption")]
+    if not isinstance(captions, list) or not captions:
+        raise ValueError(f"{place}: captions must be a list of one or more: got {captions!r}")
+    for caption in captions:
+        if not isinstance(caption, str):
+            raise ValueError(f"{place}: caption must be text: got {caption!r}")
+    return str(image_id), captions
 
 
 def write_results(path: Path, predictions: Iterable[Prediction]) -> None:
@@ -54,6 +63,19 @@ def write_results(path: Path, predictions: Iterable[Prediction]) -> None:
     entries = [
         {"image_id": _number_or_text(prediction.image_id), "caption": prediction.caption}
         for prediction in predictions
+    ]
+    write_json(path, entries)
+
+
+def write_candidates(path: Path, candidates: Iterable[Sequence[Prediction]]) -> None:
+    """Write several captions an image with their scores, for `read_results`; the best first."""
+    entries = [
+        {
+            "image_id": _number_or_text(group[0].image_id),
+            "captions": [prediction.caption for prediction in group],
+            "scores": [prediction.score for prediction in group],
+        }
+        for group in candidates
     ]
     write_json(path, entries)
 

@@ -253,7 +253,7 @@ def predict_run(
     data: DictConfig | None = None,
     split: str = "test",
     search: DictConfig | None = None,
-) -> tuple[list[Prediction], Roster]:
+) -> tuple[list[list[Prediction]], Roster]:
     """Captions by a finished or stopped run for any data set.
 
     Args:
@@ -263,7 +263,7 @@ def predict_run(
         search: another search's config; None for the run's own.
 
     Returns:
-        One prediction an image, and the roster with the references.
+        The search's captions of each image, the best first, and the roster with the references.
     """
     run = RunFolder(Path(folder))
     config = run.config()
@@ -280,8 +280,8 @@ def predict_run(
     model.on_load_checkpoint(checkpoint)
     model.load_state_dict(checkpoint["state_dict"])
     datamodule = build_datamodule(config, inputs, tokenizer)
-    predictions: list[Prediction] = []
+    predictions: list[list[Prediction]] = []
     model.eval()
     for batch in datamodule.eval_dataloader(roster):
-        predictions.extend(model.generate(batch))
+        predictions.extend([prediction] for prediction in model.generate(batch))
     return predictions, roster

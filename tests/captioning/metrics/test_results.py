@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from captioning.files import write_json
-from captioning.metrics.results import read_results, write_results
+from captioning.metrics.results import read_results, write_candidates, write_results
 from captioning.types import Prediction
 
 GOOD = [{"image_id": 9, "caption": "a dog"}, {"image_id": "x", "caption": "", "more": 1}]
@@ -17,7 +17,9 @@ GOOD = [{"image_id": 9, "caption": "a dog"}, {"image_id": "x", "caption": "", "m
 def test_ids_become_text_and_empty_captions_stay(tmp_path: Path) -> None:
     path = tmp_path / "results.json"
     path.write_text(json.dumps(GOOD))
-    assert read_results(path) == {"9": "a dog", "x": ""}
+    assert read_results(path) == {"9": ["a dog"], "x": [""]}
+    path.write_text('[{"image_id": 9, "captions": ["a dog", "", "a cat"]}]')
+    assert read_results(path) == {"9": ["a dog", "", "a cat"]}
 
 
 @given(
@@ -32,7 +34,14 @@ def test_what_is_written_is_read(
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "round_trip.json"
     write_results(path, [Prediction(image_id=i, caption=text) for i, text in captions.items()])
-    assert read_results(path) == captions
+    assert read_results(path) == {image_id: [text] for image_id, text in captions.items()}
+
+
+def test_several_captions_are_written_best_first(tmp_path: Path) -> None:
+    group = [Prediction(image_id="9", caption=text, score=-n) for n, text in enumerate("ab")]
+    write_candidates(tmp_path / "c.json", [group])
+    assert read_results(tmp_path / "c.json") == {"9": ["a", "b"]}
+    assert json.loads((tmp_path / "c.json").read_text())[0]["scores"] == [0, -1]
 
 
 @pytest.mark.parametrize(
@@ -47,6 +56,9 @@ def test_what_is_written_is_read(
         ('[{"image_id": true, "caption": "a"}]', "image_id must be .* got True"),
         ('[{"image_id": 1}]', "entry 0: caption must be text: got None"),
         ('[{"image_id": 1, "caption": ["a"]}]', "caption must be text"),
+        ('[{"image_id": 1, "captions": "a"}]', "captions must be a list of one or more: got 'a'"),
+        ('[{"image_id": 1, "captions": []}]', "captions must be a list of one or more"),
+        ('[{"image_id": 1, "captions": ["a", 2]}]', "caption must be text: got 2"),
         (
             '[{"image_id": 1, "caption": "a"}, {"image_id": "1", "caption": "b"}]',
             "entry 1: image_id '1' occurs twice",

@@ -1,0 +1,95 @@
+"""One call for all scores of a set of captions: the standard ones and any further metrics.
+
+The standard scores (`captioning.metrics.coco`) are of one caption an image: the first. Further
+metrics see all captions of an image and what the data set knows of it, and add their scores to the
+same result under names of their own.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from captioning.metrics.coco import MetricResult, evaluate_captions
+from captioning.types import Sample
+
+Captions = Mapping[str, Sequence[str]]
+
+
+class AbstractMetric(ABC):
+    """Scores beside the standard ones."""
+
+    @abstractmethod
+    def score(self, captions: Captions, samples: Sequence[Sample]) -> MetricResult:
+        """Score captions.
+
+        Args:
+            captions: one or more of each image, the best first.
+            samples: the data set's captions of at least these images, with photo and boxes.
+
+        Returns:
+            Scores by names that no other metric uses; ``per_image`` may be empty.
+
+        Raises:
+            ValueError: the captions or the data set lack what the metric needs.
+        """
+
+
+def evaluate_all(
+    captions: Captions,
+    samples: Sequence[Sample],
+    *,
+    extra: Mapping[str, AbstractMetric] | None = None,
+    **standard: Any,
+) -> MetricResult:
+    """Scores of the first caption of every image, and what further metrics say of all.
+
+    Args:
+        captions: one or more of each image, the best first.
+        samples: the data set's captions of at least these images.
+        extra: further metrics by the name under which the result keeps their settings.
+        **standard: options of `captioning.metrics.coco.evaluate_captions`.
+
+    Returns:
+        All scores in one; ``settings`` has an entry for each further metric.
+
+    Raises:
+        ValueError: an image without captions, two metrics with a score of the same name, or what
+            the metrics refuse.
+    """
+    without = [image_id for image_id, group in captions.items() if not group]
+    if without:
+        raise ValueError(f"{len(without)} images have no caption, such as {without[0]!r}")
+    first = {image_id: group[0] for image_id, group in captions.items()}
+    result = evaluate_captions(first, references_of(samples), **standard)
+    for name, metric in (extra or {}).items():
+        result = _joined(result, metric.score(captions, samples), name)
+    return result
+
+
+def references_of(samples: Sequence[Sample]) -> dict[str, list[str]]:
+    """Captions by image, in the order of the samples."""
+    found: dict[str, list[str]] = {}
+    for sample in samples:
+        found.setdefault(sample.image_id, []).append(sample.caption)
+    return found
+
+
+def _joined(result: MetricResult, more: MetricResult, name: str) -> MetricResult:
+    twice = sorted(result.corpus.keys() & more.corpus.keys())
+    if twice or name in result.settings:
+        raise ValueError(f"extra metric {name!r} gives a score that is there already: {twice}")
+    per_image = {
+        image_id: scores | more.per_image.get(image_id, {})
+        for image_id, scores in result.per_image.items()
+    }
+    settings = dict(more.settings)
+    missing = result.missing | settings.pop("missing", {})
+    return replace(
+        result,
+        corpus=result.corpus | more.corpus,
+        per_image=per_image,
+        settings=result.settings | {name: settings, "missing": missing},
+    )

@@ -1,0 +1,243 @@
+"""Further metrics as `evaluate.py` takes them: ``extra_metrics=[diversity,joint_space]``.
+
+Each class joins a module of this package to what the data set knows of the images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from PIL import Image
+from torch import Tensor
+
+from captioning.metrics.cider import CiderStatistics
+from captioning.metrics.clipscore import WEIGHT, evaluate_similarity
+from captioning.metrics.coco import METRICS, MetricResult
+from captioning.metrics.diversity import evaluate_diversity, tokenized
+from captioning.metrics.evaluation import AbstractMetric, Captions, references_of
+from captioning.metrics.novel import HELD_OUT_FORMS, Forms, score_nocaps, score_novel, word_forms
+from captioning.metrics.oracle import evaluate_oracle
+from captioning.metrics.tokenizer import tokenize_ptb, tokenize_python
+from captioning.types import Sample
+
+TOKENIZERS = {"ptb": tokenize_ptb, "python": tokenize_python}
+
+
+class JointEncoder(Protocol):
+    """A space of photos and texts, such as CLIP or the small joint space."""
+
+    space: str
+
+    def embed_images(self, images: Sequence[Image.Image]) -> Tensor:
+        """``(I, D) float32``."""
+
+    def embed_texts(self, texts: Sequence[str]) -> Tensor:
+        """``(N, D) float32``."""
+
+
+class HasSamples(Protocol):
+    """A data set's split, such as `captioning.data.roster.Roster`."""
+
+    samples: Sequence[Sample]
+
+
+class Similarity(AbstractMetric):
+    """CLIPScore and RefCLIPScore, or the same formulas in another space (and under its name)."""
+
+    def __init__(
+        self,
+        *,
+        encoder: JointEncoder,
+        weight: float = WEIGHT,
+        prompt: str | None = None,
+        batch_size: int = 64,
+    ) -> None:
+        """See `captioning.metrics.clipscore.evaluate_similarity`.
+
+        Args:
+            encoder: the space.
+            weight, prompt: as there.
+            batch_size: photos that are opened at once.
+        """
+        self._encoder = encoder
+        self._settings = {"weight": weight, "prompt": prompt}
+        self._batch_size = batch_size
+
+    def score(self, captions: Captions, samples: Sequence[Sample]) -> MetricResult:
+        """Score the first caption of every image."""
+        paths = {s.image_id: s.image_path for s in samples if s.image_id in captions}
+        return evaluate_similarity(
+            {image_id: group[0] for image_id, group in captions.items()},
+            self._embed(paths),
+            embed_texts=self._encoder.embed_texts,
+            space=self._encoder.space,
+            references=references_of(samples),
+            **self._settings,
+        )
+
+    def _embed(self, paths: Mapping[str, Path]) -> dict[str, Tensor]:
+        ids, found = list(paths), {}
+        for start in range(0, len(ids), self._batch_size):
+            some = ids[start : start + self._batch_size]
+            photos = [_open(paths[image_id]) for image_id in some]
+            found |= zip(some, self._encoder.embed_images(photos), strict=True)
+        return found
+
+
+def _open(path: Path) -> Image.Image:
+    try:
+        with Image.open(path) as image:
+            return image.convert("RGB")
+    except OSError as error:
+        raise ValueError(f"{path}: this photo is needed for its likeness: {error}") from error
+
+
+class Diversity(AbstractMetric):
+    """How much the captions of an image differ, see `captioning.metrics.diversity`."""
+
+    def __init__(
+        self,
+        *,
+        tokenizer: str = "python",
+        variant: str = "CIDEr-D",
+        training: HasSamples | None = None,
+    ) -> None:
+        """Set the measure up.
+
+        Args:
+            tokenizer: ``"ptb"`` or ``"python"``.
+            variant: kernel of self-CIDEr.
+            training: the training captions: document frequencies for self-CIDEr, and what is not
+                novel. Without them the references' frequencies are taken and novelty is left out.
+        """
+        self._tokenize = TOKENIZERS[tokenizer]
+        self._variant = variant
+        self._training = None if training is None else training.samples
+
+    def score(self, captions: Captions, samples: Sequence[Sample]) -> MetricResult:
+        """Measure; every image needs two captions or more."""
+        known = samples if self._training is None else self._training
+        source = "the references" if self._training is None else "the training captions"
+        groups = list(references_of(known).values())
+        rest = iter(tokenized([text for group in groups for text in group], self._tokenize))
+        groups = [[next(rest) for _ in group] for group in groups]
+        training = None if self._training is None else [s.caption for s in self._training]
+        return evaluate_diversity(
+            captions,
+            statistics=CiderStatistics.count(groups, source=source),
+            training_captions=training,
+            tokenize=self._tokenize,
+            variant=self._variant,
+        )
+
+
+class Oracle(AbstractMetric):
+    """Best-1 of an image's captions, by each metric, see `captioning.metrics.oracle`."""
+
+    def __init__(self, *, metrics: Sequence[str] = METRICS, tokenizer: str = "ptb") -> None:
+        """Set the oracle up with names of metrics, and ``"ptb"`` or ``"python"``."""
+        self._metrics = tuple(metrics)
+        self._tokenizer = tokenizer
+
+    def score(self, captions: Captions, samples: Sequence[Sample]) -> MetricResult:
+        """The mean over images of the best caption's score, as ``oracle CIDEr-D`` and so on."""
+        found = evaluate_oracle(
+            captions,
+            references_of(samples),
+            metrics=self._metrics,
+            tokenize=TOKENIZERS[self._tokenizer],
+        )
+        settings = found.settings
+        settings["missing"] = {
+            f"oracle {name}": reason for name, reason in settings["missing"].items()
+        }
+        return MetricResult(
+            corpus={f"oracle {name}": value for name, value in found.mean.items()}
+            | {f"oracle corpus {name}": value for name, value in found.corpus_bleu.items()},
+            per_image={
+                image_id: {f"oracle {name}": value for name, value in scores.items()}
+                for image_id, scores in found.per_image.items()
+            },
+            settings=settings,
+        )
+
+
+class NovelObjects(AbstractMetric):
+    """F1 of mentions, COF1, COF1.5 and macro-averages, see `captioning.metrics.novel`."""
+
+    def __init__(
+        self,
+        *,
+        classes: Sequence[str] | None = None,
+        forms: Forms | None = None,
+        truth: str = "references",
+        metrics: Sequence[str] = ("METEOR", "CIDEr-D"),
+        tokenizer: str = "ptb",
+    ) -> None:
+        """Set the classes.
+
+        Args:
+            classes: names of the held-out classes; None for the eight of held-out COCO.
+            forms: word forms of classes whose forms are not their name and its plurals.
+            truth: ``"references"``, or ``"labels"``, the labels of the images' boxes.
+            metrics: standard scores of the groups of images.
+            tokenizer: ``"ptb"`` or ``"python"``.
+
+        Raises:
+            ValueError: another ``truth``.
+        """
+        if truth not in ("references", "labels"):
+            raise ValueError(f"truth must be 'references' or 'labels': got {truth!r}")
+        self._forms = HELD_OUT_FORMS if classes is None else word_forms(classes, forms)
+        self._truth = truth
+        self._options = {"metrics": list(metrics), "tokenizer": tokenizer}
+
+    def score(self, captions: Captions, samples: Sequence[Sample]) -> MetricResult:
+        """Score the first captions; names end in ``out-of-domain``, ``in-domain`` or a class."""
+        labels = {s.image_id: [region.label for region in s.regions] for s in samples}
+        found = score_novel(
+            {image_id: group[0] for image_id, group in captions.items()},
+            references_of(samples),
+            forms=self._forms,
+            labels=labels if self._truth == "labels" else None,
+            **self._options,
+        )
+        corpus = {f"{name} out-of-domain": value for name, value in found.out_of_domain.items()}
+        if found.in_domain is not None:
+            corpus |= {f"{k} in-domain": v for k, v in found.in_domain.corpus.items()}
+        for label, mentions in found.mentions.by_class.items():
+            corpus[f"F1 {label}"] = mentions.f1
+        settings = found.settings | {"left_out": found.mentions.left_out}
+        return MetricResult(corpus=corpus, per_image={}, settings=settings)
+
+
+class Nocaps(AbstractMetric):
+    """Scores of nocaps' domains: ``CIDEr-D in``, ``near``, ``out`` and ``overall``."""
+
+    def __init__(
+        self,
+        *,
+        domains: Mapping[str, str],
+        metrics: Sequence[str] = ("METEOR", "CIDEr-D"),
+        tokenizer: str = "ptb",
+    ) -> None:
+        """Set the domains by image id, and what is scored."""
+        self._domains = domains
+        self._options = {"metrics": list(metrics), "tokenizer": tokenizer}
+
+    def score(self, captions: Captions, samples: Sequence[Sample]) -> MetricResult:
+        """Score the first captions by domain."""
+        first = {image_id: group[0] for image_id, group in captions.items()}
+        found = score_nocaps(first, references_of(samples), self._domains, **self._options)
+        overall = found["overall"]
+        corpus = {
+            f"{name} {domain}": value
+            for domain, result in found.items()
+            for name, value in result.corpus.items()
+        }
+        sizes = {domain: len(result.per_image) for domain, result in found.items()}
+        settings = overall.settings | {"num_images": sizes}
+        return replace(overall, corpus=corpus, per_image={}, settings=settings)
