@@ -37,7 +37,8 @@ def evaluate(config: DictConfig) -> dict[str, float]:
     else:
         from captioning.training.run import predict_run  # slow to import, needed here only
 
-        chosen = {"split": config.split, "search": config.get("search")}
+        chosen = {"split": config.split}
+        chosen |= {part: config.get(part) for part in ("search", "rerank")}
         found, roster = predict_run(Path(config.run), config.get("data"), **chosen)
         captions = {group[0].image_id: [p.caption for p in group] for group in found}
         place = Path(config.run) / "evaluation" / roster.name.replace("/", "-")

@@ -46,7 +46,7 @@ class CaptionDataset(Dataset[Batch]):
         self._tokens = [np.asarray(tokenizer.encode(s.caption), dtype=np.int64) for s in samples]
         self._positions = None
         if features is not None:
-            self._positions = _positions(features, samples)
+            self._positions = find_positions(features, samples)
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -77,7 +77,7 @@ class CaptionDataset(Dataset[Batch]):
         )
 
 
-def _positions(features: FeatureStore, samples: Sequence[Sample]) -> np.ndarray:
+def find_positions(features: FeatureStore, samples: Sequence[Sample]) -> np.ndarray:
     """Position of each sample's picture in the store; every picture is looked up once."""
     imported = features.kind == "imported"
     names = [sample.image_id if imported else sample.image_path for sample in samples]

@@ -18,7 +18,7 @@ from pytorch_lightning.loggers import WandbLogger
 
 from captioning.data.datamodule import CaptionDataModule
 from captioning.data.noise import write_truth
-from captioning.data.roster import Roster
+from captioning.data.roster import Roster, build_roster
 from captioning.data.tokenizers import WordTokenizer
 from captioning.files import write_json
 from captioning.interfaces import AbstractTokenizer
@@ -253,6 +253,7 @@ def predict_run(
     data: DictConfig | None = None,
     split: str = "test",
     search: DictConfig | None = None,
+    rerank: DictConfig | None = None,
 ) -> tuple[list[list[Prediction]], Roster]:
     """Captions by a finished or stopped run for any data set.
 
@@ -261,6 +262,8 @@ def predict_run(
         data: another data set's config, read whole; None for the run's own.
         split: key of the roster in the data config.
         search: another search's config; None for the run's own.
+        rerank: config of a choice among the captions of an image, such as
+            `captioning.training.rerank.rerank_by_consensus`, with the run's training photos.
 
     Returns:
         The search's captions of each image, the best first, and the roster with the references.
@@ -270,6 +273,7 @@ def predict_run(
     checkpoint = load_checkpoint(run.tested_checkpoint(config.monitor))
     pl.seed_everything(config.seed, workers=True, verbose=False)
     tokenizer = WordTokenizer(**checkpoint["captioner"]["tokenizer"])
+    trained = config
     if data is not None:
         config = OmegaConf.merge(config, {"data": None}, {"data": data, "limit_images": None})
     if search is not None:
@@ -284,4 +288,20 @@ def predict_run(
     model.eval()
     for batch in datamodule.eval_dataloader(roster):
         predictions.extend([prediction] for prediction in model.generate(batch))
+    if rerank is not None:
+        predictions = _reranked(predictions, roster, trained, rerank)
     return predictions, roster
+
+
+def _reranked(
+    predictions: list[list[Prediction]], roster: Roster, config: DictConfig, rerank: DictConfig
+) -> list[list[Prediction]]:
+    """Captions in another order, chosen with the training photos of ``config``."""
+    train = read_roster(config, "train")
+    others = [sample for sample in train.samples if sample.image_id not in roster.rows_by_image]
+    train = build_roster(train.name, others)
+    both = build_roster("both", [*roster.samples, *others])
+    store = load_inputs(config, only=both).features
+    if store is None:
+        raise ValueError("rerank needs cached features: this run has features=none")
+    return build_part(rerank, photos=roster, train=train, store=store)(predictions)
