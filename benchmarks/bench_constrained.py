@@ -1,84 +1,150 @@
-"""Speed of constrained beam search with UpDown, beside the usual way of writing it.
+"""Speed of constrained beam search with UpDown, beside the search as it was published.
 
     python benchmarks/bench_constrained.py [--threads 2] [--repeat 3] [--images 8] [--bf16]
 
-Sizes are those of nocaps-org/updown-baseline; each image has three one-word constraints with two
-forms each, so eight states; beam 5, 20 steps, random weights that seldom end a caption. "The usual
-way" keeps all eight beams of five from the first step on and projects the image features anew at
-every step and for every beam; both sides run in one process on the same data. Multiply-adds are
-counted for our side, from the rows that it stepped; the share of the peak is against the best
-matrix product of this machine, measured in the same run.
+Sizes are those of nocaps-org/updown-baseline with constraints (words of 300 dimensions, output tied
+to them); each image has three one-word constraints with two forms each, so eight states, of which
+two constraints must be met; beam 5, two continuations of a hypothesis into a state, 20 steps.
+
+"As published" searches all eight states with five beams each from the second step on and projects
+the image features anew at every step and for every beam. Both sides run in one process on the same
+weights and data, and must return the same captions. The first row's random weights never end a
+caption early, so all steps are made; the second row's end captions after some ten words, as trained
+ones do: then hypotheses that cannot win any more are dropped. (There the published search is left
+out: its ended hypotheses keep their places in the beam, which is another search.)
+
+Multiply-adds are counted from the rows that each layer was given; the share of the peak is against
+the best matrix product of this machine, measured in the same run.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 
 import torch
-from bench_updown import NOCAPS, UsualUpDown, best_time, build, make_batch, matrix_peak
-from torch import Tensor
+from bench_updown import NOCAPS, best_time, make_batch, matrix_peak
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.flop_counter import FlopCounterMode
 
 from captioning.data.tokenizers import WordTokenizer
+from captioning.decoding.beam import beam_search
 from captioning.decoding.constrained import constrained_beam_search
 from captioning.decoding.machine import Machine, build_machine
-from captioning.interfaces import AbstractDecoderState, AbstractStepper
 from captioning.models.updown import UpDown
 from captioning.training.folder import versions
 from captioning.types import Batch
 
-BEAM, STEPS, CONSTRAINTS, FORMS = 5, 20, 3, 2
+BEAM, PER_NODE, STEPS, CONSTRAINTS, FORMS, REQUIRED = 5, 2, 20, 3, 2, 2
 PUBLISHED_PEER = 0.55  # images a second of the original, on two shared cores
+SIZES = {"hidden_size": 1200, "attention_size": 768, "embedding_size": 300, "feature_size": 2048}
+DEAD = float("-inf")
 
 
-class CountedStepper(AbstractStepper):
-    """A model that counts the rows it is asked to step."""
+def build(tokenizer: WordTokenizer) -> UpDown:
+    torch.manual_seed(0)
+    search = functools.partial(beam_search, beam_size=BEAM, max_length=STEPS)
+    model = UpDown(**SIZES, tied=True, tokenizer=tokenizer, search=search).eval()
+    with torch.no_grad():
+        # Never produced, whatever the picture: a caption goes on until its last step.
+        model.embed.weight[tokenizer.eos_id] = 0
+        model.embed.weight[4:] *= 0.3
+    return model
+
+
+def ending(model: UpDown) -> None:
+    """Make the end as probable as the best words are now and then."""
+    with torch.no_grad():
+        generator = torch.Generator().manual_seed(2)
+        model.embed.weight[model.tokenizer.eos_id] = 0.36 * torch.randn(
+            model.embed.embedding_dim, generator=generator
+        )
+
+
+def cell_of(model: UpDown, inputs: list[Tensor], recurrent: Tensor, bias: Tensor) -> nn.LSTMCell:
+    """An LSTM cell; ours orders gates as input, forget, output, candidate."""
+    hidden = recurrent.shape[1]
+    order = torch.arange(4 * hidden).view(4, hidden)[[0, 1, 3, 2]].flatten()
+    weight = torch.cat(inputs, 1)[order]
+    cell = nn.LSTMCell(weight.shape[1], hidden)
+    cell.weight_ih.data, cell.weight_hh.data = weight, recurrent[order]
+    cell.bias_ih.data, cell.bias_hh.data = bias[order], torch.zeros_like(bias)
+    return cell
+
+
+class Published(nn.Module):
+    """UpDown step by step, with the weights of ours."""
 
     def __init__(self, model: UpDown) -> None:
-        self.model, self.rows = model, 0
+        super().__init__()
+        hidden, size = SIZES["hidden_size"], SIZES["feature_size"]
+        h2_part, h1_part = model.hidden_to_gates.weight.detach().split(hidden, 1)
+        words, mean = model.words_to_gates.weight.detach(), model.mean_to_gates.weight.detach()
+        language, bias = model.language.weight.detach(), model.words_to_gates.bias.detach()
+        # The published cell reads both hidden states; its own is read by the recurrence too.
+        inputs = [words, mean, torch.zeros_like(h1_part), h2_part]
+        self.attend = cell_of(model, inputs, h1_part, bias)
+        self.speak = cell_of(
+            model, [language[:, : size + hidden]], language[:, size + hidden :], model.language.bias
+        )
+        self.model, self.hidden = model, hidden
 
-    def step(
-        self, tokens: Tensor, state: AbstractDecoderState
-    ) -> tuple[Tensor, AbstractDecoderState]:
-        self.rows += len(tokens)
-        return self.model.step(tokens, state)
+    def begin(self, rows: int) -> tuple[Tensor, ...]:
+        return tuple(torch.zeros(rows, self.hidden) for _ in range(4))
+
+    def step(self, words: Tensor, regions: Tensor, state: tuple[Tensor, ...]) -> tuple:
+        (h1, c1, h2, c2), model = state, self.model
+        inputs = torch.cat([model.embed(words), regions.mean(1), h1, h2], 1)
+        h1, c1 = self.attend(inputs, (h1, c1))
+        seen = torch.tanh(model.key(regions) + model.query(h1).unsqueeze(1))
+        alpha = (seen @ model.score).softmax(1)
+        context = (alpha.unsqueeze(2) * regions).sum(1)
+        h2, c2 = self.speak(torch.cat([context, h1], 1), (h2, c2))
+        logits = functional.linear(model.to_embedding(h2), model.embed.weight)
+        return functional.log_softmax(logits, 1), (h1, c1, h2, c2)
+
+    def search(self, batch: Batch, words: Tensor) -> list[list[int]]:
+        """All states of all images at every step; transitions as a mask over the vocabulary."""
+        tokenizer, states = self.model.tokenizer, 2**CONSTRAINTS
+        images, vocabulary = len(words), len(tokenizer)
+        allowed = transition_masks(words, vocabulary)
+        allowed[..., [tokenizer.unk_id, tokenizer.pad_id, tokenizer.bos_id]] = False
+        log_probs, state = self.step(
+            torch.full((images,), tokenizer.bos_id), batch.regions, self.begin(images)
+        )
+        first = log_probs[:, None].masked_fill(~allowed[:, 0], DEAD)
+        scores, last = first.topk(BEAM, 2)  # (I, S, K)
+        captions = last.flatten(1)[..., None]
+        width = states * BEAM
+        state = tuple(part.repeat_interleave(width, 0) for part in state)
+        regions = batch.regions.repeat_interleave(width, 0)
+        for _ in range(STEPS - 1):
+            log_probs, state = self.step(captions[..., -1].flatten(), regions, state)
+            scores, places, tokens = pick(log_probs.view(images, width, -1), scores, allowed)
+            rows = (torch.arange(images)[:, None] * width + places).flatten()
+            state = tuple(part[rows] for part in state)
+            before = captions.flatten(0, 1)[rows].view(images, width, -1)
+            captions = torch.cat([before, tokens[..., None]], 2)
+        met = torch.tensor([bin(number).count("1") for number in range(states)])
+        scores = scores.masked_fill(met[:, None] < REQUIRED, DEAD).flatten(1)
+        return captions[torch.arange(images), scores.argmax(1)].tolist()
 
 
-def draw_words(images: int, vocabulary: int) -> Tensor:
-    """Distinct words ``(I, CONSTRAINTS, FORMS)`` for each image."""
-    generator = torch.Generator().manual_seed(1)
-    words = [torch.randperm(vocabulary - 4, generator=generator) + 4 for _ in range(images)]
-    return torch.stack([row[: CONSTRAINTS * FORMS].view(CONSTRAINTS, FORMS) for row in words])
-
-
-def machines_of(words: Tensor) -> list[Machine]:
-    """One machine an image; none of its states is left out."""
-    return [build_machine([[(w,) for w in forms] for forms in row]) for row in words.tolist()]
-
-
-def usual_way(usual: UsualUpDown, batch: Batch, words: Tensor, bos: int) -> None:
-    """All states of all images at every step; transitions as a mask over the vocabulary."""
-    images, vocabulary, states = len(words), usual.output.out_features, 2**CONSTRAINTS
-    allowed = transition_masks(words, vocabulary)
-    width = states * BEAM
-    state = usual.begin(images * width)
-    regions = batch.regions.repeat_interleave(width, 0)
-    last = torch.full((images * width,), bos)
-    scores = torch.full((images, states, BEAM), float("-inf"))
-    scores[:, 0, 0] = 0
-    for _ in range(STEPS):
-        log_probs, state = usual.step(last, usual.look(regions), state)
-        totals = scores.flatten(1)[..., None] + log_probs.view(images, width, vocabulary)
-        picked = []
-        for target in range(states):
-            mask = allowed[:, :, target].repeat_interleave(BEAM, dim=1)
-            some = totals.masked_fill(~mask, float("-inf")).flatten(1).topk(BEAM, 1)
-            picked.append((some.values, some.indices))
-        scores = torch.stack([values for values, _ in picked], 1)
-        places = torch.stack([where for _, where in picked], 1).flatten(1)
-        last = (places % vocabulary).flatten()
-        rows = (torch.arange(images)[:, None] * width + places // vocabulary).flatten()
-        state = tuple(part[rows] for part in state)
+def pick(log_probs: Tensor, scores: Tensor, allowed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """New scores ``(I, S, K)``, parents and tokens ``(I, S * K)`` of the best into each state."""
+    images, states = allowed.shape[:2]
+    new_scores, places, tokens = [], [], []
+    for target in range(states):
+        mask = allowed[:, :, target].repeat_interleave(BEAM, dim=1)
+        values, words = log_probs.masked_fill(~mask, DEAD).topk(PER_NODE, 2)
+        totals = (scores.view(images, -1, 1) + values).flatten(1)
+        best, where = totals.topk(BEAM, 1)
+        new_scores.append(best)
+        places.append(where // PER_NODE)
+        tokens.append(words.flatten(1).gather(1, where))
+    return torch.stack(new_scores, 1), torch.cat(places, 1), torch.cat(tokens, 1)
 
 
 def transition_masks(words: Tensor, vocabulary: int) -> Tensor:
@@ -96,62 +162,84 @@ def transition_masks(words: Tensor, vocabulary: int) -> Tensor:
     return masks
 
 
-def multiply_adds(model: UpDown, batch: Batch, rows: int) -> float:
-    """Products done once an image, and for each row of a step."""
-    images, regions, _ = batch.regions.shape
-    values, attention = model.key.in_features, model.key.out_features
-    hidden = model.hidden_to_gates.out_features // 4
-    layers = (model.words_to_gates, model.hidden_to_gates, model.query, model.language)
-    per_row = sum(layer.weight.numel() for layer in layers)
-    per_row += regions * (attention + values) + hidden * len(model.tokenizer)
-    per_image = regions * values * attention + values * 4 * hidden
-    return images * per_image + rows * per_row
+def draw_words(images: int, vocabulary: int) -> Tensor:
+    """Distinct words ``(I, CONSTRAINTS, FORMS)`` for each image."""
+    generator = torch.Generator().manual_seed(1)
+    words = [torch.randperm(vocabulary - 4, generator=generator) + 4 for _ in range(images)]
+    return torch.stack([row[: CONSTRAINTS * FORMS].view(CONSTRAINTS, FORMS) for row in words])
 
 
-def measure(args: argparse.Namespace) -> dict:
+def machines_of(words: Tensor) -> list[Machine]:
+    """One machine an image."""
+    phrases = [[[(word,) for word in forms] for forms in row] for row in words.tolist()]
+    return [build_machine(constraints, required=REQUIRED) for constraints in phrases]
+
+
+def ours(model: UpDown, batch: Batch, words: Tensor) -> list[list[int]]:
+    tokenizer = model.tokenizer
+    found = constrained_beam_search(
+        model,
+        model.start(batch),
+        num_images=len(words),
+        machines=machines_of(words),
+        beam_size=BEAM,
+        per_node_beam=PER_NODE,
+        bos_id=tokenizer.bos_id,
+        eos_id=tokenizer.eos_id,
+        pad_id=tokenizer.pad_id,
+        forbidden_ids=(tokenizer.unk_id,),
+        max_length=STEPS,
+    )
+    return [
+        row[:length]
+        for row, length in zip(found.tokens[:, 0].tolist(), found.lengths[:, 0].tolist(), strict=True)
+    ]
+
+
+def multiply_adds(function: functools.partial) -> float:
+    with FlopCounterMode(display=False) as counter:
+        function()
+    return counter.get_total_flops() / 2
+
+
+def measure(args: argparse.Namespace, dtype: torch.dtype, ends: bool) -> dict:
     """Both ways, side by side."""
-    settings = {**NOCAPS, "images": args.images}
-    tokenizer = WordTokenizer(words=[f"w{i}" for i in range(settings["vocabulary"] - 4)])
-    model, batch = build(settings, tokenizer).eval(), make_batch(settings, tokenizer)
-    usual = UsualUpDown(model, settings["feature_size"]).eval()
-    words = draw_words(args.images, settings["vocabulary"])
-    stepper, calls = CountedStepper(model), []
-
-    def ours() -> None:
-        calls.append(
-            constrained_beam_search(
-                stepper,
-                model.start(batch),
-                num_images=args.images,
-                machines=machines_of(words),
-                beam_size=BEAM,
-                bos_id=tokenizer.bos_id,
-                eos_id=tokenizer.eos_id,
-                pad_id=tokenizer.pad_id,
-                forbidden_ids=(tokenizer.unk_id,),
-                max_length=STEPS,
-            )
-        )
-
-    dtype = torch.bfloat16 if args.bf16 else torch.float32
-    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=args.bf16):
-        seconds = best_time(ours, args.repeat)
-        theirs = best_time(lambda: usual_way(usual, batch, words, tokenizer.bos_id), 1)
-    rows = stepper.rows / len(calls)
-    macs, peak = multiply_adds(model, batch, rows), matrix_peak(dtype)
-    return {
-        "what": "constrained search: 3 constraints, beam 5, nocaps sizes, 20 steps",
-        "bf16": args.bf16,
-        "ours_per_s": round(args.images / seconds, 2),
-        "usual_way_per_s": round(args.images / theirs, 2),
-        "times_usual_way": round(theirs / seconds, 2),
-        "published_peer_per_s": PUBLISHED_PEER,
-        "times_peer": round(args.images / seconds / PUBLISHED_PEER, 2),
-        "rows_per_image_and_step": round(rows / args.images / STEPS, 1),
-        "giga_multiply_adds": round(macs / 1e9, 1),
-        "share_of_peak": round(macs / seconds / peak, 2),
-        "peak_giga_multiply_adds_per_s": round(peak / 1e9, 1),
-    }
+    tokenizer = WordTokenizer(words=[f"w{i}" for i in range(NOCAPS["vocabulary"] - 4)])
+    model = build(tokenizer)
+    if ends:
+        ending(model)
+    batch = make_batch({**NOCAPS, "images": args.images}, tokenizer)
+    words = draw_words(args.images, len(tokenizer))
+    search = functools.partial(ours, model, batch, words)
+    published = functools.partial(Published(model).search, batch, words)
+    with (
+        torch.inference_mode(),
+        torch.autocast("cpu", torch.bfloat16, enabled=dtype is torch.bfloat16),
+    ):
+        seconds = best_time(search, args.repeat)
+        captions, peak, macs = search(), matrix_peak(dtype), multiply_adds(search)
+        row = {
+            "captions": "end by themselves" if ends else "of 20 words, all steps",
+            "dtype": str(dtype).removeprefix("torch."),
+            "mean_length": sum(map(len, captions)) / len(captions),
+            "ours_per_s": round(args.images / seconds, 2),
+            "published_peer_per_s": PUBLISHED_PEER,
+            "times_peer": round(args.images / seconds / PUBLISHED_PEER, 2),
+            "giga_multiply_adds_per_image": round(macs / 1e9 / args.images, 2),
+            "share_of_peak": round(macs / seconds / peak, 2),
+            "peak_giga_multiply_adds_per_s": round(peak / 1e9, 1),
+        }
+        if not ends:
+            theirs = best_time(published, 1)
+            row |= {
+                "as_published_per_s": round(args.images / theirs, 2),
+                "times_as_published": round(theirs / seconds, 2),
+                "as_published_giga_multiply_adds_per_image": round(
+                    multiply_adds(published) / 1e9 / args.images, 2
+                ),
+                "same_captions": f"{sum(map(list.__eq__, captions, published()))}/{args.images}",
+            }
+    return row
 
 
 def main() -> None:
@@ -159,12 +247,15 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--images", type=int, default=8)
-    parser.add_argument("--bf16", action="store_true", help="a second row in bfloat16 autocast")
+    parser.add_argument("--bf16", action="store_true", help="a further row in bfloat16 autocast")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    print(json.dumps({**versions(), "threads": args.threads}))
-    for bf16 in (False, True) if args.bf16 else (False,):
-        print(json.dumps(measure(argparse.Namespace(**{**vars(args), "bf16": bf16}))))
+    print(json.dumps({**versions(), "threads": args.threads, "images": args.images}))
+    rows = [(torch.float32, False), (torch.float32, True)]
+    if args.bf16:
+        rows.append((torch.bfloat16, False))
+    for dtype, ends in rows:
+        print(json.dumps(measure(args, dtype, ends)), flush=True)
 
 
 if __name__ == "__main__":

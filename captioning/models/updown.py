@@ -7,7 +7,7 @@ dropout). ``configs/model/updown_nocaps.yaml`` and ``updown.yaml`` are the two.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -26,44 +26,64 @@ from captioning.models.layers.updown_cell import (
 )
 from captioning.types import Batch, CaptionLosses
 
+# Steps that a search is taken to make when it is decided what is worth computing once an image.
+LIKELY_STEPS = 10
+# Numbers that attention squashes at a time: as many as a processor's cache holds.
+ATTENDED = 1 << 21
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageMemory:
-    """What is computed once per image: keys ``(I, R, A)`` doubled, values ``(I, R, D)``, the mean
-    feature's part of the gates ``(I, 4H)``, and where no region exists ``(I, R) bool`` or None."""
+    """What is computed once per image.
+
+    Attributes:
+        keys: ``(I, R, A)`` doubled.
+        values: ``(I, R, D)``.
+        gates: ``(I, 4H)`` the mean feature's part of the attention LSTM's gates.
+        hidden_regions: ``(I, R) bool`` where no region exists, or None.
+        spoken: ``(I, R, 4H)`` the values' part of the language LSTM's gates, or None: made once
+            the search has enough hypotheses an image to be worth it.
+    """
 
     keys: Tensor
     values: Tensor
     gates: Tensor
     hidden_regions: Tensor | None
+    spoken: Tensor | None = None
 
     def select(self, images: Tensor) -> ImageMemory:
         """Only some of the images."""
-        hidden = self.hidden_regions
-        return ImageMemory(
-            keys=self.keys[images],
-            values=self.values[images],
-            gates=self.gates[images],
-            hidden_regions=None if hidden is None else hidden[images],
-        )
+        some = {f.name: getattr(self, f.name) for f in fields(self)}
+        return ImageMemory(**{k: None if v is None else v[images] for k, v in some.items()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpDownState(AbstractDecoderState):
-    """Cell states ``(G, H)`` of hypotheses in blocks of equal size, one block an image."""
+    """The memory of G hypotheses in blocks of equal size, one block an image.
+
+    Hypotheses that continue the same one share its cell states until their next words are read, so
+    all that depends on the past alone is computed once for them.
+
+    Attributes:
+        images: kept once per image, whatever the beam.
+        cells: h1, c1, h2 and c2, ``(P, H)`` each, of P different pasts.
+        pasts: ``(G,) int64`` in [0, P).
+    """
 
     images: ImageMemory
     cells: tuple[Tensor, Tensor, Tensor, Tensor]
+    pasts: Tensor
 
     def select(self, index: Tensor) -> UpDownState:
-        """Hypotheses by index; image memory is kept once per image, whatever the beam."""
+        """Hypotheses by index."""
         num_images = self.images.keys.shape[0]
-        block = self.cells[0].shape[0] // num_images
-        cells = tuple(cell[index] for cell in self.cells)
+        block = len(self.pasts) // num_images
         found = torch.unique_consecutive(index // block)
-        if len(found) == num_images:
-            return replace(self, cells=cells)
-        return UpDownState(images=self.images.select(found), cells=cells)
+        images = self.images if len(found) == num_images else self.images.select(found)
+        kept, pasts = torch.unique(self.pasts[index], return_inverse=True)
+        return UpDownState(
+            images=images, cells=tuple(cell[kept] for cell in self.cells), pasts=pasts
+        )
 
 
 class UpDown(AbstractCaptioner):
@@ -222,27 +242,57 @@ class UpDown(AbstractCaptioner):
             hidden_regions=None if mask is None else ~mask,
         )
         zero = gates.new_zeros((keys.shape[0], gates.shape[1] // 4))
-        return UpDownState(images=images, cells=(zero, zero, zero, zero))
+        pasts = torch.arange(len(zero), device=zero.device)
+        return UpDownState(images=images, cells=(zero, zero, zero, zero), pasts=pasts)
 
     def step(self, tokens: Tensor, state: UpDownState) -> tuple[Tensor, UpDownState]:
         """Log-probabilities of the next word."""
-        h1, c1, h2, c2 = state.cells
-        images = state.images
-        num_images, block = images.keys.shape[0], len(tokens) // images.keys.shape[0]
-        gates = functional.linear(self.embed(tokens), self.words_to_gates.weight)
-        gates = gates + self.hidden_to_gates(torch.cat([h2, h1], 1))
-        gates.view(num_images, block, -1).add_(images.gates.unsqueeze(1))
-        h1, c1, _ = lstm_gates(gates, c1)
-        query = self.query(h1).view(num_images, block, -1)
-        squash = squashed(images.keys.unsqueeze(1), query)
-        hidden_regions = images.hidden_regions
-        if hidden_regions is not None:
-            hidden_regions = hidden_regions.unsqueeze(1).expand(squash.shape[:3])
-        alpha = attend(squash, self.score, hidden_regions)
-        context = torch.bmm(alpha.to(images.values.dtype), images.values).flatten(0, 1)
-        h2, c2, _ = lstm_gates(self.language(torch.cat([context, h1, h2], 1)), c2)
+        (h1, c1, h2, c2), pasts = state.cells, state.pasts
+        images = self._with_spoken(state.images, len(tokens))
+        size, hidden = images.values.shape[2], h1.shape[1]
+        context, h1_part, h2_part = self.language.weight.split((size, hidden, hidden), 1)
+        # Products with what hypotheses share are taken once for all of them, then handed out.
+        words, places = torch.unique(tokens, return_inverse=True)
+        words = functional.linear(self.embed(words), self.words_to_gates.weight)
+        gates = self.hidden_to_gates(torch.cat([h2, h1], 1))[pasts].add_(words[places])
+        gates.view(len(images.gates), -1, 4 * hidden).add_(images.gates.unsqueeze(1))
+        h1, c1, _ = lstm_gates(gates, c1[pasts])
+        gates = functional.linear(h2, h2_part, self.language.bias)[pasts]
+        gates = torch.addmm(gates, h1, h1_part.t())
+        alpha = self._attention(h1, images).to(images.values.dtype)
+        if images.spoken is None:
+            seen = torch.bmm(alpha, images.values).flatten(0, 1)
+            gates = torch.addmm(gates, seen, context.t())
+        else:
+            per_image = gates.view(len(alpha), -1, 4 * hidden)
+            gates = torch.baddbmm(per_image, alpha, images.spoken).flatten(0, 1)
+        h2, c2, _ = lstm_gates(gates, c2[pasts])
         log_probs = functional.log_softmax(self._logits(h2).to(self.score.dtype), dim=-1)
-        return log_probs, replace(state, cells=(h1, c1, h2, c2))
+        pasts = torch.arange(len(tokens), device=tokens.device)
+        return log_probs, UpDownState(images=images, cells=(h1, c1, h2, c2), pasts=pasts)
+
+    def _with_spoken(self, images: ImageMemory, num_rows: int) -> ImageMemory:
+        """The language LSTM's product with a mean of values is the mean of its products with them.
+
+        So it is taken of the regions, once, where the rows to come are more than those.
+        """
+        num_images, regions, size = images.values.shape
+        if images.spoken is not None or num_rows * LIKELY_STEPS <= num_images * regions:
+            return images
+        spoken = functional.linear(images.values, self.language.weight[:, :size])
+        return replace(images, spoken=spoken)
+
+    def _attention(self, h1: Tensor, images: ImageMemory) -> Tensor:
+        """Weights of the regions ``(I, K, R)`` for the hypotheses ``h1 (G, H)``."""
+        query = self.query(h1).view(len(images.keys), -1, images.keys.shape[2])
+        hidden, parts = images.hidden_regions, []
+        each = max(1, ATTENDED // (query.shape[1] * images.keys[0].numel()))
+        for start in range(0, len(query), each):
+            now = slice(start, start + each)
+            squash = squashed(images.keys[now].unsqueeze(1), query[now])
+            mask = None if hidden is None else hidden[now].unsqueeze(1).expand(squash.shape[:3])
+            parts.append(attend(squash, self.score, mask))
+        return torch.cat(parts)
 
 
 def _frozen(vectors: Tensor, shape: tuple[int, int]) -> nn.Parameter:
