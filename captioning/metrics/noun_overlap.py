@@ -1,0 +1,170 @@
+"""How well the nouns of a caption agree with the nouns that were asked for (CIC-BART-SSA, C.1).
+
+N is the set of nouns of a caption, E that of the control signal. Two nouns are as similar as
+``(cos + 1) / 2`` of their word vectors; the *intersection* of N and E is the sum of similarities of
+the one-to-one matching for which it is greatest (Hungarian matching). With it
+
+- noun IoU = intersection / (|N| + |E| − intersection);
+- Hal = (|N| − intersection) / |N|, Eq. 1. The paper writes IoU(N, E) for the intersection there;
+  its code takes the intersection, and only so do a model's IoU 55.0 and Hal 34.1 go together;
+- missing = (|E| − intersection) / |E|, of the authors' code: what was asked for and not said.
+
+As in that code a noun counts once, as it is written and in lower case, nouns without a word vector
+are left out, and where a set is empty: both, IoU 1 and nothing hallucinated or missing; no noun
+said, IoU 0, Hal 0, missing 1; none asked for, IoU 0, Hal 1, missing 0.
+
+Two unrelated nouns are about .5 similar, so none of the scores comes near its worst value: they
+rank models, they do not count errors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from captioning.interfaces import AbstractWordVectors
+from captioning.types import Parse
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NounScores:
+    """Agreement of the nouns of n captions with those asked for.
+
+    Attributes:
+        iou: ``(n,)`` in [0, 1], higher is better.
+        hallucination: ``(n,)`` Hal in [0, 1], lower is better.
+        missing: ``(n,)`` in [0, 1], lower is better.
+        unknown: nouns without a word vector, which were left out, in order of the alphabet.
+    """
+
+    iou: Floats
+    hallucination: Floats
+    missing: Floats
+    unknown: tuple[str, ...]
+
+
+def find_nouns(parse: Parse, *, lemmas: bool = False) -> tuple[str, ...]:
+    """Nouns of a caption (Penn Treebank tags ``NN...``), lower case, each once, as they come.
+
+    Args:
+        parse: of the caption.
+        lemmas: dictionary forms instead of the words as written, so that "dogs" is a "dog".
+            Published scores take them as written.
+    """
+    nouns = [token for token in parse if token.tag.startswith("NN")]
+    return tuple(dict.fromkeys((token.lemma if lemmas else token.text).lower() for token in nouns))
+
+
+def score_nouns(
+    said: Sequence[Sequence[str]], asked: Sequence[Sequence[str]], vectors: AbstractWordVectors
+) -> NounScores:
+    """Noun IoU, Hal and missing nouns of captions; see the module.
+
+    Args:
+        said: nouns of each caption, such as `find_nouns` gives them.
+        asked: nouns of each control signal. A name of several words counts as several nouns, as
+            it does where it stands in a caption.
+        vectors: for the similarity.
+
+    Raises:
+        ValueError: another number of captions than of control signals, or a text for a list.
+    """
+    if len(said) != len(asked):
+        raise ValueError(f"a control signal a caption is wanted: got {len(asked)} for {len(said)}")
+    pairs = [(_words(mine), _words(theirs)) for mine, theirs in zip(said, asked, strict=True)]
+    words = sorted(set(chain.from_iterable(chain.from_iterable(pairs))))
+    table = vectors.vectors(words).double().numpy()
+    row = {word: number for number, word in enumerate(words) if table[number].any()}
+    scores = np.zeros((len(pairs), 3))
+    for number, (mine, theirs) in enumerate(pairs):
+        ours = [[row[word] for word in group if word in row] for group in (mine, theirs)]
+        scores[number] = _score((table[ours[0]] @ table[ours[1]].T + 1) / 2)
+    return NounScores(
+        iou=scores[:, 0],
+        hallucination=scores[:, 1],
+        missing=scores[:, 2],
+        unknown=tuple(word for word in words if word not in row),
+    )
+
+
+def _words(nouns: Sequence[str]) -> list[str]:
+    """Distinct single words, in order."""
+    if isinstance(nouns, str):
+        raise ValueError(f"nouns must be a list, not a text: got {nouns!r}")
+    return list(dict.fromkeys(chain.from_iterable(noun.lower().split() for noun in nouns)))
+
+
+def _score(similarity: Floats) -> tuple[float, float, float]:
+    """IoU, Hal and missing of ``(|N|, |E|)`` similarities."""
+    num_said, num_asked = similarity.shape
+    if not num_said or not num_asked:
+        return float(num_said == num_asked), float(num_said > 0), float(num_asked > 0)
+    matches = match_best(similarity)
+    # rounding may lift the likeness of a word with itself above 1
+    common = min(sum(float(similarity[pair]) for pair in matches), num_said, num_asked)
+    return (
+        common / (num_said + num_asked - common),
+        (num_said - common) / num_said,
+        (num_asked - common) / num_asked,
+    )
+
+
+def match_best(gain: Floats) -> list[tuple[int, int]]:
+    """The one-to-one matching of rows and columns whose gains have the greatest sum.
+
+    Kuhn's Hungarian method by shortest augmenting paths: rows join one by one, and each takes the
+    cheapest chain of exchanges that frees a column, at costs less the rows' and columns' prices.
+
+    Args:
+        gain: ``(m, n)``, finite.
+
+    Returns:
+        ``min(m, n)`` pairs of row and column, in the order of the rows.
+    """
+    if gain.shape[0] > gain.shape[1]:
+        return sorted((row, column) for column, row in match_best(gain.T))
+    cost = (-gain).tolist()  # lists: matrices are so small that array calls would cost more
+    row_prices, column_prices = [0.0] * gain.shape[0], [0.0] * gain.shape[1]
+    owners: list[int | None] = [None] * gain.shape[1]
+    for row in range(len(cost)):
+        _join(row, cost, row_prices, column_prices, owners)
+    return sorted((row, column) for column, row in enumerate(owners) if row is not None)
+
+
+def _join(
+    new_row: int,
+    cost: list[list[float]],
+    row_prices: list[float],
+    column_prices: list[float],
+    owners: list[int | None],
+) -> None:
+    """Give one more row a column; changes the prices and owners in place."""
+    distance = [math.inf] * len(owners)
+    before: list[int | None] = [None] * len(owners)  # column that the path comes from
+    settled: list[int] = []
+    row, column, reached = new_row, None, 0.0
+    while row is not None:
+        left = [number for number in range(len(owners)) if number not in settled]
+        for number in left:
+            step = reached + cost[row][number] - row_prices[row] - column_prices[number]
+            if step < distance[number]:
+                distance[number], before[number] = step, column
+        column = min(left, key=distance.__getitem__)
+        reached = distance[column]
+        settled.append(column)
+        row = owners[column]
+    row_prices[new_row] += reached
+    for number in settled[:-1]:  # the free column at the path's end keeps its price
+        row_prices[owners[number]] += reached - distance[number]
+        column_prices[number] -= reached - distance[number]
+    while column is not None:
+        previous = before[column]
+        owners[column] = new_row if previous is None else owners[previous]
+        column = previous

