@@ -98,7 +98,7 @@ def read_rosters(config: DictConfig) -> dict[str, Roster]:
                     f"num_more={config.num_more} of them are trained on: none is left for the "
                     "test; lower num_more"
                 )
-            rosters[split] = build_roster(f"{whole.name}/{split}", samples, whole.dropped)
+            rosters[split] = build_roster(f"{config.more.name}/{split}", samples, whole.dropped)
     return rosters
 
 
