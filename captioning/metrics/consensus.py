@@ -27,6 +27,7 @@ from captioning.metrics.cider import (
     number_images,
     ranges,
 )
+from captioning.metrics.diversity import check_texts
 
 _DIGITS = 6  # of cosines: float32 products are not the same to the last bit in every place
 _MOST_CELLS = 500_000  # pairs of sample and neighbour's caption at once: some 200 MB
@@ -158,8 +159,10 @@ def consensus_scores(
         ``{image_id: scores}`` in [0, 10], in the order of the samples.
 
     Raises:
+        TypeError: samples of an image that are no list of texts.
         ValueError: other numbers of images, an image without samples, a number out of range.
     """
+    check_texts(candidates, "candidates")
     if len(candidates) != len(features) or (num_closest is not None and num_closest < 1):
         raise ValueError(
             f"every image must have a feature, and num_closest must be at least 1: got "

@@ -71,9 +71,11 @@ def evaluate_diversity(
         Scores by measure; of single images too, but for ``mBLEU-4``.
 
     Raises:
+        TypeError: captions of an image that are no list of texts.
         ValueError: no images, one with fewer than two captions, or statistics of one image, by
             which every n-gram weighs nothing and every self-CIDEr would be 0.
     """
+    check_texts(captions, "captions")
     if not captions or any(len(group) < 2 for group in captions.values()):
         few = [image_id for image_id, group in captions.items() if len(group) < 2]
         raise ValueError(f"diversity needs two captions or more of each image: got {few[:3]}")
@@ -132,6 +134,17 @@ def select_best(
         order = np.argsort(-np.asarray(scores[image_id], dtype=np.float64), kind="stable")
         best[image_id] = [group[number] for number in order[:k]]
     return best
+
+
+def check_texts(groups: Mapping[str, Sequence[str]], name: str) -> None:
+    """Refuse a text where a list of texts should be: its letters would pass for captions.
+
+    Raises:
+        TypeError: the texts of an image are no list, or not all text.
+    """
+    for image_id, texts in groups.items():
+        if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+            raise TypeError(f"{name} of image {image_id!r} must be a list of texts: got {texts!r}")
 
 
 def tokenized(captions: Sequence[str], tokenize: Tokenize | None) -> list[str]:

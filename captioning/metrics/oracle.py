@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from captioning.metrics.bleu import prepare_bleu, score_bleu
-from captioning.metrics.cider import CiderReferences, CiderStatistics, Floats, Ints
-from captioning.metrics.coco import BLEU, METRICS, hash_references
-from captioning.metrics.diversity import Tokenize, tokenized, tokenizer_name
+from captioning.metrics.cider import VARIANTS, CiderReferences, CiderStatistics, Floats, Ints
+from captioning.metrics.coco import ALL_METRICS, BLEU, METRICS, hash_references
+from captioning.metrics.diversity import Tokenize, check_texts, tokenized, tokenizer_name
 from captioning.metrics.java import JavaError
 from captioning.metrics.meteor import score_meteor
 from captioning.metrics.rouge import prepare_rouge, score_rouge
@@ -39,7 +39,7 @@ class OracleResult:
         corpus_bleu: BLEU-1 to BLEU-4 of the whole set of captions chosen.
         per_image: ``{image_id: {name: highest score}}``.
         best: ``{image_id: {name: number of the sample}}``, the first of equal ones.
-        settings: tokenizer, ``references_hash``, ``cider_statistics`` where CIDEr-D was asked for,
+        settings: tokenizer, ``references_hash``, ``cider_statistics`` where CIDEr was asked for,
             ``num_images``, ``num_samples`` (the most of an image) and ``missing``, as in
             `captioning.metrics.coco.MetricResult`.
     """
@@ -86,9 +86,9 @@ def evaluate_oracle(
     Args:
         candidates: captions of each image, any number each.
         references: captions of at least these images.
-        metrics: some of `captioning.metrics.coco.METRICS`.
+        metrics: some of `captioning.metrics.coco.ALL_METRICS`.
         tokenize: such as `tokenize_ptb` or `tokenize_python`; None if all captions are tokenized.
-        statistics: document frequencies of CIDEr-D; by default those of these references.
+        statistics: document frequencies of CIDEr-D and CIDEr; by default those of these references.
         spice_folder: where SPICE's jars are.
         timeout: seconds for each Java process.
 
@@ -96,12 +96,13 @@ def evaluate_oracle(
         The scores; a metric that Java or its jars kept from being computed is in ``missing``.
 
     Raises:
+        TypeError: candidates or references of an image that are no list of texts.
         ValueError: no images, an image without candidates or references, or an unknown metric.
         JavaError: the tokenizer needs Java and there is none.
     """
     _check(candidates, references, metrics)
     samples = _tokenize(candidates, references, tokenize)
-    if "CIDEr-D" in metrics and statistics is None:
+    if statistics is None and any(name in VARIANTS for name in metrics):
         statistics = CiderStatistics.count(samples.references, source="the references scored")
     columns: dict[str, Floats] = {}
     missing: dict[str, str] = {}
@@ -167,9 +168,9 @@ def _score(
     if metric == "BLEU":
         scores = score_bleu(samples.texts, samples.of_each(prepare_bleu(samples.references)))[1]
         return dict(zip(BLEU, map(np.array, scores), strict=True))
-    if metric == "CIDEr-D":
+    if metric in VARIANTS:
         prepared = CiderReferences.prepare(samples.references, statistics)
-        return {metric: prepared.score(samples.texts, samples.image)}
+        return {metric: prepared.score(samples.texts, samples.image, variant=metric)}
     references = samples.of_each(samples.references)
     if metric == "ROUGE-L":
         found = score_rouge(samples.texts, samples.of_each(prepare_rouge(samples.references)))
@@ -208,13 +209,16 @@ def _check(
     references: Mapping[str, Sequence[str]],
     metrics: Sequence[str],
 ) -> None:
-    unknown = [name for name in metrics if name not in METRICS]
+    unknown = [name for name in metrics if name not in ALL_METRICS]
     if isinstance(metrics, str) or unknown or not metrics:
-        raise ValueError(f"metrics must be some of {METRICS}: got {metrics!r}")
+        raise ValueError(f"metrics must be some of {ALL_METRICS}: got {metrics!r}")
     if not candidates:
         raise ValueError("no candidates: there is nothing to score")
-    for image_id, group in candidates.items():
-        if isinstance(group, str) or not group:
-            raise ValueError(f"candidates of image {image_id!r} must be a list of captions")
-        if isinstance(references.get(image_id), str) or not references.get(image_id):
-            raise ValueError(f"references of image {image_id!r} must be a list of captions")
+    chosen = {image_id: references.get(image_id, ()) for image_id in candidates}
+    for name, groups in (("candidates", candidates), ("references", chosen)):
+        check_texts(groups, name)
+        empty = [image_id for image_id, group in groups.items() if not group]
+        if empty:
+            raise ValueError(
+                f"{name} of image {empty[0]!r} must be a list of one or more: got none"
+            )

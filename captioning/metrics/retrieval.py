@@ -30,8 +30,11 @@ def retrieval_scores(
         ``AUC``: probability that a matched pair is nearer than a shuffled one.
 
     Raises:
-        ValueError: an image without captions, or less than two images.
+        ValueError: an image without captions, less than two images, or embeddings that are not
+            finite.
     """
+    if not (images.isfinite().all() and captions.isfinite().all()):
+        raise ValueError("images and captions must be finite: some embeddings hold NaN or infinity")
     num_images, num_captions = len(images), len(captions)
     counts = torch.bincount(image_index, minlength=num_images)
     if num_images < 2 or len(counts) > num_images or not counts.all():

@@ -77,6 +77,12 @@ def test_more_references_never_lower_a_score(captions, references) -> None:
     assert bool((many >= few - 1e-6).all())
 
 
+@given(vectors, vectors)
+def test_references_given_twice_change_nothing(captions, references) -> None:
+    once = reference_scores(captions, [references] * 5)
+    assert torch.equal(reference_scores(captions, [torch.cat([references] * 2)] * 5), once)
+
+
 @given(st.floats(0, 3), st.floats(0, 3))
 def test_harmonic_mean_lies_between(first: float, second: float) -> None:
     found = harmonic_mean(torch.tensor([first]), torch.tensor([second])).item()

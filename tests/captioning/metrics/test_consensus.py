@@ -119,6 +119,28 @@ def test_a_neighbours_caption_is_the_best_and_an_empty_one_scores_nothing() -> N
     assert 0 < scores["1"][2] < 10
 
 
+def test_what_is_given_twice_changes_nothing() -> None:
+    once = consensus_scores(CANDIDATES, QUERIES, training(), num_neighbours=2)
+    samples = {image_id: group * 2 for image_id, group in CANDIDATES.items()}
+    twice = consensus_scores(samples, QUERIES, training(), num_neighbours=2)
+    assert twice == {image_id: pytest.approx(scores * 2) for image_id, scores in once.items()}
+    double = TrainingImages.prepare([group * 2 for group in CAPTIONS], FEATURES)
+    doubled = consensus_scores(CANDIDATES, QUERIES, double, num_neighbours=2)
+    assert doubled == {image_id: pytest.approx(scores) for image_id, scores in once.items()}
+
+
+def test_order_of_training_images_changes_nothing() -> None:
+    turned = TrainingImages.prepare(CAPTIONS[::-1], FEATURES[::-1])
+    found = consensus_scores(CANDIDATES, QUERIES, turned, num_neighbours=2)
+    wanted = consensus_scores(CANDIDATES, QUERIES, training(), num_neighbours=2)
+    assert found == {image_id: pytest.approx(scores) for image_id, scores in wanted.items()}
+
+
+def test_samples_that_are_no_list_are_named() -> None:
+    with pytest.raises(TypeError, match="candidates of image 'horse' must be a list of texts"):
+        consensus_scores({"horse": "a horse"}, QUERIES[:1], training(), num_neighbours=2)
+
+
 def test_frequencies_may_come_from_elsewhere() -> None:
     other = CiderStatistics.count([["a horse"], ["a horse"], ["a dog"]], source="other")
     ours = consensus_scores(CANDIDATES, QUERIES, training(), num_neighbours=2)

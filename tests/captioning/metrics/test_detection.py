@@ -142,6 +142,18 @@ def test_perfect_and_worst_scores_of_kinds() -> None:
             assert values == (wanted,) * 3
 
 
+def test_samples_given_twice_change_nothing() -> None:
+    scores, kinds = [7, 9, 8, 7, 1, NAN], {0: "word", 1: "swap", 4: "swap", 5: "image"}
+    twice = detect_kinds(scores * 2, kinds | {row + 6: kind for row, kind in kinds.items()})
+    once = detect_kinds(scores, kinds)
+    assert (twice.auc, twice.precision_at_noise_rate) == pytest.approx(
+        (once.auc, once.precision_at_noise_rate)
+    )
+    for kind in ("swap", "word"):
+        assert twice.by_kind[kind].num_faults == 2 * once.by_kind[kind].num_faults
+        assert twice.by_kind[kind].auc == pytest.approx(once.by_kind[kind].auc)
+
+
 def test_equal_scores_find_no_more_than_chance() -> None:
     found = detect_kinds([2.0] * 10, {0: "swap", 3: "swap", 5: "word"})
     assert (found.auc, found.precision_at_noise_rate) == (0.5, pytest.approx(0.3))

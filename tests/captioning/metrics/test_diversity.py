@@ -227,6 +227,12 @@ def test_too_few_captions_are_named(captions: dict[str, list[str]]) -> None:
         evaluate_diversity(captions, statistics=STATISTICS)
 
 
+@pytest.mark.parametrize("texts", ["a dog runs", ["a dog", None]])
+def test_texts_that_are_no_list_are_named(texts: object) -> None:
+    with pytest.raises(TypeError, match="captions of image '1' must be a list of texts"):
+        evaluate_diversity({"1": texts}, statistics=STATISTICS)
+
+
 def test_the_best_come_first_and_equal_ones_keep_their_order() -> None:
     captions = {"1": ["a", "b", "c", "d"], "2": ["e"]}
     best = select_best(captions, {"2": [0.0], "1": [1, 3, 1, 3]}, k=3)

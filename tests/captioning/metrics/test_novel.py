@@ -232,6 +232,14 @@ def test_one_image() -> None:
     assert found.settings["num_without_caption"] == 4
 
 
+def test_references_given_twice_change_nothing() -> None:
+    twice = {image_id: refs * 2 for image_id, refs in REFERENCES.items()}
+    once = score_novel(CANDIDATES, REFERENCES, forms=FORMS, **FAST)
+    found = score_novel(CANDIDATES, twice, forms=FORMS, **FAST)
+    assert found.mentions == once.mentions
+    assert found.out_of_domain == pytest.approx(once.out_of_domain)
+
+
 def test_order_of_images_and_classes_changes_nothing() -> None:
     turned = score_novel(
         dict(reversed(CANDIDATES.items())),

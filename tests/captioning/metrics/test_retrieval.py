@@ -51,6 +51,43 @@ def test_a_perfect_space_and_one_that_knows_nothing() -> None:
     assert set(nothing.values()) == {0.0}
 
 
+def test_order_of_images_and_captions_changes_no_recall() -> None:
+    images, captions = unit(1, 12), unit(2, 36)
+    index, order = torch.arange(12).repeat(3), torch.arange(36).flip(0)
+    found = retrieval_scores(images, captions, index)
+    turned = retrieval_scores(images.flip(0), captions[order], 11 - index[order])
+    for name in found.keys() - {"AUC"}:  # the shuffled pairs are others
+        assert turned[name] == pytest.approx(found[name])
+
+
+def test_captions_given_twice_change_no_recall_of_images() -> None:
+    images, captions = unit(4, 12), unit(5, 12)
+    once = retrieval_scores(images, captions, torch.arange(12))
+    twice = retrieval_scores(images, captions.repeat(2, 1), torch.arange(12).repeat(2))
+    for k in (1, 5, 10):
+        assert twice[f"text-to-image R@{k}"] == once[f"text-to-image R@{k}"]
+
+
+def test_ranks_by_hand() -> None:
+    images = torch.eye(3)
+    captions = torch.tensor([[0.9, 0.1, 0.0], [0.8, 0.6, 0.0], [0.5, 0.6, 0.7]])
+    found = retrieval_scores(images, captions, torch.arange(3))
+    # the second caption is nearer to the first image; the second image's best, of .6, is shared
+    # with the third caption, which counts against it
+    assert found["text-to-image R@1"] == pytest.approx(2 / 3)
+    assert found["image-to-text R@1"] == pytest.approx(2 / 3)
+    assert found["text-to-image R@5"] == found["image-to-text R@5"] == 1
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+def test_embeddings_that_are_not_finite_are_named(wrong: float) -> None:
+    images = torch.eye(3)
+    images[1, 1] = wrong
+    for pair in ((images, torch.eye(3)), (torch.eye(3), images)):
+        with pytest.raises(ValueError, match="must be finite"):
+            retrieval_scores(*pair, torch.arange(3))
+
+
 def test_every_image_needs_a_caption() -> None:
     with pytest.raises(ValueError, match="got 3 images, 2 of them named"):
         retrieval_scores(torch.eye(3), torch.eye(3), torch.tensor([0, 1, 1]))
