@@ -1,0 +1,94 @@
+"""Parses kept on disk, by content: two processes may use one file at once."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from captioning.types import Parse, Token
+
+COLUMNS = ("text", "lemma", "pos", "tag", "dep", "head")
+# Seconds that a process waits for another's write.
+PATIENCE = 120.0
+MOST_KEYS_OF_A_QUERY = 500
+
+
+def pack(parse: Parse) -> str:
+    """A parse as six lines, one a column; no column holds white space."""
+    return "\n".join(" ".join(str(getattr(token, name)) for token in parse) for name in COLUMNS)
+
+
+def unpack(text: str) -> Parse:
+    """What `pack` packed."""
+    columns = [line.split(" ") for line in text.split("\n")]
+    return tuple(
+        Token(text=word, lemma=lemma, pos=pos, tag=tag, dep=dep, head=int(head))
+        for word, lemma, pos, tag, dep, head in zip(*columns, strict=True)
+    )
+
+
+def _key(caption: str) -> bytes:
+    return hashlib.blake2b(caption.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+class ParseCache:
+    """A table from captions to parses of one pipeline, in one SQLite file.
+
+    SQLite locks the file while a process writes. Its locks need a file system that keeps them:
+    a local disk does, some network file systems do not.
+
+    Args:
+        path: the file; made with its folders when first written.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    def read(self, captions: Sequence[str]) -> dict[str, str]:
+        """Packed parses of those captions that are there."""
+        if not self.path.exists():
+            return {}
+        by_key = {_key(caption): caption for caption in captions}
+        keys = list(by_key)
+        found: dict[str, str] = {}
+        with self._open() as connection:
+            for start in range(0, len(keys), MOST_KEYS_OF_A_QUERY):
+                part = keys[start : start + MOST_KEYS_OF_A_QUERY]
+                marks = ",".join("?" * len(part))
+                query = f"SELECT key, parse FROM parses WHERE key IN ({marks})"
+                found |= {by_key[key]: parse for key, parse in connection.execute(query, part)}
+        return found
+
+    def write(self, parses: Iterable[tuple[str, str]]) -> None:
+        """Keep (caption, packed parse) pairs, all or none of them."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self._open() as connection, connection:
+            connection.executemany(
+                "INSERT OR IGNORE INTO parses VALUES (?, ?)",
+                ((_key(caption), parse) for caption, parse in parses),
+            )
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        """The file, its table made if need be.
+
+        Raises:
+            ValueError: the file is no cache of parses.
+            OSError: it cannot be read or written, or another process keeps it locked.
+        """
+        try:
+            with closing(sqlite3.connect(self.path, timeout=PATIENCE)) as connection:
+                connection.execute(
+                    "CREATE TABLE IF NOT EXISTS parses (key BLOB PRIMARY KEY, parse TEXT NOT NULL)"
+                    " WITHOUT ROWID"
+                )
+                yield connection
+        except sqlite3.OperationalError as error:
+            raise OSError(
+                f"{self.path}: {error}; free space, or choose another cache folder"
+            ) from error
+        except sqlite3.DatabaseError as error:
+            raise ValueError(f"{self.path}: {error}; delete it, parses are made again") from error

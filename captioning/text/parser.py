@@ -1,0 +1,271 @@
+"""Captions parsed by a spaCy pipeline: the one in this package, or any other by name or folder."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import multiprocessing
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from captioning.files import read_json
+from captioning.interfaces import AbstractParser
+from captioning.text.lemmas import Lemmatizer, load_lemmas, universal_pos
+from captioning.text.parse_cache import ParseCache, pack, unpack
+from captioning.types import Parse, Token
+
+PACKAGED = Path(__file__).parent / "weights" / "captions_parser"
+LEMMAS_FILE = "lemmas.json"
+# Counted up when the same pipeline gives other parses, so that no old ones are taken from a cache.
+FORMAT = 1
+BATCH_SIZE = 256
+# Captions between two writes to the cache: what a killed process has to do again.
+CHUNK_SIZE = 4096
+# A second process costs the seconds of loading the pipeline once more.
+WORTH_A_PROCESS = 10_000
+MOST_CHARACTERS = 1_000_000
+UNUSED_COMPONENTS = ("ner", "senter")
+
+
+class SpacyParser(AbstractParser):
+    """Words, tags, lemmas and dependencies by a spaCy pipeline.
+
+    White space is collapsed first, so that no token is made of it; lone surrogates, which UTF-8
+    lacks, become question marks. Lemmas are lower case; where the pipeline has no lemmatiser of its
+    own, they and the universal parts of speech come from `captioning.text.lemmas`.
+
+    Args:
+        folder: a saved pipeline with tagger and parser.
+        name: for people.
+        cache_folder: parses are kept in a file of it named after the pipeline's content; None
+            keeps none.
+        num_processes: at most so many; more than one only for more than 10,000 captions that are
+            not in the cache. A script that uses them needs ``if __name__ == "__main__"``.
+
+    Attributes:
+        fingerprint: changes with any file of the pipeline and with spaCy's version.
+    """
+
+    def __init__(
+        self,
+        *,
+        folder: str | Path,
+        name: str,
+        cache_folder: str | Path | None = None,
+        num_processes: int = 2,
+    ) -> None:
+        if num_processes < 1:
+            raise ValueError(f"num_processes must be at least 1, got {num_processes}")
+        self.name = name
+        self.folder = Path(folder)
+        self.num_processes = num_processes
+        self.fingerprint = fingerprint(self.folder)
+        self._pipeline: _Pipeline | None = None
+        self._cache = None
+        if cache_folder is not None:
+            self._cache = ParseCache(Path(cache_folder) / f"{self.fingerprint[:16]}.sqlite")
+
+    def parse(self, captions: Sequence[str]) -> list[Parse]:
+        """One parse a caption, in order; ``()`` for a caption without words.
+
+        Raises:
+            TypeError: a caption is no text.
+            ValueError: a caption of more than a million characters, or a damaged cache.
+            OSError: the cache cannot be written.
+        """
+        texts = [_checked(caption, index) for index, caption in enumerate(captions)]
+        wanted = [text for text in dict.fromkeys(texts) if text]
+        packed = {"": ""} if self._cache is None else {"": ""} | self._cache.read(wanted)
+        missing = [text for text in wanted if text not in packed]
+        chunks = [missing[i : i + CHUNK_SIZE] for i in range(0, len(missing), CHUNK_SIZE)]
+        for chunk, parses in zip(chunks, self._run(chunks), strict=True):
+            new = dict(zip(chunk, parses, strict=True))
+            packed |= new
+            if self._cache is not None:
+                self._cache.write(new.items())
+        parsed = {text: unpack(packed[text]) if text else () for text in set(texts)}
+        return [parsed[text] for text in texts]
+
+    def _run(self, chunks: list[list[str]]) -> Iterator[list[str]]:
+        """Packed parses of each chunk, in order."""
+        num_processes = min(self.num_processes, len(chunks), os.cpu_count() or 1)
+        if num_processes > 1 and sum(map(len, chunks)) > WORTH_A_PROCESS:
+            # Not forked: threads of torch would be left behind in the middle of what they do.
+            context = multiprocessing.get_context("spawn")
+            with ProcessPoolExecutor(
+                num_processes, context, initializer=_start_worker, initargs=(self.folder,)
+            ) as pool:
+                yield from pool.map(_run_in_worker, chunks)
+            return
+        if chunks and self._pipeline is None:
+            self._pipeline = _Pipeline(self.folder)
+        for chunk in chunks:
+            yield self._pipeline.run(chunk)
+
+
+class _Pipeline:
+    """A loaded pipeline."""
+
+    def __init__(self, folder: Path) -> None:
+        self.nlp = load_pipeline(folder)
+        table = folder / LEMMAS_FILE
+        self.lemmatizer = load_lemmas(table) if table.is_file() else None
+
+    def run(self, texts: list[str]) -> list[str]:
+        """Packed parses of texts."""
+        docs = self.nlp.pipe(texts, batch_size=BATCH_SIZE)
+        return [pack(_to_parse(doc, self.lemmatizer)) for doc in docs]
+
+
+_worker: list[_Pipeline] = []
+
+
+def _start_worker(folder: Path) -> None:
+    _worker[:] = [_Pipeline(folder)]
+
+
+def _run_in_worker(texts: list[str]) -> list[str]:
+    return _worker[0].run(texts)
+
+
+def _checked(caption: str, index: int) -> str:
+    if not isinstance(caption, str):
+        raise TypeError(f"captions must be text: number {index} is {type(caption).__name__}")
+    text = " ".join(caption.split()).encode("utf-8", "replace").decode("utf-8")
+    if len(text) > MOST_CHARACTERS:
+        raise ValueError(
+            f"caption {index} has {len(text)} characters, at most {MOST_CHARACTERS} are parsed: is "
+            "a whole file read as one caption?"
+        )
+    return text
+
+
+def _to_parse(doc: Any, lemmatizer: Lemmatizer | None) -> Parse:
+    return tuple(_to_token(token, lemmatizer) for token in doc)
+
+
+def _to_token(token: Any, lemmatizer: Lemmatizer | None) -> Token:
+    tag, dep, head = token.tag_, token.dep_, token.head.i
+    if lemmatizer is None:
+        lemma, pos = (token.lemma_ or token.text).lower(), token.pos_
+    else:
+        lemma = lemmatizer(token.text, tag)
+        pos = universal_pos(tag=tag, dep=dep, lemma=lemma)
+    return Token(text=token.text, lemma=lemma, pos=pos, tag=tag, dep=dep, head=head)
+
+
+def load_pipeline(folder: Path) -> Any:
+    """A spaCy pipeline, without the components that parsing does not need.
+
+    Raises:
+        ValueError: it has no tagger or parser, or is not for the installed spaCy.
+    """
+    import spacy
+
+    try:
+        with fast_arrays():
+            nlp = spacy.load(folder, exclude=list(UNUSED_COMPONENTS))
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise ValueError(
+            f"{folder}: spaCy {version('spacy')} cannot load this pipeline ({error}); install it "
+            "anew in the version that this spaCy wants"
+        ) from error
+    lacking = [part for part in ("tagger", "parser") if part not in nlp.pipe_names]
+    if lacking:
+        raise ValueError(
+            f"{folder}: the pipeline has no {' and no '.join(lacking)}, only {nlp.pipe_names}; "
+            "choose one that has both"
+        )
+    return nlp
+
+
+def fast_arrays() -> AbstractContextManager[None]:
+    """Models that are made in this context multiply with NumPy's library.
+
+    spaCy's own (BLIS) falls back to plain loops on processors that it does not know, and was three
+    times slower there. A GPU that was asked for stays.
+    """
+    from thinc.api import get_current_ops, use_ops
+
+    return use_ops("numpy", use_blis=False) if get_current_ops().name == "numpy" else nullcontext()
+
+
+def fingerprint(folder: Path) -> str:
+    """Hash of a pipeline's files, spaCy's version and the format of parses."""
+    digest = hashlib.blake2b(digest_size=16)
+    digest.update(f"{FORMAT} {version('spacy')} {content_hash(folder)}".encode())
+    return digest.hexdigest()
+
+
+def content_hash(folder: Path) -> str:
+    """Hash of the names and contents of all files in a folder, byte code left out."""
+    digest = hashlib.blake2b(digest_size=16)
+    for file in sorted(folder.rglob("*")):
+        if file.is_file() and "__pycache__" not in file.parts:
+            name = file.relative_to(folder).as_posix()
+            digest.update(f"{name} {file.stat().st_size}\n".encode())
+            with file.open("rb") as content:
+                digest.update(hashlib.file_digest(content, "blake2b").digest())
+    return digest.hexdigest()
+
+
+def build_caption_parser(
+    *, cache_folder: str | Path | None = None, num_processes: int = 2
+) -> SpacyParser:
+    """The parser in this package, trained on captions: docs/text.md.
+
+    Raises:
+        ValueError: its files are not those that were packaged.
+    """
+    card = read_json(PACKAGED.with_suffix(".json"))
+    if content_hash(PACKAGED) != card["content_hash"]:
+        raise ValueError(
+            f"{PACKAGED}: files are missing or were changed; install the package again, or use a "
+            "pipeline of your own with parser=spacy parser.name=FOLDER"
+        )
+    return SpacyParser(
+        folder=PACKAGED, name="captions", cache_folder=cache_folder, num_processes=num_processes
+    )
+
+
+def build_spacy_parser(
+    *, name: str, cache_folder: str | Path | None = None, num_processes: int = 2
+) -> SpacyParser:
+    """A parser by the name of an installed spaCy pipeline, or by folder.
+
+    The package's own code is not imported. spaCy keeps its own parts as msgpack and arrays; parts
+    in PyTorch are read by PyTorch: install what you trust.
+
+    Raises:
+        FileNotFoundError: no such package and no such folder.
+    """
+    folder = Path(name)
+    if not (folder / "meta.json").is_file():
+        # Names with dots or slashes are folders that are not there.
+        spec = importlib.util.find_spec(name) if name.isidentifier() else None
+        if spec is None or spec.origin is None:
+            raise FileNotFoundError(
+                f"no spaCy pipeline {name!r} is installed and no such folder has a meta.json: "
+                f"python -m spacy download {name}, or name a saved pipeline's folder, or use "
+                "parser=captions, which needs nothing more"
+            )
+        folder = _inside(Path(spec.origin).parent, name)
+    return SpacyParser(
+        folder=folder,
+        name=Path(name).name,
+        cache_folder=cache_folder,
+        num_processes=num_processes,
+    )
+
+
+def _inside(package: Path, name: str) -> Path:
+    """The folder of the pipeline's files inside its package, such as ``en_core_web_sm-3.8.0``."""
+    found = sorted(file.parent for file in package.glob("*/meta.json"))
+    if not found:
+        raise FileNotFoundError(f"{name!r} is a Python package, but no spaCy pipeline: {package}")
+    return found[-1]

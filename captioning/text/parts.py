@@ -1,0 +1,215 @@
+"""Parts of captions: nouns, noun phrases with their attributes, verbs with their arguments.
+
+Pure functions of a `Parse`; relations are named by spaCy's English (ClearNLP) labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from captioning.types import Parse
+
+NOUNS = ("NOUN", "PROPN")
+SUBJECTS = ("nsubj", "csubj")
+PASSIVE_SUBJECTS = ("nsubjpass", "csubjpass")
+OBJECTS = ("dobj", "obj")
+# "the dog (that is) held by a man": these verbs describe the noun that they hang on.
+CLAUSES_OF_NOUNS = ("acl", "relcl")
+ATTRIBUTES = ("amod", "nummod")
+# Verbs between a verb and its subject; a bound, so that no endless caption takes for ever.
+MOST_STEPS_UP = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NounPhrase:
+    """A noun with the words before it that belong to it.
+
+    Attributes:
+        head: position of the noun.
+        start: position of the phrase's first word; it ends with its noun.
+        lemma: of the noun, with nouns before it: ``"fire hydrant"``.
+        attributes: lemmas of its adjectives and numbers in order, those after "is" too:
+            ``("two", "red")``.
+    """
+
+    head: int
+    start: int
+    lemma: str
+    attributes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """A verb and who does what to whom; positions of words in the caption.
+
+    Attributes:
+        verb: the verb.
+        lemma: of the verb, with its particle: ``"take off"``.
+        subjects: nouns that do it: of "a man riding a horse" the man; of "a horse ridden by a man"
+            the man too.
+        objects: nouns that it is done to.
+        places: (preposition in lower case, noun): ``("on", 5)``.
+    """
+
+    verb: int
+    lemma: str
+    subjects: tuple[int, ...]
+    objects: tuple[int, ...]
+    places: tuple[tuple[str, int], ...]
+
+
+def nouns(parse: Parse, *, compounds: bool = False) -> tuple[str, ...]:
+    """Lemmas of the nouns and names in order, repeats kept.
+
+    Args:
+        compounds: one for each phrase (``"fire hydrant"``) instead of one for each word
+            (``"fire"``, ``"hydrant"``).
+    """
+    if not compounds:
+        return tuple(token.lemma for token in parse if token.pos in NOUNS)
+    return tuple(phrase.lemma for phrase in noun_phrases(parse))
+
+
+def noun_phrases(parse: Parse) -> tuple[NounPhrase, ...]:
+    """The phrases of all nouns that are not themselves part of a compound, in order."""
+    children = _children(parse)
+    return tuple(
+        _phrase(parse, children, head)
+        for head, token in enumerate(parse)
+        if token.pos in NOUNS and not _is_compound(parse, head)
+    )
+
+
+def actions(parse: Parse) -> tuple[Action, ...]:
+    """All full verbs with their arguments, in order; "be" and helping verbs are none."""
+    children = _children(parse)
+    return tuple(
+        _action(parse, children, verb) for verb, token in enumerate(parse) if token.pos == "VERB"
+    )
+
+
+def _children(parse: Parse) -> list[list[int]]:
+    children: list[list[int]] = [[] for _ in parse]
+    for i, token in enumerate(parse):
+        if token.head != i:
+            children[token.head].append(i)
+    return children
+
+
+def _is_compound(parse: Parse, position: int) -> bool:
+    token = parse[position]
+    return token.dep == "compound" and position < token.head
+
+
+def _phrase(parse: Parse, children: list[list[int]], head: int) -> NounPhrase:
+    compound = [i for i in _tree(children, head, parse, ("compound",)) if i < head]
+    words = [parse[i].lemma for i in sorted(compound)] + [parse[head].lemma]
+    return NounPhrase(
+        head=head,
+        start=_start(children, head),
+        lemma=" ".join(words),
+        attributes=tuple(_attributes(parse, children, head)),
+    )
+
+
+def _tree(
+    children: list[list[int]], head: int, parse: Parse, deps: tuple[str, ...]
+) -> Iterator[int]:
+    """Words below ``head`` that are reached by these relations alone."""
+    open_words = [head]
+    while open_words:
+        found = [i for i in children[open_words.pop()] if parse[i].dep in deps]
+        yield from found
+        open_words += found
+
+
+def _start(children: list[list[int]], head: int) -> int:
+    """First word of the unbroken run of words before ``head`` that hang on it, directly or not."""
+    start, open_words = head, [i for i in children[head] if i < head]
+    below = set()
+    while open_words:
+        word = open_words.pop()
+        below.add(word)
+        open_words += children[word]
+    while start - 1 in below:
+        start -= 1
+    return start
+
+
+def _attributes(parse: Parse, children: list[list[int]], head: int) -> Iterator[str]:
+    places = [i for i in children[head] if parse[i].dep in ATTRIBUTES]
+    of = parse[head]
+    # "the hydrant is red": both hang on the verb
+    if of.dep in SUBJECTS and parse[of.head].lemma == "be":
+        places += [i for i in children[of.head] if parse[i].dep == "acomp"]
+    places += [j for i in places for j in _tree(children, i, parse, ("conj",))]
+    yield from (parse[i].lemma for i in sorted(places) if parse[i].pos not in NOUNS)
+
+
+def _action(parse: Parse, children: list[list[int]], verb: int) -> Action:
+    subjects, objects = _arguments(parse, children, verb)
+    passive = _is_passive(parse, children, verb)
+    if passive and not objects:
+        objects = _from_above(parse, children, verb)
+    elif not passive and not subjects:
+        subjects = _from_above(parse, children, verb)
+    particles = [parse[i].lemma for i in children[verb] if parse[i].dep == "prt"]
+    return Action(
+        verb=verb,
+        lemma=" ".join([parse[verb].lemma, *particles]),
+        subjects=_with_conjuncts(parse, children, subjects),
+        objects=_with_conjuncts(parse, children, objects),
+        places=tuple(_places(parse, children, verb)),
+    )
+
+
+def _is_passive(parse: Parse, children: list[list[int]], verb: int) -> bool:
+    deps = {parse[i].dep for i in children[verb]}
+    bare = parse[verb].tag == "VBN" and not deps & {"aux", *OBJECTS}
+    return bool(deps & {"auxpass", *PASSIVE_SUBJECTS}) or bare
+
+
+def _arguments(parse: Parse, children: list[list[int]], verb: int) -> tuple[list[int], list[int]]:
+    subjects, objects = [], []
+    for child in children[verb]:
+        dep = parse[child].dep
+        if dep in SUBJECTS:
+            subjects.append(child)
+        elif dep in (*OBJECTS, *PASSIVE_SUBJECTS):
+            objects.append(child)
+        elif dep == "agent":
+            subjects += [i for i in children[child] if parse[i].dep == "pobj"]
+    return subjects, objects
+
+
+def _from_above(parse: Parse, children: list[list[int]], verb: int) -> list[int]:
+    """Who a verb without a subject speaks of, by what it hangs on: the noun that it describes, or
+    whoever the verb above it speaks of ("a man sits reading")."""
+    for _ in range(MOST_STEPS_UP):
+        dep, verb = parse[verb].dep, parse[verb].head
+        if dep in CLAUSES_OF_NOUNS:
+            return [verb]
+        if dep not in ("conj", "advcl", "xcomp") or parse[verb].pos != "VERB":
+            return []
+        subjects, objects = _arguments(parse, children, verb)
+        spoken_of = objects if _is_passive(parse, children, verb) else subjects
+        if spoken_of:
+            return spoken_of
+    return []
+
+
+def _with_conjuncts(parse: Parse, children: list[list[int]], heads: list[int]) -> tuple[int, ...]:
+    found = set(heads)
+    for head in heads:
+        found |= set(_tree(children, head, parse, ("conj",)))
+    return tuple(sorted(i for i in found if parse[i].pos in (*NOUNS, "PRON", "NUM")))
+
+
+def _places(parse: Parse, children: list[list[int]], verb: int) -> Iterator[tuple[str, int]]:
+    for preposition in children[verb]:
+        if parse[preposition].dep not in ("prep", "dative"):
+            continue
+        for noun in children[preposition]:
+            if parse[noun].dep == "pobj":
+                yield parse[preposition].text.lower(), noun
