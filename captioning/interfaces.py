@@ -35,6 +35,19 @@ class AbstractTokenizer(ABC):
     def state(self) -> dict[str, Any]:
         """Plain values that rebuild the tokenizer, for checkpoints."""
 
+    def spellings(self, text: str) -> list[list[int]]:
+        """All token sequences that stand for a word or phrase inside a caption.
+
+        Without special tokens; none where the vocabulary lacks a word. A word tokenizer has one. A
+        sub-word tokenizer may have several, as for a word at the caption's beginning and after a
+        blank; each begins with a token that begins a word.
+        """
+        ids = self.encode(text)
+        # Only at the two ends: one token may stand for begin, end and padding.
+        ids = ids[1:] if ids[:1] == [self.bos_id] else ids
+        ids = ids[:-1] if ids[-1:] == [self.eos_id] else ids
+        return [ids] if ids and self.unk_id not in ids else []
+
     def log_frequencies(self) -> list[float] | None:
         """``V`` log-frequencies of the tokens in nats, or None where they are not known."""
         return None

@@ -202,8 +202,11 @@ class Prediction:
         image_id: the image.
         caption: decoded text.
         score: log-probability under the search's normalisation.
+        satisfied: whether it ends and meets the constraints that it was searched with; None where
+            there were none to meet.
     """
 
     image_id: str
     caption: str
     score: float = 0.0
+    satisfied: bool | None = None

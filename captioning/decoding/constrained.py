@@ -71,8 +71,8 @@ def constrained_beam_search(
     state: AbstractDecoderState,
     *,
     num_images: int,
-    machines: Sequence[Machine],
     beam_size: int,
+    machines: Sequence[Machine] | None = None,
     bos_id: int,
     eos_id: int,
     pad_id: int,
@@ -107,8 +107,9 @@ def constrained_beam_search(
         stepper: the model; it never learns that it is searched.
         state: its memory of ``num_images`` hypotheses, one an image.
         num_images: I.
-        machines: I machines, one an image.
         beam_size: K, hypotheses a state.
+        machines: I machines, one an image. Needed; None stands for a search that was chosen without
+            saying what it shall find.
         bos_id: first token read, never produced.
         eos_id: ends a hypothesis.
         pad_id: never produced; may equal ``eos_id``.
@@ -288,7 +289,12 @@ def _groups(machines: Sequence[Machine]) -> list[list[int]]:
     return [groups[size] for size in sorted(groups)]
 
 
-def _check_machines(machines: Sequence[Machine], num_images: int, special: set[int]) -> None:
+def _check_machines(machines: Sequence[Machine] | None, num_images: int, special: set[int]) -> None:
+    if machines is None:
+        raise ValueError(
+            "constrained search needs machines, one an image; evaluate.py makes them by "
+            "constraints=words constraints.path=FILE or constraints=detections"
+        )
     if len(machines) != num_images:
         raise ValueError(f"machines must be one an image: got {len(machines)} for {num_images}")
     needed = {token for machine in machines for moves in machine.moves for token in moves}

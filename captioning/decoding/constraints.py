@@ -7,16 +7,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from captioning.decoding.machine import Machine, build_machine
-from captioning.interfaces import AbstractTokenizer
 
 Words = tuple[str, ...]
 
 Encode = Callable[[str], list[list[int]]]
 """All token sequences that stand for a word or phrase inside a caption, without special tokens;
-none where the vocabulary lacks it. A word tokenizer has one (`word_encoder`). A sub-word tokenizer
-may have several, as for a word at the caption's beginning and after a blank, and each must begin
-with a token that begins a word: with the blank, or without a continuation mark. The search finds a
-sequence wherever it occurs, so a longer word that begins with the same tokens counts too."""
+none where the vocabulary lacks it, such as `AbstractTokenizer.spellings`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,19 +30,6 @@ class TokenConstraints:
     dropped: tuple[Words, ...]
 
 
-def word_encoder(tokenizer: AbstractTokenizer) -> Encode:
-    """How a word tokenizer writes words: one sequence, none where a word of it is unknown."""
-
-    def encode(text: str) -> list[list[int]]:
-        ids = tokenizer.encode(text)
-        # Only at the two ends: one token may stand for begin, end and padding.
-        ids = ids[1:] if ids[:1] == [tokenizer.bos_id] else ids
-        ids = ids[:-1] if ids[-1:] == [tokenizer.eos_id] else ids
-        return [ids] if ids and tokenizer.unk_id not in ids else []
-
-    return encode
-
-
 def constrain(
     constraints: Sequence[Sequence[str]],
     encode: Encode,
@@ -58,7 +41,7 @@ def constrain(
 
     Args:
         constraints: each a set of alternative words or phrases, such as ``("dog", "dogs")``.
-        encode: words to tokens, such as ``word_encoder(tokenizer)``.
+        encode: words to tokens, such as ``tokenizer.spellings``.
         required: how many must be met; capped at the number kept.
         missing: what becomes of a constraint of which the vocabulary has no alternative:
             ``"drop"`` leaves it out, which also lowers what can be required, and names it in the

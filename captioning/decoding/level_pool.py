@@ -24,15 +24,20 @@ class ConstrainedResult:
         scores: ``(I, M) float32``, likewise.
         lengths: ``(I, M) int64``, likewise.
         met: ``(I, M) int64`` how many constraints each hypothesis meets; 0 where there is none.
-        satisfied: ``(I,) bool`` whether the first hypothesis is finished and meets as many
-            constraints as required. Where False, no finished hypothesis that was found does.
+        fulfilled: ``(I, M) bool`` whether each is finished and meets as many constraints as
+            required. Where it is False of the first, no finished hypothesis that was found does.
     """
 
     tokens: Tensor
     scores: Tensor
     lengths: Tensor
     met: Tensor
-    satisfied: Tensor
+    fulfilled: Tensor
+
+    @property
+    def satisfied(self) -> Tensor:
+        """``(I,) bool`` whether the first hypothesis of each image is fulfilled."""
+        return self.fulfilled[:, 0]
 
 
 class LevelPool:
@@ -99,5 +104,5 @@ class LevelPool:
             scores=scores.gather(1, order),
             lengths=lengths,
             met=met,
-            satisfied=(ended & (met >= self.required[:, None]))[:, 0],
+            fulfilled=ended & (met >= self.required[:, None]),
         )

@@ -59,12 +59,23 @@ def _entry(entry: object, place: str) -> tuple[str, list[str]]:
 
 
 def write_results(path: Path, predictions: Iterable[Prediction]) -> None:
-    """Write captions in the COCO results format; ids that are whole numbers become numbers."""
+    """Write captions in the COCO results format; ids that are whole numbers become numbers.
+
+    A caption that was searched with constraints says in ``constraints_met`` whether it meets them.
+    """
     entries = [
-        {"image_id": _number_or_text(prediction.image_id), "caption": prediction.caption}
+        {
+            "image_id": _number_or_text(prediction.image_id),
+            "caption": prediction.caption,
+            **_constraints(prediction.satisfied),
+        }
         for prediction in predictions
     ]
     write_json(path, entries)
+
+
+def _constraints(satisfied: bool | None) -> dict[str, bool]:
+    return {} if satisfied is None else {"constraints_met": satisfied}
 
 
 def write_candidates(path: Path, candidates: Iterable[Sequence[Prediction]]) -> None:

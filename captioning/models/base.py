@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from captioning.decoding.state import SearchResult
+from captioning.decoding.words import Search, bind_search, find_captions
 from captioning.interfaces import AbstractDecoderState, AbstractStepper, AbstractTokenizer
 from captioning.types import Batch, CaptionLosses, Prediction
 
@@ -25,8 +25,8 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper):
 
     Args:
         tokenizer: shared with the data.
-        search: ``search(stepper, state, num_images=..., bos_id=..., eos_id=..., pad_id=...)``,
-            such as `captioning.decoding.beam.beam_search` with its settings bound.
+        search: such as `captioning.decoding.beam.beam_search` with its settings bound; these may
+            hold ``forbidden_words`` and ``end_words``: see `captioning.decoding.words.bind_search`.
         optimizer: builds the optimiser from the parameters that train.
         schedule: builds a per-update scheduler from the optimiser and ``horizon``; None: constant.
         horizon: number of updates of the whole run. It is explicit because Lightning's own estimate
@@ -37,14 +37,14 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper):
         self,
         *,
         tokenizer: AbstractTokenizer,
-        search: Callable[..., SearchResult],
+        search: Search,
         optimizer: OptimizerFactory = torch.optim.Adam,
         schedule: ScheduleFactory | None = None,
         horizon: int = 1,
     ) -> None:
         super().__init__()
         self.tokenizer = tokenizer
-        self.search = search
+        self.search = bind_search(search, tokenizer)
         self._optimizer = optimizer
         self._schedule = schedule
         self.horizon = horizon
@@ -75,30 +75,26 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper):
         return self.generate(batch)
 
     @torch.inference_mode()
-    def generate(self, batch: Batch, **options: Any) -> list[Prediction]:
-        """One caption for each of the batch's images, by the model's search.
+    def candidates(self, batch: Batch, **options: Any) -> list[list[Prediction]]:
+        """All captions that the model's search returns for each of the batch's images, best first.
 
         Args:
             batch: the images.
             **options: more arguments for the search, such as ``machines`` for constrained search.
         """
-        tokenizer = self.tokenizer
-        found = self.search(
-            self,
+        return find_captions(
+            self.search,
             self.start(batch),
-            num_images=len(batch.image_ids),
-            bos_id=tokenizer.bos_id,
-            eos_id=tokenizer.eos_id,
-            pad_id=tokenizer.pad_id,
-            forbidden_ids=(tokenizer.unk_id,),
+            stepper=self,
+            tokenizer=self.tokenizer,
+            image_ids=batch.image_ids,
             device=batch.rows.device,
             **options,
         )
-        tokens, scores = found.tokens[:, 0].tolist(), found.scores[:, 0].tolist()
-        return [
-            Prediction(image_id=image_id, caption=tokenizer.decode(row), score=score)
-            for image_id, row, score in zip(batch.image_ids, tokens, scores, strict=True)
-        ]
+
+    def generate(self, batch: Batch, **options: Any) -> list[Prediction]:
+        """The first of the `candidates` of each image."""
+        return [found[0] for found in self.candidates(batch, **options)]
 
     def configure_optimizers(self) -> Any:
         """The optimiser, and its schedule stepped once an update."""

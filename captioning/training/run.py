@@ -6,6 +6,7 @@ import logging
 import os
 import pickle
 import warnings
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from captioning.data.datamodule import CaptionDataModule
 from captioning.data.noise import write_truth
 from captioning.data.roster import Roster, build_roster
 from captioning.data.tokenizers import WordTokenizer
+from captioning.decoding.wanted import Wanted
 from captioning.files import write_json
 from captioning.interfaces import AbstractTokenizer
 from captioning.models.base import AbstractCaptioner
@@ -30,7 +32,7 @@ from captioning.training.folder import RunFolder
 from captioning.training.inputs import Inputs, load_inputs, read_roster
 from captioning.training.parts import build_part
 from captioning.training.preflight import check_run, with_precision
-from captioning.types import Prediction
+from captioning.types import Batch, Prediction
 
 log = logging.getLogger(__name__)
 
@@ -137,6 +139,7 @@ def build(config: DictConfig, folder: Path) -> Experiment:
         metrics=config.metrics.test,
         val_metrics=config.metrics.val,
         tokenizer=config.metrics.tokenizer,
+        decoding={"search": OmegaConf.to_container(config.search, resolve=True), "rerank": None},
     )
     trainer = build_part(
         config.trainer,
@@ -254,6 +257,7 @@ def predict_run(
     split: str = "test",
     search: DictConfig | None = None,
     rerank: DictConfig | None = None,
+    constraints: DictConfig | None = None,
 ) -> tuple[list[list[Prediction]], Roster]:
     """Captions by a finished or stopped run for any data set.
 
@@ -264,6 +268,8 @@ def predict_run(
         search: another search's config; None for the run's own.
         rerank: config of a choice among the captions of an image, such as
             `captioning.training.rerank.rerank_by_consensus`, with the run's training photos.
+        constraints: what constrained search shall say, from the data set's samples, such as
+            `captioning.decoding.wanted.words_of_file`.
 
     Returns:
         The search's captions of each image, the best first, and the roster with the references.
@@ -284,13 +290,30 @@ def predict_run(
     model.on_load_checkpoint(checkpoint)
     model.load_state_dict(checkpoint["state_dict"])
     datamodule = build_datamodule(config, inputs, tokenizer)
-    predictions: list[list[Prediction]] = []
-    model.eval()
-    for batch in datamodule.eval_dataloader(roster):
-        predictions.extend([prediction] for prediction in model.generate(batch))
+    wanted = None if constraints is None else build_part(constraints)(roster.samples)
+    predictions = _captioned(model.eval(), datamodule.eval_dataloader(roster), wanted)
     if rerank is not None:
         predictions = _reranked(predictions, roster, trained, rerank)
     return predictions, roster
+
+
+def _captioned(
+    model: AbstractCaptioner, batches: Iterable[Batch], wanted: Wanted | None
+) -> list[list[Prediction]]:
+    """All captions of the batches' images, under the constraints wanted, if any."""
+    if wanted is None:
+        return [found for batch in batches for found in model.candidates(batch)]
+    words = model.tokenizer
+    if missing := wanted.missing(words):
+        log.info(f"{len(missing)} constraints left out, not in the vocabulary: {missing[:5]}")
+    predictions = [
+        found
+        for batch in batches
+        for found in model.candidates(batch, machines=wanted.machines(batch.image_ids, words))
+    ]
+    met = sum(bool(group[0].satisfied) for group in predictions)
+    log.info(f"constraints met by the captions of {met} of {len(predictions)} images")
+    return predictions
 
 
 def _reranked(

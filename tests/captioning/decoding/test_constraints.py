@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from captioning.data.tokenizers import WordTokenizer
-from captioning.decoding.constraints import constrain, word_encoder
+from captioning.decoding.constraints import constrain
 
 TOKENIZER = WordTokenizer(words=["a", "dog", "dogs", "hot", "runs", "traffic", "light"])
-ENCODE = word_encoder(TOKENIZER)
+ENCODE = TOKENIZER.spellings
 
 
 def met(result, caption: str) -> int:
@@ -32,7 +32,7 @@ def test_one_boundary_token_is_taken_off_both_ends_only():
         pad_id = bos_id = eos_id = 1
 
     tokenizer = Boundary(words=["dog"])
-    assert word_encoder(tokenizer)("dog") == [[4]]
+    assert tokenizer.spellings("dog") == [[4]]
 
 
 def test_captions_meet_constraints_by_any_alternative():

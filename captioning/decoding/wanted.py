@@ -1,0 +1,113 @@
+"""Which words constrained search shall say of which image: from a file, or from detections."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from captioning.decoding.constraints import TokenConstraints, Words, constrain
+from captioning.decoding.detections import detection_constraints
+from captioning.decoding.machine import Machine
+from captioning.files import read_json
+from captioning.interfaces import AbstractTokenizer
+from captioning.types import Sample
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Constraints by image.
+
+    Attributes:
+        words: of each image its constraints, each a tuple of alternatives; images that are not
+            here have none.
+        required: how many of an image's constraints a caption must meet, if it has as many.
+    """
+
+    words: Mapping[str, Sequence[Words]]
+    required: int = 2
+
+    def of_image(self, image_id: str, tokenizer: AbstractTokenizer) -> TokenConstraints:
+        """An image's constraints over tokens.
+
+        Raises:
+            ValueError: more constraints than a machine takes; names the image.
+        """
+        try:
+            return constrain(
+                self.words.get(image_id, ()), tokenizer.spellings, required=self.required
+            )
+        except ValueError as error:
+            raise ValueError(f"image {image_id}: {error}") from error
+
+    def machines(self, image_ids: Sequence[str], tokenizer: AbstractTokenizer) -> list[Machine]:
+        """One machine an image, for `constrained_beam_search`."""
+        return [self.of_image(image_id, tokenizer).machine for image_id in image_ids]
+
+    def missing(self, tokenizer: AbstractTokenizer) -> list[Words]:
+        """Distinct constraints of which the vocabulary has no alternative: they are left out."""
+        lost = (words for i in self.words for words in self.of_image(i, tokenizer).dropped)
+        return sorted(set(lost))
+
+
+def words_of_file(samples: Iterable[Sample], *, path: str | Path, required: int = 2) -> Wanted:
+    """Constraints from a JSON file: ``{"IMAGE_ID": ["dog", ["cat", "cats"]], ...}``.
+
+    Each entry of an image's list is a constraint: a word or phrase, or a list of alternatives.
+
+    Args:
+        samples: of the data set; entries of other images are not used.
+        path: the file.
+        required: see `Wanted`.
+
+    Raises:
+        ValueError: not such a file, or it has none of the data set's images.
+    """
+    entries = read_json(path)
+    if not isinstance(entries, dict):
+        raise ValueError(f"{path}: must be an object of image ids: got {type(entries).__name__}")
+    words = {image_id: _constraints(entry, path, image_id) for image_id, entry in entries.items()}
+    known = {sample.image_id for sample in samples}
+    if not known & words.keys():
+        raise ValueError(
+            f"{path}: none of its {len(words)} images is in the data set: it has ids such as "
+            f"{next(iter(words), None)!r}, the data set {min(known, default=None)!r}"
+        )
+    return Wanted(words=words, required=required)
+
+
+def _constraints(entry: Any, path: str | Path, image_id: str) -> list[Words]:
+    found = [[item] if isinstance(item, str) else item for item in _list(entry)]
+    if not all(_list(words) and all(isinstance(w, str) and w for w in words) for words in found):
+        raise ValueError(
+            f"{path}: {image_id!r} must have a list of words or of lists of words: got {entry!r}"
+        )
+    if not isinstance(entry, list):
+        raise ValueError(f"{path}: {image_id!r} must have a list of constraints: got {entry!r}")
+    return [tuple(words) for words in found]
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def words_of_regions(samples: Iterable[Sample], *, required: int = 2, **settings: Any) -> Wanted:
+    """Constraints from the labelled regions of each image.
+
+    Args:
+        samples: of the data set, with their regions.
+        required: see `Wanted`.
+        **settings: see `captioning.decoding.detections.detection_constraints`.
+
+    Raises:
+        ValueError: no image has a region, or a setting out of its range.
+    """
+    regions = {sample.image_id: sample.regions for sample in samples}
+    if not any(regions.values()):
+        raise ValueError(
+            "constraints=detections needs a data set with labelled regions: this one has none; "
+            "give words by constraints=words constraints.path=FILE"
+        )
+    words = {i: detection_constraints(some, **settings) for i, some in regions.items()}
+    return Wanted(words=words, required=required)

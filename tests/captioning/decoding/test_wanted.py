@@ -1,0 +1,92 @@
+"""Constraints of a data set's images, from a file and from regions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from captioning.data.tokenizers import WordTokenizer
+from captioning.decoding.wanted import words_of_file, words_of_regions
+from captioning.types import Region, Sample
+
+TOKENIZER = WordTokenizer(words=["a", "dog", "dogs", "cat", "traffic", "light"])
+
+
+def samples(regions: dict[str, tuple[Region, ...]]) -> list[Sample]:
+    return [
+        Sample(
+            row=row,
+            sample_id=f"{image_id}#0",
+            image_id=image_id,
+            image_path=Path("x.jpg"),
+            caption="a",
+            regions=found,
+        )
+        for row, (image_id, found) in enumerate(regions.items())
+    ]
+
+
+def met(wanted, image_id: str, caption: str) -> int:
+    (machine,) = wanted.machines([image_id], TOKENIZER)
+    return machine.met[machine.run(TOKENIZER.encode(caption))]
+
+
+def test_a_file_gives_words_and_alternatives(tmp_path: Path):
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps({"1": [["dog", "dogs"], "traffic light"], "3": ["zebra"]}))
+    wanted = words_of_file(samples({"1": (), "2": ()}), path=path, required=1)
+    assert met(wanted, "1", "dogs") == met(wanted, "1", "a traffic light") == 1
+    assert met(wanted, "1", "a dog a traffic light") == 2
+    one, none = wanted.machines(["1", "2"], TOKENIZER)
+    assert (one.required, one.num_constraints) == (1, 2)
+    assert (none.required, none.num_constraints) == (0, 0)
+    assert wanted.missing(TOKENIZER) == [("zebra",)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[1]", "must be an object of image ids: got list"),
+        ("{", "not valid JSON"),
+        ('{"9": ["dog"]}', "none of its 1 images is in the data set: it has ids such as '9', the"),
+        ('{"1": "dog"}', "'1' must have a list of constraints: got 'dog'"),
+        ('{"1": [3]}', "'1' must have a list of words or of lists of words"),
+        ('{"1": [[]]}', "'1' must have a list of words or of lists of words"),
+        ('{"1": [""]}', "'1' must have a list of words or of lists of words"),
+    ],
+)
+def test_a_bad_file_is_named(tmp_path: Path, text: str, message: str):
+    path = tmp_path / "c.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message) as error:
+        words_of_file(samples({"1": ()}), path=path)
+    assert str(path) in str(error.value)
+
+
+def test_too_many_constraints_name_the_image(tmp_path: Path):
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps({"1": ["dog"] * 9}))
+    with pytest.raises(ValueError, match="image 1: constraints must be at most 8: got 9"):
+        words_of_file(samples({"1": ()}), path=path).machines(["1"], TOKENIZER)
+
+
+def test_regions_give_their_surest_labels():
+    def region(label: str, score: float, left: float) -> Region:
+        return Region(box=(left, 0, left + 10, 10), label=label, score=score)
+
+    some = (region("dog", 0.5, 0), region("cat", 0.9, 20), region("hair", 0.99, 40))
+    wanted = words_of_regions(
+        samples({"1": some, "2": ()}),
+        blacklist=["hair"],
+        forms={"dog": ["dogs"]},
+        max_constraints=2,
+    )
+    assert wanted.words == {"1": [("cat",), ("dog", "dogs")], "2": []}
+    assert met(wanted, "1", "a cat dogs") == 2
+
+
+def test_a_data_set_without_regions_is_refused():
+    with pytest.raises(ValueError, match="needs a data set with labelled regions: this one has"):
+        words_of_regions(samples({"1": ()}))
