@@ -31,7 +31,7 @@ from curation.curator import Curator
 from curation.policy import CurationPolicy
 from curation.run_folder import RunFolder
 from curation.select.sigma import Sigma
-from curation.select.top_loss import TopLoss
+from curation.select.top import Top
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 VARIANTS = {
@@ -40,10 +40,10 @@ VARIANTS = {
     "rescore": ["curation=remove", "curation.select.ratio=0", "curation/probe=rescore"],
 }
 POLICIES = {
-    "remove, top 5%": lambda: (TopLoss(ratio=0.05), Remove()),
-    "replace caption, top 5%": lambda: (TopLoss(ratio=0.05), ReplaceCaption()),
+    "remove, top 5%": lambda: (Top(ratio=0.05), Remove()),
+    "replace caption, top 5%": lambda: (Top(ratio=0.05), ReplaceCaption()),
     "replace caption, 2 std": lambda: (Sigma(num_std=2), ReplaceCaption()),
-    "remove, top 40%": lambda: (TopLoss(ratio=0.4), Remove()),
+    "remove, top 40%": lambda: (Top(ratio=0.4), Remove()),
 }
 
 

@@ -27,7 +27,8 @@ class Context:
         history: ``(E, N) float32`` losses of all closed epochs, this one last; NaN where unseen.
         epoch: the epoch that just ended, from 0; -1 for a decision before training.
         seed: seed of the run.
-        signals: further ``(N,)`` measurements by name, such as a similarity of image and text.
+        signals: further measurements by name, such as the visual gain: ``(E, N) float32`` over the
+            closed epochs, the newest last; NaN where unknown.
     """
 
     view: CurationView
@@ -47,10 +48,9 @@ class Context:
         if self.history.dim() != 2 or self.history.shape[1] != num_samples:
             raise ValueError(f"history must be (E, {num_samples}): got {tuple(self.history.shape)}")
         for name, values in self.signals.items():
-            if values.shape != (num_samples,):
+            if values.dim() != 2 or values.shape[1] != num_samples:
                 raise ValueError(
-                    f"signal {name!r} must have one value per roster row: "
-                    f"got {tuple(values.shape)} for {num_samples} rows"
+                    f"signal {name!r} must be (E, {num_samples}): got {tuple(values.shape)}"
                 )
 
     @cached_property
@@ -91,6 +91,23 @@ class Amended:
 
     edits: tuple[Edit, ...]
     kept: tuple[str, ...] = ()
+
+
+class AbstractScore(ABC):
+    """How suspicious samples are, by one sign of trouble.
+
+    Attributes:
+        name: of what is measured, for reasons and reports, such as ``"loss"``.
+    """
+
+    name: str
+
+    @abstractmethod
+    def scores(self, context: Context) -> Tensor:
+        """``(N,)`` suspicion of each roster row, higher is worse; NaN where unknown or not live.
+
+        Pure: the same context gives the same scores, in every process.
+        """
 
 
 class AbstractSelector(ABC):

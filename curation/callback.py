@@ -68,7 +68,13 @@ class CurationCallback(pl.Callback):
             return
         view = _require_view(trainer)
         check_truth(self.truth, view.roster)
-        self.curator = Curator(policy=self.policy, view=view, seed=self.seed, truth=self.truth)
+        self.curator = Curator(
+            policy=self.policy,
+            view=view,
+            seed=self.seed,
+            truth=self.truth,
+            signals=self.probe.signals,
+        )
         self._trainer = trainer
         self._closed_epoch = -1
         self._resumed = False
@@ -86,12 +92,12 @@ class CurationCallback(pl.Callback):
         self._resumed = True
         if not self._trainer.is_global_zero:
             # the sums in the checkpoint are of process 0; kept twice they would count twice
-            self.curator.ledger.clear_running()
+            self.curator.clear_running()
         self._trainer.datamodule.view = self.curator.view
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Put the ledger on the device, and make the files say what the run knows."""
-        self.curator.ledger.to(pl_module.device)
+        self.curator.to(pl_module.device)
         self._closed_epoch = max((-1, *self.curator.ledger.epochs))
         if trainer.is_global_zero:
             self._folder.start(self.curator, resumed=self._resumed)
@@ -120,7 +126,7 @@ class CurationCallback(pl.Callback):
             self._folder.finish(self.curator)
 
     def _close(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.probe.finish(self.curator.ledger, trainer, pl_module)
+        self.probe.finish(self.curator.ledger, self.curator.signals, trainer, pl_module)
         outcome = self.curator.end_epoch(trainer.current_epoch)
         self._closed_epoch = trainer.current_epoch
         trainer.datamodule.view = outcome.view

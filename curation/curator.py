@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from captioning.data.roster import CurationView
 from curation.base import Context
@@ -45,6 +44,7 @@ class Curator:
         view: the samples at the run's start.
         seed: of the run.
         truth: kind of the planted fault by ``sample_id``, where it is known.
+        signals: names of what is measured beside the losses.
     """
 
     def __init__(
@@ -54,12 +54,14 @@ class Curator:
         view: CurationView,
         seed: int = 0,
         truth: Mapping[str, str] | None = None,
+        signals: Sequence[str] = (),
     ) -> None:
         self.policy = policy
         self.view = view
         self.seed = seed
         self.truth = dict(truth or {})
         self.ledger = LossLedger(num_samples=len(view.roster))
+        self.signals = {name: LossLedger(num_samples=len(view.roster)) for name in signals}
         self.records: list[dict[str, Any]] = []
         self._lines = [encode(edit) for edit in view.journal]
 
@@ -78,14 +80,21 @@ class Curator:
             ValueError: a loss is not finite, or the edits would leave no sample.
         """
         samples = self.view.roster.samples
-        self.ledger.reduce()
-        self.ledger.close_epoch(epoch=epoch, name_of=lambda row: samples[row].sample_id)
-        return self._decide(epoch, self.ledger.history())
+        for ledger in (self.ledger, *self.signals.values()):
+            ledger.reduce()
+            ledger.close_epoch(epoch=epoch, name_of=lambda row: samples[row].sample_id)
+        return self._decide(epoch, len(self.ledger.epochs))
 
-    def _decide(self, epoch: int, history: Tensor) -> Outcome:
-        """Decide on the losses of the epochs up to this one, and apply the edits."""
+    def _decide(self, epoch: int, num_closed: int) -> Outcome:
+        """Decide on what was measured in the first epochs that were closed, and apply the edits."""
+        history = self.ledger.history()[:num_closed]
         context = Context(
-            view=self.view, losses=history[-1], history=history, epoch=epoch, seed=self.seed
+            view=self.view,
+            losses=history[-1],
+            history=history,
+            epoch=epoch,
+            seed=self.seed,
+            signals={name: s.history()[:num_closed] for name, s in self.signals.items()},
         )
         with _collection_paused():
             decision = self.policy.deliberate(context)
@@ -101,6 +110,16 @@ class Curator:
         self.records.append(record)
         self._lines += [encode(edit) for edit in decision.edits]
         return Outcome(context=context, decision=decision, view=self.view, record=record)
+
+    def to(self, device: torch.device | str) -> None:
+        """Move what is being measured to where it arises."""
+        for ledger in (self.ledger, *self.signals.values()):
+            ledger.to(device)
+
+    def clear_running(self) -> None:
+        """Forget what was measured in the epoch under way."""
+        for ledger in (self.ledger, *self.signals.values()):
+            ledger.clear_running()
 
     def start_files(self, folder: Path) -> None:
         """Make the journal file say what this run knows, whatever it said before."""
@@ -119,6 +138,7 @@ class Curator:
             "roster": self.header.roster,
             "journal": list(self._lines),
             "ledger": self.ledger.state_dict(),
+            "signals": {name: ledger.state_dict() for name, ledger in self.signals.items()},
             "records": list(self.records),
         }
 
@@ -140,6 +160,13 @@ class Curator:
         ]
         self.view = CurationView(roster=self.view.roster).apply(edits)
         self.ledger.load_state_dict(dict(state["ledger"]))
+        for name, ledger in self.signals.items():
+            if name not in state.get("signals", {}):
+                raise ValueError(
+                    f"the checkpoint's run did not measure {name!r}: start from a run with "
+                    "the same curation/probe"
+                )
+            ledger.load_state_dict(dict(state["signals"][name]))
         self.records = list(state["records"])
         self._lines = list(state["journal"])
         if state["policy"] != self.policy.name:
@@ -160,7 +187,7 @@ class Curator:
                     "checkpoint was trained on after it: branch from the checkpoint of that epoch, "
                     f"or set curation.schedule.from_epoch={self.ledger.epochs[-1]}"
                 )
-            self._decide(epoch, self.ledger.history()[:number])
+            self._decide(epoch, number)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,14 +16,26 @@ from curation.ledger import LossLedger
 
 
 class AbstractProbe(ABC):
-    """Fills the ledger."""
+    """Fills the ledger of losses, and those of further signals.
+
+    Attributes:
+        signals: names of what else it measures; each gets a ledger of its own.
+    """
+
+    signals: tuple[str, ...] = ()
 
     @abstractmethod
     def observe(self, ledger: LossLedger, outputs: Any) -> None:
         """Called after every training step with what ``training_step`` returned."""
 
     @abstractmethod
-    def finish(self, ledger: LossLedger, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+    def finish(
+        self,
+        ledger: LossLedger,
+        signals: Mapping[str, LossLedger],
+        trainer: pl.Trainer,
+        module: pl.LightningModule,
+    ) -> None:
         """Called once after the last training step of the epoch."""
 
 
@@ -41,17 +53,15 @@ class OnlineProbe(AbstractProbe):
         Raises:
             ValueError: the step did not return rows and per-sample losses.
         """
-        if not outputs:  # the step was skipped
-            return
-        if not isinstance(outputs, Mapping) or not {"rows", "per_sample"} <= outputs.keys():
-            found = sorted(outputs) if isinstance(outputs, Mapping) else type(outputs).__name__
-            raise ValueError(
-                "training_step must return a dict with 'loss', 'rows' (B,) and 'per_sample' (B,) "
-                f"for curation: got {found}"
-            )
-        ledger.add(outputs["rows"], outputs["per_sample"])
+        record(ledger, outputs)
 
-    def finish(self, ledger: LossLedger, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+    def finish(
+        self,
+        ledger: LossLedger,
+        signals: Mapping[str, LossLedger],
+        trainer: pl.Trainer,
+        module: pl.LightningModule,
+    ) -> None:
         """Nothing is left to do."""
 
 
@@ -67,25 +77,21 @@ class RescoreProbe(AbstractProbe):
     def observe(self, ledger: LossLedger, outputs: Any) -> None:
         """Losses of training are not used."""
 
-    def finish(self, ledger: LossLedger, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+    def finish(
+        self,
+        ledger: LossLedger,
+        signals: Mapping[str, LossLedger],
+        trainer: pl.Trainer,
+        module: pl.LightningModule,
+    ) -> None:
         """Score what the probe loader gives.
 
         Raises:
             ValueError: the data module has no ``probe_dataloader``, or the module no way to score.
         """
-        build = getattr(trainer.datamodule, "probe_dataloader", None)
-        if build is None:
-            raise ValueError(
-                "RescoreProbe needs trainer.datamodule.probe_dataloader(), an unshuffled loader "
-                "over view.samples(): add it, or use OnlineProbe"
-            )
-        # the pass must not shift the random numbers that training draws
-        with isolate_rng(), torch.no_grad(), _eval_mode(module):
-            for batch in build():
-                batch = trainer.strategy.batch_to_device(batch)
-                with trainer.precision_plugin.forward_context():
-                    rows, per_sample = score(module, batch)
-                ledger.add(rows, per_sample)
+        with measuring(trainer, module) as batches:
+            for batch in batches():
+                ledger.add(*score(module, batch))
 
 
 def score(module: pl.LightningModule, batch: Any) -> tuple[Tensor, Tensor]:
@@ -102,6 +108,50 @@ def score(module: pl.LightningModule, batch: Any) -> tuple[Tensor, Tensor]:
         f"{type(module).__name__} cannot be rescored: give it probe_step(batch) -> "
         "(rows, per_sample), or use OnlineProbe"
     )
+
+
+def record(ledger: LossLedger, outputs: Any) -> None:
+    """Add what a training step returned.
+
+    Raises:
+        ValueError: the step did not return rows and per-sample losses.
+    """
+    if not outputs:  # the step was skipped
+        return
+    if not isinstance(outputs, Mapping) or not {"rows", "per_sample"} <= outputs.keys():
+        found = sorted(outputs) if isinstance(outputs, Mapping) else type(outputs).__name__
+        raise ValueError(
+            "training_step must return a dict with 'loss', 'rows' (B,) and 'per_sample' (B,) "
+            f"for curation: got {found}"
+        )
+    ledger.add(outputs["rows"], outputs["per_sample"])
+
+
+@contextmanager
+def measuring(
+    trainer: pl.Trainer, module: pl.LightningModule
+) -> Iterator[Callable[[], Iterator[Any]]]:
+    """For a pass over the live samples: eval mode, no gradients, the run's precision.
+
+    Gives a function that makes the batches, on the device.
+
+    Raises:
+        ValueError: the data module has no ``probe_dataloader``.
+    """
+    build = getattr(trainer.datamodule, "probe_dataloader", None)
+    if build is None:
+        raise ValueError(
+            "this probe needs trainer.datamodule.probe_dataloader(), an unshuffled loader over "
+            "view.samples(): add it, or use OnlineProbe"
+        )
+    # the pass must not shift the random numbers that training draws
+    with (
+        isolate_rng(),
+        torch.no_grad(),
+        _eval_mode(module),
+        trainer.precision_plugin.forward_context(),
+    ):
+        yield lambda: (trainer.strategy.batch_to_device(batch) for batch in build())
 
 
 @contextmanager

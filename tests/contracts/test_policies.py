@@ -17,11 +17,11 @@ from curation.base import Context
 from curation.policy import CurationPolicy, Schedule
 from curation.select.random import Random
 from curation.select.sigma import Sigma
-from curation.select.top_loss import TopLoss
+from curation.select.top import Top
 
 NUM_IMAGES, NUM_CAPTIONS = 12, 4
 SELECTORS = {
-    "top_loss": lambda: TopLoss(ratio=0.2),
+    "top": lambda: Top(ratio=0.2),
     "sigma": lambda: Sigma(num_std=0.5),
     "random": lambda: Random(ratio=0.2),
 }
@@ -144,7 +144,7 @@ def test_scores_rank_what_is_selected_first(select):
 
 
 @pairings
-@pytest.mark.parametrize("selector", [TopLoss, Random])
+@pytest.mark.parametrize("selector", [Top, Random])
 def test_ratio_zero_gives_nothing(selector, amend):
     policy = CurationPolicy(select=selector(ratio=0), amend=AMENDERS[amend](), name="none")
     assert policy.decide(make_context()) == []
@@ -156,7 +156,7 @@ def test_a_policy_that_would_empty_the_set_is_refused():
         policy.decide(make_context())
 
 
-@pytest.mark.parametrize("selector", [TopLoss, Random])
+@pytest.mark.parametrize("selector", [Top, Random])
 @pytest.mark.parametrize("ratio", [-0.01, 1.01, float("nan"), "5%", None, True])
 def test_a_ratio_that_is_no_fraction_is_refused_at_once(selector, ratio):
     with pytest.raises(ValueError, match=r"ratio must be a fraction in \[0, 1\]"):
@@ -190,7 +190,7 @@ def test_the_epoch_and_the_seed_change_random_choices():
     ],
 )
 def test_schedules(schedule, due):
-    policy = make_policy("top_loss", "remove", **schedule)
+    policy = make_policy("top", "remove", **schedule)
     assert [epoch for epoch in range(6) if policy.decide(make_context(epoch=epoch))] == due
 
 
@@ -204,6 +204,6 @@ def test_impossible_schedules_are_refused(schedule):
 
 
 def test_parts_take_keyword_arguments_alone():
-    for part in (CurationPolicy, Schedule, TopLoss, Sigma, Random):
+    for part in (CurationPolicy, Schedule, Top, Sigma, Random):
         kinds = {p.kind for p in inspect.signature(part).parameters.values()}
         assert kinds == {inspect.Parameter.KEYWORD_ONLY}

@@ -21,7 +21,7 @@ from curation.amend.remove import Remove
 from curation.amend.replace_caption import ReplaceCaption
 from curation.callback import CurationCallback
 from curation.policy import CurationPolicy, Schedule
-from curation.select.top_loss import TopLoss
+from curation.select.top import Top
 
 
 def make_roster(num_images: int = 6, num_captions: int = 3) -> Roster:
@@ -132,7 +132,7 @@ class ForeignModule(pl.LightningModule):
 
 def make_policy(*, ratio: float = 0.12, amend=None, **schedule) -> CurationPolicy:
     return CurationPolicy(
-        select=TopLoss(ratio=ratio),
+        select=Top(ratio=ratio),
         amend=amend or Remove(),
         schedule=Schedule(**schedule),
         name="test policy",

@@ -16,7 +16,7 @@ from curation.base import Context
 from curation.select.random import Random
 from curation.select.ranking import worst_rows
 from curation.select.sigma import Sigma
-from curation.select.top_loss import TopLoss
+from curation.select.top import Top
 
 
 def context_of(losses: list[float], removed: list[int] = ()) -> Context:
@@ -44,15 +44,15 @@ def rows_of(selected) -> list[int]:
 
 def test_top_loss_counts_a_fraction_of_what_is_live_now():
     losses = [float(row) for row in range(20)]
-    assert rows_of(TopLoss(ratio=0.25).select(context_of(losses))) == [19, 18, 17, 16, 15]
+    assert rows_of(Top(ratio=0.25).select(context_of(losses))) == [19, 18, 17, 16, 15]
     later = context_of(losses, removed=[19, 18, 17, 16, 15, 14, 13, 12])
-    assert rows_of(TopLoss(ratio=0.25).select(later)) == [11, 10, 9]
+    assert rows_of(Top(ratio=0.25).select(later)) == [11, 10, 9]
 
 
 @pytest.mark.parametrize(("ratio", "total"), [(0.29, 100), (0.07, 100), (0.1, 30), (1, 7)])
 def test_fractions_are_not_cut_by_rounding_error(ratio, total):
     context = context_of([0.5] * total)
-    assert len(TopLoss(ratio=ratio).select(context)) == round(ratio * total)
+    assert len(Top(ratio=ratio).select(context)) == round(ratio * total)
 
 
 def test_sigma_uses_the_sample_deviation_of_live_and_seen_samples():

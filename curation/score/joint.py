@@ -1,0 +1,92 @@
+"""Several signs of trouble as one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from curation.base import AbstractScore, Context
+
+
+class Joint(AbstractScore):
+    """Weighted mean of the ranks that several scores give the live samples, in [0, 1].
+
+    Ranks and not values, because scores have no common unit.
+
+    Args:
+        parts: scores by name.
+        weights: of the parts by the same names; 1 each by default.
+
+    Raises:
+        ValueError: fewer than two parts, or weights that are not positive or of other names.
+    """
+
+    def __init__(
+        self, *, parts: Mapping[str, AbstractScore], weights: Mapping[str, float] | None = None
+    ) -> None:
+        if len(parts) < 2:
+            raise ValueError(f"a joint score needs two parts or more: got {sorted(parts)}")
+        weights = dict.fromkeys(parts, 1.0) if weights is None else dict(weights)
+        if weights.keys() != parts.keys() or not all(value > 0 for value in weights.values()):
+            raise ValueError(
+                f"weights must be positive, one for each of {sorted(parts)}: got {weights}"
+            )
+        self.parts, self.weights = dict(parts), weights
+        self.name = "joint rank of " + " and ".join(parts)
+
+    def scores(self, context: Context) -> Tensor:
+        """NaN where one of the parts is unknown."""
+        total = sum(self.weights.values())
+        ranks = [
+            self.weights[name] / total * ranked(part.scores(context))
+            for name, part in self.parts.items()
+        ]
+        return torch.stack(ranks).sum(0)
+
+
+def ranked(scores: Tensor) -> Tensor:
+    """Ranks ``(N,) float32`` in [0, 1] of the known scores, equal ones alike; NaN stays NaN."""
+    known = ~torch.isnan(scores)
+    values, places, counts = torch.unique(scores[known], return_inverse=True, return_counts=True)
+    if len(values) == 0:
+        return scores.float()
+    middle = counts.cumsum(0).double() - (counts.double() + 1) / 2
+    found = torch.full(scores.shape, torch.nan)
+    found[known] = (middle / max(1, int(known.sum()) - 1)).float()[places]
+    return found
+
+
+class WithinImage(AbstractScore):
+    """A score less the mean score of the image's other captions: ranks captions within an image.
+
+    What makes a whole image hard is taken out; the caption that stands out remains. An image with
+    one live caption has nothing to compare with, and no score.
+
+    Args:
+        score: of single captions.
+    """
+
+    def __init__(self, *, score: AbstractScore) -> None:
+        self.score = score
+        self.name = f"{score.name} above the image's other captions"
+
+    def scores(self, context: Context) -> Tensor:
+        """NaN where the score or those of all others are unknown."""
+        values = self.score.scores(context).double()
+        rows = torch.from_numpy(context.live_rows)
+        rows = rows[~torch.isnan(values[rows])]
+        found = torch.full(values.shape, torch.nan)
+        if len(rows) == 0:
+            return found
+        images: dict[str, int] = {}
+        image = torch.tensor(
+            [images.setdefault(context.live[r].image_id, len(images)) for r in rows.tolist()]
+        )
+        total = torch.zeros(len(images), dtype=torch.float64).index_add_(0, image, values[rows])
+        count = torch.bincount(image, minlength=len(images))
+        others = (count[image] - 1).clamp(min=0)
+        mean = (total[image] - values[rows]) / others  # 0 / 0 where there is no other
+        found[rows] = (values[rows] - mean).float()
+        return found

@@ -1,0 +1,21 @@
+"""Captions that are much longer than others."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from curation.base import AbstractScore, Context
+
+
+class Length(AbstractScore):
+    """Number of words, split at white space."""
+
+    name = "words"
+
+    def scores(self, context: Context) -> Tensor:
+        """NaN for samples that are not live."""
+        found = torch.full((len(context.view.roster),), torch.nan)
+        for row, sample in context.live.items():
+            found[row] = len(sample.caption.split())
+        return found

@@ -1,0 +1,53 @@
+"""The fraction of samples with the worst score (data curation paper, section 3.1, for the loss)."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from curation.base import (
+    AbstractScore,
+    AbstractSelector,
+    Context,
+    Selected,
+    as_numpy,
+    require_fraction,
+)
+from curation.score.loss import Loss
+from curation.select.ranking import num_of_fraction, worst_rows
+
+
+class Top(AbstractSelector):
+    """Selects the samples with the highest scores.
+
+    Args:
+        ratio: fraction in [0, 1] of the samples that are live now (not of the first epoch's).
+        score: what is looked at; default the epoch's loss, as in the paper.
+
+    Raises:
+        ValueError: ``ratio`` outside [0, 1].
+    """
+
+    def __init__(self, *, ratio: float = 0.01, score: AbstractScore | None = None) -> None:
+        self.ratio = require_fraction("ratio", ratio)
+        self.score = score if score is not None else Loss()
+
+    def scores(self, context: Context) -> Tensor:
+        """Those of ``score``."""
+        return self.score.scores(context)
+
+    def select(self, context: Context) -> list[Selected]:
+        """Worst first; a sample whose score is unknown is never selected."""
+        total = len(context.live)
+        count = num_of_fraction(self.ratio, total)
+        if not count:
+            return []
+        scores = as_numpy(self.scores(context))
+        rows = worst_rows(context, scores, count)
+        values, share = scores[rows].tolist(), f"{100 * self.ratio:g}%"
+        return [
+            Selected(
+                sample=context.live[row],
+                reason=f"{self.score.name} {value:.3f}, rank {rank} of {total} (top {share})",
+            )
+            for rank, (row, value) in enumerate(zip(rows, values, strict=True), start=1)
+        ]

@@ -1,0 +1,164 @@
+"""Each score on cases small enough to be worked out by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+
+from captioning.data.roster import CurationView, build_roster
+from captioning.types import Edit, Sample
+from curation.base import Context
+from curation.score.joint import Joint, WithinImage, ranked
+from curation.score.length import Length
+from curation.score.loss import Loss
+from curation.score.loss_history import LossHistory
+from curation.score.siblings import Siblings
+from curation.score.similarity import Similarity
+from curation.score.visual_gain import VisualGain
+
+nan = math.nan
+# Two photos of three and one caption, one of two.
+IMAGES = {"a": ["a dog", "the dog runs", "boats"], "b": ["boats at sea"], "c": ["dog", "a boat"]}
+
+
+def context(
+    history: Sequence[Sequence[float]] = ((0.0,) * 6,), removed: Sequence[str] = (), **signals
+) -> Context:
+    samples = [
+        Sample(row=0, sample_id=f"{i}#{k}", image_id=i, image_path=Path(f"{i}.jpg"), caption=text)
+        for i, texts in IMAGES.items()
+        for k, text in enumerate(texts)
+    ]
+    view = CurationView(roster=build_roster("scores", samples))
+    view = view.apply([Edit(sample_id=name, action="remove") for name in removed])
+    losses = torch.tensor(history, dtype=torch.float32)
+    return Context(
+        view=view,
+        losses=losses[-1],
+        history=losses,
+        epoch=len(losses) - 1,
+        signals={name: torch.tensor(values) for name, values in signals.items()},
+    )
+
+
+def values(found: torch.Tensor) -> list[float]:
+    return [round(value, 4) for value in found.tolist()]
+
+
+class Words:
+    """Unit vectors: one dimension for dogs, one for boats."""
+
+    def embed(self, texts: Sequence[str]) -> torch.Tensor:
+        counts = torch.tensor([[1.0 * ("dog" in t), 1.0 * ("boat" in t)] for t in texts])
+        return torch.nn.functional.normalize(counts, dim=1)
+
+
+def test_loss_of_one_epoch_and_of_several() -> None:
+    seen = context([[1, 2, nan, nan, 5, 6], [3, nan, nan, 4, 5, 0]])
+    assert values(Loss().scores(seen)) == pytest.approx([3, nan, nan, 4, 5, 0], nan_ok=True)
+    mean = values(Loss(num_epochs=2).scores(seen))
+    assert mean == pytest.approx([2, 2, nan, 4, 5, 3], nan_ok=True)
+    with pytest.raises(ValueError, match="num_epochs must be at least 1: got 0"):
+        Loss(num_epochs=0)
+
+
+def test_history_tells_what_is_hard_forgotten_or_never_learnt() -> None:
+    # the median falls from 3 to 2 to 1; row 0 stays high, row 1 is forgotten twice, row 5 unseen
+    history = [[5, 1, 3, 3, 2, nan], [5, 2, 2, 2, 1, nan], [5, 3, 1, 1, 0, nan]]
+    area = LossHistory(kind="area").scores(context(history))
+    assert values(area) == pytest.approx([3, 0, 0, 0, -1, nan], nan_ok=True)
+    forgotten = LossHistory(kind="forgetting").scores(context(history))
+    assert forgotten.nan_to_num(-1).argmax() == 1
+    assert int(forgotten[1]) == 2
+    assert forgotten[0] > forgotten[4]  # neither rose: the area decides
+    hard = LossHistory(kind="hard_to_learn").scores(context(history))
+    assert hard.nan_to_num(-1).argmax() == 0
+    assert hard[5].isnan()
+    with pytest.raises(ValueError, match="kind must be one of"):
+        LossHistory(kind="best")
+
+
+def test_of_one_epoch_the_area_ranks_as_the_loss() -> None:
+    one = context([[5, 1, 3, 2, 4, 0]])
+    assert values(LossHistory().scores(one).argsort()) == values(one.losses.argsort())
+
+
+def test_words_are_counted_as_the_captions_are_now() -> None:
+    assert values(Length().scores(context())) == [2, 3, 1, 3, 1, 2]
+    removed = values(Length().scores(context(removed=["a#0"])))
+    assert removed == pytest.approx([nan, 3, 1, 3, 1, 2], nan_ok=True)
+
+
+def test_the_caption_unlike_its_siblings_stands_out() -> None:
+    score = Siblings(sentences=Words())
+    found = values(score.scores(context()))
+    assert found == pytest.approx([0.5, 0.5, 1, nan, 1, 1], nan_ok=True)
+    alone = values(score.scores(context(removed=["a#2", "c#0"])))
+    assert alone == pytest.approx([0, 0, nan, nan, nan, nan], nan_ok=True)
+    nobody = score.scores(context(removed=["a#0", "a#1", "c#0"]))
+    assert nobody.isnan().all()
+
+
+def test_photos_are_embedded_once_and_captions_as_they_are_now() -> None:
+    asked = []
+
+    def photos(samples: Sequence[Sample]) -> torch.Tensor:
+        asked.extend(sample.image_id for sample in samples)
+        return Words().embed(["boat" if s.image_id == "b" else "dog" for s in samples])
+
+    score = Similarity(embed_texts=Words().embed, embed_photos=photos, name="words")
+    assert values(score.scores(context())) == [-1, -1, 0, -1, -1, 0]
+    changed = context(removed=["a#0"])
+    changed = Context(
+        view=changed.view.apply(
+            [Edit(sample_id="a#2", action="replace_caption", value="a small dog")]
+        ),
+        losses=changed.losses,
+        history=changed.history,
+        epoch=0,
+    )
+    found = values(score.scores(changed))
+    assert found == pytest.approx([nan, -1, -1, -1, -1, 0], nan_ok=True)
+    assert asked == ["a", "b", "c"]
+
+
+def test_low_visual_gain_is_suspicious() -> None:
+    gains = [[1.0, 2, 3, 4, nan, 0], [nan, 0.0, 1, 4, nan, -1]]
+    measured = context([[0.0] * 6] * 2, visual_gain=gains)
+    one = values(VisualGain().scores(measured))
+    assert one == pytest.approx([nan, 0, -1, -4, nan, 1], nan_ok=True)
+    both = values(VisualGain(num_epochs=2).scores(measured))
+    assert both == pytest.approx([-1, -1, -2, -4, nan, 0.5], nan_ok=True)
+    with pytest.raises(ValueError, match="set curation/probe=visual_gain"):
+        VisualGain().scores(context())
+
+
+def test_ranks_are_shared_by_equal_scores() -> None:
+    found = values(ranked(torch.tensor([10.0, nan, 30, 20, 20, 99])))
+    assert found == pytest.approx([0, nan, 0.75, 0.375, 0.375, 1], nan_ok=True)
+    assert ranked(torch.tensor([nan, nan])).isnan().all()
+    assert values(ranked(torch.tensor([nan, 7.0])))[1] == 0
+
+
+def test_joint_ranks_are_weighted() -> None:
+    seen = context([[0, 1, 2, 3, 4, 5]])
+    plain = Joint(parts={"loss": Loss(), "words": Length()}).scores(seen)
+    ranks = (ranked(Loss().scores(seen)) + ranked(Length().scores(seen))) / 2
+    assert values(plain) == values(ranks)
+    parts = {"loss": Loss(), "words": Length()}
+    heavy = Joint(parts=parts, weights={"loss": 99, "words": 1}).scores(seen)
+    assert heavy.argsort().tolist() == [0, 1, 2, 3, 4, 5]
+    with pytest.raises(ValueError, match="two parts or more"):
+        Joint(parts={"loss": Loss()})
+    with pytest.raises(ValueError, match="weights must be positive"):
+        Joint(parts=parts, weights={"loss": 1, "words": 0})
+
+
+def test_within_an_image_only_the_difference_to_the_others_counts() -> None:
+    seen = context([[9, 9, 12, 50, 1, nan]])
+    found = values(WithinImage(score=Loss()).scores(seen))
+    assert found == pytest.approx([-1.5, -1.5, 3, nan, nan, nan], nan_ok=True)
