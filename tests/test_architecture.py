@@ -38,7 +38,9 @@ def read_texts() -> dict[str, str]:
     return {
         str(file.relative_to(REPOSITORY)): file.read_text(encoding="utf-8")
         for file in sorted(files)
-        if file.is_file() and file.suffix in TEXTS and "__pycache__" not in file.parts
+        if file.is_file()
+        and file.suffix in TEXTS
+        and not {"__pycache__", "weights"} & set(file.parts)
     }
 
 

@@ -29,6 +29,8 @@ INFLECTED = {
     "RBR": "adverb",
     "RBS": "adverb",
 }
+# Tags of words that are as they stand in the dictionary.
+PLAIN_FORMS = {"NN": "noun", "VB": "verb", "VBP": "verb", "JJ": "adjective", "RB": "adverb"}
 # Endings by tag, the first that leads to a known word wins: "boxes" is no form of "boxe".
 _S = (("ies", "y"), ("s", ""), ("es", ""), ("ves", "f"), ("ves", "fe"), ("men", "man"))
 _ED = (("ied", "y"), ("ed", "e"), ("ed", ""))
@@ -47,8 +49,14 @@ ENDINGS = {
     "RBS": _EST,
 }
 VOWELS = "aeiou"
+# After these sounds, and o, a plural adds an e: "boxes", "tomatoes".
+HISSES = ("s", "x", "z", "ch", "sh", "o")
 # Letters whose double is usual at the end of a stem: "fall-ing", but "sit-ting" is not.
+# Words without a singular of the same meaning.
+PLURALS_ONLY = ("clothes", "scissors", "sunglasses")
+FAR_MORE = 5
 LASTING_DOUBLES = "lsz"
+UNSTRESSED = ("er", "en", "on", "it", "et", "el")
 
 _POS_BY_TAG = {
     "NOUN": "NN NNS",
@@ -117,6 +125,8 @@ class Lemmatizer:
         return self._seen[key]
 
     def _by_rule(self, form: str, tag: str) -> str:
+        if form in PLURALS_ONLY:
+            return form
         known = self.known.get(INFLECTED.get(tag, ""), frozenset())
         candidates = list(_stems(form, tag))
         found = next((stem for stem in candidates if stem in known), None)
@@ -128,9 +138,9 @@ class Lemmatizer:
 
 def _stems(form: str, tag: str) -> Iterator[str]:
     for ending, instead in ENDINGS.get(tag, ()):
-        if not form.endswith(ending) or len(form) - len(ending) < 2:
-            continue
         stem = form.removesuffix(ending)
+        if stem == form or len(stem) < 2 or (ending == "es" and not stem.endswith(HISSES)):
+            continue
         if not instead and ending != "s" and stem[-1] == stem[-2] and stem[-1] not in VOWELS:
             yield stem[:-1]
         yield stem + instead
@@ -156,9 +166,14 @@ def _likeliest(form: str, candidates: list[str]) -> str:
 def _spelled_out(stem: str, candidates: list[str]) -> str:
     if stem[-1] == stem[-2] and stem[-1] not in VOWELS:
         return stem if stem[-1] in LASTING_DOUBLES else stem[:-1]
-    # "skat-ing" lacks its e, "paint-ing" does not: a short last syllable wants it.
+    # "discover-ing" and "visit-ed" end on a syllable without stress: no e was dropped.
+    if len(stem) > 4 and stem.endswith(UNSTRESSED):
+        return stem
+    # "skat-ing" and "cradl-ing" lack their e, "paint-ing" does not.
     short = len(stem) > 2 and stem[-1] not in VOWELS + "wxy" and stem[-2] in VOWELS
     if (short and stem[-3] not in VOWELS) or stem[-1] in "cuvz":
+        return stem + "e"
+    if stem[-1] == "l" and stem[-2] not in VOWELS:
         return stem + "e"
     return stem if stem in candidates else candidates[0]
 
@@ -166,25 +181,39 @@ def _spelled_out(stem: str, candidates: list[str]) -> str:
 def learn_lemmas(words: Iterable[tuple[str, str, str]], *, least: int = 2) -> Lemmatizer:
     """A lemmatizer that agrees with (word, tag, lemma) examples, by majority.
 
+    Who made the examples may have met some words as little as spelling rules have, and then says
+    that "singing" is of "singe" or that "zebras" has no singular. So where a lemma is hardly ever
+    seen as a word of its own, and another that the rules allow is, the other is taken.
+
     Args:
         words: examples; upper case is ignored.
-        least: lemmas and exceptions seen less often are left out: they are mostly misspelt.
+        least: words and exceptions seen less often are left out: they are mostly misspelt.
     """
     counts = Counter((tag, word.lower(), lemma.lower()) for word, tag, lemma in words)
-    known: dict[str, Counter[str]] = {kind: Counter() for kind in sorted(set(INFLECTED.values()))}
+    uses: dict[str, Counter[str]] = {kind: Counter() for kind in sorted(set(INFLECTED.values()))}
     best: dict[tuple[str, str], tuple[int, str]] = {}
     for (tag, form, lemma), count in sorted(counts.items()):
         best[tag, form] = max(best.get((tag, form), (0, "")), (count, lemma))
-        kind = INFLECTED.get("NNS" if tag == "NN" else tag)
-        if kind is not None:
-            known[kind][lemma] += count
-    kept = {k: sorted(w for w, n in c.items() if n >= least) for k, c in known.items()}
-    rules = Lemmatizer(exceptions={}, known=kept)
+        if tag in PLAIN_FORMS:
+            uses[PLAIN_FORMS[tag]][form] += count
+    known = {k: sorted(w for w, n in c.items() if n >= least) for k, c in uses.items()}
+    rules = Lemmatizer(exceptions={}, known=known)
     exceptions: dict[str, dict[str, str]] = {}
     for (tag, form), (count, lemma) in best.items():
-        if count >= least and rules(form, tag) != lemma:
-            exceptions.setdefault(tag, {})[form] = lemma
-    return Lemmatizer(exceptions=exceptions, known=kept)
+        if count < least or tag not in (*INFLECTED, "RB"):  # RB for "n't", which is "not"
+            continue
+        better = _better(lemma, form, tag, uses[INFLECTED.get(tag, "adverb")])
+        if rules(form, tag) != better:
+            exceptions.setdefault(tag, {})[form] = better
+    return Lemmatizer(exceptions=exceptions, known=known)
+
+
+def _better(lemma: str, form: str, tag: str, uses: Counter[str]) -> str:
+    """The lemma, or one that the spelling allows too and that is far more often used as a word."""
+    if form in PLURALS_ONLY:
+        return form
+    most = max(_stems(form, tag), key=lambda stem: uses[stem], default=lemma)
+    return most if uses[most] > FAR_MORE * uses[lemma] else lemma
 
 
 def save_lemmas(lemmatizer: Lemmatizer, path: str | Path) -> None:

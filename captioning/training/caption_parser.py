@@ -185,6 +185,12 @@ def train_caption_parser(config: DictConfig) -> dict[str, Any]:
         nlp = build_pipeline(config.network)
         optimizer = fit(nlp, train, settings=config.training, seed=config.seed)
         save(nlp, optimizer, train, folder)
+    return write_card(config, len(train))
+
+
+def write_card(config: DictConfig, num_captions: int) -> dict[str, Any]:
+    """Measure the pipeline at ``config.out`` and write what it is into a file beside it."""
+    folder = Path(config.out)
     parser = SpacyParser(folder=folder, name=folder.name, num_processes=1)
     scores = {}
     for split in config.held_out:
@@ -195,16 +201,22 @@ def train_caption_parser(config: DictConfig) -> dict[str, Any]:
         scores["checked by hand"] = evaluate(parser, read_parses(config.gold))
     card = {
         "what": "tagger and parser of captions, taught by a spaCy 2 model (docs/text.md)",
-        "captions": len(train),
+        "captions": num_captions,
         "network": OmegaConf.to_container(config.network),
         "training": OmegaConf.to_container(config.training) | {"seed": config.seed},
-        "versions": versions() | {"spacy": spacy.__version__},
+        "versions": versions() | {"spacy": spacy.__version__, "command": _command(sys.argv[1:])},
         "accuracy": scores,
         "bytes": sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
         "content_hash": content_hash(folder),
     }
     write_json(folder.with_suffix(".json"), card)
     return card
+
+
+def _command(overrides: Sequence[str]) -> str:
+    """What was run; where files lay on that machine is of no use elsewhere."""
+    kept = [text for text in overrides if text.split("=")[0] not in ("parses", "out", "gold")]
+    return " ".join(["python -m captioning.training.caption_parser", *kept])
 
 
 @hydra.main(version_base="1.3", config_path="../../configs", config_name="caption_parser")

@@ -19,6 +19,7 @@ BY_RULE = [
     ("dogs", "NNS", "dog"),
     ("Boxes", "NNS", "box"),
     ("glasses", "NNS", "glass"),
+    ("clothes", "NNS", "clothes"),
     ("benches", "NNS", "bench"),
     ("puppies", "NNS", "puppy"),
     ("fishermen", "NNS", "fisherman"),
@@ -30,6 +31,9 @@ BY_RULE = [
     ("passing", "VBG", "pass"),
     ("skating", "VBG", "skate"),
     ("walking", "VBG", "walk"),
+    ("cradling", "VBG", "cradle"),
+    ("discovered", "VBN", "discover"),
+    ("visited", "VBD", "visit"),
     ("eating", "VBG", "eat"),
     ("playing", "VBG", "play"),
     ("parked", "VBN", "park"),
@@ -70,6 +74,20 @@ def test_learned_tables_agree_with_the_majority_and_tell_tags_apart(tmp_path: Pa
     save_lemmas(learned, tmp_path / "lemmas.json")
     again = load_lemmas(tmp_path / "lemmas.json")
     assert (again.exceptions, again.known) == (learned.exceptions, learned.known)
+
+
+def test_examples_are_not_believed_where_another_word_is_far_more_usual() -> None:
+    words = [("sing", "VB", "sing")] * 3 + [("singing", "VBG", "singe")] * 3
+    words += [("zebra", "NN", "zebra")] * 3 + [("zebras", "NNS", "zebras")] * 3
+    words += [("clothe", "NN", "clothe")] * 9 + [("clothes", "NNS", "clothe")] * 3
+    words += [("staring", "VBG", "stare")] * 3 + [("star", "VB", "star")] * 3
+    words += [("stare", "VBP", "stare")] + [("n't", "RB", "not")] * 2
+    learned = learn_lemmas(words)
+    assert learned("singing", "VBG") == "sing"
+    assert learned("zebras", "NNS") == "zebra"
+    assert learned("staring", "VBG") == "stare"  # both are words: the example decides
+    assert learned("n't", "RB") == "not"
+    assert learned("clothes", "NNS") == "clothes"
 
 
 def test_a_file_that_is_no_table_is_named(tmp_path: Path) -> None:
