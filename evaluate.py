@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import hydra
 from omegaconf import DictConfig, OmegaConf
@@ -14,7 +13,7 @@ from captioning.files import write_json
 from captioning.metrics.evaluation import evaluate_all
 from captioning.metrics.results import read_results, write_candidates, write_results
 from captioning.metrics.show import show_result
-from captioning.training.folder import RunFolder, versions
+from captioning.training.folder import versions
 from captioning.training.parts import build_part
 
 
@@ -36,15 +35,14 @@ def evaluate(config: DictConfig) -> dict[str, float]:
         captions, roster = read_results(config.predictions), _roster(config)
         out, decoding = Path(config.out or Path(config.predictions).with_suffix("")), None
     else:
-        from captioning.training.run import predict_run  # slow to import, needed here only
+        from captioning.training.predict import predict_run  # slow to import, needed here only
 
         chosen = {"split": config.split}
         chosen |= {part: config.get(part) for part in ("search", "rerank", "constraints")}
-        found, roster = predict_run(Path(config.run), config.get("data"), **chosen)
+        found, roster, decoding = predict_run(Path(config.run), config.get("data"), **chosen)
         captions = {group[0].image_id: [p.caption for p in group] for group in found}
         place = Path(config.run) / "evaluation" / roster.name.replace("/", "-")
         out = Path(config.out or place)
-        decoding = _decoding(config)
         write_results(out / "predictions.json", [group[0] for group in found])
         if any(len(group) > 1 for group in found):
             write_candidates(out / "candidates.json", found)
@@ -54,15 +52,6 @@ def evaluate(config: DictConfig) -> dict[str, float]:
     write_json(out / "metrics.json", {config.split: result.to_dict(), "evaluated": resolved})
     show_result(result, title=roster.name, out=out, num_images=len(roster.rows_by_image))
     return result.corpus
-
-
-def _decoding(config: DictConfig) -> dict[str, Any]:
-    """Settings of the search and of the choice among its captions."""
-    search = config.get("search") or RunFolder(Path(config.run)).config().search
-    return {
-        "search": OmegaConf.to_container(search, resolve=True),
-        "rerank": config.get("rerank") and OmegaConf.to_container(config.rerank, resolve=True),
-    }
 
 
 def _roster(config: DictConfig) -> Roster:

@@ -5,12 +5,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
-import captioning.training.run as training
+import captioning.training.predict as training
 from captioning.data.roster import Roster, build_roster
 from captioning.types import Prediction, Sample
 from evaluate import evaluate
@@ -88,25 +89,31 @@ def test_a_run_predicts_and_is_scored(
     asked = []
 
     def predict_run(
-        folder: Path, data: DictConfig | None, split: str, search: DictConfig | None
-    ) -> tuple[list[list[Prediction]], Roster]:
-        asked.append((folder, data, split, search and search._target_))
+        folder: Path, data: DictConfig | None, split: str, **options: DictConfig | None
+    ) -> tuple[list[list[Prediction]], Roster, dict[str, Any]]:
+        chosen = {name: part._target_ for name, part in options.items() if part}
+        asked.append((folder, data, split, chosen))
         said = [[Prediction(image_id=i, caption=c) for c in cs] for i, cs in CAPTIONS.items()]
-        return said, small_roster()
+        return said, small_roster(), {"search": {"beam_size": 3}}
 
     monkeypatch.setattr(training, "predict_run", predict_run)
     evaluate(configured(f"run={tmp_path}", "split=val", "out=null"))
-    evaluate(configured(f"run={tmp_path}", "split=val", "search=greedy", "out=null"))
-    greedy = "captioning.decoding.greedy.greedy"
-    assert asked == [(tmp_path, None, "val", None), (tmp_path, None, "val", greedy)]
+    evaluate(
+        configured(f"run={tmp_path}", "split=val", "search=greedy", "rerank=consensus", "out=null")
+    )
+    chosen = {
+        "search": "captioning.decoding.greedy.greedy",
+        "rerank": "captioning.training.rerank.rerank_by_consensus",
+    }
+    assert asked == [(tmp_path, None, "val", {}), (tmp_path, None, "val", chosen)]
     folder = tmp_path / "evaluation" / "small-test"
     predictions = json.loads((folder / "predictions.json").read_text())
     assert predictions[0] == {"image_id": 1, "caption": "A dog runs on the grass."}
     candidates = json.loads((folder / "candidates.json").read_text())
     assert candidates[0]["captions"] == CAPTIONS["1"]
-    assert set(json.loads((folder / "metrics.json").read_text())["val"]["per_image"]) == set(
-        CAPTIONS
-    )
+    written = json.loads((folder / "metrics.json").read_text())["val"]
+    assert set(written["per_image"]) == set(CAPTIONS)
+    assert written["settings"]["decoding"] == {"search": {"beam_size": 3}}
 
 
 def test_extra_metrics_score_all_captions_of_an_image(

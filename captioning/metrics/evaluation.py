@@ -42,6 +42,7 @@ def evaluate_all(
     samples: Sequence[Sample],
     *,
     extra: Mapping[str, AbstractMetric] | None = None,
+    decoding: Mapping[str, Any] | None = None,
     **standard: Any,
 ) -> MetricResult:
     """Scores of the first caption of every image, and what further metrics say of all.
@@ -50,10 +51,12 @@ def evaluate_all(
         captions: one or more of each image, the best first.
         samples: the data set's captions of at least these images.
         extra: further metrics by the name under which the result keeps their settings.
+        decoding: settings of the search that made the captions, to be kept with the scores; None
+            if they are not known.
         **standard: options of `captioning.metrics.coco.evaluate_captions`.
 
     Returns:
-        All scores in one; ``settings`` has an entry for each further metric.
+        All scores in one; ``settings`` has ``decoding`` and an entry for each further metric.
 
     Raises:
         ValueError: an image without captions, two metrics with a score of the same name, or what
@@ -64,6 +67,7 @@ def evaluate_all(
         raise ValueError(f"{len(without)} images have no caption, such as {without[0]!r}")
     first = {image_id: group[0] for image_id, group in captions.items()}
     result = evaluate_captions(first, references_of(samples), **standard)
+    result = replace(result, settings=result.settings | {"decoding": decoding})
     for name, metric in (extra or {}).items():
         result = _joined(result, metric.score(captions, samples), name)
     return result

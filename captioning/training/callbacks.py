@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ import torch.distributed as dist
 
 from captioning.data.roster import Roster
 from captioning.files import read_json, write_json
-from captioning.metrics.coco import MetricResult, evaluate_captions
+from captioning.metrics.coco import MetricResult
+from captioning.metrics.evaluation import evaluate_all
 from captioning.metrics.results import write_results as write_predictions
 from captioning.types import Prediction
 
@@ -79,6 +80,7 @@ class CaptionEvaluation(pl.Callback):
         metrics: names for the test, see `captioning.metrics.coco.evaluate_captions`.
         val_metrics: names for validation.
         tokenizer: of the test's metrics, ``"ptb"`` or ``"python"``.
+        decoding: settings of the search, kept beside the test's scores.
         num_shown: sample captions kept of every epoch.
     """
 
@@ -89,11 +91,16 @@ class CaptionEvaluation(pl.Callback):
         metrics: Sequence[str],
         val_metrics: Sequence[str] = ("BLEU", "CIDEr-D"),
         tokenizer: str = "ptb",
+        decoding: Mapping[str, Any] | None = None,
         num_shown: int = 8,
     ) -> None:
         self.folder = Path(folder)
-        self.metrics, self.val_metrics = tuple(metrics), tuple(val_metrics)
-        self.tokenizer = tokenizer
+        self.val_metrics = tuple(val_metrics)
+        self._test_options = {
+            "metrics": list(metrics),
+            "tokenizer": tokenizer,
+            "decoding": decoding,
+        }
         self.num_shown = num_shown
         self.history: list[dict[str, Any]] = []
         self.result: MetricResult | None = None
@@ -126,7 +133,9 @@ class CaptionEvaluation(pl.Callback):
         predictions = gathered(self._predictions)
         if not predictions:
             return
-        result = score(predictions, trainer.datamodule.val, self.val_metrics, tokenizer="python")
+        result = score(
+            predictions, trainer.datamodule.val, metrics=self.val_metrics, tokenizer="python"
+        )
         for name, value in result.corpus.items():
             pl_module.log(f"val/{name}", value, prog_bar=name == "CIDEr-D")
         if trainer.sanity_checking:
@@ -141,7 +150,7 @@ class CaptionEvaluation(pl.Callback):
         """Score the test captions and write the run's results."""
         predictions = gathered(self._predictions)
         roster = trainer.datamodule.test
-        self.result = score(predictions, roster, self.metrics, tokenizer=self.tokenizer)
+        self.result = score(predictions, roster, **self._test_options)
         pl_module.log_dict({f"test/{name}": value for name, value in self.result.corpus.items()})
         if trainer.is_global_zero:
             write_results(self.folder, predictions, self.result, "test", self.history)
@@ -157,16 +166,9 @@ def gathered(predictions: list[Prediction]) -> list[Prediction]:
     return [found[image_id] for image_id in sorted(found)]
 
 
-def score(
-    predictions: Sequence[Prediction], roster: Roster, metrics: Sequence[str], *, tokenizer: str
-) -> MetricResult:
+def score(predictions: Sequence[Prediction], roster: Roster, **options: Any) -> MetricResult:
     """Scores of predictions against the roster's references of exactly their images."""
-    return evaluate_captions(
-        {p.image_id: p.caption for p in predictions},
-        roster.references(),
-        metrics=metrics,
-        tokenizer=tokenizer,
-    )
+    return evaluate_all({p.image_id: [p.caption] for p in predictions}, roster.samples, **options)
 
 
 def write_results(

@@ -6,7 +6,6 @@ import logging
 import os
 import pickle
 import warnings
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,6 @@ from pytorch_lightning.loggers import WandbLogger
 
 from captioning.data.datamodule import CaptionDataModule
 from captioning.data.noise import write_truth
-from captioning.data.roster import Roster, build_roster
-from captioning.data.tokenizers import WordTokenizer
-from captioning.decoding.wanted import Wanted
 from captioning.files import write_json
 from captioning.interfaces import AbstractTokenizer
 from captioning.models.base import AbstractCaptioner
@@ -29,10 +25,9 @@ from captioning.training.averaging import WarmWeightAveraging
 from captioning.training.callbacks import CaptionEvaluation, FiniteLoss, Speed, StepSeed
 from captioning.training.checkpoint_io import WholeCheckpointIO
 from captioning.training.folder import RunFolder
-from captioning.training.inputs import Inputs, load_inputs, read_roster
+from captioning.training.inputs import Inputs, load_inputs
 from captioning.training.parts import build_part
 from captioning.training.preflight import check_run, with_precision
-from captioning.types import Batch, Prediction
 
 log = logging.getLogger(__name__)
 
@@ -249,82 +244,3 @@ def build_model(
         horizon=horizon,
         **parts,
     )
-
-
-def predict_run(
-    folder: Path,
-    data: DictConfig | None = None,
-    split: str = "test",
-    search: DictConfig | None = None,
-    rerank: DictConfig | None = None,
-    constraints: DictConfig | None = None,
-) -> tuple[list[list[Prediction]], Roster]:
-    """Captions by a finished or stopped run for any data set.
-
-    Args:
-        folder: of the run; its best checkpoint is used, or the last one.
-        data: another data set's config, read whole; None for the run's own.
-        split: key of the roster in the data config.
-        search: another search's config; None for the run's own.
-        rerank: config of a choice among the captions of an image, such as
-            `captioning.training.rerank.rerank_by_consensus`, with the run's training photos.
-        constraints: what constrained search shall say, from the data set's samples, such as
-            `captioning.decoding.wanted.words_of_file`.
-
-    Returns:
-        The search's captions of each image, the best first, and the roster with the references.
-    """
-    run = RunFolder(Path(folder))
-    config = run.config()
-    checkpoint = load_checkpoint(run.tested_checkpoint(config.monitor))
-    pl.seed_everything(config.seed, workers=True, verbose=False)
-    tokenizer = WordTokenizer(**checkpoint["captioner"]["tokenizer"])
-    trained = config
-    if data is not None:
-        config = OmegaConf.merge(config, {"data": None}, {"data": data, "limit_images": None})
-    if search is not None:
-        config = OmegaConf.merge(config, {"search": None}, {"search": search})
-    roster = read_roster(config, split)
-    inputs = load_inputs(config, only=roster)
-    model = build_model(config, tokenizer, inputs, horizon=1)
-    model.on_load_checkpoint(checkpoint)
-    model.load_state_dict(checkpoint["state_dict"])
-    datamodule = build_datamodule(config, inputs, tokenizer)
-    wanted = None if constraints is None else build_part(constraints)(roster.samples)
-    predictions = _captioned(model.eval(), datamodule.eval_dataloader(roster), wanted)
-    if rerank is not None:
-        predictions = _reranked(predictions, roster, trained, rerank)
-    return predictions, roster
-
-
-def _captioned(
-    model: AbstractCaptioner, batches: Iterable[Batch], wanted: Wanted | None
-) -> list[list[Prediction]]:
-    """All captions of the batches' images, under the constraints wanted, if any."""
-    if wanted is None:
-        return [found for batch in batches for found in model.candidates(batch)]
-    words = model.tokenizer
-    if missing := wanted.missing(words):
-        log.info(f"{len(missing)} constraints left out, not in the vocabulary: {missing[:5]}")
-    predictions = [
-        found
-        for batch in batches
-        for found in model.candidates(batch, machines=wanted.machines(batch.image_ids, words))
-    ]
-    met = sum(bool(group[0].satisfied) for group in predictions)
-    log.info(f"constraints met by the captions of {met} of {len(predictions)} images")
-    return predictions
-
-
-def _reranked(
-    predictions: list[list[Prediction]], roster: Roster, config: DictConfig, rerank: DictConfig
-) -> list[list[Prediction]]:
-    """Captions in another order, chosen with the training photos of ``config``."""
-    train = read_roster(config, "train")
-    others = [sample for sample in train.samples if sample.image_id not in roster.rows_by_image]
-    train = build_roster(train.name, others)
-    both = build_roster("both", [*roster.samples, *others])
-    store = load_inputs(config, only=both).features
-    if store is None:
-        raise ValueError("rerank needs cached features: this run has features=none")
-    return build_part(rerank, photos=roster, train=train, store=store)(predictions)

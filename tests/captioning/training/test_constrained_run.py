@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize_config_dir
 
-from captioning.training.run import predict_run, train
+from captioning.training.predict import predict_run
+from captioning.training.run import train
 from evaluate import evaluate
 
 
@@ -17,7 +18,7 @@ def test_a_run_says_the_words_asked_for(
 ) -> None:
     train(small("num_epochs=1", "search.max_length=20"))
     run = tmp_path / "run"
-    (free, *_), roster = predict_run(run)
+    (free, *_), roster, _ = predict_run(run)
     image_id = free[0].image_id
     words = sorted({w for s in roster.samples for w in s.caption.lower().strip(".").split()})
     word = next(w for w in words if len(w) > 3 and w not in free[0].caption.split())

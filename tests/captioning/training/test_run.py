@@ -13,7 +13,8 @@ from omegaconf import OmegaConf
 from captioning.training import preflight
 from captioning.training import run as run_module
 from captioning.training.folder import RunFolder
-from captioning.training.run import predict_run, train
+from captioning.training.predict import predict_run
+from captioning.training.run import train
 
 CURATED = ("noise=swap20", "curation=replace_caption_top_loss_10")
 
@@ -135,16 +136,18 @@ def test_a_loss_that_is_not_finite_stops_the_run(small) -> None:
 
 def test_a_run_describes_other_splits_with_its_own_vocabulary(small, tmp_path: Path) -> None:
     train(small("num_epochs=1"))
-    predictions, roster = predict_run(tmp_path / "run", split="test_near")
+    predictions, roster, _ = predict_run(tmp_path / "run", split="test_near")
     assert {group[0].image_id for group in predictions} == set(roster.rows_by_image)
-    again, _ = predict_run(tmp_path / "run", split="test")
+    again, *_ = predict_run(tmp_path / "run", split="test")
     stored = json.loads((tmp_path / "run" / "predictions.json").read_text())
     assert {p.image_id: p.caption for [p] in again} == {e["image_id"]: e["caption"] for e in stored}
     greedy = OmegaConf.create(
         {"_target_": "captioning.decoding.greedy.greedy", "_partial_": True, "max_length": 1}
     )
-    words, _ = predict_run(tmp_path / "run", search=greedy)
+    words, _, decoding = predict_run(tmp_path / "run", search=greedy)
     assert {len(p.caption.split()) for [p] in words} == {1}
+    assert decoding["search"]["max_length"] == 1
+    assert decoding["rerank"] is None
     with pytest.raises(ValueError, match=r"data\.nosuch is not set"):
         predict_run(tmp_path / "run", split="nosuch")
 
