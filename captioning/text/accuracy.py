@@ -1,8 +1,13 @@
-"""How often a parser is right: against parses that are taken as the truth."""
+"""How often a parser is right: against parses that are taken as the truth.
+
+``python -m captioning.text.accuracy PARSES.jsonl TRUTH.jsonl`` compares two files of the same
+captions, such as a teacher's answers and the captions checked by hand.
+"""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -112,3 +117,22 @@ def _count_bags(count: Counter[str], parse: Parse, wanted: Parse) -> None:
     for tokens, bag, side in zip((parse, wanted), bags, ("given", "wanted"), strict=True):
         count[f"nouns {side}"] += bag.total()
         count.update(f"F1 {token.pos} {side}" for token in tokens)
+
+
+def main(parses: str, truth: str) -> None:
+    """Print the accuracy of a file's parses.
+
+    Raises:
+        ValueError: the files are not of the same captions.
+    """
+    given, wanted = read_parses(parses), read_parses(truth)
+    if [caption for caption, _ in given] != [caption for caption, _ in wanted]:
+        raise ValueError(f"{parses} and {truth} are not of the same captions in the same order")
+    scores = accuracy([parse for _, parse in given], [parse for _, parse in wanted])
+    print(" ".join(f"{name} {value:.4f}" for name, value in scores.items()))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit("usage: python -m captioning.text.accuracy PARSES.jsonl TRUTH.jsonl")
+    main(*sys.argv[1:])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from captioning.text.accuracy import accuracy, read_parses
+from captioning.text.accuracy import accuracy, main, read_parses
 from captioning.types import Token
 
 
@@ -84,3 +84,14 @@ def test_a_line_that_is_no_parse_is_named(line: str, tmp_path: Path) -> None:
 def test_a_missing_file_says_where_it_comes_from(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="docs/text.md"):
         read_parses(tmp_path / "parses.jsonl")
+
+
+def test_two_files_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = [tmp_path / name for name in ("ours.jsonl", "truth.jsonl", "other.jsonl")]
+    for file, heads in zip(files, ([0, 1], [1, 1], [1, 1]), strict=True):
+        file.write_text(json.dumps(record("a") | {"heads": heads}))
+    main(str(files[0]), str(files[1]))
+    assert "tag 1.0000" in capsys.readouterr().out
+    files[2].write_text(json.dumps(record("a") | {"heads": [1, 1], "caption": "Cats run"}))
+    with pytest.raises(ValueError, match="are not of the same captions"):
+        main(str(files[2]), str(files[1]))
