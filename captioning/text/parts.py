@@ -17,6 +17,7 @@ OBJECTS = ("dobj", "obj")
 # "the dog (that is) held by a man": these verbs describe the noun that they hang on.
 CLAUSES_OF_NOUNS = ("acl", "relcl")
 ATTRIBUTES = ("amod", "nummod")
+RELATIVE_PRONOUNS = ("WDT", "WP")
 # Verbs between a verb and its subject; a bound, so that no endless caption takes for ever.
 MOST_STEPS_UP = 10
 
@@ -29,8 +30,8 @@ class NounPhrase:
         head: position of the noun.
         start: position of the phrase's first word; it ends with its noun.
         lemma: of the noun, with nouns before it: ``"fire hydrant"``.
-        attributes: lemmas of its adjectives and numbers in order, those after "is" too:
-            ``("two", "red")``.
+        attributes: its adjectives and numbers in order, those after "is" too: ``("two", "red")``.
+            Lemmas, but participles as they stand: ``("parked",)``.
     """
 
     head: int
@@ -82,10 +83,15 @@ def noun_phrases(parse: Parse) -> tuple[NounPhrase, ...]:
 
 
 def actions(parse: Parse) -> tuple[Action, ...]:
-    """All full verbs with their arguments, in order; "be" and helping verbs are none."""
+    """All full verbs with their arguments, in order.
+
+    "be", helping verbs and participles before a noun ("a parked car") are none.
+    """
     children = _children(parse)
     return tuple(
-        _action(parse, children, verb) for verb, token in enumerate(parse) if token.pos == "VERB"
+        _action(parse, children, verb)
+        for verb, token in enumerate(parse)
+        if token.pos == "VERB" and token.dep not in ATTRIBUTES
     )
 
 
@@ -144,7 +150,9 @@ def _attributes(parse: Parse, children: list[list[int]], head: int) -> Iterator[
     if of.dep in SUBJECTS and parse[of.head].lemma == "be":
         places += [i for i in children[of.head] if parse[i].dep == "acomp"]
     places += [j for i in places for j in _tree(children, i, parse, ("conj",))]
-    yield from (parse[i].lemma for i in sorted(places) if parse[i].pos not in NOUNS)
+    for token in (parse[i] for i in sorted(places)):
+        if token.pos not in NOUNS:
+            yield token.text.lower() if token.pos == "VERB" else token.lemma
 
 
 def _action(parse: Parse, children: list[list[int]], verb: int) -> Action:
@@ -174,10 +182,12 @@ def _arguments(parse: Parse, children: list[list[int]], verb: int) -> tuple[list
     subjects, objects = [], []
     for child in children[verb]:
         dep = parse[child].dep
+        # "a dog that runs": the dog does
+        who = parse[verb].head if parse[child].tag in RELATIVE_PRONOUNS else child
         if dep in SUBJECTS:
-            subjects.append(child)
+            subjects.append(who)
         elif dep in (*OBJECTS, *PASSIVE_SUBJECTS):
-            objects.append(child)
+            objects.append(who)
         elif dep == "agent":
             subjects += [i for i in children[child] if parse[i].dep == "pobj"]
     return subjects, objects

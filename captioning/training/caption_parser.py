@@ -34,6 +34,8 @@ from captioning.types import Parse
 log = logging.getLogger(__name__)
 
 Captions = Sequence[tuple[str, Parse]]
+# Parses from which the network learns what labels there are.
+NUM_SHOWN = 20_000
 ATTRIBUTES = ("NORM", "PREFIX", "SUFFIX", "SHAPE")
 
 
@@ -118,12 +120,25 @@ def examples(
         ]
 
 
+def with_every_tag(parses: Sequence[Parse], *, least: int) -> list[Parse]:
+    """The first ``least`` parses, and those after them that have a tag which none before has."""
+    seen: set[str] = set()
+    shown = []
+    for number, parse in enumerate(parses):
+        tags = {token.tag for token in parse}
+        if number < least or not tags <= seen:
+            shown.append(parse)
+        seen |= tags
+    return shown
+
+
 def fit(nlp: Any, train: Captions, *, settings: DictConfig, seed: int) -> Any:
     """Train a pipeline in place; returns the optimizer, which holds the averaged weights."""
     fix_random_seed(seed)
     rng = np.random.default_rng(seed)
     parses = [parse for _, parse in train]
-    nlp.initialize(lambda: [to_example(nlp, parse) for parse in parses[:20_000]])
+    shown = with_every_tag(parses, least=NUM_SHOWN)
+    nlp.initialize(lambda: [to_example(nlp, parse) for parse in shown])
     optimizer = nlp.create_optimizer()
     per_epoch = -(-len(parses) // settings.batch_size)
     total, step = per_epoch * settings.num_epochs, 0

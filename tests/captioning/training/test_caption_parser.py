@@ -12,7 +12,12 @@ from omegaconf import DictConfig
 from captioning.files import read_json
 from captioning.text.accuracy import read_parses
 from captioning.text.parser import build_spacy_parser
-from captioning.training.caption_parser import build_pipeline, to_example, train_caption_parser
+from captioning.training.caption_parser import (
+    build_pipeline,
+    to_example,
+    train_caption_parser,
+    with_every_tag,
+)
 
 SMALL = [
     "network.width=32",
@@ -74,6 +79,15 @@ def test_captions_are_written_in_other_ways(repository: Path, gold: Path) -> Non
     assert [token.text for token in example.x] == [token.text.lower() for token in parse[:-1]]
     assert [token.head.i for token in example.y] == [token.head for token in parse[:-1]]
     assert len(to_example(nlp, parse).y) == len(parse)
+
+
+def test_the_network_is_shown_every_tag(gold: Path) -> None:
+    parses = [parse for _, parse in read_parses(gold)]
+    shown = with_every_tag(parses, least=3)
+    assert shown[:3] == parses[:3]
+    assert len(shown) < 40
+    tags = [{token.tag for parse in some for token in parse} for some in (shown, parses)]
+    assert tags[0] == tags[1]
 
 
 def test_parses_that_are_not_there_or_hold_none_to_train_on(
