@@ -1,0 +1,369 @@
+"""Scores of controllable captioning, as the tables of CIC-BART-SSA have them.
+
+A caption is asked for by a control signal: the boxes and nouns of the entities of interest, and a
+length. What is scored (Basioti et al., 2024, section 5.2 and appendix C.1; all means are over
+captions, unless said otherwise):
+
+- ``IoU``, ``Hal``, ``missing``: nouns said against nouns asked for, `noun_overlap`.
+- ``L``: mean absolute difference of the words said and the words asked for, in words.
+- ``LP``: share of captions whose number of words lies in the level asked for.
+- ``G``: well-formedness, `well_formedness`; not the papers' GRUEN, which needs BERT and a model of
+  acceptability.
+- ``sC``, ``D-1``, ``D-2``: self-CIDEr, Div-1 and Div-2 of the captions of an image, the mean over
+  images with five captions or more, of which the first five count.
+- ``H``: harmonic mean of ``IoU``, ``G`` and ``sC``.
+
+All but ``L`` are fractions in [0, 1]. What cannot be computed is absent, with the reason beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from captioning.interfaces import AbstractParser, AbstractWordVectors
+from captioning.metrics.cider import CiderStatistics
+from captioning.metrics.diversity import evaluate_diversity
+from captioning.metrics.noun_overlap import find_nouns, score_nouns
+from captioning.metrics.well_formedness import WellFormedness
+
+# First number of words of levels A (from 1) to E (from 40); a caption without words has none.
+LEVEL_STARTS = (1, 10, 20, 30, 40)
+GROUP_SIZE = 5
+DIVERSITY = {"sC": "self-CIDEr", "D-1": "Div-1", "D-2": "Div-2"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlledCaption:
+    """A caption and the control signal that it was asked for with.
+
+    Attributes:
+        sample_id: unique.
+        image_id: shared by the captions of one image.
+        caption: raw text; may be empty.
+        nouns: names of the entities of interest; None if the signal has none.
+        num_words: words asked for, or None.
+        level: 1 (A) to 5 (E) asked for; by default that of ``num_words``.
+        coverage: share of the image that the boxes of interest cover, in [0, 1], or None.
+    """
+
+    sample_id: str
+    image_id: str
+    caption: str
+    nouns: tuple[str, ...] | None = None
+    num_words: int | None = None
+    level: int | None = None
+    coverage: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoverageBand:
+    """Mean scores of the captions whose signals cover a like share of their images.
+
+    Attributes:
+        low, high: coverage in [low, high), the last band in [low, high].
+        num_captions: captions in the band.
+        share: of all captions with a coverage, in [0, 1].
+        means: mean by score; empty where no caption lies in the band.
+    """
+
+    low: float
+    high: float
+    num_captions: int
+    share: float
+    means: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlScores:
+    """Scores of a set of controlled captions.
+
+    Attributes:
+        corpus: scores of the set by name; what could not be computed is absent.
+        per_caption: scores by sample id, in the order given.
+        per_image: ``sC``, ``D-1`` and ``D-2`` of the images that were measured.
+        bands: see `coverage_bands`; empty if no caption has a coverage.
+        settings: what they were computed with, numbers of captions, ``missing`` by name.
+    """
+
+    corpus: dict[str, float]
+    per_caption: dict[str, dict[str, float]]
+    per_image: dict[str, dict[str, float]]
+    bands: tuple[CoverageBand, ...]
+    settings: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return asdict(self)
+
+
+def count_words(caption: str) -> int:
+    """Words between blanks that hold a letter or a digit; a full stop that stands alone is none."""
+    return sum(any(char.isalnum() for char in word) for word in caption.split())
+
+
+def length_level(num_words: int) -> int:
+    """Level of a number of words: 1 below 10, 2 below 20, up to 5 from 40; 0 for no words."""
+    return sum(num_words >= start for start in LEVEL_STARTS)
+
+
+def length_errors(captions: Sequence[str], num_words: Sequence[int]) -> list[int]:
+    """Words too many or too few of each caption; their mean is L."""
+    pairs = zip(captions, num_words, strict=True)
+    return [abs(count_words(caption) - wanted) for caption, wanted in pairs]
+
+
+def length_hits(captions: Sequence[str], levels: Sequence[int]) -> list[bool]:
+    """Whether each caption has the level asked for; the share that has is LP."""
+    pairs = zip(captions, levels, strict=True)
+    return [length_level(count_words(caption)) == wanted for caption, wanted in pairs]
+
+
+def harmonic_mean(values: Sequence[float]) -> float:
+    """``n / Σ 1/x``; 0 if one of the values is 0.
+
+    Raises:
+        ValueError: no values, or one that is negative or not finite.
+    """
+    if not values or not all(0 <= value < float("inf") for value in values):
+        raise ValueError(f"values must be one or more finite numbers from 0: got {list(values)}")
+    return len(values) / sum(1 / value for value in values) if all(values) else 0.0
+
+
+def box_coverage(
+    boxes: Sequence[tuple[float, float, float, float]], *, width: float, height: float
+) -> float:
+    """Share of an image that boxes cover together, in [0, 1]; what two cover counts once.
+
+    Leave out the box of the whole image that a model may get besides those of interest.
+
+    Args:
+        boxes: ``(x1, y1, x2, y2)`` in the unit of ``width`` and ``height``; what lies outside the
+            image does not count.
+        width, height: of the image.
+
+    Raises:
+        ValueError: a width or height that is not above 0.
+    """
+    if not (width > 0 and height > 0):
+        raise ValueError(f"width and height must be above 0: got {width} and {height}")
+    if not boxes:
+        return 0.0
+    corners = np.clip(np.asarray(boxes, dtype=np.float64), 0, [width, height, width, height])
+    xs, ys = np.unique(corners[:, [0, 2]]), np.unique(corners[:, [1, 3]])
+    covered = np.zeros((len(xs) - 1, len(ys) - 1), dtype=bool)  # cells between the boxes' edges
+    for x1, y1, x2, y2 in corners:
+        covered |= np.outer((xs[:-1] >= x1) & (xs[1:] <= x2), (ys[:-1] >= y1) & (ys[1:] <= y2))
+    area = np.diff(xs) @ covered @ np.diff(ys)
+    return float(min(1.0, area / (width * height)))
+
+
+def coverage_bands(
+    coverages: Sequence[float], columns: Mapping[str, Sequence[float]], *, num_bands: int = 10
+) -> tuple[CoverageBand, ...]:
+    """Scores broken down by coverage, as figures 4, 12 and 13 have them.
+
+    Args:
+        coverages: of each caption's signal, in [0, 1].
+        columns: score of each caption by name.
+        num_bands: bands of equal width.
+
+    Raises:
+        ValueError: a coverage outside [0, 1], or a column of another length.
+    """
+    values = np.asarray(coverages, dtype=np.float64)
+    if not ((values >= 0) & (values <= 1)).all():
+        raise ValueError(f"coverages must lie in [0, 1]: got {values.min()} to {values.max()}")
+    if any(len(column) != len(values) for column in columns.values()):
+        raise ValueError(f"every column must have a score for each of {len(values)} coverages")
+    edges = np.arange(num_bands + 1) / num_bands
+    # by the edges themselves: .3 * 10 is a little less than 3
+    numbers = np.minimum(np.searchsorted(edges, values, side="right") - 1, num_bands - 1)
+    bands = []
+    for number, (low, high) in enumerate(pairwise(edges.tolist())):
+        inside = numbers == number
+        count = int(inside.sum())
+        means = {k: float(np.asarray(v)[inside].mean()) for k, v in columns.items() if count}
+        share = count / len(values) if count else 0.0
+        band = CoverageBand(low=low, high=high, num_captions=count, share=share, means=means)
+        bands.append(band)
+    return tuple(bands)
+
+
+def score_control(
+    samples: Sequence[ControlledCaption],
+    *,
+    parser: AbstractParser | None = None,
+    vectors: AbstractWordVectors | None = None,
+    well_formedness: WellFormedness | None = None,
+    statistics: CiderStatistics | None = None,
+    lemmas: bool = False,
+    num_bands: int = 10,
+) -> ControlScores:
+    """All scores of controlled captions; see the module.
+
+    Each score is of the captions that have what it needs: a caption without nouns asked for takes
+    no part in ``IoU``, one without a length none in ``L``. What no caption has, or no tool is given
+    for, is missing. Means are over captions, never over batches, so their order does not matter.
+
+    Args:
+        samples: captions with their control signals.
+        parser: finds the nouns of captions.
+        vectors: the similarity of nouns.
+        well_formedness: gives ``G``.
+        statistics: document frequencies for self-CIDEr, such as those of the training captions.
+        lemmas, num_bands: see `find_nouns` and `coverage_bands`.
+
+    Raises:
+        TypeError: a caption that is no text.
+        ValueError: no captions, a sample id twice, or what cannot have been asked for.
+    """
+    _check(samples)
+    missing: dict[str, str] = {}
+    settings: dict[str, Any] = {
+        "num_captions": len(samples),
+        "num_empty": sum(not sample.caption.strip() for sample in samples),
+        "lemmas": lemmas,
+    }
+    columns = _noun_columns(samples, parser, vectors, lemmas, settings, missing)
+    columns |= _length_columns(samples, missing)
+    if well_formedness is None:
+        missing["G"] = "no language model is given"
+    else:
+        settings["well_formedness"] = well_formedness.settings()
+        scored = well_formedness.score([sample.caption for sample in samples])
+        ids = (sample.sample_id for sample in samples)
+        columns["G"] = {i: score.total for i, score in zip(ids, scored, strict=True)}
+    corpus = {name: fmean(column.values()) for name, column in columns.items()}
+    per_image = _diversity(samples, statistics, settings, missing)
+    for name in DIVERSITY if per_image else ():
+        corpus[name] = fmean(scores[name] for scores in per_image.values())
+    lacking = [name for name in ("IoU", "G", "sC") if name not in corpus]
+    if lacking:
+        missing["H"] = f"needs {', '.join(lacking)}"
+    else:
+        corpus["H"] = harmonic_mean([corpus[name] for name in ("IoU", "G", "sC")])
+    return ControlScores(
+        corpus=corpus,
+        per_caption={
+            sample.sample_id: {
+                name: column[sample.sample_id]
+                for name, column in columns.items()
+                if sample.sample_id in column
+            }
+            for sample in samples
+        },
+        per_image=per_image,
+        bands=_bands(samples, columns, num_bands),
+        settings=settings | {"missing": missing},
+    )
+
+
+def _check(samples: Sequence[ControlledCaption]) -> None:
+    if not samples:
+        raise ValueError("samples must hold at least one caption: got none")
+    seen: set[str] = set()
+    for sample in samples:
+        place = f"sample {sample.sample_id!r}"
+        if not isinstance(sample.caption, str):
+            raise TypeError(f"{place}: caption must be text: got {sample.caption!r}")
+        if sample.sample_id in seen:
+            raise ValueError(f"{place} occurs twice; give every caption an id of its own")
+        seen.add(sample.sample_id)
+        if sample.num_words is not None and sample.num_words < 1:
+            raise ValueError(f"{place}: num_words must be at least 1: got {sample.num_words}")
+        if sample.level is not None and not 1 <= sample.level <= len(LEVEL_STARTS):
+            raise ValueError(f"{place}: level must be 1 to {len(LEVEL_STARTS)}: got {sample.level}")
+
+
+def _noun_columns(
+    samples: Sequence[ControlledCaption],
+    parser: AbstractParser | None,
+    vectors: AbstractWordVectors | None,
+    lemmas: bool,
+    settings: dict[str, Any],
+    missing: dict[str, str],
+) -> dict[str, dict[str, float]]:
+    chosen = [sample for sample in samples if sample.nouns is not None]
+    if parser is None or vectors is None or not chosen:
+        reason = "no parser and word vectors are given" if chosen else "no nouns are asked for"
+        missing |= dict.fromkeys(("IoU", "Hal", "missing"), reason)
+        return {}
+    parses = parser.parse([sample.caption for sample in chosen])
+    said = [find_nouns(parse, lemmas=lemmas) for parse in parses]
+    scores = score_nouns(said, [sample.nouns or () for sample in chosen], vectors)
+    settings |= {
+        "parser": parser.name,
+        "word_vectors": vectors.name,
+        "num_with_nouns": len(chosen),
+        "unknown_nouns": list(scores.unknown),
+    }
+    named = {"IoU": scores.iou, "Hal": scores.hallucination, "missing": scores.missing}
+    ids = [sample.sample_id for sample in chosen]
+    return {k: dict(zip(ids, v.tolist(), strict=True)) for k, v in named.items()}
+
+
+def _length_columns(
+    samples: Sequence[ControlledCaption], missing: dict[str, str]
+) -> dict[str, dict[str, float]]:
+    exact = {sample.sample_id: sample for sample in samples if sample.num_words is not None}
+    levels = {
+        sample.sample_id: length_level(sample.num_words or 0)
+        if sample.level is None
+        else sample.level
+        for sample in samples
+        if sample.level is not None or sample.num_words is not None
+    }
+    captions = {sample.sample_id: sample.caption for sample in samples}
+    columns: dict[str, dict[str, float]] = {}
+    if exact:
+        wanted = [sample.num_words or 0 for sample in exact.values()]
+        errors = length_errors([captions[i] for i in exact], wanted)
+        columns["L"] = dict(zip(exact, map(float, errors), strict=True))
+    else:
+        missing["L"] = "no number of words is asked for"
+    if levels:
+        hits = length_hits([captions[i] for i in levels], list(levels.values()))
+        columns["LP"] = dict(zip(levels, map(float, hits), strict=True))
+    else:
+        missing["LP"] = "no length is asked for"
+    return columns
+
+
+def _diversity(
+    samples: Sequence[ControlledCaption],
+    statistics: CiderStatistics | None,
+    settings: dict[str, Any],
+    missing: dict[str, str],
+) -> dict[str, dict[str, float]]:
+    groups: dict[str, list[str]] = {}
+    for sample in samples:
+        groups.setdefault(sample.image_id, []).append(sample.caption)
+    groups = {i: group[:GROUP_SIZE] for i, group in groups.items() if len(group) >= GROUP_SIZE}
+    if statistics is None or not groups:
+        few = f"no image has {GROUP_SIZE} captions"
+        reason = "no document frequencies are given" if groups else few
+        missing |= dict.fromkeys(DIVERSITY, reason)
+        return {}
+    result = evaluate_diversity(groups, statistics=statistics)
+    settings["diversity"] = {k: v for k, v in result.settings.items() if k != "missing"}
+    return {
+        image_id: {name: scores[theirs] for name, theirs in DIVERSITY.items()}
+        for image_id, scores in result.per_image.items()
+    }
+
+
+def _bands(
+    samples: Sequence[ControlledCaption], columns: Mapping[str, Mapping[str, float]], num_bands: int
+) -> tuple[CoverageBand, ...]:
+    """Bands over the captions with a coverage, of the scores that all of these have."""
+    chosen = {sample.sample_id: sample for sample in samples if sample.coverage is not None}
+    whole = {k: v for k, v in columns.items() if all(i in v for i in chosen)}
+    scores = {name: [column[i] for i in chosen] for name, column in whole.items()}
+    coverages = [sample.coverage or 0.0 for sample in chosen.values()]
+    return coverage_bands(coverages, scores, num_bands=num_bands) if chosen else ()

@@ -1,0 +1,277 @@
+"""Whether captions are well-formed English, without references: grammar, redundancy, focus.
+
+After GRUEN (Zhu and Bhat, 2020), which CIC-BART-SSA reports as G: a score in [0, 1], the grammar of
+the sentences less deductions for redundancy and lack of focus. It is not GRUEN, and its values
+cannot be compared with published ones:
+
+- *Grammar* there is a sum of BERT's fit and the logit of a classifier of acceptability trained on
+  CoLA. Here it is a logistic regression on what a language model says of each sentence, fitted to
+  tell real captions from broken ones (`calibrate`).
+- *Redundancy* there compares sentences, so that a caption of one sentence has none. Here words
+  count that repeat a phrase of the same caption, .1 each.
+- *Focus* there and here: .1 off if two neighbouring sentences have little to do with each other,
+  there by word mover's similarity, here by the cosine of their mean word vectors. A caption of one
+  sentence loses nothing.
+
+How well it tells broken captions, and at what threshold: ``docs/metrics_control.md``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import chain, pairwise
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from captioning.interfaces import AbstractLanguageModel, AbstractWordVectors
+
+Floats = NDArray[np.float64]
+
+# Half of the evidence for either side gives this score, so it is the threshold to filter at.
+BALANCE = 0.7
+DEDUCTION = 0.1  # GRUEN's unit
+NUM_WORST = 3
+_ARTICLES = "a an the this that these those some any each every another other one two three"
+_PRONOUNS = "its his her their my your our it he she they them him i you we who which what"
+_LINKS = (
+    "while as when where and or but nor so not there is are was were be been being has have had"
+)
+_PLACES = (
+    "in on at by to of from with into onto over under near for off up down out through across "
+    "around along behind between beside next front top do does did"
+)
+FUNCTION_WORDS = frozenset(f"{_ARTICLES} {_PRONOUNS} {_LINKS} {_PLACES}".split())
+LONGEST_PHRASE = 8  # what repeats more words repeats phrases of these
+_SPACED_SIGNS = re.compile(r"\s+(?=[.,!?;:]|(?:'s|n't|'re|'ll|'ve|'d|'m)\b)")
+_SENTENCE_END = re.compile(r"(?<=\w\w)[.!?]+(?=\s|$)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrammarCalibration:
+    """What turns a language model's log-probabilities of a sentence into its grammar.
+
+    ``grammar = 1 / (1 + exp(−(intercept + mean · m + worst · w + end · e)))`` with m the mean over
+    tokens, w that of the three least likely tokens before the full stop, e that of the full stop,
+    in nats: an unlikely stop is how a broken-off sentence shows.
+
+    Attributes:
+        language_model: name of the model that it was fitted to.
+        intercept, mean, worst, end: the weights.
+    """
+
+    language_model: str
+    intercept: float
+    mean: float
+    worst: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WellFormed:
+    """The score of one caption.
+
+    Attributes:
+        grammar: mean over its sentences, in [0, 1]; 0 for a caption without words.
+        redundancy: deduction for repeated words, at least 0.
+        focus: deduction for sentences that do not belong together, at least 0.
+        total: ``grammar − redundancy − focus``, not below 0.
+    """
+
+    grammar: float
+    redundancy: float
+    focus: float
+    total: float
+
+
+class WellFormedness:
+    """Scores captions one by one; a caption's score does not depend on the others."""
+
+    def __init__(
+        self,
+        *,
+        language_model: AbstractLanguageModel,
+        calibration: GrammarCalibration,
+        vectors: AbstractWordVectors | None = None,
+        least_similarity: float = 0.0,
+    ) -> None:
+        """Put the parts together.
+
+        Args:
+            language_model: scores sentences.
+            calibration: fitted to this model.
+            vectors: for the focus of captions of several sentences; None does without.
+            least_similarity: cosine of neighbouring sentences below which focus is lacking.
+
+        Raises:
+            ValueError: the calibration is of another model.
+        """
+        if calibration.language_model != language_model.name:
+            raise ValueError(
+                f"calibration must be of the language model {language_model.name!r}: got that of "
+                f"{calibration.language_model!r}; fit one with benchmarks/bench_well_formedness.py"
+            )
+        self._language_model, self._calibration = language_model, calibration
+        self._vectors, self._least_similarity = vectors, least_similarity
+
+    def settings(self) -> dict[str, Any]:
+        """What to keep beside scores."""
+        return {
+            "calibration": asdict(self._calibration),
+            "word_vectors": None if self._vectors is None else self._vectors.name,
+            "least_similarity": self._least_similarity,
+        }
+
+    def score(self, captions: Sequence[str]) -> list[WellFormed]:
+        """Scores of captions, in order; letter case, blanks before signs and the last stop do
+        not matter.
+        """
+        split = [split_sentences(caption) for caption in captions]
+        distinct = list(dict.fromkeys(chain.from_iterable(split)))
+        features = _features(self._language_model.log_probs(distinct))
+        weights = self._calibration
+        logits = features @ [weights.mean, weights.worst, weights.end] + weights.intercept
+        grammar = dict(zip(distinct, 1 / (1 + np.exp(-np.clip(logits, -50, 50))), strict=True))
+        scores = []
+        for caption, sentences in zip(captions, split, strict=True):
+            correct = fmean(float(grammar[s]) for s in sentences) if sentences else 0.0
+            repeated = DEDUCTION * count_repeated_words(caption)
+            unfocused = DEDUCTION * self._lacks_focus(sentences)
+            total = max(0.0, correct - repeated - unfocused)
+            scores.append(
+                WellFormed(grammar=correct, redundancy=repeated, focus=unfocused, total=total)
+            )
+        return scores
+
+    def _lacks_focus(self, sentences: Sequence[str]) -> bool:
+        if self._vectors is None or len(sentences) < 2:
+            return False
+        likeness = sentence_similarities(sentences, self._vectors)
+        return any(value < self._least_similarity for value in likeness)
+
+
+def split_sentences(caption: str) -> list[str]:
+    """Sentences of a caption, each written as prose: a capital, no blanks before signs, a stop.
+
+    So that what is scored is the words, not the style of a tokenizer. Sentences without a letter or
+    digit are left out.
+    """
+    text = _SPACED_SIGNS.sub("", " ".join(caption.split()))
+    parts = [part.strip(" .!?") for part in _SENTENCE_END.split(text)]
+    return [f"{part[0].upper()}{part[1:]}." for part in parts if any(map(str.isalnum, part))]
+
+
+def count_repeated_words(caption: str) -> int:
+    """Words of a caption that say again what was said.
+
+    These are the later copy of a phrase that follows itself at once ("in the in the sea": 2), and
+    of a phrase with two or more content words wherever it stands; "a man in a red hat and a man in
+    a blue one" repeats none.
+    """
+    words = [word for piece in caption.lower().split() if (word := piece.strip(".,!?;:\"'()"))]
+    repeated: set[int] = set()
+    for size in range(1, min(LONGEST_PHRASE, len(words) // 2) + 1):
+        seen: dict[tuple[str, ...], int] = {}
+        for start in range(len(words) - size + 1):
+            phrase = tuple(words[start : start + size])
+            first = seen.setdefault(phrase, start)
+            if start - first >= size and (
+                phrase == tuple(words[start - size : start]) or _num_content(phrase) > 1
+            ):
+                repeated.update(range(start, start + size))
+    return len(repeated)
+
+
+def _num_content(phrase: Sequence[str]) -> int:
+    return sum(word not in FUNCTION_WORDS for word in phrase)
+
+
+def sentence_similarities(sentences: Sequence[str], vectors: AbstractWordVectors) -> list[float]:
+    """Cosine of the mean word vectors of each sentence and the next; function words left out.
+
+    Pairs of which a sentence has no word with a vector are left out.
+    """
+    means = []
+    for sentence in sentences:
+        words = [word.strip(".,!?;:\"'()") for word in sentence.lower().split()]
+        content = [word for word in words if word and word not in FUNCTION_WORDS]
+        means.append(vectors.vectors(content).double().sum(0))
+    return [
+        float(one @ two / (one.norm() * two.norm()))
+        for one, two in pairwise(means)
+        if one.norm() > 0 and two.norm() > 0
+    ]
+
+
+def calibrate(
+    language_model: AbstractLanguageModel,
+    *,
+    well_formed: Sequence[str],
+    broken: Sequence[str],
+) -> GrammarCalibration:
+    """Fit the grammar to a language model by logistic regression.
+
+    Both sides weigh the same whatever their numbers, and `BALANCE` is added as the share of sound
+    captions to be expected: a sentence scores above it if it is more like the well-formed ones.
+
+    Args:
+        language_model: scores the captions.
+        well_formed: a few hundred captions written by people.
+        broken: such captions with their words shuffled, left out and so on.
+
+    Raises:
+        ValueError: one side has no sentences.
+    """
+    sides = [
+        list(chain.from_iterable(map(split_sentences, side))) for side in (well_formed, broken)
+    ]
+    if not all(sides):
+        raise ValueError(f"sentences of both sides are wanted: got {[len(side) for side in sides]}")
+    features = _features(language_model.log_probs([*sides[0], *sides[1]]))
+    truth = np.repeat([1.0, 0.0], [len(side) for side in sides])
+    weight = np.repeat([0.5 / len(side) for side in sides], [len(side) for side in sides])
+    intercept, mean, worst, end = _fit_logistic(features, truth, weight).tolist()
+    return GrammarCalibration(
+        language_model=language_model.name,
+        intercept=intercept + float(np.log(BALANCE / (1 - BALANCE))),
+        mean=mean,
+        worst=worst,
+        end=end,
+    )
+
+
+def _features(log_probs: Sequence[Tensor]) -> Floats:
+    """``(n, 3)``: mean, worst and end of each sentence; see `GrammarCalibration`."""
+    return np.array([list(_feature_row(row.double().numpy())) for row in log_probs]).reshape(-1, 3)
+
+
+def _feature_row(row: Floats) -> Iterator[float]:
+    if not len(row):
+        raise ValueError("log-probabilities must be of at least one token a sentence: got none")
+    yield row.mean()
+    yield np.sort(row[:-1] if len(row) > 1 else row)[:NUM_WORST].mean()
+    yield row[-1]
+
+
+def _fit_logistic(features: Floats, truth: Floats, weight: Floats, ridge: float = 1e-3) -> Floats:
+    """Intercept and weights ``(4,)`` by Newton's method; the ridge keeps separable data finite."""
+    centre = weight @ features / weight.sum()
+    spread = np.sqrt(weight @ (features - centre) ** 2 / weight.sum()) + 1e-9
+    inputs = np.column_stack([np.ones(len(features)), (features - centre) / spread])
+    penalty = np.diag([0.0, *[ridge] * features.shape[1]])
+    found = np.zeros(inputs.shape[1])
+    for _ in range(50):
+        share = 1 / (1 + np.exp(-np.clip(inputs @ found, -50, 50)))
+        slope = inputs.T @ (weight * (truth - share)) - penalty @ found
+        curve = (inputs * (weight * share * (1 - share))[:, None]).T @ inputs + penalty
+        step = np.linalg.solve(curve + 1e-9 * np.eye(len(found)), slope)
+        found += step
+        if np.abs(step).max() < 1e-9:
+            break
+    scaled = found[1:] / spread
+    return np.array([found[0] - scaled @ centre, *scaled])
