@@ -192,7 +192,9 @@ def ours(model: UpDown, batch: Batch, words: Tensor) -> list[list[int]]:
     )
     return [
         row[:length]
-        for row, length in zip(found.tokens[:, 0].tolist(), found.lengths[:, 0].tolist(), strict=True)
+        for row, length in zip(
+            found.tokens[:, 0].tolist(), found.lengths[:, 0].tolist(), strict=True
+        )
     ]
 
 

@@ -40,13 +40,18 @@ class AbstractTokenizer(ABC):
 
         Without special tokens; none where the vocabulary lacks a word. A word tokenizer has one. A
         sub-word tokenizer may have several, as for a word at the caption's beginning and after a
-        blank; each begins with a token that begins a word.
+        blank. One that begins with a token of `continuing` stands for the word at a caption's
+        beginning only.
         """
         ids = self.encode(text)
         # Only at the two ends: one token may stand for begin, end and padding.
         ids = ids[1:] if ids[:1] == [self.bos_id] else ids
         ids = ids[:-1] if ids[-1:] == [self.eos_id] else ids
         return [ids] if ids and self.unk_id not in ids else []
+
+    def continuing(self) -> frozenset[int]:
+        """Tokens that go on with the word before them; none unless words have several tokens."""
+        return frozenset()
 
     def log_frequencies(self) -> list[float] | None:
         """``V`` log-frequencies of the tokens in nats, or None where they are not known."""

@@ -252,6 +252,8 @@ def _continued(beams: _Beams, rules: _Constrained, log_probs: Tensor, length: in
         log_probs,
         beams.scores,
         defaults=table.defaults[images, beams.states],
+        continued=table.continued[images, beams.states],
+        continues=table.continues,
         moves=table.tokens[images, beams.states],
         targets=table.targets[images, beams.states],
         per_target=rules.per_target(length),

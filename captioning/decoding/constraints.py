@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -35,6 +35,7 @@ def constrain(
     encode: Encode,
     *,
     required: int = 2,
+    continues: Collection[int] = frozenset(),
     missing: Literal["drop", "error"] = "drop",
 ) -> TokenConstraints:
     """The machine of constraints in words.
@@ -43,6 +44,8 @@ def constrain(
         constraints: each a set of alternative words or phrases, such as ``("dog", "dogs")``.
         encode: words to tokens, such as ``tokenizer.spellings``.
         required: how many must be met; capped at the number kept.
+        continues: tokens that go on with the word before them, such as
+            ``tokenizer.continuing()``: a word is then met only where it is whole.
         missing: what becomes of a constraint of which the vocabulary has no alternative:
             ``"drop"`` leaves it out, which also lowers what can be required, and names it in the
             result; ``"error"`` refuses it. A missing alternative beside others is left out.
@@ -65,5 +68,5 @@ def constrain(
             f"constraints must have an alternative in the vocabulary: got {dropped}; add one of "
             "their words to the vocabulary before training, or set missing to drop"
         )
-    machine = build_machine(phrases, required=required)
+    machine = build_machine(phrases, required=required, continues=continues)
     return TokenConstraints(machine=machine, kept=tuple(kept), dropped=tuple(dropped))

@@ -44,6 +44,8 @@ def continuations(
     scores: Tensor,
     *,
     defaults: Tensor,
+    continued: Tensor,
+    continues: Tensor,
     moves: Tensor,
     targets: Tensor,
     per_target: int,
@@ -56,6 +58,8 @@ def continuations(
         log_probs: ``(A * R, V) float32``.
         scores: ``(A, R) float32`` of R hypotheses an image.
         defaults: ``(A, R) int64`` state after any token but the moves'.
+        continued: ``(A, R) int64`` the same after any that goes on with a word.
+        continues: ``(C,) int64`` those tokens.
         moves: ``(A, R, X) int64`` tokens of the moves, rising, then `NO_TOKEN`.
         targets: ``(A, R, X) int64`` states that they lead to.
         per_target: most continuations of one hypothesis into one state.
@@ -68,17 +72,31 @@ def continuations(
     shape = scores.shape
     flat_moves = moves.flatten(0, 1)
     count = min(per_target, log_probs.shape[1])
-    values, tokens = _default_tokens(log_probs, flat_moves, count, banned)
+    pending = (continued != defaults).flatten()
+    begins = log_probs
+    if two_kinds := bool(pending.any()):
+        ids = torch.arange(log_probs.shape[1], device=log_probs.device)
+        goes_on = pending[:, None] & torch.isin(ids, continues)
+        begins, ends = log_probs.masked_fill(goes_on, DEAD), log_probs.masked_fill(~goes_on, DEAD)
+    values, tokens = _default_tokens(begins, flat_moves, count, banned)
     move_values, flat_moves, flat_targets = _ranked_moves(
         log_probs, flat_moves, targets.flatten(0, 1), per_target, banned_moves
     )
-    values = torch.cat([values, move_values], dim=1).unflatten(0, shape)
-    defaults = defaults[..., None].expand(*shape, count)
-    return _by_target(
-        totals=scores[..., None] + values,
-        tokens=torch.cat([tokens, flat_moves], dim=1).unflatten(0, shape),
-        targets=torch.cat([defaults, flat_targets.view_as(moves)], dim=2),
+    parts = [(values, tokens, _everywhere(defaults, count))]
+    parts.append((move_values, flat_moves, flat_targets))
+    if two_kinds:
+        parts.append(
+            (*_default_tokens(ends, flat_moves, count, banned), _everywhere(continued, count))
+        )
+    values, tokens, targets = (
+        torch.cat(some, 1).unflatten(0, shape) for some in zip(*parts, strict=True)
     )
+    return _by_target(totals=scores[..., None] + values, tokens=tokens, targets=targets)
+
+
+def _everywhere(targets: Tensor, count: int) -> Tensor:
+    """``targets (A, R)`` of ``count`` continuations of each hypothesis: ``(A * R, count)``."""
+    return targets.reshape(-1, 1).expand(-1, count)
 
 
 def _default_tokens(

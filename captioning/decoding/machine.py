@@ -8,18 +8,26 @@ of several constraints.
 
 The machine is deterministic: a hypothesis is in one state. Most tokens lead from a state to its
 default, where nothing has been read of any phrase; only the few others are listed.
+
+With a sub-word tokenizer a phrase counts only as whole words. What follows its last token decides
+whether its last word ends there: until then its constraint is pending. Where the next token goes
+on with the word, the constraint falls back to unmet; where it begins another, it is met for good.
+So states have two defaults, one after each kind of token; for word tokenizers they are the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 Phrase = tuple[int, ...]
-_State = tuple[int, Phrase]  # bits of the constraints met, and what has been read of the others
+# Bits of the constraints met, of those pending, and what has been read of those not met.
+_State = tuple[int, int, Phrase]
+# Stands before a caption's first token in phrases that only a caption can begin with.
+_BEGIN = -2
 
 # States double with each constraint: a guard against a list of words where a few were meant.
 MOST_CONSTRAINTS = 8
@@ -33,13 +41,18 @@ class Machine:
     Attributes:
         moves: for each state the next one by token, by rising token, where it is not the default.
         defaults: for each state the next one after any other token.
-        met: for each state the number of constraints met; it never falls along a path.
+        continued: for each state the next one after any other token that goes on with a word.
+        continues: tokens that go on with the word before them; none with a word tokenizer.
+        met: for each state the number of constraints met, pending ones counted; without those it
+            never falls along a path.
         num_constraints: n.
         required: how many must be met, in [0, n].
     """
 
     moves: tuple[Mapping[int, int], ...]
     defaults: tuple[int, ...]
+    continued: tuple[int, ...]
+    continues: frozenset[int]
     met: tuple[int, ...]
     num_constraints: int
     required: int
@@ -57,24 +70,34 @@ class Machine:
     def run(self, tokens: Sequence[int], state: int = 0) -> int:
         """The state after reading ``tokens``."""
         for token in tokens:
-            state = self.moves[state].get(token, self.defaults[state])
+            others = self.continued if token in self.continues else self.defaults
+            state = self.moves[state].get(token, others[state])
         return state
 
 
-def build_machine(constraints: Sequence[Sequence[Phrase]], *, required: int = 2) -> Machine:
+def build_machine(
+    constraints: Sequence[Sequence[Phrase]],
+    *,
+    required: int = 2,
+    continues: Collection[int] = frozenset(),
+) -> Machine:
     """The machine of some constraints.
 
     Args:
         constraints: n of them, each a set of alternative phrases of token ids. A constraint
             without alternatives cannot be met.
         required: how many must be met; capped at n (nocaps asks for 2).
+        continues: tokens of a sub-word tokenizer that go on with the word before them. A phrase is
+            then met only where no such token follows; one that begins with such a token, only at
+            a caption's beginning.
 
     Raises:
         ValueError: too many constraints, an empty phrase, a negative id or ``required``.
     """
     _check(constraints, required)
-    phrases = _Phrases(constraints)
-    states: list[_State] = [(0, ())]
+    continues = frozenset(continues)
+    phrases = _Phrases(constraints, continues)
+    states: list[_State] = [phrases.start()]
     numbers = {states[0]: 0}
 
     def number(state: _State) -> int:
@@ -83,16 +106,26 @@ def build_machine(constraints: Sequence[Sequence[Phrase]], *, required: int = 2)
             states.append(state)
         return numbers[state]
 
-    moves, defaults = [], []
+    moves, defaults, continued = [], [], []
     for state in states:  # grows while it is walked
-        home = (state[0], ())
+        met, pending, _ = state
+        home, still = (met | pending, 0, ()), (met, 0, ())
         defaults.append(number(home))
-        after = {token: phrases.after(state, token) for token in phrases.alphabet[state[0]]}
-        moves.append({token: number(found) for token, found in after.items() if found != home})
+        continued.append(number(still))
+        after = {token: phrases.after(state, token) for token in phrases.alphabet[met]}
+        moves.append(
+            {
+                token: number(found)
+                for token, found in after.items()
+                if found != (still if token in continues else home)
+            }
+        )
     return Machine(
         moves=tuple(moves),
         defaults=tuple(defaults),
-        met=tuple(mask.bit_count() for mask, _ in states),
+        continued=tuple(continued),
+        continues=continues,
+        met=tuple((met | pending).bit_count() for met, pending, _ in states),
         num_constraints=len(constraints),
         required=min(required, len(constraints)),
     )
@@ -111,7 +144,13 @@ def _check(constraints: Sequence[Sequence[Phrase]], required: int) -> None:
             raise ValueError(f"phrases must be one or more token ids from 0: got {tuple(phrase)}")
 
 
-def _shortest(alternatives: Sequence[Phrase]) -> tuple[Phrase, ...]:
+def _anchored(alternatives: Sequence[Phrase], continues: frozenset[int]) -> tuple[Phrase, ...]:
+    """Distinct phrases; those that begin within a word can stand at a caption's beginning alone."""
+    distinct = sorted({tuple(phrase) for phrase in alternatives})
+    return tuple((_BEGIN, *phrase) if phrase[0] in continues else phrase for phrase in distinct)
+
+
+def _shortest(alternatives: Sequence[Phrase], _: frozenset[int]) -> tuple[Phrase, ...]:
     """Distinct phrases without those that hold another one: that one is met first."""
     distinct = sorted({tuple(phrase) for phrase in alternatives}, key=lambda p: (len(p), p))
     kept: list[Phrase] = []
@@ -130,31 +169,45 @@ class _Phrases:
     """The phrases of constraints; lists are indexed by the bits of the constraints met.
 
     Attributes:
+        continues: tokens that go on with a word.
         alphabet: tokens of the phrases not yet met, rising.
         begun: their proper beginnings.
         endings: for each token the phrases that it ends, with the bit of their constraint.
     """
 
-    def __init__(self, constraints: Sequence[Sequence[Phrase]]) -> None:
-        phrases = [(1 << i, p) for i, some in enumerate(constraints) for p in _shortest(some)]
+    def __init__(self, constraints: Sequence[Sequence[Phrase]], continues: frozenset[int]) -> None:
+        self.continues = continues
+        # A longer phrase may be a whole word where the shorter one that it holds is none.
+        distinct = _anchored if continues else _shortest
+        phrases = [
+            (1 << i, p) for i, some in enumerate(constraints) for p in distinct(some, continues)
+        ]
         self.alphabet: list[list[int]] = []
         self.begun: list[set[Phrase]] = []
         for met in range(1 << len(constraints)):
             unmet = [phrase for bit, phrase in phrases if not bit & met]
-            self.alphabet.append(sorted({token for phrase in unmet for token in phrase}))
+            self.alphabet.append(sorted({token for phrase in unmet for token in phrase} - {_BEGIN}))
             self.begun.append({p[:size] for p in unmet for size in range(1, len(p))})
-        self.endings: dict[int, list[_State]] = {t: [] for t in self.alphabet[0]}
+        self.endings: dict[int, list[tuple[int, Phrase]]] = {t: [] for t in self.alphabet[0]}
         for bit, phrase in phrases:
             self.endings[phrase[-1]].append((bit, phrase))
 
+    def start(self) -> _State:
+        """Before the first token."""
+        return 0, 0, (_BEGIN,) if (_BEGIN,) in self.begun[0] else ()
+
     def after(self, state: _State, token: int) -> _State:
         """The state after ``token``, one of the alphabet."""
-        met, read = state[0], (*state[1], token)
+        met, pending, read = state[0], 0, (*state[2], token)
+        if token not in self.continues:
+            met |= state[1]
         for bit, phrase in self.endings[token]:
             if read[-len(phrase) :] == phrase:
-                met |= bit
+                pending |= bit & ~met
+        if not self.continues:
+            met, pending = met | pending, 0
         ends = (read[start:] for start in range(len(read)))
-        return met, next((end for end in ends if end in self.begun[met]), ())
+        return met, pending, next((end for end in ends if end in self.begun[met]), ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +218,8 @@ class MachineTable:
         tokens: ``(I, S, X) int64`` of the moves, `NO_TOKEN` where there are fewer.
         targets: ``(I, S, X) int64`` states that they lead to.
         defaults: ``(I, S) int64`` states that all other tokens lead to.
+        continued: ``(I, S) int64`` states that all other tokens lead to that go on with a word.
+        continues: ``(C,) int64`` those tokens.
         met: ``(I, S) int64``.
         required: ``(I,) int64``.
     """
@@ -172,6 +227,8 @@ class MachineTable:
     tokens: Tensor
     targets: Tensor
     defaults: Tensor
+    continued: Tensor
+    continues: Tensor
     met: Tensor
     required: Tensor
 
@@ -191,10 +248,13 @@ class MachineTable:
             for moves in (*machine.moves, *[{}] * (num_states - machine.num_states))
         ]
         shape = (len(machines), num_states, width)
+        continues = sorted(frozenset().union(*(machine.continues for machine in machines)))
         return cls(
             tokens=rows([list(moves) for moves in every], width, NO_TOKEN).view(shape),
             targets=rows([list(moves.values()) for moves in every], width, 0).view(shape),
             defaults=rows([list(machine.defaults) for machine in machines], num_states, 0),
+            continued=rows([list(machine.continued) for machine in machines], num_states, 0),
+            continues=torch.tensor(continues, dtype=torch.long, device=device),
             met=rows([list(machine.met) for machine in machines], num_states, 0),
             required=rows([[machine.required] for machine in machines], 1, 0)[:, 0],
         )
@@ -206,5 +266,7 @@ class MachineTable:
         for token in tokens.unbind(2):
             listed = self.tokens[images, states] == token[..., None]
             target = (self.targets[images, states] * listed).sum(2)
-            states = torch.where(listed.any(2), target, self.defaults[images, states])
+            goes_on = torch.isin(token, self.continues)
+            others = self.continued[images, states].where(goes_on, self.defaults[images, states])
+            states = torch.where(listed.any(2), target, others)
         return states

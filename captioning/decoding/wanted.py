@@ -36,7 +36,10 @@ class Wanted:
         """
         try:
             return constrain(
-                self.words.get(image_id, ()), tokenizer.spellings, required=self.required
+                self.words.get(image_id, ()),
+                tokenizer.spellings,
+                required=self.required,
+                continues=tokenizer.continuing(),
             )
         except ValueError as error:
             raise ValueError(f"image {image_id}: {error}") from error

@@ -150,7 +150,7 @@ class HypothesisTree(AbstractDecoderState):
         """Hypotheses by index; keys and values stay where they are while no image is dropped."""
         num_images, block, nodes = self.read.shape
         found = torch.unique_consecutive(index // block)
-        read = self.read.flatten(0, 1)[index].view(len(found), -1, nodes)
+        read = self.read.flatten(0, 1)[index].view(len(found), len(index) // len(found), nodes)
         if len(found) == num_images:
             return replace(self, read=read)
         return replace(

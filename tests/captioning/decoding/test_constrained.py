@@ -19,6 +19,7 @@ from tests.captioning.decoding.constrained_truth import (
     count_met,
     naive_search,
     random_constraints,
+    random_continues,
 )
 from tests.captioning.decoding.toy import BOS, EOS, PAD, TableStepper, random_table
 
@@ -32,20 +33,20 @@ def search(stepper: TableStepper, machines: list[Machine], **options: object) ->
 
 
 def hypotheses(
-    result: ConstrainedResult, image: int, constraints: Constraints, required: int
+    result: ConstrainedResult, image: int, constraints: Constraints, machine: Machine
 ) -> list[Found]:
     """The existing hypotheses of an image, after a check of all that is said about them."""
     found = []
     for place, length in enumerate(result.lengths[image].tolist()):
         tokens, score = result.tokens[image, place].tolist(), float(result.scores[image, place])
-        met = count_met(tuple(tokens[:length]), constraints)
+        met = count_met(tuple(tokens[:length]), constraints, machine.continues)
         assert tokens[length:] == [PAD] * (len(tokens) - length)
         assert (length == 0) == (score == float("-inf"))
         assert int(result.met[image, place]) == met
         if length:
             finished = tokens[length - 1] == EOS
-            found.append(Found(min(met, required), finished, score, tuple(tokens[:length])))
-    good = bool(found) and found[0].finished and found[0].level == required
+            found.append(Found(min(met, machine.required), finished, score, tuple(tokens[:length])))
+    good = bool(found) and found[0].finished and found[0].level == machine.required
     assert bool(result.satisfied[image]) == good
     return found
 
@@ -57,7 +58,9 @@ def test_a_wide_beam_finds_the_best_of_all_captions(seed):
         generator = np.random.default_rng([seed, case])
         vocabulary = int(generator.integers(5, 8))
         constraints = random_constraints(generator, vocabulary)
-        machine = build_machine(constraints, required=int(generator.integers(0, 4)))
+        continues = random_continues(generator, vocabulary)
+        required = int(generator.integers(0, 4))
+        machine = build_machine(constraints, required=required, continues=continues)
         options = {
             "max_length": int(generator.integers(1, 6 if vocabulary < 7 else 5)),
             "min_length": int(generator.integers(0, 2)),
@@ -70,8 +73,8 @@ def test_a_wide_beam_finds_the_best_of_all_captions(seed):
         table = random_table(100 * seed + case, images=1, vocabulary=vocabulary, coarse=coarse)
         stepper = TableStepper(table)
         result = search(stepper, [machine], beam_size=256, num_best=3, **options)
-        found = hypotheses(result, 0, constraints, machine.required)
-        everything = all_captions(stepper, 0, constraints, machine.required, **options)
+        found = hypotheses(result, 0, constraints, machine)
+        everything = all_captions(stepper, 0, constraints, machine, **options)
         assert [one.rank for one in found] == [one.rank for one in everything[:3]]
         assert set(found) <= set(everything)
         assert len(set(found)) == len(found)
@@ -106,11 +109,15 @@ def test_equals_the_naive_search(seed, images, coarse, by_size, best, options):
     generator = np.random.default_rng(seed)
     stepper = TableStepper(random_table(seed, images=images, vocabulary=7, coarse=coarse))
     constraints = [random_constraints(generator, 7) for _ in range(images)]
-    machines = [build_machine(some, required=int(generator.integers(0, 4))) for some in constraints]
+    continues = random_continues(generator, 7)
+    machines = [
+        build_machine(some, required=int(generator.integers(0, 4)), continues=continues)
+        for some in constraints
+    ]
     options["num_best"] = min(best, options["beam_size"])
     result = search(stepper, machines, by_size=by_size, **options)
     for image, machine in enumerate(machines):
-        found = hypotheses(result, image, constraints[image], machine.required)
+        found = hypotheses(result, image, constraints[image], machine)
         expected, _ = naive_search(stepper, image, constraints[image], machine, **options)
         assert found == expected
 

@@ -11,62 +11,63 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from captioning.decoding.machine import Machine, MachineTable, build_machine
+from tests.captioning.decoding.constrained_truth import count_met
 
 A, B, C = 3, 4, 5
 
 
-def holds(tokens: tuple[int, ...], phrase: tuple[int, ...]) -> bool:
-    return any(
-        tokens[start : start + len(phrase)] == phrase
-        for start in range(len(tokens) - len(phrase) + 1)
-    )
-
-
-def count_met(tokens: tuple[int, ...], constraints: list[list[tuple[int, ...]]]) -> int:
-    return sum(any(holds(tokens, phrase) for phrase in some) for some in constraints)
-
-
 phrases = st.lists(st.integers(A, C), min_size=1, max_size=4).map(tuple)
 constraints = st.lists(st.lists(phrases, max_size=3), max_size=4)
+# Tokens that go on with a word, as of a sub-word tokenizer; 9 is in no phrase.
+continues = st.just(frozenset()) | st.frozensets(st.sampled_from([A, B, C, 9]))
 
 
-@given(constraints=constraints, required=st.integers(0, 5), seed=st.integers(0, 10**6))
-@settings(max_examples=60)
-def test_every_string_meets_what_a_plain_search_finds(constraints, required, seed):
-    machine = build_machine(constraints, required=required)
+@given(
+    constraints=constraints,
+    continues=continues,
+    required=st.integers(0, 5),
+    seed=st.integers(0, 10**6),
+)
+@settings(max_examples=100)
+def test_every_string_meets_what_a_plain_search_finds(constraints, continues, required, seed):
+    machine = build_machine(constraints, required=required, continues=continues)
     assert machine.required == min(required, len(constraints))
     short = (tokens for n in range(5) for tokens in itertools.product((A, B, C, 9), repeat=n))
     long = np.random.default_rng(seed).integers(A, C + 1, size=(30, 12)).tolist()
     for tokens in (*short, *map(tuple, long)):
-        met = count_met(tokens, constraints)
+        met = count_met(tokens, constraints, continues)
         state = machine.run(tokens)
         assert machine.met[state] == met
         assert machine.accepting[state] == (met >= machine.required)
 
 
-@given(constraints=constraints)
+@given(constraints=constraints, continues=continues)
 @settings(max_examples=60)
-def test_each_state_is_reached_and_no_move_is_the_default(constraints):
-    machine = build_machine(constraints)
+def test_each_state_is_reached_and_no_move_is_the_default(constraints, continues):
+    machine = build_machine(constraints, continues=continues)
     reached, new = {0}, [0]
     for state in new:
-        after = {machine.defaults[state], *machine.moves[state].values()}
+        defaults = machine.defaults[state], machine.continued[state]
+        after = {*defaults, *machine.moves[state].values()}
         new += sorted(after - reached)
         reached |= after
-        assert machine.defaults[state] not in machine.moves[state].values()
+        assert all(n != defaults[t in continues] for t, n in machine.moves[state].items())
         assert list(machine.moves[state]) == sorted(machine.moves[state])
-        assert all(machine.met[found] >= machine.met[state] for found in after)
+        if not continues:
+            assert defaults[0] == defaults[1]
+            assert all(machine.met[found] >= machine.met[state] for found in after)
     assert reached == set(range(machine.num_states))
 
 
 @given(
     several=st.lists(constraints, max_size=4),
+    continues=continues,
     seed=st.integers(0, 10**6),
     length=st.integers(0, 8),
 )
 @settings(max_examples=40)
-def test_the_table_runs_as_its_machines(several, seed, length):
-    machines = [build_machine(constraints) for constraints in several]
+def test_the_table_runs_as_its_machines(several, continues, seed, length):
+    machines = [build_machine(constraints, continues=continues) for constraints in several]
     table = MachineTable.of(machines)
     generator = torch.Generator().manual_seed(seed)
     tokens = torch.randint(A, 7, (len(machines), 2, length), generator=generator)
