@@ -103,6 +103,7 @@ class Diversity(AbstractMetric):
         *,
         tokenizer: str = "python",
         variant: str = "CIDEr-D",
+        most: int | None = None,
         training: HasSamples | None = None,
     ) -> None:
         """Set the measure up.
@@ -110,11 +111,14 @@ class Diversity(AbstractMetric):
         Args:
             tokenizer: ``"ptb"`` or ``"python"``.
             variant: kernel of self-CIDEr.
+            most: only so many captions of each image, the first; 5, the best by consensus, in
+                papers. None takes all.
             training: the training captions: document frequencies for self-CIDEr, and what is not
                 novel. Without them the references' frequencies are taken and novelty is left out.
         """
         self._tokenize = TOKENIZERS[tokenizer]
         self._variant = variant
+        self._most = most
         self._training = None if training is None else training.samples
 
     def score(self, captions: Captions, samples: Sequence[Sample]) -> MetricResult:
@@ -126,7 +130,7 @@ class Diversity(AbstractMetric):
         groups = [[next(rest) for _ in group] for group in groups]
         training = None if self._training is None else [s.caption for s in self._training]
         return evaluate_diversity(
-            captions,
+            {image_id: group[: self._most] for image_id, group in captions.items()},
             statistics=CiderStatistics.count(groups, source=source),
             training_captions=training,
             tokenize=self._tokenize,
