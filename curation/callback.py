@@ -160,6 +160,8 @@ def _logged(outcome: Outcome) -> dict[str, float]:
     record = outcome.record
     values = {f"curation/{key}": value for key, value in record.items() if key != "detection"}
     del values["curation/epoch"]
-    detection = record.get("detection", {})
+    detection = dict(record.get("detection", {}))
+    for kind, scores in detection.pop("by_kind", {}).items():
+        detection |= {f"{kind}/{key}": value for key, value in scores.items()}
     values |= {f"curation/detection/{key}": value for key, value in detection.items()}
     return {key: float(value) for key, value in values.items() if value is not None}

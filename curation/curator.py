@@ -16,7 +16,7 @@ from curation.base import Context
 from curation.journal import FILE_NAME, Header, append_lines, decode, encode, write_journal
 from curation.ledger import LossLedger
 from curation.policy import CurationPolicy, Decision
-from curation.truth import detect, faulty_rows
+from curation.truth import detect, faulty_kinds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +105,7 @@ class Curator:
                 context=context,
                 decision=decision,
                 scores=self.policy.select.scores(context),
-                faulty=faulty_rows(context.view, self.truth),
+                kinds=faulty_kinds(context.view, self.truth),
             )
         self.records.append(record)
         self._lines += [encode(edit) for edit in decision.edits]

@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from captioning.data.roster import CurationView, Roster
-from captioning.metrics.detection import area_under_roc, precision_at_noise_rate
+from captioning.metrics.detection import area_under_roc, detect_kinds, precision_at_noise_rate
 from curation.base import Context, as_numpy
 from curation.policy import Decision
 
@@ -61,23 +61,24 @@ def check_truth(truth: Mapping[str, str], roster: Roster) -> None:
         )
 
 
-def faulty_rows(view: CurationView, truth: Mapping[str, str]) -> np.ndarray:
-    """``(N,) bool``: live samples that are faulty as they stand now.
+def faulty_kinds(view: CurationView, truth: Mapping[str, str]) -> dict[int, str]:
+    """Kind of fault by row of the live samples that are faulty as they stand now.
 
     A sample whose bad caption was replaced is sound, unless the caption it now holds is itself
     faulty; one whose photo is wrong stays faulty until the photo is replaced or it is removed.
     Kinds that begin with ``image`` are faults of the photo, all others of the caption.
     """
-    faulty = np.zeros(len(view.roster), dtype=bool)
+    faulty: dict[int, str] = {}
     for sample in view.samples():
         original = view.roster.samples[sample.row]
-        if _of_image(truth.get(sample.sample_id)) and sample.image_path == original.image_path:
-            faulty[sample.row] = True
+        own = truth.get(sample.sample_id)
+        if _of_image(own) and sample.image_path == original.image_path:
+            faulty[sample.row] = own
             continue
         source = view.roster.by_id[view.held_id(sample.sample_id)]
         kind = truth.get(source.sample_id)
         if kind is not None and not _of_image(kind) and sample.caption == source.caption:
-            faulty[sample.row] = True
+            faulty[sample.row] = kind
     return faulty
 
 
@@ -86,7 +87,7 @@ def _of_image(kind: str | None) -> bool:
 
 
 def detect(
-    *, context: Context, decision: Decision, scores: Tensor, faulty: np.ndarray
+    *, context: Context, decision: Decision, scores: Tensor, kinds: Mapping[int, str]
 ) -> dict[str, Any]:
     """Scores of the ranking by loss, of the selector's own ranking, and of the selection.
 
@@ -94,13 +95,16 @@ def detect(
         context: the decision's context.
         decision: what was selected.
         scores: ``(N,)`` the selector's suspicion.
-        faulty: ``(N,) bool`` truth before the decision.
+        kinds: kind of fault by row before the decision, see `faulty_kinds`.
 
     Returns:
         Plain values. ``auc`` and ``precision_at_noise_rate`` rank the live samples by loss,
         ``selector_...`` by the selector's suspicion; ``precision`` and ``recall`` are of what was
-        selected; None where undefined.
+        selected; ``by_kind`` ranks the faults of each kind by loss, see
+        `captioning.metrics.detection.KindDetection`; None where undefined.
     """
+    faulty = np.zeros(len(context.losses), dtype=bool)
+    faulty[list(kinds)] = True
     rows = np.array([one.sample.row for one in decision.selected], dtype=np.int64)
     num_faulty, num_hits = int(faulty.sum()), int(faulty[rows].sum())
     return {
@@ -111,6 +115,7 @@ def detect(
         "num_hits": num_hits,
         "precision": num_hits / len(rows) if len(rows) else None,
         "recall": num_hits / num_faulty if num_faulty else None,
+        "by_kind": _by_kind(context, kinds),
     }
 
 
@@ -130,3 +135,10 @@ def _ranking(
         f"{prefix}auc": None if np.isnan(auc) else auc,
         f"{prefix}precision_at_noise_rate": None if np.isnan(precision) else precision,
     }
+
+
+def _by_kind(context: Context, kinds: Mapping[int, str]) -> dict[str, dict[str, float | None]]:
+    """Detection of each kind by loss, among the live samples."""
+    losses = np.full(len(context.losses), np.nan)
+    losses[context.live_rows] = as_numpy(context.losses)[context.live_rows]
+    return detect_kinds(losses, kinds).to_dict()["by_kind"]

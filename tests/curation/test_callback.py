@@ -132,6 +132,11 @@ def test_truth_gives_detection_scores(tmp_path):
     assert [one["epoch"] for one in found] == [0, 1]
     assert found[0]["num_faulty"] == 2
     assert 0 <= found[0]["auc"] <= 1
+    by_kind = found[0]["by_kind"]
+    assert list(by_kind) == ["caption of another photo", "overlong"]
+    assert [kind["num_faults"] for kind in by_kind.values()] == [1, 1]
+    # each against the sound samples: together the area of all faults
+    assert sum(kind["auc"] for kind in by_kind.values()) / 2 == pytest.approx(found[0]["auc"])
     assert (tmp_path / "curation/epoch_001.png").read_bytes().startswith(b"\x89PNG")
     assert "Planted faults" in (tmp_path / "curation/report.md").read_text()
 

@@ -7,12 +7,12 @@ from foreign import make_roster
 
 from captioning.data.roster import CurationView
 from captioning.types import Edit
-from curation.truth import faulty_rows, load_truth
+from curation.truth import faulty_kinds, load_truth
 
 
 def faulty_ids(view, truth):
-    rows = faulty_rows(view, truth)
-    return [sample.sample_id for sample in view.roster.samples if rows[sample.row]]
+    kinds = faulty_kinds(view, truth)
+    return [sample.sample_id for sample in view.roster.samples if sample.row in kinds]
 
 
 def test_a_replaced_caption_is_sound_unless_its_source_is_faulty():
@@ -30,6 +30,8 @@ def test_a_replaced_caption_is_sound_unless_its_source_is_faulty():
     ]
     assert faulty_ids(view.apply(edits[:1]), truth) == ["img0#0", "img0#1", "img2#0"]
     assert faulty_ids(view.apply(edits), truth) == ["img0#1", "img2#0"]
+    taken = faulty_kinds(view.apply(edits[:1]), truth)
+    assert [taken[view.roster.by_id[i].row] for i in ("img0#0", "img2#0")] == ["swap", "overlong"]
     gone = Edit(sample_id="img2#0", action="remove")
     assert faulty_ids(view.apply([gone]), truth) == ["img0#0", "img0#1"]
 
