@@ -11,6 +11,8 @@ from captioning.decoding.state import DEAD
 
 BLOCK = 64
 LARGE_VOCABULARY = 2048
+# Where more than one in so many tokens is wanted, all of them are sorted.
+FULL_SORT = 8
 
 
 def best_tokens(log_probs: Tensor, *, count: int, forbidden: Tensor) -> tuple[Tensor, Tensor]:
@@ -33,10 +35,14 @@ def best_tokens(log_probs: Tensor, *, count: int, forbidden: Tensor) -> tuple[Te
     """
     vocabulary = log_probs.shape[1]
     width = min(count + forbidden.numel(), vocabulary)
+    if width * FULL_SORT > vocabulary:
+        refuse_nan(bool(log_probs.amax(1).isnan().any()))
+        banned = torch.isin(torch.arange(vocabulary, device=log_probs.device), forbidden)
+        allowed = log_probs.masked_fill(banned, DEAD)
+        values, tokens = allowed.sort(dim=1, descending=True, stable=True)
+        return _filled(values[:, :count], tokens[:, :count], count)
     values, tokens = _top(log_probs, min(width + 1, vocabulary))
     tied = (values[:, -1] == values[:, width - 1]) & (values[:, -1] > DEAD)
-    if width == vocabulary:
-        tied = torch.zeros_like(tied)
     any_nan, any_tied = torch.stack([values[:, 0].isnan().any(), tied.any()]).tolist()
     refuse_nan(any_nan)
     if any_tied:
@@ -87,7 +93,11 @@ def _ordered(
         values = values.masked_fill(torch.isin(tokens, forbidden), DEAD)
     tokens, by_id = tokens.sort(dim=1)
     values, by_value = values.gather(1, by_id).sort(dim=1, descending=True, stable=True)
-    values, tokens = values[:, :count], tokens.gather(1, by_value)[:, :count]
+    return _filled(values[:, :count], tokens.gather(1, by_value)[:, :count], count)
+
+
+def _filled(values: Tensor, tokens: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """``(G, count)`` of as many or fewer columns."""
     missing = count - values.shape[1]
     if missing > 0:
         values = torch.nn.functional.pad(values, (0, missing), value=DEAD)

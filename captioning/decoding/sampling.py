@@ -17,8 +17,9 @@ from captioning.interfaces import AbstractDecoderState, AbstractStepper
 # Whole numbers add up to the same sum in any order, on any device. The most probable token weighs
 # this much, so 2 ** 18 tokens still fit into 63 bits.
 UNIT = 2.0**44
-# The nucleus is looked for among this many tokens first: a full ranking is slow and seldom needed.
-FEW = 256
+# The nucleus is looked for among so many tokens, then, in the rows that need it, among all: a full
+# ranking is slow and seldom needed.
+FEW = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,15 +65,19 @@ class Truncation:
     def _nucleus(self, weights: Tensor, log_probs: Tensor, forbidden: Tensor) -> Tensor:
         """The weights of the fewest most probable tokens that hold ``top_p`` of the whole."""
         wanted = self.top_p * weights.sum(1, keepdim=True).double()
-        vocabulary = log_probs.shape[1]
-        most = min(self.top_k or vocabulary, vocabulary)
-        for count in dict.fromkeys([min(FEW, most), most]):
-            _, tokens = best_tokens(log_probs, count=count, forbidden=forbidden)
-            ordered = weights.gather(1, tokens)
+        most = min(self.top_k or weights.shape[1], weights.shape[1])
+        kept, rows = torch.zeros_like(weights), torch.arange(len(weights), device=weights.device)
+        for count in sorted({min(FEW, most), most}):
+            _, tokens = best_tokens(log_probs[rows], count=count, forbidden=forbidden)
+            ordered, goal = weights[rows].gather(1, tokens), wanted[rows]
             sums = ordered.cumsum(1)
-            if count == most or bool((sums[:, -1:] >= wanted).all()):
+            found = (sums[:, -1] >= goal[:, 0]) | (count == most)
+            ordered = ordered.where(sums - ordered < goal, 0)
+            kept[rows[found]] = _only(weights[rows[found]], tokens[found], ordered[found])
+            rows = rows[~found]
+            if not len(rows):
                 break
-        return _only(weights, tokens, ordered.where(sums - ordered < wanted, 0))
+        return kept
 
 
 def _only(weights: Tensor, tokens: Tensor, kept: Tensor) -> Tensor:
