@@ -9,6 +9,7 @@ as 0. Runs that cannot stand in one column are refused. Examples: ``docs/tables.
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 import statistics
 import sys
@@ -37,9 +38,9 @@ from captioning.metrics.table_formats import (
 )
 
 DEFAULT_METRICS = ("BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D", "SPICE")
-# By how their names begin: of which the lowest is the best, and which are no fractions.
-LOWER_IS_BETTER = ("mBLEU", "FID", "paired L2", "timing.seconds")
-NO_FRACTIONS = ("detection.num_", "timing.", "FID", "paired L2", "novel-sentences")
+# Of which the lowest is the best, and which are no fractions; matched at the name's beginning.
+LOWER_IS_BETTER = re.compile(r"mBLEU|FID|paired L2|timing\.seconds|(Hal|missing|L)$")
+NO_FRACTIONS = re.compile(r"detection\.(.*\.)?num_|timing\.|FID|paired L2|novel-sentences$|L$")
 _NO_CAPTION_SCORES = ("detection.", "timing.")
 _RESAMPLES = 10_000
 
@@ -76,11 +77,11 @@ class Options:
 
     def factor(self, metric: str) -> float:
         """What a metric's scores are multiplied by."""
-        return 100.0 if self.percent and not metric.startswith(NO_FRACTIONS) else 1.0
+        return 100.0 if self.percent and not NO_FRACTIONS.match(metric) else 1.0
 
     def is_lower_better(self, metric: str) -> bool:
         """Whether the lowest is the best."""
-        return metric.startswith(LOWER_IS_BETTER) or metric in self.lower
+        return metric in self.lower or LOWER_IS_BETTER.match(metric) is not None
 
 
 def build_table(runs: Sequence[Run], options: Options) -> Table:

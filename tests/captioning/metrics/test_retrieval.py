@@ -84,7 +84,7 @@ def test_embeddings_that_are_not_finite_are_named(wrong: float) -> None:
     images = torch.eye(3)
     images[1, 1] = wrong
     for pair in ((images, torch.eye(3)), (torch.eye(3), images)):
-        with pytest.raises(ValueError, match="must be finite"):
+        with pytest.raises(ValueError, match="images and captions must be finite"):
             retrieval_scores(*pair, torch.arange(3))
 
 

@@ -249,6 +249,28 @@ def test_best_of_each_column_is_bold_and_what_prints_alike_too(tmp_path: Path) -
     assert cells(alone)[1][2] == "0.5000"
 
 
+@pytest.mark.parametrize(
+    ("name", "is_lower_better", "factor"),
+    [
+        ("CIDEr-D", False, 100),
+        ("L", True, 1),
+        ("LP", False, 100),
+        ("Hal", True, 100),
+        ("mBLEU-4", True, 100),
+        ("novel-sentences", False, 1),
+        ("FID(efficientnet_lite0)", True, 1),
+        ("detection.auc@1", False, 100),
+        ("detection.by_kind.swap.num_faults", False, 1),
+        ("timing.captions_per_second", False, 1),
+    ],
+)
+def test_which_scores_are_fractions_and_which_are_best_low(
+    name: str, is_lower_better: bool, factor: float
+) -> None:
+    options = Options(percent=True)
+    assert (options.is_lower_better(name), options.factor(name)) == (is_lower_better, factor)
+
+
 def noisy(seed: int, gain: float = 0.0) -> dict[str, float]:
     draw = np.random.default_rng(seed)
     return {str(number): float(draw.gamma(1)) + gain for number in range(60)}
