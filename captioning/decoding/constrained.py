@@ -95,7 +95,8 @@ def constrained_beam_search(
     parent (lower states first), then by their own log-probability, then by token id. The end
     token leads where other words of no phrase lead: to the same constraints met, nothing else
     read. Those among a state's best K that end go to the image's pool, the best K that do not end
-    go on. With machines without constraints this is `captioning.decoding.beam.beam_search`.
+    go on; in the pool equal ones are ranked by step, then by the place of their parent. With
+    machines without constraints this is `captioning.decoding.beam.beam_search`.
 
     Only hypotheses that exist are extended: a state costs nothing until it is reached. As
     log-probabilities only lower a sum, one that cannot enter the pool any more is dropped once the

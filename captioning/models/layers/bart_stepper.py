@@ -9,14 +9,16 @@ from transformers import BartForConditionalGeneration
 
 from captioning.interfaces import AbstractStepper
 from captioning.models.layers.hypothesis_tree import HypothesisTree
+from captioning.models.layers.wide_linear import wide_linear
 
 
 class BartStepper(AbstractStepper):
     """Reads hypotheses of an image side by side, with the weights of a BART of transformers.
 
     Args:
-        bart: the model, in evaluation mode. Its decoder's layers are called one by one, as its own
-            ``forward`` would give the hypotheses of an image different positions.
+        bart: the model, in evaluation mode. Its decoder's own ``forward`` is not called: it would
+            give the hypotheses of an image different positions, and its products of few rows with
+            large matrices are slow on processors (see `wide_linear`).
     """
 
     def __init__(self, bart: BartForConditionalGeneration) -> None:
@@ -43,21 +45,43 @@ class BartStepper(AbstractStepper):
     def step(self, tokens: Tensor, state: HypothesisTree) -> tuple[Tensor, HypothesisTree]:
         """Log-probabilities of the next token."""
         decoder, after = self.decoder, state.grown()
-        words = decoder.embed_tokens(tokens.view(len(state.read), -1))
         place = decoder.embed_positions.weight[state.length + decoder.embed_positions.offset]
-        hidden = decoder.layernorm_embedding(words + place)
-        cache, mask = after.cache(), after.mask(hidden.dtype)
-        for layer in decoder.layers:
-            hidden = layer(
-                hidden,
-                mask,
-                state.images,
-                encoder_attention_mask=state.images_mask,
-                past_key_values=cache,
+        hidden = decoder.layernorm_embedding(decoder.embed_tokens(tokens) + place)
+        mask, num_images = after.mask(hidden.dtype), len(state.read)
+        for layer, nodes, seen in zip(decoder.layers, after.layers, state.seen, strict=True):
+            attention = layer.self_attn
+            read = nodes.update(
+                _by_head(attention, attention.k_proj, hidden, num_images),
+                _by_head(attention, attention.v_proj, hidden, num_images),
             )
+            hidden = layer.self_attn_layer_norm(hidden + _attended(attention, hidden, read, mask))
+            found = _attended(layer.encoder_attn, hidden, seen, state.images_mask)
+            hidden = layer.encoder_attn_layer_norm(hidden + found)
+            inner = layer.activation_fn(_product(layer.fc1, hidden))
+            hidden = layer.final_layer_norm(hidden + _product(layer.fc2, inner))
         head, bias = self.bart.lm_head.weight, self.bart.final_logits_bias[0]
-        logits = functional.linear(hidden.flatten(0, 1), head, bias)
+        logits = wide_linear(hidden, head, bias)
         return functional.log_softmax(logits.to(torch.float32), dim=-1), after
+
+
+def _product(layer: nn.Linear, rows: Tensor) -> Tensor:
+    return wide_linear(rows, layer.weight, layer.bias)
+
+
+def _by_head(attention: nn.Module, layer: nn.Linear, hidden: Tensor, num_images: int) -> Tensor:
+    """``hidden (G, D)`` through a layer, by image and head: ``(I, heads, K, d)``."""
+    product = _product(layer, hidden)
+    return product.reshape(num_images, -1, attention.num_heads, attention.head_dim).transpose(1, 2)
+
+
+def _attended(
+    attention: nn.Module, hidden: Tensor, read: tuple[Tensor, Tensor], mask: Tensor | None
+) -> Tensor:
+    """What the hypotheses ``hidden (G, D)`` take from keys and values ``(I, heads, S, d)``."""
+    keys, values = read
+    queries = _by_head(attention, attention.q_proj, hidden, len(keys))
+    found = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
+    return _product(attention.out_proj, found.transpose(1, 2).reshape(hidden.shape))
 
 
 def _keys_and_values(attention: nn.Module, images: Tensor) -> tuple[Tensor, Tensor]:

@@ -132,12 +132,15 @@ def naive_search(
                     (-np.float32(score - loss), place, loss, token, tokens)
                     for loss, token in sorted(some)[:limit]
                 )
-        live = []
+        live, ended = [], []
         for _, some in sorted(into.items()):
             some.sort()
-            pool += [found(-s[0], (*s[4], EOS)) for s in some[:beam_size] if s[3] == EOS]
+            ended += [s for s in some[:beam_size] if s[3] == EOS]
             going = [(-s[0], (*s[4], s[3])) for s in some if s[3] != EOS]
             live += going[:beam_size]
+        # Of one step by the place of their parent, of which each ends once.
+        ended.sort(key=lambda s: s[1])
+        pool += [found(-s[0], (*s[4], EOS)) for s in ended]
     live.sort(key=lambda one: -one[0])
     pool.sort(key=lambda one: -one.score)
     everything = pool + [found(*one) for one in live]
