@@ -210,6 +210,17 @@ def test_finished_images_leave_the_batch():
     assert stepper.rows == [2, 4, 4, 4, 4], "image 1 alone, with all groups, after step 1"
 
 
+def test_of_what_several_groups_find_the_first_counts():
+    # Three groups of one: the first says 3, the second 4, the third 3 again; all as probable.
+    table = torch.full((1, 11, 7), -9.0)
+    table[0, :, EOS] = -0.1
+    table[0, TableStepper(table).next_code(0, BOS)] = torch.tensor([-9, -9, -9, -1, -1, -9, -9.0])
+    options = {"beam_size": 3, "num_groups": 3, "diversity": 0.5, "max_length": 3, "num_best": 3}
+    result = search(TableStepper(table), **options)
+    assert [tokens for _, tokens in hypotheses(result, 0)] == [(3, EOS), (4, EOS)]
+    assert result.scores[0, 0] == result.scores[0, 1]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
