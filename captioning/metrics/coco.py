@@ -19,7 +19,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -27,7 +27,7 @@ from typing import Any
 
 from captioning.metrics.bleu import score_bleu
 from captioning.metrics.cider import CiderStatistics
-from captioning.metrics.java import JavaError, find_java
+from captioning.metrics.java import JavaError, find_java, stop_java
 from captioning.metrics.meteor import score_meteor, start_meteor
 from captioning.metrics.prepared import PreparedReferences, prepare, warn_once
 from captioning.metrics.rouge import score_rouge
@@ -51,8 +51,9 @@ class MetricResult:
         corpus: score of the whole set by metric name; what could not be computed is absent.
         per_image: ``{image_id: {name: score}}``, images in the order of the candidates.
         settings: how they were computed: ``tokenizer``, ``versions``, ``references_hash``,
-            ``num_images``, ``num_empty_candidates``, ``cider_statistics`` if they were given, and
-            ``missing`` as ``{metric: reason}``.
+            ``num_images``, ``num_empty_candidates``, ``num_without_candidate`` (images with
+            references alone), ``cider_statistics`` if they were given, and ``missing`` as
+            ``{metric: reason}``.
     """
 
     corpus: dict[str, float]
@@ -123,8 +124,14 @@ def evaluate_captions(
     }
     with ThreadPoolExecutor(len(_OUTSIDE)) as threads:
         begun = {name: threads.submit(outside[name]) for name in _OUTSIDE if name in metrics}
-        corpus, columns, missing = _score_all(metrics, hypotheses, prepared, begun)
-    settings = used | _settings(ids, refs, hypotheses) | {"missing": missing}
+        try:
+            corpus, columns, missing = _score_all(metrics, hypotheses, prepared, begun)
+        except BaseException:  # leaving waits for the threads, and Ctrl-C must not wait for Java
+            while wait(begun.values(), timeout=0.1).not_done:
+                stop_java()  # again: some may only be starting
+            raise
+    settings = used | _settings(ids, refs, hypotheses)
+    settings |= {"num_without_candidate": len(references) - len(ids), "missing": missing}
     return MetricResult(corpus=corpus, per_image=_by_image(ids, columns), settings=settings)
 
 

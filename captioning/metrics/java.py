@@ -1,21 +1,47 @@
-"""Java, for the scorers that need it: found once, run with a time limit, named when it fails."""
+"""Java, for the scorers that need it: found once, run with a time limit, named when it fails.
+
+Java runs in a process group of its own, so that whatever a wrapper script has started dies with it
+and nobody waits for a pipe that an orphan holds. A process that crashes or hangs is killed and its
+work tried once more, see `try_twice`.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import logging
 import os
 import re
 import shutil
+import signal
 import subprocess
-from collections.abc import Sequence
+import threading
+import weakref
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import IO, TypeVar
+
+T = TypeVar("T")
 
 INSTALL_JAVA = "install one, e.g. `apt-get install default-jre-headless` (any Java 8 or newer)"
 _TAIL = 800
+_LOGGER = logging.getLogger(__name__)
+_lock = threading.Lock()
+_running: set[subprocess.Popen[bytes]] = set()
+_stopped: weakref.WeakSet[subprocess.Popen[bytes]] = weakref.WeakSet()
 
 
 class JavaError(RuntimeError):
-    """Java is absent, crashed, or was killed after its time limit."""
+    """Java is absent, crashed, or was killed: after its time limit, or ``stopped`` by `stop_java`.
+
+    Args:
+        message: which scorer, what was wrong, and the remedy if there is one.
+        stopped: the user gave up, so it is not to be tried again.
+    """
+
+    def __init__(self, message: str, *, stopped: bool = False) -> None:
+        super().__init__(message)
+        self.stopped = stopped
 
 
 @functools.cache
@@ -47,36 +73,109 @@ def java_major(version: str) -> int:
     return int(parts[1] if parts[0] == "1" else parts[0])
 
 
+def start_java(
+    arguments: Sequence[str],
+    *,
+    cwd: Path | None = None,
+    stderr: int | IO[bytes] = subprocess.PIPE,
+) -> subprocess.Popen[bytes]:
+    """Start Java with pipes to its standard input and output; end it with `kill_java`.
+
+    Raises:
+        JavaError: Java is absent or does not start.
+    """
+    command, _ = find_java()
+    try:
+        process = subprocess.Popen(
+            [command, *arguments],
+            cwd=cwd,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            process_group=0,
+        )
+    except OSError as error:
+        raise JavaError(f"{command} does not start ({error}): {INSTALL_JAVA}") from error
+    with _lock:
+        _running.add(process)
+    return process
+
+
+def kill_java(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process and all that it started, and wait for its end."""
+    with _lock:
+        _running.discard(process)
+    _kill_group(process)
+    process.wait()
+
+
+def stop_java() -> None:
+    """Kill all Java at once, as when the user gives up; whoever waits for it gets an error."""
+    with _lock:
+        _stopped.update(_running)
+        _running.clear()
+        for process in _stopped:
+            _kill_group(process)
+
+
+def was_stopped(process: subprocess.Popen[bytes]) -> bool:
+    """Whether `stop_java` ended this process."""
+    with _lock:
+        return process in _stopped
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    # a process whose end was noticed may have left its number to another
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def try_twice(work: Callable[[bool], T]) -> T:
+    """Do ``work(False)``, and if Java crashed or hung ``work(True)``, once.
+
+    Raises:
+        JavaError: of the second time, or at once where there is no Java or `stop_java` was called.
+    """
+    try:
+        return work(False)
+    except JavaError as error:
+        if error.stopped:
+            raise
+        find_java()
+        _LOGGER.warning("%s; trying once more", error)
+    return work(True)
+
+
 def run_java(
     arguments: Sequence[str], *, name: str, timeout: float, text: str = "", cwd: Path | None = None
 ) -> str:
-    """Run Java to its end and return its standard output (UTF-8 both ways).
+    """Run Java to its end, once, and return its standard output (UTF-8 both ways).
 
     Args:
         arguments: options, class or jar, and its arguments.
         name: what is run, for messages, such as ``"SPICE"``.
         timeout: seconds after which the process is killed.
-        text: standard input.
+        text: standard input; lone surrogates are replaced by ``?``.
         cwd: working directory.
 
     Raises:
         JavaError: Java is absent, ended with an error, or took longer than ``timeout``.
     """
-    command, _ = find_java()
-    try:
-        done = subprocess.run(
-            [command, *arguments],
-            input=text.encode(errors="replace"),  # lone surrogates
-            capture_output=True,
-            timeout=timeout,
-            cwd=cwd,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
+    with start_java(arguments, cwd=cwd) as process:
+        try:
+            out, err = process.communicate(text.encode(errors="replace"), timeout=timeout)
+        except subprocess.TimeoutExpired as error:
+            raise JavaError(
+                f"{name}: Java was killed after {timeout:.0f} s without a result"
+            ) from error
+        finally:
+            kill_java(process)
+    if was_stopped(process):
+        raise JavaError(f"{name}: stopped", stopped=True)
+    if process.returncode != 0:
+        tail = err.decode(errors="replace").strip()[-_TAIL:]
         raise JavaError(
-            f"{name}: Java was killed after {timeout:.0f} s without a result"
-        ) from error
-    if done.returncode != 0:
-        tail = done.stderr.decode(errors="replace").strip()[-_TAIL:]
-        raise JavaError(f"{name}: Java ended with status {done.returncode}: {tail or 'no message'}")
-    return done.stdout.decode(errors="replace")
+            f"{name}: Java ended with status {process.returncode}: {tail or 'no message'}"
+        )
+    return out.decode(errors="replace")

@@ -10,25 +10,33 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import subprocess
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import pycocoevalcap.meteor.meteor as package
 
-from captioning.metrics.java import JavaError, find_java
+from captioning.metrics.java import (
+    JavaError,
+    find_java,
+    kill_java,
+    start_java,
+    try_twice,
+    was_stopped,
+)
+
+T = TypeVar("T")
 
 _FOLDER = Path(package.__file__).parent
 # Several processes side by side: each collects garbage on one thread instead of on all cores.
 _ARGUMENTS = ("-XX:+UseSerialGC", "-Xmx2G", "-Dfile.encoding=UTF-8", "-jar", package.METEOR_JAR)
 _OPTIONS = ("-", "-", "-stdio", "-l", "en", "-norm")
-# A process holds half a gigabyte, and a thousand captions repay its start.
+# A process holds half a gigabyte; its start costs as much as scoring some 5,000 captions.
 MAX_PROCESSES = 4
-CAPTIONS_A_PROCESS = 1000
+CAPTIONS_A_PROCESS = 10_000
 
 _lock = threading.Lock()
 _alive: list[_Process] = []
@@ -56,16 +64,7 @@ def score_meteor(
     lines = [_line(*pair) for pair in zip(candidates, references, strict=True)]
     seconds = timeout or 300 + 0.1 * len(lines)
     with _lock:
-        try:
-            return _score(lines, seconds)
-        except JavaError:
-            _close_all()
-            find_java()
-        try:
-            return _score(lines, seconds)
-        except JavaError:
-            _close_all()
-            raise
+        return try_twice(lambda again: _score_or_close(lines, seconds))
 
 
 def start_meteor(num_captions: int) -> None:
@@ -94,18 +93,12 @@ class _Process:
         self.command = command
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
         self._killed = threading.Event()
-        self._process = subprocess.Popen(
-            [command, *_ARGUMENTS, *_OPTIONS],
-            cwd=_FOLDER,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-        )
+        self._process = start_java([*_ARGUMENTS, *_OPTIONS], cwd=_FOLDER, stderr=self._errors)
 
     def ask(
-        self, lines: Sequence[str], num_answers: int, seconds: float, read: type[str] | type[float]
-    ) -> list[Any]:
-        """Write all lines ahead and read the answers.
+        self, lines: Sequence[str], num_answers: int, seconds: float, read: Callable[[str], T]
+    ) -> list[T]:
+        """Write all lines ahead and read the answers, each of them by ``read``.
 
         Raises:
             JavaError: the process ended, was killed after ``seconds``, or answered nonsense.
@@ -119,7 +112,7 @@ class _Process:
             writer.join()
             return answers
         except (OSError, EOFError, ValueError) as error:
-            raise JavaError(self._reason(error, seconds)) from error
+            raise self._named(error, seconds) from error
         finally:
             watchdog.cancel()
 
@@ -129,7 +122,7 @@ class _Process:
 
     def close(self) -> None:
         """Kill the process and wait for its end."""
-        self._process.kill()
+        kill_java(self._process)
         self._process.communicate()
         self._errors.close()
 
@@ -149,16 +142,17 @@ class _Process:
 
     def _kill(self) -> None:
         self._killed.set()
-        self._process.kill()
+        kill_java(self._process)
 
-    def _reason(self, error: Exception, seconds: float) -> str:
+    def _named(self, error: Exception, seconds: float) -> JavaError:
+        if was_stopped(self._process):
+            return JavaError("METEOR: stopped", stopped=True)
         if self._killed.is_set():
-            return f"METEOR: Java was killed after {seconds:.0f} s without a result"
-        self._process.kill()
-        self._process.wait()
+            return JavaError(f"METEOR: Java was killed after {seconds:.0f} s without a result")
+        kill_java(self._process)
         self._errors.seek(0)
         tail = self._errors.read().decode(errors="replace").strip()[-800:]
-        return f"METEOR: Java failed ({error}): {tail or 'no message'}"
+        return JavaError(f"METEOR: Java failed ({error}): {tail or 'no message'}")
 
 
 def _processes(num_captions: int) -> list[_Process]:
@@ -178,19 +172,33 @@ def _close_all() -> None:
         _alive.pop().close()
 
 
+def _score_or_close(lines: Sequence[str], seconds: float) -> tuple[float, list[float]]:
+    try:
+        return _score(lines, seconds)
+    except JavaError:
+        _close_all()  # what they have still to say would be taken for the next call's answers
+        raise
+
+
 def _score(lines: Sequence[str], seconds: float) -> tuple[float, list[float]]:
     processes = _processes(len(lines))
     share = -(-len(lines) // len(processes))
     parts = [lines[start : start + share] for start in range(0, len(lines), share)]
     with ThreadPoolExecutor(len(processes)) as threads:
         asked = [
-            threads.submit(process.ask, part, len(part), seconds, str)
+            threads.submit(process.ask, part, len(part), seconds, _statistics)
             for process, part in zip(processes, parts, strict=False)
         ]
         statistics = [line for answer in asked for line in answer.result()]
     request = "EVAL ||| " + " ||| ".join(statistics)
     *scores, corpus = processes[0].ask([request], len(lines) + 1, seconds, float)
     return corpus, scores
+
+
+def _statistics(line: str) -> str:
+    for number in line.split() or [line]:  # anything but numbers is no answer: a banner, a trace
+        float(number)
+    return line
 
 
 def _line(candidate: str, references: Sequence[str]) -> str:

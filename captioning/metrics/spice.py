@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from captioning.metrics.java import JavaError, find_java, java_major, run_java
+from captioning.metrics.java import JavaError, find_java, java_major, run_java, try_twice
 
 CORENLP_JARS = {
     "stanford-corenlp-3.6.0.jar": "edu.stanford.nlp:stanford-corenlp:3.6.0",
@@ -37,6 +37,9 @@ NASHORN_JARS = {
     "asm-util-7.3.1.jar": "org.ow2.asm:asm-util:7.3.1",
 }
 _FIRST_JAVA_WITHOUT_JAVASCRIPT = 15
+# The parser's memory grows with the square of a caption's length and its time with the cube: 8 GB
+# and minutes go for a few hundred words.
+MAX_WORDS = 100
 _OPENED = ("lang", "math", "net", "text", "util", "util.concurrent", "util.concurrent.atomic")
 
 
@@ -141,13 +144,14 @@ def score_spice(
         candidates: one tokenized caption an image.
         references: tokenized references of the same images.
         folder: where the jars and the cache of parses are; `spice_folder` by default.
-        timeout: seconds before Java is killed; 600 s and 5 s an image by default.
+        timeout: seconds before Java is killed; 600 s and 2 s an image by default.
 
     Returns:
         The mean over images, and one score an image, in [0, 1].
 
     Raises:
-        JavaError: Java or a jar is absent, or Java crashed or hung.
+        JavaError: Java or a jar is absent, a caption has more than `MAX_WORDS` words, or Java twice
+            crashed or hung.
     """
     folder = folder or spice_folder()
     _, java_version = find_java()
@@ -155,32 +159,63 @@ def score_spice(
     if missing:
         names = ", ".join(missing)
         raise JavaError(f"SPICE lacks {names}: run `python -m captioning.prepare metrics`")
+    _check_lengths(image_ids, candidates, references)
     items = [
         {"image_id": image_id, "test": candidate, "refs": list(refs)}
         for image_id, candidate, refs in zip(image_ids, candidates, references, strict=True)
     ]
-    found = _run_spice(items, folder, java_version, timeout or 600 + 5.0 * len(items))
+    seconds = timeout or 600 + 2.0 * len(items)
+    # the second time without the shared cache, which may be what makes Java crash
+    found = try_twice(
+        lambda again: _run_spice(items, folder, java_version, seconds, share=not again)
+    )
     scores = [found[image_id] for image_id in image_ids]
     return float(np.mean(scores)), scores
 
 
+def _check_lengths(
+    image_ids: Sequence[str], candidates: Sequence[str], references: Sequence[Sequence[str]]
+) -> None:
+    for image_id, candidate, refs in zip(image_ids, candidates, references, strict=True):
+        longest = max(len(caption.split()) for caption in (candidate, *refs))
+        if longest > MAX_WORDS:
+            raise JavaError(
+                f"SPICE parses captions of at most {MAX_WORDS} words: one of image {image_id!r} "
+                f"has {longest}; shorten it, or leave SPICE out"
+            )
+
+
 def _run_spice(
-    items: list[dict[str, object]], folder: Path, java_version: str, timeout: float
+    items: list[dict[str, object]], folder: Path, java_version: str, timeout: float, *, share: bool
 ) -> dict[str, float]:
-    with tempfile.TemporaryDirectory(prefix="spice-") as scratch, _cache(folder, scratch) as cache:
+    with (
+        tempfile.TemporaryDirectory(prefix="spice-") as scratch,
+        _cache(folder if share else None, scratch) as cache,
+    ):
         source, target = Path(scratch) / "captions.json", Path(scratch) / "scores.json"
         source.write_text(json.dumps(items), encoding="utf-8")
         arguments = [*_java_options(java_version), "-cp", _class_path(folder)]
         arguments += ["edu.anu.spice.SpiceScorer", str(source), "-cache", str(cache)]
         arguments += ["-out", str(target), "-subset", "-silent"]
         run_java(arguments, name="SPICE", timeout=timeout)
-        results = json.loads(target.read_text(encoding="utf-8"))
-    return {item["image_id"]: float(item["scores"]["All"]["f"]) for item in results}
+        try:
+            found = {
+                item["image_id"]: float(item["scores"]["All"]["f"])
+                for item in json.loads(target.read_text(encoding="utf-8"))
+            }
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise JavaError(f"SPICE: Java wrote no scores ({error!r})") from error
+    if found.keys() != {item["image_id"] for item in items}:
+        raise JavaError(f"SPICE: scores of {len(found)} images came back for {len(items)}")
+    return found
 
 
 @contextlib.contextmanager
-def _cache(folder: Path, scratch: str) -> Iterator[Path]:
+def _cache(folder: Path | None, scratch: str) -> Iterator[Path]:
     """The shared cache of parses for the first process that asks, a throw-away one for others."""
+    if folder is None:
+        yield _own_cache(scratch)
+        return
     try:
         shared = folder / "parses"
         shared.mkdir(parents=True, exist_ok=True)

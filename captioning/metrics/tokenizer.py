@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pycocoevalcap.tokenizer.ptbtokenizer as ptb
 
-from captioning.metrics.java import JavaError, run_java
+from captioning.metrics.java import JavaError, run_java, try_twice
 
 PUNCTUATION = frozenset(ptb.PUNCTUATIONS)
 _LINE_BREAKS = re.compile("[\r\n\v\f\u2028\u2029]")
@@ -84,7 +84,14 @@ _SIGNS = {
     "\xa0": " ",
     "\xad": "",
     "\ufffd": "",
+    "\x80": "$",
 }
+# Control characters, joiners, marks of direction, variation selectors, private use, what is beyond
+# the basic plane: PTB has no token for them, and words end there.
+_INVISIBLE = re.compile(
+    "[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
+    "\u20dd-\u20e0\u20e2-\u20e4\ud800-\uf8ff\ufe00-\ufe0f\ufeff\U00010000-\U0010ffff]"
+)
 
 
 def tokenize_ptb(captions: Sequence[str], *, timeout: float | None = None) -> list[str]:
@@ -98,15 +105,21 @@ def tokenize_ptb(captions: Sequence[str], *, timeout: float | None = None) -> li
         Tokens joined by one space, one string a caption.
 
     Raises:
-        JavaError: Java is absent, crashed, hung, or returned another number of lines.
+        JavaError: Java is absent, or twice crashed, hung, or returned another number of lines.
     """
     if not captions:
         return []
     lines = [_LINE_BREAKS.sub(" ", caption) for caption in captions]
+    seconds = timeout or 120 + 0.005 * len(lines)
+    tokenized = try_twice(lambda again: _run_ptb(lines, seconds))
+    return [_without_punctuation(line.rstrip().split(" ")) for line in tokenized]
+
+
+def _run_ptb(lines: Sequence[str], timeout: float) -> list[str]:
     output = run_java(
         ["-cp", str(_JAR), "edu.stanford.nlp.process.PTBTokenizer", "-preserveLines", "-lowerCase"],
         name="PTB tokenizer",
-        timeout=timeout or 120 + 0.005 * len(lines),
+        timeout=timeout,
         text="\n".join(lines) + "\n",
     )
     tokenized = output.split("\n")[:-1]
@@ -114,7 +127,7 @@ def tokenize_ptb(captions: Sequence[str], *, timeout: float | None = None) -> li
         raise JavaError(
             f"PTB tokenizer: {len(tokenized)} lines came back for {len(lines)} captions"
         )
-    return [_without_punctuation(line.rstrip().split(" ")) for line in tokenized]
+    return tokenized
 
 
 def _without_punctuation(tokens: Sequence[str]) -> str:
@@ -134,7 +147,8 @@ def tokenize_python(captions: Sequence[str]) -> list[str]:
 
 
 def _split(caption: str) -> str:
-    text = caption if caption.isascii() else _to_ascii_signs(caption)
+    is_plain = caption.isascii() and caption.isprintable()
+    text = caption if is_plain else _to_ascii_signs(caption)
     if "&" in text:
         text = _ENTITY.sub(lambda found: _ENTITIES[found.group().lower()], text)
     tokens = (token.lower() for token in _TOKEN.findall(text))
@@ -145,5 +159,5 @@ def _split(caption: str) -> str:
 
 
 def _to_ascii_signs(text: str) -> str:
-    """PTB's spelling of typographic signs; signs beyond the basic plane are dropped."""
-    return "".join(_SIGNS.get(char, char) for char in text if ord(char) <= 0xFFFF)
+    """PTB's spelling of typographic signs."""
+    return _INVISIBLE.sub(" ", "".join(_SIGNS.get(char, char) for char in text))

@@ -182,10 +182,13 @@ def test_cider_and_rouge_are_means_over_images() -> None:
         assert result.corpus[name] == pytest.approx(mean)
 
 
-def test_references_of_other_images_are_ignored() -> None:
+def test_references_of_other_images_are_ignored_and_counted() -> None:
     candidates, references = generated(12)
-    more = references | {"other": ["a dog runs", "a man"]}
-    assert fast(candidates, more) == fast(candidates, references)
+    result, more = fast(candidates, references), references | {"other": ["a dog runs", "a man"]}
+    among = fast(candidates, more)
+    assert (among.corpus, among.per_image) == (result.corpus, result.per_image)
+    assert among.settings == result.settings | {"num_without_candidate": 1}
+    assert result.settings["num_without_candidate"] == 0
 
 
 def test_reference_hash_knows_texts_but_not_order() -> None:
@@ -243,7 +246,44 @@ def test_bad_input_is_named(
         evaluate_captions(candidates, references, **({"metrics": ["CIDEr-D"]} | options))
 
 
-def test_lone_surrogates_and_control_characters_are_scored(real_java: str) -> None:
-    texts = {"1": "a dog \ud83d runs", "2": "a\x00cat ||| sits\x85"}
-    result = evaluate_captions(texts, {"1": ["a dog runs"], "2": ["a cat sits"]}, metrics=["BLEU"])
-    assert result.corpus["BLEU-1"] > 0.5
+ODD = {
+    "lone surrogate": "a dog \ud83d runs",
+    "control characters": "a\x00dog\x07 runs\x85",
+    "bars": "a dog ||| runs |||| on || the | grass |||",
+    "bars alone": "|||",
+    "order to METEOR": "EVAL ||| 1.0 2.0",
+    "line breaks": "a dog\nruns\r\non\rthe\u2028grass\u2029\v\f",
+    "tabs": "\ta dog\truns\t",
+    "emoji": "a dog \U0001f600 runs \U0001f415\u200d\U0001f9ba",
+    "accents": "un chien court à côté du café",
+    "other script": "一只狗在草地上奔跑",
+    "markup": '<b>a dog</b> &amp; "grass" {"caption": [1]} \\',
+    "punctuation": "... , ; -- ?",
+    "blank": " \t\n ",
+    "10,000 words": " ".join(f"word{number}" for number in range(10_000)),
+}
+PLAIN = {"first": "a brown dog runs", "middle": "two men sit on grass", "last": "a cat on a wall"}
+
+
+@pytest.mark.parametrize("tokenizer", ["ptb", "python"])
+def test_odd_captions_do_not_touch_the_scores_of_others(real_java: str, tokenizer: str) -> None:
+    mixed = {"first": PLAIN["first"], **ODD, **PLAIN}
+    references = {i: ["a dog runs on the grass", "a cat", ODD["bars"]] for i in mixed}
+    metrics = ["BLEU", "METEOR", "ROUGE-L"]
+    options = {"metrics": metrics, "tokenizer": tokenizer}
+    result = evaluate_captions(mixed, references, **options)
+    alone = evaluate_captions(PLAIN, references, **options)
+    assert result.missing == {}
+    assert {i: result.per_image[i] for i in PLAIN} == alone.per_image
+    for name in ("blank", "punctuation"):
+        assert set(result.per_image[name].values()) == {0.0}
+    assert result.per_image["tabs"] == result.per_image["emoji"]
+    assert result.per_image["tabs"]["METEOR"] > 0.3
+    assert result.per_image["bars"]["ROUGE-L"] > 0.5
+
+
+def test_empty_references_count_among_the_others() -> None:
+    candidates = {"1": "a dog runs", "2": "a cat sits"}
+    result = fast(candidates, {"1": ["", "a dog runs"], "2": ["a cat sits", "..."]})
+    assert result.corpus["ROUGE-L"] == pytest.approx(1)
+    assert result.corpus["CIDEr-D"] == pytest.approx(7.5 / 2)  # no 4-grams; half the references

@@ -107,6 +107,48 @@ def test_scores_stand_with_their_images(
     assert str(jars / "parses") in arguments
 
 
+def test_caption_beyond_the_parsers_means_is_named(fake_java: Install, jars: Path) -> None:
+    fake_java("exit 1")
+    references = [["a dog"], ["a cat"]]
+    with pytest.raises(JavaError, match="at most 100 words: one of image 'b' has 10000"):
+        score_spice(["a", "b"], ["a dog", "dog " * 10_000], references, folder=jars)
+    result = evaluate_captions(
+        {"b": "dog " * 10_000}, {"b": ["a dog"]}, metrics=["SPICE", "BLEU"], spice_folder=jars
+    )
+    assert "has 10000" in result.missing["SPICE"]
+    assert result.corpus["BLEU-1"] > 0
+
+
+def test_second_try_leaves_the_shared_cache_alone(
+    fake_java: Install, jars: Path, tmp_path: Path
+) -> None:
+    log = tmp_path / "caches"
+    script = f'for a; do [ "$last" = -cache ] && echo "$a" >> {log}; last="$a"; done; exit 1'
+    fake_java(script)
+    with pytest.raises(JavaError, match="status 1"):
+        score_spice(["a"], ["a dog"], [["a dog"]], folder=jars, timeout=30)
+    first, second = log.read_text().splitlines()
+    assert first == str(jars / "parses")
+    assert not second.startswith(str(jars))
+
+
+def test_number_where_the_jars_are_and_none_when_they_are_taken_away(
+    real_java: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if missing := missing_jars(spice_folder(), real_java):
+        pytest.skip(f"needs {missing[0]}: run `python -m captioning.prepare metrics`")
+    captions = {"1": "a brown dog runs on the grass"}
+    references = {"1": ["a brown dog runs over green grass", "the dog is on the grass"]}
+    options = {"metrics": ["SPICE", "BLEU"], "tokenizer": "python"}
+    result = evaluate_captions(captions, references, **options)
+    assert 0.3 < result.corpus["SPICE"] < 1
+    monkeypatch.setattr(spice, "_package_folder", lambda: tmp_path / "package")
+    without = evaluate_captions(captions, references, spice_folder=tmp_path, **options)
+    assert without.missing.keys() == {"SPICE"}
+    assert "captioning.prepare metrics" in without.missing["SPICE"]
+    assert without.corpus == {n: s for n, s in result.corpus.items() if n != "SPICE"}
+
+
 def test_two_processes_do_not_share_the_cache(jars: Path, tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     with spice._cache(jars, str(tmp_path)) as first, spice._cache(jars, str(tmp_path / "a")) as own:

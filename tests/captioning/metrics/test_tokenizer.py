@@ -86,3 +86,16 @@ def test_long_runs_take_linear_time() -> None:
     # a quadratic pattern would need minutes
     for text in ("." * 100_000, "a" * 100_000, "a." * 50_000, "<a " * 30_000, "a'" * 50_000):
         assert len(tokenize_python([text])) == 1
+
+
+def test_python_and_java_agree_on_invisible_characters(real_java: str) -> None:
+    captions = [
+        "a\x07dog \x7f runs\x00",
+        "\ufeffA dog\u200druns\u200b.",
+        "1\ufe0f\u20e3 dog \u2764\ufe0f",
+        "\U0001f415\u200d\U0001f9ba dog\U0001f600runs \ud83d",
+        "x\ue000y",
+        "\x80 5",
+    ]
+    assert tokenize_python(captions) == tokenize_ptb(captions)
+    assert tokenize_python(captions)[:2] == ["a dog runs", "a dog runs"]
