@@ -99,14 +99,18 @@ def read_captions(folder: Path, split: str) -> dict[str, list[str]]:
 
 
 def draw(captions: dict[str, list[str]], number: int, seed: int) -> dict[str, list[str]]:
-    """Real captions under ``"real"``, and a broken copy of each under the name of each fault."""
-    rng = np.random.default_rng(seed)
+    """Real captions under ``"real"``, and a broken copy of each under the name of each fault.
+
+    Fewer captions are the first ones of more.
+    """
     flat = list(chain.from_iterable(captions.values()))
-    chosen = [flat[place] for place in rng.permutation(len(flat))[:number]]
-    kinds = {"real": chosen}
-    for name, fault in FAULTS.items():
-        split = [caption.rstrip(" .").lower().split() for caption in chosen]
-        kinds[name] = [" ".join(fault(words, rng)) + " ." for words in split]
+    order = np.random.default_rng(seed).permutation(len(flat))[:number]
+    kinds = {"real": [flat[place] for place in order]}
+    for kind, (name, fault) in enumerate(FAULTS.items()):
+        draws = [np.random.default_rng([seed, kind, place]) for place in order]
+        split = [caption.rstrip(" .").lower().split() for caption in kinds["real"]]
+        broken = [fault(words, rng) for words, rng in zip(split, draws, strict=True)]
+        kinds[name] = [" ".join(words) + " ." for words in broken]
     return kinds
 
 

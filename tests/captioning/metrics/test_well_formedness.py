@@ -71,9 +71,9 @@ def logistic(value: float) -> float:
 
 
 def test_grammar_by_hand(scorer: WellFormedness) -> None:
-    # A -1, dog -3, runs -4, far -3, stop -1: mean -2.4, worst three -10/3, end -1
-    [found] = scorer.score(["a dog runs far ."])
-    assert found.grammar == pytest.approx(logistic(3 - 0.5 * 2.4 - 0.25 * 10 / 3 - 0.125))
+    # The -3, dog -3, runs -4, far -3, stop -1: mean -2.8, worst three -10/3, end -1
+    [found] = scorer.score(["the dog runs far ."])
+    assert found.grammar == pytest.approx(logistic(3 - 0.5 * 2.8 - 0.25 * 10 / 3 - 0.125))
     assert (found.redundancy, found.focus, found.total) == (0, 0, found.grammar)
 
 
@@ -203,6 +203,15 @@ def test_the_balance_of_both_sides_is_the_threshold_whatever_their_numbers() -> 
 def test_a_side_without_sentences_is_refused() -> None:
     with pytest.raises(ValueError, match=r"sentences of both sides are wanted: got \[1, 0\]"):
         calibrate(WordModel(), well_formed=["a dog"], broken=[""])
+
+
+def test_the_config_names_one_model_and_its_calibration(repository: Path) -> None:
+    with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
+        config = compose("well_formedness/smollm2").well_formedness
+    assert isinstance(instantiate(config.calibration), GrammarCalibration)
+    assert config.language_model.name == "smollm2"
+    assert 0 < config.least_similarity < 1
+    assert instantiate(config.vectors).name.startswith("wordllama")
 
 
 @pytest.mark.slow
