@@ -24,6 +24,7 @@ from captioning.models.layers.updown_cell import (
     recurrence,
     squashed,
 )
+from captioning.models.layers.wide_linear import wide_linear
 from captioning.types import Batch, CaptionLosses
 
 # Steps that a search is taken to make when it is decided what is worth computing once an image.
@@ -254,11 +255,12 @@ class UpDown(AbstractCaptioner):
         # Products with what hypotheses share are taken once for all of them, then handed out.
         words, places = torch.unique(tokens, return_inverse=True)
         words = functional.linear(self.embed(words), self.words_to_gates.weight)
-        gates = self.hidden_to_gates(torch.cat([h2, h1], 1))[pasts].add_(words[places])
+        past = wide_linear(torch.cat([h2, h1], 1), self.hidden_to_gates.weight)
+        gates = past[pasts].add_(words[places])
         gates.view(len(images.gates), -1, 4 * hidden).add_(images.gates.unsqueeze(1))
         h1, c1, _ = lstm_gates(gates, c1[pasts])
-        gates = functional.linear(h2, h2_part, self.language.bias)[pasts]
-        gates = torch.addmm(gates, h1, h1_part.t())
+        gates = wide_linear(h2, h2_part, self.language.bias)[pasts]
+        gates = gates.add_(wide_linear(h1, h1_part))
         alpha = self._attention(h1, images).to(images.values.dtype)
         if images.spoken is None:
             seen = torch.bmm(alpha, images.values).flatten(0, 1)

@@ -7,8 +7,8 @@ from torch import Tensor
 from torch.nn import functional
 
 # Columns at a time where there are very many: their weights and products stay in the cache.
-BLOCK = 2048
-MOST_ROWS = 256
+BLOCK = 1024
+MOST_ROWS = 1024
 
 
 def wide_linear(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
