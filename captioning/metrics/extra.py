@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Protocol
 
 from PIL import Image
@@ -21,8 +22,10 @@ from captioning.metrics.evaluation import AbstractMetric, Captions, references_o
 from captioning.metrics.novel import HELD_OUT_FORMS, Forms, score_nocaps, score_novel, word_forms
 from captioning.metrics.oracle import evaluate_oracle
 from captioning.metrics.tokenizer import tokenize_ptb, tokenize_python
+from captioning.metrics.well_formedness import WellFormedness
 from captioning.types import Sample
 
+LEAST_G = 0.7  # GRUEN that CIC-BART-SSA asks of a caption (appendix B); here of another measure
 TOKENIZERS = {"ptb": tokenize_ptb, "python": tokenize_python}
 
 
@@ -166,6 +169,24 @@ class Oracle(AbstractMetric):
                 for image_id, scores in found.per_image.items()
             },
             settings=settings,
+        )
+
+
+class SentenceQuality(AbstractMetric):
+    """Well-formedness of the first captions, ``G``; no GRUEN, see docs/metrics_control.md."""
+
+    def __init__(self, *, well_formedness: WellFormedness) -> None:
+        """Take the calibrated model."""
+        self._well_formedness = well_formedness
+
+    def score(self, captions: Captions, samples: Sequence[Sample]) -> MetricResult:
+        """The mean, and the share of captions from the threshold of CIC-BART-SSA on."""
+        found = self._well_formedness.score([group[0] for group in captions.values()])
+        totals = [one.total for one in found]
+        return MetricResult(
+            corpus={"G": fmean(totals), f"G from {LEAST_G}": fmean(x >= LEAST_G for x in totals)},
+            per_image={i: {"G": total} for i, total in zip(captions, totals, strict=True)},
+            settings=self._well_formedness.settings(),
         )
 
 

@@ -1,60 +1,154 @@
-"""Further metrics as `evaluate.py` takes them: what they hand on."""
+"""Further metrics as evaluate.py takes them: what each adds to the result."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
+import torch
+from PIL import Image
 
-from captioning.metrics.extra import Diversity, Oracle
-from captioning.types import Sample
+from captioning.metrics.coco import MetricResult
+from captioning.metrics.evaluation import AbstractMetric, Captions, evaluate_all
+from captioning.metrics.extra import Diversity, NovelObjects, Oracle, SentenceQuality, Similarity
+from captioning.metrics.well_formedness import GrammarCalibration, WellFormedness
+from captioning.types import Region, Sample
 
-REFERENCES = {
-    "1": ["a man rides a horse", "a man on a horse"],
-    "2": ["a dog runs on the grass", "the dog runs"],
-    "3": ["two women eat food", "women at a table"],
-}
-CAPTIONS = {
-    "1": ["a man on a horse", "a brown horse", "a man on a horse", "a hat"],
-    "2": ["a dog runs", "a dog runs", "the dog runs", "grass"],
-    "3": ["women eat", "two women at a table", "food", "a table"],
-}
+REFERENCES = {"1": ["a red cat sleeps", "a cat"], "2": ["a blue dog runs", "the dog runs"]}
+FAST = {"metrics": ["CIDEr-D"], "tokenizer": "python"}
 
 
-def samples(references: dict[str, list[str]]) -> list[Sample]:
-    pairs = [(image_id, text) for image_id, texts in references.items() for text in texts]
+def samples(folder: Path = Path("photos")) -> list[Sample]:
+    colours = {"1": (255, 0, 0), "2": (0, 0, 255)}
+    found = []
+    for image_id, texts in REFERENCES.items():
+        path = folder / f"{image_id}.png"
+        if folder.is_dir():
+            Image.new("RGB", (4, 4), colours[image_id]).save(path)
+        region = Region(box=(0, 0, 2, 2), label="cat" if image_id == "1" else "dog")
+        for number, text in enumerate(texts):
+            found.append(
+                Sample(
+                    row=len(found),
+                    sample_id=f"{image_id}#{number}",
+                    image_id=image_id,
+                    image_path=path,
+                    caption=text,
+                    regions=(region,),
+                )
+            )
+    return found
+
+
+class Colours:
+    """A space of colours: red and blue, as seen or as named."""
+
+    space = "colours"
+
+    def embed_images(self, images: Sequence[Image.Image]) -> torch.Tensor:
+        return torch.tensor([image.getpixel((0, 0)) for image in images]).float()[:, [0, 2]]
+
+    def embed_texts(self, texts: Sequence[str]) -> torch.Tensor:
+        return torch.tensor([[float("red" in t), "blue" in t] for t in texts]) + 0.001
+
+
+class Constant(AbstractMetric):
+    """One score of the given name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def score(self, captions: Captions, samples: Sequence[Sample]) -> MetricResult:
+        return MetricResult(
+            corpus={self.name: float(len(samples))},
+            per_image={next(iter(captions)): {self.name: 1.0}},
+            settings={"missing": {"other": "no reason"}, "size": 3},
+        )
+
+
+def test_all_scores_are_in_one_result() -> None:
+    captions = {"1": ["a red cat sleeps", "a dog"], "2": ["a blue dog"]}
+    found = evaluate_all(
+        captions, samples(), extra={"mine": Constant("new")}, decoding={"beam": 3}, **FAST
+    )
+    assert found.corpus == {"CIDEr-D": pytest.approx(found.corpus["CIDEr-D"]), "new": 4}
+    assert found.per_image["1"].keys() == {"CIDEr-D", "new"}
+    assert found.per_image["2"].keys() == {"CIDEr-D"}
+    assert found.settings["mine"] == {"size": 3}
+    assert found.settings["decoding"] == {"beam": 3}
+    assert found.missing == {"other": "no reason"}
+
+
+def test_a_name_that_is_there_already_and_an_image_without_caption_are_refused() -> None:
+    captions = {"1": ["a cat"], "2": ["a dog"]}
+    with pytest.raises(ValueError, match=r"'mine' gives a score that is there already: \['CIDEr-D"):
+        evaluate_all(captions, samples(), extra={"mine": Constant("CIDEr-D")}, **FAST)
+    with pytest.raises(ValueError, match="1 images have no caption, such as '2'"):
+        evaluate_all({"1": ["a cat"], "2": []}, samples(), **FAST)
+
+
+def test_likeness_to_the_photo_is_named_after_the_space(tmp_path: Path) -> None:
+    metric = Similarity(encoder=Colours(), weight=1, prompt="", batch_size=1)
+    right = metric.score({"2": ["a blue dog"], "1": ["a red cat"]}, samples(tmp_path))
+    wrong = metric.score({"2": ["a red dog"], "1": ["a blue cat"]}, samples(tmp_path))
+    (name, with_references) = right.corpus
+    assert name == "CLIPScore(colours)"
+    assert right.corpus[name] == pytest.approx(1, abs=0.01)
+    assert wrong.corpus[name] == pytest.approx(0, abs=0.01)
+    assert right.corpus[with_references] > wrong.corpus[with_references]
+    (tmp_path / "1.png").write_bytes(b"no photo")
+    with pytest.raises(ValueError, match=r"1\.png: this photo is needed"):
+        metric.score({"1": ["a red cat"]}, samples_without_writing(tmp_path))
+
+
+def samples_without_writing(folder: Path) -> list[Sample]:
     return [
-        Sample(row=r, sample_id=f"{i}#{r}", image_id=i, image_path=Path(f"{i}.jpg"), caption=text)
-        for r, (i, text) in enumerate(pairs)
+        Sample(row=0, sample_id="1#0", image_id="1", image_path=folder / "1.png", caption="a cat")
     ]
 
 
-def test_diversity_is_that_of_the_first_captions_alone() -> None:
-    roster = samples(REFERENCES)
-    best = Diversity(most=2).score(CAPTIONS, roster)
-    cut = {image_id: group[:2] for image_id, group in CAPTIONS.items()}
-    assert best == Diversity().score(cut, roster)
-    assert best.settings["num_captions"] == 6
-    assert best.corpus["uniqueness"] == pytest.approx((1 + 0.5 + 1) / 3)
-    assert Diversity().score(CAPTIONS, roster).settings["num_captions"] == 12
+def test_diversity_and_oracle_look_at_all_captions() -> None:
+    captions = {"1": ["a dog", "a red cat sleeps"], "2": ["a blue dog runs", "a blue dog runs"]}
+    diversity = Diversity().score(captions, samples())
+    assert diversity.per_image["1"]["uniqueness"] == 1
+    assert diversity.per_image["2"]["uniqueness"] == 0.5
+    oracle = Oracle(metrics=["ROUGE-L"], tokenizer="python").score(captions, samples())
+    assert oracle.corpus["oracle ROUGE-L"] == pytest.approx(1)
+    assert oracle.settings["num_samples"] == 2
 
 
-def test_training_captions_say_what_is_novel_and_how_words_weigh() -> None:
-    training = SimpleNamespace(samples=samples(REFERENCES | {"4": ["A hat!", "a brown horse"]}))
-    found = Diversity(training=training).score(CAPTIONS, samples(REFERENCES))
-    # known: "a man on a horse" twice, "a brown horse", "a hat", "the dog runs"
-    assert found.corpus["novel-sentences"] == 12 - 5
-    assert found.settings["cider_statistics"]["source"] == "the training captions"
-    alone = Diversity().score(CAPTIONS, samples(REFERENCES))
-    assert "novelty" not in alone.corpus
-    assert alone.settings["cider_statistics"]["source"] == "the references"
+def test_novel_objects_by_references_or_by_labels() -> None:
+    captions = {"1": ["a cat"], "2": ["a cat"]}
+    options = {"classes": ["cat", "dog"], "metrics": ["CIDEr-D"], "tokenizer": "python"}
+    found = NovelObjects(truth="labels", **options).score(captions, samples())
+    assert found.corpus["F1 cat"] == pytest.approx(2 / 3)
+    assert found.corpus["F1 dog"] == 0
+    assert found.settings["truth"] == "labels"
+    assert NovelObjects(**options).score(captions, samples()).settings["truth"] == "references"
+    with pytest.raises(ValueError, match="truth must be 'references' or 'labels': got 'boxes'"):
+        NovelObjects(truth="boxes")
 
 
-def test_oracle_scores_have_names_of_their_own() -> None:
-    found = Oracle(metrics=["BLEU", "CIDEr-D"], tokenizer="python").score(
-        CAPTIONS, samples(REFERENCES)
+class Surprised:
+    """A language model that is surprised by cats."""
+
+    name = "surprised"
+
+    def log_probs(self, texts: Sequence[str]) -> list[torch.Tensor]:
+        return [
+            torch.tensor([-9.0 if "cat" in w.lower() else -0.1 for w in text.split()] + [-0.1])
+            for text in texts
+        ]
+
+
+def test_well_formedness_of_the_first_captions() -> None:
+    weights = {"intercept": 3.0, "mean": 1.0, "worst": 1.0, "end": 1.0}
+    calibration = GrammarCalibration(language_model="surprised", **weights)
+    metric = SentenceQuality(
+        well_formedness=WellFormedness(language_model=Surprised(), calibration=calibration)
     )
-    assert {"oracle BLEU-4", "oracle corpus BLEU-4", "oracle CIDEr-D"} <= found.corpus.keys()
-    assert found.per_image["1"]["oracle CIDEr-D"] > 0
-    assert all(name.startswith("oracle ") for name in found.corpus)
+    found = metric.score({"1": ["a dog runs", "cat cat"], "2": ["cat cat cat"]}, samples())
+    assert found.per_image["1"]["G"] > 0.9 > 0.1 > found.per_image["2"]["G"]
+    assert found.corpus["G from 0.7"] == 0.5
+    assert found.settings["calibration"]["language_model"] == "surprised"
