@@ -25,7 +25,7 @@ from captioning.metrics.tokenizer import tokenize_ptb, tokenize_python
 from captioning.metrics.well_formedness import WellFormedness
 from captioning.types import Sample
 
-LEAST_G = 0.7  # GRUEN that CIC-BART-SSA asks of a caption (appendix B); here of another measure
+LEAST_G = 0.7  # GRUEN that CIC-BART-SSA asks of a caption (appendix C.2); here of another measure
 TOKENIZERS = {"ptb": tokenize_ptb, "python": tokenize_python}
 
 
