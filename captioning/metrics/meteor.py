@@ -64,7 +64,7 @@ def score_meteor(
     lines = [_line(*pair) for pair in zip(candidates, references, strict=True)]
     seconds = timeout or 300 + 0.1 * len(lines)
     with _lock:
-        return try_twice(lambda again: _score_or_close(lines, seconds))
+        return try_twice(lambda again: _score(lines, seconds))
 
 
 def start_meteor(num_captions: int) -> None:
@@ -101,7 +101,8 @@ class _Process:
         """Write all lines ahead and read the answers, each of them by ``read``.
 
         Raises:
-            JavaError: the process ended, was killed after ``seconds``, or answered nonsense.
+            JavaError: the process ended, was killed after ``seconds``, or answered nonsense; it
+                does not live on, with answers that nobody has read.
         """
         watchdog = threading.Timer(seconds, self._kill)
         writer = threading.Thread(target=self._write, args=(lines,), daemon=True)
@@ -145,11 +146,11 @@ class _Process:
         kill_java(self._process)
 
     def _named(self, error: Exception, seconds: float) -> JavaError:
+        kill_java(self._process)  # and wait: a dying process must not be taken for a living one
         if was_stopped(self._process):
             return JavaError("METEOR: stopped", stopped=True)
         if self._killed.is_set():
             return JavaError(f"METEOR: Java was killed after {seconds:.0f} s without a result")
-        kill_java(self._process)
         self._errors.seek(0)
         tail = self._errors.read().decode(errors="replace").strip()[-800:]
         return JavaError(f"METEOR: Java failed ({error}): {tail or 'no message'}")
@@ -172,33 +173,19 @@ def _close_all() -> None:
         _alive.pop().close()
 
 
-def _score_or_close(lines: Sequence[str], seconds: float) -> tuple[float, list[float]]:
-    try:
-        return _score(lines, seconds)
-    except JavaError:
-        _close_all()  # what they have still to say would be taken for the next call's answers
-        raise
-
-
 def _score(lines: Sequence[str], seconds: float) -> tuple[float, list[float]]:
     processes = _processes(len(lines))
     share = -(-len(lines) // len(processes))
     parts = [lines[start : start + share] for start in range(0, len(lines), share)]
     with ThreadPoolExecutor(len(processes)) as threads:
         asked = [
-            threads.submit(process.ask, part, len(part), seconds, _statistics)
+            threads.submit(process.ask, part, len(part), seconds, str)
             for process, part in zip(processes, parts, strict=False)
         ]
         statistics = [line for answer in asked for line in answer.result()]
     request = "EVAL ||| " + " ||| ".join(statistics)
     *scores, corpus = processes[0].ask([request], len(lines) + 1, seconds, float)
     return corpus, scores
-
-
-def _statistics(line: str) -> str:
-    for number in line.split() or [line]:  # anything but numbers is no answer: a banner, a trace
-        float(number)
-    return line
 
 
 def _line(candidate: str, references: Sequence[str]) -> str:

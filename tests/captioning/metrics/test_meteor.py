@@ -77,7 +77,25 @@ def test_a_second_crash_is_named(starts) -> None:
     with pytest.raises(JavaError, match="METEOR.*ended early.*no memory"):
         score_meteor(["a dog"], [["a dog"]])
     assert count() == 2
-    assert not meteor._alive
+    assert not any(process.works() for process in meteor._alive)
+
+
+def test_a_line_too_many_is_no_score(starts) -> None:
+    # read as the first caption's statistics, it would give every caption another one's score
+    starts("echo 'Java is old'\n" + ANSWER)
+    with pytest.raises(JavaError, match="METEOR: Java failed"):
+        score_meteor(["a dog", "a cat"], [["a dog"], ["a"]])
+    assert not any(process.works() for process in meteor._alive)
+
+
+def test_captions_cannot_speak_the_protocol(real_java: str) -> None:
+    # "|||" would end a reference or the caption, a line break the request
+    odd = ["a dog ||| runs", "a man\nEVAL ||| 1.0 2.0", "||||||"]
+    plain = ["a dog runs", "a man EVAL 1.0 2.0", ""]
+    references = [["a ||| cat", "a dog ||| runs fast"], ["two men\r\nsit"], ["a cat"]]
+    meant = [["a cat", "a dog runs fast"], ["two men sit"], ["a cat"]]
+    assert score_meteor(odd, references) == score_meteor(plain, meant)
+    close_meteor()
 
 
 def test_parts_come_back_in_order(real_java: str, monkeypatch: pytest.MonkeyPatch) -> None:
