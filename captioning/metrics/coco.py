@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
@@ -28,7 +29,7 @@ from typing import Any
 from captioning.metrics.bleu import score_bleu
 from captioning.metrics.cider import CiderStatistics
 from captioning.metrics.java import JavaError, find_java, stop_java
-from captioning.metrics.meteor import score_meteor, start_meteor
+from captioning.metrics.meteor import meteor_loaded, score_meteor, start_meteor
 from captioning.metrics.prepared import PreparedReferences, prepare, warn_once
 from captioning.metrics.rouge import score_rouge
 from captioning.metrics.spice import score_spice
@@ -37,6 +38,8 @@ BLEU = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4")
 METRICS = ("BLEU", "METEOR", "ROUGE-L", "CIDEr-D", "SPICE")
 FAST_METRICS = ("BLEU", "ROUGE-L", "CIDEr-D")
 ALL_METRICS = (*METRICS, "CIDEr")
+# Seconds that METEOR may take to load before the other scores are made nevertheless.
+_LOADING = 15.0
 # Made by Java, in processes beside this one.
 _OUTSIDE = ("METEOR", "SPICE")
 
@@ -142,6 +145,8 @@ def _score_all(
     begun: Mapping[str, Future[tuple[float, list[float]]]],
 ) -> tuple[dict[str, float], dict[str, Sequence[float]], dict[str, str]]:
     """Corpus scores, per-image scores in the order of the images, and why others are missing."""
+    if "METEOR" in begun:
+        _wait_for_tables(begun["METEOR"])
     made = {name: _score(name, candidates, references) for name in metrics if name not in begun}
     missing: dict[str, str] = {}
     for name, future in begun.items():
@@ -153,6 +158,16 @@ def _score_all(
     found = {name: score for metric in metrics for name, score in made.get(metric, {}).items()}
     corpus = {name: float(score) for name, (score, _) in found.items()}
     return corpus, {name: scores for name, (_, scores) in found.items()}, missing
+
+
+def _wait_for_tables(meteor: Future[tuple[float, list[float]]]) -> None:
+    """Leave the cores to METEOR while it loads; all has to wait for its scores anyway.
+
+    What is counted here takes less time than METEOR then needs to score the same captions.
+    """
+    end = time.monotonic() + _LOADING
+    while not (meteor.done() or meteor_loaded()) and time.monotonic() < end:
+        wait([meteor], timeout=0.05)
 
 
 def _by_image(

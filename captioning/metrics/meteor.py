@@ -77,6 +77,11 @@ def start_meteor(num_captions: int) -> None:
         _processes(num_captions)
 
 
+def meteor_loaded() -> bool:
+    """Whether all processes have their tables in memory: until then each takes a core or two."""
+    return all(process.loaded for process in list(_alive))
+
+
 def close_meteor() -> None:
     """End the processes that are kept for the next call."""
     with _lock:
@@ -87,10 +92,16 @@ atexit.register(close_meteor)
 
 
 class _Process:
-    """METEOR, spoken to in lines."""
+    """METEOR, spoken to in lines.
+
+    Attributes:
+        command: the Java that runs it.
+        loaded: whether it has answered once: its tables are in memory then.
+    """
 
     def __init__(self, command: str) -> None:
         self.command = command
+        self.loaded = False
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
         self._killed = threading.Event()
         self._process = start_java([*_ARGUMENTS, *_OPTIONS], cwd=_FOLDER, stderr=self._errors)
@@ -139,6 +150,7 @@ class _Process:
         line = self._process.stdout.readline()
         if not line:
             raise EOFError("METEOR ended early")
+        self.loaded = True
         return line.decode().strip()
 
     def _kill(self) -> None:
