@@ -65,6 +65,9 @@ class Curator:
         self.records: list[dict[str, Any]] = []
         self._lines = [encode(edit) for edit in view.journal]
 
+    def _ledgers(self) -> list[LossLedger]:
+        return [self.ledger, *self.signals.values()]
+
     @property
     def header(self) -> Header:
         """First line of this run's journal."""
@@ -80,7 +83,7 @@ class Curator:
             ValueError: a loss is not finite, or the edits would leave no sample.
         """
         samples = self.view.roster.samples
-        for ledger in (self.ledger, *self.signals.values()):
+        for ledger in self._ledgers():
             ledger.reduce()
             ledger.close_epoch(epoch=epoch, name_of=lambda row: samples[row].sample_id)
         return self._decide(epoch, len(self.ledger.epochs))
@@ -113,12 +116,12 @@ class Curator:
 
     def to(self, device: torch.device | str) -> None:
         """Move what is being measured to where it arises."""
-        for ledger in (self.ledger, *self.signals.values()):
+        for ledger in self._ledgers():
             ledger.to(device)
 
     def clear_running(self) -> None:
         """Forget what was measured in the epoch under way."""
-        for ledger in (self.ledger, *self.signals.values()):
+        for ledger in self._ledgers():
             ledger.clear_running()
 
     def start_files(self, folder: Path) -> None:

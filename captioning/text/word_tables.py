@@ -21,7 +21,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from captioning.interfaces import AbstractWordVectors
-from captioning.text.word_vectors import OPENERS
+from captioning.text.word_vectors import OPENERS, to_vector
 
 TABLE_PACKAGE = "wordllama"
 _TABLE = "weights/l2_supercat_256.safetensors"
@@ -85,20 +85,14 @@ class GloveVectors(AbstractWordVectors):
                 values = rest.split()
                 # more values than others have: a phrase that only begins with the word
                 if len(values) <= self._size:
-                    found[word] = self._parse(values, number, word)
+                    found[word] = to_vector(
+                        values,
+                        size=self._size,
+                        place=f"{self._path}, line {number}",
+                        word=word,
+                        remedy="fetch the file anew",
+                    )
         return found
-
-    def _parse(self, values: list[str], number: int, word: str) -> np.ndarray:
-        try:
-            vector = np.array(values, dtype=np.float32)
-        except ValueError as error:
-            raise ValueError(f"{self._path}, line {number}: not numbers after {word!r}") from error
-        if len(vector) != self._size or not np.isfinite(vector).all():
-            raise ValueError(
-                f"{self._path}, line {number}: wanted {self._size} finite values for {word!r}, got "
-                f"{len(vector)}; fetch the file anew"
-            )
-        return vector
 
     def _open(self):
         return OPENERS.get(self._path.suffix, open)(self._path, "rt", encoding="utf-8")

@@ -59,14 +59,31 @@ def _read(path: Path, ids: dict[str, int], size: int) -> dict[int, np.ndarray]:
             index = ids.get(word)
             if index is None or index in found:
                 continue
-            try:
-                vector = np.array(values.split(" "), dtype=np.float32)
-            except ValueError as error:
-                raise ValueError(f"{path}, line {number}: not numbers after {word!r}") from error
-            if len(vector) != size or not np.isfinite(vector).all():
-                raise ValueError(
-                    f"{path}, line {number}: wanted {size} finite values for {word!r}, got "
-                    f"{len(vector)}; set model.module.embedding_size to the file's size"
-                )
-            found[index] = vector
+            found[index] = to_vector(
+                values.split(" "),
+                size=size,
+                place=f"{path}, line {number}",
+                word=word,
+                remedy="set model.module.embedding_size to the file's size",
+            )
     return found
+
+
+def to_vector(
+    values: Sequence[str], *, size: int, place: str, word: str, remedy: str
+) -> np.ndarray:
+    """``(size,) float32`` of the values of a word.
+
+    Raises:
+        ValueError: something else than ``size`` finite numbers; ``place``, ``word`` and ``remedy``
+            are for the message.
+    """
+    try:
+        vector = np.array(values, dtype=np.float32)
+    except ValueError as error:
+        raise ValueError(f"{place}: not numbers after {word!r}") from error
+    if len(vector) != size or not np.isfinite(vector).all():
+        raise ValueError(
+            f"{place}: wanted {size} finite values for {word!r}, got {len(vector)}; {remedy}"
+        )
+    return vector

@@ -1,0 +1,39 @@
+"""Where a saved model of transformers lies: in a folder, or on the hub by its name."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+
+# No pickles: weights as safetensors alone.
+HUB_FILES = ("*.json", "*.txt", "*.model", "model*.safetensors")
+
+
+def model_folder(name: str, *, instead: str, further_files: Sequence[str] = ()) -> Path:
+    """The folder of a model, fetched from the hub if ``name`` is none.
+
+    Args:
+        name: folder with a ``config.json``, or a name on the hub.
+        instead: what to use where there is no hub, for the message.
+        further_files: patterns of files that are fetched beside `HUB_FILES`.
+
+    Raises:
+        FileNotFoundError: no such folder, or no model in it.
+        ConnectionError: the hub cannot be reached.
+    """
+    folder = Path(name)
+    if (folder / "config.json").is_file():
+        return folder
+    if folder.is_dir() or name.startswith((".", "/")):
+        raise FileNotFoundError(
+            f"{name}: no such folder, or no config.json in it; give a folder of a saved model"
+        )
+    try:
+        hub = importlib.import_module("huggingface_hub")  # slow, and needed here only
+        return Path(hub.snapshot_download(name, allow_patterns=[*HUB_FILES, *further_files]))
+    except (OSError, ValueError) as error:
+        raise ConnectionError(
+            f"{name!r} is no folder, and could not be had from the model hub ({error}); fetch it "
+            f"on a machine with network and give its folder, or use {instead}"
+        ) from error
