@@ -46,7 +46,7 @@ def evaluate(config: DictConfig) -> dict[str, float]:
         write_results(out / "predictions.json", [group[0] for group in found])
         if any(len(group) > 1 for group in found):
             write_candidates(out / "candidates.json", found)
-    result = evaluate_all(captions, roster.samples, extra=extra, decoding=decoding, **standard)
+    result = evaluate_all(captions, roster, extra=extra, decoding=decoding, **standard)
     resolved = OmegaConf.to_container(config, resolve=True)
     write_json(out / "versions.json", versions())
     write_json(out / "metrics.json", {config.split: result.to_dict(), "evaluated": resolved})

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from captioning.metrics.coco import MetricResult, evaluate_captions
 from captioning.types import Sample
@@ -18,16 +18,25 @@ from captioning.types import Sample
 Captions = Mapping[str, Sequence[str]]
 
 
+class CaptionedImages(Protocol):
+    """What a data set knows of images, such as `captioning.data.roster.Roster`."""
+
+    samples: Sequence[Sample]
+
+    def references(self) -> dict[str, list[str]]:
+        """Captions by image."""
+
+
 class AbstractMetric(ABC):
     """Scores beside the standard ones."""
 
     @abstractmethod
-    def score(self, captions: Captions, samples: Sequence[Sample]) -> MetricResult:
+    def score(self, captions: Captions, images: CaptionedImages) -> MetricResult:
         """Score captions.
 
         Args:
             captions: one or more of each image, the best first.
-            samples: the data set's captions of at least these images, with photo and boxes.
+            images: at least these, with captions, photos and boxes.
 
         Returns:
             Scores by names that no other metric uses; ``per_image`` may be empty.
@@ -39,7 +48,7 @@ class AbstractMetric(ABC):
 
 def evaluate_all(
     captions: Captions,
-    samples: Sequence[Sample],
+    images: CaptionedImages,
     *,
     extra: Mapping[str, AbstractMetric] | None = None,
     decoding: Mapping[str, Any] | None = None,
@@ -49,7 +58,7 @@ def evaluate_all(
 
     Args:
         captions: one or more of each image, the best first.
-        samples: the data set's captions of at least these images.
+        images: at least these, with their references.
         extra: further metrics by the name under which the result keeps their settings.
         decoding: settings of the search that made the captions, to be kept with the scores; None
             if they are not known.
@@ -66,19 +75,11 @@ def evaluate_all(
     if without:
         raise ValueError(f"{len(without)} images have no caption, such as {without[0]!r}")
     first = {image_id: group[0] for image_id, group in captions.items()}
-    result = evaluate_captions(first, references_of(samples), **standard)
+    result = evaluate_captions(first, images.references(), **standard)
     result = replace(result, settings=result.settings | {"decoding": decoding})
     for name, metric in (extra or {}).items():
-        result = _joined(result, metric.score(captions, samples), name)
+        result = _joined(result, metric.score(captions, images), name)
     return result
-
-
-def references_of(samples: Sequence[Sample]) -> dict[str, list[str]]:
-    """Captions by image, in the order of the samples."""
-    found: dict[str, list[str]] = {}
-    for sample in samples:
-        found.setdefault(sample.image_id, []).append(sample.caption)
-    return found
 
 
 def _joined(result: MetricResult, more: MetricResult, name: str) -> MetricResult:

@@ -18,12 +18,11 @@ from captioning.metrics.cider import CiderStatistics
 from captioning.metrics.clipscore import WEIGHT, evaluate_similarity
 from captioning.metrics.coco import METRICS, MetricResult
 from captioning.metrics.diversity import evaluate_diversity, tokenized
-from captioning.metrics.evaluation import AbstractMetric, Captions, references_of
+from captioning.metrics.evaluation import AbstractMetric, CaptionedImages, Captions
 from captioning.metrics.novel import HELD_OUT_FORMS, Forms, score_nocaps, score_novel, word_forms
 from captioning.metrics.oracle import evaluate_oracle
 from captioning.metrics.tokenizer import tokenize_ptb, tokenize_python
 from captioning.metrics.well_formedness import WellFormedness
-from captioning.types import Sample
 
 LEAST_G = 0.7  # GRUEN that CIC-BART-SSA asks of a caption (appendix C.2); here of another measure
 TOKENIZERS = {"ptb": tokenize_ptb, "python": tokenize_python}
@@ -39,12 +38,6 @@ class JointEncoder(Protocol):
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
         """``(N, D) float32``."""
-
-
-class HasSamples(Protocol):
-    """A data set's split, such as `captioning.data.roster.Roster`."""
-
-    samples: Sequence[Sample]
 
 
 class Similarity(AbstractMetric):
@@ -69,15 +62,15 @@ class Similarity(AbstractMetric):
         self._settings = {"weight": weight, "prompt": prompt}
         self._batch_size = batch_size
 
-    def score(self, captions: Captions, samples: Sequence[Sample]) -> MetricResult:
+    def score(self, captions: Captions, images: CaptionedImages) -> MetricResult:
         """Score the first caption of every image."""
-        paths = {s.image_id: s.image_path for s in samples if s.image_id in captions}
+        paths = {s.image_id: s.image_path for s in images.samples if s.image_id in captions}
         return evaluate_similarity(
             {image_id: group[0] for image_id, group in captions.items()},
             self._embed(paths),
             embed_texts=self._encoder.embed_texts,
             space=self._encoder.space,
-            references=references_of(samples),
+            references=images.references(),
             **self._settings,
         )
 
@@ -107,7 +100,7 @@ class Diversity(AbstractMetric):
         tokenizer: str = "python",
         variant: str = "CIDEr-D",
         most: int | None = None,
-        training: HasSamples | None = None,
+        training: CaptionedImages | None = None,
     ) -> None:
         """Set the measure up.
 
@@ -122,16 +115,16 @@ class Diversity(AbstractMetric):
         self._tokenize = TOKENIZERS[tokenizer]
         self._variant = variant
         self._most = most
-        self._training = None if training is None else training.samples
+        self._training = training
 
-    def score(self, captions: Captions, samples: Sequence[Sample]) -> MetricResult:
+    def score(self, captions: Captions, images: CaptionedImages) -> MetricResult:
         """Measure; every image needs two captions or more."""
-        known = samples if self._training is None else self._training
+        known = images if self._training is None else self._training
         source = "the references" if self._training is None else "the training captions"
-        groups = list(references_of(known).values())
+        groups = list(known.references().values())
         rest = iter(tokenized([text for group in groups for text in group], self._tokenize))
         groups = [[next(rest) for _ in group] for group in groups]
-        training = None if self._training is None else [s.caption for s in self._training]
+        training = None if self._training is None else [s.caption for s in self._training.samples]
         return evaluate_diversity(
             {image_id: group[: self._most] for image_id, group in captions.items()},
             statistics=CiderStatistics.count(groups, source=source),
@@ -149,11 +142,11 @@ class Oracle(AbstractMetric):
         self._metrics = tuple(metrics)
         self._tokenizer = tokenizer
 
-    def score(self, captions: Captions, samples: Sequence[Sample]) -> MetricResult:
+    def score(self, captions: Captions, images: CaptionedImages) -> MetricResult:
         """The mean over images of the best caption's score, as ``oracle CIDEr-D`` and so on."""
         found = evaluate_oracle(
             captions,
-            references_of(samples),
+            images.references(),
             metrics=self._metrics,
             tokenize=TOKENIZERS[self._tokenizer],
         )
@@ -179,7 +172,7 @@ class SentenceQuality(AbstractMetric):
         """Take the calibrated model."""
         self._well_formedness = well_formedness
 
-    def score(self, captions: Captions, samples: Sequence[Sample]) -> MetricResult:
+    def score(self, captions: Captions, images: CaptionedImages) -> MetricResult:
         """The mean, and the share of captions from the threshold of CIC-BART-SSA on."""
         found = self._well_formedness.score([group[0] for group in captions.values()])
         totals = [one.total for one in found]
@@ -220,12 +213,12 @@ class NovelObjects(AbstractMetric):
         self._truth = truth
         self._options = {"metrics": list(metrics), "tokenizer": tokenizer}
 
-    def score(self, captions: Captions, samples: Sequence[Sample]) -> MetricResult:
+    def score(self, captions: Captions, images: CaptionedImages) -> MetricResult:
         """Score the first captions; names end in ``out-of-domain``, ``in-domain`` or a class."""
-        labels = {s.image_id: [region.label for region in s.regions] for s in samples}
+        labels = {s.image_id: [region.label for region in s.regions] for s in images.samples}
         found = score_novel(
             {image_id: group[0] for image_id, group in captions.items()},
-            references_of(samples),
+            images.references(),
             forms=self._forms,
             labels=labels if self._truth == "labels" else None,
             **self._options,
@@ -253,10 +246,10 @@ class Nocaps(AbstractMetric):
         self._domains = domains
         self._options = {"metrics": list(metrics), "tokenizer": tokenizer}
 
-    def score(self, captions: Captions, samples: Sequence[Sample]) -> MetricResult:
+    def score(self, captions: Captions, images: CaptionedImages) -> MetricResult:
         """Score the first captions by domain."""
         first = {image_id: group[0] for image_id, group in captions.items()}
-        found = score_nocaps(first, references_of(samples), self._domains, **self._options)
+        found = score_nocaps(first, images.references(), self._domains, **self._options)
         overall = found["overall"]
         corpus = {
             f"{name} {domain}": value

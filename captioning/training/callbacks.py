@@ -168,7 +168,7 @@ def gathered(predictions: list[Prediction]) -> list[Prediction]:
 
 def score(predictions: Sequence[Prediction], roster: Roster, **options: Any) -> MetricResult:
     """Scores of predictions against the roster's references of exactly their images."""
-    return evaluate_all({p.image_id: [p.caption] for p in predictions}, roster.samples, **options)
+    return evaluate_all({p.image_id: [p.caption] for p in predictions}, roster, **options)
 
 
 def write_results(

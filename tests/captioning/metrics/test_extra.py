@@ -9,8 +9,9 @@ import pytest
 import torch
 from PIL import Image
 
+from captioning.data.roster import Roster, build_roster
 from captioning.metrics.coco import MetricResult
-from captioning.metrics.evaluation import AbstractMetric, Captions, evaluate_all
+from captioning.metrics.evaluation import AbstractMetric, CaptionedImages, Captions, evaluate_all
 from captioning.metrics.extra import Diversity, NovelObjects, Oracle, SentenceQuality, Similarity
 from captioning.metrics.well_formedness import GrammarCalibration, WellFormedness
 from captioning.types import Region, Sample
@@ -19,7 +20,7 @@ REFERENCES = {"1": ["a red cat sleeps", "a cat"], "2": ["a blue dog runs", "the 
 FAST = {"metrics": ["CIDEr-D"], "tokenizer": "python"}
 
 
-def samples(folder: Path = Path("photos")) -> list[Sample]:
+def images(folder: Path = Path("photos")) -> Roster:
     colours = {"1": (255, 0, 0), "2": (0, 0, 255)}
     found = []
     for image_id, texts in REFERENCES.items():
@@ -38,7 +39,7 @@ def samples(folder: Path = Path("photos")) -> list[Sample]:
                     regions=(region,),
                 )
             )
-    return found
+    return build_roster("extra", found)
 
 
 class Colours:
@@ -59,9 +60,9 @@ class Constant(AbstractMetric):
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def score(self, captions: Captions, samples: Sequence[Sample]) -> MetricResult:
+    def score(self, captions: Captions, images: CaptionedImages) -> MetricResult:
         return MetricResult(
-            corpus={self.name: float(len(samples))},
+            corpus={self.name: float(len(images.samples))},
             per_image={next(iter(captions)): {self.name: 1.0}},
             settings={"missing": {"other": "no reason"}, "size": 3},
         )
@@ -70,7 +71,7 @@ class Constant(AbstractMetric):
 def test_all_scores_are_in_one_result() -> None:
     captions = {"1": ["a red cat sleeps", "a dog"], "2": ["a blue dog"]}
     found = evaluate_all(
-        captions, samples(), extra={"mine": Constant("new")}, decoding={"beam": 3}, **FAST
+        captions, images(), extra={"mine": Constant("new")}, decoding={"beam": 3}, **FAST
     )
     assert found.corpus == {"CIDEr-D": pytest.approx(found.corpus["CIDEr-D"]), "new": 4}
     assert found.per_image["1"].keys() == {"CIDEr-D", "new"}
@@ -83,15 +84,15 @@ def test_all_scores_are_in_one_result() -> None:
 def test_a_name_that_is_there_already_and_an_image_without_caption_are_refused() -> None:
     captions = {"1": ["a cat"], "2": ["a dog"]}
     with pytest.raises(ValueError, match=r"'mine' gives a score that is there already: \['CIDEr-D"):
-        evaluate_all(captions, samples(), extra={"mine": Constant("CIDEr-D")}, **FAST)
+        evaluate_all(captions, images(), extra={"mine": Constant("CIDEr-D")}, **FAST)
     with pytest.raises(ValueError, match="1 images have no caption, such as '2'"):
-        evaluate_all({"1": ["a cat"], "2": []}, samples(), **FAST)
+        evaluate_all({"1": ["a cat"], "2": []}, images(), **FAST)
 
 
 def test_likeness_to_the_photo_is_named_after_the_space(tmp_path: Path) -> None:
     metric = Similarity(encoder=Colours(), weight=1, prompt="", batch_size=1)
-    right = metric.score({"2": ["a blue dog"], "1": ["a red cat"]}, samples(tmp_path))
-    wrong = metric.score({"2": ["a red dog"], "1": ["a blue cat"]}, samples(tmp_path))
+    right = metric.score({"2": ["a blue dog"], "1": ["a red cat"]}, images(tmp_path))
+    wrong = metric.score({"2": ["a red dog"], "1": ["a blue cat"]}, images(tmp_path))
     (name, with_references) = right.corpus
     assert name == "CLIPScore(colours)"
     assert right.corpus[name] == pytest.approx(1, abs=0.01)
@@ -99,21 +100,22 @@ def test_likeness_to_the_photo_is_named_after_the_space(tmp_path: Path) -> None:
     assert right.corpus[with_references] > wrong.corpus[with_references]
     (tmp_path / "1.png").write_bytes(b"no photo")
     with pytest.raises(ValueError, match=r"1\.png: this photo is needed"):
-        metric.score({"1": ["a red cat"]}, samples_without_writing(tmp_path))
+        metric.score({"1": ["a red cat"]}, images_without_writing(tmp_path))
 
 
-def samples_without_writing(folder: Path) -> list[Sample]:
-    return [
-        Sample(row=0, sample_id="1#0", image_id="1", image_path=folder / "1.png", caption="a cat")
-    ]
+def images_without_writing(folder: Path) -> Roster:
+    sample = Sample(
+        row=0, sample_id="1#0", image_id="1", image_path=folder / "1.png", caption="a cat"
+    )
+    return build_roster("extra", [sample])
 
 
 def test_diversity_and_oracle_look_at_all_captions() -> None:
     captions = {"1": ["a dog", "a red cat sleeps"], "2": ["a blue dog runs", "a blue dog runs"]}
-    diversity = Diversity().score(captions, samples())
+    diversity = Diversity().score(captions, images())
     assert diversity.per_image["1"]["uniqueness"] == 1
     assert diversity.per_image["2"]["uniqueness"] == 0.5
-    oracle = Oracle(metrics=["ROUGE-L"], tokenizer="python").score(captions, samples())
+    oracle = Oracle(metrics=["ROUGE-L"], tokenizer="python").score(captions, images())
     assert oracle.corpus["oracle ROUGE-L"] == pytest.approx(1)
     assert oracle.settings["num_samples"] == 2
 
@@ -121,11 +123,11 @@ def test_diversity_and_oracle_look_at_all_captions() -> None:
 def test_novel_objects_by_references_or_by_labels() -> None:
     captions = {"1": ["a cat"], "2": ["a cat"]}
     options = {"classes": ["cat", "dog"], "metrics": ["CIDEr-D"], "tokenizer": "python"}
-    found = NovelObjects(truth="labels", **options).score(captions, samples())
+    found = NovelObjects(truth="labels", **options).score(captions, images())
     assert found.corpus["F1 cat"] == pytest.approx(2 / 3)
     assert found.corpus["F1 dog"] == 0
     assert found.settings["truth"] == "labels"
-    assert NovelObjects(**options).score(captions, samples()).settings["truth"] == "references"
+    assert NovelObjects(**options).score(captions, images()).settings["truth"] == "references"
     with pytest.raises(ValueError, match="truth must be 'references' or 'labels': got 'boxes'"):
         NovelObjects(truth="boxes")
 
@@ -148,7 +150,7 @@ def test_well_formedness_of_the_first_captions() -> None:
     metric = SentenceQuality(
         well_formedness=WellFormedness(language_model=Surprised(), calibration=calibration)
     )
-    found = metric.score({"1": ["a dog runs", "cat cat"], "2": ["cat cat cat"]}, samples())
+    found = metric.score({"1": ["a dog runs", "cat cat"], "2": ["cat cat cat"]}, images())
     assert found.per_image["1"]["G"] > 0.9 > 0.1 > found.per_image["2"]["G"]
     assert found.corpus["G from 0.7"] == 0.5
     assert found.settings["calibration"]["language_model"] == "surprised"
