@@ -31,20 +31,31 @@ class VisualGainProbe(AbstractProbe):
         per: ``"token"``, the mean over the caption's tokens, or ``"sentence"``, their sum.
         rescored: record the losses of the pass with photos, all of the same weights, in place of
             those of training.
+        until_epoch: last epoch (from 0) at whose end the gain is measured; None for no end. Saves
+            the passes that a policy that acts once would not look at.
 
     Raises:
-        ValueError: another ``per``.
+        ValueError: another ``per``, or ``rescored`` with an end, after which losses would lack.
     """
 
     signals = (SIGNAL,)
 
     def __init__(
-        self, *, per: Literal["token", "sentence"] = "token", rescored: bool = False
+        self,
+        *,
+        per: Literal["token", "sentence"] = "token",
+        rescored: bool = False,
+        until_epoch: int | None = None,
     ) -> None:
         if per not in ("token", "sentence"):
             raise ValueError(f"per must be 'token' or 'sentence': got {per!r}")
+        if rescored and until_epoch is not None:
+            raise ValueError(
+                f"rescored losses are needed in every epoch: set until_epoch=null (got {until_epoch})"
+            )
         self.per = per
         self.rescored = rescored
+        self.until_epoch = until_epoch
         self._mean: Tensor | None = None
 
     def observe(self, ledger: LossLedger, outputs: Any) -> None:
@@ -60,6 +71,8 @@ class VisualGainProbe(AbstractProbe):
         module: pl.LightningModule,
     ) -> None:
         """Score all live samples twice."""
+        if self.until_epoch is not None and trainer.current_epoch > self.until_epoch:
+            return
         with measuring(trainer, module) as batches:
             if self._mean is None:
                 self._mean = _mean_region(batches)
