@@ -29,6 +29,7 @@ class Context:
         seed: seed of the run.
         signals: further measurements by name, such as the visual gain: ``(E, N) float32`` over the
             closed epochs, the newest last; NaN where unknown.
+        keep: ids of samples that no policy may edit, see `curation.keep`.
     """
 
     view: CurationView
@@ -37,6 +38,7 @@ class Context:
     epoch: int
     seed: int = 0
     signals: Mapping[str, Tensor] = field(default_factory=dict)
+    keep: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         num_samples = len(self.view.roster)

@@ -10,6 +10,7 @@ import pytorch_lightning as pl
 
 from captioning.data.roster import CurationView
 from curation.curator import Curator, Outcome
+from curation.keep import read_keep
 from curation.policy import CurationPolicy
 from curation.probes import AbstractProbe, OnlineProbe
 from curation.run_folder import RunFolder
@@ -33,6 +34,7 @@ class CurationCallback(pl.Callback):
             ``default_root_dir``.
         truth: kinds of planted faults by ``sample_id`` (mapping or JSON file), to be scored by.
         plot: whether a histogram of the losses is drawn for each epoch.
+        keep: file of a keep-list, see `curation.keep`: its samples are never edited.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class CurationCallback(pl.Callback):
         run_folder: str | Path | None = None,
         truth: Mapping[str, str] | str | Path | None = None,
         plot: bool = True,
+        keep: str | Path | None = None,
     ) -> None:
         self.policy = policy
         self.probe = probe if probe is not None else OnlineProbe()
@@ -51,6 +54,7 @@ class CurationCallback(pl.Callback):
         self.run_folder = run_folder
         self.truth = load_truth(truth)
         self.plot = plot
+        self.keep = None if keep is None else read_keep(keep)
         self.curator: Curator | None = None
         self._folder: RunFolder | None = None
         self._trainer: pl.Trainer | None = None
@@ -68,12 +72,15 @@ class CurationCallback(pl.Callback):
             return
         view = _require_view(trainer)
         check_truth(self.truth, view.roster)
+        if self.keep is not None:
+            self.keep.check(view.roster, "curation.keep")
         self.curator = Curator(
             policy=self.policy,
             view=view,
             seed=self.seed,
             truth=self.truth,
             signals=self.probe.signals,
+            keep=self.keep,
         )
         self._trainer = trainer
         self._closed_epoch = -1

@@ -14,6 +14,7 @@ import torch
 from captioning.data.roster import CurationView
 from curation.base import Context
 from curation.journal import FILE_NAME, Header, append_lines, decode, encode, write_journal
+from curation.keep import KeepList
 from curation.ledger import LossLedger
 from curation.policy import CurationPolicy, Decision
 from curation.truth import detect, faulty_kinds
@@ -45,6 +46,7 @@ class Curator:
         seed: of the run.
         truth: kind of the planted fault by ``sample_id``, where it is known.
         signals: names of what is measured beside the losses.
+        keep: samples that no policy may edit.
     """
 
     def __init__(
@@ -55,11 +57,13 @@ class Curator:
         seed: int = 0,
         truth: Mapping[str, str] | None = None,
         signals: Sequence[str] = (),
+        keep: KeepList | None = None,
     ) -> None:
         self.policy = policy
         self.view = view
         self.seed = seed
         self.truth = dict(truth or {})
+        self.keep = keep
         self.ledger = LossLedger(num_samples=len(view.roster))
         self.signals = {name: LossLedger(num_samples=len(view.roster)) for name in signals}
         self.records: list[dict[str, Any]] = []
@@ -98,6 +102,7 @@ class Curator:
             epoch=epoch,
             seed=self.seed,
             signals={name: s.history()[:num_closed] for name, s in self.signals.items()},
+            keep=frozenset(self.keep.sample_ids) if self.keep is not None else frozenset(),
         )
         with _collection_paused():
             decision = self.policy.deliberate(context)

@@ -98,10 +98,12 @@ class CurationPolicy:
         if not self.schedule.due(context.epoch):
             return Decision()
         selected = tuple(self.select.select(context))
-        amended = self.amend.amend(context, selected) if selected else Amended(edits=())
+        free = [one for one in selected if one.sample.sample_id not in context.keep]
+        amended = self.amend.amend(context, free) if free else Amended(edits=())
         self._check(context, amended)
         edits = tuple(self._signed(edit, context.epoch) for edit in amended.edits)
-        return Decision(selected=selected, edits=edits, kept=amended.kept)
+        kept = [one.sample.sample_id for one in selected if one.sample.sample_id in context.keep]
+        return Decision(selected=selected, edits=edits, kept=(*amended.kept, *kept))
 
     def _signed(self, edit: Edit, epoch: int) -> Edit:
         # spelled out, since dataclasses.replace takes three times as long and there may be 100,000
