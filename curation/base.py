@@ -89,10 +89,12 @@ class Amended:
     Attributes:
         edits: at most one per selected sample; policy and epoch are filled in by the policy.
         kept: ids of selected samples left as they are, because nothing better was at hand.
+        notes: what is to be counted in reports, in few words, such as why pictures were not made.
     """
 
     edits: tuple[Edit, ...]
     kept: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class AbstractScore(ABC):
@@ -125,11 +127,40 @@ class AbstractSelector(ABC):
 
 
 class AbstractAmender(ABC):
-    """Turns a selection into edits, which are proposals until the view has applied them."""
+    """Turns a selection into edits, which are proposals until the view has applied them.
+
+    Attributes:
+        changes_images: whether samples may get other pictures.
+    """
+
+    changes_images = False
 
     @abstractmethod
     def amend(self, context: Context, selected: Sequence[Selected]) -> Amended:
-        """Edits for the selected samples; what cannot be amended is returned as kept."""
+        """Edits for the selected samples; what cannot be amended is returned as kept.
+
+        Called in every process of a run with the same arguments; all must come to the same edits.
+        """
+
+    def start(self, view: CurationView) -> None:
+        """Called once before training: refuse here what could not work later."""
+        del view
+
+    @property
+    def works_ahead(self) -> bool:
+        """Whether `expect` is of any use."""
+        return False
+
+    def expect(self, context: Context, selected: Sequence[Selected]) -> None:
+        """What is likely to be selected at the end of the epoch under way, likeliest first.
+
+        Work may begin on it; never waits, and changes nothing of what `amend` will give.
+        """
+        del context, selected
+
+    def close(self) -> None:
+        """Training is over: let go of processes and models."""
+        return None
 
 
 def require_fraction(name: str, value: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,14 @@ import pytorch_lightning as pl
 from captioning.data.roster import CurationView
 from curation.curator import Curator, Outcome
 from curation.keep import read_keep
+from curation.pictures import PictureFolder
 from curation.policy import CurationPolicy
 from curation.probes import AbstractProbe, OnlineProbe
 from curation.run_folder import RunFolder
 from curation.truth import check_truth, load_truth
+
+# How often an epoch's losses so far are looked at to work ahead.
+LOOKS_AN_EPOCH = 4
 
 
 class CurationCallback(pl.Callback):
@@ -57,6 +62,7 @@ class CurationCallback(pl.Callback):
         self.keep = None if keep is None else read_keep(keep)
         self.curator: Curator | None = None
         self._folder: RunFolder | None = None
+        self._begun: Outcome | None = None
         self._trainer: pl.Trainer | None = None
         self._closed_epoch = -1
         self._resumed = False
@@ -70,8 +76,12 @@ class CurationCallback(pl.Callback):
         if stage != "fit":
             self.curator = None
             return
-        view = _require_view(trainer)
+        folder = Path(self.run_folder or trainer.default_root_dir)
+        view = replace(_require_view(trainer), image_root=folder)
+        trainer.datamodule.view = view
         check_truth(self.truth, view.roster)
+        _require_new_photos(trainer, self.policy)
+        self.policy.amend.start(view)
         if self.keep is not None:
             self.keep.check(view.roster, "curation.keep")
         self.curator = Curator(
@@ -81,11 +91,12 @@ class CurationCallback(pl.Callback):
             truth=self.truth,
             signals=self.probe.signals,
             keep=self.keep,
+            pictures=PictureFolder(run_folder=folder),
         )
         self._trainer = trainer
         self._closed_epoch = -1
         self._resumed = False
-        self._folder = RunFolder(path=Path(self.run_folder or trainer.default_root_dir))
+        self._folder = RunFolder(path=folder)
 
     def state_dict(self) -> dict[str, Any]:
         """The curator's state; plain values and tensors."""
@@ -102,12 +113,20 @@ class CurationCallback(pl.Callback):
             self.curator.clear_running()
         self._trainer.datamodule.view = self.curator.view
 
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Let a policy that acts before training do so; a resumed run has done it."""
+        self._begun = None if self._resumed else self.curator.begin()
+        if self._begun is not None:
+            trainer.datamodule.view = self._begun.view
+
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Put the ledger on the device, and make the files say what the run knows."""
         self.curator.to(pl_module.device)
         self._closed_epoch = max((-1, *self.curator.ledger.epochs))
         if trainer.is_global_zero:
             self._folder.start(self.curator, resumed=self._resumed)
+            if self._begun is not None:
+                self._folder.write_records(self.curator)
 
     def on_train_batch_end(
         self,
@@ -121,6 +140,8 @@ class CurationCallback(pl.Callback):
         self.probe.observe(self.curator.ledger, outputs)
         if trainer.is_last_batch:
             self._close(trainer, pl_module)
+        elif self.policy.amend.works_ahead and _is_look(batch_idx, trainer.num_training_batches):
+            self.curator.expect(trainer.current_epoch)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Decide here if the epoch was cut short and so had no last batch."""
@@ -131,6 +152,16 @@ class CurationCallback(pl.Callback):
         """Write the report."""
         if trainer.is_global_zero:
             self._folder.finish(self.curator)
+
+    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Let go of whatever the amender holds."""
+        self.policy.amend.close()
+
+    def on_exception(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
+    ) -> None:
+        """As `teardown`, which Lightning leaves out after an error."""
+        self.policy.amend.close()
 
     def _close(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.probe.finish(self.curator.ledger, self.curator.signals, trainer, pl_module)
@@ -163,10 +194,22 @@ def _require_view(trainer: pl.Trainer) -> CurationView:
     return view
 
 
+def _require_new_photos(trainer: pl.Trainer, policy: CurationPolicy) -> None:
+    """Refuse at the start what would fail at the first replaced image."""
+    refusal = getattr(trainer.datamodule, "refuses_photos", "")
+    if refusal and policy.amend.changes_images:
+        raise ValueError(f"policy {policy.name!r} replaces images, but {refusal}")
+
+
+def _is_look(batch_idx: int, num_batches: int | float) -> bool:
+    """Whether the losses so far are looked at: after the first step, then at even distances."""
+    return batch_idx % max(1, int(num_batches) // LOOKS_AN_EPOCH) == 0
+
+
 def _logged(outcome: Outcome) -> dict[str, float]:
     record = outcome.record
-    values = {f"curation/{key}": value for key, value in record.items() if key != "detection"}
-    del values["curation/epoch"]
+    left_out = ("epoch", "detection", "notes")
+    values = {f"curation/{key}": value for key, value in record.items() if key not in left_out}
     detection = dict(record.get("detection", {}))
     for kind, scores in detection.pop("by_kind", {}).items():
         detection |= {f"{kind}/{key}": value for key, value in scores.items()}

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import gc
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from captioning.data.roster import CurationView
 from curation.base import Context
 from curation.journal import FILE_NAME, Header, append_lines, decode, encode, write_journal
 from curation.keep import KeepList
 from curation.ledger import LossLedger
+from curation.pictures import PictureFolder
 from curation.policy import CurationPolicy, Decision
 from curation.truth import detect, faulty_kinds
 
@@ -47,6 +50,7 @@ class Curator:
         truth: kind of the planted fault by ``sample_id``, where it is known.
         signals: names of what is measured beside the losses.
         keep: samples that no policy may edit.
+        pictures: takes the pictures of edits in; None leaves them where their source put them.
     """
 
     def __init__(
@@ -58,12 +62,14 @@ class Curator:
         truth: Mapping[str, str] | None = None,
         signals: Sequence[str] = (),
         keep: KeepList | None = None,
+        pictures: PictureFolder | None = None,
     ) -> None:
         self.policy = policy
         self.view = view
         self.seed = seed
         self.truth = dict(truth or {})
         self.keep = keep
+        self.pictures = pictures
         self.ledger = LossLedger(num_samples=len(view.roster))
         self.signals = {name: LossLedger(num_samples=len(view.roster)) for name in signals}
         self.records: list[dict[str, Any]] = []
@@ -92,20 +98,43 @@ class Curator:
             ledger.close_epoch(epoch=epoch, name_of=lambda row: samples[row].sample_id)
         return self._decide(epoch, len(self.ledger.epochs))
 
-    def _decide(self, epoch: int, num_closed: int) -> Outcome:
-        """Decide on what was measured in the first epochs that were closed, and apply the edits."""
-        history = self.ledger.history()[:num_closed]
-        context = Context(
+    def begin(self) -> Outcome | None:
+        """Decide before training, where the policy does so; see `curation.policy.Schedule`."""
+        return self._decide(-1, 0) if self.policy.schedule.due(-1) else None
+
+    def expect(self, epoch: int) -> None:
+        """Let the policy work ahead on what the epoch under way has shown so far.
+
+        What was not seen yet counts with the epoch before. Costs a look at the device's sums.
+        """
+        history, running = self.ledger.history(), self.ledger.mean().cpu()
+        if len(history):
+            running = torch.where(running.isnan(), history[-1], running)
+        signals = {name: s.history() for name, s in self.signals.items()}
+        self.policy.expect(self._context(epoch, torch.cat([history, running[None]]), signals))
+
+    def _context(self, epoch: int, history: Tensor, signals: Mapping[str, Tensor]) -> Context:
+        unknown = torch.full((len(self.view.roster),), torch.nan)
+        return Context(
             view=self.view,
-            losses=history[-1],
+            losses=history[-1] if len(history) else unknown,
             history=history,
             epoch=epoch,
             seed=self.seed,
-            signals={name: s.history()[:num_closed] for name, s in self.signals.items()},
+            signals=signals,
             keep=frozenset(self.keep.sample_ids) if self.keep is not None else frozenset(),
         )
-        with _collection_paused():
+
+    def _decide(self, epoch: int, num_closed: int) -> Outcome:
+        """Decide on what was measured in the first epochs that were closed, and apply the edits."""
+        signals = {name: s.history()[:num_closed] for name, s in self.signals.items()}
+        context = self._context(epoch, self.ledger.history()[:num_closed], signals)
+        # pictures take long to make and leave much behind, which must be collected
+        with nullcontext() if self.policy.amend.changes_images else _collection_paused():
             decision = self.policy.deliberate(context)
+            if self.pictures is not None:
+                adopted = tuple(self.pictures.adopt(edit) for edit in decision.edits)
+                decision = replace(decision, edits=adopted)
             self.view = self.view.apply(decision.edits)
         record = _record(context, decision, self.view)
         if self.truth:
@@ -166,7 +195,7 @@ class Curator:
             decode(line, f"checkpoint, edit {number}")
             for number, line in enumerate(state["journal"], start=1)
         ]
-        self.view = CurationView(roster=self.view.roster).apply(edits)
+        self.view = replace(self.view, journal=()).apply(edits)
         self.ledger.load_state_dict(dict(state["ledger"]))
         for name, ledger in self.signals.items():
             if name not in state.get("signals", {}):
@@ -188,6 +217,11 @@ class Curator:
                 "(curation=track)"
             )
         self.records = []
+        if self.policy.schedule.due(-1):
+            raise ValueError(
+                f"policy {self.policy.name!r} acts before training, but the checkpoint was trained "
+                "without it: train it without branch_from"
+            )
         for number, epoch in enumerate(self.ledger.epochs, start=1):
             if self._lines:
                 raise ValueError(
@@ -226,6 +260,7 @@ def _record(context: Context, decision: Decision, after: CurationView) -> dict[s
         "num_caption_replaced": actions.count("replace_caption"),
         "num_image_replaced": actions.count("replace_image"),
         "num_kept": len(decision.kept),
+        "notes": dict(sorted(Counter(decision.notes).items())),
         "loss_mean": float(seen.mean()) if len(seen) else None,
         "loss_std": float(seen.std()) if len(seen) > 1 else None,
     }

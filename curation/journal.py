@@ -159,7 +159,7 @@ def replay(roster: Roster, path: str | Path) -> CurationView:
     header, edits = read_journal(path)
     header.check(roster, str(find_journal(path)))
     try:
-        return CurationView(roster=roster).apply(edits)
+        return CurationView(roster=roster, image_root=find_journal(path).parent).apply(edits)
     except ValueError as error:
         raise ValueError(f"{find_journal(path)}: {error}") from error
 

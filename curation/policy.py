@@ -14,12 +14,13 @@ class Schedule:
 
     Attributes:
         from_epoch: first epoch (from 0) that is acted on; the epochs before it are the warm-up,
-            in which losses are recorded and nothing is changed.
+            in which losses are recorded and nothing is changed. -1: before training, when there
+            are no losses yet (with ``until_epoch=-1``: static curation, paper, section 5.1).
         until_epoch: last epoch that is acted on; None for no end. Equal to ``from_epoch``: once.
         every_n_epochs: act on ``from_epoch`` and each ``every_n_epochs``-th after it.
 
     Raises:
-        ValueError: a negative epoch, an end before the start, or a step below 1.
+        ValueError: an epoch below -1, an end before the start, or a step below 1.
     """
 
     from_epoch: int = 0
@@ -27,8 +28,8 @@ class Schedule:
     every_n_epochs: int = 1
 
     def __post_init__(self) -> None:
-        if self.from_epoch < 0:
-            raise ValueError(f"from_epoch must be at least 0: got {self.from_epoch}")
+        if self.from_epoch < -1:
+            raise ValueError(f"from_epoch must be at least -1: got {self.from_epoch}")
         if self.until_epoch is not None and self.until_epoch < self.from_epoch:
             raise ValueError(
                 f"until_epoch must not lie before from_epoch: got {self.until_epoch} "
@@ -52,11 +53,13 @@ class Decision:
         selected: what was found bad, worst first.
         edits: what is to be done, stamped with policy and epoch.
         kept: ids that were found bad and left as they are.
+        notes: what the amender wants to be counted, such as why pictures were not made.
     """
 
     selected: tuple[Selected, ...] = ()
     edits: tuple[Edit, ...] = ()
     kept: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class CurationPolicy:
@@ -103,7 +106,16 @@ class CurationPolicy:
         self._check(context, amended)
         edits = tuple(self._signed(edit, context.epoch) for edit in amended.edits)
         kept = [one.sample.sample_id for one in selected if one.sample.sample_id in context.keep]
-        return Decision(selected=selected, edits=edits, kept=(*amended.kept, *kept))
+        return Decision(
+            selected=selected, edits=edits, kept=(*amended.kept, *kept), notes=amended.notes
+        )
+
+    def expect(self, context: Context) -> None:
+        """Let the amender begin on what would be selected if the epoch ended now."""
+        if self.amend.works_ahead and self.schedule.due(context.epoch):
+            selected = self.select.select(context)
+            free = [one for one in selected if one.sample.sample_id not in context.keep]
+            self.amend.expect(context, free)
 
     def _signed(self, edit: Edit, epoch: int) -> Edit:
         # spelled out, since dataclasses.replace takes three times as long and there may be 100,000
@@ -119,16 +131,17 @@ class CurationPolicy:
 
     def _check(self, context: Context, amended: Amended) -> None:
         by_id = context.view.roster.by_id
-        edited: set[str] = set()
+        edited: set[tuple[str, str]] = set()
         for edit in amended.edits:
             sample = by_id.get(edit.sample_id)
             if sample is None or sample.row not in context.live:
                 raise ValueError(
                     f"policy {self.name!r} edits {edit.sample_id!r}, which is not a live sample"
                 )
-            if edit.sample_id in edited:
+            # a sample may get another caption and another picture, each once
+            if (edit.sample_id, edit.action) in edited:
                 raise ValueError(f"policy {self.name!r} edits {edit.sample_id!r} twice at once")
-            edited.add(edit.sample_id)
+            edited.add((edit.sample_id, edit.action))
         num_removed = sum(edit.action == "remove" for edit in amended.edits)
         if num_removed == len(context.live):
             raise ValueError(

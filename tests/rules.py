@@ -28,13 +28,29 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "captioning.data": (*CONTRACTS, "captioning.text", "captioning.vision"),
     "captioning.models": (*CONTRACTS, *PARTS),
     "captioning": ("captioning",),  # training, prepare
-    "augmentation": (*CONTRACTS, *PARTS, "captioning.data.roster"),
+    # Pools of photos are listed and opened as training does it.
+    "augmentation": (
+        *CONTRACTS,
+        *PARTS,
+        "captioning.data.roster",
+        "captioning.data.photos",
+        "captioning.data.photo_folder",
+    ),
     "curation": (
         *CONTRACTS,
         "captioning.data.roster",
+        "captioning.data.photos",
         "captioning.metrics.detection",
         "augmentation.base",
     ),
+    # Commands on a finished run or on annotations alone read the data as the run did.
+    "curation.finished_run": (
+        *CONTRACTS,
+        "captioning.data.roster",
+        "captioning.training.inputs",
+        "curation",
+    ),
+    "curation.annotations": (*CONTRACTS, "captioning.data", "curation"),
     "train": ("captioning.training", "captioning.metrics"),
     "evaluate": (
         "captioning.files",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
@@ -35,6 +36,8 @@ class CaptionDataModule(pl.LightningDataModule):
             the set, as in the paper.
         num_workers: loader processes; 0 is best with cached features.
         train_transform, eval_transform: pixels to tensors, when there are no features.
+        extend_features: features of these photos too (a sample by path), in a store that also
+            holds the former ones; None where none can be computed.
     """
 
     def __init__(
@@ -53,6 +56,7 @@ class CaptionDataModule(pl.LightningDataModule):
         num_workers: int = 0,
         train_transform: Callable[[Image.Image], Tensor] | None = None,
         eval_transform: Callable[[Image.Image], Tensor] | None = None,
+        extend_features: Callable[[Mapping[Path, Sample]], FeatureStore] | None = None,
     ) -> None:
         super().__init__()
         self.train, self.val, self.test = train, val, test
@@ -66,6 +70,19 @@ class CaptionDataModule(pl.LightningDataModule):
         self.fixed_updates = fixed_updates
         self.num_workers = num_workers
         self.train_transform, self.eval_transform = train_transform, eval_transform
+        self._extend_features = extend_features
+        rosters = [roster for roster in (train, val, test) if roster is not None]
+        self._pictured = {s.image_path: s for roster in rosters for s in roster.samples}
+
+    @property
+    def refuses_photos(self) -> str:
+        """Why no other photos can be trained on than those of the rosters; empty if they can."""
+        if self.features is None or self._extend_features is not None:
+            return ""
+        return (
+            f"the features in {self.features.folder} were imported, and there is no backbone to "
+            "compute those of other photos: choose features= with a backbone, or features=none"
+        )
 
     @property
     def updates_per_epoch(self) -> int:
@@ -112,9 +129,19 @@ class CaptionDataModule(pl.LightningDataModule):
         return self._loader(self._dataset(samples, self.eval_transform), blocks)
 
     def _dataset(self, samples: tuple[Sample, ...], transform: Any) -> CaptionDataset:
+        self._look_at_new(samples)
         return CaptionDataset(
             samples, tokenizer=self.tokenizer, features=self.features, transform=transform
         )
+
+    def _look_at_new(self, samples: tuple[Sample, ...]) -> None:
+        """Compute the features of photos that curation has put in."""
+        if self.features is None or self._extend_features is None:
+            return
+        new = {s.image_path: s for s in samples if s.image_path not in self._pictured}
+        if new:
+            self._pictured |= new
+            self.features = self._extend_features(self._pictured)
 
     def _loader(self, dataset: CaptionDataset, sampler: Any) -> DataLoader[Any]:
         return DataLoader(dataset, sampler=sampler, batch_size=None, num_workers=self.num_workers)

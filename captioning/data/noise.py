@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from captioning.data.noise_words import COLORS, DETAILS, NUMBERS, OBJECTS, SAME
-from captioning.data.roster import Roster, build_roster
+from captioning.data.roster import PLANTED, Roster, build_roster
 from captioning.files import write_json
 from captioning.types import Sample
 
@@ -65,7 +65,7 @@ def plant_noise(
     samples = list(roster.samples)
     for kind, rows in chosen.items():
         for sample in _PLANTERS[kind](roster, rows, rng):
-            samples[sample.row] = replace(sample, origin=f"noise:{kind}")
+            samples[sample.row] = replace(sample, origin=PLANTED + kind)
     kind_of = {row: kind for kind, rows in chosen.items() for row in rows}
     truth = {roster.samples[row].sample_id: kind_of[row] for row in sorted(kind_of)}
     return build_roster(roster.name, samples, roster.dropped), truth

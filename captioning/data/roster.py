@@ -12,6 +12,7 @@ from pathlib import Path
 from captioning.types import Edit, Sample
 
 ACTIONS = ("remove", "replace_caption", "replace_image")
+PLANTED = "noise:"  # begins the origin of a sample that bears a planted fault; its kind follows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +73,15 @@ class Roster:
             rows.setdefault(sample.image_id, []).append(sample.row)
         return {image_id: tuple(found) for image_id, found in rows.items()}
 
+    @cached_property
+    def planted(self) -> dict[str, str]:
+        """Kind of fault by ``sample_id``, of the samples that one was planted in."""
+        return {
+            sample.sample_id: sample.origin.removeprefix(PLANTED)
+            for sample in self.samples
+            if sample.origin.startswith(PLANTED)
+        }
+
     def references(self) -> dict[str, list[str]]:
         """Captions by image, as metrics want them."""
         return {
@@ -91,10 +101,17 @@ class Roster:
 
 @dataclass(frozen=True, kw_only=True)
 class CurationView:
-    """A roster and the edits made to it so far: a pure function gives the epoch's samples."""
+    """A roster and the edits made to it so far: a pure function gives the epoch's samples.
+
+    Attributes:
+        roster: what the annotations say.
+        journal: the edits in order.
+        image_root: folder that relative paths of replaced images start from, usually the run's.
+    """
 
     roster: Roster
     journal: tuple[Edit, ...] = field(default=())
+    image_root: Path = Path()
 
     def apply(self, edits: Iterable[Edit]) -> CurationView:
         """The view after further edits.
@@ -108,7 +125,7 @@ class CurationView:
         # what the new view would find by replaying all edits, from where this one stands: an
         # epoch's end then costs its own edits, not those of all epochs before it
         slots = self._slots.copy()
-        _amend(slots, self.roster, added, first=len(self.journal) + 1)
+        self._amend(slots, added, first=len(self.journal) + 1)
         vars(view)["_slots"] = slots
         view.samples()
         return view
@@ -117,8 +134,35 @@ class CurationView:
     def _slots(self) -> list[Sample | None]:
         """The sample of each roster row as it stands now, None where it was removed."""
         slots: list[Sample | None] = list(self.roster.samples)
-        _amend(slots, self.roster, self.journal, first=1)
+        self._amend(slots, self.journal, first=1)
         return slots
+
+    def _amend(self, slots: list[Sample | None], edits: Sequence[Edit], *, first: int) -> None:
+        """Make edits to ``slots`` in place; they are numbered from ``first`` in error messages."""
+        for number, edit in enumerate(edits, start=first):
+            row = _row_of(self.roster, edit, number)
+            current = slots[row]
+            if current is None:
+                raise ValueError(
+                    f"edit {number}: {edit.sample_id!r} is edited after it was removed; "
+                    "was the journal applied twice?"
+                )
+            slots[row] = _amended(current, edit, self.image_root)
+
+    def photos(self, sample_id: str) -> tuple[Path, ...]:
+        """Every picture that a sample has or had, the roster's first."""
+        own = self.roster.by_id[sample_id].image_path
+        return (own, *self._pictures.get(sample_id, ()))
+
+    @cached_property
+    def _pictures(self) -> dict[str, list[Path]]:
+        """Replaced images by sample, in order."""
+        found: dict[str, list[Path]] = {}
+        for edit in self.journal:
+            if edit.action == "replace_image":
+                path = self.image_root / (edit.value or "")
+                found.setdefault(edit.sample_id, []).append(path)
+        return found
 
     @cached_property
     def _samples(self) -> tuple[Sample, ...]:
@@ -172,21 +216,6 @@ class CurationView:
         return frozenset(condemned), held
 
 
-def _amend(
-    slots: list[Sample | None], roster: Roster, edits: Sequence[Edit], *, first: int
-) -> None:
-    """Make edits to ``slots`` in place; they are numbered from ``first`` in error messages."""
-    for number, edit in enumerate(edits, start=first):
-        row = _row_of(roster, edit, number)
-        current = slots[row]
-        if current is None:
-            raise ValueError(
-                f"edit {number}: {edit.sample_id!r} is edited after it was removed; "
-                "was the journal applied twice?"
-            )
-        slots[row] = _amended(current, edit)
-
-
 def _row_of(roster: Roster, edit: Edit, number: int) -> int:
     sample = roster.by_id.get(edit.sample_id)
     if sample is None:
@@ -201,13 +230,13 @@ def _row_of(roster: Roster, edit: Edit, number: int) -> int:
     return sample.row
 
 
-def _amended(sample: Sample, edit: Edit) -> Sample | None:
+def _amended(sample: Sample, edit: Edit, image_root: Path) -> Sample | None:
     if edit.action == "remove":
         return None
     value = edit.value or ""
     if edit.action == "replace_caption":
         return replace(sample, caption=value, phrases=(), origin=edit.origin)
-    return replace(sample, image_path=Path(value), regions=(), origin=edit.origin)
+    return replace(sample, image_path=image_root / value, regions=(), origin=edit.origin)
 
 
 def build_roster(name: str, samples: Sequence[Sample], dropped: Sequence[Dropped] = ()) -> Roster:

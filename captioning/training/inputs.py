@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ class Inputs:
         train, val, test: the samples.
         truth: planted faults of the training samples, kind by ``sample_id``.
         features: cached features of all photos; None: pixels through ``backbone``.
+        extend_features: computes those of further photos, see `CaptionDataModule`; None for
+            imported features.
         feature_size: D of the features or of the backbone.
         backbone: for end-to-end training.
         train_transform, eval_transform: pixels to tensors, for end-to-end training.
@@ -40,6 +43,7 @@ class Inputs:
     test: Roster | None
     truth: dict[str, str] = field(default_factory=dict)
     features: FeatureStore | None = None
+    extend_features: Callable[[Mapping[Path, Sample]], FeatureStore] | None = None
     feature_size: int = 0
     backbone: nn.Module | None = None
     train_transform: Callable[..., Any] | None = None
@@ -64,6 +68,12 @@ def read_roster(config: DictConfig, split: str) -> Roster:
     if len(roster.dropped) > 5:
         log.info(f"{roster.name}: left out {len(roster.dropped)} items in all")
     return roster
+
+
+def read_train(config: DictConfig) -> tuple[Roster, dict[str, str]]:
+    """The training split with its planted faults, and the kind of each by ``sample_id``."""
+    roster = read_roster(config, "train")
+    return build_part(config.noise.plant)(roster) if config.noise.get("plant") else (roster, {})
 
 
 def without_broken_photos(roster: Roster, config: DictConfig) -> Roster:
@@ -91,9 +101,7 @@ def load_inputs(config: DictConfig, *, only: Roster | None = None) -> Inputs:
         rosters: tuple[Roster, Roster, Roster | None] = (only, only, only)
         truth: dict[str, str] = {}
     else:
-        train, truth = read_roster(config, "train"), {}
-        if config.noise.get("plant"):
-            train, truth = build_part(config.noise.plant)(train)
+        train, truth = read_train(config)
         test = read_roster(config, "test") if config.data.get("test") else None
         rosters = (train, read_roster(config, "val"), test)
     inputs = Inputs(train=rosters[0], val=rosters[1], test=rosters[2], truth=truth)
@@ -117,11 +125,17 @@ def _with_pictures(config: DictConfig, inputs: Inputs) -> Inputs:
     rosters = [roster for roster in (inputs.train, inputs.val, inputs.test) if roster is not None]
     samples = {s.image_path: s for roster in rosters for s in roster.samples}
     store = cached_features(chosen, backbone, samples)
-    return replace(inputs, features=store, feature_size=store.dim)
+    # no bars: they would meet those of the training under way
+    extend = partial(cached_features, chosen, backbone, progress=False)
+    return replace(inputs, features=store, extend_features=extend, feature_size=store.dim)
 
 
 def cached_features(
-    chosen: DictConfig, backbone: Backbone, samples: Mapping[Path, Sample]
+    chosen: DictConfig,
+    backbone: Backbone,
+    samples: Mapping[Path, Sample],
+    *,
+    progress: bool = True,
 ) -> FeatureStore:
     """Features of photos, computed where they are missing.
 
@@ -129,9 +143,12 @@ def cached_features(
         chosen: the config group ``features``.
         backbone: built from it.
         samples: a sample of each photo, for its boxes.
+        progress: show how far it is.
     """
     boxes = None
     if chosen.kind == "regions":
         boxes = [[region.box for region in sample.regions] for sample in samples.values()]
     settings = {k: v for k, v in chosen.items() if k not in ("name", "backbone", "imported")}
-    return ensure_features(list(samples), backbone=backbone, boxes=boxes, **settings)
+    return ensure_features(
+        list(samples), backbone=backbone, boxes=boxes, progress=progress, **settings
+    )

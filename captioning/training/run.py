@@ -221,6 +221,7 @@ def build_datamodule(
         seed=config.seed,
         train_transform=inputs.train_transform,
         eval_transform=inputs.eval_transform,
+        extend_features=inputs.extend_features,
         **config.loader,
     )
 

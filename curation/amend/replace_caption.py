@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Literal
 
 from captioning.types import Edit, Sample
 from curation.base import AbstractAmender, Amended, Context, Selected
 
+CHOICES = ("random", "lower_loss")
+
 
 class ReplaceCaption(AbstractAmender):
-    """Replaces each selected caption by a random other one of the same image's pool.
+    """Replaces each selected caption by another one of the same image's pool.
 
     A caption that was found bad leaves its image's pool for good, so it is never chosen again;
     captions found bad in this same decision are not chosen either. Where none is left the sample
     is kept as it is, and its caption stays in the pool. The number of samples never changes.
+
+    Args:
+        choice: ``"random"``, as in the paper, or ``"lower_loss"``: the one with the lowest loss in
+            this epoch, if that is lower than the selected one's.
+
+    Raises:
+        ValueError: an unknown choice.
     """
+
+    def __init__(self, *, choice: Literal["random", "lower_loss"] = "random") -> None:
+        if choice not in CHOICES:
+            raise ValueError(f"choice must be one of {CHOICES}: got {choice!r}")
+        self.choice = choice
 
     def amend(self, context: Context, selected: Sequence[Selected]) -> Amended:
         """One replacement per selected sample that has a usable sibling."""
@@ -24,6 +40,8 @@ class ReplaceCaption(AbstractAmender):
         kept: list[str] = []
         for one in selected:
             choices = _choices(context, one.sample, condemned)
+            if self.choice == "lower_loss":
+                choices = _lowest(context, one.sample, choices)
             # drawn whether or not there is a choice: one sample's luck never shifts another's
             draw = generator.random()
             if not choices:
@@ -40,6 +58,23 @@ def _choices(context: Context, sample: Sample, condemned: set[str]) -> list[Samp
         for other in context.view.pool(sample.image_id)
         if other.sample_id not in condemned and other.caption != sample.caption
     ]
+
+
+def _lowest(context: Context, sample: Sample, choices: list[Sample]) -> list[Sample]:
+    """The one choice of lowest loss, as long as its own sample holds it; none if it is not lower.
+
+    A sample that holds another caption or picture now says nothing of this one.
+    """
+    losses = context.losses
+    known = {
+        other.row: float(losses[other.row])
+        for other in choices
+        if context.live.get(other.row) == other and not math.isnan(losses[other.row])
+    }
+    best = min(choices, key=lambda other: known.get(other.row, math.inf), default=None)
+    if best is None or not known.get(best.row, math.inf) < float(losses[sample.row]):
+        return []
+    return [best]
 
 
 def _replacement(one: Selected, source: Sample) -> Edit:

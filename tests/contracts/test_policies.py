@@ -196,7 +196,7 @@ def test_schedules(schedule, due):
 
 @pytest.mark.parametrize(
     "schedule",
-    [{"from_epoch": -1}, {"from_epoch": 3, "until_epoch": 2}, {"every_n_epochs": 0}],
+    [{"from_epoch": -2}, {"from_epoch": 3, "until_epoch": 2}, {"every_n_epochs": 0}],
 )
 def test_impossible_schedules_are_refused(schedule):
     with pytest.raises(ValueError, match=next(reversed(schedule))):

@@ -1,0 +1,87 @@
+"""What curation asks of a source of pictures."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from captioning.data.roster import Roster
+from captioning.types import Sample
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageRequest:
+    """A sample that shall get another picture.
+
+    Attributes:
+        sample: as it stands, with the caption that the picture shall fit.
+        captions: the image's captions that may help to say what is wanted, the sample's own first.
+        photos: every picture that the sample has or had, the roster's first: none of them may be
+            given again.
+    """
+
+    sample: Sample
+    captions: tuple[str, ...]
+    photos: tuple[Path, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """The answer to a request.
+
+    Attributes:
+        path: an image file, or None: leave the sample as it is.
+        origin: where the picture comes from, in words that mean something on any machine.
+        problem: why there is none, the same few words for the same trouble, so that it can be
+            counted; empty where there is a picture.
+        notes: what else is to be counted, such as captions left out of a prompt.
+    """
+
+    path: Path | None
+    origin: str = ""
+    problem: str = ""
+    notes: tuple[str, ...] = ()
+
+
+class AbstractImageSource(ABC):
+    """Gives samples other pictures. The same requests and seed give the same pictures."""
+
+    @abstractmethod
+    def images(self, requests: Sequence[ImageRequest], *, seed: int) -> list[Picture]:
+        """One answer a request, in order.
+
+        Called with the same requests in every process of a run, all of which get the same answers.
+
+        Args:
+            requests: at most one a sample.
+            seed: of the run.
+
+        Raises:
+            OSError: pictures cannot be kept; what was made before is still there.
+        """
+
+    def start(self, roster: Roster) -> None:
+        """Called once before training: refuse here what could not work later."""
+        del roster
+
+    @property
+    def works_ahead(self) -> bool:
+        """Whether `expect` is of any use."""
+        return False
+
+    def expect(self, requests: Sequence[ImageRequest], *, seed: int) -> None:
+        """Requests that are likely to come, likeliest first; each call replaces the former list.
+
+        Never waits, and never changes what `images` gives.
+        """
+        del requests, seed
+
+    def close(self) -> None:
+        """Training is over: let go of processes and models."""
+        return None
+
+    def facts(self) -> Mapping[str, int]:
+        """Counts of what was done since the start, for reports."""
+        return {}

@@ -1,0 +1,1 @@
+"""Other pictures for samples: retrieved or generated."""

@@ -1,0 +1,80 @@
+"""A bad sample gets another caption of its image, and a picture for that (paper, Figure 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from augmentation.base import AbstractImageSource, ImageRequest
+from captioning.data.roster import CurationView
+from curation.amend.replace_caption import ReplaceCaption
+from curation.amend.replace_image import (
+    image_request,
+    noted,
+    replacement,
+    require_source,
+)
+from curation.base import AbstractAmender, Amended, Context, Selected
+
+
+class ReplaceBoth(AbstractAmender):
+    """Replaces the caption first and then the picture by one for the new caption: both or neither.
+
+    Args:
+        source: of the pictures.
+        caption: chooses the caption; default a random sibling.
+
+    Raises:
+        ValueError: no source.
+    """
+
+    changes_images = True
+
+    def __init__(
+        self, *, source: AbstractImageSource, caption: ReplaceCaption | None = None
+    ) -> None:
+        self._source = require_source(source)
+        self._caption = caption if caption is not None else ReplaceCaption()
+
+    def amend(self, context: Context, selected: Sequence[Selected]) -> Amended:
+        """Two edits per sample that both a caption and a picture can be had for."""
+        captions = self._caption.amend(context, selected)
+        caption_of = {edit.sample_id: edit for edit in captions.edits}
+        changed = [one for one in selected if one.sample.sample_id in caption_of]
+        requests = self._requests(context, captions)
+        pictures = self._source.images(requests, seed=context.seed)
+        edits, kept, notes = [], list(captions.kept), list(captions.notes)
+        for one, picture in zip(changed, pictures, strict=True):
+            notes += noted(picture)
+            if picture.path is None:
+                kept.append(one.sample.sample_id)
+            else:
+                edits += [caption_of[one.sample.sample_id], replacement(one, picture)]
+        return Amended(edits=tuple(edits), kept=tuple(kept), notes=tuple(notes))
+
+    def _requests(self, context: Context, captions: Amended) -> list[ImageRequest]:
+        """For the samples that get another caption, in their order."""
+        by_id = context.view.roster.by_id
+        samples = [
+            replace(context.live[by_id[edit.sample_id].row], caption=str(edit.value))
+            for edit in captions.edits
+        ]
+        return [image_request(context.view, sample) for sample in samples]
+
+    def start(self, view: CurationView) -> None:
+        """Let the source get ready."""
+        self._source.start(view.roster)
+
+    @property
+    def works_ahead(self) -> bool:
+        """As the source does."""
+        return self._source.works_ahead
+
+    def expect(self, context: Context, selected: Sequence[Selected]) -> None:
+        """Let the source begin on the likely next pictures."""
+        requests = self._requests(context, self._caption.amend(context, selected))
+        self._source.expect(requests, seed=context.seed)
+
+    def close(self) -> None:
+        """Close the source."""
+        self._source.close()

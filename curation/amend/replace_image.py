@@ -1,0 +1,97 @@
+"""REPLACEIMG: a bad pair of image and caption gets another image (paper, section 3.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from augmentation.base import AbstractImageSource, ImageRequest, Picture
+from captioning.data.roster import CurationView
+from captioning.types import Edit, Sample
+from curation.base import AbstractAmender, Amended, Context, Selected
+
+
+class ReplaceImage(AbstractAmender):
+    """Gives each selected sample a picture made or found for its caption, which it keeps.
+
+    The number of samples never changes. A sample for which no picture can be had is left as it is,
+    and counted with the reason. One that is selected again gets yet another picture.
+
+    Args:
+        source: of the pictures.
+
+    Raises:
+        ValueError: no source.
+    """
+
+    changes_images = True
+
+    def __init__(self, *, source: AbstractImageSource) -> None:
+        self._source = require_source(source)
+
+    def amend(self, context: Context, selected: Sequence[Selected]) -> Amended:
+        """One replacement per selected sample that a picture can be had for."""
+        requests = [image_request(context.view, one.sample) for one in selected]
+        pictures = self._source.images(requests, seed=context.seed)
+        edits, kept, notes = [], [], []
+        for one, picture in zip(selected, pictures, strict=True):
+            notes += noted(picture)
+            if picture.path is None:
+                kept.append(one.sample.sample_id)
+            else:
+                edits.append(replacement(one, picture))
+        return Amended(edits=tuple(edits), kept=tuple(kept), notes=tuple(notes))
+
+    def start(self, view: CurationView) -> None:
+        """Let the source get ready."""
+        self._source.start(view.roster)
+
+    @property
+    def works_ahead(self) -> bool:
+        """As the source does."""
+        return self._source.works_ahead
+
+    def expect(self, context: Context, selected: Sequence[Selected]) -> None:
+        """Let the source begin on the likely next pictures."""
+        requests = [image_request(context.view, one.sample) for one in selected]
+        self._source.expect(requests, seed=context.seed)
+
+    def close(self) -> None:
+        """Close the source."""
+        self._source.close()
+
+
+def require_source(source: AbstractImageSource) -> AbstractImageSource:
+    """``source`` if it is one.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if not isinstance(source, AbstractImageSource):
+        raise ValueError(
+            "replacing images needs a source of pictures: choose one with "
+            "+curation/image_source=NAME (see configs/curation/image_source)"
+        )
+    return source
+
+
+def image_request(view: CurationView, sample: Sample) -> ImageRequest:
+    """What is asked of a source for a sample with the caption that it shall have."""
+    others = [other.caption for other in view.pool(sample.image_id)]
+    captions = tuple(dict.fromkeys((sample.caption, *others)))
+    return ImageRequest(sample=sample, captions=captions, photos=view.photos(sample.sample_id))
+
+
+def replacement(one: Selected, picture: Picture) -> Edit:
+    """The edit that puts a picture in."""
+    return Edit(
+        sample_id=one.sample.sample_id,
+        action="replace_image",
+        value=str(picture.path),
+        origin=picture.origin,
+        reason=one.reason,
+    )
+
+
+def noted(picture: Picture) -> list[str]:
+    """What is counted of an answer."""
+    return [*picture.notes, *([f"left alone: {picture.problem}"] if picture.path is None else [])]

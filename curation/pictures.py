@@ -1,0 +1,65 @@
+"""The pictures that a run's edits put in, kept in its folder."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from captioning.files import write_whole
+from captioning.types import Edit
+
+FOLDER = Path("curation") / "images"
+
+
+class PictureFolder:
+    """Makes a run folder hold every picture that its journal names.
+
+    A journal's value is then a path below the run folder: it means the same on any machine that
+    the folder is copied to, and a resumed run finds its pictures whatever became of the cache.
+    Files are linked where the file system allows it, so that they take no further space.
+
+    Args:
+        run_folder: of the run; pictures go to ``curation/images`` in it, named by their content.
+    """
+
+    def __init__(self, *, run_folder: Path) -> None:
+        self.run_folder = run_folder
+
+    def adopt(self, edit: Edit) -> Edit:
+        """The edit with its picture in the run folder; other edits as they are.
+
+        Every process may do so at once.
+
+        Raises:
+            FileNotFoundError: the picture is not there.
+            OSError: the folder cannot be written.
+        """
+        if edit.action != "replace_image":
+            return edit
+        source = Path(edit.value or "")
+        with source.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()[:32]
+        value = FOLDER / f"{digest}{source.suffix.lower()}"
+        _put(source, self.run_folder / value)
+        return replace(edit, value=value.as_posix())
+
+
+def _put(source: Path, target: Path) -> None:
+    if target.is_file() and target.stat().st_size == source.stat().st_size:
+        return
+    if not target.exists() and _linked(source, target):
+        return
+    write_whole(target, lambda part: shutil.copyfile(source, part))
+
+
+def _linked(source: Path, target: Path) -> bool:
+    """Whether a hard link could be made: not over two disks, nor on every file system."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.link(source, target)
+    except OSError:
+        return False
+    return True

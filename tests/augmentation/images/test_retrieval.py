@@ -1,0 +1,167 @@
+"""Photos of a pool: the nearest, never a photo that is known, under whatever name."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from augmentation.base import ImageRequest
+from augmentation.images.pool import find_photos, same_photo, thumbnail
+from augmentation.images.retrieval import Retrieval
+from captioning.data.roster import build_roster
+from captioning.types import Sample
+
+COLOURS = {"red": (200, 30, 30), "green": (30, 180, 40), "blue": (30, 40, 210), "grey": (99,) * 3}
+
+
+class ColourSpace:
+    """A space in which a photo lies where its mean colour does, and a text where its word does."""
+
+    space = "colours"
+
+    def __init__(self) -> None:
+        self.num_images = 0
+
+    def embed_images(self, images):
+        self.num_images += len(images)
+        means = [np.asarray(image, dtype=np.float32).mean((0, 1)) for image in images]
+        return torch.nn.functional.normalize(torch.tensor(np.stack(means)), dim=-1)
+
+    def embed_texts(self, texts):
+        words = [next((COLOURS[w] for w in t.split() if w in COLOURS), (9,) * 3) for t in texts]
+        return torch.nn.functional.normalize(torch.tensor(words, dtype=torch.float32), dim=-1)
+
+
+def photo(path: Path, colour: str, number: int = 0, size: int = 64) -> Path:
+    """A noisy photo in a colour; another one for each number."""
+    rng = np.random.default_rng([number, *colour.encode()])
+    cells = np.clip(np.array(COLOURS[colour]) + rng.normal(0, 25, (8, 8, 3)), 0, 255)
+    image = Image.fromarray(cells.astype(np.uint8)).resize((size, size), Image.Resampling.BICUBIC)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    image.save(path)
+    return path
+
+
+def request(caption: str, path: Path, *more: Path) -> ImageRequest:
+    sample = Sample(row=0, sample_id="a#0", image_id="a", image_path=path, caption=caption)
+    return ImageRequest(sample=sample, captions=(caption,), photos=(path, *more))
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Path:
+    for colour in ("red", "green", "blue"):
+        for number in range(2):
+            photo(tmp_path / "pool" / colour / f"{number}.png", colour, number)
+    return tmp_path / "pool"
+
+
+def test_the_nearest_photo_is_given(pool, tmp_path):
+    own = photo(tmp_path / "own.png", "grey")
+    source = Retrieval(pool=pool, encoder=ColourSpace())
+    wanted = ("a green lawn", "a red car", "a blue sky")
+    found = source.images([request(caption, own) for caption in wanted], seed=0)
+    assert [picture.path.parent.name for picture in found] == ["green", "red", "blue"]
+    assert found[0].origin.startswith("retrieval:colours ")
+    assert found[0].origin.endswith(found[0].path.relative_to(pool).as_posix())
+    assert source.images([], seed=0) == []
+
+
+def test_a_photo_the_sample_has_or_had_is_never_given_whatever_its_name_size_or_format(pool):
+    encoder = ColourSpace()
+    first = Retrieval(pool=pool, encoder=encoder).images(
+        [request("red", photo(pool.parent / "own.png", "grey"))], seed=0
+    )[0]
+    copies = [pool.parent / name for name in ("copy.png", "copy.jpg", "large.png")]
+    shutil.copy(first.path, copies[0])
+    with Image.open(first.path) as image:
+        image.save(copies[1], quality=60)
+        image.resize((150, 100)).save(copies[2])
+    for copy in copies:
+        second = Retrieval(pool=pool, encoder=encoder).images([request("red", copy)], seed=0)[0]
+        assert second.path != first.path
+        assert second.path.parent.name == "red"
+    both = request("red", *(pool / "red" / f"{n}.png" for n in range(2)))
+    third = Retrieval(pool=pool, encoder=encoder).images([both], seed=0)[0]
+    assert third.path.parent.name != "red"
+
+
+def test_validation_and_test_photos_are_never_given(pool, tmp_path):
+    own = photo(tmp_path / "own.png", "grey")
+    held_out = tmp_path / "val" / "saved_again.jpg"
+    held_out.parent.mkdir()
+    with Image.open(pool / "red" / "0.png") as image:
+        image.save(held_out, quality=80)
+    sample = Sample(row=0, sample_id="v#0", image_id="v", image_path=held_out, caption="red")
+    exclude = [build_roster("val", [sample]), None]
+    source = Retrieval(pool=pool, encoder=ColourSpace(), exclude=exclude)
+    assert source.images([request("red", own)], seed=0)[0].path == pool / "red" / "1.png"
+    everything = [
+        Sample(row=0, sample_id=str(path), image_id="v", image_path=path, caption="red")
+        for path in find_photos(pool)
+    ]
+    source = Retrieval(pool=pool, encoder=ColourSpace(), exclude=[build_roster("v", everything)])
+    with pytest.raises(ValueError, match="every photo of the pool is a validation or test photo"):
+        source.start(build_roster("train", [sample]))
+
+
+def test_what_cannot_be_had_leaves_the_sample_alone(pool, tmp_path):
+    shutil.rmtree(pool / "green")
+    shutil.rmtree(pool / "blue")
+    own = [pool / "red" / f"{n}.png" for n in range(2)]
+    source = Retrieval(pool=pool, encoder=ColourSpace())
+    nothing = source.images([request("red", *own)], seed=0)[0]
+    assert (nothing.path, nothing.problem) == (None, "no other photo in the pool")
+    source = Retrieval(pool=pool, encoder=ColourSpace(), lowest_likeness=0.9)
+    nothing = source.images([request("blue", photo(tmp_path / "own.png", "grey"))], seed=0)[0]
+    assert (nothing.path, nothing.problem) == (None, "no photo of the pool is like the caption")
+
+
+def test_a_pool_without_photos_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no such folder"):
+        Retrieval(pool=tmp_path / "nowhere", encoder=ColourSpace())
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "notes.txt").write_text("no photo")
+    with pytest.raises(ValueError, match="no photos here or below"):
+        Retrieval(pool=tmp_path / "empty", encoder=ColourSpace())
+    (tmp_path / "empty" / "broken.jpg").write_bytes(b"no photo either")
+    source = Retrieval(pool=tmp_path / "empty", encoder=ColourSpace())
+    with pytest.raises(ValueError, match="none of 1 photos can be opened"):
+        source.images([request("red", tmp_path / "own.png")], seed=0)
+
+
+def test_broken_photos_of_the_pool_are_left_out(pool, tmp_path, caplog):
+    (pool / "red" / "broken.png").write_bytes((pool / "red" / "0.png").read_bytes()[:200])
+    source = Retrieval(pool=pool, encoder=ColourSpace())
+    found = source.images([request("red", photo(tmp_path / "own.png", "grey"))], seed=0)[0]
+    assert found.path.name != "broken.png"
+    assert "1 of 7 photos cannot be opened" in caplog.text
+
+
+def test_the_pool_is_embedded_once(pool, tmp_path):
+    encoder, cache = ColourSpace(), tmp_path / "cache"
+    own = photo(tmp_path / "own.png", "grey")
+    first = Retrieval(pool=pool, encoder=encoder, cache_folder=cache)
+    found = first.images([request("red", own)], seed=0)
+    before = encoder.num_images
+    again = Retrieval(pool=pool, encoder=encoder, cache_folder=cache)
+    assert again.images([request("red", own)], seed=1) == found
+    assert encoder.num_images == before + 1  # the one that tells the space's weights
+    photo(pool / "red" / "0.png", "red", number=7)  # a photo that changed is looked at again
+    Retrieval(pool=pool, encoder=encoder, cache_folder=cache).images([request("red", own)], seed=0)
+    assert encoder.num_images == before + 3
+    shard = next(cache.rglob("*.safetensors"))
+    shard.write_bytes(shard.read_bytes()[:100])
+    with pytest.raises(ValueError, match=f"{shard.name}: damaged"):
+        Retrieval(pool=pool, encoder=encoder, cache_folder=cache)
+
+
+def test_thumbnails_tell_photos_apart(tmp_path):
+    images = [Image.open(photo(tmp_path / f"{n}.png", "red", n)) for n in range(6)]
+    small = torch.stack([thumbnail(image) for image in images])
+    for number, one in enumerate(small):
+        assert same_photo(small, one).nonzero().flatten().tolist() == [number]
