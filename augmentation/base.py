@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,7 +81,3 @@ class AbstractImageSource(ABC):
     def close(self) -> None:
         """Training is over: let go of processes and models."""
         return None
-
-    def facts(self) -> Mapping[str, int]:
-        """Counts of what was done since the start, for reports."""
-        return {}

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 SHARD = 512
 THUMBNAIL = 16  # side in pixels
 # Mean and largest difference of thumbnails, in grey levels of 255, up to which two files are one
-# photo. Of 300 photos of Flickr8k saved again (JPEG quality 30, 64 to 500 pixels, other proportions)
+# photo. Of 300 photos of Flickr8k saved again (JPEG quality 30, 64 to 500 pixels, other shapes)
 # none differed by more than 2.8 and 19; the two most alike differed by 18 in the mean.
 SAME_MEAN, SAME_MOST = 4.0, 24
 

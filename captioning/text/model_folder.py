@@ -10,28 +10,37 @@ from pathlib import Path
 HUB_FILES = ("*.json", "*.txt", "*.model", "model*.safetensors")
 
 
-def model_folder(name: str, *, instead: str, further_files: Sequence[str] = ()) -> Path:
+def model_folder(
+    name: str,
+    *,
+    instead: str,
+    further_files: Sequence[str] = (),
+    marker: str = "config.json",
+    files: Sequence[str] = HUB_FILES,
+) -> Path:
     """The folder of a model, fetched from the hub if ``name`` is none.
 
     Args:
-        name: folder with a ``config.json``, or a name on the hub.
+        name: folder with a file ``marker``, or a name on the hub.
         instead: what to use where there is no hub, for the message.
-        further_files: patterns of files that are fetched beside `HUB_FILES`.
+        further_files: patterns of files that are fetched beside ``files``.
+        marker: the file that makes a folder a model.
+        files: patterns of files that are fetched.
 
     Raises:
         FileNotFoundError: no such folder, or no model in it.
         ConnectionError: the hub cannot be reached.
     """
     folder = Path(name)
-    if (folder / "config.json").is_file():
+    if (folder / marker).is_file():
         return folder
     if folder.is_dir() or name.startswith((".", "/")):
         raise FileNotFoundError(
-            f"{name}: no such folder, or no config.json in it; give a folder of a saved model"
+            f"{name}: no such folder, or no {marker} in it; give a folder of a saved model"
         )
     try:
         hub = importlib.import_module("huggingface_hub")  # slow, and needed here only
-        return Path(hub.snapshot_download(name, allow_patterns=[*HUB_FILES, *further_files]))
+        return Path(hub.snapshot_download(name, allow_patterns=[*files, *further_files]))
     except (OSError, ValueError) as error:
         raise ConnectionError(
             f"{name!r} is no folder, and could not be had from the model hub ({error}); fetch it "

@@ -1,0 +1,163 @@
+"""Pictures made ahead, in a process of their own, while training goes on."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import queue
+import signal
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from augmentation.images.cache import PictureCache
+from augmentation.images.generator import AbstractGenerator, Job, Producer
+
+log = logging.getLogger(__name__)
+
+# Seconds between looks at whether the other process still lives.
+PATIENCE = 1.0
+# Added to the worker's niceness: on a busy processor training comes first.
+NICENESS = 10
+
+
+class AheadWorker:
+    """Fills the cache with pictures that are likely to be wanted.
+
+    It only ever adds whole pictures to the cache, so it changes nothing but the time that an
+    epoch's end takes. If it dies, that is reported and pictures are made in place from then on.
+
+    Args:
+        generator: sent to the process before it has loaded weights.
+        cache: the same for both.
+        num_threads: of torch in the process.
+    """
+
+    def __init__(
+        self, *, generator: AbstractGenerator, cache: PictureCache, num_threads: int = 1
+    ) -> None:
+        self._generator, self._cache, self._num_threads = generator, cache, num_threads
+        self._process: Any = None
+        self._orders: Any = None
+        self._answers: Any = None
+        self.failed = False
+
+    def order(self, jobs: Sequence[Job]) -> None:
+        """Work on these from now on, in this order, and forget the former list. Never waits."""
+        if not self._alive():
+            if self.failed:
+                return
+            self._begin()
+        self._orders.put(tuple(jobs))
+
+    def pause(self) -> None:
+        """Stop after the batch under way; returns when the worker rests, or is found dead."""
+        if self._process is None:
+            return
+        self._orders.put(())
+        while self._alive():
+            try:
+                # one answer a list: wait for that of the empty one
+                if self._answers.get(timeout=PATIENCE) == "resting":
+                    return
+            except queue.Empty:
+                continue
+
+    def close(self) -> None:
+        """End the process; safe to call again."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.is_alive():
+            self._orders.put(None)
+            process.join(10 * PATIENCE)
+        if process.is_alive():
+            process.terminate()
+            process.join()
+        for channel in (self._orders, self._answers):
+            channel.close()
+            channel.cancel_join_thread()
+
+    def _begin(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._orders, self._answers = context.Queue(), context.Queue()
+        self._process = context.Process(
+            target=_work,
+            args=(
+                self._generator,
+                self._cache,
+                self._orders,
+                self._answers,
+                self._num_threads,
+            ),
+            name="pictures made ahead",
+            daemon=True,
+        )
+        self._process.start()
+
+    def _alive(self) -> bool:
+        """Whether the worker lives; its death is reported once."""
+        if self._process is None:
+            return False
+        if self._process.is_alive():
+            return True
+        log.warning(
+            f"the process that makes pictures ahead ended with exit code {self._process.exitcode}; "
+            "from now on they are made in place"
+        )
+        self.failed = True
+        self.close()
+        return False
+
+
+def _work(
+    generator: AbstractGenerator,
+    cache: PictureCache,
+    orders: Any,
+    answers: Any,
+    num_threads: int,
+) -> None:
+    """The worker: takes the newest list, makes its pictures batch by batch."""
+    # Ctrl-C reaches the whole group of processes; the trainer's close() ends this one in order
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.nice(NICENESS)
+    torch.set_num_threads(num_threads)
+    producer = Producer(generator=generator, cache=cache)
+    left: list[Job] = []
+    while _parent_lives():
+        newest = _newest(orders, wait=not left)
+        if newest is None:
+            return
+        if newest is not _NOTHING:
+            left = list(newest)
+            if not left:
+                answers.put("resting")
+        batch = []
+        while left and len(batch) < generator.batch_size:
+            job = left.pop(0)
+            if producer.find(job) is None:
+                batch.append(job)
+        producer.produce(batch)
+
+
+_NOTHING: Any = ("nothing new",)
+
+
+def _newest(orders: Any, *, wait: bool) -> Any:
+    """The last list that was sent; `_NOTHING` if there is no new one, None to end."""
+    found = _NOTHING
+    try:
+        found = orders.get(timeout=PATIENCE if wait else 0)
+        while found is not None:
+            found = orders.get_nowait()
+    except queue.Empty:
+        return found
+    return None
+
+
+def _parent_lives() -> bool:
+    """False once the training process is gone, however it ended."""
+    parent = multiprocessing.parent_process()
+    return parent is None or parent.is_alive()

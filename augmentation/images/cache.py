@@ -1,0 +1,107 @@
+"""Generated pictures, kept by what they were made from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+from PIL.PngImagePlugin import PngInfo
+
+from captioning.files import write_whole
+
+log = logging.getLogger(__name__)
+
+RECIPE, PIXELS = "recipe", "pixels"
+
+
+class PictureCache:
+    """A folder of PNG files, each named by the hash of its recipe, which it also holds.
+
+    A recipe is plain values: prompt, seed, model and all settings. Files appear whole or not at
+    all, and are checked whenever they are used: one that was cut short, or whose pixels are not
+    those that were written, is made again. Any number of processes may share a folder.
+
+    Args:
+        folder: usually ``cache/pictures``; made when it is first needed.
+    """
+
+    def __init__(self, *, folder: str | Path) -> None:
+        self.folder = Path(folder)
+
+    def path(self, recipe: Mapping[str, Any]) -> Path:
+        """Where a recipe's picture is kept, whether or not it is there."""
+        key = hashlib.sha256(_text(recipe).encode()).hexdigest()[:32]
+        return self.folder / key[:2] / f"{key}.png"
+
+    def find(self, recipe: Mapping[str, Any]) -> Path | None:
+        """The picture of a recipe, or None if there is none that is whole."""
+        path = self.path(recipe)
+        if not path.is_file():
+            return None
+        damage = _damage(path, recipe)
+        if damage:
+            log.warning(f"{path}: {damage}; it is made again")
+            return None
+        return path
+
+    def store(self, recipe: Mapping[str, Any], pixels: np.ndarray) -> Path:
+        """Keep a picture ``(H, W, 3) uint8``.
+
+        Raises:
+            OSError: the folder cannot be written or the disk is full. What was kept before is
+                still there: with space or another folder the run goes on where it was.
+        """
+        notes = PngInfo()
+        notes.add_itxt(RECIPE, _text(recipe))
+        notes.add_text(PIXELS, _digest(pixels))
+        path, image = self.path(recipe), Image.fromarray(pixels)
+        write_whole(path, lambda part: image.save(part, format="PNG", pnginfo=notes))
+        return path
+
+    def start(self) -> None:
+        """Refuse a folder that could not be written to later.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        trial = self.folder / f".{secrets.token_hex(6)}.trial"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            trial.write_bytes(b"x")
+            trial.unlink()
+        except OSError as error:
+            raise type(error)(
+                error.errno,
+                f"the cache of pictures cannot be written ({error.strerror}); set "
+                "CAPTIONING_CACHE or paths.cache= to another folder",
+                str(self.folder),
+            ) from error
+
+
+def _text(recipe: Mapping[str, Any]) -> str:
+    return json.dumps(recipe, sort_keys=True, ensure_ascii=False, allow_nan=False)
+
+
+def _digest(pixels: np.ndarray) -> str:
+    shape = f"{pixels.shape}".encode()
+    return hashlib.sha256(shape + np.ascontiguousarray(pixels).tobytes()).hexdigest()
+
+
+def _damage(path: Path, recipe: Mapping[str, Any]) -> str:
+    """What is wrong with a kept picture, or an empty text."""
+    try:
+        with Image.open(path) as image:
+            image.load()
+            notes, pixels = dict(image.info), np.asarray(image)
+    except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
+        return f"cut short or damaged ({error})"
+    if notes.get(RECIPE) != _text(recipe):
+        return "was made by another recipe"
+    return "" if notes.get(PIXELS) == _digest(pixels) else "its pixels have changed"

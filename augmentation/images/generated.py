@@ -1,0 +1,131 @@
+"""Generated pictures in place of photos (data curation paper, section 3.3)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from augmentation.base import AbstractImageSource, ImageRequest, Picture
+from augmentation.images.ahead import AheadWorker
+from augmentation.images.cache import PictureCache
+from augmentation.images.generator import AbstractGenerator, Job, Producer
+from augmentation.images.prompts import Prompt, Prompter
+from augmentation.images.sharing import rank_and_size, shared_out
+from captioning.data.roster import Roster
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Order:
+    """A request as a generator takes it; ``job`` is None where there is no prompt."""
+
+    prompt: Prompt
+    job: Job | None
+
+
+class GeneratedImages(AbstractImageSource):
+    """Makes a picture for each caption, or finds the one that it made before.
+
+    The picture's seed follows from the run's, the sample and how many pictures it had already, so
+    two runs share their pictures, and a sample that comes again gets another one. With several
+    processes each makes its share, into a cache that all of them see.
+
+    Args:
+        generator: the model.
+        prompts: makes prompts of captions.
+        cache: keeps the pictures.
+        ahead: let a process of its own make the likely next pictures while training goes on. It
+            changes nothing but the time; on a GPU it needs memory for a second copy of the model.
+        ahead_threads: of torch in that process.
+    """
+
+    def __init__(
+        self,
+        *,
+        generator: AbstractGenerator,
+        prompts: Prompter,
+        cache: PictureCache,
+        ahead: bool = False,
+        ahead_threads: int = 1,
+    ) -> None:
+        self._generator, self._prompts, self._cache = generator, prompts, cache
+        self._producer = Producer(generator=generator, cache=cache)
+        self._worker = None
+        if ahead:
+            self._worker = AheadWorker(generator=generator, cache=cache, num_threads=ahead_threads)
+
+    def start(self, roster: Roster) -> None:
+        """Check the model's files and that the cache can be written."""
+        self._generator.start()
+        self._cache.start()
+
+    def images(self, requests: Sequence[ImageRequest], *, seed: int) -> list[Picture]:
+        """Pictures from the cache; those that it lacks are made first.
+
+        Raises:
+            OSError: the cache cannot be written; pictures made before are still in it.
+            RuntimeError: another process could not make its share.
+        """
+        orders = self._orders(requests, seed)
+        if self._worker is not None:
+            self._worker.pause()
+        jobs = list(dict.fromkeys(order.job for order in orders if order.job is not None))
+        problems = shared_out(jobs, self._producer.produce)
+        return [self._answer(order, problems) for order in orders]
+
+    def _answer(self, order: _Order, problems: dict[Job, str]) -> Picture:
+        if order.job is None:
+            return Picture(path=None, problem=order.prompt.problem, notes=order.prompt.notes)
+        path = self._producer.find(order.job)
+        if path is None and order.job not in problems:
+            raise OSError(
+                f"a picture that was made is not in {self._cache.folder}: all processes of a run "
+                "must see the same folder; set CAPTIONING_CACHE to one that they share"
+            )
+        if path is None:
+            return Picture(path=None, problem=problems[order.job], notes=order.prompt.notes)
+        origin = f"generated:{self._generator.name} seed {order.job.seed}: {order.job.prompt}"
+        return Picture(path=path, origin=origin, notes=order.prompt.notes)
+
+    def _orders(self, requests: Sequence[ImageRequest], seed: int) -> list[_Order]:
+        orders = []
+        for request in requests:
+            prompt = self._prompts.prompt(
+                request, count=self._generator.count_tokens, limit=self._generator.max_tokens
+            )
+            number = picture_seed(seed, request.sample.sample_id, len(request.photos))
+            job = None if prompt.problem else Job(prompt=prompt.text, seed=number)
+            orders.append(_Order(prompt=prompt, job=job))
+        return orders
+
+    @property
+    def works_ahead(self) -> bool:
+        """Whether there is a process for it that has not failed."""
+        return self._worker is not None and not self._worker.failed
+
+    def expect(self, requests: Sequence[ImageRequest], *, seed: int) -> None:
+        """Let the worker begin; with several processes each expects its own share."""
+        if self._worker is None:
+            return
+        rank, size = rank_and_size()
+        jobs = [order.job for order in self._orders(requests, seed) if order.job is not None]
+        # by seed, not by place: each process sees another list
+        self._worker.order([job for job in jobs if job.seed % size == rank])
+
+    def close(self) -> None:
+        """End the worker and let go of the model."""
+        if self._worker is not None:
+            self._worker.close()
+        self._generator.release()
+
+
+def picture_seed(seed: int, sample_id: str, number: int) -> int:
+    """Seed of a sample's picture, in [0, 2^63).
+
+    Args:
+        seed: of the run.
+        sample_id: the sample.
+        number: pictures that it has had.
+    """
+    digest = hashlib.sha256(f"{seed}\n{sample_id}\n{number}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1

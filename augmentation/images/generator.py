@@ -1,0 +1,216 @@
+"""What turns prompts into pixels, and how it is driven: in batches, whatever fails."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from augmentation.images.cache import PictureCache
+
+log = logging.getLogger(__name__)
+
+# Grey levels of 255 between the darkest and the brightest value, below which a picture is blank.
+LEAST_CONTRAST = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One picture to make.
+
+    Attributes:
+        prompt: what it shall show.
+        seed: of its noise, at least 0; the same prompt with another seed is another picture.
+    """
+
+    prompt: str
+    seed: int
+
+
+class AbstractGenerator(ABC):
+    """A text-to-image model with all its settings.
+
+    It is built without loading weights, so that it can be sent to another process, and a run whose
+    pictures are all cached never loads them.
+
+    Attributes:
+        batch_size: pictures at once.
+    """
+
+    batch_size: int
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Of the model, for people; tells models of other weights apart."""
+
+    @abstractmethod
+    def recipe(self) -> Mapping[str, Any]:
+        """Plain values: the model's identity and every setting that its pixels depend on."""
+
+    @abstractmethod
+    def generate(self, jobs: Sequence[Job]) -> list[np.ndarray | None]:
+        """One picture a job: ``(H, W, 3)`` in [0, 1], or None where a safety checker withholds it.
+
+        A picture depends on its own job alone, not on the others of the batch. Whatever is raised
+        here is counted as a failure of the batch, which is then tried in halves.
+        """
+
+    @abstractmethod
+    def size(self) -> tuple[int, int]:
+        """Width and height in pixels of every picture."""
+
+    def start(self) -> None:
+        """Refuse here what could not work later: files that are not there, wrong settings."""
+        return None
+
+    def load(self) -> None:
+        """Make ready to generate; called before `generate`, any number of times."""
+        return None
+
+    def release(self) -> None:
+        """Let go of the model."""
+        return None
+
+    @property
+    def max_tokens(self) -> int | None:
+        """Longest prompt that the model reads whole; None for any."""
+        return None
+
+    def count_tokens(self, text: str) -> int:
+        """Length of a prompt as the model reads it, begin and end included."""
+        return len(text.split())
+
+
+class Producer:
+    """Makes pictures and puts them into the cache.
+
+    Batches are always filled up to the same size, because the arithmetic of a batch of another
+    size may round otherwise: a picture is then the same whatever was made beside it. Where memory
+    runs out the size is halved for good.
+
+    Args:
+        generator: makes them.
+        cache: takes them.
+    """
+
+    def __init__(self, *, generator: AbstractGenerator, cache: PictureCache) -> None:
+        self.generator, self.cache = generator, cache
+        self._batch_size = generator.batch_size
+
+    def produce(self, jobs: Sequence[Job]) -> dict[Job, str]:
+        """Make what the cache lacks.
+
+        Returns:
+            What went wrong, by job; a job without an entry is in the cache.
+
+        Raises:
+            OSError: the cache cannot be written.
+        """
+        missing = [job for job in dict.fromkeys(jobs) if self.find(job) is None]
+        if missing:
+            self.generator.load()
+        problems: dict[Job, str] = {}
+        for start in range(0, len(missing), self.generator.batch_size):
+            batch = missing[start : start + self.generator.batch_size]
+            for job, made in self._attempt(batch):
+                if isinstance(made, str):
+                    problems[job] = made
+                else:
+                    self.cache.store(self._recipe(job), made)
+        if problems:
+            log.warning(_summary(problems, len(missing)))
+        return problems
+
+    def find(self, job: Job) -> Path | None:
+        """Path of a job's picture in the cache, if it is there and whole."""
+        return self.cache.find(self._recipe(job))
+
+    def _recipe(self, job: Job) -> dict[str, Any]:
+        return {"prompt": job.prompt, "seed": job.seed, "generator": dict(self.generator.recipe())}
+
+    def _attempt(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, np.ndarray | str]]:
+        """Pixels ``(H, W, 3) uint8`` or what went wrong, job by job."""
+        left = list(jobs)
+        while left:
+            size = self._batch_size
+            part, left = left[:size], left[size:]
+            made = self._generated(part + part[-1:] * (size - len(part)))
+            if not isinstance(made, _Failure):
+                yield from ((job, self._checked(one)) for job, one in zip(part, made, strict=False))
+            elif size == 1:
+                yield part[0], made.problem
+            else:
+                yield from self._in_halves(part, made)
+
+    def _generated(self, jobs: Sequence[Job]) -> list[np.ndarray | None] | _Failure:
+        try:
+            return self.generator.generate(jobs)
+        except Exception as error:  # noqa: BLE001 - whatever it raises, training goes on
+            # its words alone: an exception holds on to the tensors that fill the memory
+            return _failure(error)
+
+    def _in_halves(
+        self, jobs: Sequence[Job], failure: _Failure
+    ) -> Iterator[tuple[Job, np.ndarray | str]]:
+        """Another try with a batch of half the size."""
+        before = self._batch_size
+        self._batch_size = before // 2
+        if failure.no_memory:
+            log.warning(f"out of memory: batch_size {before} is halved")
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+        yield from self._attempt(jobs)
+        if not failure.no_memory:
+            self._batch_size = before
+
+    def _checked(self, made: np.ndarray | None) -> np.ndarray | str:
+        """Pixels ``(H, W, 3) uint8``, or what is wrong with them."""
+        width, height = self.generator.size()
+        if made is None:
+            return "withheld by the safety checker"
+        if made.shape != (height, width, 3):
+            return f"wrong size: {made.shape} instead of {(height, width, 3)}"
+        if not np.isfinite(made).all():
+            return "values that are not numbers"
+        pixels = (np.clip(made, 0, 1) * 255).round().astype(np.uint8)
+        if int(pixels.max()) - int(pixels.min()) < LEAST_CONTRAST:
+            return "blank picture"
+        return pixels
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Failure:
+    """Why a batch came to nothing."""
+
+    problem: str
+    no_memory: bool
+
+
+def _failure(error: Exception) -> _Failure:
+    if is_out_of_memory(error):
+        return _Failure(problem="out of memory", no_memory=True)
+    problem = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    return _Failure(problem=problem[:120], no_memory=False)
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether an error says that memory ran out, on whatever device."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    text = str(error).lower()
+    return isinstance(error, RuntimeError) and ("out of memory" in text or "t allocate mem" in text)
+
+
+def _summary(problems: Mapping[Job, str], total: int) -> str:
+    counts: dict[str, int] = {}
+    for problem in problems.values():
+        counts[problem] = counts.get(problem, 0) + 1
+    causes = ", ".join(f"{count} x {problem}" for problem, count in sorted(counts.items()))
+    return f"{len(problems)} of {total} pictures could not be made ({causes}); samples stay as is"

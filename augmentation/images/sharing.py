@@ -1,0 +1,50 @@
+"""Work on pictures shared out over the processes of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import torch.distributed as dist
+
+Item = TypeVar("Item")
+
+
+def rank_and_size() -> tuple[int, int]:
+    """This process's number and how many there are; 0 and 1 for a process alone."""
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    return 0, 1
+
+
+def shared_out(
+    items: Sequence[Item], work: Callable[[Sequence[Item]], dict[Item, str]]
+) -> dict[Item, str]:
+    """Let each process do its share; all of them return what all found.
+
+    A process that fails does not leave the others waiting: all of them raise.
+
+    Args:
+        items: the same in every process.
+        work: done on this process's share.
+
+    Raises:
+        RuntimeError: another process failed; its own error is raised where it failed.
+    """
+    rank, size = rank_and_size()
+    if size == 1:
+        return work(items)
+    failure: Exception | None = None
+    found: dict[Item, str] = {}
+    try:
+        found = work(items[rank::size])
+    except Exception as error:  # noqa: BLE001 - raised below, once all processes know
+        failure = error
+    gathered: list[tuple[dict[Item, str], str]] = [({}, "")] * size
+    dist.all_gather_object(gathered, (found, "" if failure is None else str(failure)))
+    if failure is not None:
+        raise failure
+    for number, (_, words) in enumerate(gathered):
+        if words:
+            raise RuntimeError(f"process {number} could not make its pictures: {words}")
+    return {item: problem for part, _ in gathered for item, problem in part.items()}

@@ -1,0 +1,204 @@
+"""Pictures by prompt and seed: the same again, whatever fails, and nothing lost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
+from squares import Squares, request
+
+from augmentation.images.cache import PictureCache
+from augmentation.images.generated import GeneratedImages, picture_seed
+from augmentation.images.generator import Job, Producer, is_out_of_memory
+from augmentation.images.prompts import Prompter, SingleCaption
+from captioning.data.roster import build_roster
+
+
+def source(folder, generator=None, **options) -> GeneratedImages:
+    return GeneratedImages(
+        generator=generator or Squares(),
+        prompts=options.pop("prompts", Prompter(form=SingleCaption())),
+        cache=PictureCache(folder=folder),
+        **options,
+    )
+
+
+def pixels(picture) -> np.ndarray:
+    with Image.open(picture.path) as image:
+        return np.asarray(image)
+
+
+def test_each_request_gets_its_picture_in_order(tmp_path):
+    requests = [request(f"a {c} ball", sample_id=c) for c in ("red", "green", "blue", "red")]
+    requests[3] = request("a red ball", sample_id="another red")
+    found = source(tmp_path).images(requests, seed=3)
+    middle = [pixels(picture)[8, 8].argmax() for picture in found]
+    assert middle == [0, 1, 2, 0]
+    assert len({picture.path for picture in found}) == 4
+    seed = picture_seed(3, "red", 1)
+    assert found[0].origin == f"generated:squares@1 seed {seed}: a red ball"
+    assert found[0].problem == ""
+
+
+def test_the_same_again_is_not_made_again(tmp_path):
+    first, second = Squares(), Squares()
+    wanted = [request("a red ball")]
+    found = source(tmp_path, first).images(wanted, seed=0)
+    assert source(tmp_path, second).images(wanted, seed=0) == found
+    assert (len(first.batches), second.batches, second.num_loads) == (1, [], 0)
+    assert source(tmp_path, first).images([], seed=0) == []
+
+
+def test_seed_prompt_model_and_number_of_pictures_each_make_another_picture(tmp_path):
+    plain = source(tmp_path).images([request("a red ball")], seed=0)[0].path
+    others = [
+        source(tmp_path).images([request("a red ball")], seed=1)[0].path,
+        source(tmp_path).images([request("a red  box")], seed=0)[0].path,
+        source(tmp_path).images([request("a red ball", had=2)], seed=0)[0].path,
+        source(tmp_path).images([request("a red ball", sample_id="b")], seed=0)[0].path,
+        source(tmp_path, Squares(version=2)).images([request("a red ball")], seed=0)[0].path,
+    ]
+    assert len({plain, *others}) == 6
+
+
+def test_batches_are_always_full_and_pictures_do_not_depend_on_them(tmp_path):
+    requests = [request(f"a red ball {n}", sample_id=str(n)) for n in range(5)]
+    large, single = Squares(batch_size=4), Squares(batch_size=1)
+    together = source(tmp_path / "a", large).images(requests, seed=0)
+    apart = source(tmp_path / "b", single).images(requests, seed=0)
+    assert [len(batch) for batch in large.batches] == [4, 4]
+    assert [len(batch) for batch in single.batches] == [1] * 5
+    for one, other in zip(together, apart, strict=True):
+        assert one.path.read_bytes() == other.path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("word", "problem"),
+    [
+        ("raise", "ValueError: no such picture"),
+        ("nan", "values that are not numbers"),
+        ("small", "wrong size: (8, 16, 3) instead of (16, 16, 3)"),
+        ("blank", "blank picture"),
+        ("unsafe", "withheld by the safety checker"),
+    ],
+)
+def test_a_failed_picture_leaves_its_sample_alone_and_the_others_get_theirs(
+    tmp_path, caplog, word, problem
+):
+    captions = ["a red ball", "a green ball", f"a {word} ball", "a blue ball"]
+    requests = [request(caption, sample_id=caption) for caption in captions]
+    found = source(tmp_path).images(requests, seed=0)
+    assert [picture.path is None for picture in found] == [False, False, True, False]
+    assert found[2].problem == problem
+    assert f"1 of 4 pictures could not be made (1 x {problem})" in caplog.text
+    assert len(list(tmp_path.rglob("*.png"))) == 3
+
+
+def test_where_memory_runs_out_smaller_batches_do_it(tmp_path, caplog):
+    generator = Squares(batch_size=8, room=3)
+    requests = [request(f"a red ball {n}", sample_id=str(n)) for n in range(10)]
+    found = source(tmp_path, generator).images(requests, seed=0)
+    assert all(picture.path is not None for picture in found)
+    assert [len(batch) for batch in generator.batches] == [8, 4, 2, 2, 2, 2, 2]
+    assert "out of memory: batch_size 8 is halved" in caplog.text
+    generator = Squares(batch_size=8, room=0)
+    nothing = source(tmp_path / "b", generator).images(requests[:2], seed=0)
+    assert [picture.problem for picture in nothing] == ["out of memory"] * 2
+
+
+def test_errors_of_memory_are_known():
+    assert is_out_of_memory(MemoryError())
+    assert is_out_of_memory(
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")
+    )
+    assert not is_out_of_memory(ValueError("out of memory"))
+
+
+@pytest.mark.parametrize("caption", ["", "  ", "word" * 500])
+def test_prompts_that_cannot_be_used_leave_the_sample_alone(tmp_path, caption):
+    generator = Squares(max_tokens=3)
+    generator.count_tokens = lambda text: len(text) // 4
+    wanted = request(caption)
+    wanted = replace(wanted, sample=replace(wanted.sample, caption=caption))
+    found = source(tmp_path, generator).images([wanted], seed=0)[0]
+    assert found.path is None
+    assert found.problem in ("empty prompt", "prompt too long to be shortened at a word")
+    assert generator.batches == []
+
+
+def test_a_file_that_was_cut_short_or_changed_is_made_again(tmp_path, caplog):
+    wanted = [request("a red ball")]
+    found = source(tmp_path).images(wanted, seed=0)
+    whole = found[0].path.read_bytes()
+    other = source(tmp_path).images([request("a blue ball")], seed=0)[0].path.read_bytes()
+    with Image.open(found[0].path) as image:
+        changed = image.point(lambda value: 255 - value)
+    for number, damage in enumerate((whole[: len(whole) // 2], b"", other, None)):
+        if damage is None:
+            changed.save(found[0].path, pnginfo=_notes(whole, tmp_path))
+        else:
+            found[0].path.write_bytes(damage)
+        again = Squares()
+        assert source(tmp_path, again).images(wanted, seed=0) == found
+        assert len(again.batches) == 1
+        assert found[0].path.read_bytes() == whole
+        assert caplog.text.count("it is made again") == number + 1
+
+
+def _notes(content, folder):
+    """The texts of a PNG file, to be put into another."""
+    (folder / "copy.png").write_bytes(content)
+    with Image.open(folder / "copy.png") as image:
+        notes = PngInfo()
+        for key, value in image.info.items():
+            notes.add_itxt(key, value)
+    return notes
+
+
+def test_a_cache_that_cannot_be_written_is_refused_at_the_start(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    roster = build_roster("r", [request("a red ball").sample])
+    with pytest.raises(OSError, match="cache of pictures cannot be written") as raised:
+        source(tmp_path / "file" / "cache").start(roster)
+    assert str(tmp_path / "file" / "cache") in str(raised.value)
+    source(tmp_path / "cache").start(roster)
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_a_disk_that_fills_up_is_named_and_what_was_made_stays(tmp_path, monkeypatch):
+    requests = [request(f"a red ball {n}", sample_id=str(n)) for n in range(6)]
+    store, stored = PictureCache.store, []
+
+    def fill(self, recipe, picture):
+        if len(stored) == 4:
+            raise OSError(
+                28, "No space left on device; free space or choose another place", "x.png"
+            )
+        stored.append(store(self, recipe, picture))
+
+    monkeypatch.setattr(PictureCache, "store", fill)
+    with pytest.raises(OSError, match=r"No space left on device; free space.*x\.png"):
+        source(tmp_path).images(requests, seed=0)
+    monkeypatch.undo()
+    assert len(list(tmp_path.rglob("*.png"))) == 4
+    generator = Squares()
+    assert all(p.path for p in source(tmp_path, generator).images(requests, seed=0))
+    assert {prompt for batch in generator.batches for prompt in batch} == {
+        "a red ball 4",
+        "a red ball 5",
+    }
+
+
+def test_an_interrupted_write_leaves_no_picture(tmp_path, monkeypatch):
+    def interrupted(image, path, **options):
+        path.write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Image.Image, "save", interrupted)
+    producer = Producer(generator=Squares(), cache=PictureCache(folder=tmp_path))
+    with pytest.raises(KeyboardInterrupt):
+        producer.produce([Job(prompt="a red ball", seed=1)])
+    assert list(tmp_path.rglob("*.png")) == []
