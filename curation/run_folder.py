@@ -49,6 +49,8 @@ class RunFolder:
             write_json(self.details / "detection.json", found)
         sample_ids = [sample.sample_id for sample in curator.view.roster.samples]
         curator.ledger.save(self.details / "losses.npz", sample_ids=sample_ids)
+        for name, ledger in curator.signals.items():
+            ledger.save(self.details / f"{name}.npz", sample_ids=sample_ids)
         if plot:
             picture = self.details / f"epoch_{outcome.context.epoch:03d}.png"
             write_whole(picture, lambda part: draw_histogram(outcome, part))

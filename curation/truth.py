@@ -129,6 +129,8 @@ def _ranking(
 ) -> dict[str, float | None]:
     values = as_numpy(scores)
     known = context.live_rows[~np.isnan(values[context.live_rows])]
+    if not len(known):  # such as a signal that is no longer measured
+        return {f"{prefix}auc": None, f"{prefix}precision_at_noise_rate": None}
     auc = area_under_roc(values[known], faulty[known])
     precision = precision_at_noise_rate(values[known], faulty[known])
     return {

@@ -3,29 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from curation.base import AbstractScore, Context
 
+Scale = Literal["std", "rank"]
+
 
 class Joint(AbstractScore):
-    """Weighted mean of the ranks that several scores give the live samples, in [0, 1].
-
-    Ranks and not values, because scores have no common unit.
+    """Weighted mean of several scores of the live samples, brought to a common scale.
 
     Args:
         parts: scores by name.
         weights: of the parts by the same names; 1 each by default.
+        scale: ``"std"``, distances from the mean in standard deviations, which keeps how far off
+            the worst are; or ``"rank"``, ranks in [0, 1], which outliers cannot move.
 
     Raises:
-        ValueError: fewer than two parts, or weights that are not positive or of other names.
+        ValueError: fewer than two parts, weights that are not positive or of other names, or
+            another scale.
     """
 
     def __init__(
-        self, *, parts: Mapping[str, AbstractScore], weights: Mapping[str, float] | None = None
+        self,
+        *,
+        parts: Mapping[str, AbstractScore],
+        weights: Mapping[str, float] | None = None,
+        scale: Scale = "std",
     ) -> None:
+        if scale not in get_args(Scale):
+            raise ValueError(f"scale must be one of {get_args(Scale)}: got {scale!r}")
         if len(parts) < 2:
             raise ValueError(f"a joint score needs two parts or more: got {sorted(parts)}")
         weights = dict.fromkeys(parts, 1.0) if weights is None else dict(weights)
@@ -33,17 +43,29 @@ class Joint(AbstractScore):
             raise ValueError(
                 f"weights must be positive, one for each of {sorted(parts)}: got {weights}"
             )
-        self.parts, self.weights = dict(parts), weights
-        self.name = "joint rank of " + " and ".join(parts)
+        self.parts, self.weights, self.scale = dict(parts), weights, scale
+        self.name = "joint score of " + " and ".join(parts)
 
     def scores(self, context: Context) -> Tensor:
         """NaN where one of the parts is unknown."""
         total = sum(self.weights.values())
-        ranks = [
-            self.weights[name] / total * ranked(part.scores(context))
+        scaled = standardised if self.scale == "std" else ranked
+        found = [
+            self.weights[name] / total * scaled(part.scores(context))
             for name, part in self.parts.items()
         ]
-        return torch.stack(ranks).sum(0)
+        return torch.stack(found).sum(0)
+
+
+def standardised(scores: Tensor) -> Tensor:
+    """``(N,) float32`` distances from the mean of the known scores in standard deviations.
+
+    0 for all where they do not differ; NaN stays NaN.
+    """
+    known = scores[~torch.isnan(scores)].double()
+    if len(known) < 2 or known.std() == 0:
+        return scores.float() * 0
+    return ((scores.double() - known.mean()) / known.std()).float()
 
 
 def ranked(scores: Tensor) -> Tensor:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import re
+from abc import ABC, abstractmethod
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from curation.base import AbstractScore, Context
+
+_WORD = re.compile(r"\w+")
 
 
 class SentenceEmbedder(Protocol):
@@ -19,18 +24,93 @@ class SentenceEmbedder(Protocol):
         """``(len(texts), D) float32``."""
 
 
-class Siblings(AbstractScore):
-    """One minus the mean cosine of a caption's sentence embedding to the image's other captions.
+class AbstractLikeness(ABC):
+    """How alike the captions of one image are.
+
+    Attributes:
+        name: for reasons and reports.
+    """
+
+    name: str
+
+    @abstractmethod
+    def cosines(self, groups: Sequence[Sequence[str]]) -> list[Tensor]:
+        """For each image's k captions the cosines of all pairs ``(k, k) float32``."""
+
+
+class SentenceLikeness(AbstractLikeness):
+    """Cosines of sentence embeddings.
 
     Args:
         sentences: the encoder. Its own training data may hold the captions (MiniLM's names COCO
             and Flickr30k), which flatters it on them.
     """
 
-    name = "distance to the image's other captions"
+    name = "sentence embedding"
 
     def __init__(self, *, sentences: SentenceEmbedder) -> None:
         self._sentences = sentences
+
+    def cosines(self, groups: Sequence[Sequence[str]]) -> list[Tensor]:
+        """All captions are embedded at once."""
+        vectors = self._sentences.embed([caption for group in groups for caption in group]).float()
+        return [part @ part.T for part in vectors.split([len(group) for group in groups])]
+
+
+class WordLikeness(AbstractLikeness):
+    """Cosines of word counts, dampened and weighted by rarity (tf-idf, Salton and Buckley, 1988).
+
+    Knows nothing but the captions that it is asked about: no encoder that may have seen them.
+    """
+
+    name = "words in common"
+
+    def cosines(self, groups: Sequence[Sequence[str]]) -> list[Tensor]:
+        """Rarity is counted over all the captions given."""
+        counts = [
+            [Counter(_WORD.findall(caption.lower())) for caption in group] for group in groups
+        ]
+        bags = [bag for group in counts for bag in group]
+        num_with = Counter(word for bag in bags for word in bag)
+        rarity = {
+            word: 1 + np.log((1 + len(bags)) / (1 + number)) for word, number in num_with.items()
+        }
+        return [_bag_cosines(group, rarity) for group in counts]
+
+
+def _bag(caption: str) -> Counter[str]:
+    return Counter(_WORD.findall(caption.lower()))
+
+
+def _bag_cosines(bags: Sequence[Counter[str]], rarity: dict[str, float]) -> Tensor:
+    place = {word: number for number, word in enumerate({w: None for bag in bags for w in bag})}
+    found = np.zeros((len(bags), len(place)))
+    for row, bag in enumerate(bags):
+        for word, number in bag.items():
+            found[row, place[word]] = (1 + np.log(number)) * rarity[word]
+    length = np.linalg.norm(found, axis=1, keepdims=True)
+    found = found / np.where(length == 0, 1, length)  # a caption of no word is like nothing
+    return torch.from_numpy((found @ found.T).astype(np.float32))
+
+
+class Siblings(AbstractScore):
+    """One minus the mean cosine of a caption to those of the image's other captions most like it.
+
+    Args:
+        likeness: of captions.
+        nearest: so many of the others count, the most alike; None for all. Where captions are
+            wrong, an image may have several wrong ones: a sound caption is unlike those, but like
+            the few sound ones, so few do better than all.
+
+    Raises:
+        ValueError: ``nearest`` below 1.
+    """
+
+    def __init__(self, *, likeness: AbstractLikeness, nearest: int | None = 2) -> None:
+        if nearest is not None and nearest < 1:
+            raise ValueError(f"nearest must be at least 1, or null for all: got {nearest}")
+        self._likeness, self._nearest = likeness, nearest
+        self.name = f"distance to the image's other captions ({likeness.name})"
 
     def scores(self, context: Context) -> Tensor:
         """In [0, 2]; NaN for samples that are not live or the only ones of their image."""
@@ -39,13 +119,11 @@ class Siblings(AbstractScore):
         for row, sample in context.live.items():
             rows_of[sample.image_id].append(row)
         groups = [rows for rows in rows_of.values() if len(rows) > 1]
-        rows = [row for group in groups for row in group]
-        if not rows:
+        if not groups:
             return found
-        vectors = self._sentences.embed([context.live[row].caption for row in rows]).float()
-        image = torch.repeat_interleave(torch.tensor([len(group) for group in groups]))
-        total = torch.zeros(len(groups), vectors.shape[1]).index_add_(0, image, vectors)
-        count = torch.bincount(image)[image] - 1
-        cosine = (vectors * (total[image] - vectors)).sum(1) / count
-        found[rows] = 1 - cosine
+        captions = [[context.live[row].caption for row in rows] for rows in groups]
+        for rows, cosines in zip(groups, self._likeness.cosines(captions), strict=True):
+            others = cosines.clone().fill_diagonal_(-torch.inf)
+            number = min(self._nearest or len(rows) - 1, len(rows) - 1)
+            found[rows] = 1 - others.topk(number, dim=1).values.mean(1)
         return found

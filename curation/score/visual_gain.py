@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from curation.base import AbstractScore, Context
@@ -19,7 +20,7 @@ class VisualGain(AbstractScore):
     Needs `curation.probes.VisualGainProbe`, which measures it.
 
     Args:
-        num_epochs: mean over so many last epochs, those counted in which it was measured.
+        num_epochs: mean over so many last epochs, of those in which it was measured.
     """
 
     name = "lack of visual gain"
@@ -39,4 +40,8 @@ class VisualGain(AbstractScore):
             raise ValueError(
                 "score visual_gain needs the probe that measures it: set curation/probe=visual_gain"
             )
-        return -context.signals[SIGNAL][-self.num_epochs :].nanmean(0)
+        gains = context.signals[SIGNAL]
+        measured = gains[~gains.isnan().all(1)]  # the probe may have stopped measuring
+        if not len(measured):
+            return torch.full((gains.shape[1],), torch.nan)
+        return -measured[-self.num_epochs :].nanmean(0)

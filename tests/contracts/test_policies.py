@@ -15,6 +15,8 @@ from curation.amend.remove import Remove
 from curation.amend.replace_caption import ReplaceCaption
 from curation.base import Context
 from curation.policy import CurationPolicy, Schedule
+from curation.select.above import Above
+from curation.select.mixture import Mixture
 from curation.select.random import Random
 from curation.select.sigma import Sigma
 from curation.select.top import Top
@@ -24,6 +26,8 @@ SELECTORS = {
     "top": lambda: Top(ratio=0.2),
     "sigma": lambda: Sigma(num_std=0.5),
     "random": lambda: Random(ratio=0.2),
+    "above": lambda: Above(threshold=5),
+    "mixture": lambda: Mixture(),
 }
 AMENDERS = {"remove": Remove, "replace_caption": ReplaceCaption}
 pairings = pytest.mark.parametrize("amend", AMENDERS)
@@ -40,7 +44,7 @@ def make_policy(select: str, amend: str, **schedule) -> CurationPolicy:
 
 
 def make_context(view: CurationView | None = None, *, epoch: int = 0, seed: int = 0) -> Context:
-    """Losses with ties and unseen samples among them."""
+    """Losses in two heaps, with ties and unseen samples among them."""
     if view is None:
         samples = [
             Sample(
@@ -56,6 +60,7 @@ def make_context(view: CurationView | None = None, *, epoch: int = 0, seed: int 
         view = CurationView(roster=build_roster("contract", samples))
     rng = np.random.default_rng([epoch, 7])
     losses = torch.from_numpy(rng.integers(0, 8, len(view.roster)).astype(np.float32))
+    losses[::5] += 20
     losses[::9] = torch.nan
     live = [sample.row for sample in view.samples()]
     gone = torch.ones(len(losses), dtype=torch.bool)

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from captioning.data.roster import CurationView, build_roster
 from captioning.types import Edit, Sample
 from curation.base import Context
-from curation.score.joint import Joint, WithinImage, ranked
+from curation.score.cross_fitted import CrossFitted
+from curation.score.joint import Joint, WithinImage, ranked, standardised
 from curation.score.length import Length
 from curation.score.loss import Loss
 from curation.score.loss_history import LossHistory
-from curation.score.siblings import Siblings
+from curation.score.siblings import SentenceLikeness, Siblings, WordLikeness
 from curation.score.similarity import Similarity
+from curation.score.truth import Truth
 from curation.score.visual_gain import VisualGain
 
 nan = math.nan
@@ -94,13 +98,60 @@ def test_words_are_counted_as_the_captions_are_now() -> None:
 
 
 def test_the_caption_unlike_its_siblings_stands_out() -> None:
-    score = Siblings(sentences=Words())
+    score = Siblings(likeness=SentenceLikeness(sentences=Words()), nearest=None)
     found = values(score.scores(context()))
     assert found == pytest.approx([0.5, 0.5, 1, nan, 1, 1], nan_ok=True)
+    nearest = Siblings(likeness=SentenceLikeness(sentences=Words()), nearest=1)
+    found = values(nearest.scores(context()))
+    assert found == pytest.approx([0, 0, 1, nan, 1, 1], nan_ok=True)
+    with pytest.raises(ValueError, match="nearest must be at least 1"):
+        Siblings(likeness=WordLikeness(), nearest=0)
     alone = values(score.scores(context(removed=["a#2", "c#0"])))
     assert alone == pytest.approx([0, 0, nan, nan, nan, nan], nan_ok=True)
     nobody = score.scores(context(removed=["a#0", "a#1", "c#0"]))
     assert nobody.isnan().all()
+
+
+def test_rare_words_in_common_count_more() -> None:
+    (cosines,) = WordLikeness().cosines([["a dog", "A DOG!", "a boat", "-"]])
+    # four captions: "a" in three, "dog" in two, "boat" in one
+    a, dog, boat = (1 + math.log(5 / number) for number in (4, 3, 2))
+    likeness = a * a / (math.hypot(a, dog) * math.hypot(a, boat))
+    assert values(cosines[0]) == pytest.approx([1, 1, round(likeness, 4), 0])
+    assert values(cosines[3]) == [0, 0, 0, 0]
+    (twice,) = WordLikeness().cosines([["dog dog boat", "dog"]])
+    dog, boat = 1 + math.log(3 / 3), 1 + math.log(3 / 2)
+    dampened = (1 + math.log(2)) * dog
+    assert values(twice[0]) == pytest.approx([1, round(dampened / math.hypot(dampened, boat), 4)])
+
+
+def test_the_truth_is_that_of_the_samples_as_they_are_now() -> None:
+    clean = context()
+    with pytest.raises(ValueError, match="has none: set noise=swap20"):
+        Truth().scores(clean)
+    samples = [
+        replace(s, origin="noise:swap") if s.sample_id in ("a#0", "c#1") else s
+        for s in clean.view.roster.samples
+    ]
+    edits = [
+        Edit(sample_id="a#0", action="replace_caption", value="the dog runs", origin="sibling:a#1"),
+        Edit(sample_id="a#2", action="remove"),
+    ]
+    view = CurationView(roster=build_roster("scores", samples)).apply(edits)
+    found = Truth().scores(replace(clean, view=view))
+    assert values(found) == pytest.approx([0, 0, nan, 0, 0, 1], nan_ok=True)
+
+
+def test_a_cross_fitted_measure_sees_the_roster_and_the_samples_of_today() -> None:
+    asked = []
+
+    def measure(roster, samples):
+        asked.append((len(roster), [sample.caption for sample in samples]))
+        return torch.arange(len(samples))
+
+    found = CrossFitted(measure=measure).scores(context(removed=["a#1"]))
+    assert asked == [(6, ["a dog", "boats", "boats at sea", "dog", "a boat"])]
+    assert values(found) == pytest.approx([0, nan, -1, -2, -3, -4], nan_ok=True)
 
 
 def test_photos_are_embedded_once_and_captions_as_they_are_now() -> None:
@@ -144,14 +195,23 @@ def test_ranks_are_shared_by_equal_scores() -> None:
     assert values(ranked(torch.tensor([nan, 7.0])))[1] == 0
 
 
-def test_joint_ranks_are_weighted() -> None:
+def test_joint_scores_are_weighted() -> None:
     seen = context([[0, 1, 2, 3, 4, 5]])
-    plain = Joint(parts={"loss": Loss(), "words": Length()}).scores(seen)
+    plain = Joint(parts={"loss": Loss(), "words": Length()}, scale="rank").scores(seen)
     ranks = (ranked(Loss().scores(seen)) + ranked(Length().scores(seen))) / 2
     assert values(plain) == values(ranks)
     parts = {"loss": Loss(), "words": Length()}
     heavy = Joint(parts=parts, weights={"loss": 99, "words": 1}).scores(seen)
     assert heavy.argsort().tolist() == [0, 1, 2, 3, 4, 5]
+    scaled = Joint(parts=parts, weights={"loss": 3, "words": 1}).scores(seen)
+    losses, words = np.arange(6.0), np.array([2, 3, 1, 3, 1, 2.0])
+    wanted = 0.75 * (losses - 2.5) / losses.std(ddof=1) + 0.25 * (words - 2) / words.std(ddof=1)
+    assert values(scaled) == pytest.approx(wanted.round(4).tolist(), abs=1e-4)
+    assert values(standardised(torch.tensor([2.0, nan, 2]))) == pytest.approx(
+        [0, nan, 0], nan_ok=True
+    )
+    with pytest.raises(ValueError, match="scale must be one of"):
+        Joint(parts=parts, scale="log")
     with pytest.raises(ValueError, match="two parts or more"):
         Joint(parts={"loss": Loss()})
     with pytest.raises(ValueError, match="weights must be positive"):

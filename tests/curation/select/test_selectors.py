@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from captioning.data.roster import CurationView, build_roster
 from captioning.types import Edit, Sample
 from curation.base import Context
+from curation.select.above import Above
+from curation.select.mixture import Mixture, TwoNormals, fit_two_normals
 from curation.select.random import Random
 from curation.select.ranking import worst_rows
 from curation.select.sigma import Sigma
@@ -67,6 +69,47 @@ def test_sigma_uses_the_sample_deviation_of_live_and_seen_samples():
 def test_sigma_of_one_sample_or_equal_losses_selects_none():
     assert Sigma(num_std=0).select(context_of([5.0, float("nan")])) == []
     assert Sigma(num_std=0).select(context_of([5.0, 5.0, 5.0])) == []
+
+
+def test_above_takes_what_exceeds_the_threshold():
+    context = context_of([1.0, 5.0, float("nan"), 5.5, 9.0], removed=[4])
+    assert rows_of(Above(threshold=5).select(context)) == [3]
+    with pytest.raises(ValueError, match="threshold must be finite"):
+        Above(threshold=float("inf"))
+
+
+def two_heaps(num_low: int, num_high: int) -> list[float]:
+    rng = np.random.default_rng(0)
+    low, high = rng.normal(2, 0.5, num_low), rng.normal(8, 0.5, num_high)
+    return np.concatenate([low, high]).astype(np.float32).tolist()
+
+
+def test_a_mixture_finds_the_upper_heap_whatever_its_size():
+    for num_high in (30, 150, 300):
+        chosen = rows_of(Mixture().select(context_of(two_heaps(400, num_high))))
+        assert set(chosen) == set(range(400, 400 + num_high))
+    half = rows_of(Mixture(max_ratio=0.1).select(context_of(two_heaps(400, 100))))
+    assert len(half) == 50
+    assert min(half) >= 400
+
+
+def test_a_mixture_leaves_a_single_heap_alone():
+    assert Mixture().select(context_of(two_heaps(400, 0))) == []
+    assert Mixture().select(context_of([1.0] * 30 + [2.0] * 5)) == []  # too few different values
+
+
+def test_two_normals_are_found_again():
+    rng = np.random.default_rng(1)
+    values = np.concatenate([rng.normal(-1, 1, 20_000), rng.normal(3, 0.5, 5_000)])
+    fitted = fit_two_normals(values)
+    assert fitted.means == pytest.approx([-1, 3], abs=0.03)
+    assert fitted.stds == pytest.approx([1, 0.5], abs=0.03)
+    assert fitted.weights == pytest.approx([0.8, 0.2], abs=0.01)
+    # far below both means the wider, lower one owns the value; a wide upper one never does
+    wide = TwoNormals(
+        weights=np.array([0.5, 0.5]), means=np.array([0.0, 1]), stds=np.array([1.0, 9])
+    )
+    assert wide.upper(np.array([-30.0, 30.0])).tolist() == [0.0, 1.0]
 
 
 def test_random_takes_unseen_samples_too():

@@ -1,0 +1,177 @@
+"""Likeness of photo and caption by heads that never saw the pair, trained on the same noisy set.
+
+Heads of the small joint space that were trained on a wrong pair know it by heart and find it right.
+So the photos are dealt into folds, and the pairs of each fold are judged by heads that were trained
+on the other folds alone (cross-fitting; Northcutt et al., 2021, find wrong labels that way).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import OmegaConf
+from torch import Tensor
+
+from captioning.data.feature_store import FeatureStore
+from captioning.data.features import ensure_features
+from captioning.data.roster import Roster, build_roster
+from captioning.text.sentences import SentenceEncoder
+from captioning.training.joint_space import fit, read_pairs
+from captioning.types import Sample
+from captioning.vision.backbones import Backbone
+from captioning.vision.joint_space import JointSpace, load_heads, save_heads
+
+log = logging.getLogger(__name__)
+
+_READ_AT_ONCE = 128  # photos
+
+
+class CrossFit:
+    """Cosines of photos and captions in joint spaces that never saw them together.
+
+    The heads are trained when they are first asked for, and kept in files.
+
+    Args:
+        backbone: frozen network of the photos.
+        sentences: frozen encoder of the captions.
+        features: arguments of `captioning.data.features.ensure_features`.
+        heads: arguments of `captioning.vision.joint_space.JointSpace`.
+        training: as the group ``training`` of ``configs/joint_space.yaml``.
+        num_folds: so many parts, at least 2.
+        seed: of the folds and the training.
+        cache_folder: parent of all trained heads.
+
+    Raises:
+        ValueError: fewer than 2 folds.
+    """
+
+    def __init__(
+        self,
+        *,
+        backbone: Backbone,
+        sentences: SentenceEncoder,
+        features: Mapping[str, Any],
+        heads: Mapping[str, Any],
+        training: Mapping[str, Any],
+        num_folds: int,
+        seed: int,
+        cache_folder: str | Path,
+    ) -> None:
+        if num_folds < 2:
+            raise ValueError(f"num_folds must be at least 2: got {num_folds}")
+        self._backbone, self._sentences = backbone, sentences
+        self._features, self._heads, self._training = dict(features), dict(heads), dict(training)
+        self._num_folds, self._seed = num_folds, seed
+        self._cache_folder = Path(cache_folder)
+        self._spaces: dict[str, list[JointSpace]] = {}
+
+    @torch.inference_mode()
+    def __call__(self, roster: Roster, samples: Sequence[Sample]) -> Tensor:
+        """Cosines ``(len(samples),)`` of captions and photos as the samples hold them now.
+
+        Args:
+            roster: what the heads are trained on, once.
+            samples: of the roster, in whatever state.
+
+        Raises:
+            ValueError: fewer images than folds.
+        """
+        spaces = self._trained(roster)
+        folds = self._folds(roster)
+        store = self._store(samples)
+        found = torch.empty(len(samples))
+        for fold, heads in enumerate(spaces):
+            places = [i for i, sample in enumerate(samples) if folds[sample.image_id] == fold]
+            for start in range(0, len(places), _READ_AT_ONCE):
+                some = places[start : start + _READ_AT_ONCE]
+                found[some] = self._cosines(heads, store, [samples[place] for place in some])
+        return found
+
+    def _cosines(self, heads: JointSpace, store: FeatureStore, samples: Sequence[Sample]) -> Tensor:
+        paths = list({sample.image_path: None for sample in samples})
+        place = {path: number for number, path in enumerate(paths)}
+        photos = heads.embed_pooled(heads.pool(store.read(store.positions(paths))[0]))
+        captions = heads.embed_sentences(self._sentences.embed([s.caption for s in samples]))
+        return (photos[[place[sample.image_path] for sample in samples]] * captions).sum(1)
+
+    def _store(self, samples: Sequence[Sample]) -> FeatureStore:
+        paths = list({sample.image_path: None for sample in samples})
+        return ensure_features(paths, backbone=self._backbone, **self._features)
+
+    def _folds(self, roster: Roster) -> dict[str, int]:
+        """The fold of each image; all captions of an image are in one."""
+        images = list(roster.rows_by_image)
+        if len(images) < self._num_folds:
+            raise ValueError(
+                f"{roster.name}: {len(images)} images cannot be dealt into {self._num_folds} folds"
+            )
+        generator = torch.Generator().manual_seed(self._seed)
+        order = torch.randperm(len(images), generator=generator)
+        return {images[k]: i % self._num_folds for i, k in enumerate(order.tolist())}
+
+    def _trained(self, roster: Roster) -> list[JointSpace]:
+        """For each fold the heads of all others, from the cache where it has them."""
+        key = self._key(roster)
+        if key not in self._spaces:
+            files = [self._cache_folder / key / f"{k}.safetensors" for k in range(self._num_folds)]
+            for fold, path in enumerate(files):
+                if not path.is_file():
+                    self._train(roster, fold, path)
+            self._spaces[key] = [load_heads(path)[0] for path in files]
+        return self._spaces[key]
+
+    def _key(self, roster: Roster) -> str:
+        # the fingerprint does not speak of photos, and planted faults may change them
+        photos = [str(sample.image_path) for sample in roster.samples]
+        about = {
+            "roster": roster.fingerprint,
+            "photos": hashlib.sha256("\n".join(photos).encode()).hexdigest(),
+            "backbone": self._backbone.identity,
+            "sentences": self._sentences.identity,
+            "heads": self._heads,
+            "training": self._training,
+            "num_folds": self._num_folds,
+            "seed": self._seed,
+        }
+        return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
+
+    def _train(self, roster: Roster, fold: int, path: Path) -> None:
+        folds = self._folds(roster)
+        log.info(f"{roster.name}: heads of the joint space for fold {fold + 1}/{self._num_folds}")
+        store = self._store(roster.samples)
+        with torch.inference_mode(False), torch.enable_grad(), torch.random.fork_rng():
+            torch.manual_seed(self._seed)
+            heads = JointSpace(
+                image_size=store.dim, sentence_size=self._sentences.dim, **self._heads
+            )
+            parts = {"store": store, "sentences": self._sentences, "heads": heads}
+            others = read_pairs(_by_photo(roster, [f != fold for f in _of(roster, folds)]), **parts)
+            own = read_pairs(_by_photo(roster, [f == fold for f in _of(roster, folds)]), **parts)
+            settings = OmegaConf.create(self._training)
+            trained, _ = fit(heads, others, own, settings=settings, seed=self._seed)
+        identities = {
+            "backbone": self._backbone.identity,
+            "sentences": self._sentences.identity,
+        }
+        save_heads(trained, path, **identities)
+
+
+def _of(roster: Roster, folds: Mapping[str, int]) -> list[int]:
+    return [folds[sample.image_id] for sample in roster.samples]
+
+
+def _by_photo(roster: Roster, wanted: Sequence[bool]) -> Roster:
+    """The wanted samples, grouped by the photo they show: a planted one may be another image's."""
+    samples = [
+        replace(sample, image_id=str(sample.image_path))
+        for sample, is_wanted in zip(roster.samples, wanted, strict=True)
+        if is_wanted
+    ]
+    return build_roster(roster.name, samples)

@@ -1,0 +1,36 @@
+"""Captions that do not fit their photo, as judged by a model of the same noisy set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from captioning.data.roster import Roster
+from captioning.types import Sample
+from curation.base import AbstractScore, Context
+
+Measure = Callable[[Roster, Sequence[Sample]], Tensor]
+
+
+class CrossFitted(AbstractScore):
+    """Minus the likeness of photo and caption, by models that were trained on other photos.
+
+    Args:
+        measure: a roster and some of its samples, as they are now, to their likeness
+            ``(len(samples),)``, higher is more alike. The roster is what it may learn from; the
+            pair it judges must not be among what it learnt.
+    """
+
+    name = "unlikeness of photo and caption (cross-fitted joint space)"
+
+    def __init__(self, *, measure: Measure) -> None:
+        self._measure = measure
+
+    def scores(self, context: Context) -> Tensor:
+        """In the measure's unit; NaN for samples that are not live."""
+        found = torch.full((len(context.view.roster),), torch.nan)
+        live = list(context.live.values())
+        found[[sample.row for sample in live]] = -self._measure(context.view.roster, live).float()
+        return found

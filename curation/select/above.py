@@ -1,0 +1,49 @@
+"""Scores above a fixed threshold."""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+
+from curation.base import AbstractScore, AbstractSelector, Context, Selected, as_numpy
+from curation.score.loss import Loss
+from curation.select.ranking import ordered_rows
+
+
+class Above(AbstractSelector):
+    """Selects scores greater than a threshold, however many they are.
+
+    Args:
+        threshold: in the score's own unit.
+        score: what is looked at; default the epoch's loss.
+
+    Raises:
+        ValueError: ``threshold`` is not a finite number.
+    """
+
+    def __init__(self, *, threshold: float, score: AbstractScore | None = None) -> None:
+        if isinstance(threshold, bool) or not isinstance(threshold, int | float):
+            raise ValueError(f"threshold must be a number: got {threshold!r}")
+        if not math.isfinite(threshold):
+            raise ValueError(f"threshold must be finite: got {threshold!r}")
+        self.threshold = float(threshold)
+        self.score = score if score is not None else Loss()
+
+    def scores(self, context: Context) -> Tensor:
+        """Those of ``score``."""
+        return self.score.scores(context)
+
+    def select(self, context: Context) -> list[Selected]:
+        """Worst first; a sample whose score is unknown is never selected."""
+        scores = as_numpy(self.scores(context))
+        # a comparison with NaN is false
+        over = context.live_rows[scores[context.live_rows] > self.threshold]
+        rows = ordered_rows(context, scores, over)
+        return [
+            Selected(
+                sample=context.live[row],
+                reason=f"{self.score.name} {value:.3f} > {self.threshold:g}",
+            )
+            for row, value in zip(rows, scores[rows].tolist(), strict=True)
+        ]
