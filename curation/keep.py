@@ -12,6 +12,7 @@ from typing import Any
 from captioning.data.roster import Roster
 from captioning.files import read_json, write_json
 
+FILE_NAME = "keep.json"
 FORMAT = "curation-keep"
 VERSION = 1
 

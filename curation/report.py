@@ -1,130 +1,96 @@
-"""What was changed and why, as a page of Markdown."""
+"""What was changed and why, as one HTML page that needs no network: ``curation.report RUN``.
+
+::
+
+    python -m curation.report RUN [--output PAGE.html] [--pictures N]
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import Any
+from collections.abc import Sequence
+from pathlib import Path
 
-from captioning.types import Edit
-from curation.curator import Curator
-from curation.truth import count_kinds
+from captioning.files import write_text
+from curation.edit_list import chunks, item, pack
+from curation.page import build_page
+from curation.record import Change, RunRecord, changes
+from curation.report_facts import facts, lost_images, most_often_changed, worst
+from curation.thumbnails import thumbnails
 
-NUM_WORST = 20
-COUNTS = (
-    ("live before", "num_live_before"),
-    ("seen", "num_seen"),
-    ("selected", "num_selected"),
-    ("removed", "num_removed"),
-    ("captions replaced", "num_caption_replaced"),
-    ("images replaced", "num_image_replaced"),
-    ("kept", "num_kept"),
-    ("live after", "num_live_after"),
-)
+FILE_NAME = "report.html"
+MAX_BYTES = 50_000_000
+MAX_PICTURE_BYTES = 12_000_000
+NUM_LOST_SHOWN = 24
 
 
-def report(curator: Curator) -> str:
-    """The report of a run, from its curator's state."""
-    roster = curator.view.roster
-    parts = [
-        f"# Curation of {_cell(roster.name)}",
-        f"Policy `{curator.policy.name}`, seed {curator.seed}, {len(roster)} samples, fingerprint "
-        f"`{roster.fingerprint}`. The edits are in `curation.jsonl`, each epoch's losses in "
-        "`curation/losses.npz`.",
-        _epochs(curator.records),
-        _policies(curator.view.journal),
-        _vanished(curator),
-        _detection(curator),
-        _worst(curator),
+def write_report(record: RunRecord, path: str | Path, *, num_pictures: int) -> int:
+    """Write the page; returns how many edits its list holds.
+
+    The page is at most `MAX_BYTES` long: edits that do not fit are left out of the list, and the
+    page says so.
+
+    Args:
+        record: of the run.
+        path: the HTML file.
+        num_pictures: how many photos are shown, the most telling first.
+    """
+    made = list(changes(record.view, record.truth))
+    photos = thumbnails(
+        _telling_photos(record, made), most=num_pictures, max_bytes=MAX_PICTURE_BYTES
+    )
+    numbers = {photo: number for number, photo in enumerate(photos)}
+    told = facts(record, made)
+    told["worst"] = [item(made[place], numbers) for place in worst(made)]
+    told["repeated"] = [
+        [item(made[place], numbers) for place in places] for places in most_often_changed(made)
     ]
-    return "\n\n".join(part for part in parts if part)
+    for shown, lost in zip(told["vanished"]["images"]["named"], lost_images(record), strict=False):
+        shown["photo"] = numbers.get(lost.image_path, -1)
+    blocks = [_block("picture", text) for text in photos.values()]
+    num_listed = 0
+    size = sum(map(len, blocks)) + len(page := _page(record, [_block("facts", pack(told))]))
+    for number, packed in chunks(made, numbers):
+        block = _block("edits", packed)
+        # the facts will hold one number more
+        if size + len(block) + 100 > MAX_BYTES:
+            break
+        size += len(block)
+        num_listed += number
+        blocks.append(block)
+    told["num_listed"] = num_listed
+    page = _page(record, [_block("facts", pack(told)), *blocks])
+    write_text(path, page)
+    return num_listed
 
 
-def _epochs(records: list[dict[str, Any]]) -> str:
-    rows = [
-        [str(record["epoch"]), *(str(record[key]) for _, key in COUNTS), _number(record)]
-        for record in records
-    ]
-    head = ["epoch", *(title for title, _ in COUNTS), "mean loss"]
-    note = "Kept: found bad, but there was nothing left to put in its place."
-    return f"## By epoch\n\n{_table(head, rows)}\n\n{note}"
-
-
-def _number(record: dict[str, Any]) -> str:
-    return "" if record["loss_mean"] is None else f"{record['loss_mean']:.3f}"
-
-
-def _policies(journal: tuple[Edit, ...]) -> str:
-    counts = Counter((edit.policy, edit.action) for edit in journal)
-    rows = [[policy, action, str(count)] for (policy, action), count in sorted(counts.items())]
-    return f"## By policy\n\n{_table(['policy', 'action', 'edits'], rows)}" if rows else ""
-
-
-def _vanished(curator: Curator) -> str:
-    left = {sample.image_id for sample in curator.view.samples()}
-    gone = [image_id for image_id in curator.view.roster.rows_by_image if image_id not in left]
-    if not gone:
-        return "## Images that vanished\n\nNone: every image still has a caption."
-    named = ", ".join(f"`{_cell(image_id)}`" for image_id in gone[:NUM_WORST])
-    more = f" and {len(gone) - NUM_WORST} more" if len(gone) > NUM_WORST else ""
-    return f"## Images that vanished\n\n{len(gone)} images lost their last caption: {named}{more}."
-
-
-def _detection(curator: Curator) -> str:
-    if not curator.truth:
-        return ""
-    keys = ("noise_rate", "auc", "precision_at_noise_rate", "precision", "recall")
-    rows = [
-        [str(record["epoch"]), *(_share(record["detection"][key]) for key in keys)]
-        for record in curator.records
-    ]
-    head = ["epoch", "noise rate", "AUC of loss", "precision at noise rate"]
-    table = _table([*head, "precision of selection", "recall of selection"], rows)
-    planted = count_kinds(curator.truth, list(curator.truth))
-    edited = {edit.sample_id for edit in curator.view.journal}
-    caught = count_kinds(curator.truth, sorted(edited))
-    kinds = [
-        [kind, str(total), str(caught.get(kind, 0)), _share(caught.get(kind, 0) / total)]
-        for kind, total in planted.items()
-    ]
-    return (
-        f"## Planted faults\n\n{table}\n\n"
-        f"{_table(['fault', 'planted', 'edited by the policy', 'share'], kinds)}"
+def _page(record: RunRecord, blocks: Sequence[str]) -> str:
+    return build_page(
+        "report.html",
+        title=f"Curation of {record.view.roster.name}",
+        styles=("base.css", "report.css"),
+        scripts=("dom.js", "charts.js", "edits.js", "report.js"),
+        data="\n".join(blocks),
     )
 
 
-def _worst(curator: Curator) -> str:
-    final = {sample.sample_id: sample.caption for sample in curator.view.samples()}
-    first_edits: dict[str, Edit] = {}
-    for edit in curator.view.journal:
-        first_edits.setdefault(edit.sample_id, edit)
-    if not first_edits:
-        return ""
-    # within an epoch the journal is written worst first, so heads of epochs are the worst
-    by_epoch: Counter[int] = Counter()
-    rows = []
-    for edit in first_edits.values():
-        by_epoch[edit.epoch] += 1
-        if by_epoch[edit.epoch] > NUM_WORST:
-            continue
-        sample = curator.view.roster.by_id[edit.sample_id]
-        after = final.get(edit.sample_id, "(removed)")
-        planted, photo = curator.truth.get(edit.sample_id, ""), str(sample.image_path)
-        row = [str(edit.epoch), edit.sample_id, sample.caption, after, edit.reason, planted, photo]
-        rows.append(row)
-    head = ["epoch", "sample", "before", "now", "reason", "planted", "photo"]
-    return f"## The worst {NUM_WORST} of each epoch\n\n{_table(head, rows)}"
+def _block(kind: str, text: str) -> str:
+    return f'<script type="text/plain" data-kind="{kind}">{text}</script>'
 
 
-def _share(value: float | None) -> str:
-    return "" if value is None else f"{value:.3f}"
+def _telling_photos(record: RunRecord, made: Sequence[Change]) -> list[Path]:
+    """Photos in the order in which they earn their place on the page."""
+    places = [place for places in most_often_changed(made) for place in places]
+    shown = [made[place] for place in (*worst(made), *places)]
+    photos = [photo for change in shown for photo in _photos(change)]
+    photos += [sample.image_path for sample in lost_images(record)[:NUM_LOST_SHOWN]]
+    return photos + [photo for change in made for photo in _photos(change)]
 
 
-def _table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *([_cell(cell) for cell in row] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+def _photos(change: Change) -> list[Path]:
+    return [one for one in (change.before.image_path, change.new_photo) if one is not None]
 
 
-def _cell(text: str) -> str:
-    """Text of a data set, made harmless for a Markdown table and the HTML made from it."""
-    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ").replace("\r", " ")
+if __name__ == "__main__":
+    from curation.report_command import main
+
+    raise SystemExit(main())

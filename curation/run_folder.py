@@ -6,11 +6,17 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from captioning.files import write_json, write_lines, write_whole
+from captioning.files import write_json, write_whole
 from curation.curator import Curator, Outcome
 from curation.histogram import draw_histogram
 from curation.journal import FILE_NAME
-from curation.report import report
+from curation.keep import FILE_NAME as KEEP_NAME
+from curation.keep import write_keep
+from curation.record import RunRecord
+from curation.report import FILE_NAME as REPORT_NAME
+from curation.report import write_report
+
+NUM_PICTURES = 100  # of the report at the end of a run: its photos take a second
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,15 +44,13 @@ class RunFolder:
         if not resumed and _holds_edits(journal):
             self._set_aside(journal)
         curator.start_files(self.path)
+        if curator.keep is not None:
+            write_keep(curator.keep, self.details / KEEP_NAME)
 
     def write(self, curator: Curator, outcome: Outcome, *, plot: bool) -> None:
         """Write what an epoch's end brought: journal, counts, losses, histogram."""
         curator.append_file(self.path, len(outcome.decision.edits))
-        self.details.mkdir(parents=True, exist_ok=True)
-        write_json(self.details / "epochs.json", curator.records)
-        if curator.truth:
-            found = [{"epoch": r["epoch"], **r["detection"]} for r in curator.records]
-            write_json(self.details / "detection.json", found)
+        self.write_records(curator)
         sample_ids = [sample.sample_id for sample in curator.view.roster.samples]
         curator.ledger.save(self.details / "losses.npz", sample_ids=sample_ids)
         for name, ledger in curator.signals.items():
@@ -55,9 +59,26 @@ class RunFolder:
             picture = self.details / f"epoch_{outcome.context.epoch:03d}.png"
             write_whole(picture, lambda part: draw_histogram(outcome, part))
 
+    def write_records(self, curator: Curator) -> None:
+        """Write the counts and detection scores of all decisions so far."""
+        write_json(self.details / "epochs.json", curator.records)
+        if curator.truth:
+            found = [{"epoch": r["epoch"], **r["detection"]} for r in curator.records]
+            write_json(self.details / "detection.json", found)
+
     def finish(self, curator: Curator) -> None:
-        """Write the report."""
-        write_lines(self.details / "report.md", [report(curator)])
+        """Write the report; ``python -m curation.report`` writes it again with more photos."""
+        record = RunRecord(
+            policy=curator.policy.name,
+            seed=curator.seed,
+            view=curator.view,
+            records=curator.records,
+            epochs=curator.ledger.epochs,
+            history=curator.ledger.history().numpy(),
+            truth=curator.truth,
+            keep=curator.keep,
+        )
+        write_report(record, self.details / REPORT_NAME, num_pictures=NUM_PICTURES)
 
     def _set_aside(self, journal: Path) -> None:
         number = 1

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
 import matplotlib
 import pytest
 import torch
+
+from tests.browser import Browser, missing
 
 matplotlib.use("Agg")
 torch.set_num_threads(1)
@@ -28,6 +31,27 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"needs real data: {folder} is no folder; set CAPTIONING_SHARED_DATA")
     return folder
+
+
+@pytest.fixture(scope="session")
+def one_browser(tmp_path_factory) -> Iterator[Browser]:
+    """Chromium, started once; the test is skipped where there is none."""
+    if lacking := missing():
+        pytest.skip(f"needs {lacking} (Debian: chromium, chromium-driver)")
+    browser = Browser(tmp_path_factory.mktemp("browser"))
+    yield browser
+    browser.close()
+
+
+@pytest.fixture
+def browser(one_browser: Browser) -> Iterator[Browser]:
+    """Chromium with an empty page; nothing may go wrong in its console."""
+    one_browser.open("about:blank")
+    one_browser.messages()
+    for file in one_browser.downloads.iterdir():
+        file.unlink()
+    yield one_browser
+    assert one_browser.messages() == []
 
 
 @pytest.fixture(scope="session")

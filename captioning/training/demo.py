@@ -36,7 +36,7 @@ def main(overrides: list[str]) -> None:
                 table.add_column(name, justify="right")
         name = "none" if policy == "track" else policy
         table.add_row(name, *(f"{value:.3f}" for value in scores.values()))
-        report = Path(config.run_dir) / "curation" / "report.md"
+        report = Path(config.run_dir) / "curation" / "report.html"
     console.print(table)
     console.print(f"what curation changed, and how often it was right: {report}")
     console.print("one seed on a small set: differences below .03 CIDEr-D mean nothing here")

@@ -24,4 +24,4 @@ def print_summary(config: DictConfig, scores: Mapping[str, float]) -> None:
     folder = Path(config.run_dir)
     console.print(f"run folder: {folder}")
     if (folder / "curation.jsonl").is_file():
-        console.print(f"what curation changed: {folder / 'curation' / 'report.md'}")
+        console.print(f"what curation changed: {folder / 'curation' / 'report.html'}")

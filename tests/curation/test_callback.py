@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import page_data
 import pytest
 import torch
 from foreign import ForeignData, ForeignModule, make_policy, make_roster, train
@@ -70,7 +71,7 @@ def test_two_and_two_epochs_equal_four(tmp_path, probe, amend):
         resume_from=tmp_path / "two" / "last.ckpt",
     )
     assert halves_data.epochs_seen[-1] == whole_data.epochs_seen[-1]
-    for name in ("curation.jsonl", "curation/epochs.json", "curation/report.md"):
+    for name in ("curation.jsonl", "curation/epochs.json", "curation/report.html"):
         assert (tmp_path / "two" / name).read_bytes() == (tmp_path / "four" / name).read_bytes()
     saved = [read_history(tmp_path / one / "curation/losses.npz")[2] for one in ("two", "four")]
     assert saved[0].tobytes() == saved[1].tobytes()
@@ -138,7 +139,9 @@ def test_truth_gives_detection_scores(tmp_path):
     # each against the sound samples: together the area of all faults
     assert sum(kind["auc"] for kind in by_kind.values()) / 2 == pytest.approx(found[0]["auc"])
     assert (tmp_path / "curation/epoch_001.png").read_bytes().startswith(b"\x89PNG")
-    assert "Planted faults" in (tmp_path / "curation/report.md").read_text()
+    told = page_data.facts(tmp_path / "curation/report.html")
+    assert [one["planted"] for one in told["truth"]["kinds"]] == [1, 1]
+    assert len(told["epochs"]) == 2
 
 
 def test_truth_of_other_annotations_is_refused(tmp_path):

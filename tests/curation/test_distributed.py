@@ -28,7 +28,7 @@ def test_two_processes_give_the_edits_of_one(tmp_path, repository):
         capture_output=True,
         timeout=120,
     )
-    for name in ("curation.jsonl", "curation/epochs.json", "curation/report.md"):
+    for name in ("curation.jsonl", "curation/epochs.json", "curation/report.html"):
         assert (folders[0] / name).read_bytes() == (folders[1] / name).read_bytes()
     one, two = (read_history(folder / "curation/losses.npz") for folder in folders)
     assert one[2].tobytes() == two[2].tobytes()

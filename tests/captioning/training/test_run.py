@@ -46,7 +46,7 @@ def test_a_run_leaves_a_folder_that_explains_itself(small, tmp_path: Path) -> No
     versions = json.loads((folder / "versions.json").read_text())
     assert versions["torch"] == version("torch")
     assert len(json.loads((folder / "timing.json").read_text())["epochs"]) == 2
-    for name in ("config.yaml", "curation/report.md", "curation/epoch_000.png"):
+    for name in ("config.yaml", "curation/report.html", "curation/epoch_000.png"):
         assert (folder / name).stat().st_size > 0
 
 
@@ -175,7 +175,7 @@ def test_a_policy_that_branches_ends_as_if_trained_alone(small, tmp_path: Path) 
     shared = tmp_path / "tracked" / "checkpoints" / "epoch1.ckpt"
     train(small(*policy, f"branch_from={shared}", folder="branch"))
     alone, branch = tmp_path / "alone", tmp_path / "branch"
-    names = ("curation.jsonl", "curation/epochs.json", "curation/losses.npz", "curation/report.md")
+    names = ("curation.jsonl", "curation/epochs.json", "curation/losses.npz", "curation/report.html")
     for name in (*names, "metrics.json", "predictions.json", "history.json"):
         assert (alone / name).read_bytes() == (branch / name).read_bytes(), name
     assert len((branch / "curation.jsonl").read_text().splitlines()) > 1

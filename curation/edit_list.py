@@ -1,0 +1,56 @@
+"""The list of edits as compressed columns, which a page unpacks bit by bit."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from curation.record import Change
+
+CHUNK = 10_000  # edits
+LONGEST = 400  # characters of a text in the list
+COLUMNS = (
+    "id", "image", "epoch", "action", "policy", "reason", "before", "after", "origin", "fault",
+    "photo", "photo_after",
+)  # fmt: skip
+
+
+def pack(value: Any) -> str:
+    """Plain values as JSON, gzip and base64: harmless in HTML, whatever the texts hold."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    data = gzip.compress(text.encode("utf-8", errors="replace"), compresslevel=6, mtime=0)
+    return base64.b64encode(data).decode("ascii")
+
+
+def item(change: Change, pictures: Mapping[Path, int]) -> dict[str, Any]:
+    """What the page shows of an edit; pictures by number, -1 where there is none."""
+    edit, before = change.edit, change.before
+    return {
+        "id": edit.sample_id,
+        "image": before.image_id,
+        "epoch": edit.epoch,
+        "action": edit.action,
+        "policy": edit.policy,
+        "reason": _short(edit.reason),
+        "before": _short(before.caption),
+        "after": _short(edit.value) if edit.action == "replace_caption" else None,
+        "origin": edit.origin,
+        "fault": change.fault,
+        "photo": pictures.get(before.image_path, -1),
+        "photo_after": pictures.get(change.new_photo, -1),
+    }
+
+
+def chunks(made: Sequence[Change], pictures: Mapping[Path, int]) -> Iterator[tuple[int, str]]:
+    """``(number of edits, packed columns)`` of the list, `CHUNK` edits at a time."""
+    for start in range(0, len(made), CHUNK):
+        items = [item(change, pictures) for change in made[start : start + CHUNK]]
+        yield len(items), pack({name: [one[name] for one in items] for name in COLUMNS})
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"

@@ -1,0 +1,90 @@
+"""A run's curation as plain data: what reports and exports are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from captioning.data.roster import CurationView
+from captioning.types import Edit, Sample
+from curation.keep import KeepList
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """What a run did to its training set, and what it measured.
+
+    Attributes:
+        policy: its name.
+        seed: of the run.
+        view: the roster and all edits.
+        records: counts and detection scores of each epoch, see `curation.curator.Outcome`.
+        epochs: numbers of the epochs in ``history``.
+        history: ``(E, N)`` losses in nats a token, NaN where a sample was not seen.
+        truth: kind of planted fault by ``sample_id``; empty where it is not known.
+        keep: the keep-list that the run obeyed.
+    """
+
+    policy: str
+    seed: int
+    view: CurationView
+    records: Sequence[Mapping[str, Any]] = ()
+    epochs: Sequence[int] = ()
+    history: NDArray[np.floating] = field(default_factory=lambda: np.empty((0, 0)))
+    truth: Mapping[str, str] = field(default_factory=dict)
+    keep: KeepList | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """An edit and the sample as it stood before it.
+
+    Attributes:
+        edit: what was done.
+        before: the sample that it was done to.
+        new_photo: the picture that it got, for replaced images.
+        fault: kind of the planted fault that the sample bore then, or an empty text.
+    """
+
+    edit: Edit
+    before: Sample
+    new_photo: Path | None = None
+    fault: str = ""
+
+
+def changes(view: CurationView, truth: Mapping[str, str]) -> Iterator[Change]:
+    """The journal's edits in order, each with what it found.
+
+    A fault is gone once the caption (or, for kinds that begin with ``image``, the photo) that bears
+    it was replaced; a sibling's caption brings the sibling's fault along.
+    """
+    current: dict[str, Sample] = {}
+    held: dict[str, str] = {}
+    for edit in view.journal:
+        name = edit.sample_id
+        before = current.get(name) or view.roster.by_id[name]
+        photo = view.image_root / (edit.value or "") if edit.action == "replace_image" else None
+        fault = _fault(view, truth, before, held)
+        yield Change(edit=edit, before=before, new_photo=photo, fault=fault)
+        if edit.action == "replace_caption":
+            source = edit.origin.removeprefix("sibling:")
+            held[name] = source if source in view.roster.by_id else ""
+            current[name] = replace(before, caption=edit.value or "")
+        elif photo is not None:
+            current[name] = replace(before, image_path=photo)
+
+
+def _fault(
+    view: CurationView, truth: Mapping[str, str], before: Sample, held: Mapping[str, str]
+) -> str:
+    own = truth.get(before.sample_id, "")
+    if own.startswith("image"):
+        original = view.roster.by_id[before.sample_id]
+        return own if before.image_path == original.image_path else ""
+    of_caption = truth.get(held.get(before.sample_id, before.sample_id), "")
+    return "" if of_caption.startswith("image") else of_caption
