@@ -16,7 +16,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-EditAction = Literal["remove", "replace_caption", "replace_image"]
+EditAction = Literal["remove", "replace_caption", "replace_image", "down_weight"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +90,7 @@ class Sample:
         regions: boxes of the image, shared by its captions.
         phrases: groundings of this caption.
         origin: ``"human"`` or the name of whatever made the sample.
+        weight: of its loss in training, in [0, 1].
     """
 
     row: int
@@ -100,6 +101,7 @@ class Sample:
     regions: tuple[Region, ...] = ()
     phrases: tuple[Phrase, ...] = ()
     origin: str = "human"
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +111,7 @@ class Edit:
     Attributes:
         sample_id: the sample that is changed.
         action: what is done to it.
-        value: the new caption, the new image's path, or None for a removal.
+        value: the new caption, the new image's path, the new weight as text, or None for a removal.
         origin: where the value comes from, such as ``"sibling:IMAGE#3"``; becomes the sample's.
         reason: why it was selected, for people, such as ``"loss 5.1 in the top 1%"``.
         policy: name of the policy.
@@ -139,6 +141,7 @@ class Batch:
         region_mask: ``(I, R) bool``, True where a region exists; None when all do.
         tokens: ``(B, T) int64`` with begin and end tokens, padded; None when only images are given.
         token_mask: ``(B, T) bool``, True on real tokens.
+        weights: ``(B,) float32`` in [0, 1], of each caption's loss; None when all are 1.
         extras: further tensors of a model (boxes, object words), by name.
     """
 
@@ -151,6 +154,7 @@ class Batch:
     region_mask: Tensor | None = None
     tokens: Tensor | None = None
     token_mask: Tensor | None = None
+    weights: Tensor | None = None
     extras: dict[str, Tensor] = field(default_factory=dict)
 
     def _map(self, function: Any) -> Batch:

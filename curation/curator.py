@@ -259,6 +259,7 @@ def _record(context: Context, decision: Decision, after: CurationView) -> dict[s
         "num_removed": actions.count("remove"),
         "num_caption_replaced": actions.count("replace_caption"),
         "num_image_replaced": actions.count("replace_image"),
+        "num_down_weighted": actions.count("down_weight"),
         "num_kept": len(decision.kept),
         "notes": dict(sorted(Counter(decision.notes).items())),
         "loss_mean": float(seen.mean()) if len(seen) else None,

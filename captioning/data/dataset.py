@@ -74,6 +74,7 @@ class CaptionDataset(Dataset[Batch]):
             region_mask=region_mask,
             tokens=tokens,
             token_mask=mask,
+            weights=_weights([self.samples[position].weight for position in order]),
         )
 
 
@@ -84,6 +85,10 @@ def find_positions(features: FeatureStore, samples: Sequence[Sample]) -> np.ndar
     unique = {name: number for number, name in enumerate(dict.fromkeys(names))}
     find = features.positions_of_ids if imported else features.positions
     return find(list(unique))[[unique[name] for name in names]]
+
+
+def _weights(weights: list[float]) -> Tensor | None:
+    return None if all(weight == 1 for weight in weights) else torch.tensor(weights)
 
 
 def _padded(rows: list[np.ndarray], pad_id: int) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from captioning.types import Edit, Sample
 
-ACTIONS = ("remove", "replace_caption", "replace_image")
+ACTIONS = ("remove", "replace_caption", "replace_image", "down_weight")
 PLANTED = "noise:"  # begins the origin of a sample that bears a planted fault; its kind follows
 
 
@@ -227,7 +227,19 @@ def _row_of(roster: Roster, edit: Edit, number: int) -> int:
         raise ValueError(f"edit {number}: action must be one of {ACTIONS}: got {edit.action!r}")
     if edit.action != "remove" and not (edit.value or "").strip():
         raise ValueError(f"edit {number}: {edit.action} of {edit.sample_id!r} needs a value")
+    if edit.action == "down_weight" and not _is_weight(edit.value or ""):
+        raise ValueError(
+            f"edit {number}: the weight of {edit.sample_id!r} must be a number in [0, 1]: "
+            f"got {edit.value!r}"
+        )
     return sample.row
+
+
+def _is_weight(value: str) -> bool:
+    try:
+        return 0 <= float(value) <= 1
+    except ValueError:
+        return False
 
 
 def _amended(sample: Sample, edit: Edit, image_root: Path) -> Sample | None:
@@ -236,6 +248,8 @@ def _amended(sample: Sample, edit: Edit, image_root: Path) -> Sample | None:
     value = edit.value or ""
     if edit.action == "replace_caption":
         return replace(sample, caption=value, phrases=(), origin=edit.origin)
+    if edit.action == "down_weight":
+        return replace(sample, weight=float(value))
     return replace(sample, image_path=image_root / value, regions=(), origin=edit.origin)
 
 

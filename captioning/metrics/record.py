@@ -18,7 +18,12 @@ import yaml
 from captioning.files import read_json, write_json, write_text
 from captioning.metrics.run_folders import read_runs
 
-COPIED = ("versions.json", "timing.json", "curation/detection.json")
+COPIED = (
+    "versions.json",
+    "timing.json",
+    "curation/detection.json",
+    "curation/detection_by_score.json",
+)
 _DIGITS = 4
 
 

@@ -24,6 +24,7 @@ from captioning.models.layers.updown_cell import (
     recurrence,
     squashed,
 )
+from captioning.models.layers.weighted_mean import weighted_mean
 from captioning.models.layers.wide_linear import wide_linear
 from captioning.types import Batch, CaptionLosses
 
@@ -215,9 +216,11 @@ class UpDown(AbstractCaptioner):
             gates, keys, values, batch.region_mask, index, packing.sizes, self._weights()
         )
         logits = self._logits(self.dropout(hidden))
-        return self._cross_entropy(logits, targets, packing)
+        return self._cross_entropy(logits, targets, packing, batch.weights)
 
-    def _cross_entropy(self, logits: Tensor, targets: Tensor, packing: Packing) -> CaptionLosses:
+    def _cross_entropy(
+        self, logits: Tensor, targets: Tensor, packing: Packing, weights: Tensor | None
+    ) -> CaptionLosses:
         log_probs = functional.log_softmax(logits.to(self.score.dtype), dim=-1)
         nll = -log_probs.gather(1, targets.unsqueeze(1)).squeeze(1)
         loss = nll
@@ -225,9 +228,11 @@ class UpDown(AbstractCaptioner):
             smooth = -log_probs.mean(1)
             loss = (1 - self.label_smoothing) * nll + self.label_smoothing * smooth
         if self.reduction == "token_mean":
-            total = loss.mean()
+            if weights is not None:
+                weights = packing.pack_rows(weights[packing.order])
+            total = weighted_mean(loss, weights)
         else:
-            total = packing.sum_by_caption(loss).mean()
+            total = weighted_mean(packing.sum_by_caption(loss), weights)
         per_sample = packing.sum_by_caption(nll.detach()) / packing.lengths
         return CaptionLosses(total=total, per_sample=per_sample)
 

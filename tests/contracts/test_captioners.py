@@ -38,6 +38,19 @@ def test_permuting_the_batch_permutes_the_losses(name: str) -> None:
 
 
 @every_model
+def test_a_caption_of_weight_0_is_not_learnt_from(name: str) -> None:
+    model, batch = build(name), make_batch()
+    order = torch.tensor([0, 2, 3, 5])
+    fewer = permuted(batch, order)
+    weights = torch.zeros(len(batch)).index_fill_(0, order, 0.5)
+    weighted = model.losses(replace(batch, weights=weights))
+    torch.testing.assert_close(weighted.total, model.losses(fewer).total)
+    torch.testing.assert_close(weighted.per_sample, model.losses(batch).per_sample)
+    uneven = model.losses(replace(batch, weights=torch.linspace(0, 1, len(batch))))
+    assert not torch.isclose(uneven.total, model.losses(batch).total)
+
+
+@every_model
 def test_steps_under_teacher_forcing_add_up_to_the_loss(name: str) -> None:
     model, batch = build(name), make_batch()
     expected = model.losses(batch).per_sample

@@ -101,6 +101,17 @@ def test_a_replaced_image_is_another_picture_of_the_same_image_id(module) -> Non
             assert picture == (3 if sample_id == "1#0" else int(sample_id.split("#")[0]))
 
 
+def test_a_batch_carries_weights_where_one_is_not_1(module: CaptionDataModule) -> None:
+    assert all(batch.weights is None for batch in module.train_dataloader())
+    edit = Edit(sample_id=module.train.samples[3].sample_id, action="down_weight", value="0.25")
+    module.view = module.view.apply([edit])
+    for batch in module.train_dataloader():
+        wanted = [0.25 if row == 3 else 1.0 for row in batch.rows.tolist()]
+        assert (batch.weights.tolist() if 3 in batch.rows else batch.weights) == (
+            wanted if 3 in batch.rows else None
+        )
+
+
 def test_probe_shows_every_live_sample_once_in_order(module: CaptionDataModule) -> None:
     rows = torch.cat([batch.rows.sort().values for batch in module.probe_dataloader()])
     assert rows.tolist() == list(range(12))

@@ -1,0 +1,234 @@
+"""Tables and the figure of the benchmark of curation, from the records of its runs."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+
+from captioning.files import read_json, write_text, write_whole
+from captioning.metrics.record import keep_record
+from captioning.metrics.run_folders import Run, read_runs
+from curation.detect import FILE_NAME
+from curation.ledger import read_history
+
+ROOT = Path(__file__).resolve().parents[1]
+RECORDS = ROOT / "docs" / "results" / "runs"
+METRIC = "CIDEr-D"
+# Scores of single images, by which close rows are told apart, are kept of runs on sound data alone.
+PER_IMAGE = ("none",)
+
+Table = dict[tuple[str, str], dict[int, Run]]  # by noise and policy, then by seed
+
+
+def report(data: str, runs: Path) -> None:
+    """Copy the records of all finished runs; write the page and the figure.
+
+    Args:
+        data: name of the data set.
+        runs: parent of the folders ``DATA-NOISE``.
+    """
+    for folder in sorted(runs.glob(f"{data}-*/*/seed*")):
+        if (folder / "metrics.json").is_file():
+            kept = [METRIC] if folder.parent.parent.name.endswith(PER_IMAGE) else []
+            keep_record(folder, RECORDS, per_image=kept)
+    table = read_table(sorted(RECORDS.glob(f"{data}-*")))
+    page = ROOT / "docs" / "results" / f"curation_{data}.md"
+    write_text(page, "\n".join([*head(data, table), *won_back(table), *found(table)]) + "\n")
+    picture = ROOT / "docs" / "images" / f"curation_{data}.png"
+    write_whole(picture, lambda part: draw(table, runs, part))
+    print(f"{page}\n{picture}")
+
+
+def read_table(folders: Sequence[Path]) -> Table:
+    """The runs by noise and policy."""
+    table: Table = {}
+    for run in read_runs(folders) if folders else []:
+        key = (str(run.setting("noise.name")), str(run.setting("curation.name")))
+        table.setdefault(key, {})[int(run.config["seed"])] = run
+    return table
+
+
+def head(data: str, table: Table) -> list[str]:
+    """What the page is and where its numbers come from."""
+    every = [run for runs in table.values() for run in runs.values()]
+    lines = [f"# Benchmark of curation on {data}", ""]
+    lines += ["- built by: python benchmarks/study_curation.py --data " + data + " --report"]
+    for name, key in (("commit", "commit"), ("machine", "machine"), ("date", "date")):
+        values = sorted({str(run.versions.get(key)) for run in every})
+        lines.append(f"- {name}: {', '.join(values)}")
+    return [*lines, f"- seeds: {sorted({seed for runs in table.values() for seed in runs})}", ""]
+
+
+def scores(runs: dict[int, Run]) -> dict[int, float]:
+    """The test score by seed."""
+    found = {seed: run.value(METRIC, "test") for seed, run in runs.items()}
+    return {seed: value for seed, value in found.items() if value is not None}
+
+
+def won_back(table: Table) -> list[str]:
+    """A table a noise: the test score, and how much of the oracle's gain over no curation it is."""
+    lines: list[str] = []
+    for noise in sorted({noise for noise, _ in table}):
+        rows = {name: scores(runs) for (of, name), runs in table.items() if of == noise}
+        plain, oracle = rows.get("track", {}), rows.get("remove_oracle", {})
+        lines += [f"## {noise}: test {METRIC} and what is won back of the oracle's gain", ""]
+        lines += [f"| policy | seeds | {METRIC} | against no curation | won back | precision |"]
+        lines += ["|---|---|---|---|---|---|"]
+        for name, row in sorted(rows.items(), key=lambda item: -_mean(item[1].values())):
+            both = sorted(row.keys() & plain.keys())
+            gain = _spread([row[seed] - plain[seed] for seed in both], "+.4f")
+            hits = [
+                value
+                for run in table[noise, name].values()
+                if (value := run.value("detection.precision@1", "test")) is not None
+            ]
+            lines.append(
+                f"| {name} | {len(row)} | {_spread(list(row.values()), '.4f')} "
+                f"| {gain if name != 'track' else '-'} | {_share(row, plain, oracle)} "
+                f"| {_spread(hits, '.2f')} |"
+            )
+        lines.append("")
+    lines += [
+        "`track` is no curation. Won back: mean over seeds of the gain over no curation, divided "
+        "by that of the oracle, which removes exactly the faults. Precision: of what was selected "
+        "at the end of the second epoch.",
+        "",
+    ]
+    return lines
+
+
+def _share(row: dict[int, float], plain: dict[int, float], oracle: dict[int, float]) -> str:
+    seeds = sorted(row.keys() & plain.keys() & oracle.keys())
+    if not seeds:
+        return "-"
+    gain = sum(row[s] - plain[s] for s in seeds)
+    most = sum(oracle[s] - plain[s] for s in seeds)
+    return f"{100 * gain / most:.0f}%" if most > 0 else "-"
+
+
+def _mean(values: Sequence[float]) -> float:
+    values = list(values)
+    return statistics.fmean(values) if values else float("-inf")
+
+
+def _spread(values: Sequence[float], digits: str) -> str:
+    if not values:
+        return "-"
+    spread = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):{digits}}{spread}"
+
+
+def by_score(runs: dict[int, Run]) -> dict[int, dict[str, list[dict]]]:
+    """Detection of all seeds by epoch and score."""
+    found: dict[int, dict[str, list[dict]]] = {}
+    for run in runs.values():
+        path = run.folder / "curation" / FILE_NAME
+        for entry in read_json(path) if path.is_file() else []:
+            for name, values in entry["scores"].items():
+                found.setdefault(entry["epoch"], {}).setdefault(name, []).append(values)
+    return found
+
+
+def found(table: Table) -> list[str]:
+    """A table a noise: how well each score finds each kind of fault, by epoch."""
+    lines: list[str] = []
+    for noise in sorted({noise for noise, _ in table}):
+        epochs = by_score(table.get((noise, "track"), {}))
+        if not epochs:
+            continue
+        kinds = sorted({k for e in epochs.values() for s in e.values() for k in s[0]["by_kind"]})
+        lines += [f"## {noise}: how well each score finds the faults", ""]
+        lines += ["Area under the ROC curve, and precision at the noise rate, mean over seeds.", ""]
+        columns = ["all", *kinds] if len(kinds) > 1 else ["all"]
+        lines += [
+            "| score | epoch | " + " | ".join(columns) + " |",
+            "|---" * (2 + len(columns)) + "|",
+        ]
+        for name in sorted({name for entry in epochs.values() for name in entry}):
+            for epoch in sorted(epochs):
+                if name in epochs[epoch]:
+                    cells = [_cell(epochs[epoch][name], kind) for kind in columns]
+                    lines.append(f"| {name} | {epoch + 1} | " + " | ".join(cells) + " |")
+        lines.append("")
+    return lines
+
+
+def _cell(seeds: list[dict], kind: str) -> str:
+    parts = [one if kind == "all" else one["by_kind"][kind] for one in seeds]
+    auc = statistics.fmean(part["auc"] for part in parts)
+    return f"{auc:.3f} / {statistics.fmean(p['precision_at_noise_rate'] for p in parts):.2f}"
+
+
+def draw(table: Table, runs: Path, path: Path) -> None:
+    """Losses by epoch, what each score finds, and what each policy gains."""
+    noises = [n for n in sorted({noise for noise, _ in table}) if (n, "track") in table]
+    figure, axes = plt.subplots(
+        len(noises), 3, figsize=(15, 4 * len(noises)), squeeze=False, layout="constrained"
+    )
+    for row, noise in zip(axes, noises, strict=True):
+        _draw_losses(row[0], table[noise, "track"], runs, noise)
+        _draw_found(row[1], table[noise, "track"])
+        _draw_gains(row[2], {name: scores(r) for (of, name), r in table.items() if of == noise})
+    figure.savefig(path, format="png", dpi=90)
+    plt.close(figure)
+
+
+def _draw_losses(axis: plt.Axes, tracked: dict[int, Run], runs: Path, noise: str) -> None:
+    """As the paper's Figures 2 and 8, sound and faulty captions apart, where the run is at hand."""
+    axis.set(title=f"{noise}: losses by epoch", xlabel="nats a token", ylabel="density")
+    run = tracked[min(tracked)]
+    folder = runs / run.folder.relative_to(RECORDS)
+    if not (folder / "curation" / "losses.npz").is_file():
+        return
+    ids, epochs, history = read_history(folder / "curation" / "losses.npz")
+    truth_path = folder / "noise_truth.json"
+    truth = read_json(truth_path) if truth_path.is_file() else {}
+    faulty = np.array([name in truth for name in ids])
+    for number, (epoch, losses) in enumerate(zip(epochs, history, strict=True)):
+        for rows, style in ((~faulty, "-"), (faulty, ":")):
+            values = losses[rows & ~np.isnan(losses)]
+            if len(values):
+                counts, edges = np.histogram(values, bins=80, density=True)
+                label = f"epoch {epoch + 1}" if style == "-" else None
+                axis.plot(edges[:-1], counts, style, color=f"C{number}", label=label)
+    axis.legend(title="dotted: faulty" if faulty.any() else None)
+
+
+def _draw_found(axis: plt.Axes, tracked: dict[int, Run]) -> None:
+    epochs = by_score(tracked)
+    axis.set(title="faults found", xlabel="epoch", ylabel="area under the ROC curve")
+    for number, name in enumerate(sorted({name for entry in epochs.values() for name in entry})):
+        points = {
+            epoch + 1: statistics.fmean(one["auc"] for one in entry[name])
+            for epoch, entry in sorted(epochs.items())
+            if name in entry
+        }
+        style = "-" if number < 10 else "--"
+        axis.plot(list(points), list(points.values()), style, marker="o", label=name)
+    if epochs:
+        axis.axhline(0.5, color="grey", linewidth=0.5)
+        axis.legend(fontsize=7)
+
+
+def _draw_gains(axis: plt.Axes, rows: dict[str, dict[int, float]]) -> None:
+    """As the paper's Figures 5 and 7: gains over no curation, a dot a seed."""
+    axis.set(title=f"{METRIC} over no curation", xlabel=METRIC)
+    plain = rows.get("track", {})
+    gains = {
+        name: [row[s] - plain[s] for s in sorted(row.keys() & plain.keys())]
+        for name, row in rows.items()
+        if name != "track"
+    }
+    ordered = sorted((g for g in gains.items() if g[1]), key=lambda item: _mean(item[1]))
+    for place, (_, values) in enumerate(ordered):
+        axis.barh(place, _mean(values), color="C0", alpha=0.5)
+        axis.plot(values, [place] * len(values), "k.", markersize=4)
+    axis.set_yticks(range(len(ordered)), [name for name, _ in ordered], fontsize=7)
+    axis.axvline(0, color="grey", linewidth=0.5)

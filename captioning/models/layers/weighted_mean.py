@@ -1,0 +1,21 @@
+"""The mean of losses of which some count less."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+
+def weighted_mean(losses: Tensor, weights: Tensor | None) -> Tensor:
+    """``sum(weights * losses) / sum(weights)``, a scalar.
+
+    So a batch with down-weighted captions makes as large an update as any other: what they lose in
+    weight the others gain. 0 where all weights are 0.
+
+    Args:
+        losses: ``(N,)``.
+        weights: ``(N,)`` in [0, 1]; None where all are 1.
+    """
+    if weights is None:
+        return losses.mean()
+    weights = weights.to(losses)
+    return (weights * losses).sum() / weights.sum().clamp(min=1e-8)

@@ -1,0 +1,47 @@
+"""Bad samples stay, and count less: a middle way between keeping and removing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from captioning.types import Edit
+from curation.base import AbstractAmender, Amended, Context, Selected, require_fraction
+
+
+class DownWeight(AbstractAmender):
+    """Multiplies the weight that each selected sample's loss has in training by a factor.
+
+    A sample that is selected again counts less still, so a policy that acts every epoch and errs
+    now and then takes little from sound samples and much from those that stay suspect.
+
+    Args:
+        factor: in [0, 1].
+        min_weight: no weight falls below it, in [0, 1].
+
+    Raises:
+        ValueError: a number outside [0, 1].
+    """
+
+    def __init__(self, *, factor: float = 0.5, min_weight: float = 0.0) -> None:
+        self.factor = require_fraction("factor", factor)
+        self.min_weight = require_fraction("min_weight", min_weight)
+
+    def amend(self, context: Context, selected: Sequence[Selected]) -> Amended:
+        """One edit per selected sample whose weight is not the least already."""
+        edits: list[Edit] = []
+        kept: list[str] = []
+        for one in selected:
+            weight = max(self.min_weight, one.sample.weight * self.factor)
+            if weight >= one.sample.weight:
+                kept.append(one.sample.sample_id)
+                continue
+            edits.append(
+                Edit(
+                    sample_id=one.sample.sample_id,
+                    action="down_weight",
+                    value=f"{weight:.6g}",
+                    origin=one.sample.origin,
+                    reason=one.reason,
+                )
+            )
+        return Amended(edits=tuple(edits), kept=tuple(kept))

@@ -1,0 +1,127 @@
+"""How well every score finds the planted faults of a run: ``python -m curation.detect run=FOLDER``.
+
+Nothing is trained again: the run's losses and signals are read from its folder, so a new score can
+be tried on old runs. Writes ``curation/detection_by_score.json``, an entry an epoch. The scores are
+those of ``configs/detect.yaml``.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import hydra
+import numpy as np
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from captioning.data.roster import CurationView
+from captioning.files import write_json
+from captioning.metrics.detection import detect_kinds
+from captioning.training.parts import build_part
+from curation.base import AbstractScore, Context, as_numpy
+from curation.finished_run import read_run
+from curation.ledger import read_history
+from curation.truth import faulty_kinds
+
+FILE_NAME = "detection_by_score.json"
+_NO_SIGNALS = ("losses.npz",)
+
+log = logging.getLogger(__name__)
+
+
+def contexts(folder: Path) -> Iterator[Context]:
+    """What a policy could have known at the end of each epoch of a run.
+
+    Raises:
+        FileNotFoundError: not a run folder, or no losses in it.
+        ValueError: the files do not belong together.
+    """
+    record = read_run(folder)
+    if not record.epochs:
+        raise FileNotFoundError(f"{folder}: no curation/losses.npz; train with curation=track")
+    history = torch.from_numpy(record.history)
+    signals = {
+        path.stem: torch.from_numpy(read_history(path)[2])
+        for path in sorted((folder / "curation").glob("*.npz"))
+        if path.name not in _NO_SIGNALS
+    }
+    for number, epoch in enumerate(record.epochs, start=1):
+        earlier = [edit for edit in record.view.journal if edit.epoch < epoch]
+        yield Context(
+            view=CurationView(roster=record.view.roster, image_root=folder).apply(earlier),
+            losses=history[number - 1],
+            history=history[:number],
+            epoch=epoch,
+            seed=record.seed,
+            signals={name: values[:number] for name, values in signals.items()},
+        )
+
+
+def detect_by_score(
+    scores: Mapping[str, AbstractScore], context: Context
+) -> dict[str, dict[str, Any]]:
+    """Detection of the live faults by each score, see `captioning.metrics.detection.Detection`.
+
+    A score that needs a signal which was not measured is left out, and said so.
+
+    Raises:
+        ValueError: no fault was planted.
+    """
+    roster = context.view.roster
+    if not roster.planted:
+        raise ValueError(f"{roster.name!r} has no planted faults: name a run with noise=...")
+    kinds = faulty_kinds(context.view, roster.planted)
+    found: dict[str, dict[str, Any]] = {}
+    for name, score in scores.items():
+        try:
+            values = as_numpy(score.scores(context))
+        except ValueError as error:
+            log.warning(f"{name} is left out: {error}")
+            continue
+        live = np.full(len(values), np.nan)
+        live[context.live_rows] = values[context.live_rows]
+        if not np.isnan(live).all():
+            found[name] = detect_kinds(live, kinds).to_dict()
+    return found
+
+
+def detect_run(config: DictConfig) -> list[dict[str, Any]]:
+    """Score all epochs of ``config.run`` and write the file.
+
+    Raises:
+        FileNotFoundError, ValueError: what `contexts` and `detect_by_score` raise.
+    """
+    folder = Path(config.run)
+    past = folder / "config.yaml"
+    if past.is_file():
+        config = OmegaConf.merge(config, {"seed": OmegaConf.load(past).seed})
+    scores = {name: build_part(chosen) for name, chosen in config.scores.items()}
+    found = [
+        {"epoch": context.epoch, "scores": detect_by_score(scores, context)}
+        for context in contexts(folder)
+    ]
+    write_json(folder / "curation" / FILE_NAME, found)
+    return found
+
+
+@hydra.main(version_base="1.3", config_path="../configs", config_name="detect")
+def main(config: DictConfig) -> None:
+    """Detect, print a line a score, and say in one line what was wrong, if something was."""
+    try:
+        found = detect_run(config)
+    except (ValueError, OSError) as error:
+        sys.exit(f"detect: {error}")
+    for entry in found:
+        for name, scores in entry["scores"].items():
+            log.info(
+                f"epoch {entry['epoch']}  {name:32} AUC {scores['auc']:.3f}  "
+                f"precision at the noise rate {scores['precision_at_noise_rate']:.3f}"
+            )
+
+
+if __name__ == "__main__":
+    main()
