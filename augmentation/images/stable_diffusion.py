@@ -194,13 +194,14 @@ class StableDiffusion(AbstractGenerator):
             return
         self.start()
         diffusers = importlib.import_module("diffusers")
-        diffusers.utils.logging.disable_progress_bar()
+        for package in ("diffusers", "transformers"):
+            importlib.import_module(f"{package}.utils.logging").disable_progress_bar()
         without = {} if self.safety_checker else _without_checker(self._index)
         pipeline = diffusers.DiffusionPipeline.from_pretrained(
             str(self.folder),
             use_safetensors=True,
             local_files_only=True,
-            torch_dtype=PRECISIONS[self.precision],
+            dtype=PRECISIONS[self.precision],
             **without,
         )
         if self.lora:

@@ -11,12 +11,14 @@ from hydra.utils import instantiate
 from curation.callback import CurationCallback
 from curation.probes import OnlineProbe, RescoreProbe
 
+PRESET = r"(remove|replace_caption|replace_image)_(top_loss|random|sigma)_(\d+)"
+
 
 @pytest.fixture
 def build(repository):
     def function(*overrides: str):
         with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
-            config = compose(overrides=list(overrides))
+            config = compose("train", overrides=list(overrides))
         return config.curation.name, instantiate(config.curation.callback)
 
     return function
@@ -32,10 +34,10 @@ def test_presets_are_what_they_are_called(build, repository):
     assert {"remove_top_loss_1", "replace_caption_sigma_2", "remove_random_5"} <= set(names)
     assert len(names) >= 14
     for name in names:
-        built_name, callback = build(f"+curation={name}")
+        built_name, callback = build(f"curation={name}")
         assert isinstance(callback, CurationCallback)
         assert built_name == callback.policy.name == name
-        if found := re.fullmatch(r"(remove|replace_caption)_(top_loss|random|sigma)_(\d+)", name):
+        if found := re.fullmatch(PRESET, name):
             amend, select, amount = found.groups()
             assert type(callback.policy.amend).__module__ == f"curation.amend.{amend}"
             module = "top" if select == "top_loss" else select
@@ -46,8 +48,28 @@ def test_presets_are_what_they_are_called(build, repository):
             assert select == "random" or vars(found["score"]) == {"num_epochs": 1}
 
 
+@pytest.mark.parametrize("ratio", [20, 40, 50, 60, 80])
+def test_static_presets_act_once_before_training(build, ratio):
+    _, callback = build(f"curation=static_replace_image_{ratio}")
+    select, policy = callback.policy.select, callback.policy
+    assert (select.ratio, select.coin) == (ratio / 100, ratio == 50)
+    assert [epoch for epoch in range(-1, 5) if policy.schedule.due(epoch)] == [-1]
+    assert policy.amend.changes_images
+
+
+def test_any_amender_can_act_before_training(build):
+    _, callback = build("curation=static_replace_image", "curation/amend=remove")
+    assert type(callback.policy.amend).__name__ == "Remove"
+    assert callback.policy.schedule.due(-1)
+
+
+def test_replacing_images_needs_a_source(build):
+    with pytest.raises(Exception, match=r"choose one with \+curation/image_source=NAME"):
+        build("curation=remove", "curation/amend=replace_image")
+
+
 def test_none_has_no_callback(build):
-    assert build("+curation=none") == ("none", None)
+    assert build("curation=none") == ("none", None)
 
 
 def test_every_pairing_exists_by_override(build, repository):
@@ -55,14 +77,14 @@ def test_every_pairing_exists_by_override(build, repository):
     amenders = sorted(path.stem for path in (repository / "configs/curation/amend").iterdir())
     for amend in amenders:
         for select in selectors:
-            _, callback = build(f"+curation={amend}", f"curation/select={select}")
+            _, callback = build(f"curation={amend}", f"curation/select={select}")
             assert type(callback.policy.amend).__module__ == f"curation.amend.{amend}"
             assert type(callback.policy.select).__module__ == f"curation.select.{select}"
 
 
 def test_overrides_reach_the_parts(build):
     name, callback = build(
-        "+curation=remove",
+        "curation=remove",
         "curation.select.ratio=0.07",
         "curation/probe=rescore",
         "curation.schedule.from_epoch=2",
@@ -72,4 +94,4 @@ def test_overrides_reach_the_parts(build):
     assert callback.policy.schedule.from_epoch == 2
     assert name == callback.policy.name == "mine"
     assert isinstance(callback.probe, RescoreProbe)
-    assert isinstance(build("+curation=remove")[1].probe, OnlineProbe)
+    assert isinstance(build("curation=remove")[1].probe, OnlineProbe)

@@ -1,0 +1,56 @@
+"""A random share of every image's captions, as in static replacement (paper, section 5.1)."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from curation.base import AbstractSelector, Context, Selected, as_numpy, require_fraction
+from curation.select.ranking import ordered_rows
+
+
+class Share(AbstractSelector):
+    """Selects from each image the same share of its live captions, at random. Knows no losses.
+
+    Where the share is no whole number of captions, chance decides on the last one, so that it is
+    right on average: half of five captions are two or three.
+
+    Args:
+        ratio: share in [0, 1].
+        coin: decide for each sample by itself with probability ``ratio``, as the paper does for
+            one half ("a fair coin-flip").
+
+    Raises:
+        ValueError: ``ratio`` outside [0, 1].
+    """
+
+    def __init__(self, *, ratio: float = 0.2, coin: bool = False) -> None:
+        self.ratio = require_fraction("ratio", ratio)
+        self.coin = coin
+
+    def scores(self, context: Context) -> Tensor:
+        """``(N,)`` random: in [1, 2) what is selected, below what is not, whether live or not."""
+        draws = context.random("random share").random(len(context.view.roster))
+        draws[self._rows(context, draws)] += 1
+        return torch.from_numpy(draws)
+
+    def select(self, context: Context) -> list[Selected]:
+        """The highest draws of each image."""
+        scores = as_numpy(self.scores(context))
+        rows = ordered_rows(context, scores, np.flatnonzero(scores >= 1))
+        what = "by a coin" if self.coin else "of its image's captions"
+        reason = f"drawn at random ({100 * self.ratio:g}% {what})"
+        return [Selected(sample=context.live[row], reason=reason) for row in rows]
+
+    def _rows(self, context: Context, draws: np.ndarray) -> list[int]:
+        if self.coin:
+            return context.live_rows[draws[context.live_rows] >= 1 - self.ratio].tolist()
+        rounding = context.random("rounding of shares")
+        found: list[int] = []
+        for rows in context.view.roster.rows_by_image.values():
+            live = [row for row in rows if row in context.live]
+            # one draw an image, so that images do not shift each other's luck
+            count = int(self.ratio * len(live) + 1e-9 + rounding.random() * (1 - 2e-9))
+            found += sorted(live, key=lambda row: -draws[row])[:count]
+        return found
