@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from captioning.types import Edit
 from curation.base import AbstractAmender, AbstractSelector, Amended, Context, Selected
+from curation.budget import Budget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +71,7 @@ class CurationPolicy:
         select: finds bad samples.
         amend: says what to do with them.
         schedule: when; default every epoch.
+        budget: what must be left alone; default nothing.
         name: the policy's name in the journal, in logs and in tables.
     """
 
@@ -78,6 +81,7 @@ class CurationPolicy:
         select: AbstractSelector,
         amend: AbstractAmender,
         schedule: Schedule | None = None,
+        budget: Budget | None = None,
         name: str,
     ) -> None:
         if not name.strip():
@@ -85,6 +89,7 @@ class CurationPolicy:
         self.select = select
         self.amend = amend
         self.schedule = schedule if schedule is not None else Schedule()
+        self.budget = budget if budget is not None else Budget()
         self.name = name
 
     def decide(self, context: Context) -> list[Edit]:
@@ -101,11 +106,12 @@ class CurationPolicy:
         if not self.schedule.due(context.epoch):
             return Decision()
         selected = tuple(self.select.select(context))
-        free = [one for one in selected if one.sample.sample_id not in context.keep]
+        free = self._free(context, selected)
         amended = self.amend.amend(context, free) if free else Amended(edits=())
         self._check(context, amended)
         edits = tuple(self._signed(edit, context.epoch) for edit in amended.edits)
-        kept = [one.sample.sample_id for one in selected if one.sample.sample_id in context.keep]
+        touched = {one.sample.sample_id for one in free}
+        kept = [one.sample.sample_id for one in selected if one.sample.sample_id not in touched]
         return Decision(
             selected=selected, edits=edits, kept=(*amended.kept, *kept), notes=amended.notes
         )
@@ -113,9 +119,12 @@ class CurationPolicy:
     def expect(self, context: Context) -> None:
         """Let the amender begin on what would be selected if the epoch ended now."""
         if self.amend.works_ahead and self.schedule.due(context.epoch):
-            selected = self.select.select(context)
-            free = [one for one in selected if one.sample.sample_id not in context.keep]
-            self.amend.expect(context, free)
+            self.amend.expect(context, self._free(context, self.select.select(context)))
+
+    def _free(self, context: Context, selected: Sequence[Selected]) -> list[Selected]:
+        """What may be edited: neither on the keep-list nor beyond the budget."""
+        free = [one for one in selected if one.sample.sample_id not in context.keep]
+        return self.budget.affordable(context, free)
 
     def _signed(self, edit: Edit, epoch: int) -> Edit:
         # spelled out, since dataclasses.replace takes three times as long and there may be 100,000

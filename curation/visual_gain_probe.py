@@ -51,7 +51,8 @@ class VisualGainProbe(AbstractProbe):
             raise ValueError(f"per must be 'token' or 'sentence': got {per!r}")
         if rescored and until_epoch is not None:
             raise ValueError(
-                f"rescored losses are needed in every epoch: set until_epoch=null (got {until_epoch})"
+                "rescored losses are needed in every epoch: set until_epoch=null, "
+                f"got {until_epoch}"
             )
         self.per = per
         self.rescored = rescored

@@ -1,48 +1,63 @@
-"""Captions that do not fit their photo, in a space of photos and sentences."""
+"""Captions that do not fit their photo, in a space of photos and sentences trained elsewhere."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
 
 import torch
+from PIL import Image
 from torch import Tensor
 
-from captioning.types import Sample
+from captioning.data.photos import load_rgb
 from curation.base import AbstractScore, Context
+
+_PHOTOS_AT_ONCE = 64
+
+
+class JointEncoder(Protocol):
+    """CLIP, or the small joint space."""
+
+    space: str
+
+    def embed_images(self, images: Sequence[Image.Image]) -> Tensor:
+        """``(I, D)`` unit vectors."""
+
+    def embed_texts(self, texts: Sequence[str]) -> Tensor:
+        """``(N, D)`` unit vectors."""
 
 
 class Similarity(AbstractScore):
     """Minus the cosine of photo and caption.
 
     A space that was trained on clean captions of these photos knows the answer beforehand: for a
-    fair test train it on the same noisy set.
+    fair test use `curation.score.cross_fitted.CrossFitted`.
 
     Args:
-        embed_texts: texts to ``(N, D)`` unit vectors.
-        embed_photos: samples to ``(N, D)`` unit vectors of their photos; asked once for each photo.
-        name: the space's.
+        encoder: the space. Each photo is embedded once.
+        load: opens a photo.
     """
 
     def __init__(
-        self,
-        *,
-        embed_texts: Callable[[Sequence[str]], Tensor],
-        embed_photos: Callable[[Sequence[Sample]], Tensor],
-        name: str,
+        self, *, encoder: JointEncoder, load: Callable[[Path], Image.Image] = load_rgb
     ) -> None:
-        self._embed_texts = embed_texts
-        self._embed_photos = embed_photos
-        self.name = f"unlikeness of photo and caption ({name})"
-        self._photos: dict[object, Tensor] = {}
+        self._encoder, self._load = encoder, load
+        self.name = f"unlikeness of photo and caption ({encoder.space})"
+        self._photos: dict[Path, Tensor] = {}
 
     def scores(self, context: Context) -> Tensor:
         """In [-1, 1]; NaN for samples that are not live."""
         found = torch.full((len(context.view.roster),), torch.nan)
         live = list(context.live.values())
-        new = {s.image_path: s for s in live if s.image_path not in self._photos}
-        if new:
-            self._photos |= zip(new, self._embed_photos(list(new.values())), strict=True)
+        self._embed(list({s.image_path: None for s in live if s.image_path not in self._photos}))
         photos = torch.stack([self._photos[sample.image_path] for sample in live])
-        captions = self._embed_texts([sample.caption for sample in live])
-        found[[sample.row for sample in live]] = -(photos * captions).sum(1)
+        captions = self._encoder.embed_texts([sample.caption for sample in live])
+        found[[sample.row for sample in live]] = -(photos * captions).sum(1).float()
         return found
+
+    def _embed(self, paths: Sequence[Path]) -> None:
+        for start in range(0, len(paths), _PHOTOS_AT_ONCE):
+            some = paths[start : start + _PHOTOS_AT_ONCE]
+            vectors = self._encoder.embed_images([self._load(path) for path in some])
+            self._photos |= zip(some, vectors, strict=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from curation.base import AbstractSelector, Context, Selected, as_numpy, require_fraction
+from curation.base import AbstractSelector, Context, Selected, as_numpy
+from curation.ramp import Ramp, require_ratio
 from curation.select.ranking import num_of_fraction, worst_rows
 
 
@@ -19,8 +20,8 @@ class Random(AbstractSelector):
         ValueError: ``ratio`` outside [0, 1].
     """
 
-    def __init__(self, *, ratio: float = 0.01) -> None:
-        self.ratio = require_fraction("ratio", ratio)
+    def __init__(self, *, ratio: float | Ramp = 0.01) -> None:
+        self.ratio, self._ramp = ratio, require_ratio(ratio)
 
     def scores(self, context: Context) -> Tensor:
         """``(N,)`` uniform in [0, 1), one draw per roster row whether live or not."""
@@ -30,6 +31,7 @@ class Random(AbstractSelector):
     def select(self, context: Context) -> list[Selected]:
         """The highest draws; whether a sample has a loss plays no part."""
         draws = as_numpy(self.scores(context))
-        rows = worst_rows(context, draws, num_of_fraction(self.ratio, len(context.live)))
-        reason = f"drawn at random ({100 * self.ratio:g}% of the live samples)"
+        ratio = self._ramp.at(context.epoch)
+        rows = worst_rows(context, draws, num_of_fraction(ratio, len(context.live)))
+        reason = f"drawn at random ({100 * ratio:g}% of the live samples)"
         return [Selected(sample=context.live[row], reason=reason) for row in rows]

@@ -10,8 +10,8 @@ from curation.base import (
     Context,
     Selected,
     as_numpy,
-    require_fraction,
 )
+from curation.ramp import Ramp, require_ratio
 from curation.score.loss import Loss
 from curation.select.ranking import num_of_fraction, worst_rows
 
@@ -20,15 +20,16 @@ class Top(AbstractSelector):
     """Selects the samples with the highest scores.
 
     Args:
-        ratio: fraction in [0, 1] of the samples that are live now (not of the first epoch's).
+        ratio: fraction in [0, 1] of the samples that are live now (not of the first epoch's), or a
+            `Ramp` of it over the epochs.
         score: what is looked at; default the epoch's loss, as in the paper.
 
     Raises:
         ValueError: ``ratio`` outside [0, 1].
     """
 
-    def __init__(self, *, ratio: float = 0.01, score: AbstractScore | None = None) -> None:
-        self.ratio = require_fraction("ratio", ratio)
+    def __init__(self, *, ratio: float | Ramp = 0.01, score: AbstractScore | None = None) -> None:
+        self.ratio, self._ramp = ratio, require_ratio(ratio)
         self.score = score if score is not None else Loss()
 
     def scores(self, context: Context) -> Tensor:
@@ -38,12 +39,13 @@ class Top(AbstractSelector):
     def select(self, context: Context) -> list[Selected]:
         """Worst first; a sample whose score is unknown is never selected."""
         total = len(context.live)
-        count = num_of_fraction(self.ratio, total)
+        ratio = self._ramp.at(context.epoch)
+        count = num_of_fraction(ratio, total)
         if not count:
             return []
         scores = as_numpy(self.scores(context))
         rows = worst_rows(context, scores, count)
-        values, share = scores[rows].tolist(), f"{100 * self.ratio:g}%"
+        values, share = scores[rows].tolist(), f"{100 * ratio:g}%"
         return [
             Selected(
                 sample=context.live[row],

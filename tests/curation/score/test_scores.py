@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,15 +11,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from captioning.data.roster import CurationView, build_roster
 from captioning.types import Edit, Sample
 from curation.base import Context
 from curation.score.cross_fitted import CrossFitted
+from curation.score.duplicate import Duplicate, copies
 from curation.score.joint import Joint, WithinImage, ranked, standardised
 from curation.score.length import Length
 from curation.score.loss import Loss
 from curation.score.loss_history import LossHistory
+from curation.score.per_image import PerImage
 from curation.score.siblings import SentenceLikeness, Siblings, WordLikeness
 from curation.score.similarity import Similarity
 from curation.score.truth import Truth
@@ -154,27 +158,80 @@ def test_a_cross_fitted_measure_sees_the_roster_and_the_samples_of_today() -> No
     assert values(found) == pytest.approx([0, nan, -1, -2, -3, -4], nan_ok=True)
 
 
+class Space:
+    """Photos are told by their colour: red ones show dogs, blue ones boats."""
+
+    space = "colours"
+
+    def __init__(self) -> None:
+        self.num_photos = 0
+
+    def embed_images(self, images):
+        self.num_photos += len(images)
+        return torch.tensor([[1.0 * (r > b), 1.0 * (b > r)] for r, _, b in map(pixel, images)])
+
+    def embed_texts(self, texts):
+        return Words().embed(texts)
+
+
+def pixel(image: Image.Image) -> tuple[int, int, int]:
+    return image.getpixel((0, 0))
+
+
 def test_photos_are_embedded_once_and_captions_as_they_are_now() -> None:
-    asked = []
+    def load(path: Path) -> Image.Image:
+        return Image.new("RGB", (4, 4), "blue" if path.stem == "b" else "red")
 
-    def photos(samples: Sequence[Sample]) -> torch.Tensor:
-        asked.extend(sample.image_id for sample in samples)
-        return Words().embed(["boat" if s.image_id == "b" else "dog" for s in samples])
-
-    score = Similarity(embed_texts=Words().embed, embed_photos=photos, name="words")
+    space = Space()
+    score = Similarity(encoder=space, load=load)
     assert values(score.scores(context())) == [-1, -1, 0, -1, -1, 0]
     changed = context(removed=["a#0"])
-    changed = Context(
-        view=changed.view.apply(
-            [Edit(sample_id="a#2", action="replace_caption", value="a small dog")]
-        ),
-        losses=changed.losses,
-        history=changed.history,
-        epoch=0,
-    )
+    edit = Edit(sample_id="a#2", action="replace_caption", value="a small dog")
+    changed = replace(changed, view=changed.view.apply([edit]))
     found = values(score.scores(changed))
     assert found == pytest.approx([nan, -1, -1, -1, -1, 0], nan_ok=True)
-    assert asked == ["a", "b", "c"]
+    assert space.num_photos == 3
+
+
+def test_scores_by_image() -> None:
+    seen = context([[1, 2, 6, nan, 4, 3]], removed=["c#1"])
+    for how, wanted in (("mean", 3), ("max", 6), ("min", 1)):
+        found = values(PerImage(score=Loss(), how=how).scores(seen))
+        assert found == pytest.approx([wanted, wanted, wanted, nan, 4, nan], nan_ok=True)
+    with pytest.raises(ValueError, match="how must be one of"):
+        PerImage(score=Loss(), how="median")
+
+
+def test_of_two_captions_that_say_the_same_the_later_is_a_duplicate() -> None:
+    same = Duplicate(max_bits=None)
+    edits = [Edit(sample_id="a#1", action="replace_caption", value="A dog!")]
+    seen = context(removed=["c#0"])
+    seen = replace(seen, view=seen.view.apply(edits))
+    assert values(same.scores(seen)) == pytest.approx([0, 1, 0, 0, nan, 0], nan_ok=True)
+    # a and c are copies of one photo: "a boat" shares one of three words with "a dog"
+    noise = np.random.default_rng(0).integers(0, 255, (3, 8, 9, 3), dtype=np.uint8)
+    sizes = {"a": (90, 80), "b": (90, 80), "c": (180, 160)}
+
+    def load(path: Path) -> Image.Image:
+        picture = Image.fromarray(noise[1 if path.stem == "b" else 0])
+        return picture.resize(sizes[path.stem], Image.Resampling.NEAREST)
+
+    found = values(Duplicate(load=load).scores(seen))
+    assert found == pytest.approx([0, 1, 0, 0, nan, 0.3333], nan_ok=True)
+    with pytest.raises(ValueError, match="max_bits must be 0 to 15"):
+        Duplicate(max_bits=16)
+
+
+def test_copies_are_those_within_a_few_bits() -> None:
+    rng = np.random.default_rng(0)
+    hashes = [int(value) for value in rng.integers(0, 2**63, 60, dtype=np.uint64)]
+    for number in range(20):
+        flips = rng.choice(64, size=4, replace=False).tolist()
+        hashes.append(hashes[number] ^ sum(1 << flip for flip in flips))
+    found = copies(hashes, 4)
+    for one, other in itertools.combinations(range(len(hashes)), 2):
+        near = (hashes[one] ^ hashes[other]).bit_count() <= 4
+        assert (found[one] == found[other]) == near
 
 
 def test_low_visual_gain_is_suspicious() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from captioning.data.roster import CurationView, build_roster
 from captioning.types import Edit, Sample
 from curation.base import Context
+from curation.ramp import Ramp
 from curation.select.above import Above
 from curation.select.mixture import Mixture, TwoNormals, fit_two_normals
 from curation.select.random import Random
@@ -110,6 +112,18 @@ def test_two_normals_are_found_again():
         weights=np.array([0.5, 0.5]), means=np.array([0.0, 1]), stds=np.array([1.0, 9])
     )
     assert wide.upper(np.array([-30.0, 30.0])).tolist() == [0.0, 1.0]
+
+
+def test_a_ratio_may_ramp_over_the_epochs():
+    ramp = Ramp(first=0.1, last=0.5, from_epoch=1, until_epoch=3)
+    assert [ramp.at(epoch) for epoch in range(6)] == pytest.approx([0.1, 0.1, 0.3, 0.5, 0.5, 0.5])
+    context = context_of([float(row) for row in range(20)])
+    for epoch, wanted in ((0, 2), (2, 6), (9, 10)):
+        later = replace(context, epoch=epoch)
+        assert rows_of(Top(ratio=ramp).select(later)) == list(range(19, 19 - wanted, -1))
+        assert len(Random(ratio=ramp).select(later)) == wanted
+    with pytest.raises(ValueError, match="must end after it begins"):
+        Ramp(first=0, last=1, from_epoch=2, until_epoch=2)
 
 
 def test_random_takes_unseen_samples_too():

@@ -1,0 +1,64 @@
+"""Limits on what a policy may touch, so that no image and no rare word vanishes."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from curation.base import Context, Selected
+
+_WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """What must be left alone at every decision. The default, 0, allows everything.
+
+    The worst samples are affordable first; a sample whose edit would break a limit is spared, and
+    the next one is looked at. What an image or word has in captions that were not selected counts,
+    whatever is done to the selected ones.
+
+    Attributes:
+        min_captions_per_image: live captions of each image that stay untouched.
+        min_captions_per_word: live captions with each word that stay untouched. A word that fewer
+            captions hold protects all of them, also overlong ones: 1 or 2 are sensible, and the
+            report names what vanished without it.
+
+    Raises:
+        ValueError: a negative number.
+    """
+
+    min_captions_per_image: int = 0
+    min_captions_per_word: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("min_captions_per_image", "min_captions_per_word"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"budget: {name} must be at least 0: got {getattr(self, name)}")
+
+    def affordable(self, context: Context, selected: Sequence[Selected]) -> list[Selected]:
+        """Those of ``selected`` that may be edited, in the same order."""
+        if not self.min_captions_per_image and not self.min_captions_per_word:
+            return list(selected)
+        images = Counter(sample.image_id for sample in context.live.values())
+        words: Counter[str] = Counter()
+        if self.min_captions_per_word:
+            for sample in context.live.values():
+                words.update(_words(sample.caption))
+        found = []
+        for one in selected:
+            own = _words(one.sample.caption) if self.min_captions_per_word else set()
+            if images[one.sample.image_id] <= self.min_captions_per_image or any(
+                words[word] <= self.min_captions_per_word for word in own
+            ):
+                continue
+            images[one.sample.image_id] -= 1
+            words.subtract(own)
+            found.append(one)
+        return found
+
+
+def _words(caption: str) -> set[str]:
+    return set(_WORD.findall(caption.lower()))

@@ -1,0 +1,131 @@
+"""Captions that say again what another caption of the same photo, or of a copy of it, says."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from captioning.data.photos import load_rgb
+from captioning.types import Sample
+from curation.base import AbstractScore, Context
+
+_WORD = re.compile(r"\w+")
+_BITS = 64
+
+
+class Duplicate(AbstractScore):
+    """How much of a caption another one says already, from 0 (nothing) to 1 (the same words).
+
+    The other caption is an earlier one in the roster, of the same photo or of a near-copy of it, so
+    that of two duplicates one remains. Captions are compared by the words that they share over all
+    their words (Jaccard, 1912).
+
+    Args:
+        max_bits: photos whose difference hashes differ in at most so many of 64 bits are copies of
+            each other (resized, recompressed); 0 for equal hashes alone, null looks at no photo and
+            compares the captions of each image only.
+        load: opens a photo.
+
+    Raises:
+        ValueError: ``max_bits`` outside [0, 15].
+    """
+
+    name = "likeness to an earlier caption of the photo"
+
+    def __init__(
+        self, *, max_bits: int | None = 4, load: Callable[[Path], Image.Image] = load_rgb
+    ) -> None:
+        if max_bits is not None and not 0 <= max_bits <= 15:
+            raise ValueError(
+                f"max_bits must be 0 to 15, or null: got {max_bits}; photos of more different bits "
+                "are different photos"
+            )
+        self._max_bits, self._load = max_bits, load
+        self._hashes: dict[Path, int] = {}
+
+    def scores(self, context: Context) -> Tensor:
+        """In [0, 1]; NaN for samples that are not live."""
+        found = torch.full((len(context.view.roster),), torch.nan)
+        for samples in self._groups(list(context.live.values())):
+            bags = [frozenset(_WORD.findall(sample.caption.lower())) for sample in samples]
+            for number, sample in enumerate(samples):
+                earlier = (_jaccard(bags[number], bag) for bag in bags[:number])
+                found[sample.row] = max(earlier, default=0.0)
+        return found
+
+    def _groups(self, samples: Sequence[Sample]) -> Iterable[list[Sample]]:
+        """Samples of one photo and its copies, in roster order."""
+        if self._max_bits is None:
+            keys: dict[Path, object] = {}
+        else:
+            paths = list({sample.image_path: None for sample in samples})
+            for path in paths:
+                if path not in self._hashes:
+                    self._hashes[path] = difference_hash(self._load(path))
+            numbers = copies([self._hashes[path] for path in paths], self._max_bits)
+            keys = dict(zip(paths, numbers, strict=True))
+        groups: dict[object, list[Sample]] = defaultdict(list)
+        for sample in samples:
+            groups[keys.get(sample.image_path, sample.image_id)].append(sample)
+        return groups.values()
+
+
+def difference_hash(image: Image.Image) -> int:
+    """64 bits: whether the grey value rises from each cell to the next, on a grid of 9 x 8.
+
+    The hash stays (nearly) the same when a picture is resized or compressed again (dHash, Krawetz,
+    2013).
+    """
+    grey = np.asarray(image.convert("L").resize((9, 8), Image.Resampling.BOX), dtype=np.int16)
+    bits = (grey[:, 1:] > grey[:, :-1]).ravel()
+    return int("".join("1" if bit else "0" for bit in bits), 2)
+
+
+def copies(hashes: Sequence[int], max_bits: int) -> list[int]:
+    """A number for each hash, the same for those linked by steps of at most ``max_bits`` bits.
+
+    Two hashes that differ in at most k bits agree in one of k + 1 bands, so only those that share
+    a band are compared.
+    """
+    parent = list(range(len(hashes)))
+
+    def root(number: int) -> int:
+        while parent[number] != number:
+            parent[number] = parent[parent[number]]
+            number = parent[number]
+        return number
+
+    edges = np.linspace(0, _BITS, max_bits + 2).round().astype(int).tolist()
+    for low, high in pairwise(edges):
+        mask = (1 << (high - low)) - 1
+        band: dict[int, list[int]] = defaultdict(list)
+        for number, value in enumerate(hashes):
+            band[(value >> low) & mask].append(number)
+        for members in band.values():
+            _link(members, hashes, max_bits, parent, root)
+    return [root(number) for number in range(len(hashes))]
+
+
+def _link(
+    members: Sequence[int],
+    hashes: Sequence[int],
+    max_bits: int,
+    parent: list[int],
+    root: Callable[[int], int],
+) -> None:
+    for place, one in enumerate(members):
+        for other in members[:place]:
+            if (hashes[one] ^ hashes[other]).bit_count() <= max_bits:
+                parent[root(one)] = root(other)
+
+
+def _jaccard(one: frozenset[str], other: frozenset[str]) -> float:
+    return len(one & other) / len(one | other) if one | other else 1.0

@@ -1,0 +1,54 @@
+"""Curation by image: all captions of an image stand and fall together."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from curation.base import AbstractScore, Context
+
+How = Literal["mean", "max", "min"]
+
+
+class PerImage(AbstractScore):
+    """A score of an image, given to each of its live captions.
+
+    A selector by ratio may cut through the captions of the last image that it takes; by threshold,
+    deviations or mixture it takes whole images.
+
+    Args:
+        score: of single captions.
+        how: ``"mean"``, ``"max"`` (one bad caption makes a bad image) or ``"min"`` (an image is as
+            good as its best caption, which tells a wrong photo from a wrong caption).
+
+    Raises:
+        ValueError: another ``how``.
+    """
+
+    def __init__(self, *, score: AbstractScore, how: How = "mean") -> None:
+        if how not in get_args(How):
+            raise ValueError(f"how must be one of {get_args(How)}: got {how!r}")
+        self.score, self.how = score, how
+        self.name = f"{how} over the image's captions of {score.name}"
+
+    def scores(self, context: Context) -> Tensor:
+        """NaN for images of which no caption's score is known, and for samples not live."""
+        values = self.score.scores(context).double()
+        images: dict[str, int] = {}
+        image = torch.tensor(
+            [images.setdefault(context.live[r].image_id, len(images)) for r in context.live]
+        )
+        rows = torch.from_numpy(context.live_rows)
+        known = ~torch.isnan(values[rows])
+        reduced = torch.full((len(images),), torch.nan, dtype=torch.float64).scatter_reduce(
+            0,
+            image[known],
+            values[rows][known],
+            {"mean": "mean", "max": "amax", "min": "amin"}[self.how],
+            include_self=False,
+        )
+        found = torch.full(values.shape, torch.nan)
+        found[rows] = reduced[image].float()
+        return found
