@@ -50,7 +50,15 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "captioning.training.inputs",
         "curation",
     ),
+    "curation.detect": (
+        *CONTRACTS,
+        "captioning.data.roster",
+        "captioning.metrics.detection",
+        "captioning.training.parts",
+        "curation",
+    ),
     "curation.annotations": (*CONTRACTS, "captioning.data", "curation"),
+    "curation.study.manifest": (*CONTRACTS, "captioning.data", "curation"),
     "train": ("captioning.training", "captioning.metrics"),
     "evaluate": (
         "captioning.files",
