@@ -36,6 +36,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "captioning.data.photos",
         "captioning.data.photo_folder",
     ),
+    # Experiments are entries, as train.py is: they read data and leave cards as training does.
+    "augmentation.images.training": ("captioning", "augmentation"),
+    "augmentation.images.round_trip": ("captioning", "augmentation"),
     "curation": (
         *CONTRACTS,
         "captioning.data.roster",

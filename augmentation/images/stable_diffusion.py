@@ -196,6 +196,8 @@ class StableDiffusion(AbstractGenerator):
         diffusers = importlib.import_module("diffusers")
         for package in ("diffusers", "transformers"):
             importlib.import_module(f"{package}.utils.logging").disable_progress_bar()
+        # diffusers takes classes of other packages only from modules that are imported already
+        importlib.import_module("augmentation.images.autoencoder")
         without = {} if self.safety_checker else _without_checker(self._index)
         pipeline = diffusers.DiffusionPipeline.from_pretrained(
             str(self.folder),

@@ -1,0 +1,170 @@
+"""Round-trip evaluation of generated pictures: ``python -m augmentation.images.round_trip``.
+
+Section 3.3 and Table 1 of Li, Lotz, Qiu and Elliott, "The Role of Data Curation in Image
+Captioning": pictures are made for the captions of validation photos, a fixed captioner describes
+them, and its captions are scored against the photos' own. A model's pictures are as good as the
+captioner's captions of them are near to those of the real photos, which are the upper bound. A
+call is one row of the table and leaves a run folder; ``-m`` makes them all (see
+``configs/round_trip.yaml``), `captioning.metrics.table` puts them side by side.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections import Counter
+from pathlib import Path
+
+import hydra
+from omegaconf import DictConfig, OmegaConf
+
+from augmentation.base import AbstractImageSource, ImageRequest, Picture
+from captioning.data.roster import Roster
+from captioning.files import read_json, write_json, write_lines, write_text
+from captioning.metrics.evaluation import evaluate_all
+from captioning.metrics.results import write_results
+from captioning.training.folder import versions
+from captioning.training.inputs import read_roster
+from captioning.training.parts import build_part
+from captioning.training.predict import predict_run
+
+log = logging.getLogger(__name__)
+
+# Pictures lie in a cache anywhere, and data sets name files relative to a folder.
+ROOT = Path(Path.cwd().anchor)
+CONFIG, PICTURES, METRICS = "config.yaml", "pictures.jsonl", "metrics.json"
+
+
+def image_requests(roster: Roster) -> list[ImageRequest]:
+    """A request for each photo, with its first caption as the one that the picture shall fit."""
+    requests = []
+    for rows in roster.rows_by_image.values():
+        samples = [roster.samples[row] for row in rows]
+        requests.append(
+            ImageRequest(
+                sample=samples[0],
+                captions=tuple(sample.caption for sample in samples),
+                photos=(samples[0].image_path,),
+            )
+        )
+    return requests
+
+
+def make_pictures(
+    source: AbstractImageSource | None, roster: Roster, *, seed: int
+) -> dict[str, Picture]:
+    """A picture for each photo of a roster, by image id.
+
+    Args:
+        source: makes or finds them; None gives the photos themselves.
+        roster: photos with captions.
+        seed: of the pictures.
+    """
+    requests = image_requests(roster)
+    if source is None:
+        found = [Picture(path=request.photos[0], origin="photo") for request in requests]
+    else:
+        try:
+            source.start(roster)
+            found = source.images(requests, seed=seed)
+        finally:
+            source.close()
+    return {
+        request.sample.image_id: picture for request, picture in zip(requests, found, strict=True)
+    }
+
+
+def write_pictures(pictures: dict[str, Picture], roster: Roster, path: Path) -> None:
+    """Write pictures with the photos' captions as a data set that `read_jsonl` reads.
+
+    Raises:
+        ValueError: there is no picture at all.
+    """
+    lines = []
+    for image_id, rows in roster.rows_by_image.items():
+        picture = pictures[image_id]
+        if picture.path is not None:
+            record = {
+                "image": picture.path.resolve().relative_to(ROOT).as_posix(),
+                "image_id": image_id,
+                "captions": [roster.samples[row].caption for row in rows],
+                "origin": picture.origin,
+            }
+            lines.append(json.dumps(record, ensure_ascii=False))
+    if not lines:
+        problems = Counter(picture.problem for picture in pictures.values())
+        raise ValueError(f"no picture could be made: {dict(problems)}")
+    write_lines(path, lines)
+
+
+def round_trip(config: DictConfig) -> dict[str, float]:
+    """One row of the table.
+
+    Pictures that could not be made are counted and left out of the scores.
+
+    Returns:
+        The corpus scores.
+
+    Raises:
+        ValueError: no captioner, a folder with a row of other settings, or no picture at all.
+        OSError: files that cannot be read or written.
+    """
+    if config.captioner is None:
+        raise ValueError("captioner is missing: give captioner=RUN_FOLDER of a trained captioner")
+    out = Path(config.out)
+    if (out / METRICS).is_file():
+        _refuse_other(config, out)
+        return dict(read_json(out / METRICS)[config.split]["corpus"])
+    chosen = config.curation.image_source
+    source = None if chosen is None else build_part(chosen)
+    roster = read_roster(config, config.split)
+    pictures = make_pictures(source, roster, seed=config.seed)
+    write_text(out / CONFIG, OmegaConf.to_yaml(config, resolve=True))
+    write_json(out / "versions.json", versions())
+    write_pictures(pictures, roster, out / PICTURES)
+    found, seen, decoding = predict_run(
+        Path(config.captioner), _data(out / PICTURES, roster), split=config.split
+    )
+    captions = {group[0].image_id: [p.caption for p in group] for group in found}
+    metrics = {"metrics": list(config.metrics.test), "tokenizer": config.metrics.tokenizer}
+    result = evaluate_all(captions, seen, decoding=decoding, **metrics)
+    write_results(out / "predictions.json", [group[0] for group in found])
+    counts = Counter(note for picture in pictures.values() for note in picture.notes)
+    counts.update(picture.problem for picture in pictures.values() if picture.problem)
+    made = {"pictures": len(captions), "photos": len(pictures), "notes": dict(counts)}
+    write_json(out / METRICS, {config.split: result.to_dict(), "made": made})
+    log.info(f"{out}: {made}")
+    return result.corpus
+
+
+def _data(pictures: Path, roster: Roster) -> DictConfig:
+    """A data set's config that reads the pictures for every split."""
+    reader = {
+        "_target_": "captioning.data.jsonl.read_jsonl",
+        "name": roster.name,
+        "annotations": str(pictures),
+        "image_folder": str(ROOT),
+    }
+    splits = dict.fromkeys(("train", "val", "test"), reader)
+    return OmegaConf.create({"name": roster.name, **splits})
+
+
+def _refuse_other(config: DictConfig, out: Path) -> None:
+    before = OmegaConf.to_container(OmegaConf.load(out / CONFIG), resolve=True)
+    if before != OmegaConf.to_container(config, resolve=True):
+        raise ValueError(f"{out} holds a row of other settings; choose another out=, or remove it")
+
+
+@hydra.main(version_base="1.3", config_path="../../configs", config_name="round_trip")
+def main(config: DictConfig) -> None:
+    """Make a row, and say in one line what was wrong, if something was."""
+    try:
+        scores = round_trip(config)
+    except (ValueError, OSError, ModuleNotFoundError) as error:
+        sys.exit(f"round_trip: {error}")
+    log.info(" ".join(f"{name} {value:.4f}" for name, value in scores.items()))
+
+
+if __name__ == "__main__":
+    main()

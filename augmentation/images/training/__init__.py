@@ -1,0 +1,1 @@
+"""Training image generators: an autoencoder, a small diffusion model, fine-tuning."""

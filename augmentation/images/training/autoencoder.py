@@ -1,0 +1,226 @@
+"""Train a small image autoencoder: ``python -m augmentation.images.training.autoencoder``.
+
+The first half of a latent diffusion model (Rombach et al., CVPR 2022): pictures become latents of
+1/8 of their side. Settings are in ``configs/autoencoder.yaml``.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import hydra
+import torch
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor, nn
+
+from augmentation.images.autoencoder import PATCH, PatchAutoencoder
+from augmentation.images.training.card import write_card
+from augmentation.images.training.loop import LossOf, TrainingLoop
+from augmentation.images.training.pictures import load_pictures
+from captioning.data.roster import Roster
+from captioning.training.inputs import read_roster
+from captioning.training.parts import build_part
+from captioning.vision.backbones import Backbone
+
+log = logging.getLogger(__name__)
+
+NUM_START = 400
+"""Photos that a new autoencoder's linear path and the latents' deviation are computed from."""
+
+
+def photo_paths(roster: Roster) -> list[Path]:
+    """Photos of a roster, each once, in its order."""
+    return [roster.samples[rows[0]].image_path for rows in roster.rows_by_image.values()]
+
+
+def starting_model(config: DictConfig, paths: list[Path]) -> PatchAutoencoder:
+    """A new autoencoder, or the one in ``config.start``; with ``decoder_only``, half of it frozen.
+
+    Args:
+        config: with ``start``, ``model``, ``size`` and ``training.decoder_only``.
+        paths: photos whose patches say where a new one starts.
+
+    Raises:
+        OSError: ``start`` is no autoencoder's folder.
+    """
+    if config.start is None:
+        settings = OmegaConf.to_container(config.model, resolve=True)
+        model = PatchAutoencoder(**settings, sample_size=config.size)
+        model.start_from(load_pictures(paths[:NUM_START], size=config.size))
+    else:
+        model = PatchAutoencoder.from_pretrained(config.start)
+    if config.training.decoder_only:
+        model.analysis.requires_grad_(False)
+        model.down.requires_grad_(False)
+    return model
+
+
+def random_crops(pictures: Tensor, size: int, generator: torch.Generator) -> Tensor:
+    """A square cut from each picture at a random place of the grid of patches.
+
+    Returns:
+        ``(B, 3, size, size)``.
+    """
+    places = (pictures.shape[-1] - size) // PATCH + 1
+    corners = (PATCH * torch.randint(places, (len(pictures), 2), generator=generator)).tolist()
+    cut = [
+        picture[:, y : y + size, x : x + size]
+        for picture, (y, x) in zip(pictures, corners, strict=True)
+    ]
+    return torch.stack(cut)
+
+
+def edge_distance(made: Tensor, real: Tensor) -> Tensor:
+    """Mean absolute difference of the steps between neighbouring pixels."""
+    across = (made.diff(dim=3) - real.diff(dim=3)).abs().mean()
+    return across + (made.diff(dim=2) - real.diff(dim=2)).abs().mean()
+
+
+class FeatureDistance:
+    """How far pictures are apart for the first layers of a frozen network.
+
+    The mean square distance of feature vectors scaled to length 1, summed over layers (Zhang et
+    al., CVPR 2018, without its weights); blur is cheap in pixels and dear here.
+
+    Args:
+        backbone: a timm network that gives its intermediate maps.
+        layers: how many of them count, from the finest.
+    """
+
+    def __init__(self, *, backbone: Backbone, layers: int = 3) -> None:
+        self.backbone = backbone.eval().requires_grad_(False)
+        self.layers = layers
+
+    def __call__(self, made: Tensor, real: Tensor) -> Tensor:
+        """Distance of pictures ``(B, 3, H, W)`` in [-1, 1]: a scalar of at least 0."""
+        with torch.no_grad():
+            wanted = self._maps(real)
+        pairs = zip(self._maps(made), wanted, strict=True)
+        return torch.stack([(a - b).square().sum(1).mean() for a, b in pairs]).sum()
+
+    def _maps(self, pictures: Tensor) -> list[Tensor]:
+        pixels = self.backbone.normalise((pictures + 1) * 127.5)
+        found = self.backbone.network.forward_intermediates(
+            pixels, indices=list(range(self.layers)), intermediates_only=True, stop_early=True
+        )
+        return [nn.functional.normalize(values, dim=1) for values in found]
+
+
+class AutoencoderLoss:
+    """Error of pixels, edges and features, and a little of the latents' square against spreading.
+
+    Args:
+        settings: the group ``training`` of ``configs/autoencoder.yaml``.
+        features: counts with weight ``settings.features``; None: not at all.
+    """
+
+    def __init__(self, *, settings: DictConfig, features: FeatureDistance | None) -> None:
+        self.settings = settings
+        self.features = features
+
+    def __call__(
+        self, model: PatchAutoencoder, pictures: Tensor, generator: torch.Generator
+    ) -> Tensor:
+        """The loss of pictures ``(B, 3, H, W)`` in [-1, 1]."""
+        settings = self.settings
+        with torch.set_grad_enabled(not settings.decoder_only):
+            found = model.encode(pictures).latent_dist
+        noise = torch.randn(found.mean.shape, generator=generator)
+        made = model.decode(found.mean + settings.latent_noise * noise).sample
+        loss = (made - pictures).abs().mean() + settings.edges * edge_distance(made, pictures)
+        if self.features is not None:
+            loss = loss + settings.features * self.features(made, pictures)
+        return loss + settings.spread * found.mean.square().mean()
+
+
+@torch.inference_mode()
+def score(model: PatchAutoencoder, paths: list[Path], *, size: int) -> dict[str, float]:
+    """Peak signal-to-noise ratio in dB (mean over pictures) and mean absolute error in [0, 255]."""
+    ratios, errors = [], []
+    for start in range(0, len(paths), 16):
+        real = load_pictures(paths[start : start + 16], size=size)
+        made = model.decode(model.encode(real).latent_dist.mode()).sample.clamp(-1, 1)
+        difference = (made - real) / 2
+        ratios += (-10 * difference.square().mean((1, 2, 3)).log10()).tolist()
+        errors += (255 * difference.abs().mean((1, 2, 3))).tolist()
+    return {"psnr": sum(ratios) / len(ratios), "absolute error": sum(errors) / len(errors)}
+
+
+@torch.inference_mode()
+def deviation(model: PatchAutoencoder, paths: list[Path], *, size: int) -> float:
+    """Standard deviation of the latents of photos, over all channels."""
+    batches = [paths[start : start + 16] for start in range(0, len(paths), 16)]
+    found = [model.encode(load_pictures(b, size=size)).latent_dist.mean for b in batches]
+    return float(torch.cat(found).std())
+
+
+def train_autoencoder(config: DictConfig) -> dict[str, Any]:
+    """Train as the config says, and write a diffusers folder with a card in it.
+
+    Returns:
+        The card: settings, data, versions and scores.
+
+    Raises:
+        ValueError: wrong settings.
+        OSError: files that cannot be read or written.
+    """
+    torch.manual_seed(config.seed)
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    rosters = {split: read_roster(config, split) for split in ("train", "val")}
+    train, val = (photo_paths(rosters[split]) for split in ("train", "val"))
+    val = val[: config.num_val]
+    model = starting_model(config, train).to(memory_format=torch.channels_last)
+    loop = TrainingLoop(
+        model=model, settings=config.training, checkpoint=Path(config.checkpoint), seed=config.seed
+    )
+    loss_of = loss_of_photos(model, train, config)
+    history = loop.run(loss_of, lambda _: score(model, val, size=config.size))
+    if not config.training.decoder_only:
+        spread = deviation(model.eval(), train[:NUM_START], size=config.size)
+        model.register_to_config(scaling_factor=1 / spread)
+    model.save_pretrained(config.out)
+    return write_card(
+        Path(config.out),
+        what="image autoencoder of a small latent diffusion model",
+        rosters=rosters,
+        config=config,
+        parameters=sum(value.numel() for value in model.parameters()),
+        history=history,
+        val=score(model, val, size=config.size),
+    )
+
+
+def loss_of_photos(model: PatchAutoencoder, paths: list[Path], config: DictConfig) -> LossOf:
+    """The loss of a step: of squares cut from photos at first, of whole photos at last."""
+    settings, size = config.training, config.size
+    features = FeatureDistance(backbone=build_part(config.backbone)) if settings.features else None
+    loss = AutoencoderLoss(settings=settings, features=features)
+
+    def loss_of(step: int, generator: torch.Generator) -> Tensor:
+        whole = step >= settings.whole_from * settings.num_steps
+        number = settings.batch_size if whole else settings.crops
+        drawn = torch.randint(len(paths), (number,), generator=generator).tolist()
+        pictures = load_pictures([paths[index] for index in drawn], size=size)
+        if not whole:
+            pictures = random_crops(pictures, settings.crop, generator)
+        return loss(model, pictures.contiguous(memory_format=torch.channels_last), generator)
+
+    return loss_of
+
+
+@hydra.main(version_base="1.3", config_path="../../../configs", config_name="autoencoder")
+def main(config: DictConfig) -> None:
+    """Train, and say in one line what was wrong, if something was."""
+    try:
+        card = train_autoencoder(config)
+    except (ValueError, OSError) as error:
+        sys.exit(f"autoencoder: {error}")
+    log.info(f"{config.out}: {card['val']}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,237 @@
+"""Train a small text-to-image model: ``python -m augmentation.images.training.diffusion``.
+
+A latent diffusion model (Rombach et al., CVPR 2022) in the format of diffusers, over the latents of
+`augmentation.images.training.autoencoder`, with a text encoder and byte pairs of its own. Settings
+are in ``configs/diffusion.yaml``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import hydra
+import torch
+from diffusers import (
+    DDPMScheduler,
+    DPMSolverMultistepScheduler,
+    StableDiffusionPipeline,
+    UNet2DConditionModel,
+)
+from omegaconf import DictConfig, OmegaConf
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from transformers import CLIPTextConfig, CLIPTextModel, CLIPTokenizer
+
+from augmentation.images.autoencoder import PatchAutoencoder
+from augmentation.images.training.autoencoder import photo_paths
+from augmentation.images.training.card import write_card
+from augmentation.images.training.denoising import Denoiser, loss_of_draws, mean_loss
+from augmentation.images.training.loop import TrainingLoop
+from augmentation.images.training.pictures import load_pictures
+from augmentation.images.training.prompts import PromptSampler, captions_by_photo, train_tokenizer
+from augmentation.images.training.sheet import picture_sheet
+from captioning.data.roster import Roster
+from captioning.files import read_json, write_json, write_whole
+from captioning.training.inputs import read_roster
+
+log = logging.getLogger(__name__)
+
+
+@torch.inference_mode()
+def encode(autoencoder: PatchAutoencoder, paths: list[Path], *, size: int, cache: Path) -> Tensor:
+    """Latents of photos, ``(I, C, H, W) float16``; kept in a file of ``cache`` once computed."""
+    digest = hashlib.sha256("\n".join(str(path) for path in paths).encode())
+    for value in autoencoder.state_dict().values():
+        digest.update(value.numpy().tobytes())
+    path = cache / f"{digest.hexdigest()[:16]}-{size}.safetensors"
+    if not path.is_file():
+        batches = [paths[start : start + 16] for start in range(0, len(paths), 16)]
+        found = [autoencoder.encode(load_pictures(b, size=size)).latent_dist.mean for b in batches]
+        latents = torch.cat(found) * autoencoder.config.scaling_factor
+        write_whole(path, lambda part: save_file({"latents": latents.half().contiguous()}, part))
+    return load_file(path)["latents"]
+
+
+def build_denoiser(config: DictConfig, *, channels: int, tokenizer: CLIPTokenizer) -> Denoiser:
+    """Untrained networks.
+
+    Args:
+        config: with the groups ``unet``, ``text``, ``noise`` and ``snr_cap``.
+        channels: of the latents.
+        tokenizer: its tokens are what the text encoder reads.
+    """
+    text = CLIPTextModel(
+        CLIPTextConfig(
+            **OmegaConf.to_container(config.text, resolve=True),
+            vocab_size=len(tokenizer),
+            max_position_embeddings=tokenizer.model_max_length,
+            bos_token_id=tokenizer.bos_token_id,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+        )
+    )
+    unet = UNet2DConditionModel(
+        **OmegaConf.to_container(config.unet, resolve=True),
+        in_channels=channels,
+        out_channels=channels,
+        cross_attention_dim=config.text.hidden_size,
+    )
+    noise = DDPMScheduler(**OmegaConf.to_container(config.noise, resolve=True))
+    return Denoiser(unet=unet, text_encoder=text, noise=noise, snr_cap=config.snr_cap)
+
+
+def build_pipeline(
+    denoiser: Denoiser, *, autoencoder: PatchAutoencoder, tokenizer: CLIPTokenizer
+) -> StableDiffusionPipeline:
+    """The whole generator, with a sampler that needs few steps and no safety checker."""
+    sampler = DPMSolverMultistepScheduler.from_config(denoiser.noise.config)
+    pipeline = StableDiffusionPipeline(
+        vae=autoencoder,
+        text_encoder=denoiser.text_encoder,
+        tokenizer=tokenizer,
+        unet=denoiser.unet,
+        scheduler=sampler,
+        safety_checker=None,
+        feature_extractor=None,
+        requires_safety_checker=False,
+    )
+    pipeline.set_progress_bar_config(disable=True)
+    return pipeline
+
+
+class DiffusionData:
+    """Latents and prompts of a split.
+
+    Args:
+        roster: photos with captions.
+        autoencoder: encodes the photos.
+        tokenizer: reads the captions.
+        config: the whole config.
+    """
+
+    def __init__(
+        self,
+        *,
+        roster: Roster,
+        autoencoder: PatchAutoencoder,
+        tokenizer: CLIPTokenizer,
+        config: DictConfig,
+    ) -> None:
+        self.captions = captions_by_photo(roster)
+        cache = Path(config.paths.cache) / "latents"
+        self.latents = encode(autoencoder, photo_paths(roster), size=config.size, cache=cache)
+        self.prompts = PromptSampler(captions=self.captions, tokenizer=tokenizer, **config.prompts)
+
+    def draw(self, number: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Latents ``(B, C, H, W) float32`` and prompts ``(B, L)`` of photos drawn at random."""
+        photos = torch.randint(len(self.latents), (number,), generator=generator)
+        prompts = self.prompts.draw(photos.tolist(), generator)
+        return self.latents[photos].float(), prompts
+
+
+def train_diffusion(config: DictConfig) -> dict[str, Any]:
+    """Train as the config says, and write a diffusers folder with a card in it.
+
+    Returns:
+        The card: settings, data, versions and losses.
+
+    Raises:
+        ValueError: wrong settings.
+        OSError: files that cannot be read or written.
+    """
+    torch.manual_seed(config.seed)
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    autoencoder = PatchAutoencoder.from_pretrained(config.autoencoder).requires_grad_(False)
+    rosters = {split: read_roster(config, split) for split in ("train", "val")}
+    texts = [sample.caption for sample in rosters["train"].samples]
+    tokenizer = train_tokenizer(texts, size=config.vocabulary)
+    parts = {"autoencoder": autoencoder, "tokenizer": tokenizer}
+    data = {
+        split: DiffusionData(roster=roster, config=config, **parts)
+        for split, roster in rosters.items()
+    }
+    channels = autoencoder.config.latent_channels
+    denoiser = build_denoiser(config, channels=channels, tokenizer=tokenizer)
+    denoiser.to(memory_format=torch.channels_last)
+    batch_size, first = config.training.batch_size, config.sheet.number
+    shown = [captions[0] for captions in data["val"].captions[:first]]
+
+    def validate(step: int) -> dict[str, float]:
+        sheet = picture_sheet(
+            generate(build_pipeline(denoiser, **parts), shown, config.sheet), shown
+        )
+        write_whole(Path(config.sheet.folder) / f"{step:06d}.png", sheet.save)
+        draw = data["val"].draw
+        return {"val loss": mean_loss(denoiser, draw, batch_size=batch_size, batches=8)}
+
+    loop = TrainingLoop(
+        model=denoiser,
+        settings=config.training,
+        checkpoint=Path(config.checkpoint),
+        seed=config.seed,
+    )
+    loss_of = loss_of_draws(denoiser, data["train"].draw, batch_size=batch_size)
+    history = loop.run(loss_of, validate)
+    pipeline = build_pipeline(denoiser, **parts)
+    save_pipeline(pipeline, Path(config.out))
+    what = "small text-to-image latent diffusion model"
+    more = {"parameters": parameter_counts(pipeline), "history": history}
+    return write_card(Path(config.out), what=what, rosters=rosters, config=config, **more)
+
+
+def parameter_counts(pipeline: StableDiffusionPipeline) -> dict[str, int]:
+    """Parameters of each of a pipeline's networks."""
+    networks = {
+        name: part for name, part in pipeline.components.items() if isinstance(part, nn.Module)
+    }
+    return {
+        name: sum(value.numel() for value in part.parameters()) for name, part in networks.items()
+    }
+
+
+@torch.inference_mode()
+def generate(
+    pipeline: StableDiffusionPipeline, prompts: list[str], settings: DictConfig
+) -> list[Any]:
+    """A picture for each prompt, each with a seed of its own.
+
+    Args:
+        pipeline: the generator.
+        prompts: what to draw.
+        settings: ``steps`` and ``guidance``.
+    """
+    generators = [torch.Generator().manual_seed(number) for number in range(len(prompts))]
+    made = pipeline(
+        prompts,
+        num_inference_steps=settings.steps,
+        guidance_scale=settings.guidance,
+        generator=generators,
+    )
+    return made.images
+
+
+def save_pipeline(pipeline: StableDiffusionPipeline, folder: Path) -> None:
+    """Write a pipeline's folder with weights in half precision, to be computed with in single."""
+    pipeline.to(torch.float16).save_pretrained(folder, safe_serialization=True)
+    # transformers, unlike diffusers, would load the precision that is written here
+    path = folder / "text_encoder" / "config.json"
+    write_json(path, read_json(path) | {"dtype": "float32"}, indent=2)
+
+
+@hydra.main(version_base="1.3", config_path="../../../configs", config_name="diffusion")
+def main(config: DictConfig) -> None:
+    """Train, and say in one line what was wrong, if something was."""
+    try:
+        card = train_diffusion(config)
+    except (ValueError, OSError) as error:
+        sys.exit(f"diffusion: {error}")
+    log.info(f"{config.out}: {card['history'][-1]}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,200 @@
+"""Fine-tune an image generator on captions: ``python -m augmentation.images.training.fine_tuning``.
+
+Section 3.3 of Li, Lotz, Qiu and Elliott, "The Role of Data Curation in Image Captioning": 15,000
+steps at a constant rate of 1e-5, batches of 32, an image's captions one after the other as its
+prompt. Settings are in ``configs/fine_tuning.yaml``. The loss is that of training from scratch
+(`augmentation.images.training.denoising`). One process, one device.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import hydra
+import torch
+from diffusers import AutoencoderKL, DDPMScheduler, StableDiffusionPipeline
+from diffusers.utils import convert_state_dict_to_diffusers
+from omegaconf import DictConfig
+from peft import LoraConfig
+from peft.utils import get_peft_model_state_dict
+from torch import Tensor
+
+from augmentation.images.training.autoencoder import photo_paths
+from augmentation.images.training.card import write_card
+from augmentation.images.training.denoising import Denoiser, loss_of_draws, mean_loss
+from augmentation.images.training.loop import TrainingLoop
+from augmentation.images.training.pictures import load_pictures
+from augmentation.images.training.prompts import PromptSampler, captions_by_photo
+from captioning.data.roster import Roster
+from captioning.training.inputs import read_roster
+
+log = logging.getLogger(__name__)
+
+METHODS = ("full", "lora")
+
+
+def load_pipeline(name: str) -> StableDiffusionPipeline:
+    """A generator in single precision, to be trained.
+
+    Args:
+        name: a hub's name or a folder in the format of diffusers.
+
+    Raises:
+        ValueError: it cannot be loaded.
+    """
+    try:
+        return StableDiffusionPipeline.from_pretrained(
+            name, torch_dtype=torch.float32, safety_checker=None, requires_safety_checker=False
+        )
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"model={name} cannot be loaded as a Stable Diffusion pipeline ({error}); give a "
+            "folder that holds model_index.json, or a name that the hub has"
+        ) from error
+
+
+def choose_trained(pipeline: StableDiffusionPipeline, config: DictConfig) -> None:
+    """Leave gradients to what is trained: all of the U-Net, or low-rank additions to it.
+
+    Raises:
+        ValueError: unknown ``method``.
+    """
+    if config.method not in METHODS:
+        raise ValueError(f"method must be one of {METHODS}: got {config.method!r}")
+    for part in (pipeline.vae, pipeline.text_encoder, pipeline.unet):
+        part.requires_grad_(False)
+    if config.method == "lora":
+        pipeline.unet.add_adapter(
+            LoraConfig(
+                r=config.lora.rank,
+                lora_alpha=config.lora.alpha,
+                init_lora_weights="gaussian",
+                target_modules=list(config.lora.modules),
+            )
+        )
+    else:
+        pipeline.unet.requires_grad_(True)
+    if config.text_encoder:
+        pipeline.text_encoder.requires_grad_(True)
+    if config.gradient_checkpointing:
+        pipeline.unet.enable_gradient_checkpointing()
+
+
+class PhotoData:
+    """Photos of a split with prompts, encoded as they are needed.
+
+    Args:
+        roster: photos with captions.
+        autoencoder: encodes the photos, on the device that it is on.
+        prompts: of the roster's photos, in its order.
+        size: side in pixels that photos are scaled and cut to.
+    """
+
+    def __init__(
+        self, *, roster: Roster, autoencoder: AutoencoderKL, prompts: PromptSampler, size: int
+    ) -> None:
+        self.paths = photo_paths(roster)
+        self.autoencoder = autoencoder
+        self.prompts = prompts
+        self.size = size
+
+    @torch.no_grad()
+    def draw(self, number: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Latents ``(B, C, H, W) float32`` and prompts ``(B, L)`` of photos drawn at random."""
+        photos = torch.randint(len(self.paths), (number,), generator=generator).tolist()
+        pictures = load_pictures([self.paths[photo] for photo in photos], size=self.size)
+        found = self.autoencoder.encode(pictures.to(self.autoencoder.device)).latent_dist
+        noise = torch.randn(found.mean.shape, generator=generator).to(found.mean)
+        latents = (found.mean + found.std * noise) * self.autoencoder.config.scaling_factor
+        return latents, self.prompts.draw(photos, generator)
+
+
+def train_generator(config: DictConfig) -> dict[str, Any]:
+    """Fine-tune as the config says, and write a folder in the format of diffusers.
+
+    Low-rank additions are merged into the folder's U-Net, so that it loads like any other, and
+    lie beside it in ``pytorch_lora_weights.safetensors``.
+
+    Returns:
+        The card, which lies in the folder too: settings, data, versions and losses.
+
+    Raises:
+        ValueError: wrong settings, or a model that cannot be loaded.
+        OSError: files that cannot be read or written.
+    """
+    torch.manual_seed(config.seed)  # what low-rank additions start from
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    device = torch.device(chosen_device(config.device))
+    pipeline = load_pipeline(config.model)
+    pipeline.to(device)
+    choose_trained(pipeline, config)
+    rosters = {split: read_roster(config, split) for split in ("train", "val")}
+    data = {split: _data(roster, pipeline, config) for split, roster in rosters.items()}
+    denoiser = Denoiser(
+        unet=pipeline.unet,
+        text_encoder=pipeline.text_encoder,
+        noise=DDPMScheduler.from_config(pipeline.scheduler.config),
+        snr_cap=config.snr_cap,
+        half=config.precision == "bf16-mixed",
+    ).to(device)
+    sizes = {"batch_size": config.training.batch_size, "batches": config.val_batches}
+
+    def validate(_: int) -> dict[str, float]:
+        return {"val loss": mean_loss(denoiser, data["val"].draw, **sizes)}
+
+    loop = TrainingLoop(
+        model=denoiser,
+        settings=config.training,
+        checkpoint=Path(config.checkpoint),
+        seed=config.seed,
+    )
+    before = validate(0)
+    loss_of = loss_of_draws(denoiser, data["train"].draw, batch_size=sizes["batch_size"])
+    history = loop.run(loss_of, validate)
+    save(pipeline, Path(config.out), method=config.method)
+    number = sum(value.numel() for value in loop.trained.values())
+    more = {"trained parameters": number, "before": before, "history": history}
+    what = f"{config.model}, fine-tuned on captions"
+    return write_card(Path(config.out), what=what, rosters=rosters, config=config, **more)
+
+
+def _data(roster: Roster, pipeline: StableDiffusionPipeline, config: DictConfig) -> PhotoData:
+    prompts = PromptSampler(
+        captions=captions_by_photo(roster), tokenizer=pipeline.tokenizer, **config.prompts
+    )
+    return PhotoData(roster=roster, autoencoder=pipeline.vae, prompts=prompts, size=config.size)
+
+
+def chosen_device(name: str) -> str:
+    """``name``, or for ``"auto"`` the GPU if there is one."""
+    if name != "auto":
+        return name
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def save(pipeline: StableDiffusionPipeline, folder: Path, *, method: str) -> None:
+    """Write the generator's folder; low-rank additions apart too, before they are merged."""
+    if method == "lora":
+        added = convert_state_dict_to_diffusers(get_peft_model_state_dict(pipeline.unet))
+        pipeline.save_lora_weights(folder, unet_lora_layers=added)
+        pipeline.unet.fuse_lora()
+        pipeline.unet.unload_lora()
+    pipeline.save_pretrained(folder, safe_serialization=True)
+
+
+@hydra.main(version_base="1.3", config_path="../../../configs", config_name="fine_tuning")
+def main(config: DictConfig) -> None:
+    """Train, and say in one line what was wrong, if something was."""
+    try:
+        card = train_generator(config)
+    except (ValueError, OSError) as error:
+        sys.exit(f"fine_tuning: {error}")
+    log.info(f"{config.out}: before {card['before']}, after {card['history'][-1]}")
+
+
+if __name__ == "__main__":
+    main()

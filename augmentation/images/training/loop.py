@@ -1,0 +1,175 @@
+"""The loop that all trainings of generators share: schedule, averaged weights, resuming."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig
+from torch import Tensor, nn
+
+from captioning.files import write_whole
+from captioning.training.optim import cosine
+
+log = logging.getLogger(__name__)
+
+LossOf = Callable[[int, torch.Generator], Tensor]
+Validate = Callable[[int], dict[str, float]]
+
+
+class TrainingLoop:
+    """Trains the parameters of a module that want gradients.
+
+    What a step draws depends on seed and step alone, so a killed training goes on as if it had not
+    been. Validation, and whoever uses the module after `run`, sees averaged weights.
+
+    Args:
+        model: what is trained.
+        settings: ``num_steps``, ``lr``, ``weight_decay``, ``warmup`` (share of the steps),
+            ``floor`` (share of the rate that is left at the end; 1 keeps it constant),
+            ``ema_decay`` (None: no average), ``accumulate`` (parts of a step), ``clip`` (norm of
+            the gradient), ``log_every``, ``val_every`` and ``checkpoint_every`` (steps).
+        checkpoint: file to resume from, written as training goes on.
+        seed: of all that is drawn.
+    """
+
+    def __init__(
+        self, *, model: nn.Module, settings: DictConfig, checkpoint: Path, seed: int
+    ) -> None:
+        self.settings = settings
+        self.checkpoint = checkpoint
+        self.seed = seed
+        self.step = 0
+        self.history: list[dict[str, float]] = []
+        named = {name: value for name, value in model.named_parameters() if value.requires_grad}
+        self.trained: dict[str, nn.Parameter] = named
+        self.averaged = (
+            {}
+            if settings.ema_decay is None
+            else {name: value.detach().clone() for name, value in named.items()}
+        )
+        self.optimizer = torch.optim.AdamW(
+            named.values(), lr=settings.lr, weight_decay=settings.weight_decay
+        )
+        self.schedule = cosine(
+            self.optimizer,
+            horizon=settings.num_steps,
+            warmup=settings.warmup,
+            floor=settings.floor,
+        )
+
+    def run(self, loss_of: LossOf, validate: Validate) -> list[dict[str, float]]:
+        """Train to the last step, from the checkpoint if there is one.
+
+        Args:
+            loss_of: the loss of a step's part, by the step's number and a generator of its own.
+            validate: scores with averaged weights, by the number of steps made.
+
+        Returns:
+            Losses and scores, each with its ``step``.
+
+        Raises:
+            ValueError: the loss is not finite, or the checkpoint is of another model.
+        """
+        self._resume()
+        settings, since, total = self.settings, time.monotonic(), 0.0
+        while self.step < settings.num_steps:
+            total += self._update(loss_of)
+            if self.step % settings.log_every == 0:
+                mean, spent = total / settings.log_every, time.monotonic() - since
+                log.info(f"step {self.step}: loss {mean:.4f}, {spent / settings.log_every:.3f} s")
+                self._note({"loss": mean})
+                since, total = time.monotonic(), 0.0
+            last = self.step == settings.num_steps
+            if self.step % settings.val_every == 0 or last:
+                with self.averaged_weights():
+                    scores = validate(self.step)
+                log.info(f"step {self.step}: {scores}")
+                self._note(scores)
+            if self.step % settings.checkpoint_every == 0 or last:
+                self._save()
+        self._exchange()
+        return self.history
+
+    def _update(self, loss_of: LossOf) -> float:
+        parts, total = self.settings.accumulate, 0.0
+        for part in range(parts):
+            seed = (self.seed * 1_000_003 + self.step) * parts + part
+            loss = loss_of(self.step, torch.Generator().manual_seed(seed)) / parts
+            loss.backward()
+            total += loss.item()
+        if not math.isfinite(total):
+            raise ValueError(
+                f"the loss is {total} in step {self.step}: lower training.lr, or train in float32"
+            )
+        nn.utils.clip_grad_norm_(self.trained.values(), self.settings.clip)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.schedule.step()
+        self.step += 1
+        self._average()
+        return total
+
+    def _average(self) -> None:
+        if not self.averaged:
+            return
+        # short runs must not remember their untrained weights
+        decay = min(self.settings.ema_decay, (1 + self.step) / (10 + self.step))
+        with torch.no_grad():
+            values = [value.detach() for value in self.trained.values()]
+            torch._foreach_lerp_(list(self.averaged.values()), values, 1 - decay)
+
+    def _note(self, scores: dict[str, float]) -> None:
+        if not self.history or self.history[-1]["step"] != self.step:
+            self.history.append({"step": self.step})
+        self.history[-1].update(scores)
+
+    @contextmanager
+    def averaged_weights(self) -> Iterator[None]:
+        """The model with averaged weights, within."""
+        self._exchange()
+        try:
+            yield
+        finally:
+            self._exchange()
+
+    def _exchange(self) -> None:
+        for name, average in self.averaged.items():
+            value = self.trained[name]
+            value.data, self.averaged[name] = average, value.data
+
+    def _save(self) -> None:
+        state = {
+            "step": self.step,
+            "history": self.history,
+            "trained": {name: value.detach() for name, value in self.trained.items()},
+            "averaged": self.averaged,
+            "optimizer": self.optimizer.state_dict(),
+            "schedule": self.schedule.state_dict(),
+        }
+        write_whole(self.checkpoint, lambda part: torch.save(state, part))
+
+    def _resume(self) -> None:
+        if not self.checkpoint.is_file():
+            return
+        state: dict[str, Any] = torch.load(self.checkpoint, weights_only=True)
+        shapes = {name: value.shape for name, value in self.trained.items()}
+        if shapes != {name: value.shape for name, value in state["trained"].items()}:
+            raise ValueError(
+                f"{self.checkpoint} is of another model; remove it, or choose another out="
+            )
+        self.step, self.history = state["step"], state["history"]
+        with torch.no_grad():
+            for name, value in self.trained.items():
+                value.copy_(state["trained"][name])
+            for name, average in self.averaged.items():
+                average.copy_(state["averaged"][name])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.schedule.load_state_dict(state["schedule"])
+        log.info(f"resumed from {self.checkpoint} at step {self.step}")

@@ -1,0 +1,26 @@
+"""Pictures as an image generator's training sees them: square tensors in [-1, 1]."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import ImageOps
+from torch import Tensor
+
+from captioning.data.photos import load_rgb
+
+
+def load_pictures(paths: Sequence[Path], *, size: int) -> Tensor:
+    """Photos, scaled and cut to squares around their middle.
+
+    Returns:
+        ``(B, 3, size, size) float32`` in [-1, 1].
+
+    Raises:
+        FileNotFoundError, ValueError: see `load_rgb`.
+    """
+    squares = [np.asarray(ImageOps.fit(load_rgb(path), (size, size))) for path in paths]
+    return torch.from_numpy(np.stack(squares)).permute(0, 3, 1, 2).float() / 127.5 - 1

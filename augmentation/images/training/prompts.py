@@ -1,0 +1,122 @@
+"""Captions as the prompts that a generator is trained on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+
+import torch
+from tokenizers import pre_tokenizers, trainers
+from torch import Tensor
+from transformers import CLIPTokenizer, PreTrainedTokenizerBase
+
+from captioning.data.roster import Roster
+
+MAX_LENGTH = 77
+END_OF_WORD = "</w>"
+
+
+def captions_by_photo(roster: Roster) -> list[list[str]]:
+    """The captions of each photo, in the roster's order."""
+    return [[roster.samples[row].caption for row in rows] for rows in roster.rows_by_image.values()]
+
+
+def train_tokenizer(captions: Iterable[str], *, size: int) -> CLIPTokenizer:
+    """A tokenizer like CLIP's with byte pairs learnt from captions.
+
+    Args:
+        captions: any texts; bytes that they lack are known all the same.
+        size: tokens at most, those of single bytes (512) and the two special ones among them.
+
+    Raises:
+        ValueError: ``size`` leaves no room for pairs.
+    """
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    words = [*letters, *(letter + END_OF_WORD for letter in letters)]
+    if size <= len(words) + 2:
+        raise ValueError(f"a vocabulary needs more than {len(words) + 2} tokens: got {size}")
+    learner = CLIPTokenizer().backend_tokenizer
+    trainer = trainers.BpeTrainer(
+        vocab_size=size - len(letters) - 2, end_of_word_suffix=END_OF_WORD, show_progress=False,
+        initial_alphabet=letters,
+    )  # fmt: skip
+    learner.train_from_iterator(captions, trainer)
+    merges = _merges(learner)
+    words += dict.fromkeys(first + second for first, second in merges)
+    words = [*dict.fromkeys(words), "<|startoftext|>", "<|endoftext|>"]
+    vocabulary = {word: number for number, word in enumerate(words)}
+    return CLIPTokenizer(vocab=vocabulary, merges=merges, model_max_length=MAX_LENGTH)
+
+
+def _merges(tokenizer: object) -> list[tuple[str, str]]:
+    return [tuple(pair) for pair in json.loads(tokenizer.to_str())["model"]["merges"]]
+
+
+class PromptSampler:
+    """Draws a prompt for each photo of a batch.
+
+    A prompt is one caption, or several in random order, as many whole ones as the tokenizer has
+    room for; now and then it is empty, which is what guidance without a classifier needs (Ho and
+    Salimans, 2022).
+
+    Args:
+        captions: of each photo, at least one.
+        tokenizer: with a start and an end token.
+        single: share of prompts of one caption only, in [0, 1].
+        empty: share of empty prompts, in [0, 1].
+    """
+
+    def __init__(
+        self,
+        *,
+        captions: Sequence[Sequence[str]],
+        tokenizer: PreTrainedTokenizerBase,
+        single: float,
+        empty: float,
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.single = single
+        self.empty = empty
+        flat = [caption for of_photo in captions for caption in of_photo]
+        found = iter(tokenizer(flat, add_special_tokens=False)["input_ids"])
+        self.ids: list[list[list[int]]] = [[next(found) for _ in photo] for photo in captions]
+
+    def draw(self, photos: Sequence[int], generator: torch.Generator) -> Tensor:
+        """Prompts of photos, padded to the tokenizer's length: ``(B, L) int64``."""
+        chances = torch.rand(len(photos), 2, generator=generator).tolist()
+        return torch.tensor(
+            [
+                self._padded(self._one(photo, chance, generator))
+                for photo, chance in zip(photos, chances, strict=True)
+            ]
+        )
+
+    def _one(self, photo: int, chance: list[float], generator: torch.Generator) -> list[int]:
+        if chance[0] < self.empty:
+            return []
+        captions = self.ids[photo]
+        order = torch.randperm(len(captions), generator=generator).tolist()
+        number = 1 if chance[1] < self.single else len(captions)
+        return joined([captions[index] for index in order[:number]], self.room)
+
+    @property
+    def room(self) -> int:
+        """Tokens that a prompt may have, without the special ones."""
+        return self.tokenizer.model_max_length - 2
+
+    def _padded(self, ids: list[int]) -> list[int]:
+        known = self.tokenizer
+        whole = [known.bos_token_id, *ids, known.eos_token_id]
+        return whole + [known.pad_token_id] * (known.model_max_length - len(whole))
+
+
+def joined(captions: Sequence[list[int]], room: int) -> list[int]:
+    """Tokens of whole captions one after the other, as far as there is room.
+
+    A first caption that is too long by itself is cut: it is all that there is.
+    """
+    found = list(captions[0][:room])
+    for caption in captions[1:]:
+        if len(found) + len(caption) <= room:
+            found += caption
+    return found
