@@ -18,7 +18,13 @@ def page_file(name: str) -> str:
 
 
 def build_page(
-    template: str, *, title: str, styles: Sequence[str], scripts: Sequence[str], data: str
+    template: str,
+    *,
+    title: str,
+    styles: Sequence[str],
+    scripts: Sequence[str],
+    data: str,
+    sources: str = "img-src data:",
 ) -> str:
     """The template with style, script and data in it.
 
@@ -30,12 +36,13 @@ def build_page(
         title: of the page, any text.
         styles, scripts: names in ``curation/pages``, joined in order.
         data: markup of the data blocks; base64 alone.
+        sources: what else the page may load, as the policy says it.
     """
     script = "\n" + "\n".join(page_file(name) for name in scripts)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
     slots = {
         "policy": (
-            "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
+            f"default-src 'none'; {sources}; style-src 'unsafe-inline'; "
             f"script-src 'sha256-{digest}'"
         ),
         "title": html.escape(title),
