@@ -22,11 +22,14 @@ from omegaconf import OmegaConf
 ROOT = Path(__file__).resolve().parents[1]
 
 SUSPECTED = "curation.select.ratio=${noise.suspected}"
+ONCE = "curation.schedule.until_epoch=1"
 GAIN = "curation.probe.until_epoch=1"
 # The rows: overrides of train.py by name. Those with SUSPECTED act once, at the end of the second
 # epoch, on as large a share as faults were planted; those of the paper after every epoch from then.
 TRACK = ["curation=track", "curation/probe=visual_gain", "curation/score=visual_gain"]
 TRACK += ["curation.probe.until_epoch=2", "keep_every_epoch=true"]
+ORACLE = ["curation/score=truth", "curation/select=above", ONCE]
+BOTH = ["curation/score=joint_similarity_siblings", ONCE]
 POLICIES: dict[str, list[str]] = {
     "remove_oracle": ["curation=remove_oracle"],
     "remove_random": ["curation=remove_random", SUSPECTED],
@@ -42,6 +45,28 @@ POLICIES: dict[str, list[str]] = {
     "remove_joint_similarity_siblings": ["curation=remove_joint_similarity_siblings", SUSPECTED],
     "remove_joint_visual_gain_words": ["curation=remove_joint_visual_gain_words", SUSPECTED, GAIN],
 }
+# Further rows, made when they are named: other amenders, and a ratio that nobody has to know.
+FURTHER: dict[str, list[str]] = {
+    "replace_caption_oracle": ["curation=replace_caption", *ORACLE],
+    "replace_image_oracle": ["curation=replace_image", *ORACLE],
+    "replace_caption_both": ["curation=replace_caption", *BOTH, SUSPECTED],
+    "replace_image_both": ["curation=replace_image", *BOTH, SUSPECTED],
+    "remove_both_mixture": ["curation=remove", *BOTH, "curation/select=mixture"],
+    "remove_visual_gain_mixture": [
+        *("curation=remove", "curation/score=visual_gain", "curation/probe=visual_gain"),
+        *("curation/select=mixture", ONCE, GAIN),
+    ],
+    "replace_image_similarity": [
+        *("curation=replace_image", "curation/score=similarity", ONCE, SUSPECTED),
+    ],
+    "down_weight_visual_gain": [
+        *("curation=down_weight", "curation/score=visual_gain", "curation/probe=visual_gain"),
+        *("curation.amend.factor=0.1", ONCE, SUSPECTED, GAIN),
+    ],
+}
+for _name, _overrides in FURTHER.items():
+    _overrides.append(f"curation.name={_name}")
+ROWS = POLICIES | FURTHER
 
 
 def run_folder(data: str, noise: str, policy: str, seed: int, runs: Path) -> Path:
@@ -68,9 +93,9 @@ def make_runs(options: argparse.Namespace, extra: Sequence[str], runs: Path) -> 
     """All runs that are not finished yet, seed by seed, so that a table can be read early."""
     for seed in options.seeds:
         for noise in options.noise:
-            rows = {"track": TRACK} | {name: POLICIES[name] for name in options.policies}
+            rows = {"track": TRACK} | {name: ROWS[name] for name in options.policies}
             if noise == "none":
-                rows.pop("remove_oracle", None)  # nothing is there to be known
+                rows = {n: o for n, o in rows.items() if "oracle" not in n}  # nothing to be known
             for name, overrides in rows.items():
                 if (run_folder(options.data, noise, name, seed, runs) / "metrics.json").is_file():
                     continue
@@ -86,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", choices=("flickr8k", "miniworld"), default="flickr8k")
     parser.add_argument("--noise", nargs="+", default=["swap20"], help="of configs/noise")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--policies", nargs="+", choices=POLICIES, default=list(POLICIES))
+    parser.add_argument("--policies", nargs="+", choices=ROWS, default=list(POLICIES))
     parser.add_argument("--report", action="store_true", help="train nothing")
     options = parser.parse_args(arguments[:cut])
     paths = OmegaConf.load(ROOT / "configs" / "paths" / "default.yaml")
