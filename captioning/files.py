@@ -27,13 +27,19 @@ def write_whole(path: str | Path, write: Callable[[Path], object]) -> None:
             os.fsync(file.fileno())
         os.replace(part, path)
     except OSError as error:
-        part.unlink(missing_ok=True)
+        _discard(part)
         raise type(error)(
             error.errno, f"{error.strerror}; free space or choose another place", str(path)
         ) from error
     except BaseException:
-        part.unlink(missing_ok=True)
+        _discard(part)
         raise
+
+
+def _discard(part: Path) -> None:
+    """Remove a temporary file, if it could be made at all."""
+    if part.exists():
+        part.unlink()
 
 
 def write_text(path: str | Path, text: str) -> None:

@@ -143,4 +143,6 @@ def _by_kind(context: Context, kinds: Mapping[int, str]) -> dict[str, dict[str, 
     """Detection of each kind by loss, among the live samples."""
     losses = np.full(len(context.losses), np.nan)
     losses[context.live_rows] = as_numpy(context.losses)[context.live_rows]
+    if np.isnan(losses).all():  # before training
+        return {}
     return detect_kinds(losses, kinds).to_dict()["by_kind"]

@@ -11,10 +11,12 @@ from foreign import ForeignData, ForeignModule, make_policy, make_roster, train
 from pytorch_lightning.callbacks import ModelCheckpoint
 
 from curation.amend.replace_caption import ReplaceCaption
+from curation.amend.replace_image import ReplaceImage
 from curation.callback import CurationCallback
 from curation.journal import read_journal, replay
 from curation.ledger import read_history
 from curation.probes import RescoreProbe
+from tests.curation.toy_source import ToySource
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*does not have many workers.*"),
@@ -195,3 +197,36 @@ def test_rescoring_leaves_modes_and_random_numbers_alone(tmp_path):
         online, rescored = run(None), run(RescoreProbe())
     assert set(Watched.modes) == {False}
     assert all(torch.equal(online[name], rescored[name]) for name in online)
+
+
+def test_policies_work_ahead_while_the_epoch_goes_on(tmp_path):
+    source = ToySource(folder=tmp_path / "pictures")
+    policy = make_policy(ratio=0.2, amend=ReplaceImage(source=source), from_epoch=1)
+    train(tmp_path, epochs=2, callback=curation(policy=policy), module=ForeignModule(rate=0.0))
+    # 5 batches an epoch: a look after each but the last; nothing is due in the first epoch
+    assert len(source.expected) == 4
+    edited = [edit.sample_id for edit in read_journal(tmp_path)[1]]
+    assert set(source.expected[-1]) == set(edited)  # the losses are those of the epoch before
+    assert source.num_closed > 0
+
+
+def test_the_source_of_pictures_is_closed_when_training_fails(tmp_path):
+    class Broken(ForeignModule):
+        def training_step(self, batch, batch_idx):
+            raise RuntimeError("broken")
+
+    source = ToySource()
+    policy = make_policy(amend=ReplaceImage(source=source))
+    with pytest.raises(RuntimeError, match="broken"):
+        train(tmp_path, epochs=1, callback=curation(policy=policy), module=Broken())
+    assert source.num_closed > 0
+
+
+def test_a_data_module_that_refuses_new_photos_is_refused_before_training(tmp_path):
+    data = ForeignData(roster=make_roster())
+    data.refuses_photos = "its features were imported"
+    policy = make_policy(amend=ReplaceImage(source=ToySource()))
+    with pytest.raises(ValueError, match="'test policy' replaces images, but its features were"):
+        train(tmp_path, epochs=1, callback=curation(policy=policy), data=data)
+    assert data.epochs_seen == []
+    train(tmp_path, epochs=1, callback=curation(), data=data)

@@ -132,3 +132,38 @@ def test_batches_can_be_moved(module: CaptionDataModule) -> None:
     moved = batch.to("meta")
     assert moved.tokens.device.type == moved.regions.device.type == "meta"
     assert moved.sample_ids == batch.sample_ids
+
+
+def test_features_of_new_photos_are_computed_when_they_are_first_trained_on(module, tmp_path):
+    asked = []
+
+    def extend(samples):
+        asked.append([path.name for path in samples])
+        return Features()
+
+    built = CaptionDataModule(
+        train=module.train,
+        val=module.val,
+        tokenizer=module.tokenizer,
+        features=module.features,
+        batch_size=6,
+        extend_features=extend,
+    )
+    assert (built.refuses_photos, built.features is module.features) == ("", True)
+    next(iter(built.train_dataloader()))
+    assert asked == []
+    edit = Edit(sample_id="1#0", action="replace_image", value="9.jpg")
+    built.view = built.view.apply([edit])
+    batches = [batch for _ in range(2) for batch in built.train_dataloader()]
+    assert asked == [["0.jpg", "1.jpg", "2.jpg", "3.jpg", "9.jpg"]]
+    values = {float(b.regions[i, 0, 0]) for b in batches for i in range(len(b.image_ids))}
+    assert 9.0 in values
+
+
+def test_imported_features_refuse_new_photos(module):
+    module.features.folder = Path("imported")
+    assert "features in imported were imported" in module.refuses_photos
+    pixels = CaptionDataModule(
+        train=module.train, val=module.val, tokenizer=module.tokenizer, features=None
+    )
+    assert pixels.refuses_photos == ""

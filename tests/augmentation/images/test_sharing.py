@@ -1,0 +1,56 @@
+"""Work shared out over processes, with the processes played."""
+
+from __future__ import annotations
+
+import pytest
+import torch.distributed as dist
+
+from augmentation.images.sharing import rank_and_size, shared_out
+
+
+@pytest.fixture
+def second_of_three(monkeypatch):
+    """This process is number 1 of 3; the others' answers are put in."""
+    others: dict[int, tuple[dict[str, str], str]] = {0: ({"a": "bad"}, ""), 2: ({}, "")}
+
+    def gather(found, own):
+        found[:] = [others.get(number, own) for number in range(3)]
+
+    for name, value in {
+        "is_initialized": lambda: True,
+        "get_rank": lambda: 1,
+        "get_world_size": lambda: 3,
+        "all_gather_object": gather,
+    }.items():
+        monkeypatch.setattr(dist, name, value)
+    return others
+
+
+def test_a_process_alone_does_all():
+    assert rank_and_size() == (0, 1)
+    assert shared_out("abc", lambda part: dict.fromkeys(part, "x")) == dict.fromkeys("abc", "x")
+
+
+def test_each_does_its_share_and_knows_of_all(second_of_three):
+    seen = []
+
+    def work(part):
+        seen.extend(part)
+        return {"b": "worse"}
+
+    assert shared_out("abcdefgh", work) == {"a": "bad", "b": "worse"}
+    assert seen == ["b", "e", "h"]
+
+
+def test_a_failure_here_is_raised_after_the_others_know(second_of_three):
+    def fail(part):
+        raise OSError("the disk is full")
+
+    with pytest.raises(OSError, match="the disk is full"):
+        shared_out("abc", fail)
+
+
+def test_a_failure_elsewhere_is_raised_here(second_of_three):
+    second_of_three[2] = ({}, "the disk is full")
+    with pytest.raises(RuntimeError, match="process 2 could not make its pictures: the disk is"):
+        shared_out("abc", lambda part: {})

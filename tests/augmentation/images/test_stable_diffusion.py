@@ -1,0 +1,177 @@
+"""Pipelines of diffusers, with a tiny one of random weights."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("diffusers", reason="needs diffusers")
+from squares import request
+from tiny_pipeline import MAX_TOKENS, write_pipeline
+
+from augmentation.images.cache import PictureCache
+from augmentation.images.generated import GeneratedImages
+from augmentation.images.generator import Job, Producer
+from augmentation.images.prompts import Concatenation, Prompter
+from augmentation.images.stable_diffusion import StableDiffusion
+
+JOBS = [Job(prompt=f"dog {number}", seed=number + 2**62) for number in range(5)]
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory) -> Path:
+    return write_pipeline(tmp_path_factory.mktemp("tiny") / "pipeline")
+
+
+def model(folder: Path, **options) -> StableDiffusion:
+    options = {"num_steps": 2, "batch_size": 2, "device": "cpu"} | options
+    return StableDiffusion(model=str(folder), **options)
+
+
+def made(folder: Path, jobs=JOBS[:1], **options) -> list[np.ndarray]:
+    return model(folder, **options).generate(jobs)
+
+
+def test_a_picture_depends_on_its_prompt_and_seed_alone(folder, tmp_path):
+    together = Producer(generator=model(folder), cache=PictureCache(folder=tmp_path / "a"))
+    apart = Producer(generator=model(folder), cache=PictureCache(folder=tmp_path / "b"))
+    assert together.produce(JOBS) == {}
+    for job in reversed(JOBS):
+        apart.produce([job])
+    for job in JOBS:
+        assert together.find(job).read_bytes() == apart.find(job).read_bytes()
+    assert len({together.find(job).read_bytes() for job in JOBS}) == len(JOBS)
+
+
+def test_settings_change_the_picture_and_its_recipe(folder):
+    plain, recipe = made(folder)[0], model(folder).recipe()
+    for options in (
+        {"num_steps": 3},
+        {"guidance_scale": 1.0},
+        {"negative_prompt": "cat"},
+        {"scheduler": "DDPMScheduler"},
+        {"precision": "bfloat16"},
+        {"width": 48},
+    ):
+        other = made(folder, **options)[0]
+        assert other.shape != plain.shape or not np.array_equal(other, plain), options
+        assert model(folder, **options).recipe() != recipe, options
+    assert model(folder, batch_size=7, device="cuda:5").recipe() == recipe
+
+
+def test_other_weights_are_another_model(folder, tmp_path):
+    other = write_pipeline(tmp_path / "pipeline", seed=1)
+    assert model(folder).identity != model(other).identity
+    assert model(folder).identity == model(shutil.copytree(folder, tmp_path / "copy")).identity
+    assert model(folder).name.startswith("pipeline@")
+
+
+def test_sizes_and_tokens_are_the_pipelines(folder):
+    generator = model(folder)
+    assert (generator.size(), generator.max_tokens) == ((32, 32), MAX_TOKENS)
+    assert generator.count_tokens("A dog.") == len("Adog.") + 2
+    assert model(folder, width=48).size() == (48, 32)
+    assert made(folder, width=48)[0].shape == (32, 48, 3)
+
+
+def test_prompts_fit_the_pipelines_tokens_and_weights_are_not_loaded_for_that(folder, tmp_path):
+    generator = model(folder)
+    source = GeneratedImages(
+        generator=generator,
+        prompts=Prompter(form=Concatenation(), styler="Flickr"),
+        cache=PictureCache(folder=tmp_path),
+    )
+    orders = source._orders([request("a dog", "two men", "five big cats")], 0)
+    assert orders[0].prompt.text == "a dog. two men, Flickr"
+    assert orders[0].prompt.notes == ("caption left out of the prompt",)
+    assert generator._pipeline is None
+    found = source.images([request("a dog", "two men", "five big cats")], seed=0)[0]
+    assert found.path.is_file()
+
+
+def test_it_travels_to_other_processes_without_its_weights(folder):
+    generator = model(folder)
+    first = generator.generate(JOBS[:2])
+    sent = pickle.dumps(generator)
+    assert len(sent) < 100_000
+    again = pickle.loads(sent)  # noqa: S301 - what this test itself has written
+    assert all(np.array_equal(a, b) for a, b in zip(first, again.generate(JOBS[:2]), strict=True))
+    generator.release()
+    assert generator._pipeline is None
+
+
+def test_weights_as_pickles_are_refused(folder, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "pickled")
+    weights = copy / "unet" / "diffusion_pytorch_model.safetensors"
+    torch.save({}, weights.with_suffix(".bin"))
+    weights.unlink()
+    with pytest.raises(OSError, match=r"no file named diffusion_pytorch_model\.safetensors"):
+        model(copy).load()
+
+
+def test_wrong_settings_are_refused_at_the_start(folder, tmp_path):
+    with pytest.raises(ValueError, match="scheduler=Nonsense: diffusers has none"):
+        model(folder, scheduler="Nonsense").start()
+    with pytest.raises(ValueError, match="has no safety checker: set safety_checker=false"):
+        model(folder, safety_checker=True).start()
+    with pytest.raises(FileNotFoundError, match=r"no model_index\.json in it"):
+        model(tmp_path).start()
+    with pytest.raises(ValueError, match="precision must be one of"):
+        model(folder, precision="half")
+    with pytest.raises(ValueError, match="num_steps and batch_size must be at least 1"):
+        model(folder, num_steps=0)
+
+
+def test_a_watermark_is_put_in_by_the_package_for_it(folder, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "imwatermark", None)
+        with pytest.raises(
+            ModuleNotFoundError, match=r"invisible-watermark, or set watermark=false"
+        ):
+            model(folder, watermark=True).start()
+
+    class WatermarkEncoder:
+        def set_watermark(self, kind, mark):
+            assert (kind, mark) == ("bytes", b"GeneratedImage")
+
+        def encode(self, picture, method):
+            assert (picture.dtype, method) == (np.uint8, "dwtDct")
+            return picture // 2
+
+    package = ModuleType("imwatermark")
+    package.WatermarkEncoder = WatermarkEncoder
+    monkeypatch.setitem(sys.modules, "imwatermark", package)
+    marked, plain = made(folder, watermark=True)[0], made(folder)[0]
+    wanted = (plain * 255).round().astype(np.uint8) // 2
+    np.testing.assert_array_equal((marked * 255).round(), wanted)
+
+
+def test_pictures_that_the_safety_checker_flags_are_withheld(folder):
+    generator = model(folder)
+    generator.load()
+
+    class Flags:
+        images = np.zeros((2, 32, 32, 3))
+        nsfw_content_detected = (True, False)
+
+    generator._pipeline = lambda **options: Flags
+    first, second = generator.generate(JOBS[:2])
+    assert first is None
+    assert second.shape == (32, 32, 3)
+
+
+def test_a_pipeline_with_a_safety_checker_is_read_without_it(folder, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "checked")
+    index = json.loads((copy / "model_index.json").read_text())
+    index["safety_checker"] = ["stable_diffusion", "StableDiffusionSafetyChecker"]
+    index["requires_safety_checker"] = True
+    (copy / "model_index.json").write_text(json.dumps(index))
+    assert made(copy)[0].shape == (32, 32, 3)

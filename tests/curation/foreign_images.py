@@ -1,0 +1,57 @@
+"""A script: ``python foreign_images.py FOLDER NUM_PROCESSES`` replaces images while it trains."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import torch
+
+from augmentation.images.cache import PictureCache
+from augmentation.images.generated import GeneratedImages
+from augmentation.images.prompts import Prompter, SingleCaption
+from curation.amend.replace_image import ReplaceImage
+from curation.callback import CurationCallback
+from tests.augmentation.images.squares import Squares
+from tests.curation.foreign import ForeignData, ForeignModule, make_policy, make_roster, train
+
+
+class Logged(Squares):
+    """Writes down what each process makes."""
+
+    folder: Path
+
+    def generate(self, jobs):
+        with (self.folder / f"made-{os.getpid()}.txt").open("a") as file:
+            file.writelines(f"{job.prompt} {job.seed}\n" for job in jobs)
+        return super().generate(jobs)
+
+
+def main(folder: str | Path, num_processes: str) -> None:
+    """Train in ``folder``; processes are forked, which spares each the imports."""
+    folder = Path(folder)
+    made = folder.parent / f"{folder.name}-made"
+    made.mkdir()
+    generator = Logged(batch_size=1)
+    generator.folder = made
+    source = GeneratedImages(
+        generator=generator,
+        prompts=Prompter(form=SingleCaption()),
+        cache=PictureCache(folder=made / "cache"),
+    )
+    policy = make_policy(ratio=0.4, amend=ReplaceImage(source=source))
+    train(
+        folder,
+        epochs=3,
+        callback=CurationCallback(policy=policy, seed=3, plot=False),
+        module=ForeignModule(rate=0.0),
+        data=ForeignData(roster=make_roster(num_images=7)),
+        devices=int(num_processes),
+        strategy="ddp_fork" if int(num_processes) > 1 else "auto",
+    )
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main(*sys.argv[1:])
