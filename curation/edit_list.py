@@ -9,12 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from captioning.types import Edit
 from curation.record import Change
 
 CHUNK = 10_000  # edits
 LONGEST = 400  # characters of a text in the list
 COLUMNS = (
-    "id", "image", "epoch", "action", "policy", "reason", "before", "after", "origin", "fault",
+    "id", "image", "epoch", "action", "policy", "reason", "before", "after", "note", "fault",
     "photo", "photo_after",
 )  # fmt: skip
 
@@ -38,7 +39,7 @@ def item(change: Change, pictures: Mapping[Path, int]) -> dict[str, Any]:
         "reason": _short(edit.reason),
         "before": _short(before.caption),
         "after": _short(edit.value) if edit.action == "replace_caption" else None,
-        "origin": edit.origin,
+        "note": _note(edit),
         "fault": change.fault,
         "photo": pictures.get(before.image_path, -1),
         "photo_after": pictures.get(change.new_photo, -1),
@@ -50,6 +51,12 @@ def chunks(made: Sequence[Change], pictures: Mapping[Path, int]) -> Iterator[tup
     for start in range(0, len(made), CHUNK):
         items = [item(change, pictures) for change in made[start : start + CHUNK]]
         yield len(items), pack({name: [one[name] for one in items] for name in COLUMNS})
+
+
+def _note(edit: Edit) -> str:
+    if edit.action == "down_weight":
+        return f"weight {edit.value}"
+    return "" if edit.action == "remove" else _short(edit.origin)
 
 
 def _short(text: str) -> str:

@@ -4,8 +4,9 @@ The first line names the roster, every further line holds one edit. Commands::
 
     python -m curation.journal show   RUN_OR_FILE
     python -m curation.journal undo   RUN_OR_FILE --sample-ids ID ... --epochs 1 2 --policy NAME
-    python -m curation.journal apply  RUN_OR_FILE ROSTER.jsonl OUTPUT.jsonl
     python -m curation.journal repair RUN_OR_FILE
+
+`curation.apply` makes the edits to the annotations again.
 """
 
 from __future__ import annotations

@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
 
-from captioning.data.roster import Roster, build_roster
-from captioning.files import write_lines
-from captioning.types import Sample
-from curation.journal import encode, find_journal, read_journal, repair, replay, undo, write_journal
-
-ROSTER_FIELDS = ("sample_id", "image_id", "image_path", "caption")
+from curation.journal import encode, find_journal, read_journal, repair, undo, write_journal
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,12 +39,6 @@ def _parser() -> argparse.ArgumentParser:
     undone.add_argument("--policy")
     undone.add_argument("--output", help="where the new journal goes; default: in place")
     undone.set_defaults(run=_undo)
-
-    apply = commands.add_parser("apply", help="make the edits to the captions they were decided on")
-    apply.add_argument("journal", help="journal or run folder")
-    apply.add_argument("roster", help=f"JSON lines with {', '.join(ROSTER_FIELDS)}, in order")
-    apply.add_argument("output", help="JSON lines of the samples that are left")
-    apply.set_defaults(run=_apply)
 
     mend = commands.add_parser("repair", help="drop a last line that was cut off")
     mend.add_argument("journal", help="journal or run folder")
@@ -87,54 +73,6 @@ def _undo(options: argparse.Namespace) -> None:
     )
 
 
-def _apply(options: argparse.Namespace) -> None:
-    roster = read_roster(options.roster)
-    header, _ = read_journal(options.journal)
-    header.check(replace(roster, name=str(options.roster)), str(find_journal(options.journal)))
-    samples = replay(roster, options.journal).samples()
-    lines = (
-        json.dumps(
-            {name: str(getattr(sample, name)) for name in (*ROSTER_FIELDS, "origin")},
-            ensure_ascii=False,
-        )
-        for sample in samples
-    )
-    write_lines(options.output, lines)
-    print(f"{len(samples)} of {len(roster)} samples written to {options.output}")
-
-
 def _repair(options: argparse.Namespace) -> None:
     dropped = repair(options.journal)
     print("the journal is whole" if dropped is None else f"dropped: {dropped!r}")
-
-
-def read_roster(path: str | Path) -> Roster:
-    """A roster from JSON lines, one sample a line.
-
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: a line that is not an object with the four text fields, or a repeated id.
-    """
-    samples = []
-    with Path(path).open(encoding="utf-8") as file:
-        for number, line in enumerate(file, start=1):
-            samples.append(_sample(line, f"{path} line {number}"))
-    return build_roster(str(path), samples)
-
-
-def _sample(line: str, where: str) -> Sample:
-    try:
-        record = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{where}: not JSON ({error})") from error
-    if not isinstance(record, dict) or not all(
-        isinstance(record.get(name), str) for name in ROSTER_FIELDS
-    ):
-        raise ValueError(f"{where}: must be an object with the texts {', '.join(ROSTER_FIELDS)}")
-    return Sample(
-        row=0,
-        sample_id=record["sample_id"],
-        image_id=record["image_id"],
-        image_path=Path(record["image_path"]),
-        caption=record["caption"],
-    )

@@ -1,6 +1,6 @@
 // Charts as SVG. Sizes are of the view box; the page scales them.
 
-const COLORS = { remove: "#d1603d", replace_caption: "#2f6690", replace_image: "#3f7d58" };
+const COLORS = { remove: "#d1603d", replace_caption: "#2f6690", replace_image: "#3f7d58", down_weight: "#7a6ea8" };
 const LINE_COLORS = { all: "#1c2430", "never edited": "#2f6690", "edited (before it)": "#d1603d", "planted faults": "#b98a2f", sound: "#3f7d58" };
 
 function svg(tag, attributes = {}, ...children) {

@@ -18,7 +18,7 @@ const foreign = (text, kind = "") => make("bdi", { dir: "auto", class: kind || n
 const byId = (id) => document.getElementById(id);
 const number = (value) => Number(value).toLocaleString("en");
 const percent = (value, digits = 0) => (value === null || Number.isNaN(value) ? "–" : (100 * value).toFixed(digits) + " %");
-const ACTION_NAMES = { remove: "removed", replace_caption: "caption replaced", replace_image: "image replaced" };
+const ACTION_NAMES = { remove: "removed", replace_caption: "caption replaced", replace_image: "image replaced", down_weight: "weighted down" };
 const actionName = (action) => ACTION_NAMES[action] || String(action).replaceAll("_", " ");
 
 function options(select, pairs) {

@@ -22,7 +22,7 @@ function badges(edit) {
 }
 
 function captions(edit) {
-  const gone = edit.action === "remove" || edit.after !== null;
+  const gone = edit.action === "remove" || edit.after !== null; // other actions keep the caption
   return [
     make("div", {}, foreign(edit.before, gone ? "before gone" : "before")),
     edit.after === null ? null : make("div", {}, foreign(edit.after, "after")),
@@ -30,7 +30,7 @@ function captions(edit) {
 }
 
 function meta(edit) {
-  return make("div", { class: "small soft meta" }, `epoch ${edit.epoch} · `, foreign(edit.reason || edit.policy), " · ", foreign(edit.id));
+  return make("div", { class: "small soft meta" }, `epoch ${edit.epoch} · `, foreign(edit.reason || edit.policy), " · ", foreign(edit.id), edit.note ? [" · ", foreign(edit.note)] : null);
 }
 
 const card = (edit) => make("article", { class: "card shot" }, photos(edit), make("div", { class: "text" }, badges(edit), captions(edit), meta(edit)));

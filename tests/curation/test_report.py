@@ -111,6 +111,20 @@ def test_a_page_that_would_grow_too_large_lists_fewer_edits(record, tmp_path, mo
     assert path.stat().st_size <= report.MAX_BYTES
 
 
+def test_notes_say_where_a_value_comes_from(record, tmp_path):
+    fields = {"sample_id": "img5#2", "policy": "p", "epoch": 1}
+    edits = [
+        Edit(action="replace_caption", value="other", origin="sibling:img5#0", **fields),
+        Edit(action="down_weight", value="0.5", **fields),
+    ]
+    write_report(
+        replace(record, view=record.view.apply(edits)), tmp_path / "r.html", num_pictures=0
+    )
+    columns = page_data.listed(tmp_path / "r.html")
+    assert columns["note"][-2:] == ["sibling:img5#0", "weight 0.5"]
+    assert columns["after"][-2:] == ["other", None]
+
+
 def test_long_texts_are_shortened(record, tmp_path):
     long = Edit(sample_id="img5#2", action="replace_caption", value="word " * 400)
     write_report(

@@ -1,0 +1,160 @@
+"""A curated set as files: COCO captions JSON, JSON Lines, or an image folder.
+
+All of them can be read again by this project's readers, and by what else reads these formats.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from captioning.data.roster import CurationView
+from captioning.files import write_json, write_lines, write_whole
+from captioning.types import Sample
+
+REPLACED = "replaced"  # folder of pictures that came in for others
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """A picture of the curated set with its captions.
+
+    Attributes:
+        image_id: the roster's, with the picture's name after it where it replaced another.
+        file_name: below the folder of photos, with ``/``.
+        path: where it lies now.
+        samples: its captions.
+    """
+
+    image_id: str
+    file_name: str
+    path: Path
+    samples: tuple[Sample, ...]
+
+
+def pictures(view: CurationView) -> list[Picture]:
+    """The live samples by picture, in roster order.
+
+    A picture that stands for several images has the captions of all. Photos are named relative to
+    the folder that all of the roster's lie in; pictures that replaced them by ``replaced/NAME``.
+    """
+    originals = dict.fromkeys(sample.image_path for sample in view.roster.samples)
+    root = Path(os.path.commonpath([path.parent for path in originals]))
+    found: dict[Path, list[Sample]] = {}
+    for sample in view.samples():
+        found.setdefault(sample.image_path, []).append(sample)
+    result = []
+    for path, samples in found.items():
+        image_id, new = samples[0].image_id, path not in originals
+        name = f"{REPLACED}/{path.name}" if new else path.relative_to(root).as_posix()
+        result.append(
+            Picture(
+                image_id=f"{image_id}/{path.stem}" if new else image_id,
+                file_name=name,
+                path=path,
+                samples=tuple(samples),
+            )
+        )
+    _check_names(result)
+    return result
+
+
+def _check_names(found: Sequence[Picture]) -> None:
+    first: dict[str, Path] = {}
+    for picture in found:
+        other = first.setdefault(picture.file_name, picture.path)
+        if other != picture.path:
+            raise ValueError(
+                f"{other} and {picture.path} would both be called {picture.file_name}; give the "
+                "pictures of the run names of their own"
+            )
+
+
+def write_coco(found: Sequence[Picture], path: Path, *, name: str) -> None:
+    """COCO's captions JSON.
+
+    Ids are COCO's numbers where all of the roster's are numbers; otherwise they are counted, and
+    ``roster_id`` holds the roster's. Each annotation has its ``sample_id`` and ``origin``, and a
+    ``weight`` where it was weighted down.
+    """
+    numeric = all(one.image_id.partition("/")[0].isdecimal() for one in found)
+    free = max(
+        (int(one.image_id) for one in found if numeric and one.image_id.isdecimal()), default=0
+    )
+    images: list[dict[str, Any]] = []
+    annotations: list[dict[str, Any]] = []
+    for one in found:
+        number = int(one.image_id) if numeric and one.image_id.isdecimal() else None
+        if number is None:
+            free += 1
+            number = free
+        images.append({"id": number, "file_name": one.file_name, "roster_id": one.image_id})
+        annotations += [
+            {
+                "id": len(annotations) + place,
+                "image_id": number,
+                "caption": sample.caption,
+                "sample_id": sample.sample_id,
+                "origin": sample.origin,
+                **({} if sample.weight == 1 else {"weight": sample.weight}),
+            }
+            for place, sample in enumerate(one.samples, start=1)
+        ]
+    info = {"description": f"{name}, curated"}
+    value = {"info": info, "licenses": [], "images": images, "annotations": annotations}
+    write_json(path, value, indent=None)
+
+
+def write_jsonl(found: Sequence[Picture], path: Path) -> None:
+    """JSON Lines: ``image``, ``image_id``, ``captions``, with ``sample_ids`` and ``origins``."""
+    write_lines(
+        path, (_line({"image": one.file_name, "image_id": one.image_id}, one) for one in found)
+    )
+
+
+def write_metadata(found: Sequence[Picture], path: Path) -> None:
+    """An image folder's ``metadata.jsonl``: ``file_name`` and ``captions`` a line."""
+    lines = (_line({"file_name": one.file_name}, one) for one in found)
+    write_lines(path, lines)
+
+
+def _line(head: dict[str, Any], one: Picture) -> str:
+    rest: dict[str, Any] = {
+        "captions": [sample.caption for sample in one.samples],
+        "sample_ids": [sample.sample_id for sample in one.samples],
+        "origins": [sample.origin for sample in one.samples],
+    }
+    if any(sample.weight != 1 for sample in one.samples):
+        rest["weights"] = [sample.weight for sample in one.samples]
+    return json.dumps(head | rest, ensure_ascii=False)
+
+
+def place_photos(found: Sequence[Picture], folder: Path, *, copy: bool) -> None:
+    """Put the pictures below ``folder`` under their names.
+
+    Args:
+        found: the pictures.
+        folder: where they go.
+        copy: whether they are copied; otherwise they are symbolic links.
+
+    Raises:
+        FileNotFoundError: a picture is gone; names it.
+        OSError: the folder cannot be written.
+    """
+    for one in {one.file_name: one for one in found}.values():
+        source = one.path.resolve()
+        if not source.is_file():
+            raise FileNotFoundError(
+                f"{one.path}: no such picture; --photos none exports the captions alone"
+            )
+        target = folder / PurePosixPath(one.file_name)
+        if copy:
+            write_whole(target, lambda part, source=source: shutil.copyfile(source, part))
+        else:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.symlink_to(source)
