@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -56,6 +57,8 @@ def test_any_edit_survives_its_line(text, name, epoch):
     line = encode(edit)
     assert "\n" not in line
     assert decode(line, "here") == edit
+    assert line == json.dumps(asdict(edit), ensure_ascii=False)
+    assert '"value": null' in encode(Edit(sample_id=name, action="remove", reason=text))
 
 
 def test_replay_of_file_and_folder(journal, roster):
