@@ -90,8 +90,8 @@ class PatchAutoencoder(ModelMixin, ConfigMixin):
         """Set the linear path to the principal components of the pictures' patches.
 
         Args:
-            pictures: ``(B, 3, H, W)`` in [-1, 1]. Latents get mean 0 and, over all channels,
-                deviation 1.
+            pictures: ``(B, 3, H, W)`` in [-1, 1]. Latents get mean 0 and a mean square of 1, so
+                that those that matter most are the largest.
         """
         patches = functional.pixel_unshuffle(pictures, PATCH).transpose(0, 1).flatten(1).double()
         mean = patches.mean(1)
@@ -104,6 +104,23 @@ class PatchAutoencoder(ModelMixin, ConfigMixin):
         self.analysis.bias.copy_(-(basis.T / scale) @ mean)
         self.synthesis.weight.copy_((basis * scale)[:, :, None, None])
         self.synthesis.bias.copy_(mean)
+
+    @torch.no_grad()
+    def standardise(self, deviation: Tensor) -> None:
+        """Scale latents to deviation 1 in every channel; pictures stay the same.
+
+        Noise would otherwise hide the small channels, those of details, at almost all times of
+        diffusion.
+
+        Args:
+            deviation: ``(C,)``, of the latents so far.
+        """
+        rows, columns = deviation[:, None, None, None], deviation[None, :, None, None]
+        for layer in (self.analysis, self.down[-1]):
+            layer.weight /= rows
+            layer.bias /= deviation
+        for layer in (self.synthesis, self.up[0]):
+            layer.weight *= columns
 
     def encode(
         self, x: Tensor, return_dict: bool = True

@@ -116,7 +116,7 @@ def round_trip(config: DictConfig) -> dict[str, float]:
     if (out / METRICS).is_file():
         _refuse_other(config, out)
         return dict(read_json(out / METRICS)[config.split]["corpus"])
-    chosen = config.curation.image_source
+    chosen = config.curation.get("image_source")
     source = None if chosen is None else build_part(chosen)
     roster = read_roster(config, config.split)
     pictures = make_pictures(source, roster, seed=config.seed)

@@ -150,11 +150,11 @@ def score(model: PatchAutoencoder, paths: list[Path], *, size: int) -> dict[str,
 
 
 @torch.inference_mode()
-def deviation(model: PatchAutoencoder, paths: list[Path], *, size: int) -> float:
-    """Standard deviation of the latents of photos, over all channels."""
+def deviation(model: PatchAutoencoder, paths: list[Path], *, size: int) -> Tensor:
+    """Standard deviation of each channel of the latents of photos, ``(C,)``."""
     batches = [paths[start : start + 16] for start in range(0, len(paths), 16)]
     found = [model.encode(load_pictures(b, size=size)).latent_dist.mean for b in batches]
-    return float(torch.cat(found).std())
+    return torch.cat(found).transpose(0, 1).flatten(1).std(1)
 
 
 def train_autoencoder(config: DictConfig) -> dict[str, Any]:
@@ -180,8 +180,7 @@ def train_autoencoder(config: DictConfig) -> dict[str, Any]:
     loss_of = loss_of_photos(model, train, config)
     history = loop.run(loss_of, lambda _: score(model, val, size=config.size))
     if not config.training.decoder_only:
-        spread = deviation(model.eval(), train[:NUM_START], size=config.size)
-        model.register_to_config(scaling_factor=1 / spread)
+        model.standardise(deviation(model.eval(), train[:NUM_START], size=config.size))
     model.save_pretrained(config.out)
     return write_card(
         Path(config.out),

@@ -47,11 +47,11 @@ def load_pipeline(name: str) -> StableDiffusionPipeline:
     """
     try:
         return StableDiffusionPipeline.from_pretrained(
-            name, torch_dtype=torch.float32, safety_checker=None, requires_safety_checker=False
+            name, dtype=torch.float32, safety_checker=None, requires_safety_checker=False
         )
     except (OSError, ValueError) as error:
         raise ValueError(
-            f"model={name} cannot be loaded as a Stable Diffusion pipeline ({error}); give a "
+            f"generator={name} cannot be loaded as a Stable Diffusion pipeline ({error}); give a "
             "folder that holds model_index.json, or a name that the hub has"
         ) from error
 
@@ -129,7 +129,7 @@ def train_generator(config: DictConfig) -> dict[str, Any]:
     if config.threads:
         torch.set_num_threads(config.threads)
     device = torch.device(chosen_device(config.device))
-    pipeline = load_pipeline(config.model)
+    pipeline = load_pipeline(config.generator)
     pipeline.to(device)
     choose_trained(pipeline, config)
     rosters = {split: read_roster(config, split) for split in ("train", "val")}
@@ -158,7 +158,7 @@ def train_generator(config: DictConfig) -> dict[str, Any]:
     save(pipeline, Path(config.out), method=config.method)
     number = sum(value.numel() for value in loop.trained.values())
     more = {"trained parameters": number, "before": before, "history": history}
-    what = f"{config.model}, fine-tuned on captions"
+    what = f"{config.generator}, fine-tuned on captions"
     return write_card(Path(config.out), what=what, rosters=rosters, config=config, **more)
 
 

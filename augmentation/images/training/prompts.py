@@ -78,7 +78,7 @@ class PromptSampler:
         self.single = single
         self.empty = empty
         flat = [caption for of_photo in captions for caption in of_photo]
-        found = iter(tokenizer(flat, add_special_tokens=False)["input_ids"])
+        found = iter(tokenizer(flat, add_special_tokens=False, verbose=False)["input_ids"])
         self.ids: list[list[list[int]]] = [[next(found) for _ in photo] for photo in captions]
 
     def draw(self, photos: Sequence[int], generator: torch.Generator) -> Tensor:

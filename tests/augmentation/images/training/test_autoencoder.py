@@ -1,0 +1,120 @@
+"""Training of the autoencoder: its losses, what is frozen, and a small run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from augmentation.images.autoencoder import PATCH, PatchAutoencoder
+from augmentation.images.training.autoencoder import (
+    AutoencoderLoss,
+    FeatureDistance,
+    edge_distance,
+    random_crops,
+    starting_model,
+    train_autoencoder,
+)
+from captioning.vision.backbones import build_backbone
+
+PICTURES = torch.rand(3, 3, 32, 32, generator=torch.Generator().manual_seed(0)) * 2 - 1
+SMALL = [
+    "model.latent_channels=6",
+    "model.block_out_channels=[4,4,8,8]",
+    "training.crops=4",
+    "training.crop=16",
+    "training.batch_size=2",
+    "training.log_every=1",
+    "training.val_every=4",
+    "training.checkpoint_every=2",
+]
+Made = Callable[..., DictConfig]
+
+
+def features(name: str) -> FeatureDistance:
+    return FeatureDistance(backbone=build_backbone(name=name, weights="random", image_size=32))
+
+
+def test_crops_lie_on_the_grid_of_patches() -> None:
+    ramp = torch.arange(32.0).expand(40, 3, 32, 32)
+    found = random_crops(ramp, 16, torch.Generator().manual_seed(0))
+    assert found.shape == (40, 3, 16, 16)
+    assert set(found[:, 0, 0, 0].tolist()) == {0.0, float(PATCH), 2.0 * PATCH}
+    assert torch.equal(random_crops(PICTURES, 32, torch.Generator()), PICTURES)
+
+
+def test_edges_do_not_see_brightness() -> None:
+    assert edge_distance(PICTURES + 0.5, PICTURES).item() == pytest.approx(0, abs=1e-6)
+    step = torch.zeros(1, 1, 2, 4)
+    step[..., 2:] = 0.6
+    assert edge_distance(step, torch.zeros_like(step)).item() == pytest.approx(0.2)
+
+
+def test_features_see_blur_and_leave_the_backbone_alone() -> None:
+    distance = features("test_efficientnet.r160_in1k")
+    made = PICTURES.clone().requires_grad_()
+    assert distance(PICTURES, PICTURES).item() == 0
+    blurred = torch.nn.functional.avg_pool2d(made, 3, 1, 1)
+    found = distance(blurred, PICTURES)
+    found.backward()
+    assert found.item() > 0.01
+    assert float(made.grad.abs().sum()) > 0
+    assert all(value.grad is None for value in distance.backbone.parameters())
+
+
+def test_every_part_of_the_loss_counts() -> None:
+    torch.manual_seed(0)
+    model = PatchAutoencoder(latent_channels=6, block_out_channels=(4, 4, 8, 8))
+    model.start_from(PICTURES)
+
+    def loss(**changed: float) -> float:
+        plain = {"edges": 0.0, "features": 0.0, "spread": 0.0, "latent_noise": 0.0}
+        settings = OmegaConf.create(plain | {"decoder_only": False} | changed)
+        distance = features("test_efficientnet.r160_in1k") if changed.get("features") else None
+        generator = torch.Generator().manual_seed(0)
+        return AutoencoderLoss(settings=settings, features=distance)(
+            model, PICTURES, generator
+        ).item()
+
+    made, latents = model(PICTURES), model.encode(PICTURES).latent_dist.mean
+    plain = (made - PICTURES).abs().mean().item()
+    assert loss() == pytest.approx(plain, rel=1e-5)
+    assert loss(spread=2.0) == pytest.approx(plain + 2 * latents.square().mean().item(), rel=1e-4)
+    assert loss(edges=0.5) == pytest.approx(
+        plain + 0.5 * edge_distance(made, PICTURES).item(), rel=1e-4
+    )
+    assert loss(latent_noise=0.5) > plain + 0.01
+    torch.manual_seed(1)
+    assert loss(features=1.0) > plain + 0.01
+
+
+def test_a_small_run_writes_an_autoencoder_and_its_card(config: Made, tmp_path: Path) -> None:
+    out = tmp_path / "deep" / "autoencoder"
+    card = train_autoencoder(config("autoencoder", *SMALL, "training.num_steps=8", f"out={out}"))
+    assert card == json.loads((out / "card.json").read_text())
+    assert (card["data"]["train"]["photos"], card["data"]["val"]["photos"]) == (8, 4)
+    assert card["val"]["psnr"] == pytest.approx(card["history"][-1]["psnr"], abs=0.01)
+    assert card["val"]["psnr"] > card["history"][3]["psnr"] > 10
+    model = PatchAutoencoder.from_pretrained(out)
+    assert card["parameters"] == sum(value.numel() for value in model.parameters())
+    assert model.config.sample_size == 32
+
+
+def test_the_decoder_alone_goes_on_from_an_autoencoder(config: Made, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    train_autoencoder(config("autoencoder", *SMALL, "training.num_steps=4", f"out={first}"))
+    changed = [f"start={first}", "training.decoder_only=true", f"out={second}"]
+    train_autoencoder(config("autoencoder", *SMALL, "training.num_steps=4", *changed))
+    before = PatchAutoencoder.from_pretrained(first).state_dict()
+    after = PatchAutoencoder.from_pretrained(second).state_dict()
+    same = {name for name, value in before.items() if torch.equal(value, after[name])}
+    assert same == {name for name in before if name.startswith(("analysis.", "down."))}
+
+
+def test_the_start_must_be_an_autoencoder(config: Made, tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="nothing"):
+        starting_model(config("autoencoder", f"start={tmp_path / 'nothing'}"), [])

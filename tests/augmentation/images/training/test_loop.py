@@ -1,0 +1,142 @@
+"""The loop: resuming to the same bits, averages, rates, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor, nn
+
+from augmentation.images.training.loop import TrainingLoop
+
+TARGET = torch.tensor([1.0, -2.0, 3.0])
+
+
+class Point(nn.Module):
+    def __init__(self, size: int = 3) -> None:
+        super().__init__()
+        self.place = nn.Parameter(torch.zeros(size))
+        self.fixed = nn.Parameter(torch.ones(2), requires_grad=False)
+
+
+def settings(**changed: Any) -> DictConfig:
+    values = {
+        "num_steps": 60,
+        "lr": 0.2,
+        "weight_decay": 0.0,
+        "warmup": 0.1,
+        "floor": 0.0,
+        "ema_decay": 0.9,
+        "accumulate": 1,
+        "clip": 10.0,
+        "log_every": 20,
+        "val_every": 30,
+        "checkpoint_every": 10,
+    }
+    return OmegaConf.create(values | changed)
+
+
+class Killed(Exception):
+    pass
+
+
+def train(
+    checkpoint: Path, *, stop: int | None = None, model: nn.Module | None = None, **changed: Any
+) -> tuple[Point, list[dict[str, float]], TrainingLoop]:
+    point = model or Point()
+    loop = TrainingLoop(model=point, settings=settings(**changed), checkpoint=checkpoint, seed=3)
+
+    def loss_of(step: int, generator: torch.Generator) -> Tensor:
+        if step == stop:
+            raise Killed
+        noise = torch.randn(3, generator=generator)
+        return (point.place - TARGET + 0.1 * noise).square().sum()
+
+    def validate(step: int) -> dict[str, float]:
+        return {"distance": float((point.place.detach() - TARGET).norm())}
+
+    return point, loop.run(loss_of, validate), loop
+
+
+def test_it_learns_and_notes_losses_and_scores(tmp_path: Path) -> None:
+    point, history, _ = train(tmp_path / "last.ckpt")
+    assert [entry["step"] for entry in history] == [20, 30, 40, 60]
+    assert history[-1]["loss"] < 0.1 * history[0]["loss"]
+    assert history[-1]["distance"] == pytest.approx(float((point.place - TARGET).norm().detach()))
+    assert history[-1]["distance"] < 0.5 < history[1]["distance"]
+    assert torch.equal(point.fixed, torch.ones(2))
+
+
+def test_a_killed_training_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    whole, history, _ = train(tmp_path / "whole.ckpt")
+    with pytest.raises(Killed):
+        train(tmp_path / "last.ckpt", stop=47)
+    assert torch.load(tmp_path / "last.ckpt", weights_only=True)["step"] == 40
+    resumed, again, _ = train(tmp_path / "last.ckpt")
+    assert torch.equal(whole.place, resumed.place)
+    assert again == history
+    finished, after, _ = train(tmp_path / "last.ckpt", stop=0)
+    assert torch.equal(finished.place, whole.place)
+    assert after == history
+
+
+def test_afterwards_the_model_holds_the_average(tmp_path: Path) -> None:
+    point, _, loop = train(tmp_path / "last.ckpt", ema_decay=0.99, num_steps=5)
+    last = loop.averaged["place"]
+    assert (point.place - TARGET).norm().item() > (last - TARGET).norm().item()
+    before = point.place.detach().clone()
+    with loop.averaged_weights():
+        assert torch.equal(point.place, last)
+    assert torch.equal(point.place, before)
+
+
+def test_without_average_the_last_weights_stay(tmp_path: Path) -> None:
+    point, _, loop = train(tmp_path / "last.ckpt", ema_decay=None, num_steps=5)
+    assert loop.averaged == {}
+    state = torch.load(tmp_path / "last.ckpt", weights_only=True)
+    assert torch.equal(state["trained"]["place"], point.place)
+
+
+def test_a_floor_of_one_keeps_the_rate(tmp_path: Path) -> None:
+    _, _, loop = train(tmp_path / "last.ckpt", floor=1.0, warmup=0.0)
+    assert loop.schedule.get_last_lr() == [0.2]
+    _, _, loop = train(tmp_path / "other.ckpt", floor=0.1)
+    assert loop.schedule.get_last_lr() == [pytest.approx(0.02)]
+
+
+def test_a_step_in_parts_is_their_mean(tmp_path: Path) -> None:
+    point = Point()
+    loop = TrainingLoop(
+        model=point,
+        settings=settings(num_steps=1, accumulate=4, log_every=1),
+        checkpoint=tmp_path / "last.ckpt",
+        seed=0,
+    )
+    drawn: list[float] = []
+
+    def loss_of(step: int, generator: torch.Generator) -> Tensor:
+        drawn.append(float(torch.rand(1, generator=generator)))
+        return point.place.sum() + drawn[-1]
+
+    history = loop.run(loss_of, lambda step: {})
+    assert len(set(drawn)) == 4
+    assert history[0]["loss"] == pytest.approx(sum(drawn) / 4)
+
+
+def test_a_loss_that_is_no_number_ends_it(tmp_path: Path) -> None:
+    loop = TrainingLoop(
+        model=Point(), settings=settings(), checkpoint=tmp_path / "last.ckpt", seed=0
+    )
+    weight = loop.trained["place"]
+    with pytest.raises(ValueError, match=r"step 0: lower training\.lr"):
+        loop.run(lambda step, generator: weight.sum() * torch.nan, lambda step: {})
+    assert torch.equal(weight, torch.zeros(3))
+
+
+def test_the_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
+    train(tmp_path / "last.ckpt", num_steps=2)
+    with pytest.raises(ValueError, match="of another model; remove it"):
+        train(tmp_path / "last.ckpt", model=Point(4))

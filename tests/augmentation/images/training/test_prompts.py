@@ -1,0 +1,92 @@
+"""Prompts for training: a tokenizer of one's own, whole captions, now and then none."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from augmentation.images.training.prompts import (
+    MAX_LENGTH,
+    PromptSampler,
+    joined,
+    train_tokenizer,
+)
+
+CAPTIONS = [
+    ["A red dog runs.", "Two dogs run on the beach.", "The dog is red."],
+    ["A cat sleeps."],
+]
+TOKENIZER = train_tokenizer([text for texts in CAPTIONS for text in texts] * 3, size=560)
+
+
+def sampler(single: float = 0.0, empty: float = 0.0) -> PromptSampler:
+    return PromptSampler(captions=CAPTIONS, tokenizer=TOKENIZER, single=single, empty=empty)
+
+
+def draw(prompts: PromptSampler, photos: list[int], seed: int = 0) -> torch.Tensor:
+    return prompts.draw(photos, torch.Generator().manual_seed(seed))
+
+
+def test_often_seen_words_are_tokens() -> None:
+    assert TOKENIZER.tokenize("A red dog") == ["a</w>", "red</w>", "dog</w>"]
+    assert len(TOKENIZER) <= 560
+    assert TOKENIZER.model_max_length == MAX_LENGTH == 77
+    with pytest.raises(ValueError, match="more than 514 tokens: got 514"):
+        train_tokenizer(["a"], size=514)
+
+
+@given(st.text(alphabet=st.characters(codec="utf-8", categories=("L", "N", "P")), max_size=20))
+def test_any_word_is_known_by_its_bytes(word: str) -> None:
+    ids = TOKENIZER(word, add_special_tokens=False)["input_ids"]
+    assert TOKENIZER.unk_token_id not in ids
+
+
+def test_prompts_begin_end_and_are_padded_as_the_tokenizer_does_it() -> None:
+    found = draw(sampler(single=1.0), [1])
+    expected = TOKENIZER(
+        CAPTIONS[1][0], padding="max_length", max_length=MAX_LENGTH, return_tensors="pt"
+    )
+    assert torch.equal(found, expected["input_ids"])
+
+
+def test_all_captions_of_a_photo_in_any_order_or_one() -> None:
+    texts = [TOKENIZER.decode(row, skip_special_tokens=True) for row in draw(sampler(), [0] * 30)]
+    assert len(set(texts)) == 6
+    assert {len(text) for text in texts} == {len(texts[0])}
+    ones = [
+        TOKENIZER.decode(row, skip_special_tokens=True)
+        for row in draw(sampler(single=1.0), [0] * 30)
+    ]
+    assert len(set(ones)) == 3
+    assert all(any(one in text for text in texts) for one in ones)
+
+
+def test_a_share_of_prompts_is_empty() -> None:
+    found = draw(sampler(empty=0.25), [0, 1] * 400)
+    empty = (found[:, 1] == TOKENIZER.eos_token_id).float().mean()
+    assert 0.2 < float(empty) < 0.3
+
+
+def test_the_generator_decides() -> None:
+    prompts = sampler(single=0.5, empty=0.1)
+    assert torch.equal(draw(prompts, [0, 1, 0]), draw(prompts, [0, 1, 0]))
+    assert not torch.equal(draw(prompts, [0] * 9), draw(prompts, [0] * 9, seed=1))
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=9), min_size=1), st.integers(1, 20)
+)
+def test_whole_captions_as_far_as_there_is_room(captions: list[list[int]], room: int) -> None:
+    found = joined(captions, room)
+    assert len(found) <= room
+    assert found[: len(captions[0])] == captions[0][:room]
+    if sum(map(len, captions)) <= room:
+        assert found == [token for caption in captions for token in caption]
+    left = room - len(found)
+    assert len(captions[0]) >= room or all(len(c) > left or _within(c, found) for c in captions)
+
+
+def _within(part: list[int], whole: list[int]) -> bool:
+    return any(whole[n : n + len(part)] == part for n in range(len(whole)))
