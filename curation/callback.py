@@ -203,6 +203,8 @@ def _require_new_photos(trainer: pl.Trainer, policy: CurationPolicy) -> None:
 
 def _is_look(batch_idx: int, num_batches: int | float) -> bool:
     """Whether the losses so far are looked at: after the first step, then at even distances."""
+    if num_batches == float("inf"):
+        return batch_idx == 0
     return batch_idx % max(1, int(num_batches) // LOOKS_AN_EPOCH) == 0
 
 

@@ -141,8 +141,10 @@ class StableDiffusion(AbstractGenerator):
     @cached_property
     def _native_size(self) -> tuple[int, int]:
         """Width and height that the network was trained at, by its configs."""
-        network = json.loads((self.folder / "unet" / "config.json").read_text(encoding="utf-8"))
-        decoder = json.loads((self.folder / "vae" / "config.json").read_text(encoding="utf-8"))
+        paths = [self.folder / part / "config.json" for part in ("unet", "vae")]
+        if not all(path.is_file() for path in paths):
+            raise ValueError(f"{self.folder}: set width and height, which it does not tell")
+        network, decoder = (json.loads(path.read_text(encoding="utf-8")) for path in paths)
         scale = 2 ** (len(decoder["block_out_channels"]) - 1)
         side = network["sample_size"]
         height, width = side if isinstance(side, list) else (side, side)
@@ -171,7 +173,8 @@ class StableDiffusion(AbstractGenerator):
             ModuleNotFoundError: a package is not installed.
             FileNotFoundError: no such folder.
             ConnectionError: the hub cannot be reached.
-            ValueError: an unknown scheduler, or a safety checker that the pipeline lacks.
+            ValueError: an unknown scheduler, a safety checker that the pipeline lacks, or a size
+                that it does not tell.
         """
         diffusers = _optional("diffusers", "pip install diffusers")
         if self.watermark:
@@ -222,9 +225,11 @@ class StableDiffusion(AbstractGenerator):
         """Pictures of a batch, see `AbstractGenerator.generate`."""
         self.load()
         width, height = self.size()
+        # not every pipeline takes one
+        negative = {"negative_prompt": [self.negative_prompt] * len(jobs)}
         result = self._pipeline(
             prompt=[job.prompt for job in jobs],
-            negative_prompt=[self.negative_prompt] * len(jobs),
+            **(negative if self.negative_prompt else {}),
             num_inference_steps=self.num_steps,
             guidance_scale=self.guidance_scale,
             width=width,

@@ -1,8 +1,9 @@
-"""Makes `foreign` importable from the tests of this folder."""
+"""Makes `foreign` and the generator `squares` importable from the tests of this folder."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "augmentation" / "images")]

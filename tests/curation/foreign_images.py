@@ -7,14 +7,14 @@ import sys
 from pathlib import Path
 
 import torch
+from foreign import ForeignData, ForeignModule, make_policy, make_roster, train
+from squares import Squares
 
 from augmentation.images.cache import PictureCache
 from augmentation.images.generated import GeneratedImages
 from augmentation.images.prompts import Prompter, SingleCaption
 from curation.amend.replace_image import ReplaceImage
 from curation.callback import CurationCallback
-from tests.augmentation.images.squares import Squares
-from tests.curation.foreign import ForeignData, ForeignModule, make_policy, make_roster, train
 
 
 class Logged(Squares):

@@ -42,10 +42,11 @@ def test_two_processes_give_the_edits_of_one(tmp_path, repository):
 @pytest.mark.filterwarnings("ignore:.*treespec, LeafSpec.*")
 def test_two_processes_share_out_the_pictures_and_decide_the_same(tmp_path, repository):
     folders = [tmp_path / "one", tmp_path / "two"]
+    paths = [str(repository), str(repository / "tests" / "augmentation" / "images")]
     foreign_images.main(folders[0], "1")
     subprocess.run(
         [sys.executable, Path(foreign_images.__file__), folders[1], "2"],
-        env=os.environ | {"PYTHONPATH": str(repository), "OMP_NUM_THREADS": "1"},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
         check=True,
         capture_output=True,
         timeout=300,

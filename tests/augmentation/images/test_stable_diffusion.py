@@ -175,3 +175,11 @@ def test_a_pipeline_with_a_safety_checker_is_read_without_it(folder, tmp_path):
     index["requires_safety_checker"] = True
     (copy / "model_index.json").write_text(json.dumps(index))
     assert made(copy)[0].shape == (32, 32, 3)
+
+
+def test_a_pipeline_that_does_not_tell_its_size_needs_one(folder, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "other")
+    (copy / "unet" / "config.json").unlink()
+    with pytest.raises(ValueError, match="set width and height, which it does not tell"):
+        model(copy).start()
+    assert model(copy, width=32, height=48).size() == (32, 48)
