@@ -75,6 +75,8 @@ function showEpochs() {
       return [foreign(policy), actionName(action), number(total)];
     })));
   }
+  const notes = facts.epochs.flatMap((one) => Object.entries(one.notes || {}).map(([note, count]) => [String(one.epoch), foreign(note), number(count)]));
+  if (notes.length) box.append(table(["epoch", "left as is, because", "samples"], notes));
   if (box.childNodes.length) parts.append(box);
 }
 
