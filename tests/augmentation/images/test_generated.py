@@ -109,6 +109,13 @@ def test_where_memory_runs_out_smaller_batches_do_it(tmp_path, caplog):
     assert [picture.problem for picture in nothing] == ["out of memory"] * 2
 
 
+def test_other_failures_leave_the_batch_as_large_as_it_was(tmp_path):
+    generator = Squares(batch_size=4)
+    captions = ["a red ball", "will raise", "a green ball", "a blue ball", "a ball"]
+    source(tmp_path, generator).images([request(c, sample_id=c) for c in captions], seed=0)
+    assert [len(batch) for batch in generator.batches] == [4, 2, 1, 1, 2, 4]
+
+
 def test_errors_of_memory_are_known():
     assert is_out_of_memory(MemoryError())
     assert is_out_of_memory(
