@@ -10,7 +10,7 @@ from augmentation.base import AbstractImageSource, ImageRequest, Picture
 from augmentation.images.ahead import AheadWorker
 from augmentation.images.cache import PictureCache
 from augmentation.images.generator import AbstractGenerator, Job, Producer
-from augmentation.images.prompts import Prompt, Prompter
+from augmentation.images.prompts import Prompt, Prompter, SingleCaption
 from augmentation.images.sharing import rank_and_size, shared_out
 from captioning.data.roster import Roster
 
@@ -32,8 +32,8 @@ class GeneratedImages(AbstractImageSource):
 
     Args:
         generator: the model.
-        prompts: makes prompts of captions.
         cache: keeps the pictures.
+        prompts: makes prompts of captions; default the sample's own caption alone.
         ahead: let a process of its own make the likely next pictures while training goes on. It
             changes nothing but the time; on a GPU it needs memory for a second copy of the model.
         ahead_threads: of torch in that process.
@@ -43,12 +43,13 @@ class GeneratedImages(AbstractImageSource):
         self,
         *,
         generator: AbstractGenerator,
-        prompts: Prompter,
         cache: PictureCache,
+        prompts: Prompter | None = None,
         ahead: bool = False,
         ahead_threads: int = 1,
     ) -> None:
-        self._generator, self._prompts, self._cache = generator, prompts, cache
+        self._generator, self._cache = generator, cache
+        self._prompts = prompts if prompts is not None else Prompter(form=SingleCaption())
         self._producer = Producer(generator=generator, cache=cache)
         self._worker = None
         if ahead:

@@ -12,7 +12,6 @@ from squares import Squares
 
 from augmentation.images.cache import PictureCache
 from augmentation.images.generated import GeneratedImages
-from augmentation.images.prompts import Prompter, SingleCaption
 from curation.amend.replace_image import ReplaceImage
 from curation.callback import CurationCallback
 
@@ -37,7 +36,6 @@ def main(folder: str | Path, num_processes: str) -> None:
     generator.folder = made
     source = GeneratedImages(
         generator=generator,
-        prompts=Prompter(form=SingleCaption()),
         cache=PictureCache(folder=made / "cache"),
     )
     policy = make_policy(ratio=0.4, amend=ReplaceImage(source=source))

@@ -12,7 +12,6 @@ from augmentation.images.ahead import AheadWorker
 from augmentation.images.cache import PictureCache
 from augmentation.images.generated import GeneratedImages
 from augmentation.images.generator import Job, Producer
-from augmentation.images.prompts import Prompter, SingleCaption
 
 # Each starts a process that has to import torch.
 pytestmark = pytest.mark.slow
@@ -22,7 +21,6 @@ WAIT = 60  # seconds
 def source(folder, generator, *, ahead) -> GeneratedImages:
     return GeneratedImages(
         generator=generator,
-        prompts=Prompter(form=SingleCaption()),
         cache=PictureCache(folder=folder),
         ahead=ahead,
     )

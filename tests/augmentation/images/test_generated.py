@@ -13,14 +13,12 @@ from squares import Squares, request
 from augmentation.images.cache import PictureCache
 from augmentation.images.generated import GeneratedImages, picture_seed
 from augmentation.images.generator import Job, Producer, is_out_of_memory
-from augmentation.images.prompts import Prompter, SingleCaption
 from captioning.data.roster import build_roster
 
 
 def source(folder, generator=None, **options) -> GeneratedImages:
     return GeneratedImages(
         generator=generator or Squares(),
-        prompts=options.pop("prompts", Prompter(form=SingleCaption())),
         cache=PictureCache(folder=folder),
         **options,
     )
