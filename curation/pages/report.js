@@ -76,7 +76,7 @@ function showEpochs() {
     })));
   }
   const notes = facts.epochs.flatMap((one) => Object.entries(one.notes || {}).map(([note, count]) => [String(one.epoch), foreign(note), number(count)]));
-  if (notes.length) box.append(table(["epoch", "left as is, because", "samples"], notes));
+  if (notes.length) box.append(table(["epoch", "noted", "times"], notes));
   if (box.childNodes.length) parts.append(box);
 }
 
