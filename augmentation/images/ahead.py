@@ -42,6 +42,7 @@ class AheadWorker:
         self._process: Any = None
         self._orders: Any = None
         self._answers: Any = None
+        self._num_pauses, self._ready = 0, False
         self.failed = False
 
     def order(self, jobs: Sequence[Job]) -> None:
@@ -49,21 +50,28 @@ class AheadWorker:
         if not self._alive():
             if self.failed:
                 return
-            self._begin()
-        self._orders.put(tuple(jobs))
+            self.begin()
+        self._orders.put((0, tuple(jobs)))
 
     def pause(self) -> None:
-        """Stop after the batch under way; returns when the worker rests, or is found dead."""
+        """Stop after the batch under way; returns when the worker rests, or is found dead.
+
+        One that is still importing its packages works on nothing, and is not waited for.
+        """
         if self._process is None:
             return
-        self._orders.put(())
+        self._num_pauses += 1
+        self._orders.put((self._num_pauses, ()))
         while self._alive():
             try:
-                # one answer a list: wait for that of the empty one
-                if self._answers.get(timeout=PATIENCE) == "resting":
-                    return
+                answer = self._answers.get(timeout=PATIENCE if self._ready else 0.01)
             except queue.Empty:
+                if not self._ready:
+                    return
                 continue
+            self._ready = True
+            if answer == self._num_pauses:
+                return
 
     def close(self) -> None:
         """End the process; safe to call again."""
@@ -80,7 +88,11 @@ class AheadWorker:
             channel.close()
             channel.cancel_join_thread()
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
+        """Start the process, which takes seconds; does nothing if it runs."""
+        if self._process is not None:
+            return
+        self._ready = False
         context = multiprocessing.get_context("spawn")
         self._orders, self._answers = context.Queue(), context.Queue()
         self._process = context.Process(
@@ -126,14 +138,16 @@ def _work(
     torch.set_num_threads(num_threads)
     producer = Producer(generator=generator, cache=cache)
     left: list[Job] = []
+    answers.put(0)
     while _parent_lives():
         newest = _newest(orders, wait=not left)
         if newest is None:
             return
         if newest is not _NOTHING:
-            left = list(newest)
-            if not left:
-                answers.put("resting")
+            number, jobs = newest
+            left = list(jobs)
+            if number:
+                answers.put(number)
         batch = []
         while left and len(batch) < generator.batch_size:
             job = left.pop(0)

@@ -56,9 +56,11 @@ class GeneratedImages(AbstractImageSource):
             self._worker = AheadWorker(generator=generator, cache=cache, num_threads=ahead_threads)
 
     def start(self, roster: Roster) -> None:
-        """Check the model's files and that the cache can be written."""
+        """Check the model's files and that the cache can be written; start the worker."""
         self._generator.start()
         self._cache.start()
+        if self._worker is not None:
+            self._worker.begin()
 
     def images(self, requests: Sequence[ImageRequest], *, seed: int) -> list[Picture]:
         """Pictures from the cache; those that it lacks are made first.

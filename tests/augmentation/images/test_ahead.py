@@ -12,6 +12,7 @@ from augmentation.images.ahead import AheadWorker
 from augmentation.images.cache import PictureCache
 from augmentation.images.generated import GeneratedImages
 from augmentation.images.generator import Job, Producer
+from captioning.data.roster import build_roster
 
 # Each starts a process that has to import torch.
 pytestmark = pytest.mark.slow
@@ -98,6 +99,22 @@ def test_a_pause_waits_for_the_batch_under_way_and_drops_the_rest(tmp_path):
     last = Producer(generator=Squares(), cache=cache)
     wait_for(lambda: last.find(jobs[-1]) is not None)
     worker.close()
+
+
+def test_a_worker_that_has_not_begun_to_work_is_not_waited_for(tmp_path):
+    ahead = source(tmp_path, Squares(), ahead=True)
+    ahead.start(build_roster("r", [request("a red ball").sample]))
+    assert len(multiprocessing.active_children()) == 1
+    ahead.expect(requests("a blue ball"), seed=0)
+    started = time.monotonic()
+    assert ahead.images(requests("a red ball"), seed=0)[0].path.is_file()
+    assert time.monotonic() - started < 1
+    # what was ordered before the pause is dropped; what comes after it is made
+    ahead.expect(requests("a green ball"), seed=0)
+    wait_for(lambda: len(list(tmp_path.rglob("[!.]*.png"))) == 2)
+    ahead.images(requests("a red ball"), seed=0)
+    assert len(list(tmp_path.rglob("[!.]*.png"))) == 2
+    ahead.close()
 
 
 def test_a_failed_picture_does_not_stop_the_worker(tmp_path):
