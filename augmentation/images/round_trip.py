@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from collections import Counter
 from pathlib import Path
@@ -31,8 +32,6 @@ from captioning.training.predict import predict_run
 
 log = logging.getLogger(__name__)
 
-# Pictures lie in a cache anywhere, and data sets name files relative to a folder.
-ROOT = Path(Path.cwd().anchor)
 CONFIG, PICTURES, METRICS = "config.yaml", "pictures.jsonl", "metrics.json"
 
 
@@ -75,27 +74,31 @@ def make_pictures(
     }
 
 
-def write_pictures(pictures: dict[str, Picture], roster: Roster, path: Path) -> None:
+def write_pictures(pictures: dict[str, Picture], roster: Roster, path: Path) -> Path:
     """Write pictures with the photos' captions as a data set that `read_jsonl` reads.
+
+    Returns:
+        The folder that the pictures' names are relative to.
 
     Raises:
         ValueError: there is no picture at all.
     """
-    lines = []
-    for image_id, rows in roster.rows_by_image.items():
-        picture = pictures[image_id]
-        if picture.path is not None:
-            record = {
-                "image": picture.path.resolve().relative_to(ROOT).as_posix(),
-                "image_id": image_id,
-                "captions": [roster.samples[row].caption for row in rows],
-                "origin": picture.origin,
-            }
-            lines.append(json.dumps(record, ensure_ascii=False))
-    if not lines:
+    files = {key: found.path.resolve() for key, found in pictures.items() if found.path}
+    if not files:
         problems = Counter(picture.problem for picture in pictures.values())
         raise ValueError(f"no picture could be made: {dict(problems)}")
-    write_lines(path, lines)
+    folder = Path(os.path.commonpath([file.parent for file in files.values()]))
+    records = [
+        {
+            "image": file.relative_to(folder).as_posix(),
+            "image_id": image_id,
+            "captions": [roster.samples[row].caption for row in roster.rows_by_image[image_id]],
+            "origin": pictures[image_id].origin,
+        }
+        for image_id, file in files.items()
+    ]
+    write_lines(path, (json.dumps(record, ensure_ascii=False) for record in records))
+    return folder
 
 
 def round_trip(config: DictConfig) -> dict[str, float]:
@@ -122,10 +125,9 @@ def round_trip(config: DictConfig) -> dict[str, float]:
     pictures = make_pictures(source, roster, seed=config.seed)
     write_text(out / CONFIG, OmegaConf.to_yaml(config, resolve=True))
     write_json(out / "versions.json", versions())
-    write_pictures(pictures, roster, out / PICTURES)
-    found, seen, decoding = predict_run(
-        Path(config.captioner), _data(out / PICTURES, roster), split=config.split
-    )
+    folder = write_pictures(pictures, roster, out / PICTURES)
+    data = _data(roster.name, out / PICTURES, folder)
+    found, seen, decoding = predict_run(Path(config.captioner), data, split=config.split)
     captions = {group[0].image_id: [p.caption for p in group] for group in found}
     metrics = {"metrics": list(config.metrics.test), "tokenizer": config.metrics.tokenizer}
     result = evaluate_all(captions, seen, decoding=decoding, **metrics)
@@ -138,16 +140,15 @@ def round_trip(config: DictConfig) -> dict[str, float]:
     return result.corpus
 
 
-def _data(pictures: Path, roster: Roster) -> DictConfig:
+def _data(name: str, pictures: Path, folder: Path) -> DictConfig:
     """A data set's config that reads the pictures for every split."""
     reader = {
         "_target_": "captioning.data.jsonl.read_jsonl",
-        "name": roster.name,
+        "name": name,
         "annotations": str(pictures),
-        "image_folder": str(ROOT),
+        "image_folder": str(folder),
     }
-    splits = dict.fromkeys(("train", "val", "test"), reader)
-    return OmegaConf.create({"name": roster.name, **splits})
+    return OmegaConf.create({"name": name, **dict.fromkeys(("train", "val", "test"), reader)})
 
 
 def _refuse_other(config: DictConfig, out: Path) -> None:

@@ -181,7 +181,8 @@ def train_autoencoder(config: DictConfig) -> dict[str, Any]:
     history = loop.run(loss_of, lambda _: score(model, val, size=config.size))
     if not config.training.decoder_only:
         model.standardise(deviation(model.eval(), train[:NUM_START], size=config.size))
-    model.save_pretrained(config.out)
+    final = score(model, val, size=config.size)
+    model.half().save_pretrained(config.out)
     return write_card(
         Path(config.out),
         what="image autoencoder of a small latent diffusion model",
@@ -189,7 +190,7 @@ def train_autoencoder(config: DictConfig) -> dict[str, Any]:
         config=config,
         parameters=sum(value.numel() for value in model.parameters()),
         history=history,
-        val=score(model, val, size=config.size),
+        val=final,
     )
 
 

@@ -41,12 +41,15 @@ class Denoiser(nn.Module):
         signal = noise.alphas_cumprod.float()
         self.register_buffer("weights", step_weights(signal, noise.config.prediction_type, snr_cap))
 
-    def loss(self, latents: Tensor, prompts: Tensor, generator: torch.Generator) -> Tensor:
+    def loss(
+        self, latents: Tensor, prompts: Tensor, places: Tensor | None, generator: torch.Generator
+    ) -> Tensor:
         """Weighted square error of the prediction at times drawn evenly.
 
         Args:
             latents: ``(B, C, H, W) float32``, of deviation 1.
             prompts: ``(B, L) int64``.
+            places: ``(B, 1, H, W)``, weights of the latents' places; None weighs all alike.
             generator: of times and noise, on the CPU: they are the same on any device.
         """
         steps = self.noise.config.num_train_timesteps
@@ -60,11 +63,14 @@ class Denoiser(nn.Module):
         target = noise
         if self.noise.config.prediction_type == "v_prediction":
             target = self.noise.get_velocity(latents, noise, times)
-        errors = (predicted - target).square().mean((1, 2, 3))
+        errors = (predicted - target).square()
+        if places is not None:
+            errors = errors * places
+        errors = errors.mean((1, 2, 3))
         return (errors * self.weights[times]).mean()
 
 
-Draw = Callable[[int, torch.Generator], tuple[Tensor, Tensor]]
+Draw = Callable[[int, torch.Generator], tuple[Tensor, Tensor, Tensor | None]]
 
 
 def loss_of_draws(denoiser: Denoiser, draw: Draw, *, batch_size: int) -> LossOf:
@@ -72,7 +78,8 @@ def loss_of_draws(denoiser: Denoiser, draw: Draw, *, batch_size: int) -> LossOf:
 
     Args:
         denoiser: what is trained.
-        draw: latents and prompts of so many photos, drawn with the generator.
+        draw: latents, prompts and weights of places (or None) of so many photos, drawn with the
+            generator.
         batch_size: photos in a step.
     """
 

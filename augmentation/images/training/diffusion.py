@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,29 @@ def build_pipeline(
     return pipeline
 
 
+def box_weights(roster: Roster, *, size: int, cells: int, weight: float) -> Tensor:
+    """Weights of the latents' places: of those in boxes, against 1 of the others.
+
+    A scene's things are a small part of it, and what captions speak of.
+
+    Args:
+        roster: photos of ``size`` x ``size`` pixels, with boxes or without.
+        size: see above.
+        cells: rows and columns of the latents.
+        weight: of places that a box touches.
+
+    Returns:
+        ``(I, 1, cells, cells) float32``, of mean 1 over all.
+    """
+    found = torch.ones(len(roster.rows_by_image), 1, cells, cells)
+    step = size / cells
+    for number, rows in enumerate(roster.rows_by_image.values()):
+        for region in roster.samples[rows[0]].regions:
+            left, top, right, bottom = (side / step for side in region.box)
+            found[number, :, int(top) : math.ceil(bottom), int(left) : math.ceil(right)] = weight
+    return found / found.mean()
+
+
 class DiffusionData:
     """Latents and prompts of a split.
 
@@ -124,13 +148,20 @@ class DiffusionData:
         self.captions = captions_by_photo(roster)
         cache = Path(config.paths.cache) / "latents"
         self.latents = encode(autoencoder, photo_paths(roster), size=config.size, cache=cache)
+        self.places = box_weights(
+            roster, size=config.size, cells=self.latents.shape[-1], weight=config.objects
+        )
         self.prompts = PromptSampler(captions=self.captions, tokenizer=tokenizer, **config.prompts)
 
-    def draw(self, number: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Latents ``(B, C, H, W) float32`` and prompts ``(B, L)`` of photos drawn at random."""
+    def draw(self, number: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+        """Latents, prompts and weights of photos drawn at random.
+
+        Returns:
+            ``(B, C, H, W) float32``, ``(B, L) int64`` and ``(B, 1, H, W) float32``.
+        """
         photos = torch.randint(len(self.latents), (number,), generator=generator)
         prompts = self.prompts.draw(photos.tolist(), generator)
-        return self.latents[photos].float(), prompts
+        return self.latents[photos].float(), prompts, self.places[photos]
 
 
 def train_diffusion(config: DictConfig) -> dict[str, Any]:

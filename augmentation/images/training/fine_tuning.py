@@ -102,14 +102,14 @@ class PhotoData:
         self.size = size
 
     @torch.no_grad()
-    def draw(self, number: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    def draw(self, number: int, generator: torch.Generator) -> tuple[Tensor, Tensor, None]:
         """Latents ``(B, C, H, W) float32`` and prompts ``(B, L)`` of photos drawn at random."""
         photos = torch.randint(len(self.paths), (number,), generator=generator).tolist()
         pictures = load_pictures([self.paths[photo] for photo in photos], size=self.size)
         found = self.autoencoder.encode(pictures.to(self.autoencoder.device)).latent_dist
         noise = torch.randn(found.mean.shape, generator=generator).to(found.mean)
         latents = (found.mean + found.std * noise) * self.autoencoder.config.scaling_factor
-        return latents, self.prompts.draw(photos, generator)
+        return latents, self.prompts.draw(photos, generator), None
 
 
 def train_generator(config: DictConfig) -> dict[str, Any]:

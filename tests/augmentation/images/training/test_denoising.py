@@ -50,7 +50,7 @@ def redrawn() -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("prediction", ["epsilon", "v_prediction"])
 def test_the_loss_is_the_square_of_what_is_to_be_predicted(prediction: str) -> None:
     model = denoiser(prediction)
-    found = model.loss(LATENTS, PROMPTS, torch.Generator().manual_seed(1))
+    found = model.loss(LATENTS, PROMPTS, None, torch.Generator().manual_seed(1))
     times, noise = redrawn()
     signal = model.noise.alphas_cumprod[times].view(-1, 1, 1, 1)
     wanted = noise
@@ -65,11 +65,20 @@ def test_the_loss_is_the_square_of_what_is_to_be_predicted(prediction: str) -> N
 
 def test_weights_count() -> None:
     model = denoiser("epsilon", snr_cap=1.0)
-    found = model.loss(LATENTS, PROMPTS, torch.Generator().manual_seed(1))
+    found = model.loss(LATENTS, PROMPTS, None, torch.Generator().manual_seed(1))
     times, noise = redrawn()
     signal = model.noise.alphas_cumprod[times]
     weights = ((1 - signal) / signal).clamp(max=1)
     expected = (weights * noise.square().mean((1, 2, 3))).mean()
+    assert found.item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_places_count() -> None:
+    model = denoiser("epsilon")
+    places = torch.zeros(6, 1, 4, 4)
+    places[2:, :, 1, 3] = 5.0
+    found = model.loss(LATENTS, PROMPTS, places, torch.Generator().manual_seed(1))
+    expected = 5 * redrawn()[1][2:, :, 1, 3].square().sum() / LATENTS.numel()
     assert found.item() == pytest.approx(expected.item(), rel=1e-5)
 
 
@@ -89,9 +98,9 @@ def test_weights_fall_where_there_is_little_noise() -> None:
 def test_the_mean_loss_is_the_same_whenever_it_is_asked() -> None:
     model = denoiser("epsilon")
 
-    def draw(number: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    def draw(number: int, generator: torch.Generator) -> tuple[Tensor, Tensor, None]:
         chosen = torch.randint(6, (number,), generator=generator)
-        return LATENTS[chosen], PROMPTS[chosen]
+        return LATENTS[chosen], PROMPTS[chosen], None
 
     found = [mean_loss(model, draw, batch_size=3, batches=4) for _ in range(2)]
     assert found[0] == found[1]

@@ -15,9 +15,11 @@ from augmentation.images.autoencoder import PatchAutoencoder
 from augmentation.images.generator import Job
 from augmentation.images.stable_diffusion import StableDiffusion
 from augmentation.images.training.autoencoder import photo_paths
-from augmentation.images.training.diffusion import encode, train_diffusion
+from augmentation.images.training.diffusion import box_weights, encode, train_diffusion
 from augmentation.images.training.pictures import load_pictures
+from captioning.data.roster import build_roster
 from captioning.training.inputs import read_roster
+from captioning.types import Region, Sample
 
 SMALL = [
     "vocabulary=600",
@@ -92,3 +94,20 @@ def test_latents_are_kept_by_photos_and_weights(
     model.analysis.bias += 1
     assert torch.allclose(encode(model, paths, **settings), found + 1, atol=4e-3)
     assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_boxes_weigh_more() -> None:
+    def sample(image: str, *boxes: tuple[float, float, float, float]) -> Sample:
+        regions = tuple(Region(box=box, label="dog") for box in boxes)
+        path = Path(f"{image}.png")
+        return Sample(
+            row=0, sample_id=image, image_id=image, image_path=path, caption="x", regions=regions
+        )
+
+    roster = build_roster("some", [sample("a", (8, 0, 15, 9), (31, 31, 32, 32)), sample("b")])
+    found = box_weights(roster, size=32, cells=4, weight=3.0)
+    assert found.mean().item() == pytest.approx(1)
+    expected = torch.ones(2, 1, 4, 4)
+    expected[0, 0, 0:2, 1] = 3
+    expected[0, 0, 3, 3] = 3
+    assert torch.allclose(found, expected / expected.mean())
