@@ -120,6 +120,7 @@ def test_odd_annotator_ids_are_refused(store, name):
 
 def test_what_no_page_would_send_is_refused(store):
     store.assign("anna")
+    store.assign("bert")
     other = next(item.number for item in store.items() if item.set_number == 1)
     with pytest.raises(ValueError, match="is in no set of 'anna'"):
         store.save(said("anna", other))
