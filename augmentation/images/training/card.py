@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,14 @@ def write_card(
         for split, roster in rosters.items()
     }
     resolved = OmegaConf.to_container(config, resolve=True)
-    card = {"what": what, "data": data, "config": resolved, "versions": versions(), **more}
+    made = versions() | {"command": _command()}
+    card = {"what": what, "data": data, "config": resolved, "versions": made, **more}
     write_json(folder / "card.json", card)
     return card
+
+
+def _command() -> str:
+    """The command as it was given, without the paths of this machine."""
+    started = getattr(sys.modules["__main__"], "__spec__", None)
+    program = f"-m {started.name}" if started else Path(sys.argv[0]).name
+    return " ".join(["python", program, *sys.argv[1:]])
