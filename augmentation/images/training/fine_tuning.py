@@ -180,7 +180,12 @@ def save(pipeline: StableDiffusionPipeline, folder: Path, *, method: str) -> Non
     """Write the generator's folder; low-rank additions apart too, before they are merged."""
     if method == "lora":
         added = convert_state_dict_to_diffusers(get_peft_model_state_dict(pipeline.unet))
-        pipeline.save_lora_weights(folder, unet_lora_layers=added)
+        # without its settings, whoever loads it would take alpha for the rank
+        settings = pipeline.unet.peft_config["default"].to_dict()
+        settings["target_modules"] = sorted(settings["target_modules"])
+        pipeline.save_lora_weights(
+            folder, unet_lora_layers=added, unet_lora_adapter_metadata=settings
+        )
         pipeline.unet.fuse_lora()
         pipeline.unet.unload_lora()
     pipeline.save_pretrained(folder, safe_serialization=True)
