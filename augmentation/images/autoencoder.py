@@ -2,8 +2,8 @@
 
 What `AutoencoderKL` is to Stable Diffusion, for a machine without GPU: most of it works on latents
 of 1/8 of the picture's side, the rest by moving pixels into channels and back, and a linear path
-past all layers is set to the principal components of 8 x 8 patches before training. On MiniWorld it
-is better untrained than an `AutoencoderKL` of equal size after half an hour.
+past all layers is set to the principal components of 8 x 8 patches before training. On MiniWorld
+these alone are better than an `AutoencoderKL` of this size after twelve minutes on a core.
 
 A pipeline's ``model_index.json`` names this module, so `diffusers` finds the class by itself.
 """
