@@ -5,7 +5,7 @@ of 1/8 of the picture's side, the rest by moving pixels into channels and back, 
 past all layers is set to the principal components of 8 x 8 patches before training. On MiniWorld
 these alone are better than an `AutoencoderKL` of this size after twelve minutes on a core.
 
-A pipeline's ``model_index.json`` names this module, so `diffusers` finds the class by itself.
+A pipeline's ``model_index.json`` names this module; `diffusers` finds it once it is imported.
 """
 
 from __future__ import annotations
