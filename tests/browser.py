@@ -102,7 +102,9 @@ class Browser:
 
     def click(self, selector: str) -> None:
         """Click as a person would: what lies underneath something else cannot be clicked."""
-        self.run("document.querySelector(arguments[0]).scrollIntoView({block: 'center'})", selector)
+        # at once: a page that scrolls smoothly would still be moving under the click
+        script = "scrollIntoView({block: 'center', behavior: 'instant'})"
+        self.run(f"document.querySelector(arguments[0]).{script}", selector)
         self._call("POST", f"/element/{self._find(selector)}/click", {})
 
     def type(self, selector: str, text: str) -> None:

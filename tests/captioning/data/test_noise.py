@@ -217,4 +217,4 @@ def test_configs_plant_noise(repository, name):
 
 def test_no_noise_plants_nothing(repository):
     config = OmegaConf.load(repository / "configs" / "noise" / "none.yaml")
-    assert config == {"name": "none", "plant": None}
+    assert config == {"name": "none", "suspected": 0.05, "plant": None}
