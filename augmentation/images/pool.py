@@ -23,7 +23,8 @@ from captioning.files import write_whole
 
 log = logging.getLogger(__name__)
 
-SHARD = 512
+SHARD = 512  # photos whose embeddings are written together
+OPENED = 16  # photos in memory at once: one of 12 megapixels takes 36 MB
 THUMBNAIL = 16  # side in pixels
 # Mean and largest difference of thumbnails, in grey levels of 255, up to which two files are one
 # photo. Of 300 photos of Flickr8k saved again (JPEG quality 30, 64 to 500 pixels, other shapes)
@@ -147,19 +148,24 @@ class PhotoIndex:
         return self._thumbnails[key]
 
     def _add(self, paths: Sequence[Path], keys: dict[Path, str]) -> None:
-        opened = [(path, image) for path in paths for image in _opened(path)]
-        if not opened:
+        names: list[str] = []
+        for start in range(0, len(paths), OPENED):
+            some = paths[start : start + OPENED]
+            opened = [(path, image) for path in some for image in _opened(path)]
+            if not opened:
+                continue
+            vectors = self.encoder.embed_images([image for _, image in opened])
+            for (path, image), vector in zip(opened, vectors, strict=True):
+                names.append(keys[path])
+                self._known[keys[path]] = (vector, thumbnail(image))
+        if not names:
             return
-        vectors = self.encoder.embed_images([image for _, image in opened])
-        small = torch.stack([thumbnail(image) for _, image in opened])
-        names = [keys[path] for path, _ in opened]
-        self._known |= {k: (v, t) for k, v, t in zip(names, vectors, small, strict=True)}
         if self._folder is not None:
             digest = hashlib.sha1("".join(names).encode(), usedforsecurity=False).hexdigest()
             content = {
                 "keys": torch.tensor([list(bytes.fromhex(name)) for name in names]).byte(),
-                "vectors": vectors.contiguous(),
-                "thumbnails": small,
+                "vectors": torch.stack([self._known[name][0] for name in names]),
+                "thumbnails": torch.stack([self._known[name][1] for name in names]),
             }
             write_whole(
                 self._folder / f"{digest[:16]}.safetensors",
