@@ -26,8 +26,10 @@ def check_run(config: DictConfig) -> None:
         PermissionError: the run folder cannot be written.
         OSError: too little space for checkpoints.
     """
-    if config.num_epochs < 1:
-        raise ValueError(f"num_epochs must be at least 1: got {config.num_epochs}")
+    if not isinstance(config.num_epochs, int) or config.num_epochs < 1:
+        raise ValueError(
+            f"num_epochs must be a whole number of at least 1: got {config.num_epochs!r}"
+        )
     if config.ema_decay is not None and not 0 < config.ema_decay < 1:
         raise ValueError(f"ema_decay must lie between 0 and 1, or be null: got {config.ema_decay}")
     if config.limit_images is not None and config.limit_images < 1:

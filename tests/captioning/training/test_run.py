@@ -119,7 +119,8 @@ def test_an_unwritable_folder_is_refused_before_anything_is_read(small, tmp_path
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("num_epochs=0", "num_epochs must be at least 1"),
+        ("num_epochs=0", "num_epochs must be a whole number of at least 1"),
+        ("num_epochs=many", "num_epochs must be a whole number of at least 1: got 'many'"),
         ("ema_decay=1.5", "ema_decay must lie between"),
         ("limit_images=0", "limit_images must be at least 1"),
     ],
@@ -175,7 +176,12 @@ def test_a_policy_that_branches_ends_as_if_trained_alone(small, tmp_path: Path) 
     shared = tmp_path / "tracked" / "checkpoints" / "epoch1.ckpt"
     train(small(*policy, f"branch_from={shared}", folder="branch"))
     alone, branch = tmp_path / "alone", tmp_path / "branch"
-    names = ("curation.jsonl", "curation/epochs.json", "curation/losses.npz", "curation/report.html")
+    names = (
+        "curation.jsonl",
+        "curation/epochs.json",
+        "curation/losses.npz",
+        "curation/report.html",
+    )
     for name in (*names, "metrics.json", "predictions.json", "history.json"):
         assert (alone / name).read_bytes() == (branch / name).read_bytes(), name
     assert len((branch / "curation.jsonl").read_text().splitlines()) > 1
