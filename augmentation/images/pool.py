@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -59,6 +60,11 @@ class Embedded:
     vectors: Tensor
     thumbnails: Tensor
 
+    @cached_property
+    def brightness(self) -> Tensor:
+        """``(P,) float32`` mean grey level of each photo."""
+        return torch.stack([one.float().mean() for one in self.thumbnails])
+
 
 def find_photos(folder: str | Path) -> list[Path]:
     """All photos in a folder and below it, in the order of their names.
@@ -89,10 +95,14 @@ def thumbnail(image: Image.Image) -> Tensor:
     return torch.from_numpy(np.array(small, dtype=np.uint8))
 
 
-def same_photo(thumbnails: Tensor, one: Tensor) -> Tensor:
-    """``(P,) bool``: which of ``(P, 16, 16, 3)`` thumbnails show the photo of ``one``."""
-    difference = (thumbnails.short() - one.short()).abs().flatten(1)
-    return (difference.float().mean(1) <= SAME_MEAN) & (difference.amax(1) <= SAME_MOST)
+def same_photo(embedded: Embedded, one: Tensor) -> Tensor:
+    """Positions ``(M,) int64`` of the photos whose thumbnails show the photo of ``one``."""
+    # means differ by no more than the mean difference: few photos are left to be compared
+    near = (embedded.brightness - one.float().mean()).abs() <= SAME_MEAN
+    places = near.nonzero().flatten()
+    difference = (embedded.thumbnails[places].short() - one.short()).abs().flatten(1)
+    same = (difference.float().mean(1) <= SAME_MEAN) & (difference.amax(1) <= SAME_MOST)
+    return places[same]
 
 
 class PhotoIndex:

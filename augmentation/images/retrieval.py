@@ -65,15 +65,13 @@ class Retrieval(AbstractImageSource):
         pool = self._ready()
         texts = self._index.encoder.embed_texts([request.sample.caption for request in requests])
         likeness = texts.float() @ pool.vectors.T
-        return [
-            self._answer(pool, row, [self._index.thumbnail(path) for path in request.photos])
-            for row, request in zip(likeness, requests, strict=True)
-        ]
+        own = [[self._index.thumbnail(path) for path in request.photos] for request in requests]
+        return [self._answer(pool, *both) for both in zip(likeness, own, strict=True)]
 
     def _answer(self, pool: Embedded, likeness: Tensor, own: Sequence[Tensor]) -> Picture:
         allowed = likeness.clone()
         for one in own:
-            allowed[same_photo(pool.thumbnails, one)] = -torch.inf
+            allowed[same_photo(pool, one)] = -torch.inf
         best = int(allowed.argmax())
         if allowed[best] == -torch.inf:
             return Picture(path=None, problem="no other photo in the pool")
@@ -93,8 +91,8 @@ class Retrieval(AbstractImageSource):
         if not photos:
             return pool
         keep = torch.ones(len(pool.paths), dtype=torch.bool)
-        for path in sorted(photos):
-            keep &= ~same_photo(pool.thumbnails, self._index.thumbnail(path))
+        for one in [self._index.thumbnail(path) for path in sorted(photos)]:
+            keep[same_photo(pool, one)] = False
         if not keep.any():
             raise ValueError(
                 f"{self.folder}: every photo of the pool is a validation or test photo; name "

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from augmentation.base import ImageRequest
-from augmentation.images.pool import find_photos, same_photo, thumbnail
+from augmentation.images.pool import Embedded, find_photos, same_photo, thumbnail
 from augmentation.images.retrieval import Retrieval
 from captioning.data.roster import build_roster
 from captioning.types import Sample
@@ -163,5 +163,10 @@ def test_the_pool_is_embedded_once(pool, tmp_path):
 def test_thumbnails_tell_photos_apart(tmp_path):
     images = [Image.open(photo(tmp_path / f"{n}.png", "red", n)) for n in range(6)]
     small = torch.stack([thumbnail(image) for image in images])
+    paths = tuple(tmp_path / f"{n}.png" for n in range(6))
+    pool = Embedded(paths=paths, vectors=torch.zeros(6, 2), thumbnails=small)
     for number, one in enumerate(small):
-        assert same_photo(small, one).nonzero().flatten().tolist() == [number]
+        assert same_photo(pool, one).tolist() == [number]
+    brighter = (small[2].int() + 3).clamp(max=255).byte()  # compressed again, it may be so
+    assert same_photo(pool, brighter).tolist() == [2]
+    assert same_photo(pool, 255 - small[2]).tolist() == []
