@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from curation.base import Context, Selected
-
-_WORD = re.compile(r"\w+")
+from curation.words import words_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,10 +44,10 @@ class Budget:
         words: Counter[str] = Counter()
         if self.min_captions_per_word:
             for sample in context.live.values():
-                words.update(_words(sample.caption))
+                words.update(set(words_of(sample.caption)))
         found = []
         for one in selected:
-            own = _words(one.sample.caption) if self.min_captions_per_word else set()
+            own = set(words_of(one.sample.caption)) if self.min_captions_per_word else set()
             if images[one.sample.image_id] <= self.min_captions_per_image or any(
                 words[word] <= self.min_captions_per_word for word in own
             ):
@@ -58,7 +56,3 @@ class Budget:
             words.subtract(own)
             found.append(one)
         return found
-
-
-def _words(caption: str) -> set[str]:
-    return set(_WORD.findall(caption.lower()))

@@ -127,14 +127,18 @@ class CrossFit:
             self._spaces[key] = [load_heads(path)[0] for path in files]
         return self._spaces[key]
 
+    @property
+    def _identities(self) -> dict[str, str]:
+        """Of the networks that the heads stand on."""
+        return {"backbone": self._backbone.identity, "sentences": self._sentences.identity}
+
     def _key(self, roster: Roster) -> str:
         # the fingerprint does not speak of photos, and planted faults may change them
         photos = [str(sample.image_path) for sample in roster.samples]
         about = {
             "roster": roster.fingerprint,
             "photos": hashlib.sha256("\n".join(photos).encode()).hexdigest(),
-            "backbone": self._backbone.identity,
-            "sentences": self._sentences.identity,
+            **self._identities,
             "heads": self._heads,
             "training": self._training,
             "num_folds": self._num_folds,
@@ -144,6 +148,7 @@ class CrossFit:
 
     def _train(self, roster: Roster, fold: int, path: Path) -> None:
         folds = self._folds(roster)
+        is_own = [folds[sample.image_id] == fold for sample in roster.samples]
         log.info(f"{roster.name}: heads of the joint space for fold {fold + 1}/{self._num_folds}")
         store = self._store(roster.samples)
         with torch.inference_mode(False), torch.enable_grad(), torch.random.fork_rng():
@@ -152,19 +157,11 @@ class CrossFit:
                 image_size=store.dim, sentence_size=self._sentences.dim, **self._heads
             )
             parts = {"store": store, "sentences": self._sentences, "heads": heads}
-            others = read_pairs(_by_photo(roster, [f != fold for f in _of(roster, folds)]), **parts)
-            own = read_pairs(_by_photo(roster, [f == fold for f in _of(roster, folds)]), **parts)
+            others = read_pairs(_by_photo(roster, [not own for own in is_own]), **parts)
+            own = read_pairs(_by_photo(roster, is_own), **parts)
             settings = OmegaConf.create(self._training)
             trained, _ = fit(heads, others, own, settings=settings, seed=self._seed)
-        identities = {
-            "backbone": self._backbone.identity,
-            "sentences": self._sentences.identity,
-        }
-        save_heads(trained, path, **identities)
-
-
-def _of(roster: Roster, folds: Mapping[str, int]) -> list[int]:
-    return [folds[sample.image_id] for sample in roster.samples]
+        save_heads(trained, path, **self._identities)
 
 
 def _by_photo(roster: Roster, wanted: Sequence[bool]) -> Roster:

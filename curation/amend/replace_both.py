@@ -6,18 +6,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from augmentation.base import AbstractImageSource, ImageRequest
-from captioning.data.roster import CurationView
 from curation.amend.replace_caption import ReplaceCaption
 from curation.amend.replace_image import (
+    AbstractImageAmender,
     image_request,
     noted,
     replacement,
-    require_source,
 )
-from curation.base import AbstractAmender, Amended, Context, Selected
+from curation.base import Amended, Context, Selected
 
 
-class ReplaceBoth(AbstractAmender):
+class ReplaceBoth(AbstractImageAmender):
     """Replaces the caption first and then the picture by one for the new caption: both or neither.
 
     Args:
@@ -28,12 +27,10 @@ class ReplaceBoth(AbstractAmender):
         ValueError: no source.
     """
 
-    changes_images = True
-
     def __init__(
         self, *, source: AbstractImageSource, caption: ReplaceCaption | None = None
     ) -> None:
-        self._source = require_source(source)
+        super().__init__(source=source)
         self._caption = caption if caption is not None else ReplaceCaption()
 
     def amend(self, context: Context, selected: Sequence[Selected]) -> Amended:
@@ -61,20 +58,7 @@ class ReplaceBoth(AbstractAmender):
         ]
         return [image_request(context.view, sample) for sample in samples]
 
-    def start(self, view: CurationView) -> None:
-        """Let the source get ready."""
-        self._source.start(view.roster)
-
-    @property
-    def works_ahead(self) -> bool:
-        """As the source does."""
-        return self._source.works_ahead
-
     def expect(self, context: Context, selected: Sequence[Selected]) -> None:
         """Let the source begin on the likely next pictures."""
         requests = self._requests(context, self._caption.amend(context, selected))
         self._source.expect(requests, seed=context.seed)
-
-    def close(self) -> None:
-        """Close the source."""
-        self._source.close()

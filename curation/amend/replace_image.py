@@ -10,11 +10,8 @@ from captioning.types import Edit, Sample
 from curation.base import AbstractAmender, Amended, Context, Selected
 
 
-class ReplaceImage(AbstractAmender):
-    """Gives each selected sample a picture made or found for its caption, which it keeps.
-
-    The number of samples never changes. A sample for which no picture can be had is left as it is,
-    and counted with the reason. One that is selected again gets yet another picture.
+class AbstractImageAmender(AbstractAmender):
+    """What all amenders do that ask a source of pictures.
 
     Args:
         source: of the pictures.
@@ -27,6 +24,33 @@ class ReplaceImage(AbstractAmender):
 
     def __init__(self, *, source: AbstractImageSource) -> None:
         self._source = require_source(source)
+
+    def start(self, view: CurationView) -> None:
+        """Let the source get ready."""
+        self._source.start(view.roster)
+
+    @property
+    def works_ahead(self) -> bool:
+        """As the source does."""
+        return self._source.works_ahead
+
+    def close(self) -> None:
+        """Close the source."""
+        self._source.close()
+
+
+class ReplaceImage(AbstractImageAmender):
+    """Gives each selected sample a picture made or found for its caption, which it keeps.
+
+    The number of samples never changes. A sample for which no picture can be had is left as it is,
+    and counted with the reason. One that is selected again gets yet another picture.
+
+    Args:
+        source: of the pictures.
+
+    Raises:
+        ValueError: no source.
+    """
 
     def amend(self, context: Context, selected: Sequence[Selected]) -> Amended:
         """One replacement per selected sample that a picture can be had for."""
@@ -41,23 +65,10 @@ class ReplaceImage(AbstractAmender):
                 edits.append(replacement(one, picture))
         return Amended(edits=tuple(edits), kept=tuple(kept), notes=tuple(notes))
 
-    def start(self, view: CurationView) -> None:
-        """Let the source get ready."""
-        self._source.start(view.roster)
-
-    @property
-    def works_ahead(self) -> bool:
-        """As the source does."""
-        return self._source.works_ahead
-
     def expect(self, context: Context, selected: Sequence[Selected]) -> None:
         """Let the source begin on the likely next pictures."""
         requests = [image_request(context.view, one.sample) for one in selected]
         self._source.expect(requests, seed=context.seed)
-
-    def close(self) -> None:
-        """Close the source."""
-        self._source.close()
 
 
 def require_source(source: AbstractImageSource) -> AbstractImageSource:

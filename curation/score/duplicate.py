@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
@@ -16,8 +15,8 @@ from torch import Tensor
 from captioning.data.photos import load_rgb
 from captioning.types import Sample
 from curation.base import AbstractScore, Context
+from curation.words import words_of
 
-_WORD = re.compile(r"\w+")
 _BITS = 64
 
 
@@ -55,7 +54,7 @@ class Duplicate(AbstractScore):
         """In [0, 1]; NaN for samples that are not live."""
         found = torch.full((len(context.view.roster),), torch.nan)
         for samples in self._groups(list(context.live.values())):
-            bags = [frozenset(_WORD.findall(sample.caption.lower())) for sample in samples]
+            bags = [frozenset(words_of(sample.caption)) for sample in samples]
             for number, sample in enumerate(samples):
                 earlier = (_jaccard(bags[number], bag) for bag in bags[:number])
                 found[sample.row] = max(earlier, default=0.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -13,8 +12,7 @@ import torch
 from torch import Tensor
 
 from curation.base import AbstractScore, Context
-
-_WORD = re.compile(r"\w+")
+from curation.words import words_of
 
 
 class SentenceEmbedder(Protocol):
@@ -67,19 +65,13 @@ class WordLikeness(AbstractLikeness):
 
     def cosines(self, groups: Sequence[Sequence[str]]) -> list[Tensor]:
         """Rarity is counted over all the captions given."""
-        counts = [
-            [Counter(_WORD.findall(caption.lower())) for caption in group] for group in groups
-        ]
+        counts = [[Counter(words_of(caption)) for caption in group] for group in groups]
         bags = [bag for group in counts for bag in group]
         num_with = Counter(word for bag in bags for word in bag)
         rarity = {
             word: 1 + np.log((1 + len(bags)) / (1 + number)) for word, number in num_with.items()
         }
         return [_bag_cosines(group, rarity) for group in counts]
-
-
-def _bag(caption: str) -> Counter[str]:
-    return Counter(_WORD.findall(caption.lower()))
 
 
 def _bag_cosines(bags: Sequence[Counter[str]], rarity: dict[str, float]) -> Tensor:

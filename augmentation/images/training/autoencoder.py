@@ -150,11 +150,17 @@ def score(model: PatchAutoencoder, paths: list[Path], *, size: int) -> dict[str,
 
 
 @torch.inference_mode()
-def deviation(model: PatchAutoencoder, paths: list[Path], *, size: int) -> Tensor:
-    """Standard deviation of each channel of the latents of photos, ``(C,)``."""
+def latents_of(model: PatchAutoencoder, paths: list[Path], *, size: int) -> Tensor:
+    """Latents of photos, ``(I, C, H, W) float32``, not scaled."""
     batches = [paths[start : start + 16] for start in range(0, len(paths), 16)]
     found = [model.encode(load_pictures(b, size=size)).latent_dist.mean for b in batches]
-    return torch.cat(found).transpose(0, 1).flatten(1).std(1)
+    return torch.cat(found)
+
+
+@torch.inference_mode()
+def deviation(model: PatchAutoencoder, paths: list[Path], *, size: int) -> Tensor:
+    """Standard deviation of each channel of the latents of photos, ``(C,)``."""
+    return latents_of(model, paths, size=size).transpose(0, 1).flatten(1).std(1)
 
 
 def train_autoencoder(config: DictConfig) -> dict[str, Any]:

@@ -28,11 +28,10 @@ from torch import Tensor, nn
 from transformers import CLIPTextConfig, CLIPTextModel, CLIPTokenizer
 
 from augmentation.images.autoencoder import PatchAutoencoder
-from augmentation.images.training.autoencoder import photo_paths
+from augmentation.images.training.autoencoder import latents_of, photo_paths
 from augmentation.images.training.card import write_card
 from augmentation.images.training.denoising import Denoiser, loss_of_draws, mean_loss
 from augmentation.images.training.loop import TrainingLoop
-from augmentation.images.training.pictures import load_pictures
 from augmentation.images.training.prompts import PromptSampler, captions_by_photo, train_tokenizer
 from augmentation.images.training.sheet import picture_sheet
 from captioning.data.roster import Roster
@@ -50,9 +49,7 @@ def encode(autoencoder: PatchAutoencoder, paths: list[Path], *, size: int, cache
         digest.update(value.numpy().tobytes())
     path = cache / f"{digest.hexdigest()[:16]}-{size}.safetensors"
     if not path.is_file():
-        batches = [paths[start : start + 16] for start in range(0, len(paths), 16)]
-        found = [autoencoder.encode(load_pictures(b, size=size)).latent_dist.mean for b in batches]
-        latents = torch.cat(found) * autoencoder.config.scaling_factor
+        latents = latents_of(autoencoder, paths, size=size) * autoencoder.config.scaling_factor
         write_whole(path, lambda part: save_file({"latents": latents.half().contiguous()}, part))
     return load_file(path)["latents"]
 
