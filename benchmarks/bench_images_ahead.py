@@ -2,8 +2,8 @@
 
 python benchmarks/bench_images_ahead.py [HYDRA_OVERRIDE ...] [--epochs 3] [--model FOLDER]
     Trains the config of train.py with REPLACEIMG twice, each time with an empty cache, and prints
-    the seconds that each epoch's end waited for pictures, and those of its training. Without --model
-    the pictures come from the small pipeline of this package.
+    the seconds that each epoch's end waited for pictures, and those of its training. Without
+    --model the pictures come from the small pipeline of this package.
 """
 
 from __future__ import annotations

@@ -105,7 +105,20 @@ class Browser:
         # at once: a page that scrolls smoothly would still be moving under the click
         script = "scrollIntoView({block: 'center', behavior: 'instant'})"
         self.run(f"document.querySelector(arguments[0]).{script}", selector)
+        self._at_rest(selector)
         self._call("POST", f"/element/{self._find(selector)}/click", {})
+
+    def _at_rest(self, selector: str, seconds: float = 30) -> None:
+        """Wait until an element has stood still for a tenth of a second: pictures load above it."""
+        script = "const b = document.querySelector(arguments[0]).getBoundingClientRect();"
+        script += "return [b.x, b.y, b.width, b.height]"
+        end = time.monotonic() + seconds
+        last = None
+        while (place := self.run(script, selector)) != last:
+            if time.monotonic() > end:
+                raise TimeoutError(f"{selector} does not stand still: {last}, then {place}")
+            last = place
+            time.sleep(0.1)
 
     def type(self, selector: str, text: str) -> None:
         """Type into a field after what it holds; a file's path into a file field chooses it."""

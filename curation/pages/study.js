@@ -89,7 +89,7 @@ function showItem() {
   byId("place").textContent = `${place + 1} of ${sheet.items.length}`;
   byId("bar").style.width = `${(100 * numDone()) / sheet.items.length}%`;
   nameNext();
-  window.scrollTo(0, 0);
+  window.scrollTo({ top: 0, behavior: "instant" }); // smoothly, buttons would move under the pointer
   document.body.dataset.item = one.number;
   show("work");
 }
