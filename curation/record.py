@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from captioning.data.roster import CurationView
 from captioning.types import Edit, Sample
 from curation.keep import KeepList
+from curation.truth import fault_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,8 +61,7 @@ class Change:
 def changes(view: CurationView, truth: Mapping[str, str]) -> Iterator[Change]:
     """The journal's edits in order, each with what it found.
 
-    A fault is gone once the caption (or, for kinds that begin with ``image``, the photo) that bears
-    it was replaced; a sibling's caption brings the sibling's fault along.
+    What counts as a fault is said by `curation.truth.faulty_kinds`.
     """
     current: dict[str, Sample] = {}
     held: dict[str, str] = {}
@@ -69,22 +69,11 @@ def changes(view: CurationView, truth: Mapping[str, str]) -> Iterator[Change]:
         name = edit.sample_id
         before = current.get(name) or view.roster.by_id[name]
         photo = view.image_root / (edit.value or "") if edit.action == "replace_image" else None
-        fault = _fault(view, truth, before, held)
+        fault = fault_of(before, held_id=held.get(name, name), roster=view.roster, truth=truth)
         yield Change(edit=edit, before=before, new_photo=photo, fault=fault)
         if edit.action == "replace_caption":
             source = edit.origin.removeprefix("sibling:")
-            held[name] = source if source in view.roster.by_id else ""
+            held[name] = source if source in view.roster.by_id else name
             current[name] = replace(before, caption=edit.value or "")
         elif photo is not None:
             current[name] = replace(before, image_path=photo)
-
-
-def _fault(
-    view: CurationView, truth: Mapping[str, str], before: Sample, held: Mapping[str, str]
-) -> str:
-    own = truth.get(before.sample_id, "")
-    if own.startswith("image"):
-        original = view.roster.by_id[before.sample_id]
-        return own if before.image_path == original.image_path else ""
-    of_caption = truth.get(held.get(before.sample_id, before.sample_id), "")
-    return "" if of_caption.startswith("image") else of_caption

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from captioning.data.roster import CurationView, Roster
 from captioning.metrics.detection import area_under_roc, detect_kinds, precision_at_noise_rate
+from captioning.types import Sample
 from curation.base import Context, as_numpy
 from curation.policy import Decision
 
@@ -68,22 +69,35 @@ def faulty_kinds(view: CurationView, truth: Mapping[str, str]) -> dict[int, str]
     faulty; one whose photo is wrong stays faulty until the photo is replaced or it is removed.
     Kinds that begin with ``image`` are faults of the photo, all others of the caption.
     """
-    faulty: dict[int, str] = {}
-    for sample in view.samples():
-        original = view.roster.samples[sample.row]
-        own = truth.get(sample.sample_id)
-        if _of_image(own) and sample.image_path == original.image_path:
-            faulty[sample.row] = own
-            continue
-        source = view.roster.by_id[view.held_id(sample.sample_id)]
-        kind = truth.get(source.sample_id)
-        if kind is not None and not _of_image(kind) and sample.caption == source.caption:
-            faulty[sample.row] = kind
-    return faulty
+    found = {
+        sample.row: fault_of(
+            sample, held_id=view.held_id(sample.sample_id), roster=view.roster, truth=truth
+        )
+        for sample in view.samples()
+    }
+    return {row: kind for row, kind in found.items() if kind}
 
 
-def _of_image(kind: str | None) -> bool:
-    return kind is not None and kind.startswith("image")
+def fault_of(sample: Sample, *, held_id: str, roster: Roster, truth: Mapping[str, str]) -> str:
+    """The planted fault that a sample bears as it stands, see `faulty_kinds`, or an empty text.
+
+    Args:
+        sample: with its present caption and photo.
+        held_id: whose caption of the roster it holds: its own, or a sibling's.
+        roster: captions and photos before curation.
+        truth: kind of fault by ``sample_id``.
+    """
+    own = truth.get(sample.sample_id, "")
+    if _of_image(own) and sample.image_path == roster.by_id[sample.sample_id].image_path:
+        return own
+    kind = truth.get(held_id, "")
+    if _of_image(kind) or sample.caption != roster.by_id[held_id].caption:
+        return ""
+    return kind
+
+
+def _of_image(kind: str) -> bool:
+    return kind.startswith("image")
 
 
 def detect(

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 
-from torch import Tensor
-
-from curation.base import AbstractScore, AbstractSelector, Context, Selected, as_numpy
-from curation.score.loss import Loss
+from curation.base import AbstractScore, Context, Selected, as_numpy
+from curation.select.by_score import AbstractByScore
 from curation.select.ranking import ordered_rows
 
 
-class Above(AbstractSelector):
+class Above(AbstractByScore):
     """Selects scores greater than a threshold, however many they are.
 
     Args:
@@ -28,11 +26,7 @@ class Above(AbstractSelector):
         if not math.isfinite(threshold):
             raise ValueError(f"threshold must be finite: got {threshold!r}")
         self.threshold = float(threshold)
-        self.score = score if score is not None else Loss()
-
-    def scores(self, context: Context) -> Tensor:
-        """Those of ``score``."""
-        return self.score.scores(context)
+        super().__init__(score)
 
     def select(self, context: Context) -> list[Selected]:
         """Worst first; a sample whose score is unknown is never selected."""

@@ -5,17 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from torch import Tensor
 
 from curation.base import (
     AbstractScore,
-    AbstractSelector,
     Context,
     Selected,
     as_numpy,
     require_fraction,
 )
-from curation.score.loss import Loss
+from curation.select.by_score import AbstractByScore
 from curation.select.ranking import ordered_rows
 
 _STEPS = 200  # of expectation maximisation, at most
@@ -50,7 +48,7 @@ class TwoNormals:
         return np.where(values < self.means[0], 0.0, upper)
 
 
-class Mixture(AbstractSelector):
+class Mixture(AbstractByScore):
     """Fits two normal distributions to the scores and selects what belongs to the upper one.
 
     Made for scores of which sound and faulty samples form two heaps, as losses of a classifier do
@@ -76,11 +74,7 @@ class Mixture(AbstractSelector):
     ) -> None:
         self.min_probability = require_fraction("min_probability", min_probability)
         self.max_ratio = require_fraction("max_ratio", max_ratio)
-        self.score = score if score is not None else Loss()
-
-    def scores(self, context: Context) -> Tensor:
-        """Those of ``score``."""
-        return self.score.scores(context)
+        super().__init__(score)
 
     def select(self, context: Context) -> list[Selected]:
         """Worst first; a sample whose score is unknown is never selected."""

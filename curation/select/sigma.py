@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from torch import Tensor
 
-from curation.base import AbstractScore, AbstractSelector, Context, Selected, as_numpy
-from curation.score.loss import Loss
+from curation.base import AbstractScore, Context, Selected, as_numpy
+from curation.select.by_score import AbstractByScore
 from curation.select.ranking import ordered_rows
 
 
-class Sigma(AbstractSelector):
+class Sigma(AbstractByScore):
     """Selects scores above ``mean + num_std * std`` of the live samples that have one.
 
     Args:
@@ -29,11 +28,7 @@ class Sigma(AbstractSelector):
         if not math.isfinite(num_std) or num_std < 0:
             raise ValueError(f"num_std must be a finite number of at least 0: got {num_std!r}")
         self.num_std = float(num_std)
-        self.score = score if score is not None else Loss()
-
-    def scores(self, context: Context) -> Tensor:
-        """Those of ``score``."""
-        return self.score.scores(context)
+        super().__init__(score)
 
     def select(self, context: Context) -> list[Selected]:
         """Worst first; none with fewer than two known scores, whose spread is undefined."""

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
 from curation.base import (
     AbstractScore,
-    AbstractSelector,
     Context,
     Selected,
     as_numpy,
 )
 from curation.ramp import Ramp, require_ratio
-from curation.score.loss import Loss
+from curation.select.by_score import AbstractByScore
 from curation.select.ranking import num_of_fraction, worst_rows
 
 
-class Top(AbstractSelector):
+class Top(AbstractByScore):
     """Selects the samples with the highest scores.
 
     Args:
@@ -30,11 +27,7 @@ class Top(AbstractSelector):
 
     def __init__(self, *, ratio: float | Ramp = 0.01, score: AbstractScore | None = None) -> None:
         self.ratio, self._ramp = ratio, require_ratio(ratio)
-        self.score = score if score is not None else Loss()
-
-    def scores(self, context: Context) -> Tensor:
-        """Those of ``score``."""
-        return self.score.scores(context)
+        super().__init__(score)
 
     def select(self, context: Context) -> list[Selected]:
         """Worst first; a sample whose score is unknown is never selected."""
