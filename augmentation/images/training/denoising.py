@@ -49,7 +49,8 @@ class Denoiser(nn.Module):
         Args:
             latents: ``(B, C, H, W) float32``, of deviation 1.
             prompts: ``(B, L) int64``.
-            places: ``(B, 1, H, W)``, weights of the latents' places; None weighs all alike.
+            places: ``(B, 1 or C, H, W)``, weights of the latents' places and channels; None weighs
+                all alike.
             generator: of times and noise, on the CPU: they are the same on any device.
         """
         steps = self.noise.config.num_train_timesteps
@@ -78,7 +79,7 @@ def loss_of_draws(denoiser: Denoiser, draw: Draw, *, batch_size: int) -> LossOf:
 
     Args:
         denoiser: what is trained.
-        draw: latents, prompts and weights of places (or None) of so many photos, drawn with the
+        draw: latents, prompts and weights (or None) of so many photos, drawn with the
             generator.
         batch_size: photos in a step.
     """

@@ -15,7 +15,12 @@ from augmentation.images.autoencoder import PatchAutoencoder
 from augmentation.images.generator import Job
 from augmentation.images.stable_diffusion import StableDiffusion
 from augmentation.images.training.autoencoder import photo_paths
-from augmentation.images.training.diffusion import box_weights, encode, train_diffusion
+from augmentation.images.training.diffusion import (
+    box_weights,
+    channel_weights,
+    encode,
+    train_diffusion,
+)
 from augmentation.images.training.pictures import load_pictures
 from captioning.data.roster import build_roster
 from captioning.training.inputs import read_roster
@@ -111,3 +116,13 @@ def test_boxes_weigh_more() -> None:
     expected[0, 0, 0:2, 1] = 3
     expected[0, 0, 3, 3] = 3
     assert torch.allclose(found, expected / expected.mean())
+
+
+def test_channels_that_move_pixels_weigh_more() -> None:
+    model = PatchAutoencoder(latent_channels=3, block_out_channels=(4, 4, 8, 8))
+    with torch.no_grad():
+        model.synthesis.weight.copy_(torch.tensor([3.0, 2.0, 1.0])[None, :, None, None])
+    assert torch.allclose(channel_weights(model, power=0), torch.ones(3, 1, 1))
+    assert torch.allclose(channel_weights(model, power=1).flatten(), torch.tensor([1.5, 1, 0.5]))
+    squared = torch.tensor([9.0, 4, 1]) * 3 / 14
+    assert torch.allclose(channel_weights(model, power=2).flatten(), squared)
