@@ -29,6 +29,7 @@ GAIN = "curation.probe.until_epoch=1"
 TRACK = ["curation=track", "curation/probe=visual_gain", "curation/score=visual_gain"]
 TRACK += ["curation.probe.until_epoch=2", "keep_every_epoch=true"]
 ORACLE = ["curation/score=truth", "curation/select=above", ONCE]
+BEFORE = ["curation.schedule.from_epoch=-1", "curation.schedule.until_epoch=-1"]
 BOTH = ["curation/score=joint_similarity_siblings", ONCE]
 POLICIES: dict[str, list[str]] = {
     "remove_oracle": ["curation=remove_oracle"],
@@ -59,6 +60,11 @@ FURTHER: dict[str, list[str]] = {
     "replace_image_similarity": [
         *("curation=replace_image", "curation/score=similarity", ONCE, SUSPECTED),
     ],
+    # Scores that need no losses can act before training, on the same footing as the last oracle.
+    "remove_oracle_before": ["curation=remove_oracle", *BEFORE],
+    "remove_random_before": ["curation=remove_random", SUSPECTED, *BEFORE],
+    "remove_siblings_before": ["curation=remove_siblings", SUSPECTED, *BEFORE],
+    "remove_both_before": ["curation=remove_joint_similarity_siblings", SUSPECTED, *BEFORE],
     "down_weight_visual_gain": [
         *("curation=down_weight", "curation/score=visual_gain", "curation/probe=visual_gain"),
         *("curation.amend.factor=0.1", ONCE, SUSPECTED, GAIN),
@@ -99,7 +105,8 @@ def make_runs(options: argparse.Namespace, extra: Sequence[str], runs: Path) -> 
             for name, overrides in rows.items():
                 if (run_folder(options.data, noise, name, seed, runs) / "metrics.json").is_file():
                     continue
-                branch = [] if name == "track" else ["branch_from=${tracked}"]
+                alone = name == "track" or name.endswith("_before")
+                branch = [] if alone else ["branch_from=${tracked}"]
                 train(options.data, noise, seed, [*overrides, *branch, *extra])
 
 

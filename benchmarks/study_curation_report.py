@@ -82,38 +82,43 @@ def won_back(table: Table) -> list[str]:
     """A table a noise: the test score, and how much of the oracle's gain over no curation it is."""
     lines: list[str] = []
     for noise in sorted({noise for noise, _ in table}):
-        rows = {name: scores(runs) for (of, name), runs in table.items() if of == noise}
-        plain, oracle = rows.get("track", {}), rows.get("remove_oracle", {})
+        rows = {name: runs for (of, name), runs in table.items() if of == noise}
         told = "95% interval" if noise in PER_IMAGE else "won back"
         lines += [f"## {noise}: test {METRIC}", ""]
         lines += [f"| policy | seeds | {METRIC} | against no curation | {told} | precision |"]
         lines += ["|---|---|---|---|---|---|"]
-        for name, row in sorted(rows.items(), key=lambda item: -_mean(item[1].values())):
-            both = sorted(row.keys() & plain.keys())
-            gain = spread([row[seed] - plain[seed] for seed in both], "+.4f")
-            hits = [
-                value
-                for run in table[noise, name].values()
-                if (value := run.value("detection.precision@1", "test")) is not None
-            ]
-            last = _share(row, plain, oracle)
-            if noise in PER_IMAGE:
-                last = interval(table[noise, "track"], table[noise, name])
-            lines.append(
-                f"| {name} | {len(row)} | {spread(list(row.values()), '.4f')} "
-                f"| {gain if name != 'track' else '-'} | {last if name != 'track' else '-'} "
-                f"| {spread(hits, '.2f')} |"
-            )
+        for name in sorted(rows, key=lambda name: -_mean(scores(rows[name]).values())):
+            gain, last = ("-", "-") if name == "track" else _gain(noise, name, rows)
+            score = spread(list(scores(rows[name]).values()), ".4f")
+            cells = (name, str(len(rows[name])), score, gain, last, _precision(name, rows[name]))
+            lines.append(f"| {' | '.join(cells)} |")
         lines.append("")
     lines += [
         "`track` is no curation. Won back: mean over seeds of the gain over no curation, divided "
-        "by that of the oracle, which removes exactly the faults. 95% interval: of the mean "
-        "difference to no curation over the test images, the seeds of both pooled, with the "
-        "two-sided p of a paired bootstrap. Precision: of what was selected at the end of the "
-        "second epoch.",
+        "by that of the oracle, which removes exactly the faults; rows that end in `_before` act "
+        "before training and are held against `remove_oracle_before`, the others once at the end "
+        "of the second epoch or, those by loss, after every epoch from then on. 95% interval: of "
+        "the mean difference to no curation over the test images, the seeds of both pooled, with "
+        "the two-sided p of a paired bootstrap. Precision: of what was selected first.",
         "",
     ]
     return lines
+
+
+def _gain(noise: str, name: str, rows: dict[str, dict[int, Run]]) -> tuple[str, str]:
+    """Difference to no curation, and what it is worth."""
+    row, plain = scores(rows[name]), scores(rows.get("track", {}))
+    gain = spread([row[seed] - plain[seed] for seed in sorted(row.keys() & plain.keys())], "+.4f")
+    if noise in PER_IMAGE:
+        return gain, interval(rows.get("track", {}), rows[name])
+    best = "remove_oracle_before" if name.endswith("_before") else "remove_oracle"
+    return gain, _share(row, plain, scores(rows.get(best, {})))
+
+
+def _precision(name: str, runs: dict[int, Run]) -> str:
+    key = f"detection.precision@{-1 if name.endswith('_before') else 1}"
+    hits = [run.value(key, "test") for run in runs.values()]
+    return spread([hit for hit in hits if hit is not None], ".2f")
 
 
 def interval(before: dict[int, Run], after: dict[int, Run]) -> str:
