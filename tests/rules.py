@@ -13,7 +13,12 @@ from collections.abc import Iterator, Mapping
 Sources = Mapping[str, str]
 
 PACKAGES = ("captioning", "curation", "augmentation")
-CONTRACTS = ("captioning.types", "captioning.interfaces", "captioning.files")
+CONTRACTS = (
+    "captioning.types",
+    "captioning.interfaces",
+    "captioning.files",
+    "captioning.model_folder",
+)
 PARTS = ("captioning.text", "captioning.vision", "captioning.decoding")
 
 # Room -> what it may import besides itself; the longest matching name is a module's room.
@@ -21,6 +26,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "captioning.types": (),
     "captioning.interfaces": ("captioning.types",),
     "captioning.files": (),
+    "captioning.model_folder": (),
     "captioning.text": CONTRACTS,
     "captioning.vision": CONTRACTS,
     "captioning.decoding": CONTRACTS,

@@ -10,6 +10,7 @@ import torch
 from captioning.data.tokenizers import WordTokenizer
 from captioning.decoding.beam import beam_search
 from captioning.models.base import AbstractCaptioner
+from captioning.models.blip import Blip
 from captioning.models.updown import UpDown
 from captioning.types import Batch
 
@@ -44,9 +45,17 @@ def _updown_nocaps(beam_size: int = 3) -> UpDown:
     return _updown(beam_size, tied=True, word_vectors=vectors, reduction="caption_sum")
 
 
+def _blip(beam_size: int = 3, **settings) -> Blip:
+    sizes = {"hidden_size": 12, "num_layers": 2, "num_heads": 2, "intermediate_size": 48}
+    limit = {"max_positions": 24}
+    return Blip(feature_size=FEATURE_SIZE, **sizes, **limit, **settings, **_parts(beam_size))
+
+
 MODELS: dict[str, Callable[..., AbstractCaptioner]] = {
     "updown": functools.partial(_updown, projection_size=7),
     "updown_nocaps": _updown_nocaps,
+    "blip": _blip,
+    "blip_prompted": functools.partial(_blip, prompt="a dog", checkpointing=True),
 }
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from augmentation.images.generator import AbstractGenerator, Job
-from captioning.text.model_folder import model_folder
+from captioning.model_folder import model_folder
 
 PACKAGED = Path(__file__).parent / "weights"
 INDEX = "model_index.json"

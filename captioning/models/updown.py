@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from captioning.interfaces import AbstractDecoderState
 from captioning.models.base import AbstractCaptioner
+from captioning.models.layers.cross_entropy import token_losses
 from captioning.models.layers.packing import Packing
 from captioning.models.layers.updown_cell import (
     CellWeights,
@@ -221,19 +222,15 @@ class UpDown(AbstractCaptioner):
     def _cross_entropy(
         self, logits: Tensor, targets: Tensor, packing: Packing, weights: Tensor | None
     ) -> CaptionLosses:
-        log_probs = functional.log_softmax(logits.to(self.score.dtype), dim=-1)
-        nll = -log_probs.gather(1, targets.unsqueeze(1)).squeeze(1)
-        loss = nll
-        if self.label_smoothing:
-            smooth = -log_probs.mean(1)
-            loss = (1 - self.label_smoothing) * nll + self.label_smoothing * smooth
+        logits = logits.to(self.score.dtype)
+        loss, nll = token_losses(logits, targets, self.label_smoothing)
         if self.reduction == "token_mean":
             if weights is not None:
                 weights = packing.pack_rows(weights[packing.order])
             total = weighted_mean(loss, weights)
         else:
             total = weighted_mean(packing.sum_by_caption(loss), weights)
-        per_sample = packing.sum_by_caption(nll.detach()) / packing.lengths
+        per_sample = packing.sum_by_caption(nll) / packing.lengths
         return CaptionLosses(total=total, per_sample=per_sample)
 
     def start(self, batch: Batch) -> UpDownState:

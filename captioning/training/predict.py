@@ -11,7 +11,7 @@ import pytorch_lightning as pl
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.data.roster import Roster, build_roster
-from captioning.data.tokenizers import WordTokenizer
+from captioning.data.subwords import restored
 from captioning.decoding.wanted import Wanted
 from captioning.models.base import AbstractCaptioner
 from captioning.training.folder import RunFolder
@@ -51,7 +51,7 @@ def predict_run(
     config = run.config()
     checkpoint = load_checkpoint(run.tested_checkpoint(config.monitor))
     pl.seed_everything(config.seed, workers=True, verbose=False)
-    tokenizer = WordTokenizer(**checkpoint["captioner"]["tokenizer"])
+    tokenizer = restored(checkpoint["captioner"]["tokenizer"])
     trained = config
     if data is not None:
         config = OmegaConf.merge(config, {"data": None}, {"data": data, "limit_images": None})

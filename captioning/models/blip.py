@@ -1,0 +1,165 @@
+"""BLIP: a transformer that reads a caption while it looks at the image (Li et al., ICML 2022).
+
+Either of the published weights, by hub name or folder, fine-tuned as the authors do, or of a size
+of one's own, trained from scratch on pixels or on cached features. What looks at pixels is the
+backbone (`captioning.vision.blip`); this file is the decoder and its losses.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers.models.blip.configuration_blip import BlipTextConfig
+from transformers.models.blip.modeling_blip_text import BlipTextLMHeadModel
+
+from captioning.models.base import AbstractCaptioner
+from captioning.models.layers.blip_decoder import BlipDecoder
+from captioning.models.layers.cross_entropy import token_losses
+from captioning.models.layers.hypothesis_tree import HypothesisTree
+from captioning.models.layers.weighted_mean import weighted_mean
+from captioning.types import Batch, CaptionLosses
+from captioning.vision.blip import load_blip
+
+
+class Blip(AbstractCaptioner):
+    """A BERT with cross-attention on the image's states.
+
+    Args:
+        feature_size: D of the image's states as they come.
+        hidden_size: of the decoder; states of another size are projected to it and normalised.
+        num_layers: of the decoder.
+        num_heads: of its attentions.
+        intermediate_size: of its feed-forward layers.
+        max_positions: tokens that it can read, prompt and end counted.
+        dropout: of states and of attention.
+        label_smoothing: of the loss that is back-propagated; .1 in the authors' code.
+        prompt: words that every caption begins with, without being said or learnt, such as
+            ``"a picture of"``.
+        checkpointing: less memory for more time, see `BlipDecoder`.
+        backbone: makes the image's states from pixels when features are not cached; trained along.
+        pretrained: hub name or folder of a BLIP captioner, whose decoder is taken; None for one of
+            the sizes above with random weights.
+        **captioner: see `AbstractCaptioner`.
+
+    Raises:
+        ValueError: words of the prompt that the vocabulary lacks, or a decoder of another
+            vocabulary.
+    """
+
+    def __init__(
+        self,
+        *,
+        feature_size: int,
+        hidden_size: int = 768,
+        num_layers: int = 12,
+        num_heads: int = 12,
+        intermediate_size: int = 3072,
+        max_positions: int = 512,
+        dropout: float = 0.0,
+        label_smoothing: float = 0.1,
+        prompt: str = "",
+        checkpointing: bool = False,
+        backbone: nn.Module | None = None,
+        pretrained: str | None = None,
+        **captioner: Any,
+    ) -> None:
+        super().__init__(**captioner)
+        if pretrained is None:
+            config = BlipTextConfig(
+                vocab_size=len(self.tokenizer),
+                hidden_size=hidden_size,
+                encoder_hidden_size=hidden_size,
+                num_hidden_layers=num_layers,
+                num_attention_heads=num_heads,
+                intermediate_size=intermediate_size,
+                max_position_embeddings=max_positions,
+                hidden_dropout_prob=dropout,
+                attention_probs_dropout_prob=dropout,
+                bos_token_id=self.tokenizer.bos_id,
+                eos_token_id=self.tokenizer.eos_id,
+                pad_token_id=self.tokenizer.pad_id,
+                sep_token_id=self.tokenizer.eos_id,
+            )
+            text = BlipTextLMHeadModel(config)
+            self._say_common_words(text)
+        else:
+            text = load_blip(pretrained).text_decoder
+            _set_dropout(text, dropout)
+        if text.config.vocab_size != len(self.tokenizer):
+            raise ValueError(
+                f"the decoder knows {text.config.vocab_size} tokens, the tokenizer "
+                f"{len(self.tokenizer)}: give the tokenizer that belongs to its weights"
+            )
+        self.decoder = BlipDecoder(text, checkpointing=checkpointing)
+        self.backbone = backbone
+        self.project = None
+        if feature_size != text.config.encoder_hidden_size:
+            self.project = nn.Sequential(
+                nn.Linear(feature_size, text.config.encoder_hidden_size),
+                nn.LayerNorm(text.config.encoder_hidden_size),
+            )
+        self.label_smoothing = label_smoothing
+        self.register_buffer("prompt", self._prompt_ids(prompt), persistent=False)
+
+    def _say_common_words(self, text: BlipTextLMHeadModel) -> None:
+        frequencies = self.tokenizer.log_frequencies()
+        if frequencies is not None:
+            # Without it the first few hundred updates learn nothing but how common each word is.
+            text.cls.predictions.bias.data.copy_(torch.tensor(frequencies))
+
+    def _prompt_ids(self, prompt: str) -> Tensor:
+        ids = [] if not prompt.split() else self.tokenizer.encode(prompt)[1:-1]
+        if self.tokenizer.unk_id in ids:
+            raise ValueError(
+                f"model.module.prompt={prompt!r} has words that the vocabulary lacks; choose "
+                "other words, or none"
+            )
+        return torch.tensor(ids, dtype=torch.long)
+
+    def _images(self, batch: Batch) -> Tensor:
+        """States ``(I, S, D)`` of the images."""
+        states = batch.regions
+        if states is None:
+            if self.backbone is None:
+                raise ValueError("Blip needs cached features or a backbone: set features= or it")
+            states = self.backbone.grid(batch.images)
+        states = states.to(self.decoder.text.cls.predictions.bias.dtype)
+        return states if self.project is None else self.project(states)
+
+    def losses(self, batch: Batch) -> CaptionLosses:
+        """Cross-entropy of each next token given the true ones before it; the prompt has none."""
+        prompt = self.prompt.expand(len(batch), -1)
+        tokens = torch.cat([batch.tokens[:, :1], prompt, batch.tokens[:, 1:-1]], dim=1)
+        seen = self.decoder.look(self._images(batch))
+        states = self.decoder.read(tokens, seen, batch.image_index, batch.region_mask)
+        mask = batch.token_mask[:, 1:]
+        logits = self.decoder.logits(states[:, self.prompt.numel() :][mask])
+        loss, nll = token_losses(logits, batch.tokens[:, 1:][mask], self.label_smoothing)
+        lengths = mask.sum(1)
+        captions = torch.arange(len(batch), device=mask.device).repeat_interleave(lengths)
+        weights = None if batch.weights is None else batch.weights[captions]
+        per_sample = nll.new_zeros(len(batch)).index_add_(0, captions, nll) / lengths
+        return CaptionLosses(total=weighted_mean(loss, weights), per_sample=per_sample)
+
+    def start(self, batch: Batch) -> HypothesisTree:
+        """Look at the images once."""
+        return self.decoder.start(self._images(batch), batch.region_mask)
+
+    def step(self, tokens: Tensor, state: HypothesisTree) -> tuple[Tensor, HypothesisTree]:
+        """Log-probabilities of the next token; behind the first one the prompt is read."""
+        following = self.prompt.unbind() if not state.length else ()
+        for token in following:
+            _, state = self.decoder.read_on(tokens, state)
+            tokens = token.expand(len(tokens))
+        states, state = self.decoder.read_on(tokens, state)
+        logits = self.decoder.logits(states).to(torch.float32)
+        return functional.log_softmax(logits, dim=-1), state
+
+
+def _set_dropout(text: BlipTextLMHeadModel, share: float) -> None:
+    for module in text.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = share

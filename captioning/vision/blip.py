@@ -1,0 +1,140 @@
+"""BLIP's image encoder: published weights by hub name or folder, or one of one's own size.
+
+It can take the place of a `captioning.vision.backbones.Backbone` that is trained along.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from transformers import BlipForConditionalGeneration
+from transformers.models.blip.configuration_blip import BlipVisionConfig
+from transformers.models.blip.modeling_blip import BlipVisionModel
+
+from captioning.model_folder import model_folder
+
+# Of CLIP's training photos, as BLIP's.
+MEAN = (0.48145466, 0.4578275, 0.40821073)
+STD = (0.26862954, 0.26130258, 0.27577711)
+
+
+class BlipVision(nn.Module):
+    """Pixels to the states that the decoder looks at: of the whole, then of each patch.
+
+    Args:
+        network: the vision transformer.
+        identity: name of its weights.
+        image_size: side in pixels that photos are resized to; None for that of its weights.
+            Positions are interpolated for another one.
+        checkpointing: compute layers again in the backward pass instead of keeping what they made.
+
+    Attributes:
+        dim: size D of a state.
+        mean, std: of pixels in [0, 1], by channel.
+    """
+
+    def __init__(
+        self,
+        *,
+        network: BlipVisionModel,
+        identity: str,
+        image_size: int | None = None,
+        checkpointing: bool = False,
+    ) -> None:
+        super().__init__()
+        own, patch = network.config.image_size, network.config.patch_size
+        self.image_size = image_size or own
+        if self.image_size % patch:
+            raise ValueError(
+                f"image_size must be a multiple of the {patch} pixels of a patch: got {image_size}"
+            )
+        self.network, self.identity = network, identity
+        self.dim = int(network.config.hidden_size)
+        self.mean, self.std = MEAN, STD
+        self._interpolated = self.image_size != own
+        if checkpointing:
+            network.gradient_checkpointing_enable({"use_reentrant": False})
+
+    def grid(self, images: Tensor) -> Tensor:
+        """States ``(B, 1 + patches, D)`` of normalised pixels ``(B, 3, H, W)``."""
+        made = self.network(images, interpolate_pos_encoding=self._interpolated)
+        return made.last_hidden_state
+
+    def forward(self, images: Tensor) -> Tensor:
+        """The same as `grid`."""
+        return self.grid(images)
+
+
+def build_blip_vision(
+    *,
+    pretrained: str | None = None,
+    image_size: int | None = None,
+    checkpointing: bool = False,
+    **sizes: int,
+) -> BlipVision:
+    """An image encoder.
+
+    Args:
+        pretrained: hub name or folder of a whole BLIP captioner; None for random weights.
+        image_size: see `BlipVision`.
+        checkpointing: see `BlipVision`.
+        **sizes: of random weights: ``hidden_size``, ``num_hidden_layers``,
+            ``num_attention_heads``, ``intermediate_size``, ``patch_size``.
+
+    Raises:
+        ValueError: sizes for published weights, or weights of another architecture.
+    """
+    chosen = {"image_size": image_size, "checkpointing": checkpointing}
+    if pretrained is not None:
+        if sizes:
+            raise ValueError(f"published weights have sizes of their own: leave out {list(sizes)}")
+        network = load_blip(pretrained).vision_model
+        return BlipVision(network=network, identity=f"blip-{Path(pretrained).name}", **chosen)
+    side = {} if image_size is None else {"image_size": image_size}
+    network = BlipVisionModel(BlipVisionConfig(**sizes, **side))
+    # transformers leaves these at deviation 1, which drowns the patches of small networks
+    nn.init.trunc_normal_(network.embeddings.position_embedding, std=0.02)
+    nn.init.trunc_normal_(network.embeddings.class_embedding, std=0.02)
+    return BlipVision(network=network, identity="blip-random", **chosen)
+
+
+def load_blip(name: str) -> BlipForConditionalGeneration:
+    """A whole BLIP captioner of transformers, from safetensors alone.
+
+    Args:
+        name: hub name or folder.
+
+    Raises:
+        FileNotFoundError: no such folder, or no safetensors in it.
+        ValueError: weights of another architecture.
+        ConnectionError: the hub cannot be reached.
+    """
+    folder = model_folder(name, instead="a BLIP of your own sizes (pretrained=null)")
+    kind = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type")
+    if kind != "blip":
+        raise ValueError(
+            f"{name}: weights of {kind!r}, not of BLIP; give a BLIP captioner such as "
+            "Salesforce/blip-image-captioning-base"
+        )
+    try:
+        model, found = BlipForConditionalGeneration.from_pretrained(
+            folder,
+            local_files_only=True,
+            use_safetensors=True,
+            output_loading_info=True,
+            dtype=torch.float32,
+        )
+    except OSError as error:
+        raise FileNotFoundError(
+            f"{name}: no safetensors in it; other files of weights may hold programs and are not "
+            "read"
+        ) from error
+    if found["missing_keys"]:
+        raise ValueError(
+            f"{name}: weights lack {len(found['missing_keys'])} tensors of a BLIP captioner, such "
+            f"as {sorted(found['missing_keys'])[0]}: is it BLIP for another task?"
+        )
+    return model

@@ -1,0 +1,168 @@
+"""BLIP here against BLIP of transformers, on small random weights written to disk."""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import Tokenizer
+from tokenizers.decoders import WordPiece as WordPieceDecoder
+from tokenizers.models import WordPiece
+from tokenizers.pre_tokenizers import Whitespace
+from transformers import BlipConfig, BlipForConditionalGeneration
+
+from captioning.data.subwords import SubwordTokenizer, restored
+from captioning.decoding.greedy import greedy
+from captioning.models.blip import Blip
+from captioning.types import Batch
+from captioning.vision.blip import build_blip_vision
+from tests.tiny import CAPTIONS, NUM_IMAGES, make_batch
+
+PROMPT = "a dog"
+SIDE = 16
+
+
+def tokenizer_file(folder: Path) -> int:
+    words = sorted({word for caption in CAPTIONS for word in caption.split()} - {"grass"})
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *words, "gra", "##ss"]
+    vocabulary = {token: number for number, token in enumerate(tokens)}
+    tokenizer = Tokenizer(WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer, tokenizer.decoder = Whitespace(), WordPieceDecoder()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return len(tokens)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small BLIP captioner in the layout of the hub's."""
+    path = tmp_path_factory.mktemp("blip")
+    known = tokenizer_file(path)
+    sizes = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32}
+    text = {**sizes, "num_hidden_layers": 2, "vocab_size": known + 2, "encoder_hidden_size": 16}
+    text |= {"bos_token_id": known, "sep_token_id": 3, "pad_token_id": 0, "eos_token_id": 3}
+    text |= {"max_position_embeddings": 32}
+    vision = {**sizes, "num_hidden_layers": 2, "image_size": SIDE, "patch_size": 8}
+    torch.manual_seed(1)
+    model = BlipForConditionalGeneration(BlipConfig(text_config=text, vision_config=vision))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                parameter.normal_(0, 0.4)
+        # else a word, whose vector is also that of its output, is followed by itself
+        embeddings = model.text_decoder.bert.embeddings
+        embeddings.word_embeddings.weight.mul_(0.3)
+        embeddings.position_embeddings.weight.mul_(3)
+    model.save_pretrained(path)
+    return path
+
+
+def build(folder: Path, **settings) -> Blip:
+    backbone = build_blip_vision(pretrained=str(folder))
+    return Blip(
+        feature_size=backbone.dim,
+        backbone=backbone,
+        pretrained=str(folder),
+        prompt=PROMPT,
+        tokenizer=SubwordTokenizer.of_blip(name=str(folder)),
+        search=functools.partial(greedy, max_length=8),
+        **settings,
+    )
+
+
+def pixels_batch(tokenizer: SubwordTokenizer) -> Batch:
+    rows = [tokenizer.encode(caption) for caption in CAPTIONS]
+    width = max(map(len, rows))
+    tokens = torch.tensor([row + [tokenizer.pad_id] * (width - len(row)) for row in rows])
+    mask = torch.tensor([[True] * len(row) + [False] * (width - len(row)) for row in rows])
+    images = torch.randn(NUM_IMAGES, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(1))
+    empty = {"regions": None, "region_mask": None, "images": images}
+    return replace(make_batch(), tokens=tokens, token_mask=mask, **empty)
+
+
+def test_losses_are_those_of_transformers(folder: Path) -> None:
+    model = build(folder, label_smoothing=0.1).double().eval()
+    batch = pixels_batch(model.tokenizer)
+    batch = replace(batch, images=batch.images.double())
+    theirs = BlipForConditionalGeneration.from_pretrained(folder, dtype=torch.float64).eval()
+    theirs.text_decoder.label_smoothing = 0.1
+    prompt = torch.tensor(model.tokenizer.encode(PROMPT)[1:-1]).expand(len(batch), -1)
+    tokens = torch.cat([batch.tokens[:, :1], prompt, batch.tokens[:, 1:]], dim=1)
+    there = torch.cat([torch.ones_like(prompt, dtype=torch.bool), batch.token_mask], dim=1)
+    labels = tokens.masked_fill(~there, -100)
+    labels[:, : 1 + prompt.shape[1]] = -100
+    images = batch.images[batch.image_index]
+    expected = theirs(
+        pixel_values=images, input_ids=tokens, attention_mask=there.long(), labels=labels
+    )
+    found = model.losses(batch)
+    assert found.total.item() == pytest.approx(expected.loss.item(), rel=1e-9)
+    log_probs = expected.logits[:, :-1].log_softmax(-1)
+    for number in range(len(batch)):
+        kept = labels[number, 1:] >= 0
+        rows = log_probs[number][kept]
+        nll = -rows.gather(1, labels[number, 1:][kept].unsqueeze(1)).mean()
+        assert found.per_sample[number].item() == pytest.approx(nll.item(), rel=1e-9)
+
+
+def test_greedy_captions_are_those_of_transformers(folder: Path) -> None:
+    model = build(folder).eval()
+    batch = pixels_batch(model.tokenizer)
+    theirs = BlipForConditionalGeneration.from_pretrained(folder).eval()
+    begin = torch.tensor([model.tokenizer.encode(PROMPT)]).expand(NUM_IMAGES, -1)
+    tokenizer, prompt = model.tokenizer, model.prompt.numel()
+    made = theirs.generate(
+        pixel_values=batch.images,
+        input_ids=begin,
+        max_new_tokens=8,
+        do_sample=False,
+        suppress_tokens=[tokenizer.bos_id, tokenizer.pad_id, tokenizer.unk_id],
+    )
+    expected = [tokenizer.decode(row[1 + prompt :].tolist()) for row in made]
+    assert [found.caption for found in model.generate(batch)] == expected
+    assert len(set(expected)) > 1
+
+
+def test_subwords_there_and_back(folder: Path) -> None:
+    tokenizer = SubwordTokenizer.of_blip(name=str(folder), max_words=6)
+    ids = tokenizer.encode("A dog runs: on the (grass)! and on")
+    assert (ids[0], ids[-1]) == (len(tokenizer) - 2, 3)
+    assert tokenizer.decode(ids) == "a dog runs on the grass"
+    assert ids[-2] in tokenizer.continuing()
+    assert tokenizer.spellings("grass") == [ids[-3:-1]]
+    again = restored(json.loads(json.dumps(tokenizer.state())))
+    assert again.state() == tokenizer.state()
+    assert again.encode("a dog") == tokenizer.encode("a dog")
+    assert len(SubwordTokenizer.of_blip(name=str(folder), max_tokens=5).encode(CAPTIONS[2])) == 5
+
+
+def test_weights_that_do_not_fit_are_refused(folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "bert"
+    other.mkdir()
+    (other / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(ValueError, match="weights of 'bert', not of BLIP"):
+        build_blip_vision(pretrained=str(other))
+    (other / "config.json").write_text((folder / "config.json").read_text())
+    with pytest.raises(FileNotFoundError, match="no safetensors in it"):
+        build_blip_vision(pretrained=str(other))
+    with pytest.raises(FileNotFoundError, match=r"tokenizer\.json: no such file"):
+        SubwordTokenizer.of_blip(name=str(other))
+    model = build(folder)
+    with pytest.raises(ValueError, match="words that the vocabulary lacks"):
+        model._prompt_ids("a photograph of")
+    with pytest.raises(ValueError, match="multiple of the 8 pixels"):
+        build_blip_vision(pretrained=str(folder), image_size=20)
+    batch = pixels_batch(model.tokenizer)
+    long = batch.tokens[:, 1:2].expand(-1, 31)
+    tokens = torch.cat([batch.tokens[:, :1], long, batch.tokens[:, -1:]], dim=1)
+    with pytest.raises(ValueError, match="longer than the decoder's 32 places"):
+        model.losses(replace(batch, tokens=tokens, token_mask=torch.ones_like(tokens) > 0))
+
+
+def test_pixels_of_another_size(folder: Path) -> None:
+    vision = build_blip_vision(pretrained=str(folder), image_size=2 * SIDE)
+    images = torch.randn(2, 3, 2 * SIDE, 2 * SIDE)
+    assert vision.grid(images).shape == (2, 1 + 16, 16)
