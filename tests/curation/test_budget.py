@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,8 @@ from curation.select.top import Top
 CAPTIONS = ["a red dog", "a dog", "a zebra", "two dogs", "a boat", "a zebra runs"]
 
 
-def make_context() -> Context:
-    """Three images of two captions; the later a caption, the worse it is."""
+def make_context(captions: Sequence[str] = CAPTIONS) -> Context:
+    """Images of two captions; the later a caption, the worse it is."""
     samples = [
         Sample(
             row=0,
@@ -28,9 +29,9 @@ def make_context() -> Context:
             image_path=Path("a.jpg"),
             caption=caption,
         )
-        for number, caption in enumerate(CAPTIONS)
+        for number, caption in enumerate(captions)
     ]
-    losses = torch.arange(6.0)
+    losses = torch.arange(float(len(captions)))
     view = CurationView(roster=build_roster("budget", samples))
     return Context(view=view, losses=losses, history=losses[None], epoch=0)
 
@@ -56,6 +57,12 @@ def test_every_word_keeps_a_caption():
     # "runs", "boat", "two" and "red" stand in one caption each; of the zebras one may go
     assert ids(budget.affordable(context, selected(context, "543210"))) == "21"
     assert ids(budget.affordable(context, selected(context, "12"))) == "12"
+
+
+def test_what_is_to_go_counts_no_longer():
+    context = make_context(["a cat", "a cat", "a dog", "a dog"])
+    budget = Budget(min_captions_per_word=1)
+    assert ids(budget.affordable(context, selected(context, "3210"))) == "31"
 
 
 def test_a_policy_spares_what_is_beyond_the_budget():

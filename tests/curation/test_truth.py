@@ -36,6 +36,12 @@ def test_a_replaced_caption_is_sound_unless_its_source_is_faulty():
     assert faulty_ids(view.apply([gone]), truth) == ["img0#0", "img0#1"]
 
 
+def test_a_caption_of_nobodys_is_sound():
+    view = CurationView(roster=make_roster())
+    edit = Edit(sample_id="img0#0", action="replace_caption", value="new", origin="model:x")
+    assert faulty_ids(view.apply([edit]), {"img0#0": "swap"}) == []
+
+
 def test_a_wrong_photo_stays_wrong_until_it_is_replaced():
     view = CurationView(roster=make_roster())
     truth = {"img1#0": "image of another photo"}
