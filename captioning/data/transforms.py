@@ -7,6 +7,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from captioning.data.distortion import distorted
 from captioning.vision.backbones import Backbone
 
 
@@ -21,18 +22,19 @@ class EvalTransform:
 
     def __call__(self, image: Image.Image) -> Tensor:
         """``(3, H, W) float32`` of an RGB photo."""
-        return self.crop(image, (0, 0, image.width, image.height))
+        return self.normalised(self.crop(image, (0, 0, image.width, image.height)))
 
-    def crop(
-        self, image: Image.Image, box: tuple[float, float, float, float], mirrored: bool = False
-    ) -> Tensor:
-        """``(3, H, W) float32`` of a part ``(x1, y1, x2, y2)`` of an RGB photo."""
+    def crop(self, image: Image.Image, box: tuple[float, float, float, float]) -> Image.Image:
+        """A part ``(x1, y1, x2, y2)`` of a photo at the backbone's size."""
         size = (self.image_size, self.image_size)
         if box != (0, 0, *size) or image.size != size:
             image = image.resize(size, Image.Resampling.BICUBIC, box=box)
+        return image
+
+    def normalised(self, image: Image.Image) -> Tensor:
+        """``(3, H, W) float32`` of an RGB photo of the backbone's size."""
         pixels = torch.from_numpy(np.array(image, dtype=np.uint8)).permute(2, 0, 1)
-        normal = (pixels.to(torch.float32) - self._mean) / self._std
-        return normal.flip(2) if mirrored else normal
+        return (pixels.to(torch.float32) - self._mean) / self._std
 
 
 class TrainTransform:
@@ -49,6 +51,7 @@ class TrainTransform:
         backbone: Backbone,
         smallest_crop: float = 0.6,
         flip: bool = False,
+        distortions: int = 0,
         generator: np.random.Generator | None = None,
     ) -> None:
         """Make the transform.
@@ -57,16 +60,20 @@ class TrainTransform:
             backbone: see `EvalTransform`.
             smallest_crop: smallest share of the photo's area, in (0, 1]; 1 never crops.
             flip: mirror every second photo.
+            distortions: see `captioning.data.distortion.distorted`; 0 for none.
             generator: draws crops and flips; None draws a seed per photo from torch's own
                 generator, which a run seeds and restores on resume, and which differs in every
                 `DataLoader` worker.
 
         Raises:
-            ValueError: ``smallest_crop`` is outside (0, 1].
+            ValueError: ``smallest_crop`` is outside (0, 1], or ``distortions`` negative.
         """
         self._whole = EvalTransform(backbone=backbone)
         if not 0 < smallest_crop <= 1:
             raise ValueError(f"smallest_crop must be in (0, 1]: got {smallest_crop}")
+        if distortions < 0:
+            raise ValueError(f"distortions must be at least 0: got {distortions}")
+        self.distortions = distortions
         self.smallest_crop = smallest_crop
         self.flip = flip
         self._generator = generator
@@ -80,7 +87,10 @@ class TrainTransform:
         mirrored = self.flip and draw.random() < 0.5
         # Rounding must not push the box over the edge, which Pillow refuses.
         right, bottom = min(left + width, image.width), min(top + height, image.height)
-        return self._whole.crop(image, (left, top, right, bottom), mirrored)
+        part = self._whole.crop(image, (left, top, right, bottom))
+        part = distorted(part, self.distortions, draw)
+        normal = self._whole.normalised(part)
+        return normal.flip(2) if mirrored else normal
 
     def _draws(self) -> np.random.Generator:
         if self._generator is not None:

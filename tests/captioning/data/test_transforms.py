@@ -7,6 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
+from captioning.data.distortion import KINDS, SHEAR, SHIFT
 from captioning.data.transforms import EvalTransform, TrainTransform
 from captioning.vision.backbones import Backbone, build_backbone
 
@@ -66,3 +67,40 @@ def test_torch_seed_repeats_the_draws(backbone: Backbone, photo: Image.Image) ->
 def test_smallest_crop_outside_its_range(backbone: Backbone, share: float) -> None:
     with pytest.raises(ValueError, match="smallest_crop"):
         TrainTransform(backbone=backbone, smallest_crop=share)
+
+
+def test_each_distortion_does_what_it_says() -> None:
+    side = 64
+    image = Image.new("RGB", (side, side), (60, 60, 60))
+    image.paste((120, 120, 120), (28, 28, 36, 36))
+    bright = np.array(image)[:, :, 0] == 120
+
+    for kind in range(3):
+        assert KINDS[kind](image, 1) is image
+    for kind in (3, 4):
+        assert set(np.unique(np.array(KINDS[kind](image, 1)))) == {0, 255}
+    middle = np.argwhere(bright).mean(0)
+    bright_near = np.zeros((side, side), bool)
+    bright_near[16:48, 16:48] = True  # without the grey that is moved in
+    pixels = np.array(KINDS[7](image, 1))
+    assert (pixels[:, -SHIFT:] == 128).all()  # what is shifted in is grey
+    assert np.array_equal(pixels[:, : side - SHIFT], np.array(image)[:, SHIFT:])
+    pixels = np.array(KINDS[8](image, -1))
+    assert np.array_equal(pixels[SHIFT:], np.array(image)[: side - SHIFT])
+    for kind, moved in ((5, (0, -1)), (6, (-1, 0))):
+        found = np.argwhere((np.array(KINDS[kind](image, 1))[:, :, 0] > 90) & bright_near)
+        assert np.abs(found.mean(0) - middle - np.array(moved) * SHEAR * 31.5).max() < 1
+    turned = np.array(KINDS[9](image, 1))
+    assert (turned[0, 0] == 128).all()
+    assert np.abs(np.argwhere((turned[:, :, 0] > 115) & bright_near).mean(0) - middle).max() < 1
+
+
+def test_distortions_are_drawn(backbone: Backbone, photo: Image.Image) -> None:
+    generator = np.random.default_rng(0)
+    options = {"backbone": backbone, "smallest_crop": 1, "generator": generator}
+    whole = EvalTransform(backbone=backbone)(photo)
+    distorted = TrainTransform(distortions=2, **options)
+    same = sum(torch.equal(distorted(photo), whole) for _ in range(100))
+    assert 30 <= same <= 55  # (1 - 0.5 * 7 / 10) squared of them
+    with pytest.raises(ValueError, match="at least 0: got -1"):
+        TrainTransform(distortions=-1, **options)
