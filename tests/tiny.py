@@ -46,7 +46,7 @@ def _updown_nocaps(beam_size: int = 3) -> UpDown:
 
 
 def _blip(beam_size: int = 3, **settings) -> Blip:
-    sizes = {"hidden_size": 12, "num_layers": 2, "num_heads": 2, "intermediate_size": 48}
+    sizes = {"hidden_size": 16, "num_layers": 2, "num_heads": 2, "intermediate_size": 48}
     limit = {"max_positions": 24}
     return Blip(feature_size=FEATURE_SIZE, **sizes, **limit, **settings, **_parts(beam_size))
 

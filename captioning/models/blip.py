@@ -7,21 +7,24 @@ backbone (`captioning.vision.blip`); this file is the decoder and its losses.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers.models.blip.configuration_blip import BlipTextConfig
+from transformers import BlipForConditionalGeneration
+from transformers.models.blip.configuration_blip import BlipConfig, BlipTextConfig
 from transformers.models.blip.modeling_blip_text import BlipTextLMHeadModel
 
+from captioning.files import write_text
 from captioning.models.base import AbstractCaptioner
 from captioning.models.layers.blip_decoder import BlipDecoder
 from captioning.models.layers.cross_entropy import token_losses
 from captioning.models.layers.hypothesis_tree import HypothesisTree
 from captioning.models.layers.weighted_mean import weighted_mean
 from captioning.types import Batch, CaptionLosses
-from captioning.vision.blip import load_blip
+from captioning.vision.blip import BlipVision, load_blip
 
 
 class Blip(AbstractCaptioner):
@@ -103,6 +106,30 @@ class Blip(AbstractCaptioner):
             )
         self.label_smoothing = label_smoothing
         self.register_buffer("prompt", self._prompt_ids(prompt), persistent=False)
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write the captioner as transformers reads it, with its tokenizer if that is of sub-words.
+
+        Raises:
+            ValueError: the image encoder is not BLIP's own, or a projection stands before the
+                decoder: transformers has no place for them.
+        """
+        if not isinstance(self.backbone, BlipVision) or self.project is not None:
+            raise ValueError(
+                "transformers' BLIP has its own image encoder: only a captioner that was trained "
+                "with features=blip can be saved for it"
+            )
+        text, vision = self.decoder.text, self.backbone.network
+        config = BlipConfig(
+            text_config=text.config.to_dict(), vision_config=vision.config.to_dict()
+        )
+        with torch.device("meta"):
+            whole = BlipForConditionalGeneration(config)
+        whole.text_decoder, whole.vision_model = text, vision
+        whole.save_pretrained(folder)
+        definition = self.tokenizer.state().get("definition")
+        if definition is not None:
+            write_text(Path(folder) / "tokenizer.json", definition)
 
     def _say_common_words(self, text: BlipTextLMHeadModel) -> None:
         frequencies = self.tokenizer.log_frequencies()

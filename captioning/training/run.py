@@ -21,6 +21,7 @@ from captioning.data.noise import write_truth
 from captioning.files import write_json
 from captioning.interfaces import AbstractTokenizer
 from captioning.models.base import AbstractCaptioner
+from captioning.training.adapt import adapt
 from captioning.training.averaging import WarmWeightAveraging
 from captioning.training.callbacks import CaptionEvaluation, FiniteLoss, Speed, StepSeed
 from captioning.training.checkpoint_io import WholeCheckpointIO
@@ -235,7 +236,7 @@ def build_model(
         parts["word_vectors"] = build_part(config.model.word_vectors, words=tokenizer.words)
     if inputs.backbone is not None:
         parts["backbone"] = inputs.backbone
-    return build_part(
+    model = build_part(
         config.model.module,
         tokenizer=tokenizer,
         feature_size=inputs.feature_size,
@@ -245,3 +246,5 @@ def build_model(
         horizon=horizon,
         **parts,
     )
+    adapt(model, config.model)
+    return model

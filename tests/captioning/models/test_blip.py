@@ -126,6 +126,34 @@ def test_greedy_captions_are_those_of_transformers(folder: Path) -> None:
     assert len(set(expected)) > 1
 
 
+def test_what_is_saved_is_read_by_transformers(folder: Path, tmp_path: Path) -> None:
+    model = build(folder).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.01)
+    model.save_pretrained(tmp_path)
+    batch = pixels_batch(model.tokenizer)
+    expected = model.losses(batch).per_sample
+    assert torch.equal(build(tmp_path).eval().losses(batch).per_sample, expected)
+    assert not torch.equal(build(folder).eval().losses(batch).per_sample, expected)
+    theirs = BlipForConditionalGeneration.from_pretrained(tmp_path)
+    word = theirs.text_decoder.bert.embeddings.word_embeddings.weight
+    assert torch.equal(theirs.text_decoder.cls.predictions.decoder.weight, word)
+    model.backbone = None
+    with pytest.raises(ValueError, match="only a captioner that was trained with features=blip"):
+        model.save_pretrained(tmp_path)
+
+
+def test_checkpointing_changes_no_gradient(folder: Path) -> None:
+    batch = pixels_batch(SubwordTokenizer.of_blip(name=str(folder)))
+    gradients = []
+    for checkpointing in (False, True):
+        model = build(folder, checkpointing=checkpointing).train()
+        model.losses(batch).total.backward()
+        gradients.append(model.decoder.text.bert.embeddings.word_embeddings.weight.grad)
+    torch.testing.assert_close(*gradients)
+
+
 def test_subwords_there_and_back(folder: Path) -> None:
     tokenizer = SubwordTokenizer.of_blip(name=str(folder), max_words=6)
     ids = tokenizer.encode("A dog runs: on the (grass)! and on")

@@ -1,0 +1,79 @@
+"""Which parameters of a captioner train: all, some, or low-rank additions to some."""
+
+from __future__ import annotations
+
+import fnmatch
+import importlib
+from collections.abc import Sequence
+
+from omegaconf import DictConfig
+from torch import nn
+
+
+def freeze(model: nn.Module, patterns: Sequence[str]) -> None:
+    """Stop the training of parameters by name.
+
+    Args:
+        model: the captioner.
+        patterns: shell patterns of parameters' names, such as ``"backbone.*"``.
+
+    Raises:
+        ValueError: a pattern that no name matches, or nothing would be left to train.
+    """
+    parameters = dict(model.named_parameters())
+    for pattern in patterns:
+        found = fnmatch.filter(parameters, pattern)
+        if not found:
+            raise ValueError(
+                f"model.frozen: no parameter is named like {pattern!r}; there are "
+                f"{', '.join(list(parameters)[:5])}, ..."
+            )
+        for name in found:
+            parameters[name].requires_grad_(False)
+    if not any(parameter.requires_grad for parameter in parameters.values()):
+        raise ValueError("model.frozen leaves nothing to train: name fewer parameters")
+
+
+def add_low_rank(model: nn.Module, settings: DictConfig) -> None:
+    """Freeze the model and train low-rank additions to some of its layers (Hu et al., 2022).
+
+    Args:
+        model: the captioner.
+        settings: ``rank``, ``alpha``, ``dropout``, and ``modules``: last parts of the layers'
+            names, such as ``query``.
+
+    Raises:
+        ModuleNotFoundError: peft is not installed.
+        ValueError: no layer has such a name.
+    """
+    try:
+        peft = importlib.import_module("peft")
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            'model.lora needs peft: pip install "caption-curation[generation]"'
+        ) from error
+    names = list(settings.modules)
+    known = {name.rpartition(".")[2] for name, _ in model.named_modules()}
+    if missing := sorted(set(names) - known):
+        raise ValueError(f"model.lora.modules: no layer is named {', '.join(missing)}")
+    config = peft.LoraConfig(
+        r=settings.rank,
+        lora_alpha=settings.alpha,
+        lora_dropout=settings.dropout,
+        target_modules=names,
+    )
+    model.requires_grad_(False)
+    peft.inject_adapter_in_model(config, model)
+
+
+def adapt(model: nn.Module, settings: DictConfig) -> None:
+    """Carry out ``model.lora`` and ``model.frozen``, where the config has them.
+
+    Args:
+        model: the captioner.
+        settings: the config group ``model``.
+    """
+    if settings.get("lora"):
+        add_low_rank(model, settings.lora)
+    if settings.get("frozen"):
+        freeze(model, settings.frozen)
