@@ -183,10 +183,13 @@ def found(table: Table) -> list[str]:
             "|---" * (2 + len(columns)) + "|",
         ]
         for name in sorted({name for entry in epochs.values() for name in entry}):
+            rows: dict[str, list[int]] = {}  # epochs by cells: some scores never change
             for epoch in sorted(epochs):
                 if name in epochs[epoch]:
                     cells = [_cell(epochs[epoch][name], kind) for kind in columns]
-                    lines.append(f"| {name} | {epoch + 1} | " + " | ".join(cells) + " |")
+                    rows.setdefault(" | ".join(cells), []).append(epoch + 1)
+            for cells, when in rows.items():
+                lines.append(f"| {name} | {', '.join(map(str, when))} | {cells} |")
         lines.append("")
     return lines
 
@@ -244,6 +247,7 @@ def _draw_found(axis: plt.Axes, tracked: dict[int, Run]) -> None:
         style = "-" if number < 10 else "--"
         axis.plot(list(points), list(points.values()), style, marker="o", label=name)
     if epochs:
+        axis.set_xticks([epoch + 1 for epoch in sorted(epochs)])
         axis.axhline(0.5, color="grey", linewidth=0.5)
         axis.legend(fontsize=7)
 

@@ -12,6 +12,7 @@ import argparse
 import shutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -19,7 +20,6 @@ from captioning.files import read_json, write_json, write_text
 from captioning.metrics.run_folders import read_runs
 
 COPIED = (
-    "versions.json",
     "timing.json",
     "curation/detection.json",
     "curation/detection_by_score.json",
@@ -56,6 +56,8 @@ def keep_record(run: Path, out: Path, *, per_image: Collection[str] = ()) -> Pat
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(run / name, target / name)
     write_text(target / "config.yaml", _portable((run / "config.yaml").read_text()))
+    if (run / "versions.json").is_file():
+        write_json(target / "versions.json", _named(read_json(run / "versions.json")))
     # a thousand images' scores are for no reader: one line
     write_json(target / "metrics.json", metrics, indent=None if per_image else 1)
     return target
@@ -67,6 +69,12 @@ def _portable(config: str) -> str:
     for name in sorted(paths, key=lambda name: -len(str(paths[name]))):
         config = config.replace(str(paths[name]), f"$CAPTIONING_{name.upper()}")
     return config
+
+
+def _named(versions: dict[str, Any]) -> dict[str, Any]:
+    """Versions whose command begins with a program's name, wherever the program lay."""
+    program, space, rest = str(versions.get("command") or "").partition(" ")
+    return versions | {"command": Path(program).name + space + rest} if program else versions
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

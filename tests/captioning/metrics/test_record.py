@@ -20,7 +20,8 @@ def run(tmp_path):
     images = {"a": {"CIDEr-D": 0.123456, "BLEU-4": 0.1}, "b": {"CIDEr-D": 0.9, "BLEU-4": 0.2}}
     scores = {"corpus": {"CIDEr-D": 0.5}, "per_image": images}
     (folder / "metrics.json").write_text(json.dumps({"test": scores, "val_history": []}))
-    (folder / "versions.json").write_text("{}")
+    command = "/somewhere/of/mine/train.py seed=3 loader.batch_size=8"
+    (folder / "versions.json").write_text(json.dumps({"command": command, "commit": "abc"}))
     entries = [{"epoch": epoch, "auc": 0.5 + epoch / 10} for epoch in range(3)]
     (folder / "curation" / "detection.json").write_text(json.dumps(entries))
     (folder / "curation.jsonl").write_text("large")
@@ -37,6 +38,8 @@ def test_a_record_is_a_small_run_folder_without_the_machines_paths(run, tmp_path
     (found,) = read_runs([tmp_path / "kept"])
     assert found.value("CIDEr-D", "test") == 0.5
     assert found.setting("seed") == "3"
+    command = "train.py seed=3 loader.batch_size=8"
+    assert found.versions == {"command": command, "commit": "abc"}
 
 
 def test_scores_of_single_images_are_kept_if_asked_for(run, tmp_path) -> None:
