@@ -1,0 +1,139 @@
+"""BLIP's training step beside plain transformers code, on the same weights, turn by turn.
+
+python benchmarks/bench_blip.py [--layers 12] [--hidden 768] [--side 384] [--images 4]
+    [--captions 1] [--words 12] [--vocabulary 30524] [--rounds 5] [--threads N]
+
+Plain code is `BlipForConditionalGeneration` with labels: the prompt's masked, padding as it comes.
+Losses of both are compared first. Seconds are medians; both are measured in every round, so that a
+busy moment of the machine hits both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import time
+from collections.abc import Callable
+from statistics import median
+
+import torch
+from torch import Tensor
+from transformers import BlipConfig, BlipForConditionalGeneration
+
+from captioning.data.tokenizers import WordTokenizer
+from captioning.decoding.greedy import greedy
+from captioning.models.blip import Blip
+from captioning.types import Batch
+from captioning.vision.blip import BlipVision
+
+
+def make_batch(given: argparse.Namespace) -> Batch:
+    """Random pixels and captions of ``words / 2`` to ``words`` tokens, longest first."""
+    generator = torch.Generator().manual_seed(0)
+    number = given.images * given.captions
+    lengths = torch.linspace(given.words, given.words / 2, number).round().long()
+    shape = (number, given.words + 2)
+    tokens = torch.randint(4, given.vocabulary, shape, generator=generator)
+    places = torch.arange(given.words + 2)
+    tokens[:, 0] = 1
+    tokens[places == lengths[:, None] + 1] = 2
+    mask = places < lengths[:, None] + 2
+    return Batch(
+        rows=torch.arange(number),
+        sample_ids=tuple(map(str, range(number))),
+        image_ids=tuple(map(str, range(given.images))),
+        image_index=torch.arange(number) % given.images,
+        images=torch.randn(given.images, 3, given.side, given.side, generator=generator),
+        tokens=tokens.masked_fill(~mask, 0),
+        token_mask=mask,
+    )
+
+
+def build(given: argparse.Namespace) -> tuple[Blip, BlipForConditionalGeneration]:
+    """Ours and theirs, holding the same parameters."""
+    sizes = {
+        "hidden_size": given.hidden,
+        "num_hidden_layers": given.layers,
+        "num_attention_heads": given.hidden // 64,
+        "intermediate_size": 4 * given.hidden,
+    }
+    words = {"vocab_size": given.vocabulary, "encoder_hidden_size": given.hidden}
+    ids = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "sep_token_id": 2}
+    vision = {**sizes, "image_size": given.side, "patch_size": 16}
+    theirs = BlipForConditionalGeneration(
+        BlipConfig(
+            text_config={**sizes, **words, **ids, "label_smoothing": 0.1}, vision_config=vision
+        )
+    )
+    tokenizer = WordTokenizer(words=[f"w{number}" for number in range(given.vocabulary - 4)])
+    ours = Blip(
+        feature_size=given.hidden,
+        hidden_size=given.hidden,
+        num_layers=given.layers,
+        num_heads=given.hidden // 64,
+        intermediate_size=4 * given.hidden,
+        backbone=BlipVision(network=theirs.vision_model, identity="same"),
+        tokenizer=tokenizer,
+        search=functools.partial(greedy, max_length=20),
+    )
+    theirs.text_decoder.label_smoothing = 0.1
+    ours.decoder.text = theirs.text_decoder
+    return ours.train(), theirs.train()
+
+
+def plain_loss(model: BlipForConditionalGeneration, batch: Batch) -> Tensor:
+    """The loss as code around transformers computes it."""
+    labels = batch.tokens.masked_fill(~batch.token_mask, -100)
+    labels[:, 0] = -100
+    return model(
+        pixel_values=batch.images[batch.image_index],
+        input_ids=batch.tokens,
+        attention_mask=batch.token_mask.long(),
+        labels=labels,
+    ).loss
+
+
+def seconds(loss_of: Callable[[], Tensor], optimizer: torch.optim.Optimizer) -> float:
+    """Of a step: forward, backward and update."""
+    begin = time.perf_counter()
+    loss_of().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return time.perf_counter() - begin
+
+
+def main() -> None:
+    """Compare losses, then time both."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    defaults = {"layers": 12, "hidden": 768, "side": 384, "images": 4, "captions": 1, "words": 12}
+    for name, value in (defaults | {"vocabulary": 30524, "rounds": 5, "threads": 0}).items():
+        parser.add_argument(f"--{name}", type=int, default=value)
+    given = parser.parse_args()
+    if given.threads:
+        torch.set_num_threads(given.threads)
+    torch.manual_seed(0)
+    ours, theirs = build(given)
+    batch = make_batch(given)
+    ways = {
+        "plain": lambda: plain_loss(theirs, batch),
+        "ours": lambda: ours.losses(batch).total,
+    }
+    with torch.no_grad():
+        print("losses: " + ", ".join(f"{name} {way().item():.6f}" for name, way in ways.items()))
+    optimizer = torch.optim.AdamW(ours.parameters(), lr=1e-6)
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    for number in range(given.rounds + 1):
+        for name, way in ways.items():
+            spent = seconds(way, optimizer)
+            if number:  # the first round warms up
+                found[name].append(spent)
+    for name, values in found.items():
+        middle = median(values)
+        print(f"{name}: {middle:.3f} s a step, {len(batch) / middle:.2f} captions/s")
+    print(f"plain / ours: {median(found['plain']) / median(found['ours']):.2f}")
+
+
+if __name__ == "__main__":
+    main()
