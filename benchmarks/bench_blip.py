@@ -72,7 +72,7 @@ def build(given: argparse.Namespace) -> tuple[Blip, BlipForConditionalGeneration
         num_layers=given.layers,
         num_heads=given.hidden // 64,
         intermediate_size=4 * given.hidden,
-        backbone=BlipVision(network=theirs.vision_model, identity="same"),
+        backbone=BlipVision(network=theirs.vision_model),
         tokenizer=tokenizer,
         search=functools.partial(greedy, max_length=20),
     )

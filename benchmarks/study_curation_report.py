@@ -90,7 +90,7 @@ def won_back(table: Table) -> list[str]:
         for name in sorted(rows, key=lambda name: -_mean(scores(rows[name]).values())):
             gain, last = ("-", "-") if name == "track" else _gain(noise, name, rows)
             score = spread(list(scores(rows[name]).values()), ".4f")
-            cells = (name, str(len(rows[name])), score, gain, last, _precision(name, rows[name]))
+            cells = (name, str(len(rows[name])), score, gain, last, _precision(rows[name]))
             lines.append(f"| {' | '.join(cells)} |")
         lines.append("")
     lines += [
@@ -115,9 +115,10 @@ def _gain(noise: str, name: str, rows: dict[str, dict[int, Run]]) -> tuple[str, 
     return gain, _share(row, plain, scores(rows.get(best, {})))
 
 
-def _precision(name: str, runs: dict[int, Run]) -> str:
-    key = f"detection.precision@{-1 if name.endswith('_before') else 1}"
-    hits = [run.value(key, "test") for run in runs.values()]
+def _precision(runs: dict[int, Run]) -> str:
+    """Of what was selected when something was for the first time."""
+    entries = [[entry.get("precision") for entry in run.detection] for run in runs.values()]
+    hits = [next((hit for hit in run if hit is not None), None) for run in entries]
     return spread([hit for hit in hits if hit is not None], ".2f")
 
 

@@ -9,6 +9,7 @@ import torch
 
 from captioning.data.tokenizers import WordTokenizer
 from captioning.decoding.beam import beam_search
+from captioning.interfaces import AbstractTokenizer
 from captioning.models.base import AbstractCaptioner
 from captioning.models.blip import Blip
 from captioning.models.updown import UpDown
@@ -70,9 +71,9 @@ def build(name: str, *, beam_size: int = 3, seed: int = 0) -> AbstractCaptioner:
     return model.eval()
 
 
-def make_batch(extra_padding: int = 0) -> Batch:
+def make_batch(extra_padding: int = 0, words: AbstractTokenizer | None = None) -> Batch:
     """Six captions of four images; the last image has fewer regions than the others."""
-    words = tokenizer()
+    words = words if words is not None else tokenizer()
     rows = [words.encode(caption) for caption in CAPTIONS]
     width = max(map(len, rows)) + extra_padding
     tokens = torch.full((len(rows), width), words.pad_id)

@@ -31,6 +31,7 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper):
         schedule: builds a per-update scheduler from the optimiser and ``horizon``; None: constant.
         horizon: number of updates of the whole run. It is explicit because Lightning's own estimate
             is wrong once curation shrinks the training set.
+        backbone: makes regions from pixels when features are not cached; trained along.
     """
 
     def __init__(
@@ -41,8 +42,10 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper):
         optimizer: OptimizerFactory = torch.optim.Adam,
         schedule: ScheduleFactory | None = None,
         horizon: int = 1,
+        backbone: nn.Module | None = None,
     ) -> None:
         super().__init__()
+        self.backbone = backbone
         self.tokenizer = tokenizer
         self.search = bind_search(search, tokenizer)
         self._optimizer = optimizer
@@ -56,6 +59,28 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper):
     @abstractmethod
     def start(self, batch: Batch) -> AbstractDecoderState:
         """The memory before the first token: one hypothesis per image of the batch."""
+
+    def _regions(self, batch: Batch) -> Tensor:
+        """What is seen of the images, ``(I, R, D)``: as cached, or by the backbone.
+
+        Raises:
+            ValueError: there is neither.
+        """
+        if batch.regions is not None:
+            return batch.regions
+        if self.backbone is None:
+            name = type(self).__name__
+            raise ValueError(f"{name} needs cached features or a backbone: set features= or it")
+        return self.backbone.grid(batch.images)
+
+    def _say_common_words(self, bias: nn.Parameter) -> None:
+        """Let an output's bias be the words' log-frequencies, where these are known.
+
+        Without it the first few hundred updates learn nothing but how common each word is.
+        """
+        frequencies = self.tokenizer.log_frequencies()
+        if frequencies is not None:
+            bias.data.copy_(torch.tensor(frequencies))
 
     def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
         """One update; rows and per-caption losses are handed to whoever watches."""

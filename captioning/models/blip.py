@@ -42,7 +42,6 @@ class Blip(AbstractCaptioner):
         prompt: words that every caption begins with, without being said or learnt, such as
             ``"a picture of"``.
         checkpointing: less memory for more time, see `BlipDecoder`.
-        backbone: makes the image's states from pixels when features are not cached; trained along.
         pretrained: hub name or folder of a BLIP captioner, whose decoder is taken; None for one of
             the sizes above with random weights.
         **captioner: see `AbstractCaptioner`.
@@ -65,7 +64,6 @@ class Blip(AbstractCaptioner):
         label_smoothing: float = 0.1,
         prompt: str = "",
         checkpointing: bool = False,
-        backbone: nn.Module | None = None,
         pretrained: str | None = None,
         **captioner: Any,
     ) -> None:
@@ -87,7 +85,7 @@ class Blip(AbstractCaptioner):
                 sep_token_id=self.tokenizer.eos_id,
             )
             text = BlipTextLMHeadModel(config)
-            self._say_common_words(text)
+            self._say_common_words(text.cls.predictions.bias)
         else:
             text = load_blip(pretrained).text_decoder
             _set_dropout(text, dropout)
@@ -97,7 +95,6 @@ class Blip(AbstractCaptioner):
                 f"{len(self.tokenizer)}: give the tokenizer that belongs to its weights"
             )
         self.decoder = BlipDecoder(text, checkpointing=checkpointing)
-        self.backbone = backbone
         self.project = None
         if feature_size != text.config.encoder_hidden_size:
             self.project = nn.Sequential(
@@ -131,12 +128,6 @@ class Blip(AbstractCaptioner):
         if definition is not None:
             write_text(Path(folder) / "tokenizer.json", definition)
 
-    def _say_common_words(self, text: BlipTextLMHeadModel) -> None:
-        frequencies = self.tokenizer.log_frequencies()
-        if frequencies is not None:
-            # Without it the first few hundred updates learn nothing but how common each word is.
-            text.cls.predictions.bias.data.copy_(torch.tensor(frequencies))
-
     def _prompt_ids(self, prompt: str) -> Tensor:
         ids = [] if not prompt.split() else self.tokenizer.encode(prompt)[1:-1]
         if self.tokenizer.unk_id in ids:
@@ -148,12 +139,7 @@ class Blip(AbstractCaptioner):
 
     def _images(self, batch: Batch) -> Tensor:
         """States ``(I, S, D)`` of the images."""
-        states = batch.regions
-        if states is None:
-            if self.backbone is None:
-                raise ValueError("Blip needs cached features or a backbone: set features= or it")
-            states = self.backbone.grid(batch.images)
-        states = states.to(self.decoder.text.cls.predictions.bias.dtype)
+        states = self._regions(batch).to(self.decoder.text.cls.predictions.bias.dtype)
         return states if self.project is None else self.project(states)
 
     def losses(self, batch: Batch) -> CaptionLosses:

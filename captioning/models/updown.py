@@ -105,7 +105,6 @@ class UpDown(AbstractCaptioner):
         label_smoothing: of the loss that is back-propagated; per-sample losses never have it.
         reduction: ``"token_mean"`` over the batch's tokens, or ``"caption_sum"``: summed over a
             caption's tokens and averaged over captions (updown-baseline).
-        backbone: makes regions from pixels when features are not cached; trained along.
         **captioner: see `AbstractCaptioner`.
     """
 
@@ -122,14 +121,12 @@ class UpDown(AbstractCaptioner):
         word_vectors: Tensor | None = None,
         label_smoothing: float = 0.0,
         reduction: str = "token_mean",
-        backbone: nn.Module | None = None,
         **captioner: Any,
     ) -> None:
         super().__init__(**captioner)
         if reduction not in ("token_mean", "caption_sum"):
             raise ValueError(f"reduction must be token_mean or caption_sum: got {reduction!r}")
         vocabulary, hidden = len(self.tokenizer), hidden_size
-        self.backbone = backbone
         self.dropout = nn.Dropout(dropout)
         self.label_smoothing, self.reduction = label_smoothing, reduction
         self.project = None
@@ -168,19 +165,12 @@ class UpDown(AbstractCaptioner):
                 nn.init.zeros_(layer.bias)
                 layer.bias.data[hidden : 2 * hidden] = 1.0
         nn.init.uniform_(self.score, -bound, bound)
-        frequencies = self.tokenizer.log_frequencies()
-        if self.output is not None and frequencies is not None:
-            # Without it the first few hundred updates learn nothing but how common each word is.
-            self.output.bias.data = torch.tensor(frequencies)
+        if self.output is not None:
+            self._say_common_words(self.output.bias)
 
     def _memory(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """Keys ``(I, R, A)``, values ``(I, R, D)`` and the mean's gates ``(I, 4H)``."""
-        regions = batch.regions
-        if regions is None:
-            if self.backbone is None:
-                raise ValueError("UpDown needs cached features or a backbone: set features= or it")
-            regions = self.backbone.grid(batch.images)
-        values = regions.to(self.score.dtype)
+        values = self._regions(batch).to(self.score.dtype)
         if self.project is not None:
             values = self.project(values)
         if batch.region_mask is None:

@@ -5,15 +5,13 @@ It can take the place of a `captioning.vision.backbones.Backbone` that is traine
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import torch
 from torch import Tensor, nn
 from transformers import BlipForConditionalGeneration
 from transformers.models.blip.configuration_blip import BlipVisionConfig
 from transformers.models.blip.modeling_blip import BlipVisionModel
 
+from captioning.files import read_json
 from captioning.model_folder import model_folder
 
 # Of CLIP's training photos, as BLIP's.
@@ -26,7 +24,6 @@ class BlipVision(nn.Module):
 
     Args:
         network: the vision transformer.
-        identity: name of its weights.
         image_size: side in pixels that photos are resized to; None for that of its weights.
             Positions are interpolated for another one.
         checkpointing: compute layers again in the backward pass instead of keeping what they made.
@@ -40,7 +37,6 @@ class BlipVision(nn.Module):
         self,
         *,
         network: BlipVisionModel,
-        identity: str,
         image_size: int | None = None,
         checkpointing: bool = False,
     ) -> None:
@@ -51,7 +47,7 @@ class BlipVision(nn.Module):
             raise ValueError(
                 f"image_size must be a multiple of the {patch} pixels of a patch: got {image_size}"
             )
-        self.network, self.identity = network, identity
+        self.network = network
         self.dim = int(network.config.hidden_size)
         self.mean, self.std = MEAN, STD
         self._interpolated = self.image_size != own
@@ -62,10 +58,6 @@ class BlipVision(nn.Module):
         """States ``(B, 1 + patches, D)`` of normalised pixels ``(B, 3, H, W)``."""
         made = self.network(images, interpolate_pos_encoding=self._interpolated)
         return made.last_hidden_state
-
-    def forward(self, images: Tensor) -> Tensor:
-        """The same as `grid`."""
-        return self.grid(images)
 
 
 def build_blip_vision(
@@ -92,13 +84,13 @@ def build_blip_vision(
         if sizes:
             raise ValueError(f"published weights have sizes of their own: leave out {list(sizes)}")
         network = load_blip(pretrained).vision_model
-        return BlipVision(network=network, identity=f"blip-{Path(pretrained).name}", **chosen)
+        return BlipVision(network=network, **chosen)
     side = {} if image_size is None else {"image_size": image_size}
     network = BlipVisionModel(BlipVisionConfig(**sizes, **side))
     # transformers leaves these at deviation 1, which drowns the patches of small networks
     nn.init.trunc_normal_(network.embeddings.position_embedding, std=0.02)
     nn.init.trunc_normal_(network.embeddings.class_embedding, std=0.02)
-    return BlipVision(network=network, identity="blip-random", **chosen)
+    return BlipVision(network=network, **chosen)
 
 
 def load_blip(name: str) -> BlipForConditionalGeneration:
@@ -113,7 +105,7 @@ def load_blip(name: str) -> BlipForConditionalGeneration:
         ConnectionError: the hub cannot be reached.
     """
     folder = model_folder(name, instead="a BLIP of your own sizes (pretrained=null)")
-    kind = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type")
+    kind = read_json(folder / "config.json").get("model_type")
     if kind != "blip":
         raise ValueError(
             f"{name}: weights of {kind!r}, not of BLIP; give a BLIP captioner such as "

@@ -110,9 +110,7 @@ class BlipDecoder(nn.Module):
                 f"a caption of {last} tokens, prompt and end counted, is longer than the "
                 f"decoder's {limit} places: lower the tokenizer's or the search's limit"
             )
-        places = embeddings.position_embeddings.weight[first:last]
-        words = embeddings.word_embeddings(tokens) + places
-        return embeddings.dropout(embeddings.LayerNorm(words))
+        return embeddings(tokens, past_key_values_length=first)
 
 
 def _whole(layer: nn.Module, hidden: Tensor, seen: Pair, mask: Tensor | None) -> Tensor:

@@ -74,13 +74,8 @@ def build(folder: Path, **settings) -> Blip:
 
 
 def pixels_batch(tokenizer: SubwordTokenizer) -> Batch:
-    rows = [tokenizer.encode(caption) for caption in CAPTIONS]
-    width = max(map(len, rows))
-    tokens = torch.tensor([row + [tokenizer.pad_id] * (width - len(row)) for row in rows])
-    mask = torch.tensor([[True] * len(row) + [False] * (width - len(row)) for row in rows])
     images = torch.randn(NUM_IMAGES, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(1))
-    empty = {"regions": None, "region_mask": None, "images": images}
-    return replace(make_batch(), tokens=tokens, token_mask=mask, **empty)
+    return replace(make_batch(words=tokenizer), regions=None, region_mask=None, images=images)
 
 
 def test_losses_are_those_of_transformers(folder: Path) -> None:
