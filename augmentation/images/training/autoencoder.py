@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from augmentation.images.autoencoder import PATCH, PatchAutoencoder
 from augmentation.images.training.card import write_card
+from augmentation.images.training.labels import LabelReader, label_maps, label_names
 from augmentation.images.training.loop import LossOf, TrainingLoop
 from augmentation.images.training.pictures import load_pictures
 from captioning.data.roster import Roster
@@ -58,21 +59,6 @@ def starting_model(config: DictConfig, paths: list[Path]) -> PatchAutoencoder:
     return model
 
 
-def random_crops(pictures: Tensor, size: int, generator: torch.Generator) -> Tensor:
-    """A square cut from each picture at a random place of the grid of patches.
-
-    Returns:
-        ``(B, 3, size, size)``.
-    """
-    places = (pictures.shape[-1] - size) // PATCH + 1
-    corners = (PATCH * torch.randint(places, (len(pictures), 2), generator=generator)).tolist()
-    cut = [
-        picture[:, y : y + size, x : x + size]
-        for picture, (y, x) in zip(pictures, corners, strict=True)
-    ]
-    return torch.stack(cut)
-
-
 def edge_distance(made: Tensor, real: Tensor) -> Tensor:
     """Mean absolute difference of the steps between neighbouring pixels."""
     across = (made.diff(dim=3) - real.diff(dim=3)).abs().mean()
@@ -109,31 +95,57 @@ class FeatureDistance:
         return [nn.functional.normalize(values, dim=1) for values in found]
 
 
-class AutoencoderLoss:
-    """Error of pixels, edges and features, and a little of the latents' square against spreading.
+class AutoencoderLoss(nn.Module):
+    """Error of pixels, edges, features and labels, and a little of the latents' square.
+
+    Latents are read through noise, as a generator will give them: what matters has to stand out of
+    it. Labels make things of a kind alike in the latents, which a generator learns in fewer steps
+    (Yao et al., CVPR 2025, with the features of a network instead of labels).
 
     Args:
+        model: what is trained.
         settings: the group ``training`` of ``configs/autoencoder.yaml``.
         features: counts with weight ``settings.features``; None: not at all.
+        labels: reads what is where from latents, counts with weight ``settings.labels``, and is
+            trained along; None: not at all.
     """
 
-    def __init__(self, *, settings: DictConfig, features: FeatureDistance | None) -> None:
+    def __init__(
+        self,
+        *,
+        model: PatchAutoencoder,
+        settings: DictConfig,
+        features: FeatureDistance | None = None,
+        labels: LabelReader | None = None,
+    ) -> None:
+        super().__init__()
+        self.model = model
         self.settings = settings
         self.features = features
+        self.labels = labels
 
-    def __call__(
-        self, model: PatchAutoencoder, pictures: Tensor, generator: torch.Generator
-    ) -> Tensor:
-        """The loss of pictures ``(B, 3, H, W)`` in [-1, 1]."""
+    def forward(self, pictures: Tensor, maps: Tensor, generator: torch.Generator) -> Tensor:
+        """The loss of a batch.
+
+        Args:
+            pictures: ``(B, 3, H, W)`` in [-1, 1].
+            maps: their `label_maps`, ``(B, H / 8, W / 8) int64``.
+            generator: of the noise.
+        """
         settings = self.settings
         with torch.set_grad_enabled(not settings.decoder_only):
-            found = model.encode(pictures).latent_dist
-        noise = torch.randn(found.mean.shape, generator=generator)
-        made = model.decode(found.mean + settings.latent_noise * noise).sample
+            latents = self.model.encode(pictures).latent_dist.mean
+        noise = torch.randn(latents.shape, generator=generator)
+        # in proportion to each channel, or larger latents would make light of it
+        noise = noise * latents.detach().std((0, 2, 3), keepdim=True)
+        noisy = latents + settings.latent_noise * noise
+        made = self.model.decode(noisy).sample
         loss = (made - pictures).abs().mean() + settings.edges * edge_distance(made, pictures)
         if self.features is not None:
             loss = loss + settings.features * self.features(made, pictures)
-        return loss + settings.spread * found.mean.square().mean()
+        if self.labels is not None:
+            loss = loss + settings.labels * self.labels.loss(noisy, maps)
+        return loss + settings.spread * latents.square().mean()
 
 
 @torch.inference_mode()
@@ -180,10 +192,11 @@ def train_autoencoder(config: DictConfig) -> dict[str, Any]:
     train, val = (photo_paths(rosters[split]) for split in ("train", "val"))
     val = val[: config.num_val]
     model = starting_model(config, train).to(memory_format=torch.channels_last)
+    loss = build_loss(model, rosters["train"], config)
     loop = TrainingLoop(
-        model=model, settings=config.training, checkpoint=Path(config.checkpoint), seed=config.seed
+        model=loss, settings=config.training, checkpoint=Path(config.checkpoint), seed=config.seed
     )
-    loss_of = loss_of_photos(model, train, config)
+    loss_of = loss_of_photos(loss, rosters["train"], config)
     history = loop.run(loss_of, lambda _: score(model, val, size=config.size))
     if not config.training.decoder_only:
         model.standardise(deviation(model.eval(), train[:NUM_START], size=config.size))
@@ -200,20 +213,27 @@ def train_autoencoder(config: DictConfig) -> dict[str, Any]:
     )
 
 
-def loss_of_photos(model: PatchAutoencoder, paths: list[Path], config: DictConfig) -> LossOf:
-    """The loss of a step: of squares cut from photos at first, of whole photos at last."""
-    settings, size = config.training, config.size
+def build_loss(model: PatchAutoencoder, roster: Roster, config: DictConfig) -> AutoencoderLoss:
+    """The loss with the parts that have a weight."""
+    settings = config.training
     features = FeatureDistance(backbone=build_part(config.backbone)) if settings.features else None
-    loss = AutoencoderLoss(settings=settings, features=features)
+    channels, names = model.config.latent_channels, label_names(roster)
+    labels = LabelReader(channels, len(names)) if settings.labels and names else None
+    return AutoencoderLoss(model=model, settings=settings, features=features, labels=labels)
 
-    def loss_of(step: int, generator: torch.Generator) -> Tensor:
-        whole = step >= settings.whole_from * settings.num_steps
-        number = settings.batch_size if whole else settings.crops
-        drawn = torch.randint(len(paths), (number,), generator=generator).tolist()
-        pictures = load_pictures([paths[index] for index in drawn], size=size)
-        if not whole:
-            pictures = random_crops(pictures, settings.crop, generator)
-        return loss(model, pictures.contiguous(memory_format=torch.channels_last), generator)
+
+def loss_of_photos(loss: AutoencoderLoss, roster: Roster, config: DictConfig) -> LossOf:
+    """The loss of a step, of photos drawn at random."""
+    paths, size = photo_paths(roster), config.size
+    maps = label_maps(roster, label_names(roster), cells=size // PATCH)
+
+    def loss_of(_: int, generator: torch.Generator) -> Tensor:
+        drawn = torch.randint(len(paths), (config.training.batch_size,), generator=generator)
+        pictures = load_pictures([paths[index] for index in drawn.tolist()], size=size)
+        with torch.autocast("cpu", torch.bfloat16, enabled=config.half):
+            return loss(
+                pictures.contiguous(memory_format=torch.channels_last), maps[drawn], generator
+            )
 
     return loss_of
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from diffusers import (
     StableDiffusionPipeline,
     UNet2DConditionModel,
 )
+from diffusers.models.attention_processor import AttnProcessor
 from omegaconf import DictConfig, OmegaConf
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
@@ -31,6 +31,7 @@ from augmentation.images.autoencoder import PatchAutoencoder
 from augmentation.images.training.autoencoder import latents_of, photo_paths
 from augmentation.images.training.card import write_card
 from augmentation.images.training.denoising import Denoiser, loss_of_draws, mean_loss
+from augmentation.images.training.labels import label_maps, label_names
 from augmentation.images.training.loop import TrainingLoop
 from augmentation.images.training.prompts import PromptSampler, captions_by_photo, train_tokenizer
 from augmentation.images.training.sheet import picture_sheet
@@ -58,7 +59,7 @@ def build_denoiser(config: DictConfig, *, channels: int, tokenizer: CLIPTokenize
     """Untrained networks.
 
     Args:
-        config: with the groups ``unet``, ``text``, ``noise`` and ``snr_cap``.
+        config: with the groups ``unet``, ``text`` and ``noise``, ``snr_cap`` and ``half``.
         channels: of the latents.
         tokenizer: its tokens are what the text encoder reads.
     """
@@ -78,8 +79,13 @@ def build_denoiser(config: DictConfig, *, channels: int, tokenizer: CLIPTokenize
         out_channels=channels,
         cross_attention_dim=config.text.hidden_size,
     )
+    # on a processor the fused attention's backward pass takes several times as long as its parts'
+    unet.set_attn_processor(AttnProcessor())
+    text.set_attn_implementation("eager")
     noise = DDPMScheduler(**OmegaConf.to_container(config.noise, resolve=True))
-    return Denoiser(unet=unet, text_encoder=text, noise=noise, snr_cap=config.snr_cap)
+    return Denoiser(
+        unet=unet, text_encoder=text, noise=noise, snr_cap=config.snr_cap, half=config.half
+    )
 
 
 def build_pipeline(
@@ -101,26 +107,19 @@ def build_pipeline(
     return pipeline
 
 
-def box_weights(roster: Roster, *, size: int, cells: int, weight: float) -> Tensor:
-    """Weights of the latents' places: of those in boxes, against 1 of the others.
+def thing_weights(maps: Tensor, weight: float) -> Tensor:
+    """Weights of the latents' places: of those with a thing, against 1 of the others.
 
     A scene's things are a small part of it, and what captions speak of.
 
     Args:
-        roster: photos of ``size`` x ``size`` pixels, with boxes or without.
-        size: see above.
-        cells: rows and columns of the latents.
-        weight: of places that a box touches.
+        maps: see `label_maps`.
+        weight: of places with a thing.
 
     Returns:
         ``(I, 1, cells, cells) float32``, of mean 1 over all.
     """
-    found = torch.ones(len(roster.rows_by_image), 1, cells, cells)
-    step = size / cells
-    for number, rows in enumerate(roster.rows_by_image.values()):
-        for region in roster.samples[rows[0]].regions:
-            left, top, right, bottom = (side / step for side in region.box)
-            found[number, :, int(top) : math.ceil(bottom), int(left) : math.ceil(right)] = weight
+    found = torch.where(maps > 0, weight, 1.0)[:, None]
     return found / found.mean()
 
 
@@ -162,9 +161,8 @@ class DiffusionData:
         self.captions = captions_by_photo(roster)
         cache = Path(config.paths.cache) / "latents"
         self.latents = encode(autoencoder, photo_paths(roster), size=config.size, cache=cache)
-        self.places = box_weights(
-            roster, size=config.size, cells=self.latents.shape[-1], weight=config.objects
-        )
+        maps = label_maps(roster, label_names(roster), cells=self.latents.shape[-1])
+        self.places = thing_weights(maps, config.objects)
         self.channels = channel_weights(autoencoder, power=config.channels)
         self.prompts = PromptSampler(captions=self.captions, tokenizer=tokenizer, **config.prompts)
 
@@ -195,7 +193,7 @@ def train_diffusion(config: DictConfig) -> dict[str, Any]:
     autoencoder = PatchAutoencoder.from_pretrained(config.autoencoder).requires_grad_(False)
     rosters = {split: read_roster(config, split) for split in ("train", "val")}
     texts = [sample.caption for sample in rosters["train"].samples]
-    tokenizer = train_tokenizer(texts, size=config.vocabulary)
+    tokenizer = train_tokenizer(texts, size=config.vocabulary, max_length=config.max_length)
     parts = {"autoencoder": autoencoder, "tokenizer": tokenizer}
     data = {
         split: DiffusionData(roster=roster, config=config, **parts)

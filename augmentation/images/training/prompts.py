@@ -12,7 +12,6 @@ from transformers import CLIPTokenizer, PreTrainedTokenizerBase
 
 from captioning.data.roster import Roster
 
-MAX_LENGTH = 77
 END_OF_WORD = "</w>"
 
 
@@ -21,12 +20,13 @@ def captions_by_photo(roster: Roster) -> list[list[str]]:
     return [[roster.samples[row].caption for row in rows] for rows in roster.rows_by_image.values()]
 
 
-def train_tokenizer(captions: Iterable[str], *, size: int) -> CLIPTokenizer:
+def train_tokenizer(captions: Iterable[str], *, size: int, max_length: int) -> CLIPTokenizer:
     """A tokenizer like CLIP's with byte pairs learnt from captions.
 
     Args:
         captions: any texts; bytes that they lack are known all the same.
         size: tokens at most, those of single bytes (512) and the two special ones among them.
+        max_length: tokens of a prompt, with start and end.
 
     Raises:
         ValueError: ``size`` leaves no room for pairs.
@@ -45,7 +45,7 @@ def train_tokenizer(captions: Iterable[str], *, size: int) -> CLIPTokenizer:
     words += dict.fromkeys(first + second for first, second in merges)
     words = [*dict.fromkeys(words), "<|startoftext|>", "<|endoftext|>"]
     vocabulary = {word: number for number, word in enumerate(words)}
-    return CLIPTokenizer(vocab=vocabulary, merges=merges, model_max_length=MAX_LENGTH)
+    return CLIPTokenizer(vocab=vocabulary, merges=merges, model_max_length=max_length)
 
 
 def _merges(tokenizer: object) -> list[tuple[str, str]]:

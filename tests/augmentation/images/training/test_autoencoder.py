@@ -10,24 +10,22 @@ import pytest
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from augmentation.images.autoencoder import PATCH, PatchAutoencoder
+from augmentation.images.autoencoder import PatchAutoencoder
 from augmentation.images.training.autoencoder import (
     AutoencoderLoss,
     FeatureDistance,
     edge_distance,
-    random_crops,
     starting_model,
     train_autoencoder,
 )
+from augmentation.images.training.labels import LabelReader
 from captioning.vision.backbones import build_backbone
 
 PICTURES = torch.rand(3, 3, 32, 32, generator=torch.Generator().manual_seed(0)) * 2 - 1
 SMALL = [
     "model.latent_channels=6",
     "model.block_out_channels=[4,4,8,8]",
-    "training.crops=4",
-    "training.crop=16",
-    "training.batch_size=2",
+    "training.batch_size=4",
     "training.log_every=1",
     "training.val_every=4",
     "training.checkpoint_every=2",
@@ -37,14 +35,6 @@ Made = Callable[..., DictConfig]
 
 def features(name: str) -> FeatureDistance:
     return FeatureDistance(backbone=build_backbone(name=name, weights="random", image_size=32))
-
-
-def test_crops_lie_on_the_grid_of_patches() -> None:
-    ramp = torch.arange(32.0).expand(40, 3, 32, 32)
-    found = random_crops(ramp, 16, torch.Generator().manual_seed(0))
-    assert found.shape == (40, 3, 16, 16)
-    assert set(found[:, 0, 0, 0].tolist()) == {0.0, float(PATCH), 2.0 * PATCH}
-    assert torch.equal(random_crops(PICTURES, 32, torch.Generator()), PICTURES)
 
 
 def test_edges_do_not_see_brightness() -> None:
@@ -70,15 +60,16 @@ def test_every_part_of_the_loss_counts() -> None:
     torch.manual_seed(0)
     model = PatchAutoencoder(latent_channels=6, block_out_channels=(4, 4, 8, 8))
     model.start_from(PICTURES)
+    maps = torch.randint(3, (3, 4, 4))
+    reader = LabelReader(6, 2)
 
     def loss(**changed: float) -> float:
-        plain = {"edges": 0.0, "features": 0.0, "spread": 0.0, "latent_noise": 0.0}
+        plain = {"edges": 0.0, "features": 0.0, "labels": 0.0, "spread": 0.0, "latent_noise": 0.0}
         settings = OmegaConf.create(plain | {"decoder_only": False} | changed)
         distance = features("test_efficientnet.r160_in1k") if changed.get("features") else None
-        generator = torch.Generator().manual_seed(0)
-        return AutoencoderLoss(settings=settings, features=distance)(
-            model, PICTURES, generator
-        ).item()
+        labels = reader if changed.get("labels") else None
+        found = AutoencoderLoss(model=model, settings=settings, features=distance, labels=labels)
+        return found(PICTURES, maps, torch.Generator().manual_seed(0)).item()
 
     made, latents = model(PICTURES), model.encode(PICTURES).latent_dist.mean
     plain = (made - PICTURES).abs().mean().item()
@@ -87,14 +78,31 @@ def test_every_part_of_the_loss_counts() -> None:
     assert loss(edges=0.5) == pytest.approx(
         plain + 0.5 * edge_distance(made, PICTURES).item(), rel=1e-4
     )
+    assert loss(labels=0.5) == pytest.approx(plain + 0.5 * reader.loss(latents, maps).item())
     assert loss(latent_noise=0.5) > plain + 0.01
     torch.manual_seed(1)
     assert loss(features=1.0) > plain + 0.01
 
 
+def test_noise_is_in_proportion_to_each_channel(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = PatchAutoencoder(latent_channels=2, block_out_channels=(4, 4, 8, 8))
+    model.start_from(PICTURES)
+    with torch.no_grad():
+        model.analysis.weight[1] *= 20
+    latents = model.encode(PICTURES).latent_dist.mean
+    read: list[torch.Tensor] = []
+    decode = model.decode
+    monkeypatch.setattr(model, "decode", lambda noisy: [read.append(noisy), decode(noisy)][1])
+    settings = {"edges": 0.0, "spread": 0.0, "latent_noise": 0.5, "decoder_only": False}
+    loss = AutoencoderLoss(model=model, settings=OmegaConf.create(settings))
+    loss(PICTURES, torch.zeros(3, 4, 4), torch.Generator().manual_seed(0))
+    shares = (read[0] - latents).std((0, 2, 3)) / latents.std((0, 2, 3))
+    assert shares.tolist() == pytest.approx([0.5, 0.5], rel=0.3)
+
+
 def test_a_small_run_writes_an_autoencoder_and_its_card(config: Made, tmp_path: Path) -> None:
     out = tmp_path / "deep" / "autoencoder"
-    card = train_autoencoder(config("autoencoder", *SMALL, "training.num_steps=8", f"out={out}"))
+    card = train_autoencoder(config("autoencoder", *SMALL, "training.num_steps=16", f"out={out}"))
     assert card == json.loads((out / "card.json").read_text())
     assert (card["data"]["train"]["photos"], card["data"]["val"]["photos"]) == (8, 4)
     assert card["val"]["psnr"] == pytest.approx(card["history"][-1]["psnr"], abs=0.01)

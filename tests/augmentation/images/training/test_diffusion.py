@@ -16,15 +16,13 @@ from augmentation.images.generator import Job
 from augmentation.images.stable_diffusion import StableDiffusion
 from augmentation.images.training.autoencoder import photo_paths
 from augmentation.images.training.diffusion import (
-    box_weights,
     channel_weights,
     encode,
+    thing_weights,
     train_diffusion,
 )
 from augmentation.images.training.pictures import load_pictures
-from captioning.data.roster import build_roster
 from captioning.training.inputs import read_roster
-from captioning.types import Region, Sample
 
 SMALL = [
     "vocabulary=600",
@@ -33,7 +31,7 @@ SMALL = [
     "text.num_hidden_layers=1",
     "text.num_attention_heads=2",
     "unet.sample_size=4",
-    "unet.block_out_channels=[8,8,8]",
+    "unet.block_out_channels=[8,8]",
     "unet.attention_head_dim=2",
     "unet.norm_num_groups=2",
     "training.num_steps=4",
@@ -72,7 +70,7 @@ def test_a_small_run_writes_a_pipeline(
     assert sorted(path.name for path in (out / "sheets").iterdir()) == ["000002.png", "000004.png"]
 
     generator = StableDiffusion(model=str(out), num_steps=2, batch_size=2, device="cpu")
-    assert (generator.size(), generator.max_tokens) == ((32, 32), 77)
+    assert (generator.size(), generator.max_tokens) == ((32, 32), 48)
     jobs = [Job(prompt=text, seed=1) for text in ("a red dog", "a red dog", "a beach")]
     first, same, other = generator.generate(jobs)
     assert np.array_equal(first, same)
@@ -101,21 +99,11 @@ def test_latents_are_kept_by_photos_and_weights(
     assert len(list(tmp_path.iterdir())) == 3
 
 
-def test_boxes_weigh_more() -> None:
-    def sample(image: str, *boxes: tuple[float, float, float, float]) -> Sample:
-        regions = tuple(Region(box=box, label="dog") for box in boxes)
-        path = Path(f"{image}.png")
-        return Sample(
-            row=0, sample_id=image, image_id=image, image_path=path, caption="x", regions=regions
-        )
-
-    roster = build_roster("some", [sample("a", (8, 0, 15, 9), (31, 31, 32, 32)), sample("b")])
-    found = box_weights(roster, size=32, cells=4, weight=3.0)
-    assert found.mean().item() == pytest.approx(1)
-    expected = torch.ones(2, 1, 4, 4)
-    expected[0, 0, 0:2, 1] = 3
-    expected[0, 0, 3, 3] = 3
-    assert torch.allclose(found, expected / expected.mean())
+def test_things_weigh_more() -> None:
+    maps = torch.tensor([[[0, 2], [0, 0]], [[0, 0], [1, 0]]])
+    found = thing_weights(maps, 3.0)
+    expected = torch.tensor([[[1.0, 3], [1, 1]], [[1, 1], [3, 1]]])[:, None]
+    assert torch.allclose(found, expected / 1.5)
 
 
 def test_channels_that_move_pixels_weigh_more() -> None:

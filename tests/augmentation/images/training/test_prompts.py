@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from augmentation.images.training.prompts import (
-    MAX_LENGTH,
     PromptSampler,
     joined,
     train_tokenizer,
@@ -18,7 +17,9 @@ CAPTIONS = [
     ["A red dog runs.", "Two dogs run on the beach.", "The dog is red."],
     ["A cat sleeps."],
 ]
-TOKENIZER = train_tokenizer([text for texts in CAPTIONS for text in texts] * 3, size=560)
+TOKENIZER = train_tokenizer(
+    [text for texts in CAPTIONS for text in texts] * 3, size=560, max_length=40
+)
 
 
 def sampler(single: float = 0.0, empty: float = 0.0) -> PromptSampler:
@@ -32,9 +33,9 @@ def draw(prompts: PromptSampler, photos: list[int], seed: int = 0) -> torch.Tens
 def test_often_seen_words_are_tokens() -> None:
     assert TOKENIZER.tokenize("A red dog") == ["a</w>", "red</w>", "dog</w>"]
     assert len(TOKENIZER) <= 560
-    assert TOKENIZER.model_max_length == MAX_LENGTH == 77
+    assert TOKENIZER.model_max_length == 40
     with pytest.raises(ValueError, match="more than 514 tokens: got 514"):
-        train_tokenizer(["a"], size=514)
+        train_tokenizer(["a"], size=514, max_length=40)
 
 
 @given(st.text(alphabet=st.characters(codec="utf-8", categories=("L", "N", "P")), max_size=20))
@@ -45,9 +46,7 @@ def test_any_word_is_known_by_its_bytes(word: str) -> None:
 
 def test_prompts_begin_end_and_are_padded_as_the_tokenizer_does_it() -> None:
     found = draw(sampler(single=1.0), [1])
-    expected = TOKENIZER(
-        CAPTIONS[1][0], padding="max_length", max_length=MAX_LENGTH, return_tensors="pt"
-    )
+    expected = TOKENIZER(CAPTIONS[1][0], padding="max_length", max_length=40, return_tensors="pt")
     assert torch.equal(found, expected["input_ids"])
 
 
