@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from captioning.model_folder import model_folder
@@ -84,7 +85,7 @@ def load_causal(name: str) -> nn.Module:
                 "such as gpt2"
             )
         source["use_safetensors"] = True
-    return transformers.AutoModelForCausalLM.from_pretrained(**source).float()
+    return transformers.AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
 
 
 def load_causal_tokens(name: str) -> CausalTokens:
