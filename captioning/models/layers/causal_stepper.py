@@ -162,7 +162,7 @@ class CausalStepper(AbstractStepper):
             state = self.start(self.words(tokens[None, :1]), tokens.new_ones(1))
             for token in tokens:
                 log_probs, state = self.step(token[None], state)
-        except (TypeError, AttributeError, RuntimeError) as error:
+        except (TypeError, AttributeError, RuntimeError, ValueError) as error:
             raise ValueError(f"{name} cannot be stepped here ({error}); use another") from error
         finally:
             self.network.train(was_training)
