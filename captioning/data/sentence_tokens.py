@@ -42,14 +42,15 @@ class SentenceTokenizer(AbstractTokenizer):
                 f"the tokenizer has {known} tokens and begins texts with number {start_id}, the "
                 f"model has {size}: they do not belong together"
             )
-        stops = {self._ids(f"{word}{STOP}")[-1:] == self._ids(STOP) for word in ("dog", "to run")}
-        if stops != {True} or len(self._ids(STOP)) != 1:
+        stop = self._ids(STOP)
+        ends = [self._ids(f"{word}{STOP}")[-1:] for word in ("dog", "to run")]
+        if ends != [stop, stop] or self._tokenizer.decode(stop).strip() != STOP:
             raise ValueError(
                 "the tokenizer has no token of its own for the full stop, with which captions "
                 "end here; use tokenizer=words, or another language model"
             )
         self.bos_id = self.pad_id = self.unk_id = start_id
-        (self.eos_id,) = self._ids(STOP)
+        self.eos_id = stop[0]
         self._definition, self._size, self.max_tokens = definition, size, max_tokens
 
     @classmethod

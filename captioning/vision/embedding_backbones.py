@@ -61,7 +61,9 @@ class ClipBackbone(nn.Module):
         sides = set(np.atleast_1d(self.model.visual.image_size).tolist())
         steps = list(getattr(encoder.preprocess, "transforms", ()))
         kinds = [type(step).__name__ for step in steps]
-        if len(sides) != 1 or kinds[-2:] != ["ToTensor", "Normalize"]:
+        # open_clip has a ToTensor of its own beside torchvision's
+        last_two = [kind.removeprefix("Maybe") for kind in kinds[-2:]]
+        if len(sides) != 1 or last_two != ["ToTensor", "Normalize"]:
             raise ValueError(
                 f"{encoder.space}: photos must be squares of pixels, scaled and normalised: got "
                 f"sides {sorted(sides)}, made ready by {kinds}; choose another CLIP"
