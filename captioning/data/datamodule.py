@@ -12,7 +12,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from captioning.data.dataset import CaptionDataset
+from captioning.data.dataset import CaptionDataset, Texts
 from captioning.data.features import FeatureStore
 from captioning.data.roster import CurationView, Roster
 from captioning.data.sampler import CaptionBatchSampler
@@ -38,6 +38,8 @@ class CaptionDataModule(pl.LightningDataModule):
         train_transform, eval_transform: pixels to tensors, when there are no features.
         extend_features: features of these photos too (a sample by path), in a store that also
             holds the former ones; None where none can be computed.
+        texts: for training on captions alone, see `CaptionDataset`; the training samples' photos
+            are then never looked at.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class CaptionDataModule(pl.LightningDataModule):
         train_transform: Callable[[Image.Image], Tensor] | None = None,
         eval_transform: Callable[[Image.Image], Tensor] | None = None,
         extend_features: Callable[[Mapping[Path, Sample]], FeatureStore] | None = None,
+        texts: Texts | None = None,
     ) -> None:
         super().__init__()
         self.train, self.val, self.test = train, val, test
@@ -70,13 +73,16 @@ class CaptionDataModule(pl.LightningDataModule):
         self.fixed_updates = fixed_updates
         self.num_workers = num_workers
         self.train_transform, self.eval_transform = train_transform, eval_transform
-        self._extend_features = extend_features
-        rosters = [roster for roster in (train, val, test) if roster is not None]
+        self._extend_features, self.texts = extend_features, texts
+        pictured = (None if texts else train, val, test)
+        rosters = [roster for roster in pictured if roster is not None]
         self._pictured = {s.image_path: s for roster in rosters for s in roster.samples}
 
     @property
     def refuses_photos(self) -> str:
         """Why no other photos can be trained on than those of the rosters; empty if they can."""
+        if self.texts is not None:
+            return "it is trained on captions alone, without photos: choose corpus=none"
         if self.features is None or self._extend_features is not None:
             return ""
         return (
@@ -102,14 +108,14 @@ class CaptionDataModule(pl.LightningDataModule):
             rank=rank,
             world_size=world_size,
         )
-        return self._loader(self._dataset(samples, self.train_transform), sampler)
+        return self._loader(self._train_dataset(samples, self.train_transform), sampler)
 
     def probe_dataloader(self) -> DataLoader[Any]:
         """All of the view's samples in order, for a second look at their losses."""
         samples = self.view.samples()
         rank, world_size = _process()
         blocks = _blocks(len(samples), self.batch_size)[rank::world_size]
-        return self._loader(self._dataset(samples, self.eval_transform), blocks)
+        return self._loader(self._train_dataset(samples, self.eval_transform), blocks)
 
     def val_dataloader(self) -> DataLoader[Any]:
         """One sample per validation image."""
@@ -127,6 +133,12 @@ class CaptionDataModule(pl.LightningDataModule):
         rank, world_size = _process()
         blocks = _blocks(len(samples), self.eval_batch_size)[rank::world_size]
         return self._loader(self._dataset(samples, self.eval_transform), blocks)
+
+    def _train_dataset(self, samples: tuple[Sample, ...], transform: Any) -> CaptionDataset:
+        """Of samples of the view: as they are trained on."""
+        if self.texts is None:
+            return self._dataset(samples, transform)
+        return CaptionDataset(samples, tokenizer=self.tokenizer, features=None, texts=self.texts)
 
     def _dataset(self, samples: tuple[Sample, ...], transform: Any) -> CaptionDataset:
         self._look_at_new(samples)

@@ -15,6 +15,8 @@ from captioning.data.photos import load_rgb
 from captioning.interfaces import AbstractTokenizer
 from captioning.types import Batch, Sample
 
+Texts = Callable[[Sequence[Sample]], dict[str, Tensor]]
+
 
 class CaptionDataset(Dataset[Batch]):
     """Whole batches by lists of positions.
@@ -24,9 +26,11 @@ class CaptionDataset(Dataset[Batch]):
         tokenizer: turns captions into ids.
         features: cached features, or None to load pixels.
         transform: pixels of a photo to ``(3, H, W)``; needed when there are no features.
+        texts: instead of photos: tensors by name with a row for each of the samples it is given,
+            which become the batches' ``extras``.
 
     Raises:
-        ValueError: neither features nor a transform, or a photo without features.
+        ValueError: neither features nor a transform nor texts, or a photo without features.
     """
 
     def __init__(
@@ -36,16 +40,18 @@ class CaptionDataset(Dataset[Batch]):
         tokenizer: AbstractTokenizer,
         features: FeatureStore | None,
         transform: Callable[[Image.Image], Tensor] | None = None,
+        texts: Texts | None = None,
     ) -> None:
-        if features is None and transform is None:
+        if features is None and transform is None and texts is None:
             raise ValueError("a data set needs cached features or a transform for its photos")
         self.samples = samples
+        self._texts = None if texts is None else texts(samples)
         self.features = features
         self.transform = transform
         self.pad_id = tokenizer.pad_id
         self._tokens = [np.asarray(tokenizer.encode(s.caption), dtype=np.int64) for s in samples]
         self._positions = None
-        if features is not None:
+        if features is not None and texts is None:
             self._positions = find_positions(features, samples)
 
     def __len__(self) -> int:
@@ -59,8 +65,10 @@ class CaptionDataset(Dataset[Batch]):
         unique = {path: number for number, path in enumerate(dict.fromkeys(paths))}
         firsts = [order[paths.index(path)] for path in unique]
         tokens, mask = _padded([self._tokens[position] for position in order], self.pad_id)
-        pixels, regions, region_mask = None, None, None
-        if self.features is not None:
+        pixels, regions, region_mask, extras = None, None, None, {}
+        if self._texts is not None:
+            extras = {name: values[order] for name, values in self._texts.items()}
+        elif self.features is not None:
             regions, region_mask = self.features.read(self._positions[firsts])
         else:
             pixels = torch.stack([self.transform(load_rgb(path)) for path in unique])
@@ -75,6 +83,7 @@ class CaptionDataset(Dataset[Batch]):
             tokens=tokens,
             token_mask=mask,
             weights=_weights([self.samples[position].weight for position in order]),
+            extras=extras,
         )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from captioning.data.sentence_tokens import SentenceTokenizer
 from captioning.data.tokenizers import WordTokenizer
 from captioning.files import read_json
 from captioning.interfaces import AbstractTokenizer
@@ -139,4 +140,6 @@ class SubwordTokenizer(AbstractTokenizer):
 
 def restored(state: Mapping[str, Any]) -> AbstractTokenizer:
     """The tokenizer of a checkpoint, from its `AbstractTokenizer.state`."""
+    if "start_id" in state:
+        return SentenceTokenizer(**state)
     return SubwordTokenizer(**state) if "definition" in state else WordTokenizer(**state)

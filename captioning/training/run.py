@@ -223,6 +223,7 @@ def build_datamodule(
         train_transform=inputs.train_transform,
         eval_transform=inputs.eval_transform,
         extend_features=inputs.extend_features,
+        texts=inputs.texts,
         **config.loader,
     )
 
