@@ -65,11 +65,11 @@ class ObjectWords:
 
     def number(self, word: str) -> int:
         """`SINGULAR` or `PLURAL` of an object's word by itself, `NONE` of any other."""
-        return self._number(word, word in self.words, self._lemma(word) in self.words)
+        return self._number(word, word in self.words, self.lemma(word) in self.words)
 
     def number_of_pair(self, first: str, second: str) -> int:
         """The same of two words that follow each other."""
-        as_is, in_singular = (first, second), (first, self._lemma(second))
+        as_is, in_singular = (first, second), (first, self.lemma(second))
         return self._number(second, as_is in self.pairs, in_singular in self.pairs)
 
     def numbers(self, words: Sequence[str]) -> list[int]:
@@ -105,14 +105,15 @@ class ObjectWords:
             done = end
         return " ".join([*parts, *words[done:]])
 
-    def _lemma(self, word: str) -> str:
+    def lemma(self, word: str) -> str:
+        """The singular of a plural; any other word as it is."""
         return self._lemmatizer(word, "NNS")
 
     def _number(self, word: str, listed: bool, singular_listed: bool) -> int:
         if not listed and not singular_listed:
             return NONE
         # Lists hold plurals too ("giraffes", "jeans").
-        return PLURAL if word in UNMARKED_PLURALS or self._lemma(word) != word else SINGULAR
+        return PLURAL if word in UNMARKED_PLURALS or self.lemma(word) != word else SINGULAR
 
 
 @cache

@@ -39,7 +39,7 @@ def test_numbers_of_words(caption: str, expected: list[int]) -> None:
 
 def test_a_context_has_one_stand_in_for_a_pair() -> None:
     words = build_object_words("coco")
-    caption = "two men eat hot dogs at a table".split()
+    caption = ["two", "men", "eat", "hot", "dogs", "at", "a", "table"]
     assert words.spans(caption) == [(1, 2, P), (3, 5, P), (7, 8, S)]
     assert words.context(caption) == "two things eat things at a something"
     assert words.context(["nothing", "here"]) == "nothing here"
@@ -62,7 +62,8 @@ def test_all_classes_of_coco_are_there() -> None:
 
 def test_a_file_of_visual_genome(shared_data: Path) -> None:
     words = build_object_words(str(shared_data / "lists" / "vg_vocab" / "objects_vocab.txt"))
-    found = words.numbers("a girl with jeans and tennis shoes near giraffes on grass".split())
+    caption = "a girl with jeans and tennis shoes near giraffes on grass"
+    found = words.numbers(caption.split())
     assert found == [N, S, N, P, N, P, P, N, P, N, S]
 
 
