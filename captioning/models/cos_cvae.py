@@ -90,6 +90,8 @@ class CosCvae(AbstractCaptioner):
             that the latents are worth reading.
         first, later: weights of the loss in the two phases, see `LossWeights`.
         first_epochs: epochs of the first phase.
+        free_nats: divergence of each latent that costs nothing, in nats a word of the caption
+            (Kingma et al., 2016): latents do not collapse below it. 0 in the authors' code.
         reduction: ``"token_mean"`` over the batch's words, or ``"caption_sum"``: summed over a
             caption's words and averaged over captions, as the authors do.
         seed: of the latents' noise, with each caption's row and the number of updates.
@@ -120,6 +122,7 @@ class CosCvae(AbstractCaptioner):
         first: Mapping[str, float] | None = None,
         later: Mapping[str, float] | None = None,
         first_epochs: int = 1,
+        free_nats: float = 0.0,
         reduction: str = "token_mean",
         seed: int = 0,
         **captioner: Any,
@@ -130,7 +133,7 @@ class CosCvae(AbstractCaptioner):
         if not 0 <= word_dropout < 1:
             raise ValueError(f"word_dropout must be in [0, 1): got {word_dropout}")
         self.reduction, self.num_objects, self.max_steps = reduction, num_objects, max_steps
-        self.seed, self.first_epochs = seed, first_epochs
+        self.seed, self.first_epochs, self.free_nats = seed, first_epochs, free_nats
         self.phases = (LossWeights(**(first or {})), LossWeights(**(later or {})))
         # A normal number below it drops the word that it is drawn for.
         self.drop_below = torch.special.ndtri(torch.tensor(word_dropout)).item()
@@ -189,7 +192,9 @@ class CosCvae(AbstractCaptioner):
     def losses(self, batch: Batch) -> CaptionLosses:
         """The negative bound of each caption, weighted as the phase wants it."""
         terms = self.terms(batch)
-        loss = self.weights.nll * terms.nll + self.weights.kl * terms.kl
+        free = self.free_nats * terms.lengths
+        charged = sum(kl.sum(1).clamp(min=free) for kl in (terms.kl_context, terms.kl_objects))
+        loss = self.weights.nll * terms.nll + self.weights.kl * charged
         bound = (terms.nll + terms.kl) / terms.lengths
         return CaptionLosses(
             total=self._reduced(loss, terms.lengths, batch.weights),
