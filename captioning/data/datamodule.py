@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 
 from captioning.data.dataset import CaptionDataset
 from captioning.data.features import FeatureStore
+from captioning.data.nearest_contexts import ContextIndex
 from captioning.data.roster import CurationView, Roster
 from captioning.data.sampler import CaptionBatchSampler
 from captioning.interfaces import AbstractTokenizer
@@ -38,6 +39,7 @@ class CaptionDataModule(pl.LightningDataModule):
         train_transform, eval_transform: pixels to tensors, when there are no features.
         extend_features: features of these photos too (a sample by path), in a store that also
             holds the former ones; None where none can be computed.
+        contexts: contexts of other photos for models that learn from them; None for none.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class CaptionDataModule(pl.LightningDataModule):
         train_transform: Callable[[Image.Image], Tensor] | None = None,
         eval_transform: Callable[[Image.Image], Tensor] | None = None,
         extend_features: Callable[[Mapping[Path, Sample]], FeatureStore] | None = None,
+        contexts: ContextIndex | None = None,
     ) -> None:
         super().__init__()
         self.train, self.val, self.test = train, val, test
@@ -71,6 +74,7 @@ class CaptionDataModule(pl.LightningDataModule):
         self.num_workers = num_workers
         self.train_transform, self.eval_transform = train_transform, eval_transform
         self._extend_features = extend_features
+        self.contexts = contexts
         rosters = [roster for roster in (train, val, test) if roster is not None]
         self._pictured = {s.image_path: s for roster in rosters for s in roster.samples}
 
@@ -102,7 +106,10 @@ class CaptionDataModule(pl.LightningDataModule):
             rank=rank,
             world_size=world_size,
         )
-        return self._loader(self._dataset(samples, self.train_transform), sampler)
+        extras = None
+        if self.contexts is not None:
+            extras = self.contexts.of_epoch(self.train, samples, self.tokenizer)
+        return self._loader(self._dataset(samples, self.train_transform, extras), sampler)
 
     def probe_dataloader(self) -> DataLoader[Any]:
         """All of the view's samples in order, for a second look at their losses."""
@@ -128,10 +135,16 @@ class CaptionDataModule(pl.LightningDataModule):
         blocks = _blocks(len(samples), self.eval_batch_size)[rank::world_size]
         return self._loader(self._dataset(samples, self.eval_transform), blocks)
 
-    def _dataset(self, samples: tuple[Sample, ...], transform: Any) -> CaptionDataset:
+    def _dataset(
+        self, samples: tuple[Sample, ...], transform: Any, extras: Any = None
+    ) -> CaptionDataset:
         self._look_at_new(samples)
         return CaptionDataset(
-            samples, tokenizer=self.tokenizer, features=self.features, transform=transform
+            samples,
+            tokenizer=self.tokenizer,
+            features=self.features,
+            transform=transform,
+            extras=extras,
         )
 
     def _look_at_new(self, samples: tuple[Sample, ...]) -> None:

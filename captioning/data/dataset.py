@@ -24,6 +24,7 @@ class CaptionDataset(Dataset[Batch]):
         tokenizer: turns captions into ids.
         features: cached features, or None to load pixels.
         transform: pixels of a photo to ``(3, H, W)``; needed when there are no features.
+        extras: gives further tensors of a batch by name, from its captions' samples.
 
     Raises:
         ValueError: neither features nor a transform, or a photo without features.
@@ -36,12 +37,14 @@ class CaptionDataset(Dataset[Batch]):
         tokenizer: AbstractTokenizer,
         features: FeatureStore | None,
         transform: Callable[[Image.Image], Tensor] | None = None,
+        extras: Callable[[Sequence[Sample]], dict[str, Tensor]] | None = None,
     ) -> None:
         if features is None and transform is None:
             raise ValueError("a data set needs cached features or a transform for its photos")
         self.samples = samples
         self.features = features
         self.transform = transform
+        self._extras = extras
         self.pad_id = tokenizer.pad_id
         self._tokens = [np.asarray(tokenizer.encode(s.caption), dtype=np.int64) for s in samples]
         self._positions = None
@@ -75,6 +78,7 @@ class CaptionDataset(Dataset[Batch]):
             tokens=tokens,
             token_mask=mask,
             weights=_weights([self.samples[position].weight for position in order]),
+            extras=self._extras([self.samples[p] for p in order]) if self._extras else {},
         )
 
 

@@ -223,6 +223,7 @@ def build_datamodule(
         train_transform=inputs.train_transform,
         eval_transform=inputs.eval_transform,
         extend_features=inputs.extend_features,
+        contexts=build_part(config.model.contexts) if config.model.get("contexts") else None,
         **config.loader,
     )
 

@@ -105,7 +105,7 @@ class ObjectPosterior(nn.Module):
         """Make the layers.
 
         Args:
-            size: of the vocabulary.
+            size: of the vocabulary; its placeholders are never read.
             embedding_size: of its words.
             feature_size: of the mean feature.
             summary_size: of the context's summary.
@@ -211,6 +211,60 @@ class LatentPrior(nn.Module):
         context = self.draw_context(mean, for_context, temperature)
         objects = self.draw_objects(mean, context, for_objects, temperature)
         return torch.cat([context, objects], 2)
+
+
+class Latents(nn.Module):
+    """Both posteriors and the prior."""
+
+    def __init__(
+        self,
+        *,
+        size: int,
+        embedding_size: int,
+        feature_size: int,
+        hidden_sizes: tuple[int, int],
+        sizes: tuple[int, int],
+    ) -> None:
+        """Make the parts.
+
+        Args:
+            size: of the vocabulary with two placeholders.
+            embedding_size: of its words.
+            feature_size: D of the mean feature.
+            hidden_sizes: of the GRUs and LSTMs of context and objects.
+            sizes: of the two latents, Zm and Zo.
+        """
+        super().__init__()
+        words = {"embedding_size": embedding_size}
+        self.context = ContextPosterior(
+            size=size, hidden_size=hidden_sizes[0], latent_size=sizes[0], **words
+        )
+        self.objects = ObjectPosterior(
+            size=size,
+            feature_size=feature_size,
+            summary_size=hidden_sizes[0],
+            hidden_size=hidden_sizes[1],
+            context_size=sizes[0],
+            latent_size=sizes[1],
+            **words,
+        )
+        self.prior = LatentPrior(
+            feature_size=feature_size,
+            context_hidden=hidden_sizes[0],
+            object_hidden=hidden_sizes[1],
+            context_size=sizes[0],
+            object_size=sizes[1],
+        )
+        prior = self.prior
+        for layer in (
+            self.context.statistics,
+            self.objects.statistics,
+            prior.to_context,
+            prior.to_objects,
+        ):
+            # At first all are nearly standard normal, so that training begins without divergence.
+            nn.init.normal_(layer.weight, std=0.01)
+            nn.init.zeros_(layer.bias)
 
 
 def _over_time(mean: Tensor, steps: Tensor) -> Tensor:

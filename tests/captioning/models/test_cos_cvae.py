@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.distributions import Normal, kl_divergence
 
-from captioning.models.cos_cvae import CosCvae, LossWeights
+from captioning.models.cos_cvae import CosCvae
 from captioning.models.layers.gaussian import Gaussian
 from captioning.types import Batch
 from tests.contracts.test_captioners import log_likelihoods
-from tests.tiny import MODELS, build, make_batch
+from tests.tiny import MODELS, make_batch
 
 
 def later(batch: Batch, number: int) -> Batch:
