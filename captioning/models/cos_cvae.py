@@ -319,11 +319,9 @@ class CosCvae(AbstractCaptioner):
     def start(self, batch: Batch) -> LatentState:
         """The memory with the latents at their means; `LatentState.drawn` gives others."""
         seen = self._look(batch)
-        seen = replace(seen, mean=seen.mean.to(self.decoder.score.dtype))
-        noise = seen.mean.new_zeros(len(seen.mean), self.max_steps, sum(self.latents.prior.sizes))
-        return self.decoder.start(
-            seen, self.latents.prior.draw(seen.mean, noise, 0.0), self.latents.prior
-        )
+        prior, mean = self.latents.prior, seen.mean.to(self.decoder.score.dtype)
+        noise = mean.new_zeros(len(mean), self.max_steps, sum(prior.sizes))
+        return self.decoder.start(replace(seen, mean=mean), prior.draw(mean, noise, 0.0), prior)
 
     def step(self, tokens: Tensor, state: LatentState) -> tuple[Tensor, LatentState]:
         """Log-probabilities of the next word."""
