@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -70,6 +71,22 @@ def test_temperature_of_a_draw() -> None:
 def test_log_variances_stay_in_bounds() -> None:
     law = Gaussian.of(torch.tensor([0.0, 0.0, 0.0, 1e9, -1e9, 0.1]))
     torch.testing.assert_close(law.log_variance, torch.tensor([6, -6, 0.1]), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["cos_cvae", "cos_cvae_projected"])
+@torch.no_grad()
+def test_steps_with_the_posterior_s_latents_add_up_to_the_words_part(name: str) -> None:
+    model, batch = build(name), make_batch()
+    terms = model.terms(batch, 0, model._look(batch))
+    latents = torch.cat([terms.context.values, terms.objects.values], 2)
+    start = model.start(batch)
+    for caption, image in enumerate(batch.image_index.tolist()):
+        state = start.select(torch.tensor([image]))
+        state, total = replace(state, latents=latents[caption : caption + 1]), 0.0
+        for now, following in itertools.pairwise(batch.tokens[caption][batch.token_mask[caption]]):
+            log_probs, state = model.step(now.view(1), state)
+            total -= log_probs[0, following]
+        torch.testing.assert_close(total, terms.nll[caption])
 
 
 @pytest.mark.slow
