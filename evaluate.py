@@ -27,6 +27,7 @@ def evaluate(config: DictConfig) -> dict[str, float]:
         ValueError: neither or both of ``predictions`` and ``run`` are given, no data set, or
             captions of images that the data set does not have.
     """
+    OmegaConf.resolve(config)
     if (config.predictions is None) == (config.run is None):
         raise ValueError("give predictions=FILE with data=NAME, or run=FOLDER, and not both")
     extra = {name: build_part(part) for name, part in (config.get("extra_metrics") or {}).items()}
@@ -47,7 +48,7 @@ def evaluate(config: DictConfig) -> dict[str, float]:
         if any(len(group) > 1 for group in found):
             write_candidates(out / "candidates.json", found)
     result = evaluate_all(captions, roster, extra=extra, decoding=decoding, **standard)
-    resolved = OmegaConf.to_container(config, resolve=True)
+    resolved = OmegaConf.to_container(config)
     write_json(out / "versions.json", versions())
     write_json(out / "metrics.json", {config.split: result.to_dict(), "evaluated": resolved})
     show_result(result, title=roster.name, out=out, num_images=len(roster.rows_by_image))

@@ -66,6 +66,25 @@ class AbstractDecoderState(ABC):
         """The state of the hypotheses ``index (G',) int64``, repeats allowed."""
 
 
+class AbstractLatentState(AbstractDecoderState):
+    """The memory, before the first token, of a model that draws latents for a caption first."""
+
+    @abstractmethod
+    def drawn(
+        self, *, keys: Sequence[int | str], draws: range, temperature: float, seed: int
+    ) -> AbstractDecoderState:
+        """One hypothesis for each draw of each image, image-major, before its first token.
+
+        A draw depends on ``seed``, its image's key and its number alone.
+
+        Args:
+            keys: I, of the images.
+            draws: numbers of the draws, at least 0.
+            temperature: of the latents: 1 as the model was trained, 0 for their means.
+            seed: at least 0.
+        """
+
+
 class AbstractStepper(ABC):
     """The one thing that search asks of a model."""
 

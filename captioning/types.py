@@ -189,7 +189,7 @@ class CaptionLosses:
     Attributes:
         total: scalar that is back-propagated, as the model's paper defines it.
         per_sample: ``(B,)`` detached loss of each caption: mean negative log-likelihood a token,
-            in nats, without label smoothing.
+            in nats, without label smoothing, or its bound (`AbstractCaptioner.loss_is_bound`).
         parts: named scalars for the log.
     """
 

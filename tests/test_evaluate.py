@@ -116,6 +116,24 @@ def test_a_run_predicts_and_is_scored(
     assert written["settings"]["decoding"] == {"search": {"beam_size": 3}}
 
 
+@pytest.mark.parametrize("search", ["sampling", "nucleus", "latents"])
+def test_searches_that_draw_take_the_evaluations_seed(
+    configured: Callable[..., DictConfig],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    search: str,
+) -> None:
+    def predict_run(folder: Path, data: DictConfig | None, **chosen: Any) -> tuple:
+        found = [[Prediction(image_id=i, caption=c[0])] for i, c in CAPTIONS.items()]
+        return found, small_roster(), {"seed": chosen["search"].seed}
+
+    monkeypatch.setattr(training, "predict_run", predict_run)
+    evaluate(configured(f"run={tmp_path}", f"search={search}", "seed=7"))
+    written = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    assert written["evaluated"]["search"]["seed"] == 7
+    assert written["test"]["settings"]["decoding"] == {"seed": 7}
+
+
 def test_extra_metrics_score_all_captions_of_an_image(
     configured: Callable[..., DictConfig], results: Path, tmp_path: Path
 ) -> None:

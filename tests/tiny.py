@@ -12,6 +12,7 @@ from captioning.decoding.beam import beam_search
 from captioning.interfaces import AbstractTokenizer
 from captioning.models.base import AbstractCaptioner
 from captioning.models.blip import Blip
+from captioning.models.cos_cvae import CosCvae
 from captioning.models.updown import UpDown
 from captioning.models.viecap import ViECap
 from captioning.text.entity_index import EntityIndex
@@ -68,12 +69,22 @@ def _viecap(beam_size: int = 3, named: int = 0, **settings) -> ViECap:
     )
 
 
+def _cos_cvae(beam_size: int = 3, **settings) -> CosCvae:
+    decoder = {"attention_lstm_size": 12, "language_lstm_size": 16, "attention_size": 6}
+    latents = {"context_hidden": 5, "object_hidden": 4, "context_size": 2, "object_size": 2}
+    words = {"embedding_size": 16, "posterior_embedding_size": 5}
+    sizes = {**decoder, **latents, **words}
+    return CosCvae(feature_size=FEATURE_SIZE, **sizes, **settings, **_parts(beam_size))
+
+
 MODELS: dict[str, Callable[..., AbstractCaptioner]] = {
     "updown": functools.partial(_updown, projection_size=7),
     "updown_nocaps": _updown_nocaps,
     "blip": _blip,
     "viecap_soft": _viecap,
     "viecap": functools.partial(_viecap, named=5, temperature=0.5, threshold=0.25),
+    "cos_cvae": _cos_cvae,
+    "cos_cvae_projected": functools.partial(_cos_cvae, projection_size=7, reduction="caption_sum"),
     "blip_prompted": functools.partial(_blip, prompt="a dog", checkpointing=True),
 }
 

@@ -12,8 +12,9 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from captioning.data.dataset import CaptionDataset, Texts
+from captioning.data.dataset import CaptionDataset, Extras
 from captioning.data.features import FeatureStore
+from captioning.data.nearest_contexts import ContextIndex
 from captioning.data.roster import CurationView, Roster
 from captioning.data.sampler import CaptionBatchSampler
 from captioning.interfaces import AbstractTokenizer
@@ -40,6 +41,7 @@ class CaptionDataModule(pl.LightningDataModule):
             holds the former ones; None where none can be computed.
         texts: for training on captions alone, see `CaptionDataset`; the training samples' photos
             are then never looked at.
+        contexts: contexts of other photos for models that learn from them; None for none.
     """
 
     def __init__(
@@ -59,7 +61,8 @@ class CaptionDataModule(pl.LightningDataModule):
         train_transform: Callable[[Image.Image], Tensor] | None = None,
         eval_transform: Callable[[Image.Image], Tensor] | None = None,
         extend_features: Callable[[Mapping[Path, Sample]], FeatureStore] | None = None,
-        texts: Texts | None = None,
+        texts: Extras | None = None,
+        contexts: ContextIndex | None = None,
     ) -> None:
         super().__init__()
         self.train, self.val, self.test = train, val, test
@@ -76,6 +79,7 @@ class CaptionDataModule(pl.LightningDataModule):
         self._extend_features, self.texts = extend_features, texts
         pictured = (None if texts else train, val, test)
         rosters = [roster for roster in pictured if roster is not None]
+        self.contexts = contexts
         self._pictured = {s.image_path: s for roster in rosters for s in roster.samples}
 
     @property
@@ -108,7 +112,10 @@ class CaptionDataModule(pl.LightningDataModule):
             rank=rank,
             world_size=world_size,
         )
-        return self._loader(self._train_dataset(samples, self.train_transform), sampler)
+        extras = None
+        if self.contexts is not None:
+            extras = self.contexts.of_epoch(self.train, samples, self.tokenizer)
+        return self._loader(self._train_dataset(samples, self.train_transform, extras), sampler)
 
     def probe_dataloader(self) -> DataLoader[Any]:
         """All of the view's samples in order, for a second look at their losses."""
@@ -134,16 +141,27 @@ class CaptionDataModule(pl.LightningDataModule):
         blocks = _blocks(len(samples), self.eval_batch_size)[rank::world_size]
         return self._loader(self._dataset(samples, self.eval_transform), blocks)
 
-    def _train_dataset(self, samples: tuple[Sample, ...], transform: Any) -> CaptionDataset:
+    def _train_dataset(
+        self, samples: tuple[Sample, ...], transform: Any, extras: Extras | None = None
+    ) -> CaptionDataset:
         """Of samples of the view: as they are trained on."""
         if self.texts is None:
-            return self._dataset(samples, transform)
-        return CaptionDataset(samples, tokenizer=self.tokenizer, features=None, texts=self.texts)
+            return self._dataset(samples, transform, extras)
+        self.texts(samples)  # all at once, which takes less time than batch by batch
+        return CaptionDataset(
+            samples, tokenizer=self.tokenizer, features=None, extras=self.texts, photos=False
+        )
 
-    def _dataset(self, samples: tuple[Sample, ...], transform: Any) -> CaptionDataset:
+    def _dataset(
+        self, samples: tuple[Sample, ...], transform: Any, extras: Extras | None = None
+    ) -> CaptionDataset:
         self._look_at_new(samples)
         return CaptionDataset(
-            samples, tokenizer=self.tokenizer, features=self.features, transform=transform
+            samples,
+            tokenizer=self.tokenizer,
+            features=self.features,
+            transform=transform,
+            extras=extras,
         )
 
     def _look_at_new(self, samples: tuple[Sample, ...]) -> None:

@@ -15,7 +15,7 @@ from captioning.data.photos import load_rgb
 from captioning.interfaces import AbstractTokenizer
 from captioning.types import Batch, Sample
 
-Texts = Callable[[Sequence[Sample]], dict[str, Tensor]]
+Extras = Callable[[Sequence[Sample]], dict[str, Tensor]]
 
 
 class CaptionDataset(Dataset[Batch]):
@@ -26,11 +26,11 @@ class CaptionDataset(Dataset[Batch]):
         tokenizer: turns captions into ids.
         features: cached features, or None to load pixels.
         transform: pixels of a photo to ``(3, H, W)``; needed when there are no features.
-        texts: instead of photos: tensors by name with a row for each of the samples it is given,
-            which become the batches' ``extras``.
+        extras: gives further tensors of a batch by name, from its captions' samples.
+        photos: whether photos are looked at; without them nothing but captions is trained on.
 
     Raises:
-        ValueError: neither features nor a transform nor texts, or a photo without features.
+        ValueError: no way to look at photos, or a photo without features.
     """
 
     def __init__(
@@ -40,18 +40,19 @@ class CaptionDataset(Dataset[Batch]):
         tokenizer: AbstractTokenizer,
         features: FeatureStore | None,
         transform: Callable[[Image.Image], Tensor] | None = None,
-        texts: Texts | None = None,
+        extras: Extras | None = None,
+        photos: bool = True,
     ) -> None:
-        if features is None and transform is None and texts is None:
+        if photos and features is None and transform is None:
             raise ValueError("a data set needs cached features or a transform for its photos")
         self.samples = samples
-        self._texts = None if texts is None else texts(samples)
         self.features = features
         self.transform = transform
+        self._extras, self._photos = extras, photos
         self.pad_id = tokenizer.pad_id
         self._tokens = [np.asarray(tokenizer.encode(s.caption), dtype=np.int64) for s in samples]
         self._positions = None
-        if features is not None and texts is None:
+        if photos and features is not None:
             self._positions = find_positions(features, samples)
 
     def __len__(self) -> int:
@@ -61,20 +62,19 @@ class CaptionDataset(Dataset[Batch]):
         """The batch of some samples, longest caption first (the order that packing wants)."""
         order = sorted(positions, key=lambda position: -len(self._tokens[position]))
         # A replaced image makes one image_id stand for two pictures, so pictures are told by path.
-        paths = [self.samples[position].image_path for position in order]
+        of_batch = [self.samples[position] for position in order]
+        paths = [sample.image_path for sample in of_batch]
         unique = {path: number for number, path in enumerate(dict.fromkeys(paths))}
         firsts = [order[paths.index(path)] for path in unique]
         tokens, mask = _padded([self._tokens[position] for position in order], self.pad_id)
-        pixels, regions, region_mask, extras = None, None, None, {}
-        if self._texts is not None:
-            extras = {name: values[order] for name, values in self._texts.items()}
-        elif self.features is not None:
+        pixels, regions, region_mask = None, None, None
+        if self._positions is not None:
             regions, region_mask = self.features.read(self._positions[firsts])
-        else:
+        elif self._photos:
             pixels = torch.stack([self.transform(load_rgb(path)) for path in unique])
         return Batch(
-            rows=torch.tensor([self.samples[position].row for position in order]),
-            sample_ids=tuple(self.samples[position].sample_id for position in order),
+            rows=torch.tensor([sample.row for sample in of_batch]),
+            sample_ids=tuple(sample.sample_id for sample in of_batch),
             image_ids=tuple(self.samples[position].image_id for position in firsts),
             image_index=torch.tensor([unique[path] for path in paths]),
             images=pixels,
@@ -82,8 +82,8 @@ class CaptionDataset(Dataset[Batch]):
             region_mask=region_mask,
             tokens=tokens,
             token_mask=mask,
-            weights=_weights([self.samples[position].weight for position in order]),
-            extras=extras,
+            weights=_weights([sample.weight for sample in of_batch]),
+            extras={} if self._extras is None else self._extras(of_batch),
         )
 
 

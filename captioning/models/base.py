@@ -32,7 +32,13 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper):
         horizon: number of updates of the whole run. It is explicit because Lightning's own estimate
             is wrong once curation shrinks the training set.
         backbone: makes regions from pixels when features are not cached; trained along.
+
+    Attributes:
+        loss_is_bound: whether a caption's loss is an upper bound of its negative log-likelihood
+            instead of that itself, as of a variational auto-encoder.
     """
+
+    loss_is_bound: bool = False
 
     def __init__(
         self,

@@ -102,4 +102,5 @@ def _reranked(
     store = load_inputs(config, only=both).features
     if store is None:
         raise ValueError("rerank needs cached features: this run has features=none")
-    return build_part(rerank, photos=roster, train=train, store=store)(predictions)
+    # Not through the config: Hydra would turn rosters, as dataclasses, into configs.
+    return build_part(rerank)(predictions, photos=roster, train=train, store=store)

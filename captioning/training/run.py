@@ -224,6 +224,7 @@ def build_datamodule(
         eval_transform=inputs.eval_transform,
         extend_features=inputs.extend_features,
         texts=inputs.texts,
+        contexts=build_part(config.model.contexts) if config.model.get("contexts") else None,
         **config.loader,
     )
 

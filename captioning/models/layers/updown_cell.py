@@ -28,11 +28,13 @@ from torch.nn import functional
 class CellWeights:
     """Parameters of the recurrence; gates are ordered input, forget, output, candidate.
 
+    H is the size of the attention LSTM, L that of the language LSTM.
+
     Attributes:
-        hidden: ``(4H, 2H)`` attention LSTM's product with ``[h2, h1]``.
+        hidden: ``(4H, L + H)`` attention LSTM's product with ``[h2, h1]``.
         query: ``(A, H)``; score: ``(A,)``; the attention's ``W_q`` and ``w``.
-        language: ``(4H, D + 2H)`` language LSTM's product with ``[context, h1, h2]``.
-        bias: ``(4H,)`` of the language LSTM.
+        language: ``(4L, D + H + L)`` language LSTM's product with ``[context, h1, h2]``.
+        bias: ``(4L,)`` of the language LSTM.
     """
 
     hidden: Tensor
@@ -89,10 +91,11 @@ class _Tape:
     values: Tensor  # (B, R, D)
     hidden_regions: Tensor | None  # (B, R) True where no region exists
     act1: Tensor  # (N, 4H) activations of the attention LSTM
-    act2: Tensor  # (N, 4H) of the language LSTM
-    cells: Tensor  # (4, N, H): c1, tanh(c1), c2, tanh(c2)
-    in1: Tensor  # (N, 2H): h2 and h1 of the step before
-    in2: Tensor  # (N, D + 2H): context, h1, and h2 of the step before
+    act2: Tensor  # (N, 4L) of the language LSTM
+    cells1: Tensor  # (2, N, H): c1, tanh(c1)
+    cells2: Tensor  # (2, N, L): c2, tanh(c2)
+    in1: Tensor  # (N, L + H): h2 and h1 of the step before
+    in2: Tensor  # (N, D + H + L): context, h1, and h2 of the step before
     alphas: Tensor  # (N, R)
 
     @property
@@ -101,7 +104,11 @@ class _Tape:
 
     @property
     def hidden(self) -> int:
-        return self.cells.shape[2]
+        return self.cells1.shape[2]
+
+    @property
+    def spoken(self) -> int:
+        return self.cells2.shape[2]
 
     def queries(self, now: slice, weights: _Cast) -> Tensor:
         return functional.linear(self.in2[now, self.dim : self.dim + self.hidden], weights.query)
@@ -138,8 +145,8 @@ def _forward_step(tape: _Tape, w: _Cast, steps: _Steps, step: int) -> Tensor:
     dim, hidden = tape.dim, tape.hidden
     if step:
         tape.act1[now] += functional.linear(tape.in1[now], w.hidden)
-    h1, tape.cells[0, now], tape.cells[1, now] = lstm_gates(
-        tape.act1[now], _rows(tape.cells[0], last)
+    h1, tape.cells1[0, now], tape.cells1[1, now] = lstm_gates(
+        tape.act1[now], _rows(tape.cells1[0], last)
     )
     tape.in2[now, dim : dim + hidden] = h1
     squash = squashed(tape.keys[:size], tape.queries(now, w))
@@ -149,13 +156,13 @@ def _forward_step(tape: _Tape, w: _Cast, steps: _Steps, step: int) -> Tensor:
     tape.in2[now, :dim] = context.squeeze(1)
     tape.act2[now] = functional.linear(tape.in2[now], w.language)
     tape.act2[now] += w.bias
-    h2, tape.cells[2, now], tape.cells[3, now] = lstm_gates(
-        tape.act2[now], _rows(tape.cells[2], last)
+    h2, tape.cells2[0, now], tape.cells2[1, now] = lstm_gates(
+        tape.act2[now], _rows(tape.cells2[0], last)
     )
     if step + 1 < len(steps):
         following, then = steps.now(step + 1), steps.sizes[step + 1]
-        tape.in1[following, :hidden] = h2[:then]
-        tape.in1[following, hidden:] = h1[:then]
+        tape.in1[following, : tape.spoken] = h2[:then]
+        tape.in1[following, tape.spoken :] = h1[:then]
         tape.in2[following, dim + hidden :] = h2[:then]
     return h2
 
@@ -172,15 +179,15 @@ class _Gradients:
         self.context = tape.in1.new_empty((num, tape.dim))
         self.keys = torch.zeros_like(tape.keys)
         self.score = torch.zeros_like(weights.score)
-        state = tape.cells.new_zeros((4, batch, tape.hidden))
-        self.h1, self.h2, self.c1, self.c2 = state.unbind(0)
+        self.h1, self.c1 = tape.cells1.new_zeros((2, batch, tape.hidden)).unbind(0)
+        self.h2, self.c2 = tape.cells2.new_zeros((2, batch, tape.spoken)).unbind(0)
 
 
 def _backward_step(tape: _Tape, w: _Cast, d: _Gradients, steps: _Steps, step: int) -> None:
     now, last, size = steps.now(step), steps.last(step), steps.sizes[step]
     dim, hidden, dtype = tape.dim, tape.hidden, tape.in1.dtype
     gates, d.c2[:size] = _lstm_gates_backward(
-        tape.act2[now], tape.cells[3, now], _rows(tape.cells[2], last), d.h2[:size], d.c2[:size]
+        tape.act2[now], tape.cells2[1, now], _rows(tape.cells2[0], last), d.h2[:size], d.c2[:size]
     )
     d.act2[now] = gates
     back = d.act2[now] @ w.language
@@ -189,13 +196,13 @@ def _backward_step(tape: _Tape, w: _Cast, d: _Gradients, steps: _Steps, step: in
     d.h2[:size] = back[:, dim + hidden :]
     d.h1[:size] += _attend_backward(tape, w, d, now, size) @ w.query
     gates, d.c1[:size] = _lstm_gates_backward(
-        tape.act1[now], tape.cells[1, now], _rows(tape.cells[0], last), d.h1[:size], d.c1[:size]
+        tape.act1[now], tape.cells1[1, now], _rows(tape.cells1[0], last), d.h1[:size], d.c1[:size]
     )
     d.act1[now] = gates
     if step:
         back = gates.to(dtype) @ w.hidden
-        d.h2[:size] += back[:, :hidden]
-        d.h1[:size] = back[:, hidden:]
+        d.h2[:size] += back[:, : tape.spoken]
+        d.h1[:size] = back[:, tape.spoken :]
 
 
 def _attend_backward(tape: _Tape, w: _Cast, d: _Gradients, now: slice, size: int) -> Tensor:
@@ -229,6 +236,7 @@ class _Recurrence(torch.autograd.Function):
     ) -> Tensor:
         w, steps = _Cast(weights, dtype), _Steps(sizes)
         num, hidden, dim = gates_x.shape[0], gates_x.shape[1] // 4, values.shape[2]
+        spoken = w.bias.shape[0] // 4
         wide = torch.promote_types(dtype, torch.float32)
         options = {"device": gates_x.device, "dtype": wide}
         tape = _Tape(
@@ -236,13 +244,14 @@ class _Recurrence(torch.autograd.Function):
             values=values.to(dtype).index_select(0, index),
             hidden_regions=None if mask is None else ~mask.index_select(0, index),
             act1=gates_x.to(wide, copy=True),
-            act2=torch.empty((num, 4 * hidden), **options),
-            cells=torch.empty((4, num, hidden), **options),
-            in1=torch.zeros((num, 2 * hidden), device=gates_x.device, dtype=dtype),
-            in2=torch.zeros((num, dim + 2 * hidden), device=gates_x.device, dtype=dtype),
+            act2=torch.empty((num, 4 * spoken), **options),
+            cells1=torch.empty((2, num, hidden), **options),
+            cells2=torch.empty((2, num, spoken), **options),
+            in1=torch.zeros((num, spoken + hidden), device=gates_x.device, dtype=dtype),
+            in2=torch.zeros((num, dim + hidden + spoken), device=gates_x.device, dtype=dtype),
             alphas=torch.empty((num, keys.shape[1]), **options),
         )
-        outputs = torch.empty((num, hidden), **options)
+        outputs = torch.empty((num, spoken), **options)
         for step in range(len(steps)):
             outputs[steps.now(step)] = _forward_step(tape, w, steps, step)
         tensors = [getattr(tape, slot) for slot in _Tape.__slots__]
@@ -266,7 +275,7 @@ class _Recurrence(torch.autograd.Function):
         if ctx.needs_input_grad[2]:
             dvalues = _values_gradient(tape.alphas, d.context, index, ctx.sizes, ctx.num_images)
             dvalues = dvalues.to(ctx.dtypes[2])
-        wide = tape.cells.dtype
+        wide = tape.cells1.dtype
         h1 = tape.in2[:, tape.dim : tape.dim + tape.hidden]
         return (
             d.act1.to(ctx.dtypes[0]), dkeys.to(ctx.dtypes[1]), dvalues, None, None, None, None,
@@ -342,7 +351,7 @@ def recurrence(
         weights: the parameters.
 
     Returns:
-        ``(N, H) float32`` outputs of the language LSTM in the same packed order.
+        ``(N, L) float32`` outputs of the language LSTM in the same packed order.
     """
     device = gates_x.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else torch.float32

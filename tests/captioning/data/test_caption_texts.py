@@ -93,7 +93,9 @@ def test_features_without_texts_are_refused() -> None:
 def test_batches_hold_their_captions_rows_and_no_photo(names: Path) -> None:
     texts = CaptionTexts(encoder=Lengths(), parser=Plain(), names_path=names)
     tokenizer = WordTokenizer.build(CAPTIONS, min_count=1)
-    dataset = CaptionDataset(samples(), tokenizer=tokenizer, features=None, texts=texts)
+    dataset = CaptionDataset(
+        samples(), tokenizer=tokenizer, features=None, extras=texts, photos=False
+    )
     batch = dataset[[1, 0, 2]]
     assert batch.images is None
     assert batch.regions is None

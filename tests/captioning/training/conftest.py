@@ -36,6 +36,12 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
+def small_settings() -> tuple[str, ...]:
+    """Overrides of a small run, but for the model's sizes."""
+    return tuple(entry for entry in SMALL if not entry.startswith("model"))
+
+
+@pytest.fixture
 def small(repository: Path, cache: Path, tmp_path: Path) -> Callable[..., DictConfig]:
     """A resolved config of a small run; further overrides come last."""
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from captioning.models.layers.updown_cell import CellWeights, recurrence
 
 SIZES = (5, 5, 4, 2, 1)
-IMAGES, REGIONS, DIM, ATTENTION, HIDDEN = 3, 4, 6, 5, 7
+IMAGES, REGIONS, DIM, ATTENTION, HIDDEN, SPOKEN = 3, 4, 6, 5, 7, 3
 
 
 def plain(gates_x, keys, values, mask, index, sizes, weights) -> Tensor:
@@ -21,7 +21,8 @@ def plain(gates_x, keys, values, mask, index, sizes, weights) -> Tensor:
         return o.sigmoid() * c.tanh(), c
 
     outputs, start = [], 0
-    h1 = h2 = c1 = c2 = gates_x.new_zeros(sizes[0], weights.bias.shape[0] // 4)
+    h1 = c1 = gates_x.new_zeros(sizes[0], gates_x.shape[1] // 4)
+    h2 = c2 = gates_x.new_zeros(sizes[0], weights.bias.shape[0] // 4)
     for size in sizes:
         h1, h2, c1, c2 = h1[:size], h2[:size], c1[:size], c2[:size]
         gates = gates_x[start : start + size] + torch.cat([h2, h1], 1) @ weights.hidden.t()
@@ -38,12 +39,12 @@ def plain(gates_x, keys, values, mask, index, sizes, weights) -> Tensor:
     return torch.cat(outputs)
 
 
-def make(dtype: torch.dtype) -> tuple[list[Tensor], Tensor, Tensor]:
+def make(dtype: torch.dtype, spoken: int = HIDDEN) -> tuple[list[Tensor], Tensor, Tensor]:
     generator = torch.Generator().manual_seed(0)
     shapes = [
         (sum(SIZES), 4 * HIDDEN), (IMAGES, REGIONS, ATTENTION), (IMAGES, REGIONS, DIM),
-        (4 * HIDDEN, 2 * HIDDEN), (ATTENTION, HIDDEN), (ATTENTION,),
-        (4 * HIDDEN, DIM + 2 * HIDDEN), (4 * HIDDEN,),
+        (4 * HIDDEN, spoken + HIDDEN), (ATTENTION, HIDDEN), (ATTENTION,),
+        (4 * spoken, DIM + HIDDEN + spoken), (4 * spoken,),
     ]  # fmt: skip
     tensors = [torch.randn(*s, generator=generator, dtype=dtype) * 0.5 for s in shapes]
     mask = torch.ones(IMAGES, REGIONS, dtype=torch.bool)
@@ -57,9 +58,10 @@ def call(function, tensors, mask, index) -> Tensor:
     return function(*tensors[:3], mask, index, SIZES, weights)
 
 
+@pytest.mark.parametrize("spoken", [HIDDEN, SPOKEN])
 @pytest.mark.parametrize("masked", [True, False])
-def test_outputs_and_every_gradient_equal_the_plain_recurrence(masked: bool) -> None:
-    tensors, mask, index = make(torch.float64)
+def test_outputs_and_every_gradient_equal_the_plain_recurrence(masked: bool, spoken: int) -> None:
+    tensors, mask, index = make(torch.float64, spoken)
     mask = mask if masked else None
     ours, theirs = call(recurrence, tensors, mask, index), call(plain, tensors, mask, index)
     torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
@@ -69,8 +71,9 @@ def test_outputs_and_every_gradient_equal_the_plain_recurrence(masked: bool) -> 
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
 
 
-def test_gradients_agree_with_finite_differences() -> None:
-    tensors, mask, index = make(torch.float64)
+@pytest.mark.parametrize("spoken", [HIDDEN, SPOKEN])
+def test_gradients_agree_with_finite_differences(spoken: int) -> None:
+    tensors, mask, index = make(torch.float64, spoken)
     assert torch.autograd.gradcheck(lambda *t: call(recurrence, t, mask, index), tensors)
 
 

@@ -1,0 +1,328 @@
+"""COS-CVAE: diverse captions from latents split into context and objects (Mahajan and Roth, 2020).
+
+Every word has a latent of the caption's context and one of its objects
+(`captioning.models.layers.latents`); an UpDown decoder reads both. What is trained is the negative
+of the evidence lower bound, ``-log p(x | z, v) + KL(q || p)``, in two phases of different weights.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from statistics import NormalDist
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from captioning.models.base import AbstractCaptioner
+from captioning.models.layers.bound import LossWeights, Terms
+from captioning.models.layers.cross_entropy import token_losses
+from captioning.models.layers.gaussian import Gaussian
+from captioning.models.layers.keyed_noise import keyed_noise
+from captioning.models.layers.latent_decoder import LatentDecoder, LatentState, Seen
+from captioning.models.layers.latents import Chain, Latents
+from captioning.models.layers.object_split import ObjectSplit
+from captioning.models.layers.packing import Packing
+from captioning.models.layers.pseudo_captions import PseudoCaptions, fill_contexts
+from captioning.models.layers.weighted_mean import weighted_mean
+from captioning.text.object_words import build_object_words
+from captioning.types import Batch, CaptionLosses
+
+
+class CosCvae(AbstractCaptioner):
+    """A conditional variational auto-encoder of captions, with sequential latents.
+
+    Args:
+        feature_size: D of the regions as they come.
+        objects: words that name objects, ``"coco"`` or a file, see
+            `captioning.text.object_words.build_object_words`.
+        attention_lstm_size, language_lstm_size, attention_size: of the decoder.
+        embedding_size: of the decoder's words.
+        posterior_embedding_size: of the posteriors' words.
+        projection_size: regions are embedded to this size with ReLU and dropout; None: used as
+            they come.
+        context_hidden, object_hidden: of the posteriors' GRUs and of the priors' LSTMs.
+        context_size, object_size: of the latents.
+        num_objects: tokens of objects that the posterior reads, at most.
+        max_steps: words that latents are drawn for when captions are generated.
+        dropout: on embedded features and on the language LSTM's output.
+        word_dropout: share of the decoder's words that are read as the unknown word in training, so
+            that the latents are worth reading.
+        pseudo_temperature: of the objects' latents that filled contexts are said with; .6 is the
+            authors'.
+        first, later: weights of the loss in the two phases, see `LossWeights`.
+        first_epochs: epochs of the first phase.
+        free_nats: divergence of each latent that costs nothing, in nats a word of the caption
+            (Kingma et al., 2016): latents do not collapse below it. 0 in the authors' code.
+        reduction: ``"token_mean"`` over the batch's words, or ``"caption_sum"``: summed over a
+            caption's words and averaged over captions, as the authors do.
+        seed: of the latents' noise, with each caption's row and the number of updates.
+        **captioner: see `AbstractCaptioner`.
+    """
+
+    loss_is_bound = True
+
+    def __init__(
+        self,
+        *,
+        feature_size: int,
+        objects: str = "coco",
+        attention_lstm_size: int = 2048,
+        language_lstm_size: int = 1024,
+        attention_size: int = 2048,
+        embedding_size: int = 1000,
+        posterior_embedding_size: int = 300,
+        projection_size: int | None = None,
+        context_hidden: int = 1024,
+        object_hidden: int = 256,
+        context_size: int = 64,
+        object_size: int = 64,
+        num_objects: int = 5,
+        max_steps: int = 24,
+        dropout: float = 0.0,
+        word_dropout: float = 0.5,
+        first: Mapping[str, float] | None = None,
+        later: Mapping[str, float] | None = None,
+        first_epochs: int = 1,
+        free_nats: float = 0.0,
+        pseudo_temperature: float = 0.6,
+        reduction: str = "token_mean",
+        seed: int = 0,
+        **captioner: Any,
+    ) -> None:
+        super().__init__(**captioner)
+        if reduction not in ("token_mean", "caption_sum"):
+            raise ValueError(f"reduction must be token_mean or caption_sum: got {reduction!r}")
+        if not 0 <= word_dropout < 1:
+            raise ValueError(f"word_dropout must be in [0, 1): got {word_dropout}")
+        self.reduction, self.num_objects, self.max_steps = reduction, num_objects, max_steps
+        self.seed, self.first_epochs, self.free_nats = seed, first_epochs, free_nats
+        self.pseudo_temperature = pseudo_temperature
+        self.phases = (LossWeights(**(first or {})), LossWeights(**(later or {})))
+        # A normal number below it drops the word that it is drawn for.
+        self.drop_below = NormalDist().inv_cdf(word_dropout) if word_dropout else -math.inf
+        self.split = ObjectSplit(tokenizer=self.tokenizer, words=build_object_words(objects))
+        self.project = None
+        if projection_size is not None:
+            self.project = nn.Sequential(
+                nn.Linear(feature_size, projection_size), nn.ReLU(), nn.Dropout(dropout)
+            )
+        features = projection_size or feature_size
+        self.decoder = LatentDecoder(
+            vocabulary=len(self.tokenizer),
+            feature_size=features,
+            attention_lstm_size=attention_lstm_size,
+            language_lstm_size=language_lstm_size,
+            attention_size=attention_size,
+            embedding_size=embedding_size,
+            latent_size=context_size + object_size,
+            dropout=dropout,
+        )
+        self._say_common_words(self.decoder.output.bias)
+        self.latents = Latents(
+            size=self.split.size,
+            embedding_size=posterior_embedding_size,
+            feature_size=features,
+            hidden_sizes=(context_hidden, object_hidden),
+            sizes=(context_size, object_size),
+        )
+
+    @property
+    def weights(self) -> LossWeights:
+        """Weights of the loss in the present phase."""
+        return self.phases[int(self.current_epoch >= self.first_epochs)]
+
+    def _look(self, batch: Batch) -> Seen:
+        regions = self._regions(batch).to(self.decoder.score.dtype)
+        if self.project is not None:
+            regions = self.project(regions)
+        return self.decoder.look(regions, batch.region_mask)
+
+    def losses(self, batch: Batch) -> CaptionLosses:
+        """The negative bound of each caption, and the loss as the phase weighs its parts.
+
+        A caption's own loss is the bound, not the words' part of it alone: the posteriors read the
+        caption, so that a wrong one is as likely as a right one once they have spoken; what tells
+        them apart is how little the image expects it, which is the other part.
+        """
+        number, weights = self.global_step, self.weights
+        seen = self._look(batch)
+        terms = self.terms(batch, number, seen)
+        free = self.free_nats * terms.lengths
+        charged = sum(kl.sum(1).clamp(min=free) for kl in (terms.kl_context, terms.kl_objects))
+        loss = weights.nll * terms.nll + weights.kl * charged
+        total, parts = self._reduced(loss, terms.lengths, batch.weights), terms.parts()
+        if "context_tokens" in batch.extras and (weights.nll_nn or weights.kl_nn):
+            pseudo, more = self._pseudo_loss(batch, number, seen)
+            total, parts = total + pseudo, {**parts, **more}
+        bound = (terms.nll + terms.kl) / terms.lengths
+        return CaptionLosses(total=total, per_sample=bound.detach(), parts=parts)
+
+    def _pseudo_loss(
+        self, batch: Batch, number: int, seen: Seen
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Loss of filled contexts of other photos, and what is logged of it.
+
+        As the contexts' own objects are not the photo's, latents of objects come from the prior.
+        """
+        # Numbers beside those of the captions' own noise.
+        keys = [(self.seed, row, number, 1) for row in batch.rows.tolist()]
+        pseudo = fill_contexts(batch.extras, keys, len(self.tokenizer))
+        share = 1 - len(pseudo.captions) / len(batch)
+        skipped = {"pseudo_skipped": torch.tensor(share)}
+        if not len(pseudo.captions):
+            return seen.mean.new_zeros(()), skipped
+        nll, kl = self._pseudo_terms(pseudo, keys, seen, batch.image_index[pseudo.captions])
+        lengths = pseudo.lengths - 1
+        loss = self.weights.nll_nn * nll
+        loss = loss + self.weights.kl_nn * kl.clamp(min=self.free_nats * lengths)
+        counted = None if batch.weights is None else batch.weights[pseudo.captions]
+        logged = {"nll_nn": nll.detach().sum(), "kl_nn": kl.detach().sum()}
+        logged = {name: value / lengths.sum() for name, value in logged.items()}
+        return self._reduced(loss, lengths, counted), {**logged, **skipped}
+
+    def _pseudo_terms(
+        self, pseudo: PseudoCaptions, keys: list[tuple[int, ...]], seen: Seen, images: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Negative log-likelihoods and divergences ``(B',)`` of filled contexts."""
+        lengths = pseudo.lengths - 1
+        keys = [(*keys[place], 1) for place in pseudo.captions.tolist()]
+        noise = keyed_noise(keys, lengths.tolist(), sum(self.latents.prior.sizes) + 1)
+        noise = noise.to(self.decoder.score)
+        for_context, for_objects, chances = noise.split((*self.latents.prior.sizes, 1), dim=2)
+        with torch.autocast(self.device.type, enabled=False):
+            mean = seen.mean.to(noise.dtype)[images]
+            context, _ = self.latents.context(pseudo.contexts[:, 1:], lengths, for_context)
+            expected = self.latents.prior.context_given(mean, context.values)
+            objects = self.latents.prior.draw_objects(
+                mean, context.values, for_objects, self.pseudo_temperature
+            )
+        latents = [context.values, objects]
+        packing = Packing.of(lengths)
+        nll = self._word_losses(pseudo.words, latents, chances, seen, images, packing)
+        real = torch.arange(noise.shape[1], device=noise.device) < lengths[:, None]
+        return nll, (context.law.divergence(expected).sum(2) * real).sum(1)
+
+    def _reduced(self, losses: Tensor, lengths: Tensor, weights: Tensor | None) -> Tensor:
+        """One number from captions' sums ``(B,)``."""
+        if self.reduction == "caption_sum":
+            return weighted_mean(losses, weights)
+        counted = lengths if weights is None else weights * lengths
+        return weighted_mean(losses / lengths, counted)
+
+    def terms(self, batch: Batch, number: int, seen: Seen) -> Terms:
+        """The parts of the bound, with latents drawn from the posteriors.
+
+        Args:
+            batch: images and captions.
+            number: of the draw, at least 0.
+            seen: of the images.
+        """
+        packing = Packing.of(batch.token_mask[:, 1:].sum(1))
+        # The longest caption of the batch, whatever padding it has.
+        tokens = batch.tokens[:, : len(packing.sizes) + 1]
+        targets, real = tokens[:, 1:], batch.token_mask[:, 1 : len(packing.sizes) + 1, None]
+        noise = self._noise(batch.rows, packing.lengths, number)
+        # Densities and their divergence are as fine as their exponents: never in half precision.
+        with torch.autocast(self.device.type, enabled=False):
+            mean = seen.mean.to(noise.dtype)[batch.image_index]
+            context, objects = self._posteriors(targets, packing.lengths, mean, noise)
+            expected = self._priors(mean, context.values, objects.values)
+        latents, chances = [context.values, objects.values], noise[:, :, -1:]
+        nll = self._word_losses(tokens, latents, chances, seen, batch.image_index, packing)
+        kl_context, kl_objects = (
+            (chain.law.divergence(law) * real).sum(1)
+            for chain, law in zip((context, objects), expected, strict=True)
+        )
+        return Terms(
+            nll=nll,
+            kl_context=kl_context,
+            kl_objects=kl_objects,
+            lengths=packing.lengths,
+            context=context,
+            objects=objects,
+            expected=expected,
+        )
+
+    def _word_losses(
+        self,
+        tokens: Tensor,
+        latents: list[Tensor],
+        chances: Tensor,
+        seen: Seen,
+        images: Tensor,
+        packing: Packing,
+    ) -> Tensor:
+        """``(B,)`` negative log-likelihoods of ``tokens (B, T + 1)``, summed over words."""
+        words = self._dropped(tokens[:, :-1], chances[:, :, 0])
+        logits = self.decoder.logits(words, torch.cat(latents, 2), seen, images, packing)
+        wanted = packing.pack(tokens[packing.order, 1:])
+        nll, _ = token_losses(logits.to(self.decoder.score.dtype), wanted)
+        return packing.sum_by_caption(nll)
+
+    def _noise(self, rows: Tensor, lengths: Tensor, number: int) -> Tensor:
+        """``(B, T, Zm + Zo + 1)`` for both latents and for the words that are dropped."""
+        keys = [(self.seed, row, number) for row in rows.tolist()]
+        noise = keyed_noise(keys, lengths.tolist(), sum(self.latents.prior.sizes) + 1)
+        return noise.to(self.decoder.score)
+
+    def _posteriors(
+        self, targets: Tensor, lengths: Tensor, mean: Tensor, noise: Tensor
+    ) -> tuple[Chain, Chain]:
+        """Latents of context and objects of ``targets (B, T)``."""
+        for_context, for_objects, _ = noise.split((*self.latents.prior.sizes, 1), dim=2)
+        numbers = self.split.numbers(targets)
+        context, summary = self.latents.context(
+            self.split.context(targets, numbers), lengths, for_context
+        )
+        words, counts = self.split.objects(targets, numbers, self.num_objects)
+        return context, self.latents.objects(
+            words, counts, mean, summary, context.values, for_objects
+        )
+
+    def _priors(self, mean: Tensor, context: Tensor, objects: Tensor) -> tuple[Gaussian, Gaussian]:
+        return (
+            self.latents.prior.context_given(mean, context),
+            self.latents.prior.objects_given(mean, context, objects),
+        )
+
+    def _dropped(self, words: Tensor, chances: Tensor) -> Tensor:
+        """Words ``(B, T)`` of which some are unknown while the model trains; never the first."""
+        if not self.training:
+            return words
+        dropped = (chances < self.drop_below) & (words != self.tokenizer.bos_id)
+        return words.masked_fill(dropped, self.tokenizer.unk_id)
+
+    @torch.no_grad()
+    def log_likelihood(self, batch: Batch, *, num_draws: int) -> Tensor:
+        """Estimates of ``log p(caption | image)``, ``(B,)`` in nats, by importance sampling.
+
+        ``log mean_k p(x | z_k) p(z_k) / q(z_k | x)`` over draws from the posteriors (Burda et al.,
+        2016): at least the bound on average, and nearer the more draws there are.
+
+        Args:
+            batch: images and captions.
+            num_draws: draws a caption.
+        """
+        found, seen = [], self._look(batch)
+        for number in range(num_draws):
+            terms = self.terms(batch, number, seen)
+            ratios = -terms.nll
+            for chain, law in zip((terms.context, terms.objects), terms.expected, strict=True):
+                gain = law.log_density(chain.values) - chain.law.log_density(chain.values)
+                ratios = ratios + (gain * batch.token_mask[:, 1:]).sum(1)
+            found.append(ratios)
+        return torch.stack(found).logsumexp(0) - torch.log(ratios.new_tensor(num_draws))
+
+    def start(self, batch: Batch) -> LatentState:
+        """The memory with the latents at their means; `LatentState.drawn` gives others."""
+        seen = self._look(batch)
+        prior, mean = self.latents.prior, seen.mean.to(self.decoder.score.dtype)
+        noise = mean.new_zeros(len(mean), self.max_steps, sum(prior.sizes))
+        return self.decoder.start(replace(seen, mean=mean), prior.draw(mean, noise, 0.0), prior)
+
+    def step(self, tokens: Tensor, state: LatentState) -> tuple[Tensor, LatentState]:
+        """Log-probabilities of the next word."""
+        return self.decoder.step(tokens, state)

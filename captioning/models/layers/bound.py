@@ -1,0 +1,68 @@
+"""The evidence lower bound of captions, by its parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from captioning.models.layers.gaussian import Gaussian
+from captioning.models.layers.latents import Chain
+
+# A dimension of a latent is active if the caption moves it by so many nats a word.
+ACTIVE_NATS = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossWeights:
+    """What each part of the loss counts, in one phase of training.
+
+    Attributes:
+        nll: negative log-likelihood of the words.
+        kl: divergence of the posteriors from the priors.
+        nll_nn, kl_nn: the same of filled contexts of other photos, where batches have them.
+    """
+
+    nll: float = 1.0
+    kl: float = 1.0
+    nll_nn: float = 0.0
+    kl_nn: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """The parts of the bound, a value a caption.
+
+    Attributes:
+        nll: ``(B,)`` summed over words, in nats.
+        kl_context, kl_objects: ``(B, Z)`` summed over words, by dimension, in nats.
+        lengths: ``(B,) int64`` words, the end counted.
+        context, objects: the latents that were drawn.
+        expected: the priors' laws of both.
+    """
+
+    nll: Tensor
+    kl_context: Tensor
+    kl_objects: Tensor
+    lengths: Tensor
+    context: Chain
+    objects: Chain
+    expected: tuple[Gaussian, Gaussian]
+
+    @property
+    def kl(self) -> Tensor:
+        """``(B,)`` of both latents, summed over dimensions."""
+        return self.kl_context.sum(1) + self.kl_objects.sum(1)
+
+    def parts(self) -> dict[str, Tensor]:
+        """What is logged: nats a word, and the share of the latents' dimensions that are active.
+
+        A latent that has collapsed says nothing of its caption: none of its dimensions is active.
+        """
+        words = self.lengths.sum()
+        parts = {"nll": self.nll.detach().sum() / words}
+        for name, divergence in (("context", self.kl_context), ("objects", self.kl_objects)):
+            by_dimension = divergence.detach().sum(0) / words
+            parts[f"kl_{name}"] = by_dimension.sum()
+            parts[f"active_{name}"] = (by_dimension > ACTIVE_NATS).float().mean()
+        return parts

@@ -1,0 +1,251 @@
+"""UpDown's decoder with a latent at every word, and its memory while it is searched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from captioning.interfaces import AbstractLatentState
+from captioning.models.layers.keyed_noise import key_of, keyed_noise
+from captioning.models.layers.latents import LatentPrior
+from captioning.models.layers.packing import Packing
+from captioning.models.layers.updown_cell import (
+    CellWeights,
+    attend,
+    lstm_gates,
+    recurrence,
+    squashed,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What is computed once an image.
+
+    Attributes:
+        keys: ``(I, R, A)``.
+        values: ``(I, R, D)``.
+        mean: ``(I, D)`` over the regions that exist.
+        mask: ``(I, R) bool``, True where a region exists, or None.
+    """
+
+    keys: Tensor
+    values: Tensor
+    mean: Tensor
+    mask: Tensor | None
+
+    def select(self, images: Tensor) -> Seen:
+        """Some of the images, repeats allowed."""
+        some = {f.name: getattr(self, f.name) for f in fields(self)}
+        return Seen(**{k: None if v is None else v[images] for k, v in some.items()})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatentState(AbstractLatentState):
+    """The memory of G hypotheses in blocks of equal size, one block a draw of an image.
+
+    Attributes:
+        seen: of each block's image.
+        latents: ``(blocks, T, Z)`` drawn before the first word.
+        cells: h1, c1, h2 and c2, ``(G, H)`` or ``(G, L)`` each.
+        step: words read so far.
+        prior: makes other draws.
+    """
+
+    seen: Seen
+    latents: Tensor
+    cells: tuple[Tensor, Tensor, Tensor, Tensor]
+    step: int
+    prior: LatentPrior
+
+    def select(self, index: Tensor) -> LatentState:
+        """Hypotheses by index."""
+        num_blocks = len(self.latents)
+        found = torch.unique_consecutive(index // (len(self.cells[0]) // num_blocks))
+        seen, latents = self.seen, self.latents
+        if len(found) != num_blocks:
+            seen, latents = seen.select(found), latents[found]
+        cells = tuple(cell[index] for cell in self.cells)
+        return replace(self, seen=seen, latents=latents, cells=cells)
+
+    @torch.no_grad()
+    def drawn(
+        self, *, keys: Sequence[int | str], draws: range, temperature: float, seed: int
+    ) -> LatentState:
+        """See `AbstractLatentState`.
+
+        Raises:
+            ValueError: words were read already, a number out of its range, or too few keys.
+        """
+        if self.step or len(keys) != len(self.cells[0]) or len(keys) != len(self.latents):
+            raise ValueError(
+                "latents are drawn before the first word, for one hypothesis an image: got "
+                f"{len(keys)} keys for {len(self.cells[0])} hypotheses after {self.step} words"
+            )
+        if temperature < 0 or min([seed, *draws]) < 0:
+            raise ValueError(
+                "temperature, seed and the numbers of draws must be at least 0: got "
+                f"{temperature}, {seed} and {draws}"
+            )
+        numbers = [(seed, key_of(key), draw) for key in keys for draw in draws]
+        _, steps, size = self.latents.shape
+        noise = keyed_noise(numbers, [steps] * len(numbers), size).to(self.latents)
+        images = torch.arange(len(keys), device=noise.device).repeat_interleave(len(draws))
+        seen = self.seen.select(images)
+        return replace(
+            self,
+            seen=seen,
+            latents=self.prior.draw(seen.mean, noise, temperature),
+            cells=tuple(cell[images] for cell in self.cells),
+        )
+
+
+class LatentDecoder(nn.Module):
+    """Two LSTMs with attention over regions; the first one also reads the word's latents.
+
+    As UpDown's, see `captioning.models.layers.updown_cell`, with ``z_t`` beside the word and the
+    mean feature, LSTMs of two sizes, and ``softmax(E tanh(W h2_t))`` for the next word.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocabulary: int,
+        feature_size: int,
+        attention_lstm_size: int,
+        language_lstm_size: int,
+        attention_size: int,
+        embedding_size: int,
+        latent_size: int,
+        dropout: float,
+    ) -> None:
+        """Make the layers.
+
+        Args:
+            vocabulary: V.
+            feature_size: D.
+            attention_lstm_size: H of the LSTM that attends.
+            language_lstm_size: L of the LSTM that speaks.
+            attention_size: A.
+            embedding_size: of words, read and said.
+            latent_size: of both latents together.
+            dropout: on the spoken state.
+        """
+        super().__init__()
+        size, spoken = attention_lstm_size, language_lstm_size
+        self.sizes = (size, spoken)
+        self.embed = nn.Embedding(vocabulary, embedding_size)
+        self.key = nn.Linear(feature_size, attention_size, bias=False)
+        self.query = nn.Linear(size, attention_size, bias=False)
+        self.score = nn.Parameter(torch.empty(attention_size))
+        self.words_to_gates = nn.Linear(embedding_size, 4 * size)
+        self.mean_to_gates = nn.Linear(feature_size, 4 * size, bias=False)
+        self.latents_to_gates = nn.Linear(latent_size, 4 * size, bias=False)
+        self.hidden_to_gates = nn.Linear(spoken + size, 4 * size, bias=False)
+        self.language = nn.Linear(feature_size + size + spoken, 4 * spoken)
+        self.dropout = nn.Dropout(dropout)
+        self.squeeze = nn.Linear(spoken, embedding_size)
+        self.output = nn.Linear(embedding_size, vocabulary)
+        self._initialise()
+
+    def _initialise(self) -> None:
+        """LSTM weights as ``torch.nn.LSTMCell``; forget gates open."""
+        size, spoken = self.sizes
+        nn.init.uniform_(self.score, -(size**-0.5), size**-0.5)
+        for layer, width in (
+            (self.words_to_gates, size),
+            (self.mean_to_gates, size),
+            (self.latents_to_gates, size),
+            (self.hidden_to_gates, size),
+            (self.language, spoken),
+        ):
+            nn.init.uniform_(layer.weight, -(width**-0.5), width**-0.5)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+                layer.bias.data[width : 2 * width] = 1.0
+
+    def look(self, regions: Tensor, mask: Tensor | None) -> Seen:
+        """Keys and the mean of regions ``(I, R, D)``, of which ``mask (I, R)`` exist."""
+        if mask is None:
+            mean = regions.mean(1)
+        else:
+            weight = mask.to(regions.dtype).unsqueeze(2)
+            mean = (regions * weight).sum(1) / weight.sum(1)
+        return Seen(keys=self.key(regions), values=regions, mean=mean, mask=mask)
+
+    def logits(
+        self, words: Tensor, latents: Tensor, seen: Seen, images: Tensor, packing: Packing
+    ) -> Tensor:
+        """Scores of the next words under teacher forcing, in packed order.
+
+        Args:
+            words: ``(B, T) int64`` read, in the batch's order.
+            latents: ``(B, T, Z)``.
+            seen: of I images.
+            images: ``(B,) int64`` the image of each caption.
+            packing: of the captions' lengths.
+
+        Returns:
+            ``(N, V)``.
+        """
+        order = packing.order
+        index = images[order]
+        gates = self.words_to_gates(self.embed(packing.pack(words[order])))
+        gates = gates + self.latents_to_gates(packing.pack(latents[order]))
+        gates = gates + self.mean_to_gates(seen.mean)[packing.pack_rows(index)]
+        weights = CellWeights(
+            hidden=self.hidden_to_gates.weight,
+            query=self.query.weight,
+            score=self.score,
+            language=self.language.weight,
+            bias=self.language.bias,
+        )
+        hidden = recurrence(gates, seen.keys, seen.values, seen.mask, index, packing.sizes, weights)
+        return self._speak(self.dropout(hidden))
+
+    def _speak(self, hidden: Tensor) -> Tensor:
+        return self.output(torch.tanh(self.squeeze(hidden)))
+
+    def start(self, seen: Seen, latents: Tensor, prior: LatentPrior) -> LatentState:
+        """The memory before the first word, for ``latents (I, T, Z)``."""
+        sizes = (self.sizes[0], self.sizes[0], self.sizes[1], self.sizes[1])
+        cells = tuple(seen.mean.new_zeros(len(seen.mean), size) for size in sizes)
+        return LatentState(seen=seen, latents=latents, cells=cells, step=0, prior=prior)
+
+    def step(self, tokens: Tensor, state: LatentState) -> tuple[Tensor, LatentState]:
+        """Read one word a hypothesis.
+
+        Returns:
+            ``(G, V)`` log-probabilities of the next word, and the memory after the word.
+
+        Raises:
+            ValueError: more words than latents were drawn for.
+        """
+        num_blocks, steps, _ = state.latents.shape
+        if state.step >= steps:
+            raise ValueError(
+                f"latents are drawn for {steps} words, and a search goes on: lower "
+                "search.max_length, or raise model.module.max_steps"
+            )
+        seen, (h1, c1, h2, c2) = state.seen, state.cells
+        shared = self.mean_to_gates(seen.mean)
+        shared = shared + self.latents_to_gates(state.latents[:, state.step])
+        gates = self.words_to_gates(self.embed(tokens))
+        gates = gates + self.hidden_to_gates(torch.cat([h2, h1], 1))
+        gates = (gates.view(num_blocks, -1, gates.shape[1]) + shared[:, None]).flatten(0, 1)
+        h1, c1, _ = lstm_gates(gates, c1)
+        context = self._attended(h1, seen)
+        h2, c2, _ = lstm_gates(self.language(torch.cat([context, h1, h2], 1)), c2)
+        log_probs = functional.log_softmax(self._speak(h2).to(self.score.dtype), dim=-1)
+        return log_probs, replace(state, cells=(h1, c1, h2, c2), step=state.step + 1)
+
+    def _attended(self, h1: Tensor, seen: Seen) -> Tensor:
+        """Means ``(G, D)`` of the regions that the hypotheses ``h1 (G, H)`` attend to."""
+        query = self.query(h1).view(len(seen.keys), -1, seen.keys.shape[2])
+        hidden = None if seen.mask is None else ~seen.mask.unsqueeze(1)
+        alpha = attend(squashed(2 * seen.keys.unsqueeze(1), query), self.score, hidden)
+        return torch.bmm(alpha.to(seen.values.dtype), seen.values).flatten(0, 1)

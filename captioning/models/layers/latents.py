@@ -1,0 +1,276 @@
+"""Latents of every word of a caption: what they are when it is known, and what an image expects.
+
+COS-CVAE (Mahajan and Roth, 2020): a word has a latent ``z^m`` of the context and one of the objects
+``z^o``. With v the mean of the image's regions, x^m the caption with placeholders for its objects
+and x^o these objects:
+
+    q(z^m_t | z^m_{t-1}, x^m)             `ContextPosterior`
+    q(z^o_t | z^o_{t-1}, z^m_t, x^o, v)   `ObjectPosterior`
+    p(z^m_t | z^m_{<t}, v), p(z^o_t | z^o_{<t}, z^m_{<=t}, v)   `LatentPrior`
+
+Here priors read no words, as in the paper (the authors' code lets them read the word before): so a
+draw of latents is made before the first word, and all hypotheses of a search share it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from captioning.models.layers.gaussian import Gaussian
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chain:
+    """Latents ``(B, T, Z)`` drawn one after the other, and the distributions that they are of."""
+
+    values: Tensor
+    law: Gaussian
+
+
+def _chain(statistics: Tensor, previous: nn.Linear, noise: Tensor) -> Chain:
+    """Draw ``z_t`` from what the words say ``(B, T, 2Z)`` and ``z_{t-1}``."""
+    value, values, laws = torch.zeros_like(noise[:, 0]), [], []
+    for step in range(noise.shape[1]):
+        law = Gaussian.of(statistics[:, step] + previous(value))
+        value = law.at(noise[:, step])
+        laws.append(law)
+        values.append(value)
+    law = Gaussian(
+        mean=torch.stack([law.mean for law in laws], 1),
+        log_variance=torch.stack([law.log_variance for law in laws], 1),
+    )
+    return Chain(values=torch.stack(values, 1), law=law)
+
+
+def _states(gru: nn.GRU, inputs: Tensor, lengths: Tensor) -> Tensor:
+    """A GRU's outputs, ``(B, T, H)``; 0 behind a sequence's end."""
+    packed = pack_padded_sequence(inputs, lengths.cpu(), batch_first=True, enforce_sorted=False)
+    outputs, _ = gru(packed)
+    return pad_packed_sequence(outputs, batch_first=True, total_length=inputs.shape[1])[0]
+
+
+class ContextPosterior(nn.Module):
+    """Latents of the context, from the caption with placeholders read in both directions."""
+
+    def __init__(self, *, size: int, embedding_size: int, hidden_size: int, latent_size: int):
+        """Make the layers.
+
+        Args:
+            size: of the vocabulary with placeholders.
+            embedding_size: of its words.
+            hidden_size: H of the GRU, in each direction.
+            latent_size: Z.
+        """
+        super().__init__()
+        self.embed = nn.Embedding(size, embedding_size)
+        self.gru = nn.GRU(embedding_size, hidden_size, batch_first=True, bidirectional=True)
+        self.statistics = nn.Linear(2 * hidden_size, 2 * latent_size)
+        self.previous = nn.Linear(latent_size, 2 * latent_size, bias=False)
+
+    def forward(self, context: Tensor, lengths: Tensor, noise: Tensor) -> tuple[Chain, Tensor]:
+        """Read contexts and draw.
+
+        Args:
+            context: ``(B, T) int64`` words and placeholders.
+            lengths: ``(B,) int64``.
+            noise: ``(B, T, Z)`` standard normal.
+
+        Returns:
+            The latents, and a summary of the context ``(B, H)``.
+        """
+        states = _states(self.gru, self.embed(context), lengths)
+        both = states.sum(1) / lengths[:, None]
+        summary = torch.stack(both.chunk(2, dim=1)).mean(0)
+        return _chain(self.statistics(states), self.previous, noise), summary
+
+
+class ObjectPosterior(nn.Module):
+    """Latents of the objects, from their words, the image and the context."""
+
+    def __init__(
+        self,
+        *,
+        size: int,
+        embedding_size: int,
+        feature_size: int,
+        summary_size: int,
+        hidden_size: int,
+        context_size: int,
+        latent_size: int,
+    ) -> None:
+        """Make the layers.
+
+        Args:
+            size: of the vocabulary; its placeholders are never read.
+            embedding_size: of its words.
+            feature_size: of the mean feature.
+            summary_size: of the context's summary.
+            hidden_size: of the GRU.
+            context_size: of the context's latents.
+            latent_size: Z.
+        """
+        super().__init__()
+        self.embed = nn.Embedding(size, embedding_size)
+        inputs = embedding_size + feature_size + summary_size
+        self.gru = nn.GRU(inputs, hidden_size, batch_first=True)
+        self.statistics = nn.Linear(hidden_size + context_size, 2 * latent_size)
+        self.previous = nn.Linear(latent_size, 2 * latent_size, bias=False)
+
+    def forward(
+        self,
+        objects: Tensor,
+        counts: Tensor,
+        mean: Tensor,
+        summary: Tensor,
+        context: Tensor,
+        noise: Tensor,
+    ) -> Chain:
+        """Read objects and draw.
+
+        Args:
+            objects: ``(B, O) int64``, padded.
+            counts: ``(B,) int64`` how many; a caption without any is read as one padding token.
+            mean: ``(B, D)`` mean features.
+            summary: ``(B, H)`` of the contexts.
+            context: ``(B, T, Zm)`` their latents.
+            noise: ``(B, T, Z)`` standard normal.
+        """
+        counts = counts.clamp(min=1)
+        seen = torch.cat([mean, summary], 1)[:, None].expand(-1, objects.shape[1], -1)
+        states = _states(self.gru, torch.cat([self.embed(objects), seen], 2), counts)
+        named = (states.sum(1) / counts[:, None])[:, None].expand(-1, context.shape[1], -1)
+        return _chain(self.statistics(torch.cat([named, context], 2)), self.previous, noise)
+
+
+class LatentPrior(nn.Module):
+    """What an image expects of both latents, each given those before it."""
+
+    def __init__(
+        self,
+        *,
+        feature_size: int,
+        context_hidden: int,
+        object_hidden: int,
+        context_size: int,
+        object_size: int,
+    ) -> None:
+        """Make the layers.
+
+        Args:
+            feature_size: D of the mean feature.
+            context_hidden, object_hidden: of the two LSTMs.
+            context_size, object_size: of the two latents, Zm and Zo.
+        """
+        super().__init__()
+        self.sizes = (context_size, object_size)
+        self.context = nn.LSTM(feature_size + context_size, context_hidden, batch_first=True)
+        inputs = feature_size + context_size + object_size
+        self.objects = nn.LSTM(inputs, object_hidden, batch_first=True)
+        self.to_context = nn.Linear(context_hidden, 2 * context_size)
+        self.to_objects = nn.Linear(object_hidden, 2 * object_size)
+
+    def context_given(self, mean: Tensor, context: Tensor) -> Gaussian:
+        """Laws of ``z^m_t`` given those before, for ``mean (B, D)`` and ``context (B, T, Zm)``."""
+        states, _ = self.context(torch.cat([_over_time(mean, context), _before(context)], 2))
+        return Gaussian.of(self.to_context(states))
+
+    def objects_given(self, mean: Tensor, context: Tensor, objects: Tensor) -> Gaussian:
+        """Laws of ``z^o_t`` given those before and ``z^m``, for ``objects (B, T, Zo)``."""
+        seen = _over_time(mean, context)
+        states, _ = self.objects(torch.cat([seen, context, _before(objects)], 2))
+        return Gaussian.of(self.to_objects(states))
+
+    def draw_context(self, mean: Tensor, noise: Tensor, temperature: float) -> Tensor:
+        """``(B, T, Zm)`` latents of the context for ``noise (B, T, Zm)``, see `Gaussian.at`."""
+        value, state, found = torch.zeros_like(noise[:, 0]), None, []
+        for now in noise.unbind(1):
+            states, state = self.context(torch.cat([mean, value], 1)[:, None], state)
+            value = Gaussian.of(self.to_context(states[:, 0])).at(now, temperature)
+            found.append(value)
+        return torch.stack(found, 1)
+
+    def draw_objects(
+        self, mean: Tensor, context: Tensor, noise: Tensor, temperature: float
+    ) -> Tensor:
+        """``(B, T, Zo)`` latents of the objects, given those of the context."""
+        value, state, found = torch.zeros_like(noise[:, 0]), None, []
+        for step, now in enumerate(noise.unbind(1)):
+            inputs = torch.cat([mean, context[:, step], value], 1)[:, None]
+            states, state = self.objects(inputs, state)
+            value = Gaussian.of(self.to_objects(states[:, 0])).at(now, temperature)
+            found.append(value)
+        return torch.stack(found, 1)
+
+    def draw(self, mean: Tensor, noise: Tensor, temperature: float) -> Tensor:
+        """Both latents ``(B, T, Zm + Zo)`` for ``noise (B, T, Zm + Zo)``."""
+        for_context, for_objects = noise.split(self.sizes, dim=2)
+        context = self.draw_context(mean, for_context, temperature)
+        objects = self.draw_objects(mean, context, for_objects, temperature)
+        return torch.cat([context, objects], 2)
+
+
+class Latents(nn.Module):
+    """Both posteriors and the prior."""
+
+    def __init__(
+        self,
+        *,
+        size: int,
+        embedding_size: int,
+        feature_size: int,
+        hidden_sizes: tuple[int, int],
+        sizes: tuple[int, int],
+    ) -> None:
+        """Make the parts.
+
+        Args:
+            size: of the vocabulary with two placeholders.
+            embedding_size: of its words.
+            feature_size: D of the mean feature.
+            hidden_sizes: of the GRUs and LSTMs of context and objects.
+            sizes: of the two latents, Zm and Zo.
+        """
+        super().__init__()
+        words = {"embedding_size": embedding_size}
+        self.context = ContextPosterior(
+            size=size, hidden_size=hidden_sizes[0], latent_size=sizes[0], **words
+        )
+        self.objects = ObjectPosterior(
+            size=size,
+            feature_size=feature_size,
+            summary_size=hidden_sizes[0],
+            hidden_size=hidden_sizes[1],
+            context_size=sizes[0],
+            latent_size=sizes[1],
+            **words,
+        )
+        self.prior = LatentPrior(
+            feature_size=feature_size,
+            context_hidden=hidden_sizes[0],
+            object_hidden=hidden_sizes[1],
+            context_size=sizes[0],
+            object_size=sizes[1],
+        )
+        prior = self.prior
+        for layer in (
+            self.context.statistics,
+            self.objects.statistics,
+            prior.to_context,
+            prior.to_objects,
+        ):
+            # At first all are nearly standard normal, so that training begins without divergence.
+            nn.init.normal_(layer.weight, std=0.01)
+            nn.init.zeros_(layer.bias)
+
+
+def _over_time(mean: Tensor, steps: Tensor) -> Tensor:
+    return mean[:, None].expand(-1, steps.shape[1], -1)
+
+
+def _before(values: Tensor) -> Tensor:
+    """Each step's predecessor; zeros before the first."""
+    return nn.functional.pad(values[:, :-1], (0, 0, 1, 0))

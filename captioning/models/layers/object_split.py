@@ -1,0 +1,109 @@
+"""A caption's objects and its context, from token ids alone."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from captioning.interfaces import AbstractTokenizer
+from captioning.text.object_words import NONE, PLURAL, SINGULAR, ObjectWords
+
+
+class ObjectSplit(nn.Module):
+    """Tables over the vocabulary that say which tokens name objects.
+
+    Captions need no tags or parses, so whatever changes them needs to change nothing here.
+
+    Attributes:
+        placeholders: ids that stand for an object in the singular and in the plural, behind those
+            of the vocabulary.
+        size: of the vocabulary with these two.
+    """
+
+    def __init__(self, *, tokenizer: AbstractTokenizer, words: ObjectWords) -> None:
+        """Look up the vocabulary.
+
+        Args:
+            tokenizer: of words; the parts of sub-word tokenizers are no words.
+            words: what names objects.
+
+        Raises:
+            ValueError: the vocabulary names no object at all.
+        """
+        super().__init__()
+        special = {tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id, tokenizer.unk_id}
+        texts = ["" if i in special else tokenizer.decode([i]) for i in range(len(tokenizer))]
+        numbers = torch.tensor([words.number(text) for text in texts])
+        pairs = _pairs(texts, words)
+        if not numbers.any() and not pairs:
+            raise ValueError(
+                "none of the vocabulary's words names an object: choose another list by "
+                "model.module.objects, or a tokenizer of words"
+            )
+        codes = torch.tensor(list(pairs), dtype=torch.long)
+        numbers_of_pairs = torch.tensor(list(pairs.values()), dtype=torch.long)
+        self.placeholders = {SINGULAR: len(texts), PLURAL: len(texts) + 1}
+        self.size = len(texts) + 2
+        # Not in checkpoints: they follow from the vocabulary, which is.
+        self.register_buffer("single", numbers, persistent=False)
+        self.register_buffer("codes", codes, persistent=False)
+        self.register_buffer("numbers_of_pairs", numbers_of_pairs, persistent=False)
+
+    def numbers(self, tokens: Tensor) -> Tensor:
+        """`NONE`, `SINGULAR` or `PLURAL` of each token, as `ObjectWords.numbers` gives them.
+
+        Args:
+            tokens: ``(B, T) int64``.
+
+        Returns:
+            ``(B, T) int64``.
+        """
+        found = self.single[tokens]
+        if not len(self.codes) or tokens.shape[1] < 2:
+            return found
+        codes = tokens[:, :-1] * len(self.single) + tokens[:, 1:]
+        places = torch.searchsorted(self.codes, codes).clamp(max=len(self.codes) - 1)
+        known = self.codes[places] == codes
+        pairs = torch.where(known, self.numbers_of_pairs[places], NONE)
+        ends, begins = functional.pad(pairs, (1, 0)), functional.pad(pairs, (0, 1))
+        return torch.where(ends != NONE, ends, torch.where(begins != NONE, begins, found))
+
+    def context(self, tokens: Tensor, numbers: Tensor) -> Tensor:
+        """The tokens with each object's replaced in place: ``(B, T) int64``, in [0, size)."""
+        for number, placeholder in self.placeholders.items():
+            tokens = tokens.masked_fill(numbers == number, placeholder)
+        return tokens
+
+    def objects(self, tokens: Tensor, numbers: Tensor, most: int) -> tuple[Tensor, Tensor]:
+        """The first objects of each caption.
+
+        Args:
+            tokens: ``(B, T) int64``.
+            numbers: ``(B, T) int64`` of them.
+            most: O, tokens wanted at most.
+
+        Returns:
+            ``(B, O) int64`` tokens in their order, 0 behind the last, and ``(B,) int64`` how many.
+        """
+        places = (numbers == NONE).to(torch.int8).sort(dim=1, stable=True).indices[:, :most]
+        count = (numbers != NONE).sum(1).clamp(max=most)
+        behind = torch.arange(places.shape[1], device=tokens.device) >= count[:, None]
+        found = tokens.gather(1, places).masked_fill(behind, 0)
+        return functional.pad(found, (0, most - found.shape[1])), count
+
+
+def _pairs(texts: list[str], words: ObjectWords) -> dict[int, int]:
+    """Numbers of pairs of tokens by the pairs' codes, in rising order."""
+    ids = {text: number for number, text in enumerate(texts) if text}
+    forms: dict[str, list[str]] = {}
+    for text in ids:
+        for form in {text, words.lemma(text)}:
+            forms.setdefault(form, []).append(text)
+    found = {
+        ids[first] * len(texts) + ids[form]: words.number_of_pair(first, form)
+        for first, second in words.pairs
+        if first in ids
+        for form in forms.get(second, ())
+    }
+    return dict(sorted(found.items()))

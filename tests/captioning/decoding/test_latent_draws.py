@@ -1,0 +1,114 @@
+"""Searches over draws of latents: one caption a draw, the same whatever stands beside it."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+
+import pytest
+import torch
+
+from captioning.decoding.beam import beam_search
+from captioning.decoding.latent_draws import search_latents
+from captioning.decoding.words import bind_search
+from captioning.models.cos_cvae import CosCvae
+from captioning.types import Batch
+from tests.tiny import build, make_batch
+
+SETTINGS = {"temperature": 1.0, "beam_size": 2, "max_length": 8}
+
+
+@pytest.fixture(scope="module")
+def model() -> CosCvae:
+    return build("cos_cvae")
+
+
+def candidates(model: CosCvae, batch: Batch, **settings) -> list[list[str]]:
+    """Captions of each image; scores differ in their last bits with what stands beside them."""
+    search = functools.partial(search_latents, **(SETTINGS | settings))
+    model.search = bind_search(search, model.tokenizer)
+    return [[p.caption for p in group] for group in model.candidates(batch)]
+
+
+def test_a_caption_for_each_draw(model: CosCvae) -> None:
+    found = candidates(model, make_batch(), num_draws=20)
+    assert [len(group) for group in found] == [20] * 4
+    assert all(len(set(group)) > 1 for group in found)
+    assert sum(len(set(group)) for group in found) > 15
+
+
+def test_draws_do_not_depend_on_how_they_are_made(model: CosCvae) -> None:
+    whole = candidates(model, make_batch(), num_draws=9)
+    assert candidates(model, make_batch(), num_draws=9, at_once=4) == whole
+    assert candidates(model, make_batch(), num_draws=5) == [group[:5] for group in whole]
+    assert candidates(model, make_batch(), num_draws=9, seed=1) != whole
+
+
+def test_draws_of_an_image_do_not_depend_on_its_batch(model: CosCvae) -> None:
+    batch = make_batch()
+    alone = replace(
+        batch,
+        image_ids=batch.image_ids[2:3],
+        regions=batch.regions[2:3],
+        region_mask=batch.region_mask[2:3],
+    )
+    (found,) = candidates(model, alone, num_draws=6)
+    assert found == candidates(model, batch, num_draws=6)[2]
+
+
+def test_at_temperature_0_all_draws_are_the_means(model: CosCvae) -> None:
+    batch = make_batch()
+    found = candidates(model, batch, num_draws=3, temperature=0)
+    model.search = bind_search(
+        functools.partial(beam_search, beam_size=2, max_length=8), model.tokenizer
+    )
+    for group, prediction in zip(found, model.generate(batch), strict=True):
+        assert group == [prediction.caption] * 3
+
+
+def test_each_draw_is_searched_as_by_itself(model: CosCvae) -> None:
+    """Hypotheses of a block read the latents of that block."""
+    batch, words = make_batch(), model.tokenizer
+    found = candidates(model, batch, num_draws=4)
+    special = {"bos_id": words.bos_id, "eos_id": words.eos_id, "pad_id": words.pad_id}
+    for draw in range(4):
+        settings = {"keys": batch.image_ids, "temperature": 1.0, "seed": 0}
+        state = model.start(batch).drawn(draws=range(draw, draw + 1), **settings)
+        for image in range(4):
+            only = state.select(torch.tensor([image]))
+            result = beam_search(
+                *(model, only),
+                **special,
+                num_images=1,
+                beam_size=2,
+                max_length=8,
+                forbidden_ids=(words.unk_id,),
+            )
+            assert words.decode(result.tokens[0, 0].tolist()) == found[image][draw]
+
+
+def test_what_makes_no_sense_is_refused(model: CosCvae) -> None:
+    batch = make_batch()
+    for settings, message in (
+        ({"num_draws": 0}, "num_draws must be at least 1"),
+        ({"at_once": 0}, "at_once must be at least 1"),
+        ({"temperature": -1}, "temperature, seed"),
+        ({"seed": -1}, "temperature, seed"),
+        ({"max_length": 30, "min_length": 30}, "model.module.max_steps"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            candidates(model, batch, **settings)
+    state = model.start(batch)
+    settings = {"draws": range(2), "temperature": 1.0, "seed": 0}
+    with pytest.raises(ValueError, match="before the first word"):
+        state.drawn(keys=[0], **settings)
+    _, state = model.step(torch.full((4,), model.tokenizer.bos_id), state)
+    with pytest.raises(ValueError, match="after 1 words"):
+        state.drawn(keys=batch.image_ids, **settings)
+
+
+def test_a_model_without_latents_is_refused() -> None:
+    updown = build("updown")
+    updown.search = bind_search(functools.partial(search_latents, **SETTINGS), updown.tokenizer)
+    with pytest.raises(ValueError, match="needs a model with latents.*UpDownState"):
+        updown.generate(make_batch())

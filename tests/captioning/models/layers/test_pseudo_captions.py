@@ -1,0 +1,67 @@
+"""Contexts are filled with the photo's own objects of the same number, or skipped."""
+
+from __future__ import annotations
+
+import torch
+
+from captioning.models.layers.pseudo_captions import fill_contexts
+
+V = 20
+S, P = V, V + 1
+
+
+def extras(contexts: list[list[list[int]]], words: list[list[list[int]]]) -> dict:
+    longest = max((len(ids) for some in contexts for ids in some), default=2)
+    tokens = torch.zeros(len(contexts), 2, longest, dtype=torch.long)
+    lengths = torch.zeros(len(contexts), 2, dtype=torch.long)
+    for place, some in enumerate(contexts):
+        for number, ids in enumerate(some):
+            tokens[place, number, : len(ids)] = torch.tensor(ids)
+            lengths[place, number] = len(ids)
+    return {
+        "context_tokens": tokens,
+        "context_lengths": lengths,
+        "object_words": torch.tensor(words),
+    }
+
+
+def keys(number: int, draw: int = 0) -> list[tuple[int, ...]]:
+    return [(0, row, draw) for row in range(number)]
+
+
+def test_slots_take_words_of_their_number_in_turn() -> None:
+    context = [1, 5, S, 6, P, 7, S, 2]
+    batch = extras([[context]], [[[10, 11, -1], [15, -1, -1]]])
+    seen = set()
+    for draw in range(20):
+        found = fill_contexts(batch, keys(1, draw), V)
+        assert found.contexts.tolist() == [context]
+        words = found.words[0].tolist()
+        seen.add((words[2], words[6]))
+        assert words[4] == 15
+        assert [words[i] for i in (0, 1, 3, 5, 7)] == [1, 5, 6, 7, 2]
+    assert seen == {(10, 11), (11, 10)}
+
+
+def test_what_cannot_be_filled_is_skipped() -> None:
+    singular, plural = [1, S, 2], [1, 5, P, 2]
+    batch = extras(
+        [[singular], [plural], [], [plural]],
+        [[[10, -1], [-1, -1]], [[10, -1], [-1, -1]], [[10, 11], [12, 13]], [[-1, -1], [12, -1]]],
+    )
+    found = fill_contexts(batch, keys(4), V)
+    assert found.captions.tolist() == [0, 3]
+    assert found.words.tolist() == [[1, 10, 2, 0], [1, 5, 12, 2]]
+    assert found.lengths.tolist() == [3, 4]
+
+
+def test_none_at_all() -> None:
+    found = fill_contexts(extras([[], []], [[[10], [-1]]] * 2), keys(2), V)
+    assert len(found.captions) == len(found.lengths) == 0
+
+
+def test_each_context_gets_its_turn_by_key() -> None:
+    batch = extras([[[1, 5, S, 2], [1, 6, S, 2]]], [[[10], [-1]]])
+    chosen = [fill_contexts(batch, keys(1, draw), V).words[0, 1].item() for draw in range(20)]
+    assert set(chosen) == {5, 6}
+    assert chosen == [fill_contexts(batch, keys(1, d), V).words[0, 1].item() for d in range(20)]

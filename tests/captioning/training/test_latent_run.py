@@ -1,0 +1,91 @@
+"""A model with latents from config to captions: contexts, resuming, draws, consensus."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig, OmegaConf
+
+from captioning.training import run as run_module
+from captioning.training.predict import predict_run
+from captioning.training.run import train
+
+COS_CVAE = (
+    "model=cos_cvae_small",
+    "model.module.projection_size=16",
+    "model.module.attention_lstm_size=24",
+    "model.module.language_lstm_size=20",
+    "model.module.attention_size=12",
+    "model.module.embedding_size=16",
+    "model.module.posterior_embedding_size=12",
+    "model.module.context_hidden=12",
+    "model.module.object_hidden=10",
+    "model.module.context_size=4",
+    "model.module.object_size=4",
+)
+
+
+@pytest.fixture
+def latent(
+    repository: Path, cache: Path, tmp_path: Path, small_settings: tuple[str, ...]
+) -> Callable[..., DictConfig]:
+    """A resolved config of a small run of COS-CVAE."""
+
+    def build(*overrides: str, folder: str = "run") -> DictConfig:
+        own = (f"paths.cache={cache}", f"run_dir={tmp_path / folder}")
+        with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
+            config = compose("train", [*small_settings, *COS_CVAE, *own, *overrides])
+        OmegaConf.resolve(config)
+        return config
+
+    return build
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+
+
+def searched(repository: Path, *overrides: str) -> DictConfig:
+    with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
+        config = compose("evaluate", ["search=latents", "search.num_draws=6", *overrides])
+    OmegaConf.resolve(config)
+    return config
+
+
+def test_one_and_one_epoch_are_two(latent, tmp_path: Path, monkeypatch) -> None:
+    train(latent("num_epochs=2", folder="whole"))
+    original = run_module.Speed.on_train_batch_end
+
+    def interrupt(self, trainer, *args) -> None:
+        if trainer.current_epoch == 1 and args[-1] == 1:
+            raise KeyboardInterrupt
+        original(self, trainer, *args)
+
+    monkeypatch.setattr(run_module.Speed, "on_train_batch_end", interrupt)
+    with pytest.raises(KeyboardInterrupt, match="resume=auto"):
+        train(latent("num_epochs=2", folder="halves"))
+    monkeypatch.undo()
+    train(latent("num_epochs=2", folder="halves"))
+    # Noise, dropped words and chosen contexts are those of the run that was left alone.
+    one, other = weights(tmp_path / "whole"), weights(tmp_path / "halves")
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_captions_of_draws_in_the_order_of_consensus(latent, tmp_path, repository) -> None:
+    train(latent("num_epochs=1"))
+    plain = searched(repository)
+    found, _, _ = predict_run(tmp_path / "run", search=plain.search)
+    assert [len(group) for group in found] == [6] * 20
+    chosen = searched(repository, "rerank=consensus", "rerank.num_neighbours=5")
+    ranked, _, decoding = predict_run(tmp_path / "run", search=chosen.search, rerank=chosen.rerank)
+    for group, other in zip(found, ranked, strict=True):
+        assert sorted(p.caption for p in group) == sorted(p.caption for p in other)
+        scores = [p.score for p in other]
+        assert scores == sorted(scores, reverse=True)
+    assert decoding["search"]["num_draws"] == 6
+    assert decoding["search"]["seed"] == 0
