@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from captioning.data.features import FeatureStore
 from captioning.data.roster import CurationView, Roster
 from captioning.data.sampler import CaptionBatchSampler
 from captioning.interfaces import AbstractTokenizer
-from captioning.types import Sample
+from captioning.types import Control, Sample
 
 
 class CaptionDataModule(pl.LightningDataModule):
@@ -38,6 +38,8 @@ class CaptionDataModule(pl.LightningDataModule):
         train_transform, eval_transform: pixels to tensors, when there are no features.
         extend_features: features of these photos too (a sample by path), in a store that also
             holds the former ones; None where none can be computed.
+        controls: what captions are asked for, from the samples, such as
+            `captioning.data.controls.CaptionControls`; None where nothing is.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class CaptionDataModule(pl.LightningDataModule):
         train_transform: Callable[[Image.Image], Tensor] | None = None,
         eval_transform: Callable[[Image.Image], Tensor] | None = None,
         extend_features: Callable[[Mapping[Path, Sample]], FeatureStore] | None = None,
+        controls: Callable[[Sequence[Sample]], Sequence[Control]] | None = None,
     ) -> None:
         super().__init__()
         self.train, self.val, self.test = train, val, test
@@ -71,6 +74,7 @@ class CaptionDataModule(pl.LightningDataModule):
         self.num_workers = num_workers
         self.train_transform, self.eval_transform = train_transform, eval_transform
         self._extend_features = extend_features
+        self.controls = controls
         rosters = [roster for roster in (train, val, test) if roster is not None]
         self._pictured = {s.image_path: s for roster in rosters for s in roster.samples}
 
@@ -131,7 +135,11 @@ class CaptionDataModule(pl.LightningDataModule):
     def _dataset(self, samples: tuple[Sample, ...], transform: Any) -> CaptionDataset:
         self._look_at_new(samples)
         return CaptionDataset(
-            samples, tokenizer=self.tokenizer, features=self.features, transform=transform
+            samples,
+            tokenizer=self.tokenizer,
+            features=self.features,
+            transform=transform,
+            controls=None if self.controls is None else self.controls(samples),
         )
 
     def _look_at_new(self, samples: tuple[Sample, ...]) -> None:

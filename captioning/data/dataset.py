@@ -10,10 +10,12 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from captioning.data.boxes import photo_size
 from captioning.data.features import FeatureStore
 from captioning.data.photos import load_rgb
 from captioning.interfaces import AbstractTokenizer
-from captioning.types import Batch, Sample
+from captioning.types import Batch, Control, Sample
+from captioning.vision.boxes import scale_boxes
 
 
 class CaptionDataset(Dataset[Batch]):
@@ -24,9 +26,11 @@ class CaptionDataset(Dataset[Batch]):
         tokenizer: turns captions into ids.
         features: cached features, or None to load pixels.
         transform: pixels of a photo to ``(3, H, W)``; needed when there are no features.
+        controls: what each caption is asked for; batches then hold the regions' boxes too.
 
     Raises:
-        ValueError: neither features nor a transform, or a photo without features.
+        ValueError: neither features nor a transform, a photo without features, or controls where
+            there are no features of regions.
     """
 
     def __init__(
@@ -36,9 +40,18 @@ class CaptionDataset(Dataset[Batch]):
         tokenizer: AbstractTokenizer,
         features: FeatureStore | None,
         transform: Callable[[Image.Image], Tensor] | None = None,
+        controls: Sequence[Control] | None = None,
     ) -> None:
         if features is None and transform is None:
             raise ValueError("a data set needs cached features or a transform for its photos")
+        if controls is not None and (features is None or features.kind != "regions"):
+            kind = "pixels" if features is None else f"{features.kind} features"
+            raise ValueError(
+                f"control asks for regions of photos, and there are {kind}: choose "
+                "features=efficientnet_lite0_regions, or leave control out"
+            )
+        self.controls = controls
+        self._shares: dict[str, Tensor] = {}
         self.samples = samples
         self.features = features
         self.transform = transform
@@ -75,7 +88,28 @@ class CaptionDataset(Dataset[Batch]):
             tokens=tokens,
             token_mask=mask,
             weights=_weights([self.samples[position].weight for position in order]),
+            controls=self.controls and tuple(self.controls[position] for position in order),
+            extras={} if self.controls is None else {"boxes": self._boxes(firsts, regions)},
         )
+
+    def _boxes(self, positions: list[int], regions: Tensor) -> Tensor:
+        """``(I, R, 4)`` boxes of ``regions (I, R, D)`` in shares of their photos, else 0."""
+        boxes = torch.zeros(*regions.shape[:2], 4)
+        for target, position in zip(boxes, positions, strict=True):
+            found = self._shares_of(self.samples[position])[: len(target)]
+            target[: len(found)] = found
+        return boxes
+
+    def _shares_of(self, sample: Sample) -> Tensor:
+        """``(1 + n, 4)``: the whole photo, then its regions."""
+        name = str(sample.image_path)
+        if name not in self._shares:
+            found = torch.empty(0, 4)
+            if sample.regions:
+                size = photo_size(sample.image_path)
+                found = scale_boxes([region.box for region in sample.regions], *size, name)
+            self._shares[name] = torch.cat([torch.tensor([[0.0, 0.0, 1.0, 1.0]]), found])
+        return self._shares[name]
 
 
 def find_positions(features: FeatureStore, samples: Sequence[Sample]) -> np.ndarray:

@@ -20,9 +20,8 @@ from transformers.models.blip.modeling_blip_text import BlipTextLMHeadModel
 from captioning.files import write_text
 from captioning.models.base import AbstractCaptioner
 from captioning.models.layers.blip_decoder import BlipDecoder
-from captioning.models.layers.cross_entropy import token_losses
+from captioning.models.layers.cross_entropy import caption_losses
 from captioning.models.layers.hypothesis_tree import HypothesisTree
-from captioning.models.layers.weighted_mean import weighted_mean
 from captioning.types import Batch, CaptionLosses
 from captioning.vision.blip import BlipVision, load_blip
 
@@ -150,12 +149,9 @@ class Blip(AbstractCaptioner):
         states = self.decoder.read(tokens, seen, batch.image_index, batch.region_mask)
         mask = batch.token_mask[:, 1:]
         logits = self.decoder.logits(states[:, self.prompt.numel() :][mask])
-        loss, nll = token_losses(logits, batch.tokens[:, 1:][mask], self.label_smoothing)
-        lengths = mask.sum(1)
-        captions = torch.arange(len(batch), device=mask.device).repeat_interleave(lengths)
-        weights = None if batch.weights is None else batch.weights[captions]
-        per_sample = nll.new_zeros(len(batch)).index_add_(0, captions, nll) / lengths
-        return CaptionLosses(total=weighted_mean(loss, weights), per_sample=per_sample)
+        return caption_losses(
+            logits, batch.tokens[:, 1:], mask, batch.weights, self.label_smoothing
+        )
 
     def start(self, batch: Batch) -> HypothesisTree:
         """Look at the images once."""
