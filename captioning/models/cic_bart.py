@@ -23,7 +23,7 @@ from captioning.models.layers.vl_bart import build_bart, load_bart, load_vl_bart
 from captioning.text.control_tokens import CONTROL_TOKENS, NUM_PLACES
 from captioning.types import Batch, CaptionLosses, Control
 
-# Added to the logits of control tokens, which are read and never said.
+# The bias of control tokens in search: they are read and never said.
 NEVER = -1e4
 Asked = tuple[int, Control]  # position of an image in the batch, and what is asked of it
 
@@ -93,7 +93,8 @@ class CicBart(AbstractCaptioner):
         )
         if weights is not None:
             load_vl_bart(weights, bart=self.bart, visual=self.visual)
-        self.bart.final_logits_bias[0, size - len(CONTROL_TOKENS) :] = NEVER
+        self.num_words = size - len(CONTROL_TOKENS)
+        self.bart.final_logits_bias[0, self.num_words :] = NEVER
         self.label_smoothing, self.controlled = label_smoothing, controlled
 
     def losses(self, batch: Batch) -> CaptionLosses:
@@ -105,7 +106,7 @@ class CicBart(AbstractCaptioner):
         mask = batch.token_mask[:, 1:]
         states = read(self.bart, batch.tokens[:, :-1], mask, states, exist, index)
         return caption_losses(
-            logits(self.bart, states),
+            logits(self.bart, states, self.num_words),
             batch.tokens[:, 1:],
             mask,
             batch.weights,

@@ -102,9 +102,10 @@ def read(
     return hidden
 
 
-def logits(bart: BartForConditionalGeneration, states: Tensor) -> Tensor:
-    """``(M, V)`` of states ``(M, D)``."""
-    return functional.linear(states, bart.lm_head.weight, bart.final_logits_bias[0])
+def logits(bart: BartForConditionalGeneration, states: Tensor, num_words: int) -> Tensor:
+    """``(M, num_words)`` of states ``(M, D)``: of the first tokens of the vocabulary."""
+    weight, bias = bart.lm_head.weight[:num_words], bart.final_logits_bias[0, :num_words]
+    return functional.linear(states, weight, bias)
 
 
 def positions(stack: nn.Module, length: int) -> Tensor:
