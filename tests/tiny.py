@@ -69,12 +69,12 @@ def _blip(beam_size: int = 3, **settings) -> Blip:
     return Blip(feature_size=FEATURE_SIZE, **sizes, **limit, **settings, **_parts(beam_size))
 
 
-def _cic_bart(beam_size: int = 3, **settings) -> CicBart:
+def cic_bart(beam_size: int = 3, **settings) -> CicBart:
     # With more layers of random weights all images get the same words.
     sizes = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "intermediate_size": 48}
-    parts = _parts(beam_size) | {"tokenizer": control_tokenizer()}
     limits = {"max_positions": 24, "dropout": 0.0}
-    return CicBart(feature_size=FEATURE_SIZE, **sizes, **limits, **settings, **parts)
+    parts = _parts(beam_size) | {"tokenizer": control_tokenizer()}
+    return CicBart(feature_size=FEATURE_SIZE, **(sizes | limits | parts | settings))
 
 
 MODELS: dict[str, Callable[..., AbstractCaptioner]] = {
@@ -82,8 +82,8 @@ MODELS: dict[str, Callable[..., AbstractCaptioner]] = {
     "updown_nocaps": _updown_nocaps,
     "blip": _blip,
     "blip_prompted": functools.partial(_blip, prompt="a dog", checkpointing=True),
-    "cic_bart": _cic_bart,
-    "cic_bart_uncontrolled": functools.partial(_cic_bart, controlled=False),
+    "cic_bart": cic_bart,
+    "cic_bart_uncontrolled": functools.partial(cic_bart, controlled=False),
 }
 
 
