@@ -13,7 +13,7 @@ class CaptionControls:
     """A control signal for each caption, read off the caption itself (CIC-BART-SSA, section 5.1).
 
     Regions are those of its grounded phrases, in the caption's order. A caption without any (an
-    image without boxes, a replaced caption) is asked to speak of the photo as a whole.
+    image without boxes, a replaced caption or picture) is asked to speak of the photo as a whole.
 
     Args:
         ordered: ask for the regions in the caption's order; else for their set.
@@ -41,7 +41,7 @@ class CaptionControls:
             verbs = [tuple(t.text for t in parse if t.tag.startswith("VB")) for parse in parses]
         return tuple(
             Control(
-                regions=tuple(r for r in spoken_of(sample) if r < self.max_regions),
+                regions=self._regions(sample),
                 ordered=self.ordered,
                 # a caption of signs alone has no words, and no length to ask for
                 num_words=(count_words(sample.caption) or None) if self.length else None,
@@ -49,6 +49,11 @@ class CaptionControls:
             )
             for sample, found in zip(samples, verbs, strict=True)
         )
+
+    def _regions(self, sample: Sample) -> tuple[int, ...]:
+        # A replaced picture has no regions, though its caption still has its phrases.
+        known = min(len(sample.regions), self.max_regions)
+        return tuple(region for region in spoken_of(sample) if region < known)
 
 
 def spoken_of(sample: Sample) -> tuple[int, ...]:

@@ -66,6 +66,7 @@ def test_regions_without_features_and_captions_without_phrases() -> None:
     assert CaptionControls(max_regions=2)([sample()])[0].regions == (0, 1)
     replaced = sample(caption=". . .", phrases=())
     assert CaptionControls()([replaced]) == (Control(regions=()),)
+    assert CaptionControls(length=False)([sample(regions=())]) == (Control(regions=()),)
     assert CaptionControls()([]) == ()
 
 
