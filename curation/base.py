@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from captioning.data.roster import CurationView
-from captioning.types import Edit, Sample
+from captioning.types import Edit, EditAction, Sample
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +30,7 @@ class Context:
         signals: further measurements by name, such as the visual gain: ``(E, N) float32`` over the
             closed epochs, the newest last; NaN where unknown.
         keep: ids of samples that no policy may edit, see `curation.keep`.
+        policy: name of the policy that decides.
     """
 
     view: CurationView
@@ -39,6 +40,7 @@ class Context:
     seed: int = 0
     signals: Mapping[str, Tensor] = field(default_factory=dict)
     keep: frozenset[str] = frozenset()
+    policy: str = ""
 
     def __post_init__(self) -> None:
         num_samples = len(self.view.roster)
@@ -65,6 +67,32 @@ class Context:
         """``(L,) int64`` rows of the live samples, ascending."""
         return np.fromiter(self.live, dtype=np.int64, count=len(self.live))
 
+    def edit(
+        self,
+        one: Selected,
+        action: EditAction,
+        *,
+        value: str | None = None,
+        origin: str | None = None,
+    ) -> Edit:
+        """An edit of a selected sample, signed with the policy and the epoch.
+
+        Args:
+            one: the sample, and why.
+            action: what is done.
+            value: see `Edit`.
+            origin: of the value; None: as the sample's.
+        """
+        return Edit(
+            sample_id=one.sample.sample_id,
+            action=action,
+            value=value,
+            origin=one.sample.origin if origin is None else origin,
+            reason=one.reason,
+            policy=self.policy,
+            epoch=self.epoch,
+        )
+
     def random(self, purpose: str) -> np.random.Generator:
         """A fresh generator that depends on the run's seed, the epoch and ``purpose`` alone.
 
@@ -87,7 +115,7 @@ class Amended:
     """What an amender made of the selected samples.
 
     Attributes:
-        edits: at most one per selected sample; policy and epoch are filled in by the policy.
+        edits: made by `Context.edit`, at most one of an action per selected sample.
         kept: ids of selected samples left as they are, because nothing better was at hand.
         notes: what is to be counted in reports, in few words, such as why pictures were not made.
     """

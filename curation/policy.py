@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from captioning.types import Edit
 from curation.base import AbstractAmender, AbstractSelector, Amended, Context, Selected
@@ -105,15 +106,16 @@ class CurationPolicy:
         """
         if not self.schedule.due(context.epoch):
             return Decision()
+        context = replace(context, policy=self.name)
         selected = tuple(self.select.select(context))
         free = self._free(context, selected)
         amended = self.amend.amend(context, free) if free else Amended(edits=())
         self._check(context, amended)
-        edits = tuple(self._signed(edit, context.epoch) for edit in amended.edits)
-        touched = {one.sample.sample_id for one in free}
-        kept = [one.sample.sample_id for one in selected if one.sample.sample_id not in touched]
         return Decision(
-            selected=selected, edits=edits, kept=(*amended.kept, *kept), notes=amended.notes
+            selected=selected,
+            edits=amended.edits,
+            kept=(*amended.kept, *_left_out(selected, free)),
+            notes=amended.notes,
         )
 
     def expect(self, context: Context) -> None:
@@ -123,37 +125,33 @@ class CurationPolicy:
 
     def _free(self, context: Context, selected: Sequence[Selected]) -> list[Selected]:
         """What may be edited: neither on the keep-list nor beyond the budget."""
-        free = [one for one in selected if one.sample.sample_id not in context.keep]
+        free = list(selected)
+        if context.keep:
+            free = [one for one in selected if one.sample.sample_id not in context.keep]
         return self.budget.affordable(context, free)
 
-    def _signed(self, edit: Edit, epoch: int) -> Edit:
-        # spelled out, since dataclasses.replace takes three times as long and there may be 100,000
-        return Edit(
-            sample_id=edit.sample_id,
-            action=edit.action,
-            value=edit.value,
-            origin=edit.origin,
-            reason=edit.reason,
-            policy=self.name,
-            epoch=epoch,
-        )
-
     def _check(self, context: Context, amended: Amended) -> None:
-        by_id = context.view.roster.by_id
-        edited: set[tuple[str, str]] = set()
-        for edit in amended.edits:
-            sample = by_id.get(edit.sample_id)
-            if sample is None or sample.row not in context.live:
+        # a sample may get another caption and another picture, each once
+        edited = Counter((edit.sample_id, edit.action) for edit in amended.edits)
+        live = {sample.sample_id for sample in context.live.values()}
+        for (sample_id, _), number in edited.items():
+            if sample_id not in live:
                 raise ValueError(
-                    f"policy {self.name!r} edits {edit.sample_id!r}, which is not a live sample"
+                    f"policy {self.name!r} edits {sample_id!r}, which is not a live sample"
                 )
-            # a sample may get another caption and another picture, each once
-            if (edit.sample_id, edit.action) in edited:
-                raise ValueError(f"policy {self.name!r} edits {edit.sample_id!r} twice at once")
-            edited.add((edit.sample_id, edit.action))
+            if number > 1:
+                raise ValueError(f"policy {self.name!r} edits {sample_id!r} twice at once")
         num_removed = sum(edit.action == "remove" for edit in amended.edits)
         if num_removed == len(context.live):
             raise ValueError(
                 f"policy {self.name!r} would remove all {num_removed} samples at the end of epoch "
                 f"{context.epoch}: lower the ratio, or set schedule.until_epoch"
             )
+
+
+def _left_out(selected: Sequence[Selected], free: Sequence[Selected]) -> list[str]:
+    """Ids of the selected that may not be edited."""
+    if len(free) == len(selected):
+        return []
+    touched = {one.sample.sample_id for one in free}
+    return [one.sample.sample_id for one in selected if one.sample.sample_id not in touched]

@@ -15,6 +15,8 @@ from captioning.models.base import AbstractCaptioner
 from captioning.models.blip import Blip
 from captioning.models.cic_bart import CicBart
 from captioning.models.updown import UpDown
+from captioning.models.viecap import ViECap
+from captioning.text.entity_index import EntityIndex
 from captioning.types import Batch, Control
 
 CAPTIONS = (
@@ -77,10 +79,26 @@ def cic_bart(beam_size: int = 3, **settings) -> CicBart:
     return CicBart(feature_size=FEATURE_SIZE, **(sizes | limits | parts | settings))
 
 
+def _viecap(beam_size: int = 3, named: int = 0, **settings) -> ViECap:
+    sizes = {"hidden_size": 32, "num_layers": 2, "num_heads": 2, "max_positions": 40, "tied": False}
+    projector = {"num_projected": 2, "num_learned": 3, "projector_layers": 2, "projector_heads": 2}
+    parts = _parts(beam_size)
+    names = ("dog", "unicorn", "bird", "tree", "cat")[:named]
+    extra = ("there", "are", "something", "in", "image")
+    parts["tokenizer"] = WordTokenizer.build(CAPTIONS, min_count=1, extra_words=extra)
+    vectors = torch.randn(named, FEATURE_SIZE, generator=torch.Generator().manual_seed(3))
+    entities = EntityIndex(names=names, embeddings=vectors) if named else None
+    return ViECap(
+        feature_size=FEATURE_SIZE, entities=entities, **sizes, **projector, **settings, **parts
+    )
+
+
 MODELS: dict[str, Callable[..., AbstractCaptioner]] = {
     "updown": functools.partial(_updown, projection_size=7),
     "updown_nocaps": _updown_nocaps,
     "blip": _blip,
+    "viecap_soft": _viecap,
+    "viecap": functools.partial(_viecap, named=5, temperature=0.5, threshold=0.25),
     "blip_prompted": functools.partial(_blip, prompt="a dog", checkpointing=True),
     "cic_bart": cic_bart,
     "cic_bart_uncontrolled": functools.partial(cic_bart, controlled=False),

@@ -12,7 +12,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from captioning.data.dataset import CaptionDataset
+from captioning.data.dataset import CaptionDataset, Texts
 from captioning.data.features import FeatureStore
 from captioning.data.roster import CurationView, Roster
 from captioning.data.sampler import CaptionBatchSampler
@@ -40,6 +40,8 @@ class CaptionDataModule(pl.LightningDataModule):
             holds the former ones; None where none can be computed.
         controls: what captions are asked for, from the samples, such as
             `captioning.data.controls.CaptionControls`; None where nothing is.
+        texts: for training on captions alone, see `CaptionDataset`; the training samples' photos
+            are then never looked at.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class CaptionDataModule(pl.LightningDataModule):
         eval_transform: Callable[[Image.Image], Tensor] | None = None,
         extend_features: Callable[[Mapping[Path, Sample]], FeatureStore] | None = None,
         controls: Callable[[Sequence[Sample]], Sequence[Control]] | None = None,
+        texts: Texts | None = None,
     ) -> None:
         super().__init__()
         self.train, self.val, self.test = train, val, test
@@ -73,14 +76,17 @@ class CaptionDataModule(pl.LightningDataModule):
         self.fixed_updates = fixed_updates
         self.num_workers = num_workers
         self.train_transform, self.eval_transform = train_transform, eval_transform
-        self._extend_features = extend_features
+        self._extend_features, self.texts = extend_features, texts
+        pictured = (None if texts else train, val, test)
+        rosters = [roster for roster in pictured if roster is not None]
         self.controls = controls
-        rosters = [roster for roster in (train, val, test) if roster is not None]
         self._pictured = {s.image_path: s for roster in rosters for s in roster.samples}
 
     @property
     def refuses_photos(self) -> str:
         """Why no other photos can be trained on than those of the rosters; empty if they can."""
+        if self.texts is not None:
+            return "it is trained on captions alone, without photos: choose corpus=none"
         if self.features is None or self._extend_features is not None:
             return ""
         return (
@@ -106,14 +112,14 @@ class CaptionDataModule(pl.LightningDataModule):
             rank=rank,
             world_size=world_size,
         )
-        return self._loader(self._dataset(samples, self.train_transform), sampler)
+        return self._loader(self._train_dataset(samples, self.train_transform), sampler)
 
     def probe_dataloader(self) -> DataLoader[Any]:
         """All of the view's samples in order, for a second look at their losses."""
         samples = self.view.samples()
         rank, world_size = _process()
         blocks = _blocks(len(samples), self.batch_size)[rank::world_size]
-        return self._loader(self._dataset(samples, self.eval_transform), blocks)
+        return self._loader(self._train_dataset(samples, self.eval_transform), blocks)
 
     def val_dataloader(self) -> DataLoader[Any]:
         """One sample per validation image."""
@@ -131,6 +137,12 @@ class CaptionDataModule(pl.LightningDataModule):
         rank, world_size = _process()
         blocks = _blocks(len(samples), self.eval_batch_size)[rank::world_size]
         return self._loader(self._dataset(samples, self.eval_transform), blocks)
+
+    def _train_dataset(self, samples: tuple[Sample, ...], transform: Any) -> CaptionDataset:
+        """Of samples of the view: as they are trained on."""
+        if self.texts is None:
+            return self._dataset(samples, transform)
+        return CaptionDataset(samples, tokenizer=self.tokenizer, features=None, texts=self.texts)
 
     def _dataset(self, samples: tuple[Sample, ...], transform: Any) -> CaptionDataset:
         self._look_at_new(samples)

@@ -17,6 +17,8 @@ from captioning.interfaces import AbstractTokenizer
 from captioning.types import Batch, Control, Sample
 from captioning.vision.boxes import scale_boxes
 
+Texts = Callable[[Sequence[Sample]], dict[str, Tensor]]
+
 
 class CaptionDataset(Dataset[Batch]):
     """Whole batches by lists of positions.
@@ -26,11 +28,13 @@ class CaptionDataset(Dataset[Batch]):
         tokenizer: turns captions into ids.
         features: cached features, or None to load pixels.
         transform: pixels of a photo to ``(3, H, W)``; needed when there are no features.
+        texts: instead of photos: tensors by name with a row for each of the samples it is given,
+            which become the batches' ``extras``.
         controls: what each caption is asked for; batches then hold the regions' boxes too.
 
     Raises:
-        ValueError: neither features nor a transform, a photo without features, or controls where
-            there are no features of regions.
+        ValueError: neither features nor a transform nor texts, a photo without features, or
+            controls where there are no features of regions.
     """
 
     def __init__(
@@ -41,8 +45,9 @@ class CaptionDataset(Dataset[Batch]):
         features: FeatureStore | None,
         transform: Callable[[Image.Image], Tensor] | None = None,
         controls: Sequence[Control] | None = None,
+        texts: Texts | None = None,
     ) -> None:
-        if features is None and transform is None:
+        if features is None and transform is None and texts is None:
             raise ValueError("a data set needs cached features or a transform for its photos")
         if controls is not None and (features is None or features.kind != "regions"):
             kind = "pixels" if features is None else f"{features.kind} features"
@@ -53,12 +58,13 @@ class CaptionDataset(Dataset[Batch]):
         self.controls = controls
         self._shares: dict[str, Tensor] = {}
         self.samples = samples
+        self._texts = None if texts is None else texts(samples)
         self.features = features
         self.transform = transform
         self.pad_id = tokenizer.pad_id
         self._tokens = [np.asarray(tokenizer.encode(s.caption), dtype=np.int64) for s in samples]
         self._positions = None
-        if features is not None:
+        if features is not None and texts is None:
             self._positions = find_positions(features, samples)
 
     def __len__(self) -> int:
@@ -72,9 +78,12 @@ class CaptionDataset(Dataset[Batch]):
         unique = {path: number for number, path in enumerate(dict.fromkeys(paths))}
         firsts = [order[paths.index(path)] for path in unique]
         tokens, mask = _padded([self._tokens[position] for position in order], self.pad_id)
-        pixels, regions, region_mask = None, None, None
-        if self.features is not None:
+        pixels, regions, region_mask, extras = None, None, None, {}
+        if self._texts is not None:
+            extras = {name: values[order] for name, values in self._texts.items()}
+        elif self.features is not None:
             regions, region_mask = self.features.read(self._positions[firsts])
+            extras = {} if self.controls is None else {"boxes": self._boxes(firsts, regions)}
         else:
             pixels = torch.stack([self.transform(load_rgb(path)) for path in unique])
         return Batch(
@@ -89,7 +98,7 @@ class CaptionDataset(Dataset[Batch]):
             token_mask=mask,
             weights=_weights([self.samples[position].weight for position in order]),
             controls=self.controls and tuple(self.controls[position] for position in order),
-            extras={} if self.controls is None else {"boxes": self._boxes(firsts, regions)},
+            extras=extras,
         )
 
     def _boxes(self, positions: list[int], regions: Tensor) -> Tensor:

@@ -96,9 +96,9 @@ def ensure_features(
 ) -> FeatureStore:
     """The features of all ``paths``; computes those that are missing.
 
-    Photos are resized to ``backbone.image_size`` squared without keeping their proportions, so that
-    the grid covers all of them. Every ``chunk_size`` photos are made safe: a killed run goes on
-    from there. Two runs that build the same store take turns.
+    Photos are made square by the backbone: usually resized without keeping their proportions, so
+    that the grid covers all of them. Every ``chunk_size`` photos are made safe: a killed run goes
+    on from there. Two runs that build the same store take turns.
 
     Args:
         paths: photo files; repeats are allowed.
@@ -186,10 +186,8 @@ class _Extraction:
         """Pixels ``(3, H, W) uint8`` and boxes ``(n, 4)`` in shares of the photo."""
         image = self.load(photo.path)
         boxes = scale_boxes(photo.boxes, image.width, image.height, str(photo.path))
-        side = self.backbone.image_size
-        if image.size != (side, side):
-            image = image.resize((side, side), Image.Resampling.BICUBIC)
-        return torch.from_numpy(np.array(image, dtype=np.uint8)).permute(2, 0, 1), boxes
+        pixels = np.array(self.backbone.fitted(image), dtype=np.uint8)
+        return torch.from_numpy(pixels).permute(2, 0, 1), boxes
 
 
 def _write(

@@ -9,6 +9,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from captioning.data.bart_tokenizer import BartTokenizer
+from captioning.data.sentence_tokens import SentenceTokenizer
 from captioning.data.tokenizers import WordTokenizer
 from captioning.files import read_json
 from captioning.interfaces import AbstractTokenizer
@@ -146,4 +147,6 @@ def restored(state: Mapping[str, Any]) -> AbstractTokenizer:
     """The tokenizer of a checkpoint, from its `AbstractTokenizer.state`."""
     if state.get("kind") == "bart":
         return BartTokenizer(**{name: value for name, value in state.items() if name != "kind"})
+    if "start_id" in state:
+        return SentenceTokenizer(**state)
     return SubwordTokenizer(**state) if "definition" in state else WordTokenizer(**state)

@@ -149,9 +149,7 @@ class Blip(AbstractCaptioner):
         states = self.decoder.read(tokens, seen, batch.image_index, batch.region_mask)
         mask = batch.token_mask[:, 1:]
         logits = self.decoder.logits(states[:, self.prompt.numel() :][mask])
-        return caption_losses(
-            logits, batch.tokens[:, 1:], mask, batch.weights, self.label_smoothing
-        )
+        return caption_losses(logits, batch, self.label_smoothing)
 
     def start(self, batch: Batch) -> HypothesisTree:
         """Look at the images once."""

@@ -105,13 +105,8 @@ class CicBart(AbstractCaptioner):
         states, exist = self._encoded(batch, list(memories))
         mask = batch.token_mask[:, 1:]
         states = read(self.bart, batch.tokens[:, :-1], mask, states, exist, index)
-        return caption_losses(
-            logits(self.bart, states, self.num_words),
-            batch.tokens[:, 1:],
-            mask,
-            batch.weights,
-            self.label_smoothing,
-        )
+        found = logits(self.bart, states, self.num_words)
+        return caption_losses(found, batch, self.label_smoothing)
 
     def start(self, batch: Batch) -> HypothesisTree:
         """Encode each image with what the first of its captions is asked for."""

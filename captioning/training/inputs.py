@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
-from torch import nn
+from torch import Tensor, nn
 
 from captioning.data.feature_store import FeatureStore
 from captioning.data.features import ensure_features
@@ -21,6 +21,9 @@ from captioning.types import Sample
 from captioning.vision.backbones import Backbone
 
 log = logging.getLogger(__name__)
+
+# Keys of the group ``features`` that are no arguments of `ensure_features`.
+NO_SETTINGS = ("name", "backbone", "imported", "encoder")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +39,7 @@ class Inputs:
         feature_size: D of the features or of the backbone.
         backbone: for end-to-end training.
         train_transform, eval_transform: pixels to tensors, for end-to-end training.
+        texts: for training on captions alone, see `CaptionDataset`.
     """
 
     train: Roster
@@ -48,6 +52,7 @@ class Inputs:
     backbone: nn.Module | None = None
     train_transform: Callable[..., Any] | None = None
     eval_transform: Callable[..., Any] | None = None
+    texts: Callable[[Sequence[Sample]], dict[str, Tensor]] | None = None
 
 
 def read_roster(config: DictConfig, split: str) -> Roster:
@@ -59,21 +64,42 @@ def read_roster(config: DictConfig, split: str) -> Roster:
     if config.data.get(split) is None:
         known = [key for key, value in config.data.items() if OmegaConf.is_dict(value)]
         raise ValueError(f"data.{split} is not set for {config.data.name}; its splits: {known}")
-    roster = build_part(config.data[split])
-    if config.limit_images is not None:
-        roster = first_images(roster, config.limit_images)
+    roster = _limited(build_part(config.data[split]), config)
     roster = without_broken_photos(roster, config)
+    _log_dropped(roster)
+    return roster
+
+
+def _limited(roster: Roster, config: DictConfig) -> Roster:
+    return roster if config.limit_images is None else first_images(roster, config.limit_images)
+
+
+def _log_dropped(roster: Roster) -> None:
     for item in roster.dropped[:5]:
         log.info(f"{roster.name}: left out {item.item}: {item.rule}")
     if len(roster.dropped) > 5:
         log.info(f"{roster.name}: left out {len(roster.dropped)} items in all")
-    return roster
 
 
 def read_train(config: DictConfig) -> tuple[Roster, dict[str, str]]:
-    """The training split with its planted faults, and the kind of each by ``sample_id``."""
-    roster = read_roster(config, "train")
+    """What is trained on with its planted faults, and the kind of each by ``sample_id``.
+
+    That is the training split of ``config.data``, or the captions of ``config.corpus``.
+    """
+    roster = read_corpus(config) if trains_on_text(config) else read_roster(config, "train")
     return build_part(config.noise.plant)(roster) if config.noise.get("plant") else (roster, {})
+
+
+def trains_on_text(config: DictConfig) -> bool:
+    """Whether training sees captions alone."""
+    return bool((config.get("corpus") or {}).get("train"))
+
+
+def read_corpus(config: DictConfig) -> Roster:
+    """The captions of ``config.corpus``, whose photos are not looked at."""
+    roster = _limited(build_part(config.corpus.train), config)
+    _log_dropped(roster)
+    return roster
 
 
 def without_broken_photos(roster: Roster, config: DictConfig) -> Roster:
@@ -105,10 +131,23 @@ def load_inputs(config: DictConfig, *, only: Roster | None = None) -> Inputs:
         test = read_roster(config, "test") if config.data.get("test") else None
         rosters = (train, read_roster(config, "val"), test)
     inputs = Inputs(train=rosters[0], val=rosters[1], test=rosters[2], truth=truth)
-    return _with_pictures(config, inputs)
+    pictured = rosters
+    if only is None and trains_on_text(config):
+        inputs, pictured = replace(inputs, texts=_texts(config)), rosters[1:]
+    return _with_pictures(config, inputs, [one for one in pictured if one is not None])
 
 
-def _with_pictures(config: DictConfig, inputs: Inputs) -> Inputs:
+def _texts(config: DictConfig) -> Callable[[Sequence[Sample]], dict[str, Tensor]]:
+    """What the model reads of captions alone."""
+    if not config.model.get("texts"):
+        raise ValueError(
+            f"corpus={config.corpus.name} is of captions without photos, from which "
+            f"model={config.model.name} cannot learn: choose model=viecap or corpus=none"
+        )
+    return build_part(config.model.texts)
+
+
+def _with_pictures(config: DictConfig, inputs: Inputs, rosters: list[Roster]) -> Inputs:
     chosen = config.features
     if chosen.get("imported"):
         store = FeatureStore.open(chosen.imported)
@@ -122,7 +161,6 @@ def _with_pictures(config: DictConfig, inputs: Inputs) -> Inputs:
             train_transform=build_part(chosen.train_transform, backbone=backbone),
             eval_transform=build_part(chosen.eval_transform, backbone=backbone),
         )
-    rosters = [roster for roster in (inputs.train, inputs.val, inputs.test) if roster is not None]
     samples = {s.image_path: s for roster in rosters for s in roster.samples}
     store = cached_features(chosen, backbone, samples)
     # no bars: they would meet those of the training under way
@@ -148,7 +186,7 @@ def cached_features(
     boxes = None
     if chosen.kind == "regions":
         boxes = [[region.box for region in sample.regions] for sample in samples.values()]
-    settings = {k: v for k, v in chosen.items() if k not in ("name", "backbone", "imported")}
+    settings = {k: v for k, v in chosen.items() if k not in NO_SETTINGS}
     return ensure_features(
         list(samples), backbone=backbone, boxes=boxes, progress=progress, **settings
     )

@@ -224,6 +224,7 @@ def build_datamodule(
         eval_transform=inputs.eval_transform,
         extend_features=inputs.extend_features,
         controls=build_part(config.control) if config.get("control") else None,
+        texts=inputs.texts,
         **config.loader,
     )
 

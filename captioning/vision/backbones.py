@@ -16,6 +16,7 @@ from typing import Any
 
 import timm
 import torch
+from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -79,6 +80,11 @@ class Backbone(nn.Module):
         """Pixels ``(B, 3, H, W) uint8`` as the ``float32`` input of `grid`, channels last."""
         scaled = (pixels.to(torch.float32) - self._mean) / self._std
         return scaled.contiguous(memory_format=torch.channels_last)
+
+    def fitted(self, image: Image.Image) -> Image.Image:
+        """The whole photo, ``image_size`` squared; its proportions are not kept."""
+        size = (self.image_size, self.image_size)
+        return image if image.size == size else image.resize(size, Image.Resampling.BICUBIC)
 
     def grid(self, images: Tensor) -> Tensor:
         """Grid features ``(B, h*w, D)``, row by row from the top left, of ``(B, 3, H, W)``.
@@ -149,7 +155,7 @@ def build_backbone(
     size = image_size or own_size
     return Backbone(
         network=network,
-        identity=f"{name.replace('/', '_').replace(':', '_')}-{_digest(network)}",
+        identity=f"{name.replace('/', '_').replace(':', '_')}-{weights_digest(network)}",
         image_size=size,
         mean=mean,
         std=std,
@@ -277,7 +283,7 @@ def _classifier_names(network: nn.Module) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
 
-def _digest(network: nn.Module) -> str:
+def weights_digest(network: nn.Module) -> str:
     """Hash of all tensors that features depend on (12 hex digits)."""
     digest = hashlib.sha256()
     for key, tensor in sorted(network.state_dict().items()):

@@ -18,6 +18,7 @@ class ClipEncoder:
 
     Attributes:
         space: name of model and weights, such as ``"ViT-B-32/openai"``; names scores made in it.
+        preprocess: a photo as the model wants it.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class ClipEncoder:
         """
         self.model = model.to(device).eval().requires_grad_(False)
         self.space = space
-        self._preprocess, self._tokenize = preprocess, tokenize
+        self.preprocess, self._tokenize = preprocess, tokenize
         self._batch_size, self._device = batch_size, torch.device(device)
 
     def embed_images(self, images: Sequence[Image.Image]) -> Tensor:
@@ -53,7 +54,7 @@ class ClipEncoder:
         """
 
         def prepared(part: Sequence[Image.Image]) -> Tensor:
-            return torch.stack([self._preprocess(image.convert("RGB")) for image in part])
+            return torch.stack([self.preprocess(image.convert("RGB")) for image in part])
 
         return self._embed(images, prepared, self.model.encode_image)
 

@@ -148,10 +148,10 @@ class JointSpaceEncoder:
     @torch.inference_mode()
     def embed_images(self, images: Sequence[Image.Image], batch_size: int = 8) -> Tensor:
         """Unit vectors ``(I, size)`` of RGB images of any size."""
-        side, found = self.backbone.image_size, []
+        found = []
         for start in range(0, len(images), batch_size):
             squared = [
-                image.convert("RGB").resize((side, side), Image.Resampling.BICUBIC)
+                self.backbone.fitted(image.convert("RGB"))
                 for image in images[start : start + batch_size]
             ]
             pixels = torch.from_numpy(np.stack([np.asarray(image) for image in squared]))

@@ -35,13 +35,5 @@ class DownWeight(AbstractAmender):
             if weight >= one.sample.weight:
                 kept.append(one.sample.sample_id)
                 continue
-            edits.append(
-                Edit(
-                    sample_id=one.sample.sample_id,
-                    action="down_weight",
-                    value=f"{weight:.6g}",
-                    origin=one.sample.origin,
-                    reason=one.reason,
-                )
-            )
+            edits.append(context.edit(one, "down_weight", value=f"{weight:.6g}"))
         return Amended(edits=tuple(edits), kept=tuple(kept))

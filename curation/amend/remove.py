@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from captioning.types import Edit
 from curation.base import AbstractAmender, Amended, Context, Selected
 
 
@@ -13,13 +12,4 @@ class Remove(AbstractAmender):
 
     def amend(self, context: Context, selected: Sequence[Selected]) -> Amended:
         """One removal per selected sample."""
-        edits = tuple(
-            Edit(
-                sample_id=one.sample.sample_id,
-                action="remove",
-                origin=one.sample.origin,
-                reason=one.reason,
-            )
-            for one in selected
-        )
-        return Amended(edits=edits)
+        return Amended(edits=tuple(context.edit(one, "remove") for one in selected))

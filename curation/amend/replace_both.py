@@ -46,7 +46,7 @@ class ReplaceBoth(AbstractImageAmender):
             if picture.path is None:
                 kept.append(one.sample.sample_id)
             else:
-                edits += [caption_of[one.sample.sample_id], replacement(one, picture)]
+                edits += [caption_of[one.sample.sample_id], replacement(context, one, picture)]
         return Amended(edits=tuple(edits), kept=tuple(kept), notes=tuple(notes))
 
     def _requests(self, context: Context, captions: Amended) -> list[ImageRequest]:

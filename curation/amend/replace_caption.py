@@ -47,7 +47,15 @@ class ReplaceCaption(AbstractAmender):
             if not choices:
                 kept.append(one.sample.sample_id)
                 continue
-            edits.append(_replacement(one, choices[int(draw * len(choices))]))
+            source = choices[int(draw * len(choices))]
+            edits.append(
+                context.edit(
+                    one,
+                    "replace_caption",
+                    value=source.caption,
+                    origin=f"sibling:{source.sample_id}",
+                )
+            )
         return Amended(edits=tuple(edits), kept=tuple(kept))
 
 
@@ -75,13 +83,3 @@ def _lowest(context: Context, sample: Sample, choices: list[Sample]) -> list[Sam
     if best is None or not known.get(best.row, math.inf) < float(losses[sample.row]):
         return []
     return [best]
-
-
-def _replacement(one: Selected, source: Sample) -> Edit:
-    return Edit(
-        sample_id=one.sample.sample_id,
-        action="replace_caption",
-        value=source.caption,
-        origin=f"sibling:{source.sample_id}",
-        reason=one.reason,
-    )

@@ -62,7 +62,7 @@ class ReplaceImage(AbstractImageAmender):
             if picture.path is None:
                 kept.append(one.sample.sample_id)
             else:
-                edits.append(replacement(one, picture))
+                edits.append(replacement(context, one, picture))
         return Amended(edits=tuple(edits), kept=tuple(kept), notes=tuple(notes))
 
     def expect(self, context: Context, selected: Sequence[Selected]) -> None:
@@ -92,15 +92,9 @@ def image_request(view: CurationView, sample: Sample) -> ImageRequest:
     return ImageRequest(sample=sample, captions=captions, photos=view.photos(sample.sample_id))
 
 
-def replacement(one: Selected, picture: Picture) -> Edit:
+def replacement(context: Context, one: Selected, picture: Picture) -> Edit:
     """The edit that puts a picture in."""
-    return Edit(
-        sample_id=one.sample.sample_id,
-        action="replace_image",
-        value=str(picture.path),
-        origin=picture.origin,
-        reason=one.reason,
-    )
+    return context.edit(one, "replace_image", value=str(picture.path), origin=picture.origin)
 
 
 def noted(picture: Picture) -> list[str]:

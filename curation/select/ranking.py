@@ -31,12 +31,16 @@ def worst_rows(context: Context, scores: np.ndarray, count: int) -> list[int]:
 
 def ordered_rows(context: Context, scores: np.ndarray, rows: np.ndarray) -> list[int]:
     """``rows`` by falling score, equal scores by ``sample_id``."""
-    live = context.live
-    values = scores[rows].tolist()
-    keyed = sorted(
-        (-value, live[row].sample_id, row) for value, row in zip(values, rows.tolist(), strict=True)
-    )
-    return [row for _, _, row in keyed]
+    live, values = context.live, scores[rows]
+    order = np.argsort(-values, kind="stable")
+    rows, values = rows[order], values[order]
+    found = rows.tolist()
+    # ties are few, and only they need their ids
+    tied = np.flatnonzero(np.diff(values) == 0)
+    for group in np.split(tied, np.flatnonzero(np.diff(tied) > 1) + 1) if len(tied) else ():
+        span = slice(group[0], group[-1] + 2)
+        found[span] = sorted(found[span], key=lambda row: live[row].sample_id)
+    return found
 
 
 def num_of_fraction(ratio: float, total: int) -> int:

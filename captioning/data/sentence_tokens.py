@@ -1,0 +1,117 @@
+"""Captions as the sentences of a causal language model: a capital first, a full stop last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from captioning.interfaces import AbstractTokenizer
+from captioning.text.causal import load_causal_tokens
+from captioning.text.entities import as_sentence
+
+STOP = "."
+BLANKS = ("Ġ", "▁")  # how byte pairs and sentence pieces write one
+
+
+class SentenceTokenizer(AbstractTokenizer):
+    """Sub-words of a causal language model; the full stop is the end token.
+
+    Such a model has no other token for the end of a caption, nor one for padding: the token between
+    texts, which captions never hold, begins, pads and stands for unknown words. A caption that
+    has a full stop inside is read whole, but decoding ends at the first.
+
+    Args:
+        definition: content of a ``tokenizer.json``.
+        size: V; more than the file's tokens where a model keeps spare ones.
+        start_id: the token between the texts that the model was trained on.
+        max_tokens: captions are cut after so many tokens, begin and full stop counted.
+
+    Raises:
+        ValueError: an id outside [0, V), more tokens than V, or no token that is the full stop.
+    """
+
+    def __init__(self, *, definition: str, size: int, start_id: int, max_tokens: int = 64) -> None:
+        self._tokenizer = Tokenizer.from_str(definition)
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        known = self._tokenizer.get_vocab_size()
+        if known > size or not 0 <= start_id < size:
+            raise ValueError(
+                f"the tokenizer has {known} tokens and begins texts with number {start_id}, the "
+                f"model has {size}: they do not belong together"
+            )
+        stop = self._ids(STOP)
+        ends = [self._ids(f"{word}{STOP}")[-1:] for word in ("dog", "to run")]
+        if ends != [stop, stop] or self._tokenizer.decode(stop).strip() != STOP:
+            raise ValueError(
+                "the tokenizer has no token of its own for the full stop, with which captions "
+                "end here; use tokenizer=words, or another language model"
+            )
+        self.bos_id = self.pad_id = self.unk_id = start_id
+        self.eos_id = stop[0]
+        self._definition, self._size, self.max_tokens = definition, size, max_tokens
+
+    @classmethod
+    def of_causal(
+        cls, captions: Iterable[str] = (), *, name: str, max_tokens: int = 64
+    ) -> SentenceTokenizer:
+        """That of a causal language model.
+
+        Args:
+            captions: not looked at; the vocabulary is the model's.
+            name: see `captioning.text.causal.load_causal`.
+            max_tokens: see the class.
+        """
+        del captions
+        tokens = load_causal_tokens(name)
+        return cls(
+            definition=tokens.definition,
+            size=tokens.size,
+            start_id=tokens.start_id,
+            max_tokens=max_tokens,
+        )
+
+    def _ids(self, text: str) -> list[int]:
+        return self._tokenizer.encode(text, add_special_tokens=False).ids
+
+    def __len__(self) -> int:
+        return self._size
+
+    def encode(self, caption: str) -> list[int]:
+        """Begin token, the sentence's, full stop; at most ``max_tokens``."""
+        ids = self._ids(as_sentence(caption).removesuffix(STOP))
+        return [self.bos_id, *ids[: self.max_tokens - 2], self.eos_id]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text up to the first full stop, which it keeps."""
+        ids = list(ids)
+        ids = ids[: ids.index(self.eos_id) + 1] if self.eos_id in ids else ids
+        return self._tokenizer.decode([one for one in ids if one != self.bos_id]).strip()
+
+    def spellings(self, text: str) -> list[list[int]]:
+        """Behind a blank, and with a capital at the caption's beginning."""
+        text = " ".join(text.split())
+        if not text:
+            return []
+        found = [self._ids(f" {text}"), self._ids(f"{text[0].upper()}{text[1:]}")]
+        return [ids for ids in found if ids and self.unk_id not in ids]
+
+    def continuing(self) -> frozenset[int]:
+        """Tokens without a blank that begin with a letter or digit."""
+        vocabulary = self._tokenizer.get_vocab()
+        return frozenset(
+            number
+            for token, number in vocabulary.items()
+            if not token.startswith(BLANKS) and token[:1].isalnum()
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "definition": self._definition,
+            "size": self._size,
+            "start_id": self.bos_id,
+            "max_tokens": self.max_tokens,
+        }

@@ -1,0 +1,175 @@
+"""A causal language model of transformers: read by whole texts, and stepped by searches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from captioning.interfaces import AbstractDecoderState, AbstractStepper
+from captioning.models.layers.hypothesis_tree import HypothesisTree, additive_mask
+from captioning.models.layers.wide_linear import wide_linear
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptedState(AbstractDecoderState):
+    """The memory of hypotheses behind their images' prompts.
+
+    Attributes:
+        tree: keys and values of prompts and tokens.
+        places: ``(I,) int64`` position of the next token; prompts need not be of one length.
+        first: ``(G, D)`` states of the prompts' last tokens, which predict the first word; None
+            once they have.
+    """
+
+    tree: HypothesisTree
+    places: Tensor
+    first: Tensor | None
+
+    def select(self, index: Tensor) -> PromptedState:
+        """Hypotheses by index."""
+        images = torch.unique_consecutive(index // self.tree.read.shape[1])
+        return PromptedState(
+            tree=self.tree.select(index),
+            places=self.places[images],
+            first=None if self.first is None else self.first[index],
+        )
+
+
+class CausalStepper(AbstractStepper):
+    """The weights and the code of a causal language model, with prompts given as vectors.
+
+    Args:
+        network: of transformers, such as ``GPT2LMHeadModel``. It must take vectors in place of
+            tokens, a mask of four dimensions and positions, and its logits must be its output
+            layer's product alone; `check` sees to that.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        self.network = network
+
+    @property
+    def words(self) -> nn.Embedding:
+        """Vectors of the tokens."""
+        return self.network.get_input_embeddings()
+
+    @property
+    def limit(self) -> int | None:
+        """Positions that the model knows, or None where there is no limit."""
+        return getattr(self.network.config, "max_position_embeddings", None)
+
+    def read(self, vectors: Tensor) -> Tensor:
+        """States ``(B, N, D)`` of texts by their words' vectors, each made of those up to it.
+
+        Args:
+            vectors: ``(B, N, D)``; whatever may stand at the end as padding changes nothing
+                before it.
+
+        Raises:
+            ValueError: the text is longer than the model's context.
+        """
+        self._check_length(vectors.shape[1])
+        return self._states(inputs_embeds=vectors, use_cache=False)
+
+    def logits(self, states: Tensor) -> Tensor:
+        """``(M, V)`` of states ``(M, D)``."""
+        head = self.network.get_output_embeddings()
+        if torch.is_grad_enabled():
+            return head(states)
+        return wide_linear(states, head.weight, head.bias)
+
+    def start(self, prompts: Tensor, lengths: Tensor) -> PromptedState:
+        """The memory behind prompts.
+
+        Args:
+            prompts: ``(I, N, D)`` vectors, padded at the end.
+            lengths: ``(I,) int64`` in [1, N], vectors of each prompt.
+        """
+        num_images, longest, _ = prompts.shape
+        self._check_length(longest)
+        empty = HypothesisTree.start(
+            num_layers=self.network.config.num_hidden_layers,
+            num_images=num_images,
+            device=prompts.device,
+        )
+        places = torch.arange(longest, device=prompts.device)
+        exist = places < lengths[:, None]
+        tree = replace(empty.read_prompt(longest), read=exist[:, None])
+        # Padding reads the prompt before it: a row of nothing but masked places would be NaN.
+        causal = torch.ones(longest, longest, dtype=torch.bool, device=prompts.device).tril()
+        states = self._states(
+            inputs_embeds=prompts,
+            attention_mask=additive_mask(causal.expand(num_images, 1, -1, -1), prompts.dtype),
+            position_ids=places.expand(num_images, -1),
+            past_key_values=tree.cache(),
+            use_cache=True,
+        )
+        last = states[torch.arange(num_images, device=prompts.device), lengths - 1]
+        return PromptedState(tree=tree, places=lengths, first=last)
+
+    def step(self, tokens: Tensor, state: PromptedState) -> tuple[Tensor, PromptedState]:
+        """Log-probabilities of the next token; the first token read is not looked at."""
+        if state.first is not None:
+            states, after = state.first, replace(state, first=None)
+        else:
+            states, after = self._read_on(tokens, state)
+        logits = self.logits(states).to(torch.float32)
+        return functional.log_softmax(logits, dim=-1), after
+
+    def _read_on(self, tokens: Tensor, state: PromptedState) -> tuple[Tensor, PromptedState]:
+        tree = state.tree.grown()
+        self._check_length(tree.length)
+        num_images, block, _ = tree.read.shape
+        vectors = self.words(tokens.view(num_images, block))
+        states = self._states(
+            inputs_embeds=vectors,
+            attention_mask=tree.mask(vectors.dtype),
+            position_ids=state.places[:, None].expand(-1, block),
+            past_key_values=tree.cache(),
+            use_cache=True,
+        )
+        return states.flatten(0, 1), replace(state, tree=tree, places=state.places + 1)
+
+    def _states(self, **given: Any) -> Tensor:
+        return self.network.base_model(**given).last_hidden_state
+
+    def _check_length(self, length: int) -> None:
+        if self.limit is not None and length > self.limit:
+            raise ValueError(
+                f"prompt and caption of {length} tokens are longer than the language model's "
+                f"context of {self.limit}: lower the tokenizer's or the search's limit"
+            )
+
+    @torch.no_grad()
+    def check(self) -> None:
+        """Try the model on three tokens: whole texts, steps and its own code must agree.
+
+        Raises:
+            ValueError: they do not; the model does something that is not done here, such as a
+                window of attention or scaled logits.
+        """
+        was_training = self.network.training
+        self.network.eval()
+        words = self.words.weight
+        tokens = torch.arange(3, device=words.device) % len(words)
+        name = type(self.network).__name__
+        try:
+            whole = self.network(input_ids=tokens[None], use_cache=False).logits[0, -1].float()
+            ours = self.logits(self.read(self.words(tokens[None]))[:, -1])[0].float()
+            state = self.start(self.words(tokens[None, :1]), tokens.new_ones(1))
+            for token in tokens:
+                log_probs, state = self.step(token[None], state)
+        except (TypeError, AttributeError, RuntimeError, ValueError) as error:
+            raise ValueError(f"{name} cannot be stepped here ({error}); use another") from error
+        finally:
+            self.network.train(was_training)
+        expected = whole.log_softmax(-1)
+        for found in (ours.log_softmax(-1), log_probs[0]):
+            if not torch.allclose(found, expected, atol=1e-3, rtol=1e-3):
+                raise ValueError(
+                    f"{name} predicts other words when it is stepped than by its own code; use a "
+                    "language model as plain as GPT-2 or Llama"
+                )

@@ -1,0 +1,36 @@
+"""Noise that lets a text's embedding stand for a photo's (CapDec; ViECap)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+
+def with_noise(
+    embeddings: Tensor, variance: float, generator: torch.Generator | None = None
+) -> Tensor:
+    """``normalised(normalised(x) + n)``, each value of n drawn from a normal distribution.
+
+    Texts and photos lie apart in a joint space; a decoder that has read from the neighbourhood of
+    each text can read photos too.
+
+    Args:
+        embeddings: ``(B, E)`` float.
+        variance: of the noise, at least 0; .016 in ViECap, which is for 512 values more than twice
+            the embedding's own length.
+        generator: None for the global one, which training seeds for every update.
+
+    Returns:
+        ``(B, E)`` of unit length.
+    """
+    embeddings = functional.normalize(embeddings, dim=-1)
+    if not variance:
+        return embeddings
+    noise = torch.randn(
+        embeddings.shape,
+        generator=generator,
+        dtype=embeddings.dtype,
+        device=embeddings.device if generator is None else generator.device,
+    )
+    return functional.normalize(embeddings + noise.to(embeddings.device) * variance**0.5, dim=-1)

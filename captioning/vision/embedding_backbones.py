@@ -1,0 +1,106 @@
+"""Encoders of whole photos as backbones of one cell: so embeddings are cached as features are."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from captioning.vision.backbones import weights_digest
+from captioning.vision.clip import ClipEncoder
+from captioning.vision.joint_space import JointSpaceEncoder
+
+
+class JointSpaceBackbone(nn.Module):
+    """The photo's half of the small joint space: one embedding a photo.
+
+    The attributes are those of `captioning.vision.backbones.Backbone`.
+    """
+
+    def __init__(self, *, encoder: JointSpaceEncoder) -> None:
+        super().__init__()
+        self.backbone, self.heads = encoder.backbone, encoder.heads
+        self.identity = f"joint_space-{weights_digest(self.heads)}-{self.backbone.identity}"
+        self.image_size, self.dim = self.backbone.image_size, int(self.heads.settings["size"])
+        self.grid_size, self.num_cells = (1, 1), 1
+
+    def normalise(self, pixels: Tensor) -> Tensor:
+        """See `Backbone.normalise`."""
+        return self.backbone.normalise(pixels)
+
+    def fitted(self, image: Image.Image) -> Image.Image:
+        """See `Backbone.fitted`."""
+        return self.backbone.fitted(image)
+
+    def grid(self, images: Tensor) -> Tensor:
+        """Unit vectors ``(B, 1, dim)`` of normalised pixels."""
+        cells = self.backbone.grid(images)
+        return self.heads.embed_pooled(self.heads.pool(cells)).unsqueeze(1)
+
+    def for_inference(self, device: torch.device | str) -> JointSpaceBackbone:
+        """A frozen copy on ``device``."""
+        return _frozen_copy(self, device)
+
+
+class ClipBackbone(nn.Module):
+    """The photo's half of a CLIP: one embedding a photo, resized and cut as its authors do it.
+
+    The attributes are those of `captioning.vision.backbones.Backbone`.
+
+    Raises:
+        ValueError: photos that are not square in the model's eyes, or that it prepares in a way
+            that is not known here.
+    """
+
+    def __init__(self, *, encoder: ClipEncoder) -> None:
+        super().__init__()
+        self.model = encoder.model
+        sides = set(np.atleast_1d(self.model.visual.image_size).tolist())
+        steps = list(getattr(encoder.preprocess, "transforms", ()))
+        kinds = [type(step).__name__ for step in steps]
+        # open_clip has a ToTensor of its own beside torchvision's
+        last_two = [kind.removeprefix("Maybe") for kind in kinds[-2:]]
+        if len(sides) != 1 or last_two != ["ToTensor", "Normalize"]:
+            raise ValueError(
+                f"{encoder.space}: photos must be squares of pixels, scaled and normalised: got "
+                f"sides {sorted(sides)}, made ready by {kinds}; choose another CLIP"
+            )
+        (self.image_size,) = sides
+        self._shape, last = steps[:-2], steps[-1]
+        self.identity = f"clip-{encoder.space.replace('/', '-')}-{weights_digest(self.model)}"
+        with torch.inference_mode():
+            blank = torch.zeros(1, 3, self.image_size, self.image_size)
+            self.dim = int(self.model.encode_image(blank.to(_device(self.model))).shape[1])
+        self.grid_size, self.num_cells = (1, 1), 1
+        for name, values in {"_mean": last.mean, "_std": last.std}.items():
+            scaled = torch.as_tensor(values, dtype=torch.float32).view(3, 1, 1) * 255
+            self.register_buffer(name, scaled, persistent=False)
+
+    def normalise(self, pixels: Tensor) -> Tensor:
+        """Pixels ``(B, 3, H, W) uint8`` as the ``float32`` input of `grid`."""
+        return (pixels.to(torch.float32) - self._mean) / self._std
+
+    def fitted(self, image: Image.Image) -> Image.Image:
+        """The photo, ``image_size`` squared."""
+        for step in self._shape:
+            image = step(image)
+        return image
+
+    def grid(self, images: Tensor) -> Tensor:
+        """Unit vectors ``(B, 1, dim)`` of normalised pixels."""
+        return nn.functional.normalize(self.model.encode_image(images), dim=-1).unsqueeze(1)
+
+    def for_inference(self, device: torch.device | str) -> ClipBackbone:
+        """A frozen copy on ``device``."""
+        return _frozen_copy(self, device)
+
+
+def _device(module: nn.Module) -> torch.device:
+    return next(module.parameters()).device
+
+
+def _frozen_copy(module: nn.Module, device: torch.device | str) -> nn.Module:
+    return copy.deepcopy(module).to(device).eval().requires_grad_(False)

@@ -1,0 +1,109 @@
+"""Whole runs on captions alone: training never looks at a photo, testing does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig, OmegaConf
+
+from captioning.data.datamodule import CaptionDataModule
+from captioning.training import run as run_module
+from captioning.training.parts import build_part
+from captioning.training.predict import predict_run
+from captioning.training.run import train
+from tests.captioning.training.conftest import SMALL
+
+# A cell of the small backbone's grid has 96 values; their mean stands for a photo's embedding.
+TEXTS = (
+    "model=viecap_small",
+    "model.module.hidden_size=32",
+    "model.module.num_layers=1",
+    "model.module.projector_layers=1",
+    "tokenizer=prompt_words",
+    "tokenizer.min_count=1",
+    "+features.encoder={_target_: tests.text_space.TextSpace, size: 96}",
+    "loader.captions_per_image=1",
+    "num_epochs=2",
+)
+LINES = (
+    "a red circle is above a blue square",
+    "There is a green triangle.",
+    "two dogs chase a ball on the grass",
+    "A man holds an umbrella in the street.",
+    "a cat sleeps on a bed",
+) * 8
+
+
+@pytest.fixture
+def composed(repository: Path, cache: Path, tmp_path: Path) -> Callable[..., DictConfig]:
+    """A resolved config of a small run on `LINES`, tested on generated scenes."""
+    file = tmp_path / "captions.txt"
+    file.write_text("\n".join(LINES))
+    shared = [part for part in SMALL if not part.startswith(("model", "tokenizer"))]
+
+    def build(*overrides: str, folder: str = "run") -> DictConfig:
+        own = (f"paths.cache={cache}", f"run_dir={tmp_path / folder}")
+        with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
+            config = compose("train", [*shared, *own, *TEXTS, *overrides])
+            if config.corpus.name == "lines":
+                config.corpus.train.path = str(file)
+        OmegaConf.resolve(config)
+        return config
+
+    return build
+
+
+def test_a_run_on_captions_alone(composed, tmp_path: Path, monkeypatch) -> None:
+    seen: list[CaptionDataModule] = []
+    original = run_module.build_datamodule
+
+    def watched(*args) -> CaptionDataModule:
+        seen.append(original(*args))
+        return seen[-1]
+
+    monkeypatch.setattr(run_module, "build_datamodule", watched)
+    scores = train(composed("corpus=lines"))
+    assert scores["BLEU-1"] >= 0
+    folder = tmp_path / "run"
+    assert len(json.loads((folder / "predictions.json").read_text())) == 20
+    batch = next(iter(seen[0].train_dataloader()))
+    assert batch.regions is None
+    assert set(batch.extras) == {"text_embeddings", "text_entities"}
+    assert seen[0].train.name == "lines"
+    assert "captions alone" in seen[0].refuses_photos
+    # its captions are found again from the folder, whose corpus is not read anew
+    (tmp_path / "captions.txt").unlink()
+    predictions, _, _ = predict_run(folder)
+    rows = json.loads((folder / "predictions.json").read_text())
+    saved = {row["image_id"]: row["caption"] for row in rows}
+    assert {group[0].image_id: group[0].caption for group in predictions} == saved
+
+
+def test_training_on_pairs_is_a_setting(composed) -> None:
+    scores = train(composed("corpus=none", "model.module.entities=null", "num_epochs=1"))
+    assert scores["BLEU-1"] >= 0
+
+
+def test_a_model_that_needs_photos_is_refused(composed) -> None:
+    with pytest.raises(ValueError, match="from which model=viecap_small cannot learn"):
+        train(composed("corpus=lines", "model.texts=null"))
+
+
+def test_features_without_texts_are_refused(composed) -> None:
+    with pytest.raises(ValueError, match="set features=joint_space or features=clip"):
+        train(composed("corpus=lines", "features.encoder=null"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("corpus", "number"), [("flickr30k", 158_915), ("coco", 616_767)])
+def test_the_large_corpora(
+    corpus: str, number: int, shared_data: Path, repository: Path, monkeypatch
+) -> None:
+    monkeypatch.setenv("CAPTIONING_DATA", str(shared_data))
+    with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
+        roster = build_part(compose("train", [f"corpus={corpus}"]).corpus.train)
+    assert len(roster) == number
