@@ -53,6 +53,10 @@ class AbstractTokenizer(ABC):
         """Tokens that go on with the word before them; none unless words have several tokens."""
         return frozenset()
 
+    def token_id(self, token: str) -> int | None:
+        """Id of a token by its exact name, or None if there is none of that name."""
+        return None
+
     def log_frequencies(self) -> list[float] | None:
         """``V`` log-frequencies of the tokens in nats, or None where they are not known."""
         return None

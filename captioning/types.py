@@ -128,6 +128,39 @@ class Edit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Control:
+    """What a caption is asked to speak of, and how long it is to be.
+
+    Attributes:
+        regions: positions in ``Sample.regions``, in the order in which they are to come up; ``()``
+            for the photo as a whole; None: nothing is asked, all regions are shown.
+        ordered: whether the order of ``regions`` is asked for; if not, they are a set.
+        num_words: exact number of words, or None.
+        level: of the length, 1 (below 10 words) to 5 (from 40), see `captioning.lengths`; None:
+            that of ``num_words``.
+        verbs: words for what happens, in order.
+
+    Raises:
+        ValueError: a region twice or below 0, or a length that no caption has.
+    """
+
+    regions: tuple[int, ...] | None = None
+    ordered: bool = True
+    num_words: int | None = None
+    level: int | None = None
+    verbs: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        asked = self.regions or ()
+        if len(set(asked)) != len(asked) or min(asked, default=0) < 0:
+            raise ValueError(f"regions must be different positions from 0: got {asked}")
+        if self.num_words is not None and self.num_words < 1:
+            raise ValueError(f"num_words must be at least 1: got {self.num_words}")
+        if self.level is not None and not 1 <= self.level <= 5:
+            raise ValueError(f"level must be 1 to 5: got {self.level}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     """What a model sees. Captions of one image share its pixels or features.
 
@@ -142,7 +175,9 @@ class Batch:
         tokens: ``(B, T) int64`` with begin and end tokens, padded; None when only images are given.
         token_mask: ``(B, T) bool``, True on real tokens.
         weights: ``(B,) float32`` in [0, 1], of each caption's loss; None when all are 1.
-        extras: further tensors of a model (boxes, object words), by name.
+        controls: B records of what each caption is asked for; None where nothing is.
+        extras: further tensors of a model, by name. ``boxes``: ``(I, R, 4) float32``, x1, y1, x2
+            and y2 of the regions in shares of the photo's sides, the whole photo first.
     """
 
     rows: Tensor
@@ -155,6 +190,7 @@ class Batch:
     tokens: Tensor | None = None
     token_mask: Tensor | None = None
     weights: Tensor | None = None
+    controls: tuple[Control, ...] | None = None
     extras: dict[str, Tensor] = field(default_factory=dict)
 
     def _map(self, function: Any) -> Batch:

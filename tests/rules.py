@@ -17,6 +17,7 @@ CONTRACTS = (
     "captioning.types",
     "captioning.interfaces",
     "captioning.files",
+    "captioning.lengths",
     "captioning.model_folder",
 )
 PARTS = ("captioning.text", "captioning.vision", "captioning.decoding")
@@ -26,6 +27,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "captioning.types": (),
     "captioning.interfaces": ("captioning.types",),
     "captioning.files": (),
+    "captioning.lengths": (),
     "captioning.model_folder": (),
     "captioning.text": CONTRACTS,
     "captioning.vision": CONTRACTS,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
@@ -12,11 +13,12 @@ from captioning.decoding.beam import beam_search
 from captioning.interfaces import AbstractTokenizer
 from captioning.models.base import AbstractCaptioner
 from captioning.models.blip import Blip
+from captioning.models.cic_bart import CicBart
 from captioning.models.cos_cvae import CosCvae
 from captioning.models.updown import UpDown
 from captioning.models.viecap import ViECap
 from captioning.text.entity_index import EntityIndex
-from captioning.types import Batch
+from captioning.types import Batch, Control
 
 CAPTIONS = (
     "a dog runs on the grass",
@@ -28,10 +30,25 @@ CAPTIONS = (
 )
 IMAGE_INDEX = (0, 0, 1, 2, 3, 1)
 NUM_IMAGES, NUM_REGIONS, FEATURE_SIZE = 4, 5, 12
+CONTROLS = (
+    Control(regions=(0, 2), num_words=6),
+    Control(regions=(2, 0), num_words=3),
+    Control(regions=(3, 1, 0), ordered=False, num_words=11, verbs=("sits",)),
+    Control(regions=(1,), level=1),
+    Control(regions=(), num_words=3),
+    Control(),
+)
 
 
 def tokenizer() -> WordTokenizer:
     return WordTokenizer.build(CAPTIONS, min_count=1)
+
+
+def control_tokenizer() -> WordTokenizer:
+    """The same ids, then numbers and control tokens; no counts, which would drown the images."""
+    extra = ["caption", "region", "3", "6", "11"]
+    made = WordTokenizer.build(CAPTIONS, min_count=1, extra_words=extra, control=True)
+    return WordTokenizer(words=made.words[4:])
 
 
 def _parts(beam_size: int) -> dict:
@@ -53,6 +70,14 @@ def _blip(beam_size: int = 3, **settings) -> Blip:
     sizes = {"hidden_size": 16, "num_layers": 2, "num_heads": 2, "intermediate_size": 48}
     limit = {"max_positions": 24}
     return Blip(feature_size=FEATURE_SIZE, **sizes, **limit, **settings, **_parts(beam_size))
+
+
+def cic_bart(beam_size: int = 3, **settings) -> CicBart:
+    # With more layers of random weights all images get the same words.
+    sizes = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "intermediate_size": 48}
+    limits = {"max_positions": 24, "dropout": 0.0}
+    parts = _parts(beam_size) | {"tokenizer": control_tokenizer()}
+    return CicBart(feature_size=FEATURE_SIZE, **(sizes | limits | parts | settings))
 
 
 def _viecap(beam_size: int = 3, named: int = 0, **settings) -> ViECap:
@@ -86,6 +111,8 @@ MODELS: dict[str, Callable[..., AbstractCaptioner]] = {
     "cos_cvae": _cos_cvae,
     "cos_cvae_projected": functools.partial(_cos_cvae, projection_size=7, reduction="caption_sum"),
     "blip_prompted": functools.partial(_blip, prompt="a dog", checkpointing=True),
+    "cic_bart": cic_bart,
+    "cic_bart_uncontrolled": functools.partial(cic_bart, controlled=False),
 }
 
 
@@ -114,6 +141,9 @@ def make_batch(extra_padding: int = 0, words: AbstractTokenizer | None = None) -
     regions = torch.randn(NUM_IMAGES, NUM_REGIONS, FEATURE_SIZE, generator=generator)
     region_mask = torch.ones(NUM_IMAGES, NUM_REGIONS, dtype=torch.bool)
     region_mask[3, 3:] = False
+    corners = torch.rand(NUM_IMAGES, NUM_REGIONS, 2, 2, generator=generator).sort(dim=2).values
+    boxes = corners.flatten(2)  # x1, y1, x2, y2
+    boxes[:, 0] = torch.tensor([0.0, 0.0, 1.0, 1.0])
     return Batch(
         rows=torch.arange(len(rows)),
         sample_ids=tuple(f"s{number}" for number in range(len(rows))),
@@ -123,4 +153,24 @@ def make_batch(extra_padding: int = 0, words: AbstractTokenizer | None = None) -
         region_mask=region_mask,
         tokens=tokens,
         token_mask=mask,
+        controls=CONTROLS,
+        extras={"boxes": boxes},
+    )
+
+
+def only(batch: Batch, caption: int) -> Batch:
+    """The batch of one of its captions."""
+    image = batch.image_index[caption : caption + 1]
+    return replace(
+        batch,
+        rows=batch.rows[caption : caption + 1],
+        sample_ids=(batch.sample_ids[caption],),
+        image_ids=(batch.image_ids[int(image)],),
+        image_index=torch.tensor([0]),
+        regions=batch.regions[image],
+        region_mask=batch.region_mask[image],
+        tokens=batch.tokens[caption : caption + 1],
+        token_mask=batch.token_mask[caption : caption + 1],
+        controls=(batch.controls[caption],),
+        extras={"boxes": batch.extras["boxes"][image]},
     )

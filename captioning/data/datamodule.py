@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from captioning.data.nearest_contexts import ContextIndex
 from captioning.data.roster import CurationView, Roster
 from captioning.data.sampler import CaptionBatchSampler
 from captioning.interfaces import AbstractTokenizer
-from captioning.types import Sample
+from captioning.types import Control, Sample
 
 
 class CaptionDataModule(pl.LightningDataModule):
@@ -39,6 +39,8 @@ class CaptionDataModule(pl.LightningDataModule):
         train_transform, eval_transform: pixels to tensors, when there are no features.
         extend_features: features of these photos too (a sample by path), in a store that also
             holds the former ones; None where none can be computed.
+        controls: what captions are asked for, from the samples, such as
+            `captioning.data.controls.CaptionControls`; None where nothing is.
         texts: for training on captions alone, see `CaptionDataset`; the training samples' photos
             are then never looked at.
         contexts: contexts of other photos for models that learn from them; None for none.
@@ -61,6 +63,7 @@ class CaptionDataModule(pl.LightningDataModule):
         train_transform: Callable[[Image.Image], Tensor] | None = None,
         eval_transform: Callable[[Image.Image], Tensor] | None = None,
         extend_features: Callable[[Mapping[Path, Sample]], FeatureStore] | None = None,
+        controls: Callable[[Sequence[Sample]], Sequence[Control]] | None = None,
         texts: Extras | None = None,
         contexts: ContextIndex | None = None,
     ) -> None:
@@ -80,6 +83,7 @@ class CaptionDataModule(pl.LightningDataModule):
         pictured = (None if texts else train, val, test)
         rosters = [roster for roster in pictured if roster is not None]
         self.contexts = contexts
+        self.controls = controls
         self._pictured = {s.image_path: s for roster in rosters for s in roster.samples}
 
     @property
@@ -162,6 +166,7 @@ class CaptionDataModule(pl.LightningDataModule):
             features=self.features,
             transform=transform,
             extras=extras,
+            controls=None if self.controls is None else self.controls(samples),
         )
 
     def _look_at_new(self, samples: tuple[Sample, ...]) -> None:

@@ -10,10 +10,12 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from captioning.data.boxes import photo_size
 from captioning.data.features import FeatureStore
 from captioning.data.photos import load_rgb
 from captioning.interfaces import AbstractTokenizer
-from captioning.types import Batch, Sample
+from captioning.types import Batch, Control, Sample
+from captioning.vision.boxes import scale_boxes
 
 Extras = Callable[[Sequence[Sample]], dict[str, Tensor]]
 
@@ -28,9 +30,11 @@ class CaptionDataset(Dataset[Batch]):
         transform: pixels of a photo to ``(3, H, W)``; needed when there are no features.
         extras: gives further tensors of a batch by name, from its captions' samples.
         photos: whether photos are looked at; without them nothing but captions is trained on.
+        controls: what each caption is asked for; batches then hold the regions' boxes too.
 
     Raises:
-        ValueError: no way to look at photos, or a photo without features.
+        ValueError: no way to look at photos, a photo without features, or controls where there are
+            no features of regions.
     """
 
     def __init__(
@@ -42,9 +46,18 @@ class CaptionDataset(Dataset[Batch]):
         transform: Callable[[Image.Image], Tensor] | None = None,
         extras: Extras | None = None,
         photos: bool = True,
+        controls: Sequence[Control] | None = None,
     ) -> None:
         if photos and features is None and transform is None:
             raise ValueError("a data set needs cached features or a transform for its photos")
+        if controls is not None and (features is None or features.kind != "regions"):
+            kind = "pixels" if features is None else f"{features.kind} features"
+            raise ValueError(
+                f"control asks for regions of photos, and there are {kind}: choose "
+                "features=efficientnet_lite0_regions, or leave control out"
+            )
+        self.controls = controls
+        self._shares: dict[str, Tensor] = {}
         self.samples = samples
         self.features = features
         self.transform = transform
@@ -72,6 +85,9 @@ class CaptionDataset(Dataset[Batch]):
             regions, region_mask = self.features.read(self._positions[firsts])
         elif self._photos:
             pixels = torch.stack([self.transform(load_rgb(path)) for path in unique])
+        extras = {} if self._extras is None else self._extras(of_batch)
+        if self.controls is not None:
+            extras["boxes"] = self._boxes(firsts, regions)
         return Batch(
             rows=torch.tensor([sample.row for sample in of_batch]),
             sample_ids=tuple(sample.sample_id for sample in of_batch),
@@ -83,8 +99,28 @@ class CaptionDataset(Dataset[Batch]):
             tokens=tokens,
             token_mask=mask,
             weights=_weights([sample.weight for sample in of_batch]),
-            extras={} if self._extras is None else self._extras(of_batch),
+            controls=self.controls and tuple(self.controls[position] for position in order),
+            extras=extras,
         )
+
+    def _boxes(self, positions: list[int], regions: Tensor) -> Tensor:
+        """``(I, R, 4)`` boxes of ``regions (I, R, D)`` in shares of their photos, else 0."""
+        boxes = torch.zeros(*regions.shape[:2], 4)
+        for target, position in zip(boxes, positions, strict=True):
+            found = self._shares_of(self.samples[position])[: len(target)]
+            target[: len(found)] = found
+        return boxes
+
+    def _shares_of(self, sample: Sample) -> Tensor:
+        """``(1 + n, 4)``: the whole photo, then its regions."""
+        name = str(sample.image_path)
+        if name not in self._shares:
+            found = torch.empty(0, 4)
+            if sample.regions:
+                size = photo_size(sample.image_path)
+                found = scale_boxes([region.box for region in sample.regions], *size, name)
+            self._shares[name] = torch.cat([torch.tensor([[0.0, 0.0, 1.0, 1.0]]), found])
+        return self._shares[name]
 
 
 def find_positions(features: FeatureStore, samples: Sequence[Sample]) -> np.ndarray:

@@ -8,6 +8,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from captioning.data.bart_tokenizer import BartTokenizer
 from captioning.data.sentence_tokens import SentenceTokenizer
 from captioning.data.tokenizers import WordTokenizer
 from captioning.files import read_json
@@ -127,6 +128,10 @@ class SubwordTokenizer(AbstractTokenizer):
         vocabulary = self._tokenizer.get_vocab()
         return frozenset(number for token, number in vocabulary.items() if token.startswith("##"))
 
+    def token_id(self, token: str) -> int | None:
+        """Of a sub-word as the vocabulary writes it."""
+        return self._tokenizer.token_to_id(token)
+
     def state(self) -> dict[str, Any]:
         """Plain values."""
         return {
@@ -140,6 +145,8 @@ class SubwordTokenizer(AbstractTokenizer):
 
 def restored(state: Mapping[str, Any]) -> AbstractTokenizer:
     """The tokenizer of a checkpoint, from its `AbstractTokenizer.state`."""
+    if state.get("kind") == "bart":
+        return BartTokenizer(**{name: value for name, value in state.items() if name != "kind"})
     if "start_id" in state:
         return SentenceTokenizer(**state)
     return SubwordTokenizer(**state) if "definition" in state else WordTokenizer(**state)

@@ -16,6 +16,7 @@ from typing import Any
 from nltk.tokenize import NLTKWordTokenizer
 
 from captioning.interfaces import AbstractTokenizer
+from captioning.text.control_tokens import CONTROL_TOKENS
 
 SPECIAL = ("<pad>", "<bos>", "<eos>", "<unk>")
 PUNCTUATION = frozenset(
@@ -69,8 +70,16 @@ class WordTokenizer(AbstractTokenizer):
         min_count: int = 5,
         max_words: int = 20,
         extra_words: Sequence[str] = (),
+        control: bool = False,
     ) -> WordTokenizer:
         """Keep the words seen ``min_count`` times in ``captions``, and ``extra_words``.
+
+        Args:
+            captions: of the training set.
+            min_count: see above.
+            max_words: see the class.
+            extra_words: see above.
+            control: put `captioning.text.control_tokens` at the end of the vocabulary.
 
         Raises:
             ValueError: no word is frequent enough.
@@ -88,6 +97,7 @@ class WordTokenizer(AbstractTokenizer):
             )
         words = sorted(kept, key=lambda word: (-counts[word], word))
         unknown = counts.total() - sum(counts[word] for word in words)
+        words += CONTROL_TOKENS if control else ()
         found = [0, 0, num_captions, unknown, *(counts[word] for word in words)]
         return cls(words=words, counts=found, max_words=max_words)
 
@@ -108,6 +118,10 @@ class WordTokenizer(AbstractTokenizer):
             if index not in (self.pad_id, self.bos_id):
                 words.append(self.words[index])
         return " ".join(words)
+
+    def token_id(self, token: str) -> int | None:
+        """Of a word or special token."""
+        return self._ids.get(token)
 
     def state(self) -> dict[str, Any]:
         """Words and settings, plain."""

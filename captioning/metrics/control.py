@@ -27,13 +27,12 @@ from typing import Any
 import numpy as np
 
 from captioning.interfaces import AbstractParser, AbstractWordVectors
+from captioning.lengths import LEVEL_STARTS, count_words, length_level
 from captioning.metrics.cider import CiderStatistics
 from captioning.metrics.diversity import evaluate_diversity
 from captioning.metrics.noun_overlap import find_nouns, score_nouns
 from captioning.metrics.well_formedness import WellFormedness
 
-# First number of words of levels A (from 1) to E (from 40); a caption without words has none.
-LEVEL_STARTS = (1, 10, 20, 30, 40)
 GROUP_SIZE = 5
 DIVERSITY = {"sC": "self-CIDEr", "D-1": "Div-1", "D-2": "Div-2"}
 
@@ -100,16 +99,6 @@ class ControlScores:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         return asdict(self)
-
-
-def count_words(caption: str) -> int:
-    """Words between blanks that hold a letter or a digit; a full stop that stands alone is none."""
-    return sum(any(char.isalnum() for char in word) for word in caption.split())
-
-
-def length_level(num_words: int) -> int:
-    """Level of a number of words: 1 below 10, 2 below 20, up to 5 from 40; 0 for no words."""
-    return sum(num_words >= start for start in LEVEL_STARTS)
 
 
 def length_errors(captions: Sequence[str], num_words: Sequence[int]) -> list[int]:

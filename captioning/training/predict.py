@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
 from omegaconf import DictConfig, OmegaConf
 
+from captioning.data.datamodule import CaptionDataModule
 from captioning.data.roster import Roster, build_roster
 from captioning.data.subwords import restored
 from captioning.decoding.wanted import Wanted
@@ -21,6 +23,53 @@ from captioning.training.run import build_datamodule, build_model, load_checkpoi
 from captioning.types import Batch, Prediction
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedRun:
+    """A trained run, with a split to caption.
+
+    Attributes:
+        trained: the config that it was trained with.
+        config: the same with the data and the search that were asked for.
+        model: with its best or last weights, in evaluation mode.
+        datamodule: gives loaders of the split.
+        roster: the split.
+    """
+
+    trained: DictConfig
+    config: DictConfig
+    model: AbstractCaptioner
+    datamodule: CaptionDataModule
+    roster: Roster
+
+
+def load_run(
+    folder: Path,
+    data: DictConfig | None = None,
+    split: str = "test",
+    search: DictConfig | None = None,
+) -> LoadedRun:
+    """A finished or stopped run's model, and a split; see `predict_run`."""
+    run = RunFolder(Path(folder))
+    config = run.config()
+    checkpoint = load_checkpoint(run.tested_checkpoint(config.monitor))
+    pl.seed_everything(config.seed, workers=True, verbose=False)
+    tokenizer = restored(checkpoint["captioner"]["tokenizer"])
+    trained = config
+    if data is not None:
+        config = OmegaConf.merge(config, {"data": None}, {"data": data, "limit_images": None})
+    if search is not None:
+        config = OmegaConf.merge(config, {"search": None}, {"search": search})
+    roster = read_roster(config, split)
+    inputs = load_inputs(config, only=roster)
+    model = build_model(config, tokenizer, inputs, horizon=1)
+    model.on_load_checkpoint(checkpoint)
+    model.load_state_dict(checkpoint["state_dict"])
+    datamodule = build_datamodule(config, inputs, tokenizer)
+    return LoadedRun(
+        trained=trained, config=config, model=model.eval(), datamodule=datamodule, roster=roster
+    )
 
 
 def predict_run(
@@ -47,27 +96,13 @@ def predict_run(
         The search's captions of each image, the best first; the roster with the references; and the
         settings by which captions were found and chosen.
     """
-    run = RunFolder(Path(folder))
-    config = run.config()
-    checkpoint = load_checkpoint(run.tested_checkpoint(config.monitor))
-    pl.seed_everything(config.seed, workers=True, verbose=False)
-    tokenizer = restored(checkpoint["captioner"]["tokenizer"])
-    trained = config
-    if data is not None:
-        config = OmegaConf.merge(config, {"data": None}, {"data": data, "limit_images": None})
-    if search is not None:
-        config = OmegaConf.merge(config, {"search": None}, {"search": search})
-    roster = read_roster(config, split)
-    inputs = load_inputs(config, only=roster)
-    model = build_model(config, tokenizer, inputs, horizon=1)
-    model.on_load_checkpoint(checkpoint)
-    model.load_state_dict(checkpoint["state_dict"])
-    datamodule = build_datamodule(config, inputs, tokenizer)
+    run = load_run(folder, data, split, search)
+    roster = run.roster
     wanted = None if constraints is None else build_part(constraints)(roster.samples)
-    predictions = _captioned(model.eval(), datamodule.eval_dataloader(roster), wanted)
+    predictions = _captioned(run.model, run.datamodule.eval_dataloader(roster), wanted)
     if rerank is not None:
-        predictions = _reranked(predictions, roster, trained, rerank)
-    parts = {"search": config.search, "rerank": rerank, "constraints": constraints}
+        predictions = _reranked(predictions, roster, run.trained, rerank)
+    parts = {"search": run.config.search, "rerank": rerank, "constraints": constraints}
     decoding = {name: part and OmegaConf.to_container(part) for name, part in parts.items()}
     return predictions, roster, decoding
 

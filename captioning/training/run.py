@@ -223,6 +223,7 @@ def build_datamodule(
         train_transform=inputs.train_transform,
         eval_transform=inputs.eval_transform,
         extend_features=inputs.extend_features,
+        controls=build_part(config.control) if config.get("control") else None,
         texts=inputs.texts,
         contexts=build_part(config.model.contexts) if config.model.get("contexts") else None,
         **config.loader,

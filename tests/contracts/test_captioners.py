@@ -12,7 +12,7 @@ import torch
 from captioning.decoding.greedy import greedy
 from captioning.models.base import AbstractCaptioner
 from captioning.types import Batch
-from tests.tiny import MODELS, build, make_batch
+from tests.tiny import MODELS, build, make_batch, only
 
 every_model = pytest.mark.parametrize("name", MODELS)
 
@@ -25,6 +25,7 @@ def permuted(batch: Batch, order: torch.Tensor) -> Batch:
         image_index=batch.image_index[order],
         tokens=batch.tokens[order],
         token_mask=batch.token_mask[order],
+        controls=tuple(batch.controls[i] for i in order.tolist()),
     )
 
 
@@ -57,14 +58,8 @@ def test_steps_under_teacher_forcing_add_up_to_the_loss(name: str) -> None:
     if model.loss_is_bound:
         return the_loss_is_above_what_steps_add_up_to(model, batch)
     expected = model.losses(batch).per_sample
-    for caption, image in enumerate(batch.image_index.tolist()):
-        only = replace(
-            batch,
-            image_ids=(batch.image_ids[image],),
-            regions=batch.regions[image : image + 1],
-            region_mask=batch.region_mask[image : image + 1],
-        )
-        state, total = model.start(only), 0.0
+    for caption in range(len(batch)):
+        state, total = model.start(only(batch, caption)), 0.0
         tokens = batch.tokens[caption][batch.token_mask[caption]]
         for now, following in itertools.pairwise(tokens):
             log_probs, state = model.step(now.view(1), state)
@@ -188,6 +183,8 @@ def test_each_image_is_described_from_its_own_picture(name: str) -> None:
         regions=batch.regions.flip(0),
         region_mask=batch.region_mask.flip(0),
         image_ids=batch.image_ids[::-1],
+        image_index=len(batch.image_ids) - 1 - batch.image_index,
+        extras={"boxes": batch.extras["boxes"].flip(0)},
     )
     one = {p.image_id: (p.caption, p.score) for p in model.generate(batch)}
     other = {p.image_id: (p.caption, p.score) for p in model.generate(swapped)}

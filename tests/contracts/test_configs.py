@@ -19,7 +19,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
-NUM_EXPERIMENTS = 18
+NUM_EXPERIMENTS = 22
 
 CONFIGS = Path(__file__).resolve().parent.parent.parent / "configs"
 EXPERIMENTS = sorted((CONFIGS / "experiment").rglob("*.yaml"))

@@ -32,7 +32,7 @@ class BartStepper(AbstractStepper):
             images: ``(I, S, D)`` the encoder's output.
             images_exist: ``(I, S) bool``, False on padding; None: nothing is padding.
         """
-        seen = [_keys_and_values(layer.encoder_attn, images) for layer in self.decoder.layers]
+        seen = [keys_and_values(layer.encoder_attn, images) for layer in self.decoder.layers]
         return HypothesisTree.start(
             num_layers=len(seen),
             num_images=len(images),
@@ -84,8 +84,8 @@ def _attended(
     return _product(attention.out_proj, found.transpose(1, 2).reshape(hidden.shape))
 
 
-def _keys_and_values(attention: nn.Module, images: Tensor) -> tuple[Tensor, Tensor]:
-    """``(I, heads, S, d)`` each."""
+def keys_and_values(attention: nn.Module, images: Tensor) -> tuple[Tensor, Tensor]:
+    """Of images ``(I, S, D)``: ``(I, heads, S, d)`` each."""
     shape = (*images.shape[:2], -1, attention.head_dim)
     keys, values = attention.k_proj(images), attention.v_proj(images)
     return keys.view(shape).transpose(1, 2), values.view(shape).transpose(1, 2)

@@ -1,0 +1,186 @@
+"""CIC-BART's training step beside plain transformers code, on the same weights, turn by turn.
+
+python benchmarks/bench_cic_bart.py [--layers 6] [--hidden 768] [--images 4] [--captions 1]
+    [--regions 4] [--words 12] [--vocabulary 50465] [--rounds 5] [--threads N]
+
+Plain code is `BartForConditionalGeneration` with VL-BART's embedding before its encoder, padded
+regions masked, and labels. Captions have ``words / 2`` to ``words`` words and ask for 1 to
+``regions`` regions. Losses of both are compared first. Seconds are medians; both are measured in
+every round, so that a busy moment of the machine hits both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import functools
+import time
+from collections.abc import Callable
+from statistics import median
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+from transformers import BartForConditionalGeneration
+
+from captioning.data.tokenizers import WordTokenizer
+from captioning.decoding.greedy import greedy
+from captioning.models.cic_bart import CicBart
+from captioning.text.control_tokens import CONTROL_TOKENS
+from captioning.types import Batch, Control
+
+FEATURES, BOXES = 2048, 9
+
+
+def make_batch(given: argparse.Namespace) -> Batch:
+    """Random regions and captions, longest first; each caption asks for regions of its own."""
+    generator = torch.Generator().manual_seed(0)
+    number = given.images * given.captions
+    lengths = torch.linspace(given.words, given.words / 2, number).round().long()
+    shape = (number, given.words + 2)
+    tokens = torch.randint(4, given.vocabulary - 200, shape, generator=generator)
+    places = torch.arange(given.words + 2)
+    tokens[:, 0] = 1
+    tokens[places == lengths[:, None] + 1] = 2
+    mask = places < lengths[:, None] + 2
+    corners = torch.rand(given.images, BOXES, 2, 2, generator=generator).sort(dim=2).values
+    controls = []
+    for caption, words in enumerate(lengths.tolist()):
+        asked = torch.randperm(BOXES - 1, generator=generator)[: 1 + caption % given.regions]
+        controls.append(Control(regions=tuple(asked.tolist()), num_words=words))
+    return Batch(
+        rows=torch.arange(number),
+        sample_ids=tuple(map(str, range(number))),
+        image_ids=tuple(map(str, range(given.images))),
+        image_index=torch.arange(number) % given.images,
+        regions=torch.randn(given.images, BOXES, FEATURES, generator=generator),
+        tokens=tokens.masked_fill(~mask, 0),
+        token_mask=mask,
+        controls=tuple(controls),
+        extras={"boxes": corners.flatten(2)},
+    )
+
+
+def build(given: argparse.Namespace) -> CicBart:
+    """Random weights at the sizes that were asked for."""
+    names = [f"w{number}" for number in range(given.vocabulary - 204)]
+    names[:2] = ["caption", "region"]
+    names[2 : 2 + given.words] = [str(number + 1) for number in range(given.words)]
+    model = CicBart(
+        feature_size=FEATURES,
+        hidden_size=given.hidden,
+        num_layers=given.layers,
+        num_heads=given.hidden // 64,
+        intermediate_size=4 * given.hidden,
+        tokenizer=WordTokenizer(words=[*names, *CONTROL_TOKENS]),
+        search=functools.partial(greedy, max_length=20),
+    )
+    return model.train()
+
+
+class PlainCode(nn.Module):
+    """What one writes around transformers: a row a caption, padded, and its own forward.
+
+    Args:
+        model: whose parameters it shares.
+    """
+
+    def __init__(self, model: CicBart) -> None:
+        super().__init__()
+        self.visual, self.text = model.visual, model.text
+        self.bart: BartForConditionalGeneration = copy.copy(model.bart)
+        self.bart._modules = dict(model.bart._modules)
+        self.bart.model = copy.copy(model.bart.model)
+        self.bart.model._modules = dict(model.bart.model._modules)
+        encoder = copy.copy(model.bart.model.encoder)
+        encoder._modules = dict(encoder._modules)
+        # The inputs come with their positions and norms, as VL-BART's encoder has them.
+        self.norm, self.positions = encoder.layernorm_embedding, encoder.embed_positions
+        encoder.layernorm_embedding, encoder.embed_positions = nn.Identity(), Nothing()
+        self.bart.model.encoder = encoder
+
+    def collated(self, batch: Batch) -> dict[str, Tensor]:
+        """Padded inputs, as a loader would make them; not part of the step."""
+        ids = [torch.tensor(self.text.ids(control)) for control in batch.controls]
+        rows = [torch.tensor([0, *(r + 1 for r in c.regions)]) for c in batch.controls]
+        images = batch.image_index.tolist()
+        features = [batch.regions[image, some] for image, some in zip(images, rows, strict=True)]
+        boxes = [batch.extras["boxes"][i, some] for i, some in zip(images, rows, strict=True)]
+        lengths = ([torch.ones(len(some)) for some in kind] for kind in (ids, rows))
+        labels = batch.tokens[:, 1:].masked_fill(~batch.token_mask[:, 1:], -100)
+        return {
+            "ids": pad_sequence(ids, batch_first=True),
+            "features": pad_sequence(features, batch_first=True),
+            "boxes": pad_sequence(boxes, batch_first=True),
+            "mask": torch.cat([pad_sequence(one, batch_first=True) for one in lengths], dim=1),
+            "decoder_ids": batch.tokens[:, :-1],
+            "labels": labels,
+        }
+
+    def loss(self, inputs: dict[str, Tensor]) -> Tensor:
+        """Of inputs from `collated`."""
+        words = self.bart.model.shared.weight
+        text = self.bart.model.encoder.embed_tokens(inputs["ids"])
+        text = self.norm(text + self.positions(inputs["ids"]))
+        turns = words[-inputs["features"].shape[1] :].flip(0)
+        regions = self.visual(inputs["features"], inputs["boxes"], turns)
+        return self.bart(
+            inputs_embeds=torch.cat([text, regions], dim=1),
+            attention_mask=inputs["mask"].long(),
+            decoder_input_ids=inputs["decoder_ids"],
+            labels=inputs["labels"],
+        ).loss
+
+
+class Nothing(nn.Module):
+    """Positions that are there already."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """0, to be added."""
+        return torch.zeros(1)
+
+
+def seconds(loss_of: Callable[[], Tensor], optimizer: torch.optim.Optimizer) -> float:
+    """Of a step: forward, backward and update."""
+    begin = time.perf_counter()
+    loss_of().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return time.perf_counter() - begin
+
+
+def main() -> None:
+    """Compare losses, then time both."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    defaults = {"layers": 6, "hidden": 768, "images": 4, "captions": 1, "regions": 4, "words": 12}
+    for name, value in (defaults | {"vocabulary": 50465, "rounds": 5, "threads": 0}).items():
+        parser.add_argument(f"--{name}", type=int, default=value)
+    given = parser.parse_args()
+    if given.threads:
+        torch.set_num_threads(given.threads)
+    torch.manual_seed(0)
+    model, batch = build(given), make_batch(given)
+    plain = PlainCode(model)
+    inputs = plain.collated(batch)
+    ways = {"plain": lambda: plain.loss(inputs), "ours": lambda: model.losses(batch).total}
+    with torch.no_grad():
+        model.eval(), plain.eval()
+        print("losses: " + ", ".join(f"{name} {way().item():.6f}" for name, way in ways.items()))
+        model.train(), plain.train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6)
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    for number in range(given.rounds + 1):
+        for name, way in ways.items():
+            spent = seconds(way, optimizer)
+            if number:  # the first round warms up
+                found[name].append(spent)
+    for name, values in found.items():
+        middle = median(values)
+        print(f"{name}: {middle:.3f} s a step, {len(batch) / middle:.2f} captions/s")
+    print(f"plain / ours: {median(found['plain']) / median(found['ours']):.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""BART's sub-words, with the tokens by which CIC-BART reads what it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+from tokenizers.decoders import ByteLevel as ByteLevelDecoder
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+
+from captioning.interfaces import AbstractTokenizer
+from captioning.model_folder import model_folder
+from captioning.text.control_tokens import CONTROL_TOKENS
+
+SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
+BLANK = "Ġ"  # how byte-level vocabularies write the blank before a word
+
+
+class BartTokenizer(AbstractTokenizer):
+    """Byte-level pairs; captions as they stand, between ``</s> <s>`` and ``</s>``.
+
+    BART's decoder begins with the token that ends captions, and its first word is ``<s>``.
+
+    Args:
+        definition: content of a ``tokenizer.json`` that ends with the control tokens.
+        max_tokens: captions are cut after so many tokens, the three above counted.
+
+    Raises:
+        ValueError: the definition lacks tokens, or the control tokens are not its last ones.
+    """
+
+    def __init__(self, *, definition: str, max_tokens: int = 200) -> None:
+        self._tokenizer = Tokenizer.from_str(definition)
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        ids = [self._tokenizer.token_to_id(token) for token in SPECIAL]
+        missing = [token for token, found in zip(SPECIAL, ids, strict=True) if found is None]
+        if missing:
+            raise ValueError(f"the tokenizer lacks {', '.join(missing)}: not that of a BART")
+        self.begin_id, self.pad_id, self.eos_id, self.unk_id = ids
+        self.bos_id = self.eos_id
+        self._size = self._tokenizer.get_vocab_size()
+        last = [self._tokenizer.id_to_token(n) for n in range(self._size - 200, self._size)]
+        if tuple(last) != CONTROL_TOKENS:
+            raise ValueError(
+                "the tokenizer's last 200 tokens must be those of captioning.text.control_tokens; "
+                "make it with BartTokenizer.of_bart"
+            )
+        self._definition, self.max_tokens = definition, max_tokens
+
+    @classmethod
+    def of_bart(
+        cls, captions: Iterable[str] = (), *, name: str, max_tokens: int = 200
+    ) -> BartTokenizer:
+        """That of a BART, with the control tokens behind its own.
+
+        Args:
+            captions: not looked at; the vocabulary is the model's.
+            name: hub name or folder, with ``tokenizer.json``, or ``vocab.json`` and ``merges.txt``.
+            max_tokens: see the class; 200 in the authors' code.
+
+        Raises:
+            FileNotFoundError: the model comes without a tokenizer.
+            ValueError: not BART's.
+        """
+        del captions
+        folder = model_folder(name, instead="tokenizer=words_control")
+        tokenizer = _read(folder)
+        tokenizer.add_special_tokens([*SPECIAL, *CONTROL_TOKENS])
+        return cls(definition=tokenizer.to_str(), max_tokens=max_tokens)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def encode(self, caption: str) -> list[int]:
+        """``</s> <s>``, the caption's tokens, ``</s>``; at most ``max_tokens``."""
+        ids = self._tokenizer.encode(caption, add_special_tokens=False).ids
+        return [self.bos_id, self.begin_id, *ids[: self.max_tokens - 3], self.eos_id]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text up to the first end token behind the beginning."""
+        ids = list(ids)
+        ids = ids[1:] if ids[:2] == [self.bos_id, self.begin_id] else ids
+        ids = ids[: ids.index(self.eos_id)] if self.eos_id in ids else ids
+        return self._tokenizer.decode(ids, skip_special_tokens=True).strip()
+
+    def spellings(self, text: str) -> list[list[int]]:
+        """As at a caption's beginning, and after a blank."""
+        found = self._tokenizer.encode_batch([text, f" {text}"], add_special_tokens=False)
+        return [one.ids for one in found if one.ids and self.unk_id not in one.ids]
+
+    def continuing(self) -> frozenset[int]:
+        """Tokens of letters that do not begin with a blank."""
+        vocabulary = self._tokenizer.get_vocab()
+        return frozenset(
+            number for token, number in vocabulary.items() if token[0] != BLANK and token[0] != "<"
+        )
+
+    def token_id(self, token: str) -> int | None:
+        """Of a sub-word as the vocabulary writes it."""
+        return self._tokenizer.token_to_id(token)
+
+    def state(self) -> dict[str, Any]:
+        """Plain values."""
+        return {"definition": self._definition, "max_tokens": self.max_tokens, "kind": "bart"}
+
+
+def _read(folder: Path) -> Tokenizer:
+    whole, parts = folder / "tokenizer.json", [folder / "vocab.json", folder / "merges.txt"]
+    if whole.is_file():
+        return Tokenizer.from_file(str(whole))
+    if not all(part.is_file() for part in parts):
+        raise FileNotFoundError(
+            f"{folder}: no tokenizer.json, nor vocab.json and merges.txt; save the model with its "
+            "tokenizer"
+        )
+    tokenizer = Tokenizer(BPE.from_file(*map(str, parts)))
+    tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = ByteLevelDecoder()
+    return tokenizer

@@ -1,0 +1,186 @@
+"""CIC-BART: captions of chosen regions at a chosen length (Basioti et al., ECCV 2024).
+
+A BART whose encoder reads the control's words and, behind them, the regions that it asks for; on
+VL-BART (Cho et al., ICML 2021). Published weights by name or file, or a size of one's own.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from captioning.models.base import AbstractCaptioner
+from captioning.models.layers.bart_reader import check_length, encode, logits, positions, read
+from captioning.models.layers.bart_stepper import BartStepper
+from captioning.models.layers.control_text import ControlText
+from captioning.models.layers.cross_entropy import caption_losses
+from captioning.models.layers.hypothesis_tree import HypothesisTree
+from captioning.models.layers.visual_embedding import VisualEmbedding
+from captioning.models.layers.vl_bart import build_bart, load_bart, load_vl_bart
+from captioning.text.control_tokens import CONTROL_TOKENS, NUM_PLACES
+from captioning.types import Batch, CaptionLosses, Control
+
+# The bias of control tokens in search: they are read and never said.
+NEVER = -1e4
+Asked = tuple[int, Control]  # position of an image in the batch, and what is asked of it
+
+
+class CicBart(AbstractCaptioner):
+    """A BART that reads a control signal and regions.
+
+    It needs features of regions, the whole photo first, and their boxes (``control=``). What a
+    batch's controls ask for is encoded once for all captions that ask the same of an image; where
+    captions are generated, an image is asked what the first of its captions in the batch is.
+
+    Args:
+        feature_size: of the regions' features.
+        hidden_size, num_layers, num_heads, intermediate_size: of BART's encoder and decoder.
+        max_positions: tokens that either can read.
+        dropout: of states, of attention and inside feed-forward layers.
+        label_smoothing: of the loss that is back-propagated; none in the authors' code.
+        prompt: words that the control begins with.
+        controlled: False: nothing is asked of any caption, and all regions are shown.
+        published_area: see `VisualEmbedding`.
+        pretrained: hub name or folder of a BART; None: random weights of the sizes above.
+        weights: file of VL-BART or CIC-BART in the authors' layout, read into the model; or None.
+        **captioner: see `AbstractCaptioner`.
+
+    Raises:
+        ValueError: a tokenizer without control tokens, or weights that do not fit.
+    """
+
+    def __init__(
+        self,
+        *,
+        feature_size: int,
+        hidden_size: int = 768,
+        num_layers: int = 6,
+        num_heads: int = 12,
+        intermediate_size: int = 3072,
+        max_positions: int = 1024,
+        dropout: float = 0.1,
+        label_smoothing: float = 0.0,
+        prompt: str = "caption region:",
+        controlled: bool = True,
+        published_area: bool = False,
+        pretrained: str | None = None,
+        weights: str | Path | None = None,
+        **captioner: Any,
+    ) -> None:
+        super().__init__(**captioner)
+        self.text = ControlText(self.tokenizer, prompt=prompt)
+        size = len(self.tokenizer)
+        if pretrained is None:
+            self.bart = build_bart(
+                hidden_size=hidden_size,
+                num_layers=num_layers,
+                num_heads=num_heads,
+                intermediate_size=intermediate_size,
+                max_positions=max_positions,
+                dropout=dropout,
+                tokenizer=self.tokenizer,
+            )
+            self._say_common_words(self.bart.final_logits_bias[0])
+        else:
+            self.bart = load_bart(pretrained, vocabulary=size, dropout=dropout)
+        self.visual = VisualEmbedding(
+            feature_size=feature_size,
+            hidden_size=self.bart.config.d_model,
+            published_area=published_area,
+        )
+        if weights is not None:
+            load_vl_bart(weights, bart=self.bart, visual=self.visual)
+        self.num_words = size - len(CONTROL_TOKENS)
+        self.bart.final_logits_bias[0, self.num_words :] = NEVER
+        self.label_smoothing, self.controlled = label_smoothing, controlled
+
+    def losses(self, batch: Batch) -> CaptionLosses:
+        """Cross-entropy of each next token given the true ones before it and what is asked for."""
+        asked = list(zip(batch.image_index.tolist(), self._controls(batch), strict=True))
+        memories = {one: number for number, one in enumerate(dict.fromkeys(asked))}
+        index = torch.tensor([memories[one] for one in asked], device=batch.tokens.device)
+        states, exist = self._encoded(batch, list(memories))
+        mask = batch.token_mask[:, 1:]
+        states = read(self.bart, batch.tokens[:, :-1], mask, states, exist, index)
+        found = logits(self.bart, states, self.num_words)
+        return caption_losses(found, batch, self.label_smoothing)
+
+    def start(self, batch: Batch) -> HypothesisTree:
+        """Encode each image with what the first of its captions is asked for."""
+        first: dict[int, Control] = {}
+        for image, control in zip(batch.image_index.tolist(), self._controls(batch), strict=True):
+            first.setdefault(image, control)
+        asked = [(image, first.get(image, Control())) for image in range(len(batch.image_ids))]
+        return BartStepper(self.bart).start(*self._encoded(batch, asked))
+
+    def step(self, tokens: Tensor, state: HypothesisTree) -> tuple[Tensor, HypothesisTree]:
+        """Log-probabilities of the next token."""
+        decoder = self.bart.model.decoder
+        check_length(decoder, state.length + 1, "a caption", "search.max_length")
+        return BartStepper(self.bart).step(tokens, state)
+
+    def _controls(self, batch: Batch) -> tuple[Control, ...]:
+        if batch.controls is None or not self.controlled:
+            return (Control(),) * len(batch)
+        return batch.controls
+
+    def _encoded(self, batch: Batch, asked: list[Asked]) -> tuple[Tensor, Tensor]:
+        """The encoder's states ``(N, S, D)`` and what of them exists ``(N, S)``."""
+        words, words_exist = self._words([control for _, control in asked])
+        regions, regions_exist = self._seen(batch, asked)
+        inputs = torch.cat([words, regions], dim=1)
+        exist = torch.cat([words_exist, regions_exist], dim=1)
+        return encode(self.bart, inputs, exist), exist
+
+    def _words(self, controls: list[Control]) -> tuple[Tensor, Tensor]:
+        """Embedded control texts ``(N, L, D)`` and their mask."""
+        encoder = self.bart.model.encoder
+        ids, exist = _padded([self.text.ids(control) for control in controls], self.device)
+        check_length(encoder, ids.shape[1], "a control", "the number of its verbs or regions")
+        embedded = encoder.embed_tokens(ids) + positions(encoder, ids.shape[1])
+        return encoder.layernorm_embedding(embedded), exist
+
+    def _seen(self, batch: Batch, asked: list[Asked]) -> tuple[Tensor, Tensor]:
+        """Embedded regions ``(N, C, D)`` and their mask."""
+        if "boxes" not in batch.extras:
+            raise ValueError(
+                "CicBart needs the boxes of regions: choose features=efficientnet_lite0_regions "
+                "and control=ordered (or set)"
+            )
+        features = self._regions(batch).to(self.visual.features.weight.dtype)
+        counts = [features.shape[1]] * len(features)
+        if batch.region_mask is not None:
+            counts = batch.region_mask.sum(1).tolist()
+        rows, exist = _padded([_rows(batch, one, counts) for one in asked], features.device)
+        images = torch.tensor([[image] for image, _ in asked], device=features.device)
+        boxes = batch.extras["boxes"].to(features.dtype)
+        # The n-th token from the end of the vocabulary stands for the n-th region of the input.
+        turns = self.bart.model.shared.weight[-rows.shape[1] :].flip(0)
+        return self.visual(features[images, rows], boxes[images, rows], turns), exist
+
+
+def _rows(batch: Batch, asked: Asked, counts: list[int]) -> list[int]:
+    """Rows of an image's features that are shown, the whole photo first."""
+    image, control = asked
+    if control.regions is None:
+        return list(range(min(counts[image], NUM_PLACES)))
+    regions = control.regions if control.ordered else sorted(control.regions)
+    shown = [0, *(region + 1 for region in regions)]
+    if max(shown) >= counts[image]:
+        raise ValueError(
+            f"image {batch.image_ids[image]!r}: a control asks for region {max(regions)}, and the "
+            f"image has {counts[image] - 1} with features: ask for positions among these"
+        )
+    return shown
+
+
+def _padded(rows: list[list[int]], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Lists as ``(N, W) int64``, 0 behind the shorter ones, and the mask of what is real."""
+    width = max(map(len, rows))
+    padded = [row + [0] * (width - len(row)) for row in rows]
+    lengths = torch.tensor([len(row) for row in rows])
+    exist = torch.arange(width) < lengths[:, None]
+    return torch.tensor(padded).to(device), exist.to(device)

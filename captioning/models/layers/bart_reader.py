@@ -1,0 +1,166 @@
+"""BART over whole batches: attention over padded sequences, all other layers over real tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import BartForConditionalGeneration
+
+from captioning.models.layers.bart_stepper import keys_and_values
+
+Pair = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """Which places of padded sequences are real; rows are those places, sequence by sequence.
+
+    Attributes:
+        shape: ``(B, T)`` of the sequences.
+        index: ``(M,) int64`` positions of the real places in ``B * T``.
+    """
+
+    shape: tuple[int, int]
+    index: Tensor
+
+    @classmethod
+    def of(cls, mask: Tensor) -> Rows:
+        """Of a mask ``(B, T) bool``."""
+        return cls(shape=tuple(mask.shape), index=mask.flatten().nonzero().squeeze(1))
+
+    def pack(self, padded: Tensor) -> Tensor:
+        """``(B, T, D)`` to rows ``(M, D)``."""
+        return padded.flatten(0, 1).index_select(0, self.index)
+
+    def spread(self, rows: Tensor) -> Tensor:
+        """Rows ``(M, D)`` to ``(B, T, D)``, 0 on padding."""
+        padded = rows.new_zeros(self.shape[0] * self.shape[1], rows.shape[1])
+        return padded.index_copy(0, self.index, rows).view(*self.shape, -1)
+
+
+def encode(bart: BartForConditionalGeneration, inputs: Tensor, exist: Tensor) -> Tensor:
+    """The encoder's states of embedded inputs; padding is never attended to.
+
+    Args:
+        bart: the model.
+        inputs: ``(N, S, D)``, normalised.
+        exist: ``(N, S) bool``, False on padding.
+
+    Returns:
+        ``(N, S, D)``, 0 on padding.
+    """
+    rows, mask = Rows.of(exist), exist[:, None, None]
+    encoder = bart.model.encoder
+    hidden = _dropped(encoder, rows.pack(inputs))
+    for layer in encoder.layers:
+        found = _attended(layer.self_attn, hidden, rows, mask=mask)
+        hidden = layer.self_attn_layer_norm(hidden + _dropped(layer, found))
+        hidden = _fed_forward(layer, hidden)
+    return rows.spread(hidden)
+
+
+def read(
+    bart: BartForConditionalGeneration,
+    tokens: Tensor,
+    kept: Tensor,
+    memory: Tensor,
+    exist: Tensor,
+    index: Tensor,
+) -> Tensor:
+    """The decoder's states of captions, each token's made of those up to it.
+
+    Args:
+        bart: the model.
+        tokens: ``(B, T) int64``.
+        kept: ``(B, T) bool``, False on padding, which stands at the end.
+        memory: ``(N, S, D)`` the encoder's states.
+        exist: ``(N, S) bool``, False on padding.
+        index: ``(B,)`` the memory of each caption.
+
+    Returns:
+        ``(M, D)`` at the places where ``kept`` holds, caption by caption.
+
+    Raises:
+        ValueError: captions longer than the decoder.
+    """
+    decoder, rows = bart.model.decoder, Rows.of(kept)
+    check_length(decoder, tokens.shape[1], "a caption", "the tokenizer's or the search's limit")
+    inputs = decoder.embed_tokens(tokens) + positions(decoder, tokens.shape[1])
+    hidden = _dropped(decoder, decoder.layernorm_embedding(rows.pack(inputs)))
+    mask = exist[index, None, None]
+    for layer in decoder.layers:
+        found = _attended(layer.self_attn, hidden, rows)
+        hidden = layer.self_attn_layer_norm(hidden + _dropped(layer, found))
+        # made once a memory, whatever the number of its captions
+        keys, values = keys_and_values(layer.encoder_attn, memory)
+        seen = (keys[index], values[index])
+        found = _attended(layer.encoder_attn, hidden, rows, seen=seen, mask=mask)
+        hidden = layer.encoder_attn_layer_norm(hidden + _dropped(layer, found))
+        hidden = _fed_forward(layer, hidden)
+    return hidden
+
+
+def logits(bart: BartForConditionalGeneration, states: Tensor, num_words: int) -> Tensor:
+    """``(M, num_words)`` of states ``(M, D)``: of the first tokens of the vocabulary."""
+    weight, bias = bart.lm_head.weight[:num_words], bart.final_logits_bias[0, :num_words]
+    return functional.linear(states, weight, bias)
+
+
+def positions(stack: nn.Module, length: int) -> Tensor:
+    """``(T, D)`` embeddings of the first ``length`` positions of an encoder or decoder."""
+    offset = stack.embed_positions.offset
+    return stack.embed_positions.weight[offset : offset + length]
+
+
+def check_length(stack: nn.Module, length: int, what: str, remedy: str) -> None:
+    """Refuse more tokens than an encoder or decoder has positions for.
+
+    Raises:
+        ValueError: there are more.
+    """
+    limit = stack.embed_positions.num_embeddings - stack.embed_positions.offset
+    if length > limit:
+        raise ValueError(
+            f"{what} of {length} tokens, begin and end counted, is longer than the model's {limit} "
+            f"places: lower {remedy}"
+        )
+
+
+def _fed_forward(layer: nn.Module, hidden: Tensor) -> Tensor:
+    inner = layer.activation_fn(layer.fc1(hidden))
+    inner = functional.dropout(inner, layer.activation_dropout, layer.training)
+    return layer.final_layer_norm(hidden + _dropped(layer, layer.fc2(inner)))
+
+
+def _attended(
+    attention: nn.Module,
+    hidden: Tensor,
+    rows: Rows,
+    *,
+    seen: Pair | None = None,
+    mask: Tensor | None = None,
+) -> Tensor:
+    """What rows take from keys and values ``seen``, or from each other: up to them without mask."""
+    queries = _by_head(attention, rows.spread(attention.q_proj(hidden)))
+    if seen is None:
+        made = (attention.k_proj(hidden), attention.v_proj(hidden))
+        seen = tuple(_by_head(attention, rows.spread(states)) for states in made)
+    found = functional.scaled_dot_product_attention(
+        queries,
+        *seen,
+        attn_mask=mask,
+        dropout_p=attention.dropout if attention.training else 0.0,
+        is_causal=mask is None,
+    )
+    return attention.out_proj(rows.pack(found.transpose(1, 2).flatten(2)))
+
+
+def _by_head(attention: nn.Module, padded: Tensor) -> Tensor:
+    """``(B, T, D)`` by head: ``(B, heads, T, d)``."""
+    return padded.unflatten(2, (attention.num_heads, attention.head_dim)).transpose(1, 2)
+
+
+def _dropped(block: nn.Module, states: Tensor) -> Tensor:
+    return functional.dropout(states, block.dropout, block.training)

@@ -1,0 +1,190 @@
+"""Weights of BART and of VL-BART, brought into CIC-BART."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from transformers import BartConfig, BartForConditionalGeneration
+
+from captioning.files import read_json
+from captioning.interfaces import AbstractTokenizer
+from captioning.model_folder import model_folder
+
+# Their name of a module -> ours, below ``model.encoder.visual_embedding``.
+VISUAL = {
+    "feat_embedding.0": "features",
+    "absolute_vis_pos_embedding.0": "places",
+    "img_order_embedding": "image",
+    "layer_norm": "norm",
+}
+VISUAL_PREFIX = "model.encoder.visual_embedding."
+# The word embedding again under other names.
+SAME_AS_WORDS = (
+    "model.encoder.embed_tokens.weight",
+    "model.decoder.embed_tokens.weight",
+    f"{VISUAL_PREFIX}obj_order_embedding.weight",
+    "lm_head.weight",
+)
+# Made at loading, or of old versions of transformers.
+NOT_NEEDED = ("final_logits_bias", "model.encoder.version", "model.decoder.version")
+
+
+def build_bart(
+    *,
+    tokenizer: AbstractTokenizer,
+    hidden_size: int,
+    num_layers: int,
+    num_heads: int,
+    intermediate_size: int,
+    max_positions: int,
+    dropout: float,
+) -> BartForConditionalGeneration:
+    """A BART of random weights.
+
+    Args:
+        tokenizer: whose vocabulary it has.
+        hidden_size: D.
+        num_layers, num_heads, intermediate_size: of the encoder, and of the decoder.
+        max_positions: tokens that either can read.
+        dropout: of states, of attention and inside feed-forward layers.
+    """
+    sides = ("encoder", "decoder")
+    config = BartConfig(
+        vocab_size=len(tokenizer),
+        d_model=hidden_size,
+        **{f"{side}_layers": num_layers for side in sides},
+        **{f"{side}_attention_heads": num_heads for side in sides},
+        **{f"{side}_ffn_dim": intermediate_size for side in sides},
+        max_position_embeddings=max_positions,
+        **_dropouts(dropout),
+        bos_token_id=tokenizer.bos_id,
+        eos_token_id=tokenizer.eos_id,
+        pad_token_id=tokenizer.pad_id,
+        decoder_start_token_id=tokenizer.bos_id,
+        forced_eos_token_id=None,
+    )
+    return BartForConditionalGeneration(config)
+
+
+def load_bart(name: str, *, vocabulary: int, dropout: float) -> BartForConditionalGeneration:
+    """A BART of transformers, from safetensors alone, with room for the control tokens.
+
+    Args:
+        name: hub name or folder.
+        vocabulary: V of the tokenizer; the model has as many tokens, or lacks the control tokens.
+        dropout: see `build_bart`.
+
+    Raises:
+        FileNotFoundError: no such folder, or no safetensors in it.
+        ValueError: weights of another architecture, or of another vocabulary.
+        ConnectionError: the hub cannot be reached.
+    """
+    folder = model_folder(name, instead="a BART of your own sizes (pretrained=null)")
+    kind = read_json(folder / "config.json").get("model_type")
+    if kind != "bart":
+        raise ValueError(f"{name}: weights of {kind!r}, not of BART; give one such as bart-base")
+    try:
+        bart, found = BartForConditionalGeneration.from_pretrained(
+            folder,
+            local_files_only=True,
+            use_safetensors=True,
+            output_loading_info=True,
+            dtype=torch.float32,
+            **_dropouts(dropout),
+        )
+    except OSError as error:
+        raise FileNotFoundError(
+            f"{name}: no safetensors in it; other files of weights may hold programs and are not "
+            "read"
+        ) from error
+    if found["missing_keys"]:
+        raise ValueError(
+            f"{name}: weights lack {len(found['missing_keys'])} tensors of a BART that writes, "
+            f"such as {sorted(found['missing_keys'])[0]}"
+        )
+    known = bart.config.vocab_size
+    if known not in (vocabulary, vocabulary - 200):
+        raise ValueError(
+            f"{name}: a BART of {known} tokens, the tokenizer has {vocabulary}, of which 200 are "
+            "control tokens: give the tokenizer that belongs to its weights"
+        )
+    if known != vocabulary:
+        bart.resize_token_embeddings(vocabulary, mean_resizing=False)
+    return bart
+
+
+def load_vl_bart(
+    path: str | Path, *, bart: BartForConditionalGeneration, visual: nn.Module
+) -> None:
+    """Put a checkpoint of VL-BART or CIC-BART (the authors' layout) into a model, in place.
+
+    Args:
+        path: ``.pth`` (a state dict, nothing else is loaded) or ``.safetensors``.
+        bart: takes all but the visual embedding.
+        visual: a `captioning.models.layers.visual_embedding.VisualEmbedding`.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: not such a checkpoint, or of other sizes or another vocabulary.
+    """
+    theirs = _renamed(_state_dict(Path(path)))
+    own = {f"bart.{name}": tensor for name, tensor in bart.state_dict().items()}
+    own |= {f"visual.{name}": tensor for name, tensor in visual.state_dict().items()}
+    wanted = {
+        name for name in own if name.removeprefix("bart.") not in (*SAME_AS_WORDS, *NOT_NEEDED)
+    }
+    odd = sorted(wanted ^ theirs.keys())
+    if odd:
+        whose = "lacks" if odd[0] in wanted else "has a further"
+        raise ValueError(
+            f"{path}: {whose} {odd[0]} ({len(odd)} such tensors): not a VL-BART whose regions have "
+            "one layer norm, or one of another number of layers"
+        )
+    for name in sorted(wanted):
+        if theirs[name].shape != own[name].shape:
+            raise ValueError(
+                f"{path}: {name} is {tuple(theirs[name].shape)}, in this model "
+                f"{tuple(own[name].shape)}: choose the sizes, features and tokenizer of the weights"
+            )
+    for name in wanted:
+        own[name].copy_(theirs[name])
+
+
+def _dropouts(share: float) -> dict[str, float]:
+    return dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), share)
+
+
+def _renamed(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Their names as ``bart.NAME`` and ``visual.NAME``; what is there twice is left out."""
+    found: dict[str, Tensor] = {}
+    for name, tensor in state.items():
+        name = name.removeprefix("module.").replace("model.vis_encoder.", "model.encoder.")
+        if name in SAME_AS_WORDS or name in NOT_NEEDED:
+            continue
+        if name.startswith(VISUAL_PREFIX):
+            module, _, last = name.removeprefix(VISUAL_PREFIX).rpartition(".")
+            found[f"visual.{VISUAL.get(module, module)}.{last}"] = tensor
+        else:
+            found[f"bart.{name}"] = tensor
+    return found
+
+
+def _state_dict(path: Path) -> Mapping[str, Tensor]:
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{path}: no such file; it is a checkpoint of VL-BART, such as Epoch30.pth"
+        )
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
+        raise ValueError(f"{path}: not a file of weights: {error}") from error
+    if not isinstance(content, Mapping) or not all(isinstance(v, Tensor) for v in content.values()):
+        raise ValueError(f"{path}: must hold tensors by name (a state dict)")
+    return content
