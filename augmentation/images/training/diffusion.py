@@ -15,16 +15,11 @@ from typing import Any
 
 import hydra
 import torch
-from diffusers import (
-    DDPMScheduler,
-    DPMSolverMultistepScheduler,
-    StableDiffusionPipeline,
-    UNet2DConditionModel,
-)
+from diffusers import DDPMScheduler, UNet2DConditionModel
 from diffusers.models.attention_processor import AttnProcessor
 from omegaconf import DictConfig, OmegaConf
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import CLIPTextConfig, CLIPTextModel, CLIPTokenizer
 
 from augmentation.images.autoencoder import PatchAutoencoder
@@ -33,10 +28,17 @@ from augmentation.images.training.card import write_card
 from augmentation.images.training.denoising import Denoiser, loss_of_draws, mean_loss
 from augmentation.images.training.labels import label_maps, label_names
 from augmentation.images.training.loop import TrainingLoop
+from augmentation.images.training.pipelines import (
+    build_pipeline,
+    generate,
+    load_pipeline,
+    parameter_counts,
+    save_pipeline,
+)
 from augmentation.images.training.prompts import PromptSampler, captions_by_photo, train_tokenizer
 from augmentation.images.training.sheet import picture_sheet
 from captioning.data.roster import Roster
-from captioning.files import read_json, write_json, write_whole
+from captioning.files import write_whole
 from captioning.training.inputs import read_roster
 
 log = logging.getLogger(__name__)
@@ -55,14 +57,45 @@ def encode(autoencoder: PatchAutoencoder, paths: list[Path], *, size: int, cache
     return load_file(path)["latents"]
 
 
-def build_denoiser(config: DictConfig, *, channels: int, tokenizer: CLIPTokenizer) -> Denoiser:
-    """Untrained networks.
+def starting_parts(
+    config: DictConfig, roster: Roster
+) -> tuple[PatchAutoencoder, CLIPTokenizer, Denoiser]:
+    """The parts of the generator in ``config.start``, or untrained networks on an autoencoder.
 
     Args:
-        config: with the groups ``unet``, ``text`` and ``noise``, ``snr_cap`` and ``half``.
-        channels: of the latents.
-        tokenizer: its tokens are what the text encoder reads.
+        config: the whole config.
+        roster: captions that a new tokenizer is made from.
+
+    Raises:
+        ValueError: ``start`` cannot be loaded.
+        OSError: there is no autoencoder.
     """
+    if config.start is not None:
+        found = load_pipeline(config.start)
+        autoencoder, tokenizer = found.vae, found.tokenizer
+        unet, text = found.unet, found.text_encoder
+    else:
+        autoencoder = PatchAutoencoder.from_pretrained(config.autoencoder)
+        texts = [sample.caption for sample in roster.samples]
+        tokenizer = train_tokenizer(texts, size=config.vocabulary, max_length=config.max_length)
+        unet, text = _untrained(config, autoencoder.config.latent_channels, tokenizer)
+    # on a processor the fused attention's backward pass takes several times as long as its parts'
+    unet.set_attn_processor(AttnProcessor())
+    text.set_attn_implementation("eager")
+    denoiser = Denoiser(
+        unet=unet,
+        text_encoder=text,
+        noise=DDPMScheduler(**OmegaConf.to_container(config.noise, resolve=True)),
+        snr_cap=config.snr_cap,
+        half=config.half,
+    )
+    denoiser.to(memory_format=torch.channels_last)
+    return autoencoder.requires_grad_(False), tokenizer, denoiser
+
+
+def _untrained(
+    config: DictConfig, channels: int, tokenizer: CLIPTokenizer
+) -> tuple[UNet2DConditionModel, CLIPTextModel]:
     text = CLIPTextModel(
         CLIPTextConfig(
             **OmegaConf.to_container(config.text, resolve=True),
@@ -79,32 +112,7 @@ def build_denoiser(config: DictConfig, *, channels: int, tokenizer: CLIPTokenize
         out_channels=channels,
         cross_attention_dim=config.text.hidden_size,
     )
-    # on a processor the fused attention's backward pass takes several times as long as its parts'
-    unet.set_attn_processor(AttnProcessor())
-    text.set_attn_implementation("eager")
-    noise = DDPMScheduler(**OmegaConf.to_container(config.noise, resolve=True))
-    return Denoiser(
-        unet=unet, text_encoder=text, noise=noise, snr_cap=config.snr_cap, half=config.half
-    )
-
-
-def build_pipeline(
-    denoiser: Denoiser, *, autoencoder: PatchAutoencoder, tokenizer: CLIPTokenizer
-) -> StableDiffusionPipeline:
-    """The whole generator, with a sampler that needs few steps and no safety checker."""
-    sampler = DPMSolverMultistepScheduler.from_config(denoiser.noise.config)
-    pipeline = StableDiffusionPipeline(
-        vae=autoencoder,
-        text_encoder=denoiser.text_encoder,
-        tokenizer=tokenizer,
-        unet=denoiser.unet,
-        scheduler=sampler,
-        safety_checker=None,
-        feature_extractor=None,
-        requires_safety_checker=False,
-    )
-    pipeline.set_progress_bar_config(disable=True)
-    return pipeline
+    return unet, text
 
 
 def thing_weights(maps: Tensor, weight: float) -> Tensor:
@@ -190,18 +198,13 @@ def train_diffusion(config: DictConfig) -> dict[str, Any]:
     torch.manual_seed(config.seed)
     if config.threads:
         torch.set_num_threads(config.threads)
-    autoencoder = PatchAutoencoder.from_pretrained(config.autoencoder).requires_grad_(False)
     rosters = {split: read_roster(config, split) for split in ("train", "val")}
-    texts = [sample.caption for sample in rosters["train"].samples]
-    tokenizer = train_tokenizer(texts, size=config.vocabulary, max_length=config.max_length)
+    autoencoder, tokenizer, denoiser = starting_parts(config, rosters["train"])
     parts = {"autoencoder": autoencoder, "tokenizer": tokenizer}
     data = {
         split: DiffusionData(roster=roster, config=config, **parts)
         for split, roster in rosters.items()
     }
-    channels = autoencoder.config.latent_channels
-    denoiser = build_denoiser(config, channels=channels, tokenizer=tokenizer)
-    denoiser.to(memory_format=torch.channels_last)
     batch_size, first = config.training.batch_size, config.sheet.number
     shown = [captions[0] for captions in data["val"].captions[:first]]
 
@@ -226,45 +229,6 @@ def train_diffusion(config: DictConfig) -> dict[str, Any]:
     what = "small text-to-image latent diffusion model"
     more = {"parameters": parameter_counts(pipeline), "history": history}
     return write_card(Path(config.out), what=what, rosters=rosters, config=config, **more)
-
-
-def parameter_counts(pipeline: StableDiffusionPipeline) -> dict[str, int]:
-    """Parameters of each of a pipeline's networks."""
-    networks = {
-        name: part for name, part in pipeline.components.items() if isinstance(part, nn.Module)
-    }
-    return {
-        name: sum(value.numel() for value in part.parameters()) for name, part in networks.items()
-    }
-
-
-@torch.inference_mode()
-def generate(
-    pipeline: StableDiffusionPipeline, prompts: list[str], settings: DictConfig
-) -> list[Any]:
-    """A picture for each prompt, each with a seed of its own.
-
-    Args:
-        pipeline: the generator.
-        prompts: what to draw.
-        settings: ``steps`` and ``guidance``.
-    """
-    generators = [torch.Generator().manual_seed(number) for number in range(len(prompts))]
-    made = pipeline(
-        prompts,
-        num_inference_steps=settings.steps,
-        guidance_scale=settings.guidance,
-        generator=generators,
-    )
-    return made.images
-
-
-def save_pipeline(pipeline: StableDiffusionPipeline, folder: Path) -> None:
-    """Write a pipeline's folder with weights in half precision, to be computed with in single."""
-    pipeline.to(torch.float16).save_pretrained(folder, safe_serialization=True)
-    # transformers, unlike diffusers, would load the precision that is written here
-    path = folder / "text_encoder" / "config.json"
-    write_json(path, read_json(path) | {"dtype": "float32"}, indent=2)
 
 
 @hydra.main(version_base="1.3", config_path="../../../configs", config_name="diffusion")

@@ -27,6 +27,7 @@ from augmentation.images.training.card import write_card
 from augmentation.images.training.denoising import Denoiser, loss_of_draws, mean_loss
 from augmentation.images.training.loop import TrainingLoop
 from augmentation.images.training.pictures import load_pictures
+from augmentation.images.training.pipelines import load_pipeline
 from augmentation.images.training.prompts import PromptSampler, captions_by_photo
 from captioning.data.roster import Roster
 from captioning.training.inputs import read_roster
@@ -34,26 +35,6 @@ from captioning.training.inputs import read_roster
 log = logging.getLogger(__name__)
 
 METHODS = ("full", "lora")
-
-
-def load_pipeline(name: str) -> StableDiffusionPipeline:
-    """A generator in single precision, to be trained.
-
-    Args:
-        name: a hub's name or a folder in the format of diffusers.
-
-    Raises:
-        ValueError: it cannot be loaded.
-    """
-    try:
-        return StableDiffusionPipeline.from_pretrained(
-            name, dtype=torch.float32, safety_checker=None, requires_safety_checker=False
-        )
-    except (OSError, ValueError) as error:
-        raise ValueError(
-            f"generator={name} cannot be loaded as a Stable Diffusion pipeline ({error}); give a "
-            "folder that holds model_index.json, or a name that the hub has"
-        ) from error
 
 
 def choose_trained(pipeline: StableDiffusionPipeline, config: DictConfig) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from omegaconf import DictConfig
+from safetensors.torch import load_file
 
 from augmentation.images.autoencoder import PatchAutoencoder
 from augmentation.images.generator import Job
@@ -80,6 +81,14 @@ def test_a_small_run_writes_a_pipeline(
 
     again = train_diffusion(made)  # finished: the same, without training
     assert again["history"] == card["history"]
+
+    on = [f"start={out}", "training.num_steps=2", "training.lr=0", f"out={tmp_path / 'more'}"]
+    train_diffusion(config("diffusion", *SMALL, *on))
+    before, after = (
+        load_file(folder / "unet" / "diffusion_pytorch_model.safetensors")
+        for folder in (out, tmp_path / "more")
+    )
+    assert all(torch.equal(before[name], after[name]) for name in before)
 
 
 def test_latents_are_kept_by_photos_and_weights(

@@ -1,0 +1,94 @@
+"""Whole generators: read, put together, drawn with while they are trained, and written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from diffusers import DPMSolverMultistepScheduler, StableDiffusionPipeline
+from omegaconf import DictConfig
+from torch import nn
+from transformers import CLIPTokenizer
+
+from augmentation.images.autoencoder import PatchAutoencoder
+from augmentation.images.training.denoising import Denoiser
+from captioning.files import read_json, write_json
+
+
+def load_pipeline(name: str) -> StableDiffusionPipeline:
+    """A generator in single precision, to be trained.
+
+    Args:
+        name: a hub's name or a folder in the format of diffusers.
+
+    Raises:
+        ValueError: it cannot be loaded.
+    """
+    try:
+        return StableDiffusionPipeline.from_pretrained(
+            name, dtype=torch.float32, safety_checker=None, requires_safety_checker=False
+        )
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"generator={name} cannot be loaded as a Stable Diffusion pipeline ({error}); give a "
+            "folder that holds model_index.json, or a name that the hub has"
+        ) from error
+
+
+def build_pipeline(
+    denoiser: Denoiser, *, autoencoder: PatchAutoencoder, tokenizer: CLIPTokenizer
+) -> StableDiffusionPipeline:
+    """The whole generator, with a sampler that needs few steps and no safety checker."""
+    sampler = DPMSolverMultistepScheduler.from_config(denoiser.noise.config)
+    pipeline = StableDiffusionPipeline(
+        vae=autoencoder,
+        text_encoder=denoiser.text_encoder,
+        tokenizer=tokenizer,
+        unet=denoiser.unet,
+        scheduler=sampler,
+        safety_checker=None,
+        feature_extractor=None,
+        requires_safety_checker=False,
+    )
+    pipeline.set_progress_bar_config(disable=True)
+    return pipeline
+
+
+def parameter_counts(pipeline: StableDiffusionPipeline) -> dict[str, int]:
+    """Parameters of each of a pipeline's networks."""
+    networks = {
+        name: part for name, part in pipeline.components.items() if isinstance(part, nn.Module)
+    }
+    return {
+        name: sum(value.numel() for value in part.parameters()) for name, part in networks.items()
+    }
+
+
+@torch.inference_mode()
+def generate(
+    pipeline: StableDiffusionPipeline, prompts: list[str], settings: DictConfig
+) -> list[Any]:
+    """A picture for each prompt, each with a seed of its own.
+
+    Args:
+        pipeline: the generator.
+        prompts: what to draw.
+        settings: ``steps`` and ``guidance``.
+    """
+    generators = [torch.Generator().manual_seed(number) for number in range(len(prompts))]
+    made = pipeline(
+        prompts,
+        num_inference_steps=settings.steps,
+        guidance_scale=settings.guidance,
+        generator=generators,
+    )
+    return made.images
+
+
+def save_pipeline(pipeline: StableDiffusionPipeline, folder: Path) -> None:
+    """Write a pipeline's folder with weights in half precision, to be computed with in single."""
+    pipeline.to(torch.float16).save_pretrained(folder, safe_serialization=True)
+    # transformers, unlike diffusers, would load the precision that is written here
+    path = folder / "text_encoder" / "config.json"
+    write_json(path, read_json(path) | {"dtype": "float32"}, indent=2)
