@@ -14,11 +14,10 @@ from __future__ import annotations
 import argparse
 import copy
 import functools
-import time
-from collections.abc import Callable
 from statistics import median
 
 import torch
+from bench_blip import seconds
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from transformers import BartForConditionalGeneration
@@ -138,15 +137,6 @@ class Nothing(nn.Module):
     def forward(self, ids: Tensor) -> Tensor:
         """0, to be added."""
         return torch.zeros(1)
-
-
-def seconds(loss_of: Callable[[], Tensor], optimizer: torch.optim.Optimizer) -> float:
-    """Of a step: forward, backward and update."""
-    begin = time.perf_counter()
-    loss_of().backward()
-    optimizer.step()
-    optimizer.zero_grad()
-    return time.perf_counter() - begin
 
 
 def main() -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import torch
 
 # No pickles: weights as safetensors alone.
 HUB_FILES = ("*.json", "*.txt", "*.model", "model*.safetensors")
@@ -46,3 +49,36 @@ def model_folder(
             f"{name!r} is no folder, and could not be had from the model hub ({error}); fetch it "
             f"on a machine with network and give its folder, or use {instead}"
         ) from error
+
+
+def load_network(
+    network: Any, folder: Path, *, name: str, what: str, hint: str = "", **options: Any
+) -> Any:
+    """A network of transformers in single precision, all of its weights read from safetensors.
+
+    Args:
+        network: its class.
+        folder: see `model_folder`.
+        name: as it was given, for messages.
+        what: that the weights must make up, for messages, such as ``"a BLIP captioner"``.
+        hint: what follows the message of weights that are lacking.
+        **options: of ``from_pretrained``.
+
+    Raises:
+        FileNotFoundError: no safetensors in the folder.
+        ValueError: weights that are lacking.
+    """
+    safe = {"local_files_only": True, "use_safetensors": True, "output_loading_info": True}
+    try:
+        found, report = network.from_pretrained(folder, **safe, dtype=torch.float32, **options)
+    except OSError as error:
+        raise FileNotFoundError(
+            f"{name}: no safetensors in it; other files of weights may hold programs and are not "
+            "read"
+        ) from error
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise ValueError(
+            f"{name}: weights lack {len(missing)} tensors of {what}, such as {missing[0]}{hint}"
+        )
+    return found

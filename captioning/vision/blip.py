@@ -5,14 +5,13 @@ It can take the place of a `captioning.vision.backbones.Backbone` that is traine
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 from transformers import BlipForConditionalGeneration
 from transformers.models.blip.configuration_blip import BlipVisionConfig
 from transformers.models.blip.modeling_blip import BlipVisionModel
 
 from captioning.files import read_json
-from captioning.model_folder import model_folder
+from captioning.model_folder import load_network, model_folder
 
 # Of CLIP's training photos, as BLIP's.
 MEAN = (0.48145466, 0.4578275, 0.40821073)
@@ -111,22 +110,10 @@ def load_blip(name: str) -> BlipForConditionalGeneration:
             f"{name}: weights of {kind!r}, not of BLIP; give a BLIP captioner such as "
             "Salesforce/blip-image-captioning-base"
         )
-    try:
-        model, found = BlipForConditionalGeneration.from_pretrained(
-            folder,
-            local_files_only=True,
-            use_safetensors=True,
-            output_loading_info=True,
-            dtype=torch.float32,
-        )
-    except OSError as error:
-        raise FileNotFoundError(
-            f"{name}: no safetensors in it; other files of weights may hold programs and are not "
-            "read"
-        ) from error
-    if found["missing_keys"]:
-        raise ValueError(
-            f"{name}: weights lack {len(found['missing_keys'])} tensors of a BLIP captioner, such "
-            f"as {sorted(found['missing_keys'])[0]}: is it BLIP for another task?"
-        )
-    return model
+    return load_network(
+        BlipForConditionalGeneration,
+        folder,
+        name=name,
+        what="a BLIP captioner",
+        hint=": is it BLIP for another task?",
+    )

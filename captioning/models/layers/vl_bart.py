@@ -13,7 +13,7 @@ from transformers import BartConfig, BartForConditionalGeneration
 
 from captioning.files import read_json
 from captioning.interfaces import AbstractTokenizer
-from captioning.model_folder import model_folder
+from captioning.model_folder import load_network, model_folder
 
 # Their name of a module -> ours, below ``model.encoder.visual_embedding``.
 VISUAL = {
@@ -88,25 +88,8 @@ def load_bart(name: str, *, vocabulary: int, dropout: float) -> BartForCondition
     kind = read_json(folder / "config.json").get("model_type")
     if kind != "bart":
         raise ValueError(f"{name}: weights of {kind!r}, not of BART; give one such as bart-base")
-    try:
-        bart, found = BartForConditionalGeneration.from_pretrained(
-            folder,
-            local_files_only=True,
-            use_safetensors=True,
-            output_loading_info=True,
-            dtype=torch.float32,
-            **_dropouts(dropout),
-        )
-    except OSError as error:
-        raise FileNotFoundError(
-            f"{name}: no safetensors in it; other files of weights may hold programs and are not "
-            "read"
-        ) from error
-    if found["missing_keys"]:
-        raise ValueError(
-            f"{name}: weights lack {len(found['missing_keys'])} tensors of a BART that writes, "
-            f"such as {sorted(found['missing_keys'])[0]}"
-        )
+    network, options = BartForConditionalGeneration, _dropouts(dropout)
+    bart = load_network(network, folder, name=name, what="a BART that writes", **options)
     known = bart.config.vocab_size
     if known not in (vocabulary, vocabulary - 200):
         raise ValueError(
