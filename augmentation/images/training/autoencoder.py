@@ -18,7 +18,12 @@ from torch import Tensor, nn
 
 from augmentation.images.autoencoder import PATCH, PatchAutoencoder
 from augmentation.images.training.card import write_card
-from augmentation.images.training.labels import LabelReader, label_maps, label_names
+from augmentation.images.training.labels import (
+    LabelReader,
+    label_maps,
+    label_names,
+    thing_weights,
+)
 from augmentation.images.training.loop import LossOf, TrainingLoop
 from augmentation.images.training.pictures import load_pictures
 from captioning.data.roster import Roster
@@ -59,10 +64,21 @@ def starting_model(config: DictConfig, paths: list[Path]) -> PatchAutoencoder:
     return model
 
 
-def edge_distance(made: Tensor, real: Tensor) -> Tensor:
-    """Mean absolute difference of the steps between neighbouring pixels."""
-    across = (made.diff(dim=3) - real.diff(dim=3)).abs().mean()
-    return across + (made.diff(dim=2) - real.diff(dim=2)).abs().mean()
+def pixel_distance(made: Tensor, real: Tensor, weights: Tensor) -> Tensor:
+    """Mean absolute difference of pixels, weighted.
+
+    Args:
+        made: ``(B, C, H, W)``.
+        real: of the same shape.
+        weights: ``(B, 1, H, W)``.
+    """
+    return ((made - real).abs() * weights).mean()
+
+
+def edge_distance(made: Tensor, real: Tensor, weights: Tensor) -> Tensor:
+    """The same of the steps between neighbouring pixels, in both directions."""
+    across = pixel_distance(made.diff(dim=3), real.diff(dim=3), weights[..., 1:])
+    return across + pixel_distance(made.diff(dim=2), real.diff(dim=2), weights[..., 1:, :])
 
 
 class FeatureDistance:
@@ -97,6 +113,9 @@ class FeatureDistance:
 
 class AutoencoderLoss(nn.Module):
     """Error of pixels, edges, features and labels, and a little of the latents' square.
+
+    A scene's things are a small part of its pixels and most of what captions speak of: errors of
+    pixels and edges weigh ``settings.objects`` times as much where there are some.
 
     Latents are read through noise, as a generator will give them: what matters has to stand out of
     it. Labels make things of a kind alike in the latents, which a generator learns in fewer steps
@@ -140,7 +159,10 @@ class AutoencoderLoss(nn.Module):
         noise = noise * latents.detach().std((0, 2, 3), keepdim=True)
         noisy = latents + settings.latent_noise * noise
         made = self.model.decode(noisy).sample
-        loss = (made - pictures).abs().mean() + settings.edges * edge_distance(made, pictures)
+        cells = thing_weights(maps, settings.objects)
+        weights = nn.functional.interpolate(cells, pictures.shape[2:])
+        loss = pixel_distance(made, pictures, weights)
+        loss = loss + settings.edges * edge_distance(made, pictures, weights)
         if self.features is not None:
             loss = loss + settings.features * self.features(made, pictures)
         if self.labels is not None:

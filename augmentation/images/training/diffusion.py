@@ -26,7 +26,7 @@ from augmentation.images.autoencoder import PatchAutoencoder
 from augmentation.images.training.autoencoder import latents_of, photo_paths
 from augmentation.images.training.card import write_card
 from augmentation.images.training.denoising import Denoiser, loss_of_draws, mean_loss
-from augmentation.images.training.labels import label_maps, label_names
+from augmentation.images.training.labels import label_maps, label_names, thing_weights
 from augmentation.images.training.loop import TrainingLoop
 from augmentation.images.training.pipelines import (
     build_pipeline,
@@ -113,22 +113,6 @@ def _untrained(
         cross_attention_dim=config.text.hidden_size,
     )
     return unet, text
-
-
-def thing_weights(maps: Tensor, weight: float) -> Tensor:
-    """Weights of the latents' places: of those with a thing, against 1 of the others.
-
-    A scene's things are a small part of it, and what captions speak of.
-
-    Args:
-        maps: see `label_maps`.
-        weight: of places with a thing.
-
-    Returns:
-        ``(I, 1, cells, cells) float32``, of mean 1 over all.
-    """
-    found = torch.where(maps > 0, weight, 1.0)[:, None]
-    return found / found.mean()
 
 
 def channel_weights(autoencoder: PatchAutoencoder, *, power: float) -> Tensor:

@@ -65,6 +65,22 @@ def _span(start: float, end: float, side: int, square: int, cells: int) -> slice
     return slice(max(0, math.floor(first)), max(0, math.ceil(last)))
 
 
+def thing_weights(maps: Tensor, weight: float) -> Tensor:
+    """Weights of places in errors: of those with a thing, against 1 of the others.
+
+    A scene's things are a small part of it, and what captions speak of.
+
+    Args:
+        maps: see `label_maps`.
+        weight: of places with a thing.
+
+    Returns:
+        ``(I, 1, cells, cells) float32``, of mean 1 over all.
+    """
+    found = torch.where(maps > 0, weight, 1.0)[:, None]
+    return found / found.mean()
+
+
 class LabelReader(nn.Module):
     """Reads from maps what is where; its loss gives a network's maps a meaning.
 

@@ -38,10 +38,14 @@ def features(name: str) -> FeatureDistance:
 
 
 def test_edges_do_not_see_brightness() -> None:
-    assert edge_distance(PICTURES + 0.5, PICTURES).item() == pytest.approx(0, abs=1e-6)
+    even = torch.ones(3, 1, 32, 32)
+    assert edge_distance(PICTURES + 0.5, PICTURES, even).item() == pytest.approx(0, abs=1e-6)
     step = torch.zeros(1, 1, 2, 4)
     step[..., 2:] = 0.6
-    assert edge_distance(step, torch.zeros_like(step)).item() == pytest.approx(0.2)
+    weights = torch.ones(1, 1, 2, 4)
+    assert edge_distance(step, torch.zeros_like(step), weights).item() == pytest.approx(0.2)
+    weights[..., 2:] = 3  # the step ends there
+    assert edge_distance(step, torch.zeros_like(step), weights).item() == pytest.approx(0.6)
 
 
 def test_features_see_blur_and_leave_the_backbone_alone() -> None:
@@ -64,7 +68,8 @@ def test_every_part_of_the_loss_counts() -> None:
     reader = LabelReader(6, 2)
 
     def loss(**changed: float) -> float:
-        plain = {"edges": 0.0, "features": 0.0, "labels": 0.0, "spread": 0.0, "latent_noise": 0.0}
+        plain = dict.fromkeys(("edges", "features", "labels", "spread", "latent_noise"), 0.0)
+        plain["objects"] = 1.0
         settings = OmegaConf.create(plain | {"decoder_only": False} | changed)
         distance = features("test_efficientnet.r160_in1k") if changed.get("features") else None
         labels = reader if changed.get("labels") else None
@@ -72,13 +77,18 @@ def test_every_part_of_the_loss_counts() -> None:
         return found(PICTURES, maps, torch.Generator().manual_seed(0)).item()
 
     made, latents = model(PICTURES), model.encode(PICTURES).latent_dist.mean
-    plain = (made - PICTURES).abs().mean().item()
+    even, errors = torch.ones(3, 1, 32, 32), (made - PICTURES).abs()
+    plain = errors.mean().item()
     assert loss() == pytest.approx(plain, rel=1e-5)
     assert loss(spread=2.0) == pytest.approx(plain + 2 * latents.square().mean().item(), rel=1e-4)
     assert loss(edges=0.5) == pytest.approx(
-        plain + 0.5 * edge_distance(made, PICTURES).item(), rel=1e-4
+        plain + 0.5 * edge_distance(made, PICTURES, even).item(), rel=1e-4
     )
     assert loss(labels=0.5) == pytest.approx(plain + 0.5 * reader.loss(latents, maps).item())
+    things = (maps > 0).repeat_interleave(8, 1).repeat_interleave(8, 2)[:, None].float()
+    weights = 1 + 4 * things
+    expected = (errors * weights).mean() / weights.mean()
+    assert loss(objects=5.0) == pytest.approx(expected.item(), rel=1e-5)
     assert loss(latent_noise=0.5) > plain + 0.01
     torch.manual_seed(1)
     assert loss(features=1.0) > plain + 0.01
@@ -93,9 +103,10 @@ def test_noise_is_in_proportion_to_each_channel(monkeypatch: pytest.MonkeyPatch)
     read: list[torch.Tensor] = []
     decode = model.decode
     monkeypatch.setattr(model, "decode", lambda noisy: [read.append(noisy), decode(noisy)][1])
-    settings = {"edges": 0.0, "spread": 0.0, "latent_noise": 0.5, "decoder_only": False}
+    settings = {"objects": 1.0, "edges": 0.0, "spread": 0.0, "latent_noise": 0.5}
+    settings |= {"decoder_only": False}
     loss = AutoencoderLoss(model=model, settings=OmegaConf.create(settings))
-    loss(PICTURES, torch.zeros(3, 4, 4), torch.Generator().manual_seed(0))
+    loss(PICTURES, torch.zeros(3, 4, 4, dtype=torch.int64), torch.Generator().manual_seed(0))
     shares = (read[0] - latents).std((0, 2, 3)) / latents.std((0, 2, 3))
     assert shares.tolist() == pytest.approx([0.5, 0.5], rel=0.3)
 

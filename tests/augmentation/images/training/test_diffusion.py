@@ -19,7 +19,6 @@ from augmentation.images.training.autoencoder import photo_paths
 from augmentation.images.training.diffusion import (
     channel_weights,
     encode,
-    thing_weights,
     train_diffusion,
 )
 from augmentation.images.training.pictures import load_pictures
@@ -106,13 +105,6 @@ def test_latents_are_kept_by_photos_and_weights(
     model.analysis.bias += 1
     assert torch.allclose(encode(model, paths, **settings), found + 1, atol=4e-3)
     assert len(list(tmp_path.iterdir())) == 3
-
-
-def test_things_weigh_more() -> None:
-    maps = torch.tensor([[[0, 2], [0, 0]], [[0, 0], [1, 0]]])
-    found = thing_weights(maps, 3.0)
-    expected = torch.tensor([[[1.0, 3], [1, 1]], [[1, 1], [3, 1]]])[:, None]
-    assert torch.allclose(found, expected / 1.5)
 
 
 def test_channels_that_move_pixels_weigh_more() -> None:

@@ -8,7 +8,12 @@ import pytest
 import torch
 from PIL import Image
 
-from augmentation.images.training.labels import LabelReader, label_maps, label_names
+from augmentation.images.training.labels import (
+    LabelReader,
+    label_maps,
+    label_names,
+    thing_weights,
+)
 from captioning.data.roster import Roster, build_roster
 from captioning.types import Region, Sample
 
@@ -67,3 +72,10 @@ def test_maps_learn_to_say_what_is_where() -> None:
         optimizer.step()
     assert torch.equal(reader.layers(maps).argmax(1), wanted)
     assert reader.loss(maps, wanted).item() < 0.1 < reader.loss(maps, wanted.flip(0)).item()
+
+
+def test_things_weigh_more() -> None:
+    maps = torch.tensor([[[0, 2], [0, 0]], [[0, 0], [1, 0]]])
+    found = thing_weights(maps, 3.0)
+    expected = torch.tensor([[[1.0, 3], [1, 1]], [[1, 1], [3, 1]]])[:, None]
+    assert torch.allclose(found, expected / 1.5)
