@@ -25,8 +25,18 @@ from transformers import CLIPTextConfig, CLIPTextModel, CLIPTokenizer
 from augmentation.images.autoencoder import PatchAutoencoder
 from augmentation.images.training.autoencoder import latents_of, photo_paths
 from augmentation.images.training.card import write_card
-from augmentation.images.training.denoising import Denoiser, loss_of_draws, mean_loss
-from augmentation.images.training.labels import label_maps, label_names, thing_weights
+from augmentation.images.training.denoising import (
+    Denoiser,
+    Examples,
+    loss_of_draws,
+    mean_loss,
+)
+from augmentation.images.training.labels import (
+    LabelReader,
+    label_maps,
+    label_names,
+    thing_weights,
+)
 from augmentation.images.training.loop import TrainingLoop
 from augmentation.images.training.pipelines import (
     build_pipeline,
@@ -64,7 +74,7 @@ def starting_parts(
 
     Args:
         config: the whole config.
-        roster: captions that a new tokenizer is made from.
+        roster: captions that a new tokenizer is made from, and labels of boxes.
 
     Raises:
         ValueError: ``start`` cannot be loaded.
@@ -82,12 +92,15 @@ def starting_parts(
     # on a processor the fused attention's backward pass takes several times as long as its parts'
     unet.set_attn_processor(AttnProcessor())
     text.set_attn_implementation("eager")
+    width, names = unet.config.block_out_channels[0], label_names(roster)
     denoiser = Denoiser(
         unet=unet,
         text_encoder=text,
         noise=DDPMScheduler(**OmegaConf.to_container(config.noise, resolve=True)),
         snr_cap=config.snr_cap,
         half=config.half,
+        labels=LabelReader(width, len(names)) if config.labels and names else None,
+        label_weight=config.labels,
     )
     denoiser.to(memory_format=torch.channels_last)
     return autoencoder.requires_grad_(False), tokenizer, denoiser
@@ -153,20 +166,20 @@ class DiffusionData:
         self.captions = captions_by_photo(roster)
         cache = Path(config.paths.cache) / "latents"
         self.latents = encode(autoencoder, photo_paths(roster), size=config.size, cache=cache)
-        maps = label_maps(roster, label_names(roster), cells=self.latents.shape[-1])
-        self.places = thing_weights(maps, config.objects)
+        self.maps = label_maps(roster, label_names(roster), cells=self.latents.shape[-1])
+        self.places = thing_weights(self.maps, config.objects)
         self.channels = channel_weights(autoencoder, power=config.channels)
         self.prompts = PromptSampler(captions=self.captions, tokenizer=tokenizer, **config.prompts)
 
-    def draw(self, number: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-        """Latents, prompts and weights of photos drawn at random.
-
-        Returns:
-            ``(B, C, H, W) float32``, ``(B, L) int64`` and ``(B, C, H, W) float32``.
-        """
+    def draw(self, number: int, generator: torch.Generator) -> Examples:
+        """Photos drawn at random."""
         photos = torch.randint(len(self.latents), (number,), generator=generator)
-        prompts = self.prompts.draw(photos.tolist(), generator)
-        return self.latents[photos].float(), prompts, self.places[photos] * self.channels
+        return Examples(
+            latents=self.latents[photos].float(),
+            prompts=self.prompts.draw(photos.tolist(), generator),
+            places=self.places[photos] * self.channels,
+            maps=self.maps[photos],
+        )
 
 
 def train_diffusion(config: DictConfig) -> dict[str, Any]:

@@ -20,11 +20,15 @@ from diffusers.utils import convert_state_dict_to_diffusers
 from omegaconf import DictConfig
 from peft import LoraConfig
 from peft.utils import get_peft_model_state_dict
-from torch import Tensor
 
 from augmentation.images.training.autoencoder import photo_paths
 from augmentation.images.training.card import write_card
-from augmentation.images.training.denoising import Denoiser, loss_of_draws, mean_loss
+from augmentation.images.training.denoising import (
+    Denoiser,
+    Examples,
+    loss_of_draws,
+    mean_loss,
+)
 from augmentation.images.training.loop import TrainingLoop
 from augmentation.images.training.pictures import load_pictures
 from augmentation.images.training.pipelines import load_pipeline
@@ -83,14 +87,14 @@ class PhotoData:
         self.size = size
 
     @torch.no_grad()
-    def draw(self, number: int, generator: torch.Generator) -> tuple[Tensor, Tensor, None]:
-        """Latents ``(B, C, H, W) float32`` and prompts ``(B, L)`` of photos drawn at random."""
+    def draw(self, number: int, generator: torch.Generator) -> Examples:
+        """Photos drawn at random."""
         photos = torch.randint(len(self.paths), (number,), generator=generator).tolist()
         pictures = load_pictures([self.paths[photo] for photo in photos], size=self.size)
         found = self.autoencoder.encode(pictures.to(self.autoencoder.device)).latent_dist
         noise = torch.randn(found.mean.shape, generator=generator).to(found.mean)
         latents = (found.mean + found.std * noise) * self.autoencoder.config.scaling_factor
-        return latents, self.prompts.draw(photos, generator), None
+        return Examples(latents=latents, prompts=self.prompts.draw(photos, generator))
 
 
 def train_generator(config: DictConfig) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +10,13 @@ import torch
 from diffusers import DDPMScheduler
 from torch import Tensor, nn
 
-from augmentation.images.training.denoising import Denoiser, mean_loss, step_weights
+from augmentation.images.training.denoising import (
+    Denoiser,
+    Examples,
+    mean_loss,
+    step_weights,
+)
+from augmentation.images.training.labels import LabelReader
 
 
 class Constant(nn.Module):
@@ -18,10 +25,12 @@ class Constant(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.value = nn.Parameter(torch.zeros(()))
+        self.conv_norm_out = nn.Conv2d(2, 3, 1)
         self.asked: list[tuple[Tensor, Tensor, Tensor]] = []
 
     def forward(self, noisy: Tensor, times: Tensor, states: Tensor) -> SimpleNamespace:
         self.asked.append((noisy, times, states))
+        self.conv_norm_out(noisy)
         return SimpleNamespace(sample=torch.zeros_like(noisy) + self.value)
 
 
@@ -37,6 +46,8 @@ def denoiser(prediction: str, snr_cap: float | None = None) -> Denoiser:
 
 LATENTS = torch.randn(6, 2, 4, 4, generator=torch.Generator().manual_seed(5))
 PROMPTS = torch.arange(12).view(6, 2)
+MAPS = torch.randint(5, (6, 4, 4), generator=torch.Generator().manual_seed(6))
+EXAMPLES = Examples(latents=LATENTS, prompts=PROMPTS)
 
 
 def redrawn() -> tuple[Tensor, Tensor]:
@@ -50,7 +61,7 @@ def redrawn() -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("prediction", ["epsilon", "v_prediction"])
 def test_the_loss_is_the_square_of_what_is_to_be_predicted(prediction: str) -> None:
     model = denoiser(prediction)
-    found = model.loss(LATENTS, PROMPTS, None, torch.Generator().manual_seed(1))
+    found = model.loss(EXAMPLES, torch.Generator().manual_seed(1))
     times, noise = redrawn()
     signal = model.noise.alphas_cumprod[times].view(-1, 1, 1, 1)
     wanted = noise
@@ -65,7 +76,7 @@ def test_the_loss_is_the_square_of_what_is_to_be_predicted(prediction: str) -> N
 
 def test_weights_count() -> None:
     model = denoiser("epsilon", snr_cap=1.0)
-    found = model.loss(LATENTS, PROMPTS, None, torch.Generator().manual_seed(1))
+    found = model.loss(EXAMPLES, torch.Generator().manual_seed(1))
     times, noise = redrawn()
     signal = model.noise.alphas_cumprod[times]
     weights = ((1 - signal) / signal).clamp(max=1)
@@ -77,7 +88,7 @@ def test_places_count() -> None:
     model = denoiser("epsilon")
     places = torch.zeros(6, 1, 4, 4)
     places[2:, :, 1, 3] = 5.0
-    found = model.loss(LATENTS, PROMPTS, places, torch.Generator().manual_seed(1))
+    found = model.loss(replace(EXAMPLES, places=places), torch.Generator().manual_seed(1))
     expected = 5 * redrawn()[1][2:, :, 1, 3].square().sum() / LATENTS.numel()
     assert found.item() == pytest.approx(expected.item(), rel=1e-5)
 
@@ -98,11 +109,27 @@ def test_weights_fall_where_there_is_little_noise() -> None:
 def test_the_mean_loss_is_the_same_whenever_it_is_asked() -> None:
     model = denoiser("epsilon")
 
-    def draw(number: int, generator: torch.Generator) -> tuple[Tensor, Tensor, None]:
+    def draw(number: int, generator: torch.Generator) -> Examples:
         chosen = torch.randint(6, (number,), generator=generator)
-        return LATENTS[chosen], PROMPTS[chosen], None
+        return Examples(latents=LATENTS[chosen], prompts=PROMPTS[chosen], maps=MAPS[chosen])
 
+    model.labels, model.label_weight = LabelReader(3, 4), 1.0
     found = [mean_loss(model, draw, batch_size=3, batches=4) for _ in range(2)]
+    model.labels = None
+    assert mean_loss(model, draw, batch_size=3, batches=4) == found[0]
     assert found[0] == found[1]
-    assert len(model.unet.asked) == 8
+    assert len(model.unet.asked) == 12
     assert not model.unet.asked[0][0].requires_grad
+
+
+def test_labels_are_read_from_the_last_maps_and_train_them() -> None:
+    model, reader = denoiser("epsilon"), LabelReader(3, 4)
+    plain = model.loss(EXAMPLES, torch.Generator().manual_seed(1))
+    model.labels, model.label_weight = reader, 0.5
+    assert model.loss(EXAMPLES, torch.Generator().manual_seed(1)) == plain
+    found = model.loss(replace(EXAMPLES, maps=MAPS), torch.Generator().manual_seed(1))
+    maps = model.unet.conv_norm_out(model.unet.asked[-1][0])
+    assert found.item() == pytest.approx((plain + 0.5 * reader.loss(maps, MAPS)).item())
+    found.backward()
+    assert model.unet.conv_norm_out.weight.grad.abs().sum() > 0
+    assert not model.unet.conv_norm_out._forward_hooks
