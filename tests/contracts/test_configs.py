@@ -16,7 +16,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.utils import get_object
+from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
 
 NUM_EXPERIMENTS = 22
@@ -133,6 +133,30 @@ def test_every_experiment_says_its_command(file: Path):
 @pytest.mark.parametrize("file", OTHERS, ids=lambda file: f"{file.parent.name}-{file.stem}")
 def test_every_part_composes_with_training(file: Path):
     check(composed(option(file)))
+
+
+POLICIES = sorted(file.stem for file in (CONFIGS / "curation").glob("*_*.yaml"))
+
+
+@needs_train
+@pytest.mark.parametrize("data", ["flickr8k", "miniworld"])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_policy_can_be_scheduled_in_a_table(data: str, policy: str):
+    config = composed(f"experiment=data_curation/table2_{data}", f"curation={policy}")
+    schedule = instantiate(config.curation.schedule)
+    before_training = policy.startswith("static_")
+    assert (schedule.from_epoch == -1) == before_training
+    assert not schedule.due(0)
+    assert schedule.due(-1) == before_training
+
+
+@needs_train
+@pytest.mark.parametrize("policy", ["none", "track", "remove", "replace_image"])
+def test_a_source_of_pictures_can_be_named_with_any_policy(policy: str):
+    """A sweep over policies is composed without one first."""
+    pool = "curation.image_source.pool=FOLDER"
+    config = composed(f"curation={policy}", "curation/image_source=retrieval", pool)
+    assert config.curation.image_source.pool == "FOLDER"
 
 
 def test_a_wrong_argument_is_seen():
