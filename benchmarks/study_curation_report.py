@@ -24,6 +24,8 @@ RECORDS = ROOT / "docs" / "results" / "runs"
 METRIC = "CIDEr-D"
 # Scores of single images, by which close rows are told apart, are kept of runs on sound data alone.
 PER_IMAGE = ("none",)
+# Of a smaller gain of the oracle, which seeds alone can bring about, no share is told.
+LEAST = 0.01
 
 Table = dict[tuple[str, str], dict[int, Run]]  # by noise and policy, then by seed
 
@@ -95,7 +97,7 @@ def won_back(table: Table) -> list[str]:
         lines.append("")
     lines += [
         "`track` is no curation. Won back: mean over seeds of the gain over no curation, divided "
-        "by that of the oracle, which removes exactly the faults; rows that end in `_before` act "
+        f"by that of the oracle, which removes exactly the faults, if that is at least {LEAST}; rows that end in `_before` act "
         "before training and are held against `remove_oracle_before`, the others once at the end "
         "of the second epoch or, those by loss, after every epoch from then on. 95% interval: of "
         "the mean difference to no curation over the test images, the seeds of both pooled, with "
@@ -139,9 +141,9 @@ def _share(row: dict[int, float], plain: dict[int, float], oracle: dict[int, flo
     seeds = sorted(row.keys() & plain.keys() & oracle.keys())
     if not seeds:
         return "-"
-    gain = sum(row[s] - plain[s] for s in seeds)
-    most = sum(oracle[s] - plain[s] for s in seeds)
-    return f"{100 * gain / most:.0f}%" if most > 0 else "-"
+    gain = statistics.fmean(row[s] - plain[s] for s in seeds)
+    most = statistics.fmean(oracle[s] - plain[s] for s in seeds)
+    return f"{100 * gain / most:.0f}%" if most >= LEAST else "-"
 
 
 def _mean(values: Sequence[float]) -> float:
