@@ -97,8 +97,9 @@ def won_back(table: Table) -> list[str]:
         lines.append("")
     lines += [
         "`track` is no curation. Won back: mean over seeds of the gain over no curation, divided "
-        f"by that of the oracle, which removes exactly the faults, if that is at least {LEAST}; rows that end in `_before` act "
-        "before training and are held against `remove_oracle_before`, the others once at the end "
+        f"by that of the oracle, which removes exactly the faults, if that is at least {LEAST}; "
+        "rows that end in `_before` act before training and are held against "
+        "`remove_oracle_before`, the others once at the end "
         "of the second epoch or, those by loss, after every epoch from then on. 95% interval: of "
         "the mean difference to no curation over the test images, the seeds of both pooled, with "
         "the two-sided p of a paired bootstrap. Precision: of what was selected first.",
