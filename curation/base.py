@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
@@ -173,6 +174,10 @@ class AbstractAmender(ABC):
     def start(self, view: CurationView) -> None:
         """Called once before training: refuse here what could not work later."""
         del view
+
+    def attach(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Called once as fitting starts, before any decision: for amenders that use the model."""
+        del trainer, module
 
     @property
     def works_ahead(self) -> bool:

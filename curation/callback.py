@@ -115,6 +115,7 @@ class CurationCallback(pl.Callback):
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Let a policy that acts before training do so; a resumed run has done it."""
+        self.policy.amend.attach(trainer, pl_module)
         self._begun = None if self._resumed else self.curator.begin()
         if self._begun is not None:
             trainer.datamodule.view = self._begun.view

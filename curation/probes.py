@@ -144,14 +144,23 @@ def measuring(
             "this probe needs trainer.datamodule.probe_dataloader(), an unshuffled loader over "
             "view.samples(): add it, or use OnlineProbe"
         )
-    # the pass must not shift the random numbers that training draws
+    with undisturbed(trainer, module):
+        yield lambda: (trainer.strategy.batch_to_device(batch) for batch in build())
+
+
+@contextmanager
+def undisturbed(trainer: pl.Trainer, module: pl.LightningModule) -> Iterator[None]:
+    """Passes that training does not notice: eval mode, no gradients, the run's precision.
+
+    The random numbers that training draws are not shifted.
+    """
     with (
         isolate_rng(),
         torch.no_grad(),
         _eval_mode(module),
         trainer.precision_plugin.forward_context(),
     ):
-        yield lambda: (trainer.strategy.batch_to_device(batch) for batch in build())
+        yield
 
 
 @contextmanager

@@ -95,6 +95,25 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
+def words_of_classes(
+    samples: Iterable[Sample], *, classes: Mapping[str, Sequence[str]], required: int = 1
+) -> Wanted:
+    """Constraints from captions that are names of classes, with commas between.
+
+    Such stand in for the captions of photos that have none, see `captioning.data.held_out`.
+
+    Args:
+        samples: of such photos; other captions give no constraints.
+        classes: word forms by class.
+        required: see `Wanted`.
+    """
+    words: dict[str, list[Words]] = {}
+    for sample in samples:
+        named = [name for name in sample.caption.split(", ") if name in classes]
+        words[sample.image_id] = [tuple(classes[name]) for name in named]
+    return Wanted(words=words, required=required)
+
+
 def words_of_regions(samples: Iterable[Sample], *, required: int = 2, **settings: Any) -> Wanted:
     """Constraints from the labelled regions of each image.
 

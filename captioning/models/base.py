@@ -106,15 +106,18 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper):
         return self.generate(batch)
 
     @torch.inference_mode()
-    def candidates(self, batch: Batch, **options: Any) -> list[list[Prediction]]:
-        """All captions that the model's search returns for each of the batch's images, best first.
+    def candidates(
+        self, batch: Batch, *, search: Search | None = None, **options: Any
+    ) -> list[list[Prediction]]:
+        """All captions that a search returns for each of the batch's images, best first.
 
         Args:
             batch: the images.
+            search: another one than the model's.
             **options: more arguments for the search, such as ``machines`` for constrained search.
         """
         return find_captions(
-            self.search,
+            self.search if search is None else bind_search(search, self.tokenizer),
             self.start(batch),
             stepper=self,
             tokenizer=self.tokenizer,

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from captioning.data.feature_store import FeatureStore
 from captioning.data.features import ensure_features
+from captioning.data.held_out import UNPAIRED, hold_out
 from captioning.data.photos import check_photos, drop_photos
 from captioning.data.roster import Roster, build_roster
 from captioning.training.parts import build_part
@@ -84,10 +85,23 @@ def _log_dropped(roster: Roster) -> None:
 def read_train(config: DictConfig) -> tuple[Roster, dict[str, str]]:
     """What is trained on with its planted faults, and the kind of each by ``sample_id``.
 
-    That is the training split of ``config.data``, or the captions of ``config.corpus``.
+    That is the training split of ``config.data``, or the captions of ``config.corpus``, without
+    those of held-out classes.
     """
     roster = read_corpus(config) if trains_on_text(config) else read_roster(config, "train")
+    if config.held_out.get("classes"):
+        settings = OmegaConf.to_container(config.held_out, resolve=True)
+        settings.pop("name")
+        roster = hold_out(roster, **settings)
+        log.info(f"{roster.name}: held out, {_number_held_out(roster)}")
     return build_part(config.noise.plant)(roster) if config.noise.get("plant") else (roster, {})
+
+
+def _number_held_out(roster: Roster) -> str:
+    """How many captions were left out, and how many samples wait for one."""
+    left_out = sum(entry.rule.startswith("held out") for entry in roster.dropped)
+    waiting = sum(sample.origin == UNPAIRED for sample in roster.samples)
+    return f"{left_out} captions left out, {waiting} samples without caption"
 
 
 def trains_on_text(config: DictConfig) -> bool:

@@ -37,6 +37,36 @@ def cosine(
     return LambdaLR(optimizer, factor)
 
 
+def rounds(
+    optimizer: Optimizer, *, horizon: int, num_rounds: int = 4, scale: float = 0.5
+) -> LambdaLR:
+    """Rounds of equal length, each a line to 0 from ``scale`` times the former one's start.
+
+    Bujimalla et al., Step 3: four rounds, scaled by 0.5 (Sch1) or 0.8 (Sch2).
+
+    Args:
+        optimizer: its learning rate is that of the first round's start.
+        horizon: updates of the whole run.
+        num_rounds: at least 1; not more than there are updates.
+        scale: above 0.
+
+    Raises:
+        ValueError: numbers out of their range.
+    """
+    if not 1 <= num_rounds <= horizon or not scale > 0:
+        raise ValueError(
+            f"rounds need 1 <= num_rounds <= horizon and scale > 0: got {num_rounds} rounds in "
+            f"{horizon} updates and {scale}"
+        )
+    length = -(-horizon // num_rounds)
+
+    def factor(update: int) -> float:
+        number, done = divmod(min(update, horizon), length)
+        return scale**number * (1 - done / length)
+
+    return LambdaLR(optimizer, factor)
+
+
 def _rise(update: int, horizon: int, warmup: float) -> float:
     _check(horizon, warmup)
     steps = warmup * horizon

@@ -18,6 +18,7 @@ from pytorch_lightning.loggers import WandbLogger
 
 from captioning.data.datamodule import CaptionDataModule
 from captioning.data.noise import write_truth
+from captioning.data.subwords import restored
 from captioning.files import write_json
 from captioning.interfaces import AbstractTokenizer
 from captioning.models.base import AbstractCaptioner
@@ -126,10 +127,16 @@ def build(config: DictConfig, folder: Path) -> Experiment:
     if inputs.truth:
         write_truth(inputs.truth, folder / "noise_truth.json")
     _write_dropped(inputs, folder)
-    tokenizer = build_part(config.tokenizer)(sample.caption for sample in inputs.train.samples)
+    start = None if config.start_from is None else finished_weights(Path(config.start_from))
+    if start is None:
+        tokenizer = build_part(config.tokenizer)(sample.caption for sample in inputs.train.samples)
+    else:
+        tokenizer = restored(start["captioner"]["tokenizer"])
     datamodule = build_datamodule(config, inputs, tokenizer)
     horizon = config.num_epochs * datamodule.updates_per_epoch
     model = build_model(config, tokenizer, inputs, horizon)
+    if start is not None:
+        begin_with(model, start, name=config.start_from)
     evaluation = CaptionEvaluation(
         folder=folder,
         metrics=config.metrics.test,
@@ -207,6 +214,37 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         return torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
         raise ValueError(f"{path} is not a checkpoint of this framework: {error}") from error
+
+
+def finished_weights(run: Path) -> dict[str, Any]:
+    """The checkpoint that a run is tested with, to start another one from.
+
+    Raises:
+        FileNotFoundError: no run folder, or one without checkpoint.
+    """
+    folder = RunFolder(run)
+    return load_checkpoint(folder.tested_checkpoint(folder.config().monitor))
+
+
+def begin_with(model: AbstractCaptioner, start: dict[str, Any], *, name: str) -> None:
+    """Give a new model a finished run's weights.
+
+    Args:
+        model: with the tokenizer of that run.
+        start: see `finished_weights`.
+        name: of the run, for errors.
+
+    Raises:
+        ValueError: the run's model is another one, or of other sizes.
+    """
+    try:
+        model.on_load_checkpoint(start)
+        model.load_state_dict(start["state_dict"])
+    except (ValueError, RuntimeError) as error:
+        what = "; ".join(str(error).split("\n\t")[:2])  # of many weights the first
+        raise ValueError(
+            f"start_from={name}: {what}; choose the model= and features= of that run"
+        ) from error
 
 
 def build_datamodule(

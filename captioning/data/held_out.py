@@ -1,0 +1,93 @@
+"""Classes held out of a training set: photos that show them keep no caption.
+
+Held-out COCO (Hendricks et al., "Deep Compositional Captioning", CVPR 2016) leaves out every photo
+of which a caption mentions one of eight objects. Bujimalla et al. go on to use these photos with
+what is known to be in them, but without captions: *partially paired* data.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from captioning.data.roster import Dropped, Roster, build_roster
+from captioning.types import Sample
+
+UNPAIRED = "unpaired"
+"""Origin of samples whose photo has no caption; the names of its held-out
+classes, with commas between, stand in until one is written."""
+
+
+def hold_out(
+    roster: Roster, *, classes: Mapping[str, Sequence[str]], samples_per_photo: int = 0
+) -> Roster:
+    """A training set without the captions of photos that show held-out classes.
+
+    A photo shows a class if one of its captions mentions one of the class's word forms as whole
+    words, in any case. All its captions are left out.
+
+    Args:
+        roster: of training.
+        classes: word forms by class, such as ``{"bus": ("bus", "buses")}``; phrases are allowed.
+        samples_per_photo: samples that each left-out photo keeps, of origin `UNPAIRED` and weight
+            0, for captions that are yet to be written (`curation.amend.pseudo_label`); 0 leaves
+            the photos out.
+
+    Returns:
+        The captions left, then the unpaired samples; what was left out is in ``dropped``.
+
+    Raises:
+        ValueError: a class without forms, a negative number, a class that no caption mentions, or
+            classes that all photos show.
+    """
+    if samples_per_photo < 0:
+        raise ValueError(f"samples_per_photo must be at least 0: got {samples_per_photo}")
+    shown = classes_shown(roster, classes)
+    if missing := sorted(classes.keys() - set().union(*shown.values(), ())):
+        raise ValueError(
+            f"{roster.name}: no caption mentions the held-out {', '.join(missing)}: check "
+            "held_out.classes, and that each has the forms that captions use"
+        )
+    paired = [sample for sample in roster.samples if sample.image_id not in shown]
+    if not paired:
+        raise ValueError(f"{roster.name}: every photo shows a held-out class: hold out fewer")
+    dropped = [
+        Dropped(item=roster.samples[row].sample_id, rule=f"held out: {', '.join(sorted(found))}")
+        for image_id, found in shown.items()
+        for row in roster.rows_by_image[image_id]
+    ]
+    unpaired = [
+        replace(_unpaired(roster, image_id, found), sample_id=f"{image_id}#unpaired{number}")
+        for image_id, found in shown.items()
+        for number in range(samples_per_photo)
+    ]
+    return build_roster(roster.name, [*paired, *unpaired], [*roster.dropped, *dropped])
+
+
+def classes_shown(roster: Roster, classes: Mapping[str, Sequence[str]]) -> dict[str, set[str]]:
+    """Which of the classes each photo's captions mention; photos of none are not in it.
+
+    Raises:
+        ValueError: a class without forms.
+    """
+    if empty := [name for name, forms in classes.items() if not list(forms)]:
+        raise ValueError(f"held_out.classes: {empty[0]} has no word forms")
+    patterns = {name: _pattern(forms) for name, forms in classes.items()}
+    shown: dict[str, set[str]] = {}
+    for sample in roster.samples:
+        for name, pattern in patterns.items():
+            if pattern.search(sample.caption):
+                shown.setdefault(sample.image_id, set()).add(name)
+    return shown
+
+
+def _pattern(forms: Sequence[str]) -> re.Pattern[str]:
+    return re.compile(rf"\b(?:{'|'.join(re.escape(form) for form in forms)})\b", re.IGNORECASE)
+
+
+def _unpaired(roster: Roster, image_id: str, found: set[str]) -> Sample:
+    """A sample that says no more than what is in the photo."""
+    first = roster.samples[roster.rows_by_image[image_id][0]]
+    caption = ", ".join(sorted(found))
+    return replace(first, caption=caption, phrases=(), origin=UNPAIRED, weight=0.0)

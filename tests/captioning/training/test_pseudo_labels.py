@@ -1,0 +1,89 @@
+"""Photos of held-out classes get captions by the captioner, and training goes on with them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from omegaconf import DictConfig
+
+from captioning.training.run import load_checkpoint, train
+
+HELD_OUT = (
+    "held_out=words",
+    "held_out.classes={laptop: [laptop, laptops], bus: [bus, buses]}",
+    "tokenizer.extra_words=[laptop, laptops, bus, buses]",
+    "metrics.test=[BLEU]",
+    "limit_images=null",
+    "ema_decay=null",
+    "optimizer.lr=0.01",
+    "data.train.num_scenes=24",
+    "monitor=last",
+)
+SECOND = (
+    *HELD_OUT,
+    "held_out.samples_per_photo=2",
+    "curation=pseudo_label",
+    "curation.schedule.every_n_epochs=1",
+    "curation.schedule.until_epoch=0",
+    "search.max_length=20",
+    "schedule=rounds",
+    "schedule.num_rounds=2",
+    "num_epochs=2",
+)
+Small = Callable[..., DictConfig]
+
+
+def journal(run: Path) -> list[dict]:
+    return [json.loads(line) for line in (run / "curation.jsonl").read_text().splitlines()[1:]]
+
+
+@pytest.fixture
+def first(small: Small, tmp_path: Path) -> Path:
+    train(small("num_epochs=1", *HELD_OUT, folder="first"))
+    return tmp_path / "first"
+
+
+def test_two_steps_of_partially_supervised_training(small: Small, first: Path, tmp_path) -> None:
+    train(small(*SECOND, f"start_from={first}", folder="second"))
+    edits = [e for e in journal(tmp_path / "second") if e["action"] == "replace_caption"]
+    constrained = [e for e in edits if e["origin"] == "pseudo-label:constrained"]
+    plain = [e for e in edits if e["origin"] == "pseudo-label:plain"]
+    before = [e for e in constrained if e["epoch"] == -1]
+    assert len(before) == 3
+    assert all({"laptop", "laptops", "bus", "buses"} & set(e["value"].split()) for e in constrained)
+    assert all(e["sample_id"].endswith("#unpaired0") for e in constrained)
+    assert plain
+    assert all(e["sample_id"].endswith("#unpaired1") for e in plain)
+    assert {e["epoch"] for e in edits} == {-1, 0}
+    # what waited had no weight until it had a caption
+    weights = [e for e in journal(tmp_path / "second") if e["action"] == "down_weight"]
+    assert {e["value"] for e in weights} == {"1"}
+    assert len(weights) == len({e["sample_id"] for e in edits})
+
+
+def test_a_run_begins_with_anothers_weights_and_words(small: Small, first: Path, tmp_path) -> None:
+    more = ("num_epochs=1", "optimizer.lr=0.0", "ema_decay=null", "tokenizer.extra_words=[zebra]")
+    train(small(*HELD_OUT, *more, f"start_from={first}", folder="second"))
+    old, new = (
+        load_checkpoint(folder / "checkpoints" / "last.ckpt")
+        for folder in (first, tmp_path / "second")
+    )
+    assert old["captioner"] == new["captioner"]
+    assert old["state_dict"].keys() == new["state_dict"].keys()
+    assert all(torch.equal(old["state_dict"][k], v) for k, v in new["state_dict"].items())
+
+
+def test_a_start_of_another_model_is_refused(small: Small, first: Path) -> None:
+    with pytest.raises(ValueError, match=r"start_from=.*first: .*choose the model= and features="):
+        train(small(*HELD_OUT, "model.module.hidden_size=16", f"start_from={first}", folder="b"))
+    with pytest.raises(FileNotFoundError, match=r"config\.yaml does not exist"):
+        train(small(*HELD_OUT, f"start_from={first / 'nothing'}", folder="c"))
+
+
+def test_photos_must_have_a_sample_for_each_search(small: Small, first: Path) -> None:
+    with pytest.raises(ValueError, match=r"has 1 samples for 2 pseudo-labels"):
+        train(small(*SECOND, "held_out.samples_per_photo=1", f"start_from={first}", folder="b"))
