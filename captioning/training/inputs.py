@@ -12,6 +12,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
+from captioning.data.coco import read_coco
 from captioning.data.feature_store import FeatureStore
 from captioning.data.features import ensure_features
 from captioning.data.held_out import UNPAIRED, hold_out
@@ -86,7 +87,7 @@ def read_train(config: DictConfig) -> tuple[Roster, dict[str, str]]:
     """What is trained on with its planted faults, and the kind of each by ``sample_id``.
 
     That is the training split of ``config.data``, or the captions of ``config.corpus``, without
-    those of held-out classes.
+    those of held-out classes, and with the pairs in the folders of ``config.added``.
     """
     roster = read_corpus(config) if trains_on_text(config) else read_roster(config, "train")
     if config.held_out.get("classes"):
@@ -94,7 +95,29 @@ def read_train(config: DictConfig) -> tuple[Roster, dict[str, str]]:
         settings.pop("name")
         roster = hold_out(roster, **settings)
         log.info(f"{roster.name}: held out, {_number_held_out(roster)}")
+    if config.added:
+        roster = _with_added(roster, [Path(folder) for folder in config.added])
     return build_part(config.noise.plant)(roster) if config.noise.get("plant") else (roster, {})
+
+
+def _with_added(roster: Roster, folders: Sequence[Path]) -> Roster:
+    """A roster with the pairs that ``python -m augmentation`` has written, of origin ``added:``."""
+    samples = list(roster.samples)
+    for folder in folders:
+        if not (folder / "captions.json").is_file():
+            raise FileNotFoundError(
+                f"added={folder}: no captions.json there; give a folder that python -m "
+                "augmentation has written to its end"
+            )
+        found = read_coco(
+            name=str(folder),
+            annotations=folder / "captions.json",
+            image_folder=folder / "images",
+            instances=folder / "instances.json",
+        )
+        samples += [replace(sample, origin=f"added:{folder.name}") for sample in found.samples]
+        log.info(f"{len(found)} pairs added from {folder}")
+    return build_roster(roster.name, samples, roster.dropped)
 
 
 def _number_held_out(roster: Roster) -> str:

@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 from omegaconf import DictConfig
+from PIL import Image
 
+from captioning.files import write_json
+from captioning.training.inputs import read_train
 from captioning.training.run import load_checkpoint, train
 
 HELD_OUT = (
@@ -87,3 +90,20 @@ def test_a_start_of_another_model_is_refused(small: Small, first: Path) -> None:
 def test_photos_must_have_a_sample_for_each_search(small: Small, first: Path) -> None:
     with pytest.raises(ValueError, match=r"has 1 samples for 2 pseudo-labels"):
         train(small(*SECOND, "held_out.samples_per_photo=1", f"start_from={first}", folder="b"))
+
+
+def test_pairs_of_a_folder_are_trained_on_too(small: Small, tmp_path: Path) -> None:
+    folder = tmp_path / "more"
+    (folder / "images").mkdir(parents=True)
+    Image.new("RGB", (96, 96), "red").save(folder / "images" / "new.png")
+    photo = {"id": "new", "file_name": "new.png", "width": 96, "height": 96}
+    caption = {"id": 1, "image_id": "new", "caption": "a red laptop"}
+    write_json(folder / "captions.json", {"images": [photo], "annotations": [caption]})
+    boxes = {"images": [photo], "annotations": [], "categories": []}
+    write_json(folder / "instances.json", boxes)
+    roster, _ = read_train(small(*HELD_OUT, f"added=[{folder}]"))
+    assert roster.samples[-1].caption == "a red laptop"
+    assert roster.samples[-1].origin == "added:more"
+    assert "laptop" not in " ".join(sample.caption for sample in roster.samples[:-1])
+    with pytest.raises(FileNotFoundError, match=r"added=nowhere: no captions\.json"):
+        read_train(small("added=[nowhere]"))
