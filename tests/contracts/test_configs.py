@@ -164,3 +164,12 @@ def test_a_wrong_argument_is_seen():
     assert wrong_arguments(good) is None
     assert "colour" in wrong_arguments({**good, "colour": "red"})
     assert "Regions" in wrong_arguments({**good, "_target_": "captioning.types.Regions"})
+
+
+@needs_train
+def test_pseudo_labels_of_constrained_search_alone():
+    one = ("held_out=coco", "held_out.samples_per_photo=1", "curation.amend.plain=null")
+    config = composed("curation=pseudo_label", "schedule=rounds", *one)
+    amender = instantiate(config.curation.amend)
+    assert amender.searches["plain"] is None
+    assert amender.constraints([]).words == {}
