@@ -136,6 +136,7 @@ def test_every_part_composes_with_training(file: Path):
 
 
 POLICIES = sorted(file.stem for file in (CONFIGS / "curation").glob("*_*.yaml"))
+POLICIES.remove("pseudo_label")  # of another paper
 
 
 @needs_train
