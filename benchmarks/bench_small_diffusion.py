@@ -24,6 +24,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from augmentation.images.autoencoder import PatchAutoencoder
 from augmentation.images.generator import Job
 from augmentation.images.stable_diffusion import StableDiffusion
 from augmentation.images.training.sheet import picture_sheet
@@ -143,6 +144,16 @@ def measure_speed(model: str, steps: Sequence[int], guidance: float) -> None:
         )
 
 
+def decoded(autoencoder: PatchAutoencoder, pictures: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Pictures that went through the autoencoder, at its size: what diffusion cannot exceed."""
+    sides = (autoencoder.config.sample_size,) * 2
+    small = [np.asarray(Image.fromarray(pixels).resize(sides)) for pixels in pictures]
+    with torch.inference_mode():
+        values = torch.from_numpy(np.stack(small)).permute(0, 3, 1, 2).float() / 127.5 - 1
+        made = autoencoder(values).clamp(-1, 1)
+    return list(((made + 1) * 127.5).round().byte().permute(0, 2, 3, 1).numpy())
+
+
 def draw(generator: StableDiffusion, prompts: Sequence[str]) -> list[np.ndarray]:
     """Pixels ``(H, W, 3) uint8`` for each prompt, its number as its seed."""
     jobs = [Job(prompt=text, seed=number) for number, text in enumerate(prompts)]
@@ -175,8 +186,12 @@ def main() -> None:
     if given.sheet:
         pictures = [Image.fromarray(pixels) for pixels in made[:32]]
         write_whole(given.sheet, picture_sheet(pictures, prompts[:32]).save)
-    drawn, seen = likely(features([pixels for *_, pixels in val])), likely(features(made))
-    print("real scenes:", agreement(drawn, wanted))
+    real = [pixels for *_, pixels in val]
+    autoencoder = PatchAutoencoder.from_pretrained(generator.folder / "vae").float().eval()
+    print("real scenes:", agreement(likely(features(real)), wanted))
+    through = features(decoded(autoencoder, real))
+    print("real scenes, encoded and decoded:", agreement(likely(through), wanted))
+    seen = likely(features(made))
     print("pictures of their captions:", agreement(seen, wanted))
     print("pictures of other captions:", agreement(seen, wanted[1:] + wanted[:1]))
 
