@@ -86,7 +86,9 @@ def mentions(words: Sequence[str], name: Name) -> Iterator[tuple[int, int]]:
     """Start and end of each place where an object is named; words in any case."""
     low, place = [word.lower() for word in words], 0
     while place < len(low):
-        length = next((len(s) for s in name.spellings if tuple(low[place : place + len(s)]) == s), 0)
+        length = next(
+            (len(s) for s in name.spellings if tuple(low[place : place + len(s)]) == s), 0
+        )
         if length:
             yield place, place + length
         place += length or 1
