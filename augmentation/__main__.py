@@ -1,6 +1,6 @@
-"""Make new pairs of photo and caption: ``python -m augmentation method=NAME data=NAME out=FOLDER``.
+"""New pairs of photo and caption: ``python -m augmentation method=NAME data=NAME out=FOLDER``.
 
-Settings are in ``configs/augmentation.yaml``; what is written is in ``docs/region_augmentation.md``.
+Settings are in ``configs/augmentation.yaml``; docs/region_augmentation.md says what is written.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""New pairs of photo and caption by moving objects between photos: `docs/region_augmentation.md`."""
+"""New pairs of photo and caption by moving objects between photos."""

@@ -1,4 +1,4 @@
-"""Classes held out of a data set, as the DCC split does with eight of COCO (Hendricks et al., 2016).
+"""Classes held out of a data set, as DCC (Hendricks et al., 2016) does with eight of COCO.
 
 A photo is novel if one of its captions names a held-out class; its captions are not used, its boxes
 are. All other photos are in-domain. Lists of words may lack forms ("buses" is not in DCC's), so

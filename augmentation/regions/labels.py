@@ -13,8 +13,8 @@ from captioning.types import Region
 def named_by_phrases(roster: Roster, lemmatizer: Lemmatizer) -> Roster:
     """The roster with regions called as the photo's captions call them.
 
-    Only regions whose label is a kind of a phrase ("animals") are renamed. A region's new name is the last word, in the singular, that most of the phrases about it end on;
-    of equally many, the one in the earlier caption. Regions of no phrase keep their label.
+    Only regions whose label is a kind of a phrase ("animals") are renamed: to the last word, in
+    the singular, that most phrases about them end on; of equally many, the earliest caption's.
 
     Args:
         roster: with phrases and kinds, as Flickr30k Entities has them; others stay as they are.

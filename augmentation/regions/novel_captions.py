@@ -10,16 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from captioning.text.parts import NOUNS
-from captioning.types import Parse
+from captioning.types import Parse, Token
 
-COLOURS = frozenset(
-    "amber aqua beige black blond blonde blue bronze brown brunette burgundy colored colorful "
-    "coloured colourful cream crimson cyan gold golden gray green grey indigo ivory khaki lavender "
-    "lime magenta maroon mauve multicolored multicoloured navy olive orange peach pink purple red "
-    "rose scarlet silver tan teal turquoise violet white yellow".split()
+_PLAIN = (
+    "aqua beige black blond blonde blue brown brunette burgundy colored colorful coloured "
+    "colourful crimson cyan gray green grey indigo magenta maroon mauve multicolored multicoloured "
+    "navy purple red scarlet tan teal turquoise white yellow"
 )
+# Colours that are things too: an orange, ice cream.
+_THINGS = "amber bronze cream gold golden ivory khaki lavender lime olive orange peach pink rose silver violet"
+PLAIN_COLOURS, THING_COLOURS = frozenset(_PLAIN.split()), frozenset(_THINGS.split())
+COLOURS = PLAIN_COLOURS | THING_COLOURS
 NO_OBJECT = "caption without the object"
 OTHER_NAME = "object's word is part of another name"
 PREDICATE = "a word to be removed is more than a description"
@@ -141,7 +145,7 @@ def _removed(
     objects = {n for start, end in spans for n in range(start, end)}
     removed: set[int] = set()
     children = _children(parse)
-    for n, token in enumerate(parse):
+    for n in range(len(parse)):
         if n in objects or not _unwanted(parse, n, spans, radius):
             continue
         group = _group(parse, children, n)
@@ -149,17 +153,26 @@ def _removed(
             return None
         removed |= group
     removed |= _dangling(parse, children, removed)
+    removed |= _commas_before(parse, spans, removed)
     return frozenset(removed)
 
 
 def _unwanted(parse: Parse, n: int, spans: Sequence[tuple[int, int]], radius: Radius) -> bool:
     token = parse[n]
-    away = min(start - n if n < start else n - end + 1 for start, end in spans)
-    if token.text.lower() in COLOURS and token.pos in ("ADJ", *NOUNS, "X", "VERB"):
+    if _is_colour(token):
         return True
-    if token.pos == "ADJ":
-        return away <= radius.adjectives
-    return token.pos in NOUNS and away <= radius.nouns
+    gaps = [parse[n + 1 : start] if n < start else parse[end:n] for start, end in spans]
+    if token.pos == "ADJ":  # commas are no words
+        words = [[t for t in gap if t.pos != "PUNCT"] for gap in gaps]
+        return min(map(len, words)) < radius.adjectives
+    return token.pos in NOUNS and min(map(len, gaps)) < radius.nouns
+
+
+def _is_colour(token: Token) -> bool:
+    word = token.text.lower()
+    if word in THING_COLOURS:
+        return token.pos == "ADJ" and token.dep != "compound"
+    return word in PLAIN_COLOURS and token.pos in ("ADJ", *NOUNS, "X", "VERB")
 
 
 def _children(parse: Parse) -> Mapping[int, list[int]]:
@@ -205,6 +218,18 @@ def _dangling(parse: Parse, children: Mapping[int, list[int]], removed: set[int]
     return found
 
 
+def _commas_before(parse: Parse, spans: Sequence[tuple[int, int]], removed: set[int]) -> set[int]:
+    """Commas between descriptions of which the later ones are removed: "a small, dog"."""
+    found = set()
+    for start, _ in spans:
+        before = start - 1
+        while before in removed:
+            before -= 1
+        if 0 <= before < start - 1 and parse[before].text == ",":
+            found.add(before)
+    return found
+
+
 def _joined(caption: str, words: Sequence[str], texts: dict[int, str]) -> str:
     """The remaining words spaced as in the caption, with "a" and "an" mended."""
     gaps, place = [], 0
@@ -213,7 +238,7 @@ def _joined(caption: str, words: Sequence[str], texts: dict[int, str]) -> str:
         gaps.append(found > place)
         place = found + len(word)
     left = sorted(texts)
-    for n, after in zip(left, left[1:], strict=False):
+    for n, after in pairwise(left):
         changed = after != n + 1 or texts[after] != words[after]
         if texts[n].lower() in ("a", "an") and changed:
             texts[n] = article(texts[after])

@@ -6,14 +6,13 @@ photos with captions; the captions are rewritten for it.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from augmentation.regions.boxes import Limits, area, common, without_doubles, whole
+from augmentation.regions.boxes import Limits, whole, without_doubles
 from augmentation.regions.candidates import count_candidates, read_predictions
 from augmentation.regions.held_out import HeldOut, held_out, read_words, words_of
 from augmentation.regions.novel_captions import (
@@ -25,8 +24,15 @@ from augmentation.regions.novel_captions import (
     plural_of,
     rename_object,
 )
+from augmentation.regions.novel_class import Choices, NovelClass
 from augmentation.regions.paste import Paste
-from augmentation.regions.proposal import AbstractRegionMethod, Proposal, draw_key
+from augmentation.regions.proposal import (
+    AbstractRegionMethod,
+    Proposal,
+    draw_key,
+    file_name,
+    finished_regions,
+)
 from augmentation.regions.sources import SourcePhoto, SourcePool
 from captioning.data.roster import Roster
 from captioning.interfaces import AbstractParser
@@ -38,70 +44,6 @@ NO_BOXES = "caption names the candidate, but no box of it can be replaced"
 NO_SOURCE = "no box of the novel object is within the limits"
 SEVERAL = "several things of the candidate in one photo"
 CHUNK = 128  # photos whose captions are parsed at once
-HIDDEN = 0.9  # a box of which more lies under a patch is no longer seen
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NovelClass:
-    """A class that captions of the data do not name.
-
-    Attributes:
-        name: what is written in captions for one thing of it.
-        plural: for several; None for the regular form.
-        words: that make a caption name it; empty for name and plural.
-        labels: of its boxes; empty for the name.
-        candidates: labels of objects that it may replace; None: counted.
-    """
-
-    name: str
-    plural: str | None = None
-    words: tuple[str, ...] = ()
-    labels: tuple[str, ...] = ()
-    candidates: tuple[str, ...] | None = None
-
-    @property
-    def names(self) -> Name:
-        """How captions call it."""
-        plural = self.plural or plural_of(self.name)
-        return Name(singular=self.name, plural=plural, forms=tuple(self.words))
-
-    @property
-    def forms(self) -> tuple[str, ...]:
-        """Words that hold a photo out."""
-        return tuple(self.words) or (self.name, self.names.plural)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choices:
-    """What the paper fixes, and what it leaves open.
-
-    Attributes:
-        num_pictures: K, of each novel class at most; each of its m candidates gets K/m.
-        num_candidates: m, where candidates are counted.
-        several: replace several things of a photo at once; if not, photos of several are left.
-        replaced: share of the candidate's boxes in a photo that must be replaced; the paper wants
-            one box or more (0).
-        keep_mentioned: leave uncovered what else the captions name, as CutSwap does.
-        doubles: IoU above which two boxes of one label are one thing.
-        whole: leave boxes alone that contain other boxes.
-
-    Raises:
-        ValueError: a number below 1, or a share outside [0, 1].
-    """
-
-    num_pictures: int = 2400
-    num_candidates: int = 3
-    several: bool = True
-    replaced: float = 0.0
-    keep_mentioned: bool = False
-    doubles: float = 0.9
-    whole: bool = True
-
-    def __post_init__(self) -> None:
-        if min(self.num_pictures, self.num_candidates) < 1:
-            raise ValueError(f"num_pictures and num_candidates must be at least 1: got {self}")
-        if not (0 <= self.replaced <= 1 and 0 <= self.doubles <= 1):
-            raise ValueError(f"replaced and doubles must be in [0, 1]: got {self}")
 
 
 class NovelObjects(AbstractRegionMethod):
@@ -384,25 +326,3 @@ def _photos(roster: Roster, doubles: float) -> dict[str, tuple[Sample, ...]]:
         regions = without_doubles(roster.samples[rows[0]].regions, threshold=doubles)
         found[image_id] = tuple(replace(roster.samples[row], regions=regions) for row in rows)
     return found
-
-
-def finished_regions(
-    regions: Sequence[Region], pastes: Sequence[Paste], kept: Sequence[Region]
-) -> tuple[Region, ...]:
-    """Regions of the finished picture: without what was replaced or hidden, with what was pasted."""
-    boxes = [paste.target_box for paste in pastes]
-    seen = [
-        region
-        for region in regions
-        if region in kept
-        or all(common(region.box, box) <= HIDDEN * area(region.box) for box in boxes)
-    ]
-    new = [Region(box=paste.target_box, label=paste.label) for paste in pastes]
-    return (*seen, *new)
-
-
-def file_name(*parts: str) -> str:
-    """A name for files from names of anything; different names stay different."""
-    plain = "-".join(parts)
-    safe = re.sub(r"[^A-Za-z0-9_.-]+", "_", plain)
-    return safe if safe == plain else f"{safe}-{draw_key(0, *parts)[:8]}"

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from augmentation.regions.boxes import Box
+from augmentation.regions.boxes import Box, area, common
 from augmentation.regions.paste import Paste
 from captioning.data.roster import Roster
 from captioning.types import Region
+
+HIDDEN = 0.9  # a box of which more lies under a patch is no longer seen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,3 +81,25 @@ def draw_key(seed: int, *names: str) -> str:
     """A text to sort by as if drawn at random: depends on the seed and on the names alone."""
     text = "\x1f".join((str(seed), *names))
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+def finished_regions(
+    regions: Sequence[Region], pastes: Sequence[Paste], kept: Sequence[Region]
+) -> tuple[Region, ...]:
+    """Regions of the finished picture: what is still seen, and what was pasted."""
+    boxes = [paste.target_box for paste in pastes]
+    seen = [
+        region
+        for region in regions
+        if region in kept
+        or all(common(region.box, box) <= HIDDEN * area(region.box) for box in boxes)
+    ]
+    new = [Region(box=paste.target_box, label=paste.label) for paste in pastes]
+    return (*seen, *new)
+
+
+def file_name(*parts: str) -> str:
+    """A name for files from names of anything; different names stay different."""
+    plain = "-".join(parts)
+    safe = re.sub(r"[^A-Za-z0-9_.-]+", "_", plain)
+    return safe if safe == plain else f"{safe}-{draw_key(0, *parts)[:8]}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -111,7 +112,7 @@ def run_lengths(owners: np.ndarray) -> list[int]:
     changes = np.flatnonzero(np.diff(owners.ravel())) + 1
     bounds = [0, *changes.tolist(), owners.size]
     flat = owners.ravel()
-    return [v for a, b in zip(bounds, bounds[1:], strict=False) for v in (int(flat[a]), b - a)]
+    return [v for a, b in pairwise(bounds) for v in (int(flat[a]), b - a)]
 
 
 def from_run_lengths(runs: Sequence[int], *, width: int, height: int) -> np.ndarray:
