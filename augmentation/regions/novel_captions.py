@@ -21,9 +21,13 @@ _PLAIN = (
     "navy purple red scarlet tan teal turquoise white yellow"
 )
 # Colours that are things too: an orange, ice cream.
-_THINGS = "amber bronze cream gold golden ivory khaki lavender lime olive orange peach pink rose silver violet"
+_THINGS = (
+    "amber bronze cream gold golden ivory khaki lavender lime olive orange peach pink rose silver "
+    "violet"
+)
 PLAIN_COLOURS, THING_COLOURS = frozenset(_PLAIN.split()), frozenset(_THINGS.split())
 COLOURS = PLAIN_COLOURS | THING_COLOURS
+
 NO_OBJECT = "caption without the object"
 OTHER_NAME = "object's word is part of another name"
 PREDICATE = "a word to be removed is more than a description"
