@@ -45,9 +45,6 @@ def test_the_command_writes_a_set_that_is_read_back(tmp_path: Path):
     assert set(card["method"]["classes"]) == {"truck", "cat"}
     assert all("truck" in s.caption or "cat" in s.caption for s in roster.samples)
     assert (out / "sheet.png").is_file()
-    before = (out / "captions.json").read_bytes()
-    assert run(tmp_path, HELD_OUT).returncode == 0
-    assert (out / "captions.json").read_bytes() == before
     refused = run(tmp_path, HELD_OUT, "seed=1")
     assert refused.returncode == 1
     assert refused.stderr.startswith("augmentation: ")
