@@ -26,7 +26,7 @@ from captioning.types import Region
 
 
 def draw_photos(folder: Path, number: int, size: int, draw: np.random.Generator) -> list[Path]:
-    """Photos of coarse noise, which a JPEG of quality 90 keeps in about as many bytes as a scene."""
+    """Photos of coarse noise, as JPEG of quality 90."""
     paths = [folder / f"{n}.jpg" for n in range(number)]
     for path in paths:
         coarse = draw.integers(0, 256, (size // 8, size // 8, 3), np.uint8)
