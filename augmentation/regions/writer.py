@@ -85,6 +85,7 @@ def write_set(
     if num_processes < 0 or sheet_number < 0:
         raise ValueError("num_processes and sheet_number must not be negative")
     _claim(folder, settings)
+    _sweep(folder)
     done, part = folder / "provenance.jsonl", folder / "provenance.part.jsonl"
     if not done.is_file():
         shown = Shown(number=sheet_number, seed=seed)
@@ -117,6 +118,13 @@ def _claim(folder: Path, settings: Mapping[str, Any]) -> None:
     if folder.exists() and any(folder.iterdir()):
         raise ValueError(f"{folder} is not empty and holds no set: choose another out=")
     write_json(path, plain)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove half-written pictures that a killed run has left: their names begin with a dot."""
+    for part in ("images", "owners"):
+        for path in (folder / part).glob(".*"):
+            path.unlink()
 
 
 def _unique(proposals: Iterable[Proposal]) -> Iterator[Proposal]:

@@ -80,6 +80,7 @@ def test_a_killed_run_goes_on_to_the_same_bytes(proposals, tmp_path, lines):
         if path.name != "settings.json":
             path.unlink()
     (cut / "provenance.part.jsonl").write_bytes(b"".join(done) + b'{"name": "torn')
+    (cut / "images" / ".0123.png").write_bytes(b"half a picture")
     write(proposals, cut)
     assert contents(cut) == contents(whole)
 
