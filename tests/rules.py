@@ -47,6 +47,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # Experiments are entries, as train.py is: they read data and leave cards as training does.
     "augmentation.images.training": ("captioning", "augmentation"),
     "augmentation.images.round_trip": ("captioning", "augmentation"),
+    "augmentation.__main__": ("captioning", "augmentation"),
     "curation": (
         *CONTRACTS,
         "captioning.data.roster",

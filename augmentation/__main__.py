@@ -1,0 +1,100 @@
+"""New pairs of photo and caption: ``python -m augmentation method=NAME data=NAME out=FOLDER``.
+
+Settings are in ``configs/augmentation.yaml``; docs/region_augmentation.md says what is written.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
+
+from augmentation.images.training.card import write_card
+from augmentation.regions.labels import named_by_phrases
+from augmentation.regions.writer import write_set
+from captioning.text.lemmas import load_lemmas
+from captioning.text.object_words import LEMMAS
+from captioning.training.inputs import read_roster
+from captioning.training.parts import build_part
+
+log = logging.getLogger(__name__)
+
+# What the set depends on; the rest of the config is of other commands, or changes no byte of it.
+MAKING = ("seed", "split", "limit_images", "max_pairs", "method", "format")
+NOTED = (*MAKING, "num_processes", "sheet_number", "out")
+
+
+def augment(config: DictConfig) -> dict[str, Any]:
+    """Make a set as the config says, with a card.
+
+    Returns:
+        The card: what was made, of what data, what was left out and why.
+
+    Raises:
+        ValueError: wrong settings or data, or nothing can be made.
+        OSError: files that cannot be read or written.
+    """
+    folder = Path(config.out)
+    roster = named_by_phrases(read_roster(config, config.split), load_lemmas(LEMMAS))
+    method = build_part(config.method)
+    settings = _plain(config, MAKING) | {"data": [roster.name, roster.fingerprint]}
+    counts = write_set(
+        islice(method.proposals(roster), config.max_pairs),
+        folder=folder,
+        form=build_part(config.format),
+        settings=settings,
+        num_processes=config.num_processes,
+        sheet_number=config.sheet_number,
+        seed=config.seed,
+    )
+    return write_card(
+        folder,
+        what="pairs of photo and caption by region augmentation",
+        rosters={config.split: roster},
+        config=OmegaConf.create(_plain(config, NOTED)),
+        counts=counts,
+        method=method.report(),
+    )
+
+
+def _plain(config: DictConfig, keys: tuple[str, ...]) -> dict[str, Any]:
+    """Some keys of a config, resolved on their own: others may speak of what is not here."""
+    values = {key: config[key] for key in keys}
+    return {
+        key: OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+        for key, value in values.items()
+    }
+
+
+def _smoked(config: DictConfig) -> DictConfig:
+    """The config with few photos and pairs where ``debug=smoke`` was asked for."""
+    if HydraConfig.get().runtime.choices.get("debug") == "smoke":
+        config = config.copy()
+        config.limit_images = config.smoke.limit_images
+        config.max_pairs = config.smoke.max_pairs
+    return config
+
+
+@hydra.main(version_base="1.3", config_path="../configs", config_name="augmentation")
+def main(config: DictConfig) -> None:
+    """Make a set, and say in one line what was wrong, if something was."""
+    try:
+        card = augment(_smoked(config))
+    except (ValueError, OSError) as error:
+        sys.exit(f"augmentation: {error}")
+    counts = card["counts"]
+    refused = ", ".join(f"{count} {reason}" for reason, count in counts["refused"].items())
+    log.info(
+        f"{config.out}: {counts['pictures']:,} pictures with {counts['captions']:,} captions; "
+        f"refused: {refused or 'none'}"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,174 @@
+"""Geometry of boxes, and which box may take the place of which.
+
+Boxes are ``(x1, y1, x2, y2)`` in pixels of their photo. Changes of area and of aspect (width by
+height) are counted from the smaller to the larger of two values, so that shrinking and stretching
+are limited alike: "by 200%" means at most three times as much.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from captioning.types import Region
+
+Box = tuple[float, float, float, float]
+
+TOO_SMALL = "box too small"
+ODD_ASPECT = "box too flat or too narrow"
+AREA_CHANGES = "area changes too much"
+ASPECT_CHANGES = "aspect changes too much"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """When a box may replace another (Bujimalla et al., image selection, with their values).
+
+    Attributes:
+        smallest_area: of either box, in square pixels.
+        area_change: largest change of area, 2 for 200%.
+        smallest_aspect, largest_aspect: of either box.
+        aspect_change: largest change of aspect, 0.3 for 30%.
+
+    Raises:
+        ValueError: a negative value, or an empty range of aspects.
+    """
+
+    smallest_area: float = 1000.0
+    area_change: float = 2.0
+    smallest_aspect: float = 0.05
+    largest_aspect: float = 5.0
+    aspect_change: float = 0.3
+
+    def __post_init__(self) -> None:
+        if min(self.smallest_area, self.area_change, self.aspect_change) < 0:
+            raise ValueError(f"limits must not be negative: got {self}")
+        if not 0 < self.smallest_aspect <= self.largest_aspect:
+            raise ValueError(
+                "aspects must be 0 < smallest <= largest: got "
+                f"{self.smallest_aspect} and {self.largest_aspect}"
+            )
+
+    def box_problem(self, box: Box) -> str:
+        """Why a box can neither be moved nor be replaced; empty when it can."""
+        if area(box) <= 0 or area(box) < self.smallest_area:
+            return TOO_SMALL
+        if not self.smallest_aspect <= aspect(box) <= self.largest_aspect:
+            return ODD_ASPECT
+        return ""
+
+    def problem(self, source: Box, target: Box) -> str:
+        """Why ``source`` may not replace ``target``; empty when it may."""
+        for box in (source, target):
+            if problem := self.box_problem(box):
+                return problem
+        if change(area(source), area(target)) > self.area_change:
+            return AREA_CHANGES
+        if change(aspect(source), aspect(target)) > self.aspect_change:
+            return ASPECT_CHANGES
+        return ""
+
+    def allowed(self, sources: Sequence[Box], targets: Sequence[Box]) -> np.ndarray:
+        """`problem` of many boxes at once.
+
+        Returns:
+            ``(T, S) bool``: whether source S may replace target T.
+        """
+        with np.errstate(divide="ignore", invalid="ignore"):
+            of_source, of_target = _measures(sources), _measures(targets)
+            fine = self._fit(of_target)[:, None] & self._fit(of_source)[None]
+            areas, aspects = (
+                np.maximum(t[:, None] / s[None], s[None] / t[:, None]) - 1
+                for s, t in zip(of_source, of_target, strict=True)
+            )
+        return fine & (areas <= self.area_change) & (aspects <= self.aspect_change)
+
+    def _fit(self, measures: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+        areas, aspects = measures
+        in_range = (aspects >= self.smallest_aspect) & (aspects <= self.largest_aspect)
+        return (areas > 0) & (areas >= self.smallest_area) & in_range
+
+
+def _measures(boxes: Sequence[Box]) -> tuple[np.ndarray, np.ndarray]:
+    corners = np.asarray(boxes, dtype=float).reshape(-1, 4)
+    widths, heights = corners[:, 2] - corners[:, 0], corners[:, 3] - corners[:, 1]
+    return widths.clip(0) * heights.clip(0), widths / heights
+
+
+def area(box: Box) -> float:
+    """Square pixels; 0 for corners in the wrong order."""
+    return max(box[2] - box[0], 0.0) * max(box[3] - box[1], 0.0)
+
+
+def aspect(box: Box) -> float:
+    """Width by height of a box with an area."""
+    return (box[2] - box[0]) / (box[3] - box[1])
+
+
+def change(one: float, other: float) -> float:
+    """From the smaller to the larger of two positive values: 0 if alike, 1 if doubled or halved."""
+    return max(one / other, other / one) - 1
+
+
+def common(one: Box, other: Box) -> float:
+    """Square pixels that lie in both boxes."""
+    corners = (*map(max, one[:2], other[:2]), *map(min, one[2:], other[2:]))
+    return area(corners)
+
+
+def iou(one: Box, other: Box) -> float:
+    """Intersection by union, in [0, 1]."""
+    shared = common(one, other)
+    return shared / (area(one) + area(other) - shared) if shared else 0.0
+
+
+def contains(outer: Box, inner: Box) -> bool:
+    """Whether ``inner`` lies wholly in ``outer``; equal boxes contain each other."""
+    starts = outer[0] <= inner[0] and outer[1] <= inner[1]
+    return starts and inner[2] <= outer[2] and inner[3] <= outer[3]
+
+
+def clipped(box: Box, size: tuple[int, int]) -> Box | None:
+    """The part of a box that lies in a photo of ``(width, height)``; None if there is none."""
+    corners = (max(box[0], 0), max(box[1], 0), min(box[2], size[0]), min(box[3], size[1]))
+    return corners if area(corners) > 0 else None
+
+
+def pixels(box: Box) -> tuple[int, int, int, int]:
+    """The smallest box of whole pixels around a box with an area."""
+    return (math.floor(box[0]), math.floor(box[1]), math.ceil(box[2]), math.ceil(box[3]))
+
+
+def without_doubles(regions: Sequence[Region], *, threshold: float) -> tuple[Region, ...]:
+    """Non-maximum suppression within each label.
+
+    Args:
+        regions: of one photo.
+        threshold: of two boxes with a larger IoU the one of the lower score goes, of equal scores
+            the later one.
+
+    Returns:
+        What is left, in the order given.
+    """
+    kept: list[int] = []
+    for number in sorted(range(len(regions)), key=lambda n: (-regions[n].score, n)):
+        own = regions[number]
+        rivals = (regions[k] for k in kept if regions[k].label == own.label)
+        if all(iou(own.box, rival.box) <= threshold for rival in rivals):
+            kept.append(number)
+    return tuple(regions[number] for number in sorted(kept))
+
+
+def holds_others(regions: Sequence[Region], number: int) -> bool:
+    """Whether a box wholly contains another of its photo, which would then come or go with it."""
+    own = regions[number].box
+    others = (region.box for n, region in enumerate(regions) if n != number)
+    return any(contains(own, other) for other in others)
+
+
+def whole(regions: Sequence[Region]) -> tuple[Region, ...]:
+    """The regions that contain no other: each shows one thing alone (Bujimalla et al.)."""
+    return tuple(r for number, r in enumerate(regions) if not holds_others(regions, number))

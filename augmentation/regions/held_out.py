@@ -1,0 +1,144 @@
+"""Classes held out of a data set, as DCC (Hendricks et al., 2016) does with eight of COCO.
+
+A photo is novel if one of its captions names a held-out class; its captions are not used, its boxes
+are. All other photos are in-domain. Lists of words may lack forms ("buses" is not in DCC's), so
+what is left of the classes in in-domain captions is found and counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from captioning.data.roster import Roster, build_roster
+from captioning.text.lemmas import Lemmatizer
+from captioning.types import Region
+
+Words = Mapping[str, Sequence[str]]
+_WORD = re.compile(r"[a-z0-9]+(?:['-][a-z0-9]+)*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NovelPhoto:
+    """A photo whose captions are held out: what is left of it is its boxes.
+
+    Attributes:
+        image_id: of the roster.
+        image_path: the file.
+        regions: its boxes.
+        classes: held-out classes that its captions name.
+    """
+
+    image_id: str
+    image_path: Path
+    regions: tuple[Region, ...]
+    classes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOut:
+    """A roster taken apart.
+
+    Attributes:
+        in_domain: photos whose captions name no held-out class.
+        novel: the others.
+        leaks: forms of held-out words that still occur in in-domain captions, with the number of
+            captions: forms that the given words lack.
+    """
+
+    in_domain: Roster
+    novel: tuple[NovelPhoto, ...]
+    leaks: dict[str, int]
+
+
+def held_out(roster: Roster, words: Words, *, lemmatizer: Lemmatizer) -> HeldOut:
+    """Take a roster apart.
+
+    Args:
+        roster: photos with boxes and captions.
+        words: by class, the forms that make a caption name it, in any case: whole words, or several
+            words in a row.
+        lemmatizer: finds forms that are missing.
+
+    Raises:
+        ValueError: a class without words, or no photo in-domain.
+    """
+    forms = {name: _split(name, given) for name, given in words.items()}
+    classes: dict[str, set[str]] = {}
+    for sample in roster.samples:
+        found = classes.setdefault(sample.image_id, set())
+        found |= named(words_of(sample.caption), forms)
+    left = [sample for sample in roster.samples if not classes[sample.image_id]]
+    if not left:
+        raise ValueError(f"{roster.name}: every photo names one of {list(words)}; hold out fewer")
+    first = {sample.image_id: sample for sample in reversed(roster.samples)}
+    novel = tuple(
+        NovelPhoto(
+            image_id=image_id,
+            image_path=first[image_id].image_path,
+            regions=first[image_id].regions,
+            classes=tuple(name for name in words if name in found),
+        )
+        for image_id, found in classes.items()
+        if found
+    )
+    in_domain = build_roster(f"{roster.name} in-domain", left, roster.dropped)
+    return HeldOut(in_domain=in_domain, novel=novel, leaks=_leaks(in_domain, forms, lemmatizer))
+
+
+def words_of(caption: str) -> list[str]:
+    """Words in lower case, without punctuation; "zebra's" is "zebra"."""
+    return [word.removesuffix("'s") for word in _WORD.findall(caption.lower())]
+
+
+def named(words: Sequence[str], forms: Mapping[str, set[tuple[str, ...]]]) -> set[str]:
+    """Classes of which a form stands among the words."""
+    longest = max((len(form) for some in forms.values() for form in some), default=0)
+    runs = {
+        tuple(words[start : start + length])
+        for length in range(1, longest + 1)
+        for start in range(len(words) - length + 1)
+    }
+    return {name for name, some in forms.items() if not some.isdisjoint(runs)}
+
+
+def read_words(path: str | Path, *, lemmatizer: Lemmatizer) -> dict[str, list[str]]:
+    """Words of a list, one a line as in DCC's ``transfer_words``; forms of a word are one class.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: no words in it.
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"{path}: no such list of held-out words, one a line")
+    lines = Path(path).read_text(encoding="utf-8").lower().splitlines()
+    found: dict[str, list[str]] = {}
+    for word in dict.fromkeys(line.strip() for line in lines if line.strip()):
+        found.setdefault(lemmatizer(word, "NNS"), []).append(word)
+    if not found:
+        raise ValueError(f"{path}: holds no words; wanted one a line")
+    return found
+
+
+def _split(name: str, given: Sequence[str]) -> set[tuple[str, ...]]:
+    forms = {tuple(form.lower().split()) for form in given if form.strip()}
+    if not forms:
+        raise ValueError(f"held-out class {name!r} has no words; give those that captions use")
+    return forms
+
+
+def _leaks(
+    roster: Roster, forms: Mapping[str, set[tuple[str, ...]]], lemmatizer: Lemmatizer
+) -> dict[str, int]:
+    single = {form[0] for some in forms.values() for form in some if len(form) == 1}
+    stems = single | {lemmatizer(word, "NNS") for word in single}
+    counts = Counter(
+        word
+        for sample in roster.samples
+        for word in set(words_of(sample.caption))
+        if word in stems or lemmatizer(word, "NNS") in stems
+    )
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

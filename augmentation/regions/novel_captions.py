@@ -1,0 +1,255 @@
+"""A caption rewritten for another object (Bujimalla et al., synthetic caption processing).
+
+Colour words go wherever they stand; adjectives within two words of the object and nouns within one
+word of it go too; then the object's word is replaced, in its number, and "a" and "an" are mended.
+The paper leaves what is broken by that; here a caption that would lose more than a describing word
+("the bus is red") is refused with a reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from captioning.text.parts import NOUNS
+from captioning.types import Parse, Token
+
+_PLAIN = (
+    "aqua beige black blond blonde blue brown brunette burgundy colored colorful coloured "
+    "colourful crimson cyan gray green grey indigo magenta maroon mauve multicolored multicoloured "
+    "navy purple red scarlet tan teal turquoise white yellow"
+)
+# Colours that are things too: an orange, ice cream.
+_THINGS = (
+    "amber bronze cream gold golden ivory khaki lavender lime olive orange peach pink rose silver "
+    "violet"
+)
+PLAIN_COLOURS, THING_COLOURS = frozenset(_PLAIN.split()), frozenset(_THINGS.split())
+COLOURS = PLAIN_COLOURS | THING_COLOURS
+
+NO_OBJECT = "caption without the object"
+OTHER_NAME = "object's word is part of another name"
+PREDICATE = "a word to be removed is more than a description"
+NOVEL_ALREADY = "caption names the new object already"
+
+# Relations of words that can go without harm to the sentence, and of what goes with them.
+DESCRIBING = ("amod", "compound", "nmod", "conj", "advmod", "npadvmod", "nummod")
+GOING_ALONG = ("advmod", "cc", "punct", "conj", "npadvmod", "amod", "compound")
+MASS = ("NNS", "NNPS")
+
+# Words whose first letter misleads about their first sound.
+SAID_WITH_VOWEL = ("hour", "honest", "honor", "honour", "heir", "x-ray", "xray", "suv")
+SAID_WITH_CONSONANT = ("uni", "use", "usu", "uti", "ukulele", "eu", "ewe", "one", "once", "u-")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Name:
+    """How an object is called.
+
+    Attributes:
+        singular, plural: what is written for it.
+        forms: further words for it in captions, such as ``("mug", "mugs")``, to be read only.
+    """
+
+    singular: str
+    plural: str
+    forms: tuple[str, ...] = ()
+
+    @property
+    def spellings(self) -> tuple[tuple[str, ...], ...]:
+        """All names as sequences of words in lower case, the longest first."""
+        names = dict.fromkeys((self.singular, self.plural, *self.forms))
+        return tuple(sorted((tuple(n.lower().split()) for n in names), key=len, reverse=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Radius:
+    """How far from the object words are removed: the paper's values."""
+
+    adjectives: int = 2
+    nouns: int = 1
+
+
+def plural_of(noun: str) -> str:
+    """The regular plural of a noun or of a compound's last word."""
+    if noun.endswith(("s", "x", "z", "ch", "sh")):
+        return noun + "es"
+    if noun.endswith("y") and noun[-2:-1] not in "aeiou":
+        return noun[:-1] + "ies"
+    if noun.endswith("man"):
+        return noun[:-3] + "men"
+    return noun + "s"
+
+
+def article(word: str) -> str:
+    """``"a"`` or ``"an"``, by how English says the word."""
+    low = word.lower()
+    if low.startswith(SAID_WITH_CONSONANT):
+        return "a"
+    return "an" if low[:1] in tuple("aeiou8") or low.startswith(SAID_WITH_VOWEL) else "a"
+
+
+def mentions(words: Sequence[str], name: Name) -> Iterator[tuple[int, int]]:
+    """Start and end of each place where an object is named; words in any case."""
+    low, place = [word.lower() for word in words], 0
+    while place < len(low):
+        length = next(
+            (len(s) for s in name.spellings if tuple(low[place : place + len(s)]) == s), 0
+        )
+        if length:
+            yield place, place + length
+        place += length or 1
+
+
+def rename_object(
+    caption: str, parse: Parse, *, old: Name, new: Name, radius: Radius
+) -> tuple[str, str]:
+    """The caption with ``old`` rewritten as ``new``.
+
+    Args:
+        caption: as the parser saw it, each run of white space one space.
+        parse: of it.
+        old, new: the objects.
+        radius: how far descriptions are removed.
+
+    Returns:
+        The new caption and an empty text, or an empty text and why there is none.
+    """
+    words = [token.text for token in parse]
+    spans = list(mentions(words, old))
+    if not spans:
+        return "", NO_OBJECT
+    if any(mentions(words, new)):
+        return "", NOVEL_ALREADY
+    if any(_names_another(parse, start, end) for start, end in spans):
+        return "", OTHER_NAME
+    removed = _removed(parse, spans, radius)
+    if removed is None:
+        return "", PREDICATE
+    texts: dict[int, str] = {n: word for n, word in enumerate(words) if n not in removed}
+    for start, end in spans:
+        for n in range(start, end):
+            texts.pop(n, None)
+        plural = parse[end - 1].tag in MASS or words[end - 1].lower() == old.plural.split()[-1]
+        texts[start] = new.plural if plural and old.plural != old.singular else new.singular
+    return _joined(caption, words, texts), ""
+
+
+def _names_another(parse: Parse, start: int, end: int) -> bool:
+    """Whether a noun after it is what is spoken of: "bus stop"."""
+    last = parse[end - 1]
+    return last.dep in ("compound", "nmod") and last.head >= end
+
+
+def _removed(
+    parse: Parse, spans: Sequence[tuple[int, int]], radius: Radius
+) -> frozenset[int] | None:
+    """Positions of words to remove; None where that would break the sentence."""
+    objects = {n for start, end in spans for n in range(start, end)}
+    removed: set[int] = set()
+    children = _children(parse)
+    for n in range(len(parse)):
+        if n in objects or not _unwanted(parse, n, spans, radius):
+            continue
+        group = _group(parse, children, n)
+        if group is None or group & objects:
+            return None
+        removed |= group
+    removed |= _dangling(parse, children, removed)
+    removed |= _commas_before(parse, spans, removed)
+    return frozenset(removed)
+
+
+def _unwanted(parse: Parse, n: int, spans: Sequence[tuple[int, int]], radius: Radius) -> bool:
+    token = parse[n]
+    if _is_colour(token):
+        return True
+    gaps = [parse[n + 1 : start] if n < start else parse[end:n] for start, end in spans]
+    if token.pos == "ADJ":  # commas are no words
+        words = [[t for t in gap if t.pos != "PUNCT"] for gap in gaps]
+        return min(map(len, words)) < radius.adjectives
+    return token.pos in NOUNS and min(map(len, gaps)) < radius.nouns
+
+
+def _is_colour(token: Token) -> bool:
+    word = token.text.lower()
+    if word in THING_COLOURS:
+        return token.pos == "ADJ" and token.dep != "compound"
+    return word in PLAIN_COLOURS and token.pos in ("ADJ", *NOUNS, "X", "VERB")
+
+
+def _children(parse: Parse) -> Mapping[int, list[int]]:
+    found: dict[int, list[int]] = {n: [] for n in range(len(parse))}
+    for n, token in enumerate(parse):
+        if token.head != n:
+            found[token.head].append(n)
+    return found
+
+
+def _group(parse: Parse, children: Mapping[int, list[int]], n: int) -> set[int] | None:
+    """A describing word with the words that describe it; None if it is more than that."""
+    top = n
+    if parse[n].dep == "pobj" and len(children[parse[n].head]) == 1:
+        top = parse[n].head  # "a woman in black": the preposition goes too
+        if parse[top].dep != "prep":
+            return None
+    elif parse[n].dep not in DESCRIBING or parse[parse[n].head].pos in ("VERB", "AUX"):
+        return None
+    found, waiting = {top, n}, list(children[n])
+    while waiting:
+        word = waiting.pop()
+        if parse[word].dep not in GOING_ALONG:
+            return None
+        if parse[word].dep == "conj" and parse[word].text.lower() not in COLOURS:
+            continue
+        found.add(word)
+        waiting += children[word]
+    return found
+
+
+def _dangling(parse: Parse, children: Mapping[int, list[int]], removed: set[int]) -> set[int]:
+    """Conjunctions and commas that have lost one of their sides."""
+    found = set()
+    for n, token in enumerate(parse):
+        if token.dep not in ("cc", "punct") or n in removed:
+            continue
+        conjuncts = [c for c in children[token.head] if parse[c].dep == "conj" and c > n]
+        gone = token.head in removed or (conjuncts and all(c in removed for c in conjuncts))
+        between = n - 1 in removed or n + 1 in removed
+        if gone and between and token.text != ".":
+            found.add(n)
+    return found
+
+
+def _commas_before(parse: Parse, spans: Sequence[tuple[int, int]], removed: set[int]) -> set[int]:
+    """Commas between descriptions of which the later ones are removed: "a small, dog"."""
+    found = set()
+    for start, _ in spans:
+        before = start - 1
+        while before in removed:
+            before -= 1
+        if 0 <= before < start - 1 and parse[before].text == ",":
+            found.add(before)
+    return found
+
+
+def _joined(caption: str, words: Sequence[str], texts: dict[int, str]) -> str:
+    """The remaining words spaced as in the caption, with "a" and "an" mended."""
+    gaps, place = [], 0
+    for word in words:
+        found = caption.index(word, place)
+        gaps.append(found > place)
+        place = found + len(word)
+    left = sorted(texts)
+    for n, after in pairwise(left):
+        changed = after != n + 1 or texts[after] != words[after]
+        if texts[n].lower() in ("a", "an") and changed:
+            texts[n] = article(texts[after])
+    parts, last = [], -1
+    for n in left:
+        parts.append(" " if parts and any(gaps[last + 1 : n + 1]) else "")
+        parts.append(texts[n])
+        last = n
+    joined = "".join(parts)
+    return joined[0].upper() + joined[1:] if caption[0].isupper() else joined

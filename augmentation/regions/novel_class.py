@@ -1,0 +1,70 @@
+"""What may be chosen about novel classes and the pictures made for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from augmentation.regions.novel_captions import Name, plural_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NovelClass:
+    """A class that captions of the data do not name.
+
+    Attributes:
+        name: what is written in captions for one thing of it.
+        plural: for several; None for the regular form.
+        words: that make a caption name it; empty for name and plural.
+        labels: of its boxes; empty for the name.
+        candidates: labels of objects that it may replace; None: counted.
+    """
+
+    name: str
+    plural: str | None = None
+    words: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    candidates: tuple[str, ...] | None = None
+
+    @property
+    def names(self) -> Name:
+        """How captions call it."""
+        plural = self.plural or plural_of(self.name)
+        return Name(singular=self.name, plural=plural, forms=tuple(self.words))
+
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """Words that hold a photo out."""
+        return tuple(self.words) or (self.name, self.names.plural)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """What the paper fixes, and what it leaves open.
+
+    Attributes:
+        num_pictures: K, of each novel class at most; each of its m candidates gets K/m.
+        num_candidates: m, where candidates are counted.
+        several: replace several things of a photo at once; if not, photos of several are left.
+        replaced: share of the candidate's boxes in a photo that must be replaced; the paper wants
+            one box or more (0).
+        keep_mentioned: leave uncovered what else the captions name, as CutSwap does.
+        doubles: IoU above which two boxes of one label are one thing.
+        whole: leave boxes alone that contain other boxes.
+
+    Raises:
+        ValueError: a number below 1, or a share outside [0, 1].
+    """
+
+    num_pictures: int = 2400
+    num_candidates: int = 3
+    several: bool = True
+    replaced: float = 0.0
+    keep_mentioned: bool = False
+    doubles: float = 0.9
+    whole: bool = True
+
+    def __post_init__(self) -> None:
+        if min(self.num_pictures, self.num_candidates) < 1:
+            raise ValueError(f"num_pictures and num_candidates must be at least 1: got {self}")
+        if not (0 <= self.replaced <= 1 and 0 <= self.doubles <= 1):
+            raise ValueError(f"replaced and doubles must be in [0, 1]: got {self}")

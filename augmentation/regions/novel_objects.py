@@ -1,0 +1,328 @@
+"""Pairs for objects that no caption names (Bujimalla et al., 2020, synthetic data generation).
+
+Boxes of a novel object replace those of candidates, known objects that a captioner takes it for, in
+photos with captions; the captions are rewritten for it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+from augmentation.regions.boxes import Limits, whole, without_doubles
+from augmentation.regions.candidates import count_candidates, read_predictions
+from augmentation.regions.held_out import HeldOut, held_out, read_words, words_of
+from augmentation.regions.novel_captions import (
+    NO_OBJECT,
+    OTHER_NAME,
+    Name,
+    Radius,
+    mentions,
+    plural_of,
+    rename_object,
+)
+from augmentation.regions.novel_class import Choices, NovelClass
+from augmentation.regions.paste import Paste
+from augmentation.regions.proposal import (
+    AbstractRegionMethod,
+    Proposal,
+    draw_key,
+    file_name,
+    finished_regions,
+)
+from augmentation.regions.sources import SourcePhoto, SourcePool
+from captioning.data.roster import Roster
+from captioning.interfaces import AbstractParser
+from captioning.text.lemmas import load_lemmas
+from captioning.text.object_words import LEMMAS
+from captioning.types import Region, Sample
+
+NO_BOXES = "caption names the candidate, but no box of it can be replaced"
+NO_SOURCE = "no box of the novel object is within the limits"
+SEVERAL = "several things of the candidate in one photo"
+CHUNK = 128  # photos whose captions are parsed at once
+
+
+class NovelObjects(AbstractRegionMethod):
+    """Synthetic pairs of novel objects.
+
+    Args:
+        classes: by name, the settings of `NovelClass`; None for the defaults.
+        parser: of captions.
+        limits: which box may replace which.
+        radius: how far from the object descriptions are removed.
+        choices: further settings.
+        seed: of all draws.
+        names: by label of known objects, ``plural`` and ``forms`` where the regular ones are wrong.
+        words_file: list of held-out words that stands for those of the classes, as DCC's.
+        predictions: a baseline's captions of novel photos, to count candidates in.
+        predicted: the split that they are of; None for the roster itself.
+
+    Raises:
+        ValueError: no classes.
+    """
+
+    def __init__(
+        self,
+        *,
+        classes: Mapping[str, Mapping[str, Any] | None],
+        parser: AbstractParser,
+        limits: Limits,
+        radius: Radius,
+        choices: Choices,
+        seed: int,
+        names: Mapping[str, Mapping[str, Any]] | None = None,
+        words_file: str | None = None,
+        predictions: str | None = None,
+        predicted: Roster | None = None,
+    ) -> None:
+        if not classes:
+            raise ValueError(
+                "method.classes is empty: name the novel classes, as in "
+                "method.classes='{bus: {candidates: [truck]}}', or write configs/novel_classes/DATA.yaml"
+            )
+        self.classes = [NovelClass(name=name, **(given or {})) for name, given in classes.items()]
+        self.parser, self.limits, self.radius = parser, limits, radius
+        self.choices, self.seed = choices, seed
+        self.names = names or {}
+        self.words_file, self.predictions, self.predicted = words_file, predictions, predicted
+        self._lemmatizer = load_lemmas(LEMMAS)
+        self._left_out: Counter[str] = Counter()
+        self._report: dict[str, Any] = {}
+
+    def proposals(self, roster: Roster) -> Iterator[Proposal]:
+        """See `AbstractRegionMethod.proposals`."""
+        self._left_out.clear()
+        split = self._split(roster)
+        photos = _photos(split.in_domain, self.choices.doubles)
+        candidates = self._candidates(split, photos)
+        self._report = {
+            "photos": {"in-domain": len(photos), "novel": len(split.novel)},
+            "held-out words left in in-domain captions": split.leaks,
+            "classes": {},
+        }
+        pairs = []
+        for novel in self.classes:
+            pool = self._pool(novel, split)
+            known = candidates[novel.name]
+            said = {"photos with boxes": len(pool.photos), "candidates": dict.fromkeys(known, 0)}
+            self._report["classes"][novel.name] = said
+            share = self.choices.num_pictures // max(len(known), 1)
+            for label in known:
+                found = islice(self._of_pair(novel, label, pool, photos), share)
+                pairs.append(_counted(found, said, label, pool))
+        yield from _in_turns(pairs)
+
+    def report(self) -> dict[str, Any]:
+        """See `AbstractRegionMethod.report`."""
+        return self._report | {"photos left out, by reason": dict(sorted(self._left_out.items()))}
+
+    def _split(self, roster: Roster) -> HeldOut:
+        words: Mapping[str, Sequence[str]] = {novel.name: novel.forms for novel in self.classes}
+        if self.words_file is not None:
+            words = self._listed(read_words(self.words_file, lemmatizer=self._lemmatizer))
+        return held_out(roster, words, lemmatizer=self._lemmatizer)
+
+    def _listed(self, words: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+        """Words of a list by the class that they are of; those of none stand for themselves."""
+        found: dict[str, list[str]] = {}
+        for name, forms in words.items():
+            own = next((c.name for c in self.classes if set(forms) & {*c.forms, c.name}), name)
+            found.setdefault(own, []).extend(forms)
+        return found
+
+    def _pool(self, novel: NovelClass, split: HeldOut) -> SourcePool:
+        labels = set(novel.labels or (novel.name,))
+        photos = []
+        for photo in split.novel:
+            usable = self._usable(without_doubles(photo.regions, threshold=self.choices.doubles))
+            boxes = tuple(region.box for region in usable if region.label in labels)
+            if boxes:
+                path, image_id = photo.image_path, photo.image_id
+                photos.append(SourcePhoto(image_id=image_id, image_path=path, boxes=boxes))
+        return SourcePool(photos=photos, limits=self.limits, seed=self.seed)
+
+    def _usable(self, regions: Sequence[Region]) -> list[Region]:
+        alone = whole(regions) if self.choices.whole else regions
+        return [region for region in alone if not self.limits.box_problem(region.box)]
+
+    def _name(self, label: str) -> Name:
+        given = self.names.get(label) or {}
+        plural = given.get("plural") or plural_of(label)
+        return Name(singular=label, plural=plural, forms=tuple(given.get("forms") or ()))
+
+    def _candidates(
+        self, split: HeldOut, photos: Mapping[str, tuple[Sample, ...]]
+    ) -> dict[str, tuple[str, ...]]:
+        """Candidates of each class, given or counted."""
+        found = {c.name: tuple(c.candidates) for c in self.classes if c.candidates is not None}
+        missing = [novel for novel in self.classes if novel.name not in found]
+        if not missing:
+            return found
+        if self.predictions is None:
+            raise ValueError(
+                f"{missing[0].name!r} has no candidates: name them, or give "
+                "method.predictions=RUN/predictions.json to count them in"
+            )
+        captions = read_predictions(self.predictions)
+        shown = split.novel if self.predicted is None else self._split(self.predicted).novel
+        ours = {label for novel in self.classes for label in novel.labels or (novel.name,)}
+        labels = {r.label for samples in photos.values() for r in samples[0].regions} - ours
+        forms = {label: set(self._name(label).spellings) for label in labels}
+        for novel in missing:
+            ids = [photo.image_id for photo in shown if novel.name in photo.classes]
+            most = self.choices.num_candidates
+            found[novel.name] = count_candidates(captions, ids, forms, most=most)
+        return found
+
+    def _of_pair(
+        self,
+        novel: NovelClass,
+        candidate: str,
+        pool: SourcePool,
+        photos: Mapping[str, tuple[Sample, ...]],
+    ) -> Iterator[Proposal]:
+        """All proposals of a novel object for a candidate, in an order drawn by seed and ids."""
+        name, naming = self._name(candidate), self._naming(candidate, photos)
+        order = sorted(
+            naming, key=lambda image_id: draw_key(self.seed, novel.name, candidate, image_id)
+        )
+        for start in range(0, len(order), CHUNK):
+            chunk = order[start : start + CHUNK]
+            texts = [" ".join(s.caption.split()) for image_id in chunk for s in naming[image_id]]
+            parses = dict(zip(texts, self.parser.parse(texts), strict=True))
+            for image_id in chunk:
+                proposal = self._of_photo(novel, name, pool, naming[image_id], parses)
+                if isinstance(proposal, str):
+                    self._left_out[proposal] += 1
+                else:
+                    yield proposal
+
+    def _naming(
+        self, label: str, photos: Mapping[str, tuple[Sample, ...]]
+    ) -> dict[str, list[Sample]]:
+        """Captions that name a known object, by photo, of photos with a box of it.
+
+        A caption of a "hot dog" names no dog where there are boxes of hot dogs.
+        """
+        name, found = self._name(label), {}
+        labels = {region.label for samples in photos.values() for region in samples[0].regions}
+        longer = [self._name(o) for o in sorted(labels) if f" {label} " in f" {o} " and o != label]
+        for image_id, samples in photos.items():
+            if all(region.label != label for region in samples[0].regions):
+                continue
+            words = {sample: words_of(sample.caption) for sample in samples}
+            naming = [s for s in samples if any(mentions(words[s], name))]
+            plain = [s for s in naming if not any(any(mentions(words[s], o)) for o in longer)]
+            if plain:
+                found[image_id] = plain
+            else:
+                self._left_out[OTHER_NAME if naming else NO_OBJECT] += 1
+        return found
+
+    def _of_photo(
+        self,
+        novel: NovelClass,
+        old: Name,
+        pool: SourcePool,
+        samples: Sequence[Sample],
+        parses: Mapping[str, Any],
+    ) -> Proposal | str:
+        """The proposal for a photo, or why there is none."""
+        regions, target = samples[0].regions, samples[0]
+        things = [region for region in regions if region.label == old.singular]
+        boxes = [r.box for r in self._usable(regions) if r.label == old.singular]
+        if not boxes:
+            return NO_BOXES
+        if len(things) > 1 and not self.choices.several:
+            return SEVERAL
+        edited, problem = self._edited(samples, parses, old, novel.names)
+        if not edited:
+            return problem
+        least = int(self.choices.replaced * len(things) + 0.999)
+        key = f"{novel.name}/{old.singular}/{target.image_id}"
+        chosen = pool.choose(boxes, least=least, key=key)
+        if chosen is None:
+            return NO_SOURCE
+        source, patches = chosen
+        label = (novel.labels or (novel.name,))[0]
+        pastes = tuple(
+            Paste(source=source.image_path, source_box=patch, target_box=box, label=label)
+            for patch, box in zip(patches, boxes, strict=True)
+            if patch is not None
+        )
+        kept = self._kept(regions, old.singular, [s.caption for s in edited])
+        return Proposal(
+            name=file_name(novel.name, old.singular, target.image_id),
+            image_id=target.image_id,
+            image_path=target.image_path,
+            before=tuple(sample.caption for sample in edited),
+            pastes=pastes,
+            captions=tuple(edited.values()),
+            regions=finished_regions(regions, pastes, kept),
+            kept=tuple(region.box for region in kept),
+            notes={
+                "novel": novel.name,
+                "candidate": old.singular,
+                "things": len(things),
+                "source id": source.image_id,
+            },
+        )
+
+    def _edited(
+        self, samples: Sequence[Sample], parses: Mapping[str, Any], old: Name, new: Name
+    ) -> tuple[dict[Sample, str], str]:
+        """New captions by sample, or none and the last reason."""
+        found, problem = {}, ""
+        for sample in samples:
+            text = " ".join(sample.caption.split())
+            caption, why = rename_object(text, parses[text], old=old, new=new, radius=self.radius)
+            if caption:
+                found[sample] = caption
+            problem = why or problem
+        return found, problem
+
+    def _kept(self, regions: Sequence[Region], old: str, captions: Sequence[str]) -> list[Region]:
+        if not self.choices.keep_mentioned:
+            return []
+        said = [words_of(caption) for caption in captions]
+        labels = {region.label for region in regions} - {old}
+        named = {
+            label for label in labels if any(any(mentions(w, self._name(label))) for w in said)
+        }
+        return [region for region in regions if region.label in named]
+
+
+def _counted(
+    proposals: Iterator[Proposal], said: dict[str, Any], label: str, pool: SourcePool
+) -> Iterator[Proposal]:
+    """The proposals of a pair, counted in the report of their class."""
+    for proposal in proposals:
+        said["candidates"][label] += 1
+        said["photos used"] = int((pool.uses > 0).sum())
+        said["most uses of a photo"] = int(pool.uses.max(initial=0))
+        yield proposal
+
+
+def _in_turns(pairs: Sequence[Iterator[Proposal]]) -> Iterator[Proposal]:
+    """One of each pair, then the next of each, so that the first few are of all classes."""
+    left = list(pairs)
+    while left:
+        for pair in tuple(left):
+            proposal = next(pair, None)
+            if proposal is None:
+                left.remove(pair)
+            else:
+                yield proposal
+
+
+def _photos(roster: Roster, doubles: float) -> dict[str, tuple[Sample, ...]]:
+    """Samples by image, boxes of the same thing taken once."""
+    found = {}
+    for image_id, rows in roster.rows_by_image.items():
+        regions = without_doubles(roster.samples[rows[0]].regions, threshold=doubles)
+        found[image_id] = tuple(replace(roster.samples[row], regions=regions) for row in rows)
+    return found

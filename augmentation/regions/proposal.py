@@ -1,0 +1,105 @@
+"""What a method of region augmentation yields, before any pixel is touched."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from augmentation.regions.boxes import Box, area, common
+from augmentation.regions.paste import Paste
+from captioning.data.roster import Roster
+from captioning.types import Region
+
+HIDDEN = 0.9  # a box of which more lies under a patch is no longer seen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """A picture to be made, with the captions that fit it then.
+
+    Attributes:
+        name: unique in the set and the same in every run; made into the picture's file name.
+        image_id: of the photo pasted onto.
+        image_path: that photo.
+        before: its captions that were edited, one for each of ``captions``.
+        pastes: what goes where; their sources are photos.
+        captions: of the finished picture.
+        regions: of the finished picture.
+        kept: boxes of the photo that no patch may cover.
+        notes: plain values worth keeping beside the picture.
+
+    Raises:
+        ValueError: nothing to paste, no caption, or captions that do not match ``before``.
+    """
+
+    name: str
+    image_id: str
+    image_path: Path
+    before: tuple[str, ...]
+    pastes: tuple[Paste, ...]
+    captions: tuple[str, ...]
+    regions: tuple[Region, ...]
+    kept: tuple[Box, ...] = ()
+    notes: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        if not self.pastes or not self.captions or len(self.captions) != len(self.before):
+            raise ValueError(
+                f"{self.name}: a proposal needs pastes, and a caption for each edited one: got "
+                f"{len(self.pastes)} pastes, {len(self.captions)} captions of {len(self.before)}"
+            )
+
+
+class AbstractRegionMethod(ABC):
+    """A way to propose new pairs. The same roster, settings and seed give the same proposals."""
+
+    @abstractmethod
+    def proposals(self, roster: Roster) -> Iterator[Proposal]:
+        """Proposals in an order that depends on neither the roster's order nor earlier calls.
+
+        Args:
+            roster: photos with boxes and captions.
+
+        Raises:
+            ValueError: the roster lacks what the method needs.
+        """
+
+    @abstractmethod
+    def report(self) -> dict[str, Any]:
+        """What was found and what was left out why, as plain values; after `proposals` has ended.
+
+        Parts of it that are counts by reason say so by their names.
+        """
+
+
+def draw_key(seed: int, *names: str) -> str:
+    """A text to sort by as if drawn at random: depends on the seed and on the names alone."""
+    text = "\x1f".join((str(seed), *names))
+    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+def finished_regions(
+    regions: Sequence[Region], pastes: Sequence[Paste], kept: Sequence[Region]
+) -> tuple[Region, ...]:
+    """Regions of the finished picture: what is still seen, and what was pasted."""
+    boxes = [paste.target_box for paste in pastes]
+    seen = [
+        region
+        for region in regions
+        if region in kept
+        or all(common(region.box, box) <= HIDDEN * area(region.box) for box in boxes)
+    ]
+    new = [Region(box=paste.target_box, label=paste.label) for paste in pastes]
+    return (*seen, *new)
+
+
+def file_name(*parts: str) -> str:
+    """A name for files from names of anything; different names stay different."""
+    plain = "-".join(parts)
+    safe = re.sub(r"[^A-Za-z0-9_.-]+", "_", plain)
+    return safe if safe == plain else f"{safe}-{draw_key(0, *parts)[:8]}"

@@ -1,0 +1,92 @@
+"""Held-out classes: which photos are novel, and what is left of the classes elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from augmentation.regions.candidates import count_candidates, read_predictions
+from augmentation.regions.held_out import held_out, read_words, words_of
+from captioning.data.roster import Roster, build_roster
+from captioning.files import write_json
+from captioning.text.lemmas import load_lemmas
+from captioning.text.object_words import LEMMAS
+from tests.augmentation.regions.scenes import sample
+
+LEMMATIZER = load_lemmas(LEMMAS)
+
+
+def captions(**by_image: list[str]) -> Roster:
+    samples = [
+        sample(Path(f"{image}.png"), text, [], number=number)
+        for image, texts in by_image.items()
+        for number, text in enumerate(texts)
+    ]
+    return build_roster("r", samples)
+
+
+def test_one_caption_that_names_a_class_holds_its_photo_out():
+    roster = captions(a=["A cat.", "Two ZEBRAS."], b=["A cat.", "A zebrafish."], c=["A big bus!"])
+    words = {"zebra": ["zebra", "zebras"], "bus": ["bus"]}
+    found = held_out(roster, words, lemmatizer=LEMMATIZER)
+    assert [(p.image_id, p.classes) for p in found.novel] == [("a", ("zebra",)), ("c", ("bus",))]
+    assert [s.sample_id for s in found.in_domain.samples] == ["b#0", "b#1"]
+    assert [s.row for s in found.in_domain.samples] == [0, 1]
+    assert found.leaks == {}
+
+
+def test_forms_that_a_list_lacks_are_counted():
+    roster = captions(a=["Buses, buses.", "Some buses."], b=["A bus."], c=["No busy man."])
+    found = held_out(roster, {"bus": ["bus", "busses"]}, lemmatizer=LEMMATIZER)
+    assert found.leaks == {"buses": 2}
+
+
+def test_names_of_several_words_are_found_in_a_row():
+    roster = captions(a=["A tennis racket."], b=["A racket for tennis."])
+    found = held_out(roster, {"racket": ["tennis racket"]}, lemmatizer=LEMMATIZER)
+    assert [photo.image_id for photo in found.novel] == ["a"]
+
+
+def test_nothing_left_and_no_words_are_refused():
+    roster = captions(a=["A dog."])
+    with pytest.raises(ValueError, match="every photo"):
+        held_out(roster, {"dog": ["dog"]}, lemmatizer=LEMMATIZER)
+    with pytest.raises(ValueError, match="has no words"):
+        held_out(roster, {"dog": [" "]}, lemmatizer=LEMMATIZER)
+
+
+def test_the_words_of_dcc_are_read(shared_data: Path):
+    path = shared_data / "lists" / "dcc_heldout" / "transfer_words_coco1.txt"
+    words = read_words(path, lemmatizer=LEMMATIZER)
+    assert words["bus"] == ["bus", "busses"]
+    assert words["zebra"] == ["zebra", "zebras"]
+    assert len({form for forms in words.values() for form in forms}) == 20
+
+
+def test_a_missing_or_empty_list_is_refused(tmp_path: Path):
+    with pytest.raises(FileNotFoundError, match="one a line"):
+        read_words(tmp_path / "none.txt", lemmatizer=LEMMATIZER)
+    (tmp_path / "empty.txt").write_text("\n")
+    with pytest.raises(ValueError, match="no words"):
+        read_words(tmp_path / "empty.txt", lemmatizer=LEMMATIZER)
+
+
+def test_possessives_are_words_of_their_owner():
+    assert words_of("The zebra's well-known T-shirt") == ["the", "zebra", "well-known", "t-shirt"]
+
+
+def test_candidates_are_counted_once_a_caption_equals_by_name():
+    said = {"1": "A cup and a cup.", "2": "A vase by a cup.", "3": "A glass.", "4": "Glasses."}
+    forms = {"vase": {("vase",)}, "cup": {("cup",)}, "glass": {("glass",)}}
+    assert count_candidates(said, ["1", "2", "3"], forms, most=2) == ("cup", "glass")
+    assert count_candidates(said, ["4", "5"], forms, most=2) == ()
+
+
+def test_predictions_are_read_as_runs_write_them(tmp_path: Path):
+    path = tmp_path / "p.json"
+    write_json(path, [{"image_id": 7, "caption": "a"}, {"image_id": "x", "captions": ["b", "c"]}])
+    assert read_predictions(path) == {"7": "a", "x": "b"}
+    write_json(path, [{"caption": "a"}])
+    with pytest.raises(ValueError, match="image_id"):
+        read_predictions(path)

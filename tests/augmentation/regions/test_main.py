@@ -1,0 +1,52 @@
+"""``python -m augmentation`` on MiniWorld in small."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from captioning.data.coco import read_coco
+
+HELD_OUT = "method.classes={truck: {candidates: [pickup truck, van]}, cat: {candidates: [dog]}}"
+
+
+def run(folder: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
+    root = Path(__file__).resolve().parents[3]
+    command = ["-m", "augmentation", "data=miniworld_tiny", "num_processes=0", "debug=smoke"]
+    folders = [f"paths.cache={folder / 'cache'}", f"out={folder / 'out'}"]
+    return subprocess.run(
+        [sys.executable, *command, *folders, *overrides],
+        cwd=root,
+        env=os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+def test_the_command_writes_a_set_that_is_read_back(tmp_path: Path):
+    done = run(tmp_path, HELD_OUT)
+    assert done.returncode == 0, done.stderr
+    out = tmp_path / "out"
+    roster = read_coco(
+        name="x",
+        annotations=out / "captions.json",
+        instances=out / "instances.json",
+        image_folder=out / "images",
+    )
+    card = json.loads((out / "card.json").read_text())
+    assert card["counts"]["captions"] == len(roster) > 0
+    assert set(card["method"]["classes"]) == {"truck", "cat"}
+    assert all("truck" in s.caption or "cat" in s.caption for s in roster.samples)
+    assert (out / "sheet.png").is_file()
+    refused = run(tmp_path, HELD_OUT, "seed=1")
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("augmentation: ")
+    assert "other settings" in refused.stderr
+    assert len(refused.stderr.strip().splitlines()) == 1

@@ -1,0 +1,94 @@
+"""Captions rewritten for another object."""
+
+from __future__ import annotations
+
+import pytest
+
+from augmentation.regions import novel_captions
+from augmentation.regions.novel_captions import Name, Radius, article, plural_of, rename_object
+
+
+def name(word: str, **more) -> Name:
+    return Name(singular=word, plural=plural_of(word), **more)
+
+
+@pytest.mark.parametrize(
+    ("caption", "old", "new", "wanted"),
+    [
+        # the paper's three examples
+        ("A group of cows on dirt area.", "cow", "zebra", "A group of zebras on dirt area."),
+        (
+            "A blue plate holding a frosted cake and knife.",
+            "cake",
+            "pizza",
+            "A plate holding a pizza and knife.",
+        ),
+        ("A birthday cake is on it.", "cake", "pizza", "A pizza is on it."),
+        ("A dog and a cat on a sofa", "dog", "elephant", "An elephant and a cat on a sofa"),
+        ("An old dog sleeps.", "dog", "cat", "A cat sleeps."),
+        ("two small brown dogs play", "dog", "bus", "two buses play"),
+        ("Two cows , a dog and a sheep.", "cow", "zebra", "Two zebras , a dog and a sheep."),
+        ("A dog chews a large bone.", "dog", "zebra", "A zebra chews a large bone."),
+        ("A dog eats an orange.", "dog", "zebra", "A zebra eats an orange."),
+        ("Dog in snow.", "dog", "zebra", "Zebra in snow."),
+    ],
+)
+def test_captions(parser, caption, old, new, wanted):
+    (parse,) = parser.parse([caption])
+    new_caption, problem = rename_object(
+        caption, parse, old=name(old), new=name(new), radius=Radius()
+    )
+    assert (new_caption, problem) == (wanted, "")
+
+
+@pytest.mark.parametrize(
+    ("caption", "reason"),
+    [
+        ("A cat sits.", novel_captions.NO_OBJECT),
+        ("The dog is brown.", novel_captions.PREDICATE),
+        ("A man near a dog house.", novel_captions.OTHER_NAME),
+        ("A dog and a zebra.", novel_captions.NOVEL_ALREADY),
+        ("...", novel_captions.NO_OBJECT),
+    ],
+)
+def test_captions_that_are_left_alone(parser, caption, reason):
+    (parse,) = parser.parse([caption])
+    found = rename_object(caption, parse, old=name("dog"), new=name("zebra"), radius=Radius())
+    assert found == ("", reason)
+
+
+def test_a_caption_without_words_names_nothing():
+    found = rename_object("", (), old=name("dog"), new=name("zebra"), radius=Radius())
+    assert found == ("", novel_captions.NO_OBJECT)
+
+
+def test_the_radius_is_a_setting(parser):
+    caption = "A big dog sleeps."
+    (parse,) = parser.parse([caption])
+    names = {"old": name("dog"), "new": name("zebra")}
+    found, _ = rename_object(caption, parse, **names, radius=Radius(adjectives=0, nouns=0))
+    assert found == "A big zebra sleeps."
+
+
+def test_names_of_several_words_and_further_forms(parser):
+    caption = "Two fighter jets fly over a jet."
+    (parse,) = parser.parse([caption])
+    old = name("fighter jet", forms=("jet", "jets"))
+    found, problem = rename_object(caption, parse, old=old, new=name("kite"), radius=Radius())
+    assert (found, problem) == ("Two kites fly over a kite.", "")
+
+
+@pytest.mark.parametrize(
+    ("word", "wanted"),
+    [("hour", "an"), ("umbrella", "an"), ("unicorn", "a"), ("SUV", "an"), ("zebra", "a")],
+)
+def test_articles(word, wanted):
+    assert article(word) == wanted
+
+
+@pytest.mark.parametrize(
+    ("noun", "wanted"),
+    [("bus", "buses"), ("pony", "ponies"), ("toy", "toys"), ("tow man", "tow men")],
+)
+def test_plurals(noun, wanted):
+    assert plural_of(noun) == wanted

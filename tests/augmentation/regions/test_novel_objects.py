@@ -1,0 +1,181 @@
+"""Proposals for novel objects."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from augmentation.regions import novel_captions, novel_objects
+from augmentation.regions.boxes import Limits
+from augmentation.regions.novel_captions import Radius
+from augmentation.regions.novel_class import Choices
+from augmentation.regions.novel_objects import NovelObjects
+from augmentation.regions.proposal import file_name, finished_regions
+from captioning.data.roster import Roster, build_roster
+from captioning.files import write_json
+from captioning.types import Region
+from tests.augmentation.regions.scenes import region
+
+DOG = {"dog": {"candidates": ["cat"]}}
+
+
+def method(parser, **more) -> NovelObjects:
+    settings = {
+        "classes": DOG,
+        "limits": Limits(smallest_area=50),
+        "radius": Radius(),
+        "choices": Choices(),
+        "seed": 0,
+    }
+    return NovelObjects(parser=parser, **settings | more)
+
+
+def changed(roster: Roster, change) -> Roster:
+    return build_roster(roster.name, [change(sample) for sample in roster.samples])
+
+
+def with_regions(roster: Roster, image_id: str, *regions: Region) -> Roster:
+    def change(sample):
+        return replace(sample, regions=regions) if sample.image_id == image_id else sample
+
+    return changed(roster, change)
+
+
+def test_dogs_take_the_place_of_cats(parser, roster):
+    found = {p.image_id: p for p in method(parser).proposals(roster)}
+    assert sorted(found) == [f"cat{n}" for n in range(6)]
+    proposal = found["cat2"]
+    assert proposal.name == "dog-cat-cat2"
+    assert proposal.captions == ("A dog sits near a bird.",)
+    assert proposal.before == ("A small white cat sits near a bird.",)
+    assert proposal.pastes[0].target_box == (10, 8, 30, 28)
+    assert proposal.pastes[0].source.stem.startswith("dog")
+    assert proposal.regions == (region("bird", 40, 40, 60, 60), region("dog", 10, 8, 30, 28))
+
+
+def test_novel_photos_are_used_alike_and_reported(parser, roster):
+    made = method(parser)
+    sources = [proposal.notes["source id"] for proposal in made.proposals(roster)]
+    assert sorted(sources) == ["dog0", "dog0", "dog1", "dog1", "dog2", "dog2"]
+    said = made.report()["classes"]["dog"]
+    assert said["candidates"] == {"cat": 6}
+    assert (said["photos used"], said["most uses of a photo"]) == (3, 2)
+
+
+def test_the_order_of_the_roster_does_not_matter_but_the_seed_does(parser, roster):
+    turned = build_roster("r", roster.samples[::-1])
+    first = list(method(parser).proposals(roster))
+    assert list(method(parser).proposals(turned)) == first
+    other = list(method(parser, seed=1).proposals(roster))
+    assert [p.name for p in other] != [p.name for p in first]
+
+
+def test_k_is_shared_out_to_the_candidates_which_take_turns(parser, roster):
+    def bird_named(sample):
+        return replace(sample, caption=sample.caption.replace("Birds", "A bird sings"))
+
+    classes = {"dog": {"candidates": ["cat", "bird"]}}
+    made = method(parser, classes=classes, choices=Choices(num_pictures=5))
+    names = [p.notes["candidate"] for p in made.proposals(changed(roster, bird_named))]
+    assert names == ["cat", "bird", "cat", "bird"]
+
+
+def test_several_things_at_once(parser, roster):
+    cats = region("cat", 2, 2, 22, 22), region("cat", 30, 2, 50, 22), region("cat", 0, 50, 60, 60)
+    several = with_regions(roster, "cat0", *cats)
+    found = {p.image_id: p for p in method(parser).proposals(several)}
+    assert [paste.target_box for paste in found["cat0"].pastes] == [cats[0].box, cats[1].box]
+    all_of_them = method(parser, choices=Choices(replaced=1.0))
+    assert "cat0" not in {p.image_id for p in all_of_them.proposals(several)}
+    one_alone = method(parser, choices=Choices(several=False))
+    assert "cat0" not in {p.image_id for p in one_alone.proposals(several)}
+    assert one_alone.report()["photos left out, by reason"][novel_objects.SEVERAL] == 1
+
+
+def test_a_box_around_others_is_neither_replaced_nor_taken(parser, roster):
+    cat, inside = region("cat", 8, 8, 28, 28), region("bird", 10, 10, 20, 20)
+    found = method(parser)
+    names = {p.image_id for p in found.proposals(with_regions(roster, "cat0", cat, inside))}
+    assert "cat0" not in names
+    assert found.report()["photos left out, by reason"][novel_objects.NO_BOXES] == 1
+    loose = method(parser, choices=Choices(whole=False))
+    names = {p.image_id for p in loose.proposals(with_regions(roster, "cat0", cat, inside))}
+    assert "cat0" in names
+
+
+def test_boxes_of_one_pixel_and_captions_without_the_object_are_counted(parser, roster):
+    def unnamed(sample):
+        return replace(sample, caption="Grass.") if sample.image_id == "cat1" else sample
+
+    bad = changed(with_regions(roster, "cat0", region("cat", 5, 5, 6, 6)), unnamed)
+    made = method(parser)
+    assert len(list(made.proposals(bad))) == 4
+    reasons = made.report()["photos left out, by reason"]
+    assert reasons == {novel_objects.NO_BOXES: 1, novel_captions.NO_OBJECT: 1}
+
+
+def test_a_novel_class_without_boxes_gives_none(parser, roster):
+    bare = changed(roster, lambda s: replace(s, regions=()) if s.image_id.startswith("dog") else s)
+    made = method(parser)
+    assert list(made.proposals(bare)) == []
+    assert made.report()["photos left out, by reason"] == {novel_objects.NO_SOURCE: 6}
+
+
+def test_what_captions_name_is_kept_where_asked_for(parser, roster):
+    choices = Choices(keep_mentioned=True)
+    proposal = next(method(parser, choices=choices).proposals(roster))
+    assert proposal.kept == ((40, 40, 60, 60),)
+
+
+def test_a_hot_dog_is_no_dog(parser, roster):
+    def renamed(sample):
+        regions = [replace(r, label=r.label.replace("bird", "hot cat")) for r in sample.regions]
+        text = "A hot cat." if sample.image_id == "cat0" else sample.caption
+        return replace(sample, caption=text, regions=tuple(regions))
+
+    made = method(parser)
+    assert "cat0" not in {p.image_id for p in made.proposals(changed(roster, renamed))}
+    assert made.report()["photos left out, by reason"] == {novel_captions.OTHER_NAME: 1}
+
+
+def test_candidates_are_counted_in_predictions(parser, roster, tmp_path):
+    path = tmp_path / "predictions.json"
+    write_json(path, [{"image_id": f"dog{n}", "caption": "Two birds."} for n in range(3)])
+    made = method(parser, classes={"dog": {}}, predictions=str(path))
+    assert all(p.notes["candidate"] == "bird" for p in made.proposals(roster))
+    assert list(made.report()["classes"]["dog"]["candidates"]) == ["bird"]
+
+
+def test_a_list_of_words_holds_out_and_reports_what_it_lacks(parser, roster, tmp_path):
+    (tmp_path / "words.txt").write_text("dog\n")
+    plural = changed(
+        roster, lambda s: replace(s, caption="Two dogs.") if s.image_id == "dog2" else s
+    )
+    made = method(parser, words_file=str(tmp_path / "words.txt"))
+    proposals = list(made.proposals(plural))
+    assert {p.notes["source id"] for p in proposals} == {"dog0", "dog1"}
+    assert made.report()["held-out words left in in-domain captions"] == {"dogs": 1}
+
+
+def test_no_classes_and_no_candidates_are_refused(parser, roster):
+    with pytest.raises(ValueError, match="name the novel classes"):
+        method(parser, classes={})
+    with pytest.raises(ValueError, match="no candidates"):
+        next(method(parser, classes={"dog": None}).proposals(roster))
+    with pytest.raises(ValueError, match="num_pictures"):
+        Choices(num_pictures=0)
+
+
+def test_hidden_regions_are_no_longer_there(parser, roster):
+    (paste,) = next(method(parser).proposals(roster)).pastes
+    x, y = paste.target_box[:2]
+    hidden, seen = region("bird", x, y, x + 9, y + 9), region("bird", x - 9, y, x + 9, y + 9)
+    assert finished_regions([hidden, seen], [paste], [])[:-1] == (seen,)
+    assert finished_regions([hidden], [paste], [hidden])[:-1] == (hidden,)
+
+
+def test_different_names_are_different_files():
+    assert file_name("dog", "cat", "7") == "dog-cat-7"
+    assert file_name("a/b") != file_name("a_b") != file_name("a b")
+    assert "/" not in file_name("a/b")

@@ -1,0 +1,156 @@
+"""The data set that is written, and what happens when writing is cut short."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from augmentation.regions import rendering
+from augmentation.regions.paste import OUTSIDE, Blending
+from augmentation.regions.proposal import Proposal
+from augmentation.regions.rendering import PictureFormat, Renderer, from_run_lengths, run_lengths
+from augmentation.regions.writer import write_set
+from captioning.data.coco import read_coco
+from captioning.data.imagefolder import read_imagefolder
+from tests.augmentation.regions.test_novel_objects import method
+
+FORM = PictureFormat(blending=Blending(feather=2), suffix="png", owners="rle")
+
+
+@pytest.fixture
+def proposals(parser, roster) -> list[Proposal]:
+    return list(method(parser).proposals(roster))
+
+
+def write(proposals, folder: Path, **more):
+    settings = {"form": FORM, "settings": {"seed": 0}} | more
+    return write_set(iter(proposals), folder=folder, **settings)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def test_coco_reads_what_was_written(proposals, tmp_path):
+    out = tmp_path / "out"
+    counts = write(proposals, out)
+    assert counts == {"pictures": 6, "captions": 6, "pastes": 6, "refused": {}}
+    roster = read_coco(
+        name="x",
+        annotations=out / "captions.json",
+        instances=out / "instances.json",
+        image_folder=out / "images",
+    )
+    assert [sample.image_id for sample in roster.samples] == [p.name for p in proposals]
+    for sample, proposal in zip(roster.samples, proposals, strict=True):
+        assert (sample.caption,) == proposal.captions
+        assert sample.regions == proposal.regions
+    assert roster.dropped == ()
+    folder = read_imagefolder(name="x", folder=out / "images")
+    assert [sample.caption for sample in folder.samples] == [s.caption for s in roster.samples]
+
+
+def test_every_pixel_is_of_the_target_or_of_the_paste_that_the_map_names(proposals, tmp_path):
+    write(proposals, tmp_path / "out")
+    lines = (tmp_path / "out" / "provenance.jsonl").read_text().splitlines()
+    record, proposal = json.loads(lines[0]), proposals[0]
+    width, height = record["size"]
+    owners = from_run_lengths(record["owners"], width=width, height=height)
+    picture = np.asarray(Image.open(tmp_path / "out" / "images" / record["file_name"]))
+    before = np.asarray(Image.open(proposal.image_path))
+    assert (picture[owners == 0] == before[owners == 0]).all()
+    assert (owners == 1).sum() == record["pastes"][0]["pixels"] == 400
+    assert record["target"] == {"image_id": proposal.image_id, "photo": proposal.image_path.name}
+    assert record["pastes"][0]["photo"] == proposal.pastes[0].source.name
+
+
+@pytest.mark.parametrize("lines", [0, 1, 4, 6])
+def test_a_killed_run_goes_on_to_the_same_bytes(proposals, tmp_path, lines):
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    write(proposals, whole)
+    write(proposals[:lines] or proposals[:1], cut)
+    done = (cut / "provenance.jsonl").read_bytes().splitlines(keepends=True)[:lines]
+    for path in cut.glob("*.json*"):
+        if path.name != "settings.json":
+            path.unlink()
+    (cut / "provenance.part.jsonl").write_bytes(b"".join(done) + b'{"name": "torn')
+    (cut / "images" / ".0123.png").write_bytes(b"half a picture")
+    write(proposals, cut)
+    assert contents(cut) == contents(whole)
+
+
+def test_a_picture_that_was_lost_is_made_again(proposals, tmp_path):
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    for folder in (whole, cut):
+        write(proposals, folder)
+    (cut / "provenance.jsonl").rename(cut / "provenance.part.jsonl")
+    (cut / "images" / f"{proposals[2].name}.png").unlink()
+    write(proposals, cut)
+    assert contents(cut) == contents(whole)
+
+
+@pytest.mark.slow
+def test_the_number_of_processes_does_not_matter(proposals, tmp_path):
+    write(proposals, tmp_path / "one")
+    write(proposals, tmp_path / "two", num_processes=2)
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+
+
+def test_another_set_is_refused_the_folder(proposals, tmp_path):
+    write(proposals, tmp_path / "out")
+    with pytest.raises(ValueError, match="other settings"):
+        write(proposals, tmp_path / "out", settings={"seed": 1})
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "a.txt").touch()
+    with pytest.raises(ValueError, match="not empty"):
+        write(proposals, tmp_path / "full")
+
+
+def test_refused_proposals_are_counted_by_reason(proposals, tmp_path):
+    missing = replace(proposals[0], image_path=tmp_path / "none.png")
+    (tmp_path / "bad.png").write_bytes(b"no photo")
+    broken = replace(proposals[1], image_path=tmp_path / "bad.png")
+    move = replace(proposals[2].pastes[0], target_box=(99.0, 99.0, 120.0, 120.0))
+    outside = replace(proposals[2], pastes=(move,))
+    counts = write([missing, broken, outside, *proposals[3:]], tmp_path / "out")
+    assert counts["pictures"] == 3
+    assert counts["refused"] == {rendering.NO_PHOTO: 1, rendering.UNREADABLE: 1, OUTSIDE: 1}
+
+
+def test_nothing_made_and_names_twice_are_refused(proposals, tmp_path):
+    with pytest.raises(ValueError, match="nothing proposed"):
+        write([], tmp_path / "none")
+    with pytest.raises(ValueError, match="unique"):
+        write([proposals[0], proposals[0]], tmp_path / "twice")
+
+
+def test_grey_photos_become_colour_jpegs_and_maps_pictures(proposals, tmp_path):
+    grey = tmp_path / "grey.png"
+    Image.open(proposals[0].image_path).convert("L").save(grey)
+    form = PictureFormat(blending=Blending(), suffix="jpg", owners="png")
+    record = Renderer(folder=tmp_path, form=form).record(replace(proposals[0], image_path=grey))
+    picture = Image.open(tmp_path / "images" / record["file_name"])
+    assert (picture.format, picture.mode, picture.size) == ("JPEG", "RGB", (64, 64))
+    owners = np.asarray(Image.open(tmp_path / "owners" / f"{proposals[0].name}.png"))
+    assert np.unique(owners).tolist() == [0, 1]
+    x, y = map(int, proposals[0].pastes[0].target_box[:2])
+    red, green, _ = picture.getpixel((x + 10, y + 10))
+    assert red > green + 50  # a dog on a grey photo
+
+
+def test_run_lengths_come_back():
+    owners = np.random.default_rng(0).integers(0, 3, (7, 5), np.uint8)
+    assert (from_run_lengths(run_lengths(owners), width=5, height=7) == owners).all()
+    assert run_lengths(np.zeros((2, 3), np.uint8)) == [0, 6]
+
+
+@pytest.mark.parametrize("wrong", [{"suffix": "gif"}, {"owners": "all"}, {"quality": 0}])
+def test_unknown_formats_are_refused(wrong):
+    with pytest.raises(ValueError, match="must be|to 95"):
+        PictureFormat(blending=Blending(), **wrong)
