@@ -1,0 +1,1 @@
+"""New image-caption pairs by moving objects between photos."""
