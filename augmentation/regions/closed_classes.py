@@ -50,5 +50,7 @@ HE = frozenset(("he", "him", "his", "himself"))
 SHE = frozenset(("she", "her", "hers", "herself"))
 # Determiners that count what follows, so that it is no mass.
 COUNTED = frozenset(("a", "an", "one", "another", "each", "every", "either"))
+# Adjectives that lists of classes join to nouns: "little girl", "young man".
+SIZES_AND_AGES = frozenset(("little", "big", "small", "large", "young", "old"))
 # Words that join attributes.
 CONNECTORS = frozenset(("and", "or", ",", "but", "&"))

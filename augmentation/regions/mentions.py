@@ -17,6 +17,7 @@ from augmentation.regions.closed_classes import (
     COUNTED,
     NOT_ATTRIBUTES,
     NOT_THINGS,
+    SIZES_AND_AGES,
 )
 from augmentation.regions.inflection import UNCHANGED
 from captioning.text.object_words import UNMARKED_PLURALS, ObjectWords
@@ -75,7 +76,7 @@ def find_mentions(caption: str, parse: Parse, object_words: ObjectWords) -> tupl
     words = [unit.text for unit in sentence.units]
     found = []
     for first, end, _ in object_words.spans(words):
-        units = sentence.units[first:end]
+        units = _without_adjective(sentence.units[first:end], object_words)
         if _is_thing(sentence, units):
             found.append(_mention(sentence, units, object_words))
     return tuple(mention for mention in found if mention is not None)
@@ -136,6 +137,12 @@ def _units(text: str, parse: Parse, spans: Sequence[tuple[int, int]]) -> Iterato
         written = text[spans[start][0] : spans[end - 1][1]].lower()
         yield _Unit(start=start, end=end, text=written)
         start = end
+
+
+def _without_adjective(units: Sequence[_Unit], object_words: ObjectWords) -> Sequence[_Unit]:
+    """The noun of a class such as "young man", if it is a class itself: young is an attribute."""
+    plain = len(units) == 2 and units[0].text in SIZES_AND_AGES
+    return units[1:] if plain and object_words.number(units[1].text) else units
 
 
 def _is_thing(sentence: _Sentence, units: Sequence[_Unit]) -> bool:
@@ -269,6 +276,8 @@ def _countability(sentence: _Sentence, head: int, first: int) -> Iterator[str]:
     At a caption's beginning articles are left out ("Man rides a horse"): that says nothing.
     """
     children = [sentence.parse[i] for i in sentence.children[head]]
+    if sentence.parse[head].dep == "conj":
+        return  # "a hat and jacket": one article for both
     determiners = {c.text.lower() for c in children if c.dep in ("det", "poss", "nummod", "predet")}
     before = None if first == 0 else sentence.parse[first - 1]
     if before is not None and before.pos in ("DET", "NUM"):

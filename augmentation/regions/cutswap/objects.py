@@ -23,8 +23,9 @@ from captioning.types import Parse, Sample
 FORMAT = 1
 # Of the thesis: an attribute that matters is in all five captions of the one image that shows it.
 LEAST_USES = 5
-# A class is used in some grammar if at least this share of its mentions is.
-LEAST_SHARE = 0.05
+# A class is used in some grammar if at least this share of its mentions is. Taggers and writers err:
+# of Flickr8k's mentions of a dog 1% are bare, and 0.2% of those of a jacket have a "who".
+LEAST_SHARES = {"counted": 0.15, "bare": 0.15, "of": 0.05, "who": 0.004}
 
 Labels = Mapping[str, frozenset[str]]
 
@@ -65,11 +66,10 @@ class ObjectClass:
         """Attributes that it occurs with, sorted."""
         return tuple(self.rows_by_attribute)
 
-    def fits(self, frames: Iterable[str], *, least_share: float = LEAST_SHARE) -> bool:
-        """Whether captions use it in such grammar, each often enough."""
-        return all(self.frames.get(frame, 0) >= least_share * self.count for frame in frames) and (
-            set(frames) <= self.frames.keys()
-        )
+    def fits(self, frames: Iterable[str]) -> bool:
+        """Whether captions use it in such grammar, each often enough (`LEAST_SHARES`)."""
+        used = self.frames
+        return all(used.get(f, 0) >= max(1, LEAST_SHARES[f] * self.count) for f in frames)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +114,9 @@ def build_labels(source: str = "coco") -> Labels:
     lines: Iterable[str] = COCO_OBJECTS
     if source != "coco":
         if not Path(source).is_file():
-            raise FileNotFoundError(f"labels={source}: no such file; give coco or a list of classes")
+            raise FileNotFoundError(
+                f"labels={source}: no such file; give coco or a list of classes"
+            )
         lines = Path(source).read_text(encoding="utf-8").splitlines()
     groups: dict[str, set[str]] = defaultdict(set)
     for line in lines:
