@@ -23,8 +23,8 @@ from captioning.types import Parse, Sample
 FORMAT = 1
 # Of the thesis: an attribute that matters is in all five captions of the one image that shows it.
 LEAST_USES = 5
-# A class is used in some grammar if at least this share of its mentions is. Taggers and writers err:
-# of Flickr8k's mentions of a dog 1% are bare, and 0.2% of those of a jacket have a "who".
+# A class is used in some grammar if at least this share of its mentions is: taggers and writers err,
+# 1% of the mentions of a dog in Flickr8k are bare, and 0.2% of those of a jacket have a "who".
 LEAST_SHARES = {"counted": 0.15, "bare": 0.15, "of": 0.05, "who": 0.004}
 
 Labels = Mapping[str, frozenset[str]]
