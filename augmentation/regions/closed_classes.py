@@ -20,7 +20,8 @@ _NOT_THINGS = """
     direction range surface layer plain half number numeral variety type kind sort design shape
     color date time day night morning afternoon weather season trick game match action practice
     step stop stand circle set case base name word letter symbol something someone one drink jump
-    ride run walk wear smile look meal line row cover couple event fun matter world variety
+    ride run walk wear smile look meal line row cover couple event fun matter world lot
+    figure item object product structure
 """
 _AMOUNTS = """
     group couple pair bunch lot crowd team row line herd flock pack pile stack number set variety

@@ -21,7 +21,13 @@ from augmentation.regions.closed_classes import (
 )
 from augmentation.regions.inflection import UNCHANGED
 from captioning.text.object_words import UNMARKED_PLURALS, ObjectWords
-from captioning.text.parts import NOUNS
+from captioning.text.parts import (
+    MOST_STEPS_UP,
+    NOUNS,
+    OBJECTS,
+    PASSIVE_SUBJECTS,
+    SUBJECTS,
+)
 from captioning.types import Parse
 
 PLURAL_TAGS = ("NNS", "NNPS")
@@ -56,6 +62,7 @@ class Mention:
     attribute: str
     attributes: tuple[str, ...]
     frames: tuple[str, ...]
+    slot: str = ""
 
 
 def find_mentions(caption: str, parse: Parse, object_words: ObjectWords) -> tuple[Mention, ...]:
@@ -186,6 +193,7 @@ def _mention(
         attribute=_written(sentence, block),
         attributes=tuple(dict.fromkeys(texts)),
         frames=tuple(_frames(sentence, head, start if block is None else block[0], plural)),
+        slot=_slot(sentence, head),
     )
 
 
@@ -206,7 +214,9 @@ def _noun_start(sentence: _Sentence, start: int, head: int) -> int:
     while start > 0:
         unit = sentence.unit_of[start - 1]
         before = sentence.parse[unit.end - 1]
-        if before.dep != "compound" or before.pos not in NOUNS or not start <= before.head <= head:
+        # "swimming pool": a gerund says what for, as a noun does
+        kinds = before.dep == "compound" or (before.dep == "amod" and before.tag == "VBG")
+        if not kinds or before.pos not in (*NOUNS, "VERB") or not start <= before.head <= head:
             break
         start = unit.start
     return start
@@ -286,3 +296,20 @@ def _countability(sentence: _Sentence, head: int, first: int) -> Iterator[str]:
         yield "counted"
     elif not determiners and before is not None and before.tag not in ("PRP$", "POS", "WP$"):
         yield "bare"
+
+
+def _slot(sentence: _Sentence, head: int) -> str:
+    token = sentence.parse[head]
+    for _ in range(MOST_STEPS_UP):
+        if token.dep != "conj":
+            break
+        token = sentence.parse[token.head]
+    governor = sentence.parse[token.head]
+    # captions without a verb are about their root: "A boy on a scooter"
+    if token.dep in ("ROOT", *SUBJECTS, *PASSIVE_SUBJECTS) and token.pos in NOUNS:
+        return "subject"
+    if token.dep in OBJECTS:
+        return f"object of {governor.lemma}"
+    if token.dep == "pobj":
+        return "subject" if governor.dep == "agent" else governor.text.lower()
+    return "owner" if token.dep == "poss" else ""

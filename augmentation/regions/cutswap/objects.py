@@ -23,7 +23,11 @@ from captioning.types import Parse, Sample
 FORMAT = 1
 # Of the thesis: an attribute that matters is in all five captions of the one image that shows it.
 LEAST_USES = 5
-# A class is used in some grammar if at least this share of its mentions is: taggers and writers err,
+# A class plays a part in captions if it was seen in it so often, and in this share of its mentions.
+LEAST_SLOT_USES = 2
+LEAST_SLOT_SHARES = {"subject": 0.1}
+LEAST_SLOT_SHARE = 0.02
+# A class is used in some grammar if this share of its mentions is: taggers and writers err,
 # 1% of the mentions of a dog in Flickr8k are bare, and 0.2% of those of a jacket have a "who".
 LEAST_SHARES = {"counted": 0.15, "bare": 0.15, "of": 0.05, "who": 0.004}
 
@@ -40,6 +44,7 @@ class ObjectClass:
         count: mentions in all captions.
         forms: how it is written, with counts.
         frames: the grammar around it (`Mention.frames`), with counts.
+        slots: the parts it plays (`Mention.slot`), with counts.
         rows: roster rows of the captions that mention it, ascending.
         rows_by_attribute: rows that show it with an attribute.
         boxed_images: ids of images with a box of it, sorted.
@@ -50,6 +55,7 @@ class ObjectClass:
     count: int
     forms: Mapping[str, int] = field(default_factory=dict)
     frames: Mapping[str, int] = field(default_factory=dict)
+    slots: Mapping[str, int] = field(default_factory=dict)
     rows: tuple[int, ...] = ()
     rows_by_attribute: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     boxed_images: tuple[str, ...] = ()
@@ -71,6 +77,11 @@ class ObjectClass:
         used = self.frames
         return all(used.get(f, 0) >= max(1, LEAST_SHARES[f] * self.count) for f in frames)
 
+    def plays(self, slot: str) -> bool:
+        """Whether captions use it in such a part, often enough (`LEAST_SLOT_SHARE`)."""
+        share = LEAST_SLOT_SHARES.get(slot, LEAST_SLOT_SHARE)
+        return not slot or self.slots.get(slot, 0) >= max(LEAST_SLOT_USES, share * self.count)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectTable:
@@ -82,6 +93,7 @@ class ObjectTable:
         least_uses: pairs of object and attribute that were seen less often are left out.
         num_captions: captions read.
         dropped_pairs: how many pairs were left out.
+        dropped_classes: how many classes were left out, seen less often themselves.
     """
 
     fingerprint: str
@@ -89,6 +101,7 @@ class ObjectTable:
     least_uses: int = LEAST_USES
     num_captions: int = 0
     dropped_pairs: int = 0
+    dropped_classes: int = 0
 
     @cached_property
     def by_key(self) -> dict[tuple[str, bool], ObjectClass]:
@@ -159,6 +172,7 @@ class _Tally:
     def __init__(self) -> None:
         self.forms: Counter[str] = Counter()
         self.frames: Counter[str] = Counter()
+        self.slots: Counter[str] = Counter()
         self.rows: set[int] = set()
         self.attribute_rows: dict[str, set[int]] = defaultdict(set)
         self.attributes: Counter[str] = Counter()
@@ -167,6 +181,8 @@ class _Tally:
     def add(self, mention: Mention, sample: Sample, boxed: bool) -> None:
         self.forms[mention.form] += 1
         self.frames.update(mention.frames)
+        if mention.slot:
+            self.slots[mention.slot] += 1
         self.rows.add(sample.row)
         self.attributes.update(mention.attributes)
         for attribute in mention.attributes:
@@ -182,6 +198,7 @@ class _Tally:
             count=sum(self.forms.values()),
             forms=dict(sorted(self.forms.items())),
             frames=dict(sorted(self.frames.items())),
+            slots=dict(sorted(self.slots.items())),
             rows=tuple(sorted(self.rows)),
             rows_by_attribute={a: tuple(sorted(self.attribute_rows[a])) for a in kept},
             boxed_images=tuple(sorted(self.images)),
@@ -203,7 +220,7 @@ def build_object_table(
         parses: one a sample, in order.
         object_words: the object classes.
         labels: which box labels show an object, from `build_labels`; None: those of its own name.
-        least_uses: pairs of object and attribute seen less often are dropped.
+        least_uses: pairs of object and attribute seen less often are dropped, and so are classes.
 
     Raises:
         ValueError: not one parse a sample, a parse of another caption, or ``least_uses`` below 1.
@@ -219,7 +236,8 @@ def build_object_table(
         for mention in find_mentions(sample.caption, parse, object_words):
             boxed = bool(sample.regions) and bool(boxes_of(sample, mention, parse, labels or {}))
             tallies[mention.name, mention.plural].add(mention, sample, boxed)
-    classes = tuple(tallies[key].record(key, least_uses) for key in sorted(tallies))
+    kept = [key for key in sorted(tallies) if tallies[key].forms.total() >= least_uses]
+    classes = tuple(tallies[key].record(key, least_uses) for key in kept)
     seen = sum(len(tally.attributes) for tally in tallies.values())
     return ObjectTable(
         fingerprint=roster.fingerprint,
@@ -227,6 +245,7 @@ def build_object_table(
         least_uses=least_uses,
         num_captions=len(roster),
         dropped_pairs=seen - sum(len(one.rows_by_attribute) for one in classes),
+        dropped_classes=len(tallies) - len(kept),
     )
 
 
@@ -239,6 +258,7 @@ def save_object_table(table: ObjectTable, path: str | Path) -> None:
             "count": one.count,
             "forms": one.forms,
             "frames": one.frames,
+            "slots": one.slots,
             "rows": one.rows,
             "rows_by_attribute": one.rows_by_attribute,
             "boxed_images": one.boxed_images,
@@ -251,6 +271,7 @@ def save_object_table(table: ObjectTable, path: str | Path) -> None:
         "least_uses": table.least_uses,
         "num_captions": table.num_captions,
         "dropped_pairs": table.dropped_pairs,
+        "dropped_classes": table.dropped_classes,
         "classes": classes,
     }
     write_json(path, content, indent=None)
@@ -281,6 +302,7 @@ def load_object_table(path: str | Path, *, fingerprint: str | None = None) -> Ob
         least_uses=content["least_uses"],
         num_captions=content["num_captions"],
         dropped_pairs=content["dropped_pairs"],
+        dropped_classes=content["dropped_classes"],
     )
 
 

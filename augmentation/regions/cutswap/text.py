@@ -5,9 +5,9 @@ gives way to a random class of the closest cluster, the same class included, and
 random attribute that the new class occurs with; something must have changed. Plurals are swapped
 with plurals. An object without attribute gets none (Figure A1 there).
 
-Three checks are this framework's own, each can be turned off: the new class must be used in the
-same grammar (`Mention.frames`), must not be in the caption already, and must agree with "his" and
-"her".
+Four checks are this framework's own, each can be turned off: the new class must be used in the
+same grammar (`Mention.frames`), must play the same part elsewhere (`Mention.slot`), must not be in
+the caption already, and must agree with "his" and "her".
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ class SwapRules:
         one_object: all captions of a sample change the same object; else each draws its own.
         insert_attributes: an object without attribute gets one too.
         match_grammar: new classes must be used in the old one's grammar.
+        match_slots: new classes must play the old one's part in other captions.
         match_pronouns: no man where the caption says "her", and the other way round.
         allow_repeats: the new class may be in the caption already.
         need_boxes: only objects with a box in the photo are swapped.
@@ -63,6 +64,7 @@ class SwapRules:
     one_object: bool = True
     insert_attributes: bool = False
     match_grammar: bool = True
+    match_slots: bool = True
     match_pronouns: bool = True
     allow_repeats: bool = False
     need_boxes: bool = False
@@ -232,6 +234,7 @@ class CaptionSwapper:
             same = one.name == mention.name
             repeats = not self.rules.allow_repeats and one.name in others
             foreign = self.rules.match_grammar and not one.fits(mention.frames)
+            foreign = foreign or (self.rules.match_slots and not one.plays(mention.slot))
             clashes = self.rules.match_pronouns and _clash(mention.name, one.name, pronouns)
             if same or not (repeats or foreign or clashes):
                 yield one
