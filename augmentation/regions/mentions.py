@@ -157,6 +157,9 @@ def _is_thing(sentence: _Sentence, units: Sequence[_Unit]) -> bool:
     token = sentence.parse[head]
     if token.pos not in NOUNS or (token.dep == "compound" and head < token.head):
         return False
+    # "a complete dog sled team": a noun that another follows is most often part of its name
+    if head + 1 < len(sentence.parse) and sentence.parse[head + 1].tag in ("NN", "NNS"):
+        return False
     name = " ".join(unit.text for unit in units)
     if {name, token.lemma} & NOT_THINGS or token.text.isdigit():
         return False
