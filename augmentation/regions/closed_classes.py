@@ -14,6 +14,10 @@ _NOT_ATTRIBUTES = """
     front back side left right top bottom upper lower middle rear inner outer nearby close far near
     able available due like unlike alike respective apparent favorite ready unable busy aware
 """
+_NEVER_ALONE = """
+    sized haired colored coloured aged skinned shaped looking handed sleeved legged faced eyed like
+    type style old-looking bodied footed headed toned winged tailed
+"""
 _NOT_THINGS = """
     front back side top bottom middle end edge inside outside background foreground center corner
     air area view scene picture image photo photograph shot way part place spot position distance
@@ -40,6 +44,8 @@ _FEMININE = """
 # Adjectives that say which or how many, not what a thing looks like: they stay where they stand and
 # are never given to another object.
 NOT_ATTRIBUTES = frozenset(_NOT_ATTRIBUTES.split())
+# Ends of adjectives that mean nothing without their beginnings: "brown haired", "medium sized".
+NEVER_ALONE = frozenset(_NEVER_ALONE.split())
 # Nouns for places of a thing, for pictures, times and doings.
 NOT_THINGS = frozenset(_NOT_THINGS.split())
 # Amounts of something when "of" follows: no group can be cut out of "a group of people".
@@ -53,5 +59,7 @@ SHE = frozenset(("she", "her", "hers", "herself"))
 COUNTED = frozenset(("a", "an", "one", "another", "each", "every", "either"))
 # Adjectives that lists of classes join to nouns: "little girl", "young man".
 SIZES_AND_AGES = frozenset(("little", "big", "small", "large", "young", "old"))
+# Determiners that leave a singular the mass that it is.
+OF_MASSES = frozenset(("all", "some", "much", "any"))
 # Words that join attributes.
 CONNECTORS = frozenset(("and", "or", ",", "but", "&"))

@@ -15,8 +15,10 @@ from augmentation.regions.closed_classes import (
     AMOUNTS,
     CONNECTORS,
     COUNTED,
+    NEVER_ALONE,
     NOT_ATTRIBUTES,
     NOT_THINGS,
+    OF_MASSES,
     SIZES_AND_AGES,
 )
 from augmentation.regions.inflection import UNCHANGED
@@ -28,9 +30,11 @@ from captioning.text.parts import (
     PASSIVE_SUBJECTS,
     SUBJECTS,
 )
-from captioning.types import Parse
+from captioning.types import Parse, Token
 
 PLURAL_TAGS = ("NNS", "NNPS")
+# Relations of nouns that say something of another word: "snow" of "snow covered".
+NOT_FILLED = ("npadvmod", "advmod", "amod", "nmod", "quantmod", "intj")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,13 +161,21 @@ def _is_thing(sentence: _Sentence, units: Sequence[_Unit]) -> bool:
     token = sentence.parse[head]
     if token.pos not in NOUNS or (token.dep == "compound" and head < token.head):
         return False
+    if token.dep in NOT_FILLED:
+        return False
     # "a complete dog sled team": a noun that another follows is most often part of its name
-    if head + 1 < len(sentence.parse) and sentence.parse[head + 1].tag in ("NN", "NNS"):
+    following = sentence.parse[head + 1] if head + 1 < len(sentence.parse) else None
+    if following is not None and (following.tag in ("NN", "NNS") or _is_participle(following)):
         return False
     name = " ".join(unit.text for unit in units)
     if {name, token.lemma} & NOT_THINGS or token.text.isdigit():
         return False
     return not ({name, token.lemma} & AMOUNTS and _has_of(sentence, head))
+
+
+def _is_participle(token: Token) -> bool:
+    """Whether it says something of a noun after it: "covered" of "snow covered hill"."""
+    return token.tag == "VBN" and token.dep == "amod"
 
 
 def _has_of(sentence: _Sentence, head: int) -> bool:
@@ -185,7 +197,7 @@ def _mention(
     block = _block(sentence, adjectives, start)
     if adjectives and block is None:
         return None
-    texts = tuple(sentence.unit_of[i].text for i in adjectives)
+    texts = tuple(sentence.unit_of[i].text for i in adjectives if _stands_alone(sentence, i))
     return Mention(
         name=_singular(form, object_words) if plural else form,
         form=form,
@@ -198,6 +210,16 @@ def _mention(
         frames=tuple(_frames(sentence, head, start if block is None else block[0], plural)),
         slot=_slot(sentence, head),
     )
+
+
+def _stands_alone(sentence: _Sentence, position: int) -> bool:
+    """Whether an adjective says something without the words before it, as "haired" does not."""
+    modified = any(
+        i < sentence.unit_of[position].start and sentence.parse[i].pos in ("ADJ", *NOUNS)
+        and sentence.parse[i].dep != "conj"
+        for i in sentence.children[position]
+    )  # fmt: skip
+    return not modified and sentence.unit_of[position].text not in NEVER_ALONE
 
 
 def _is_counted(sentence: _Sentence, head: int) -> bool:
@@ -260,9 +282,9 @@ def _block(sentence: _Sentence, adjectives: Sequence[int], start: int) -> tuple[
 
 
 def _qualifies(sentence: _Sentence, position: int, adjectives: Sequence[int]) -> bool:
-    """Whether a word is an adverb of the attributes: "very" of "very old"."""
+    """Whether a word is about the attributes: "very" of "very old", "medium" of "medium sized"."""
     token = sentence.parse[position]
-    return token.dep in ("advmod", "npadvmod") and token.head in adjectives and token.pos == "ADV"
+    return token.head in adjectives and token.pos in ("ADV", "ADJ", *NOUNS)
 
 
 def _written(sentence: _Sentence, block: tuple[int, int] | None) -> str:
@@ -297,7 +319,9 @@ def _countability(sentence: _Sentence, head: int, first: int) -> Iterator[str]:
         determiners.add(before.text.lower())
     if determiners & COUNTED:
         yield "counted"
-    elif not determiners and before is not None and before.tag not in ("PRP$", "POS", "WP$"):
+    elif before is None or before.tag in ("PRP$", "POS", "WP$"):
+        return
+    elif not determiners - OF_MASSES:
         yield "bare"
 
 
@@ -309,7 +333,7 @@ def _slot(sentence: _Sentence, head: int) -> str:
         token = sentence.parse[token.head]
     governor = sentence.parse[token.head]
     # captions without a verb are about their root: "A boy on a scooter"
-    if token.dep in ("ROOT", *SUBJECTS, *PASSIVE_SUBJECTS) and token.pos in NOUNS:
+    if token.dep in ("ROOT", "attr", *SUBJECTS, *PASSIVE_SUBJECTS) and token.pos in NOUNS:
         return "subject"
     if token.dep in OBJECTS:
         return f"object of {governor.lemma}"

@@ -57,7 +57,7 @@ def cluster_curves(
     methods: Sequence[Method] = METHODS,
     seed: int = 0,
 ) -> tuple[CurvePoint, ...]:
-    """Both measures for each algorithm and number of clusters; numbers above the words' are left out.
+    """Both measures for each algorithm and each number of clusters up to that of the words.
 
     Raises:
         ValueError: no number is left, or an unknown method.

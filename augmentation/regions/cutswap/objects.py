@@ -27,8 +27,8 @@ LEAST_USES = 5
 LEAST_SLOT_USES = 2
 LEAST_SLOT_SHARES = {"subject": 0.1}
 LEAST_SLOT_SHARE = 0.02
-# A class is used in some grammar if this share of its mentions is: taggers and writers err, and 0.2%
-# of the mentions of a jacket in Flickr8k have a "who".
+# A class is used in some grammar if this share of its mentions is: taggers err, and 0.2% of the
+# mentions of a jacket in Flickr8k have a "who".
 LEAST_SHARES = {"counted": 0.05, "bare": 0.05, "of": 0.05, "who": 0.004}
 # A thing may be counted, or a mass without article, if that is not far rarer than the other.
 OPPOSITE = {"counted": "bare", "bare": "counted"}
@@ -88,7 +88,7 @@ class ObjectClass:
     def plays(self, slot: str) -> bool:
         """Whether captions use it in such a part, often enough (`LEAST_SLOT_SHARE`)."""
         share = LEAST_SLOT_SHARES.get(slot, LEAST_SLOT_SHARE)
-        return not slot or self.slots.get(slot, 0) >= max(LEAST_SLOT_USES, share * self.count)
+        return self.slots.get(slot, 0) >= max(LEAST_SLOT_USES, share * self.count)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -108,8 +108,8 @@ def clip_threshold(space: str) -> Threshold:
     """
     if space not in CLIP_SPACES:
         raise ValueError(
-            f"the threshold {CLIP_THRESHOLD} is for {CLIP_SPACES[0]}: got {space}; estimate one with "
-            "separating_threshold or poor_share_threshold"
+            f"the threshold {CLIP_THRESHOLD} is for {CLIP_SPACES[0]}: got {space}; estimate one "
+            "with separating_threshold or poor_share_threshold"
         )
     return Threshold(value=CLIP_THRESHOLD, space=space, reason="section 4.4.2 of the thesis")
 

@@ -234,7 +234,7 @@ class CaptionSwapper:
             same = one.name == mention.name
             repeats = not self.rules.allow_repeats and one.name in others
             foreign = self.rules.match_grammar and not one.fits(mention.frames)
-            foreign = foreign or (self.rules.match_slots and not one.plays(mention.slot))
+            foreign = foreign or (self.rules.match_slots and not _plays(one, mention))
             clashes = self.rules.match_pronouns and _clash(mention.name, one.name, pronouns)
             if same or not (repeats or foreign or clashes):
                 yield one
@@ -289,6 +289,11 @@ def _classes_by_cluster(
     return tuple(
         tuple(one for word in words for one in by_name.get(word, ())) for words in clusters.members
     )
+
+
+def _plays(new: ObjectClass, mention: Mention) -> bool:
+    """Whether captions use a class in a mention's part; where that is unknown, nobody can say."""
+    return bool(mention.slot) and new.plays(mention.slot)
 
 
 def _clash(old: str, new: str, pronouns: set[str]) -> bool:

@@ -1,0 +1,26 @@
+"""A parser, object words and captions for the tests of region augmentation."""
+
+from __future__ import annotations
+
+import pytest
+
+from captioning.text.lemmas import load_lemmas
+from captioning.text.object_words import LEMMAS, ObjectWords
+from captioning.text.parser import SpacyParser, build_caption_parser
+
+NAMES = (
+    "man woman boy girl child person people dog cat horse sheep bus truck car hat jacket shirt "
+    "t-shirt ball frisbee umbrella orange apple snow sand water grass bag leash boat group side "
+    "front".split()
+)
+PAIRS = ("fire hydrant", "tennis ball", "young man", "hot dog")
+
+
+@pytest.fixture(scope="session")
+def parser() -> SpacyParser:
+    return build_caption_parser(num_processes=1)
+
+
+@pytest.fixture(scope="session")
+def object_words() -> ObjectWords:
+    return ObjectWords(names=(*NAMES, *PAIRS), lemmatizer=load_lemmas(LEMMAS))
