@@ -158,10 +158,10 @@ def _article_change(
     if not following:
         return []
     wanted = indefinite_article(following[0])
-    old = text[start:end]
-    wanted = wanted.upper() if len(old) > 1 and old.isupper() else wanted
-    if old[0].isupper():
-        wanted = wanted[0].upper() + wanted[1:]
+    if text.isupper():
+        wanted = wanted.upper()
+    elif text[start].isupper():
+        wanted = wanted.capitalize()
     return [_Change(start=start, end=end, text=wanted, kind="article")]
 
 

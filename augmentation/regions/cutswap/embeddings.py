@@ -85,7 +85,7 @@ def embed_words(words: Sequence[str], embed: Embed) -> WordEmbeddings:
     """
     if not words:
         raise ValueError("words must not be empty: the captions mention no object of the list")
-    vectors = np.array(embed(list(words)), dtype=np.float32)
+    vectors = embed(list(words)).detach().float().cpu().numpy()
     if vectors.shape[:1] != (len(words),) or not np.isfinite(vectors).all():
         raise ValueError(
             f"vectors must be finite and one a word: got {vectors.shape} for {len(words)} words; "
