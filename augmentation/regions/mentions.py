@@ -338,5 +338,7 @@ def _slot(sentence: _Sentence, head: int) -> str:
     if token.dep in OBJECTS:
         return f"object of {governor.lemma}"
     if token.dep == "pobj":
+        if governor.text.lower() == "of":
+            return f"{sentence.parse[governor.head].lemma} of"
         return "subject" if governor.dep == "agent" else governor.text.lower()
     return "owner" if token.dep == "poss" else ""

@@ -8,11 +8,10 @@ from captioning.text.lemmas import load_lemmas
 from captioning.text.object_words import LEMMAS, ObjectWords
 from captioning.text.parser import SpacyParser, build_caption_parser
 
-NAMES = (
-    "man woman boy girl child person people dog cat horse sheep bus truck car hat jacket shirt "
-    "t-shirt ball frisbee umbrella orange apple snow sand water grass bag leash boat group side "
-    "front".split()
-)
+NAMES = """
+    man woman boy girl child person people dog cat horse sheep bus truck car hat jacket shirt
+    t-shirt ball frisbee umbrella orange apple snow sand water grass bag leash boat group side front
+"""
 PAIRS = ("fire hydrant", "tennis ball", "young man", "hot dog")
 
 
@@ -23,4 +22,4 @@ def parser() -> SpacyParser:
 
 @pytest.fixture(scope="session")
 def object_words() -> ObjectWords:
-    return ObjectWords(names=(*NAMES, *PAIRS), lemmatizer=load_lemmas(LEMMAS))
+    return ObjectWords(names=(*NAMES.split(), *PAIRS), lemmatizer=load_lemmas(LEMMAS))

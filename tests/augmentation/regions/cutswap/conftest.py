@@ -9,11 +9,11 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from small_set import ROSTER, Letters  # noqa: E402
+from small_set import ROSTER, Letters
 
-from augmentation.regions.cutswap.clusters import Clusters, cluster_words  # noqa: E402
-from augmentation.regions.cutswap.embeddings import WordEmbeddings, by_texts, embed_words  # noqa: E402
-from augmentation.regions.cutswap.objects import ObjectTable, build_object_table  # noqa: E402
+from augmentation.regions.cutswap.clusters import Clusters, cluster_words
+from augmentation.regions.cutswap.embeddings import WordEmbeddings, by_texts, embed_words
+from augmentation.regions.cutswap.objects import ObjectTable, build_object_table
 
 
 @pytest.fixture(scope="session")
