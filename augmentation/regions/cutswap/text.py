@@ -17,6 +17,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -54,10 +55,12 @@ class SwapRules:
         match_slots: new classes must play the old one's part in other captions.
         match_pronouns: no man where the caption says "her", and the other way round.
         allow_repeats: the new class may be in the caption already.
+        draw_by: ``"uniform"`` over the cluster's classes, as the thesis draws, or ``"count"``: by
+            their mentions, so that common classes stay common and rare ones rare.
         need_boxes: only objects with a box in the photo are swapped.
 
     Raises:
-        ValueError: ``num_captions`` below 1.
+        ValueError: ``num_captions`` below 1, or an unknown ``draw_by``.
     """
 
     num_captions: int = NUM_CAPTIONS
@@ -67,9 +70,12 @@ class SwapRules:
     match_slots: bool = True
     match_pronouns: bool = True
     allow_repeats: bool = False
+    draw_by: Literal["uniform", "count"] = "uniform"
     need_boxes: bool = False
 
     def __post_init__(self) -> None:
+        if self.draw_by not in ("uniform", "count"):
+            raise ValueError(f"draw_by must be uniform or count: got {self.draw_by!r}")
         if self.num_captions < 1:
             raise ValueError(f"num_captions must be at least 1: got {self.num_captions}")
 
@@ -206,14 +212,16 @@ class CaptionSwapper:
         wants_attribute = bool(mention.attribute) or self.rules.insert_attributes
         if wants_attribute:
             fitting = [one for one in fitting if one.attributes]
+        by_count = self.rules.draw_by == "count"
+        weights = np.array([one.count if by_count else 1 for one in fitting], dtype=np.float64)
         found = [
             _Candidate(
                 mention=mention,
                 new=one,
                 attribute=attribute,
-                log_chance=-float(np.log(len(fitting) * max(1, len(one.attributes)))),
+                log_chance=float(np.log(weight / max(1, len(one.attributes)))),
             )
-            for one in fitting
+            for one, weight in zip(fitting, weights / weights.sum(), strict=True)
             for attribute in (one.attributes if wants_attribute else ("",))
             if (one.name, attribute) != (mention.name, mention.attribute)
         ]

@@ -175,6 +175,21 @@ def test_boxes_of_the_old_object_come_along(swapper, parses):
         assert {one.regions for one in drawn.swaps} == {(1,)}
 
 
+def test_classes_are_drawn_alike_or_by_their_mentions(swap):
+    def share_of_dogs(draw_by: str) -> float:
+        options = {"draw_by": draw_by, "num_captions": 1, **LOOSE}
+        drawn = [swap("A woman runs .", row=row, **options).swaps[0] for row in range(200)]
+        return sum(one.new_object == "dog" for one in drawn) / len(drawn)
+
+    # 4 of 22 mentions, but one of 7 classes
+    assert share_of_dogs("count") > share_of_dogs("uniform")
+
+
+def test_bad_rules_are_refused():
+    with pytest.raises(ValueError, match="draw_by must be uniform or count"):
+        SwapRules(draw_by="rows")
+
+
 def test_no_captions_cannot_be_asked_for():
     with pytest.raises(ValueError, match="num_captions must be at least 1"):
         SwapRules(num_captions=0)
