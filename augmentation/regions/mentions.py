@@ -235,7 +235,7 @@ def _singular(form: str, object_words: ObjectWords) -> str:
 
 
 def _noun_start(sentence: _Sentence, start: int, head: int) -> int:
-    """First of the unbroken run of qualifying nouns before an object."""
+    """First of the unbroken run of qualifying nouns before an object, with numbers of these."""
     while start > 0:
         unit = sentence.unit_of[start - 1]
         before = sentence.parse[unit.end - 1]
@@ -244,6 +244,10 @@ def _noun_start(sentence: _Sentence, start: int, head: int) -> int:
         if not kinds or before.pos not in (*NOUNS, "VERB") or not start <= before.head <= head:
             break
         start = unit.start
+    # "a four wheel drive car": without its wheels nothing is four
+    number = sentence.parse[start - 1] if start > 0 else None
+    if number is not None and number.pos == "NUM" and start <= number.head < head:
+        start -= 1
     return start
 
 

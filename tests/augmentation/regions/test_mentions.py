@@ -63,6 +63,8 @@ def test_words_of_compounds_places_and_amounts_are_no_objects(mentions):
 def test_a_noun_before_an_object_belongs_to_it(mentions):
     (bag,) = mentions("a leather bag")
     assert (bag.name, bag.start, bag.head) == ("bag", 1, 2)
+    (car,) = mentions("A four wheel drive car is driving through the mud .")
+    assert (car.name, car.start, car.head) == ("car", 1, 4)
 
 
 def test_the_grammar_around_an_object(mentions):
