@@ -1,4 +1,4 @@
-"""What these tests share."""
+"""A parser, object words and photos for the tests of region augmentation."""
 
 from __future__ import annotations
 
@@ -7,13 +7,26 @@ from pathlib import Path
 import pytest
 
 from captioning.data.roster import Roster
+from captioning.text.lemmas import load_lemmas
+from captioning.text.object_words import LEMMAS, ObjectWords
 from captioning.text.parser import SpacyParser, build_caption_parser
 from tests.augmentation.regions.scenes import scenes
+
+NAMES = """
+    man woman boy girl child person people dog cat horse sheep bus truck car hat jacket shirt
+    t-shirt ball frisbee umbrella orange apple snow sand water grass bag leash boat group side front
+"""
+PAIRS = ("fire hydrant", "tennis ball", "young man", "hot dog")
 
 
 @pytest.fixture(scope="session")
 def parser() -> SpacyParser:
     return build_caption_parser(num_processes=1)
+
+
+@pytest.fixture(scope="session")
+def object_words() -> ObjectWords:
+    return ObjectWords(names=(*NAMES.split(), *PAIRS), lemmatizer=load_lemmas(LEMMAS))
 
 
 @pytest.fixture

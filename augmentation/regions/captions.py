@@ -1,0 +1,189 @@
+"""Edits of captions: an object's words, and those of its attributes, replaced by others.
+
+Pure functions of a caption, its parse and what was found in it. Number is kept, so verbs still
+agree; articles and possessives are mended; capitals, punctuation and hyphens stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from augmentation.regions.closed_classes import CONNECTORS
+from augmentation.regions.inflection import indefinite_article, possessive_mark
+from augmentation.regions.mentions import Mention, clean, offsets
+from captioning.types import Parse
+
+SpanKind = Literal["object", "attribute", "article", "possessive"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedSpan:
+    """Characters of a new caption that differ from the old one.
+
+    Attributes:
+        start: first character in the new caption.
+        text: what stands there now; ``""`` where words were taken out.
+        old_start: first character in the old caption, white space collapsed.
+        old_text: what stood there; ``""`` where words were put in.
+        kind: what was changed.
+    """
+
+    start: int
+    text: str
+    old_start: int
+    old_text: str
+    kind: SpanKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditedCaption:
+    """A caption after an edit.
+
+    Attributes:
+        caption: the new text, single blanks.
+        spans: what changed, in order; empty if nothing did.
+    """
+
+    caption: str
+    spans: tuple[ChangedSpan, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Change:
+    start: int
+    end: int
+    text: str
+    kind: SpanKind
+
+
+def replace_object(
+    caption: str, parse: Parse, mention: Mention, *, noun: str, attribute: str = ""
+) -> EditedCaption:
+    """A caption with another object and attribute.
+
+    All attributes of the old object give way to the one new attribute, with the words that join
+    them; without a new attribute they are taken out. An attribute for an object that had none is
+    put before it.
+
+    Args:
+        caption: text of the parse.
+        parse: of the caption.
+        mention: the object, from `augmentation.regions.mentions.find_mentions` on both.
+        noun: the new object, in the number of the old one: ``"trucks"`` for ``"cars"``.
+        attribute: the new attribute, ``""`` for none.
+
+    Raises:
+        ValueError: no noun, or the parse is not of this caption.
+    """
+    if not noun.strip():
+        raise ValueError("noun must be the new object's word: got none")
+    text, spans = clean(caption), offsets(caption, parse)
+    changes = _word_changes(spans, parse, mention, noun=noun, attribute=attribute)
+    changes = [_in_case(text, change) for change in changes]
+    changes += _possessive_change(text, spans, parse, mention, noun)
+    article = _article_change(text, spans, parse, changes)
+    return _applied(text, [*article, *changes])
+
+
+def _word_changes(
+    spans: Sequence[tuple[int, int]], parse: Parse, mention: Mention, *, noun: str, attribute: str
+) -> list[_Change]:
+    start, end = spans[mention.start][0], spans[mention.head][1]
+    if mention.block is None:
+        added = _Change(start=start, end=start, text=f"{attribute} ", kind="attribute")
+        noun_change = _Change(start=start, end=end, text=noun, kind="object")
+        return [added, noun_change] if attribute else [noun_change]
+    first, after = mention.block
+    place = spans[first][0]
+    if attribute:
+        return [
+            _Change(start=place, end=spans[after - 1][1], text=attribute, kind="attribute"),
+            _Change(start=start, end=end, text=noun, kind="object"),
+        ]
+    # What is taken out takes a connecting word with it: "a big, barking dog".
+    while after < mention.start and parse[after].text.lower() in CONNECTORS:
+        after += 1
+    if after == mention.start:
+        return [_Change(start=place, end=end, text=noun, kind="object")]
+    # the next letter goes along: it may become a sentence's first
+    end = spans[after][0] + 1
+    return [
+        _Change(start=place, end=end, text=parse[after].text[0], kind="attribute"),
+        _Change(start=start, end=end, text=noun, kind="object"),
+    ]
+
+
+def _in_case(text: str, change: _Change) -> _Change:
+    """The change in capitals where the words before were: all of them, or a sentence's first."""
+    new = change.text
+    if text.isupper():
+        new = new.upper()
+    elif _begins_sentence(text, change.start) and text[change.start].isupper():
+        new = new[:1].upper() + new[1:]
+    return replace(change, text=new)
+
+
+def _begins_sentence(text: str, place: int) -> bool:
+    before = text[:place].rstrip(" \"'(`")
+    return not any(map(str.isalnum, before)) or before.endswith((".", "!", "?"))
+
+
+def _possessive_change(
+    text: str,
+    spans: Sequence[tuple[int, int]],
+    parse: Parse,
+    mention: Mention,
+    noun: str,
+) -> list[_Change]:
+    after = mention.head + 1
+    if after >= len(parse) or parse[after].tag != "POS":
+        return []
+    start, end = spans[after]
+    mark = possessive_mark(noun, plural=mention.plural)
+    return [_Change(start=start, end=end, text=mark, kind="possessive")]
+
+
+def _article_change(
+    text: str, spans: Sequence[tuple[int, int]], parse: Parse, changes: Sequence[_Change]
+) -> list[_Change]:
+    """What mends a or an right before the first change."""
+    first = changes[0]
+    before = [i for i, (_, end) in enumerate(spans) if end <= first.start]
+    if not before or parse[before[-1]].text.lower() not in ("a", "an"):
+        return []
+    start, end = spans[before[-1]]
+    following = _applied(text, changes).caption[first.start :].split()
+    if not following:
+        return []
+    wanted = indefinite_article(following[0])
+    if text.isupper():
+        wanted = wanted.upper()
+    elif text[start].isupper():
+        wanted = wanted.capitalize()
+    return [_Change(start=start, end=end, text=wanted, kind="article")]
+
+
+def _applied(text: str, changes: Iterable[_Change]) -> EditedCaption:
+    parts: list[str] = []
+    spans, done, length = [], 0, 0
+    for change in sorted(changes, key=lambda change: (change.start, change.end)):
+        old = text[change.start : change.end]
+        kept = text[done : change.start]
+        parts += [kept, change.text]
+        length += len(kept)
+        if old != change.text:
+            spans.append(
+                ChangedSpan(
+                    start=length,
+                    text=change.text,
+                    old_start=change.start,
+                    old_text=old,
+                    kind=change.kind,
+                )
+            )
+        length += len(change.text)
+        done = change.end
+    caption = "".join([*parts, text[done:]])
+    return EditedCaption(caption=caption, spans=tuple(spans))

@@ -1,0 +1,102 @@
+"""Vectors of object words from any of the framework's encoders, as CutSwap clusters them.
+
+The thesis (Hahn, 2022, section 4.4.1) tries Word2vec, GloVe and CLIP's text side and takes CLIP's;
+here are besides these the sentence encoder and the text side of the small joint space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from torch import Tensor
+
+from captioning.interfaces import AbstractWordVectors
+
+Embed = Callable[[Sequence[str]], Tensor]
+
+
+class SentenceEmbedder(Protocol):
+    """Such as `captioning.text.sentences.SentenceEncoder`."""
+
+    def embed(self, texts: Sequence[str]) -> Tensor:
+        """``(len(texts), D) float32``."""
+
+
+class TextEmbedder(Protocol):
+    """Such as `captioning.vision.clip.ClipEncoder` and the encoder of the joint space."""
+
+    def embed_texts(self, texts: Sequence[str]) -> Tensor:
+        """``(len(texts), D) float32``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WordEmbeddings:
+    """Words with vectors of unit length, so that distances order pairs as cosines do.
+
+    Attributes:
+        words: W words that have a vector, in the order they were given.
+        vectors: ``(W, D) float32`` of unit length.
+        missing: words without a vector.
+    """
+
+    words: tuple[str, ...]
+    vectors: np.ndarray
+    missing: tuple[str, ...] = ()
+
+
+def by_sentences(encoder: SentenceEmbedder) -> Embed:
+    """Words by a sentence encoder."""
+    return encoder.embed
+
+
+def by_texts(encoder: TextEmbedder) -> Embed:
+    """Words by the text side of CLIP or of the joint space."""
+    return encoder.embed_texts
+
+
+def by_word_vectors(vectors: AbstractWordVectors) -> Embed:
+    """Words by word vectors; of several words, the mean of those that have a vector."""
+
+    def embed(texts: Sequence[str]) -> Tensor:
+        parts = [text.replace("-", " ").split() for text in texts]
+        flat = vectors.vectors([word for words in parts for word in words])
+        rows, start = flat.new_zeros(len(parts), flat.shape[1]), 0
+        for row, words in enumerate(parts):
+            # words without a vector are zeros, and the length is made 1 afterwards: a sum will do
+            rows[row] = flat[start : start + len(words)].sum(0)
+            start += len(words)
+        return rows
+
+    return embed
+
+
+def embed_words(words: Sequence[str], embed: Embed) -> WordEmbeddings:
+    """Vectors of words; those without one are named, not invented.
+
+    Args:
+        words: distinct, such as `ObjectTable.names`.
+        embed: from `by_sentences`, `by_texts` or `by_word_vectors`.
+
+    Raises:
+        ValueError: no words, none of them with a vector, or vectors that are not finite.
+    """
+    if not words:
+        raise ValueError("words must not be empty: the captions mention no object of the list")
+    vectors = embed(list(words)).detach().float().cpu().numpy()
+    if vectors.shape[:1] != (len(words),) or not np.isfinite(vectors).all():
+        raise ValueError(
+            f"vectors must be finite and one a word: got {vectors.shape} for {len(words)} words; "
+            "check the encoder's weights"
+        )
+    lengths = np.linalg.norm(vectors, axis=1)
+    known = lengths > 0
+    if not known.any():
+        raise ValueError(f"none of the {len(words)} words has a vector; choose other embeddings")
+    return WordEmbeddings(
+        words=tuple(word for word, good in zip(words, known, strict=True) if good),
+        vectors=vectors[known] / lengths[known, None],
+        missing=tuple(word for word, good in zip(words, known, strict=True) if not good),
+    )

@@ -1,0 +1,320 @@
+"""What objects and attributes the captions of a data set mention, and where each can be seen.
+
+The pre-processing of CutSwap (Hahn, 2022, section 3.2.1). Its clusters are made apart, from the
+names in the table: `augmentation.regions.cutswap.clusters`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from augmentation.regions.inflection import pluralise
+from augmentation.regions.mentions import Mention, clean, find_mentions, offsets
+from captioning.data.roster import Roster
+from captioning.files import read_json, write_json
+from captioning.text.object_words import COCO_OBJECTS, ObjectWords
+from captioning.types import Parse, Sample
+
+FORMAT = 1
+# Of the thesis: an attribute that matters is in all five captions of the one image that shows it.
+LEAST_USES = 5
+# A class plays a part in captions if it was seen in it so often, and in this share of its mentions.
+LEAST_SLOT_USES = 2
+LEAST_SLOT_SHARES = {"subject": 0.1}
+LEAST_SLOT_SHARE = 0.02
+# A class is used in some grammar if this share of its mentions is: taggers err, and 0.2% of the
+# mentions of a jacket in Flickr8k have a "who".
+LEAST_SHARES = {"counted": 0.05, "bare": 0.05, "of": 0.05, "who": 0.004}
+# A thing may be counted, or a mass without article, if that is not far rarer than the other.
+OPPOSITE = {"counted": "bare", "bare": "counted"}
+LEAST_TO_OPPOSITE = 0.5
+
+
+Labels = Mapping[str, frozenset[str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectClass:
+    """An object class in one number.
+
+    Attributes:
+        name: the singular, lower case.
+        plural: whether this is the plural; plurals are swapped with plurals alone.
+        count: mentions in all captions.
+        forms: how it is written, with counts.
+        frames: the grammar around it (`Mention.frames`), with counts.
+        slots: the parts it plays (`Mention.slot`), with counts.
+        rows: roster rows of the captions that mention it, ascending.
+        rows_by_attribute: rows that show it with an attribute.
+        boxed_images: ids of images with a box of it, sorted.
+    """
+
+    name: str
+    plural: bool
+    count: int
+    forms: Mapping[str, int] = field(default_factory=dict)
+    frames: Mapping[str, int] = field(default_factory=dict)
+    slots: Mapping[str, int] = field(default_factory=dict)
+    rows: tuple[int, ...] = ()
+    rows_by_attribute: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    boxed_images: tuple[str, ...] = ()
+
+    @property
+    def noun(self) -> str:
+        """The word for captions, in its number: the form that captions use most."""
+        if not self.forms:
+            return pluralise(self.name) if self.plural else self.name
+        return max(self.forms, key=lambda form: (self.forms[form], form))
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """Attributes that it occurs with, sorted."""
+        return tuple(self.rows_by_attribute)
+
+    def fits(self, frames: Iterable[str]) -> bool:
+        """Whether captions use it in such grammar, each often enough (`LEAST_SHARES`)."""
+        for frame in frames:
+            uses = self.frames.get(frame, 0)
+            others = self.frames.get(OPPOSITE.get(frame, ""), 0)
+            if uses < max(1, LEAST_SHARES[frame] * self.count, LEAST_TO_OPPOSITE * others):
+                return False
+        return True
+
+    def plays(self, slot: str) -> bool:
+        """Whether captions use it in such a part, often enough (`LEAST_SLOT_SHARE`)."""
+        share = LEAST_SLOT_SHARES.get(slot, LEAST_SLOT_SHARE)
+        return self.slots.get(slot, 0) >= max(LEAST_SLOT_USES, share * self.count)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectTable:
+    """The object classes of a data set.
+
+    Attributes:
+        fingerprint: of the roster whose rows it speaks of.
+        classes: sorted by name, the singular first.
+        least_uses: pairs of object and attribute that were seen less often are left out.
+        num_captions: captions read.
+        dropped_pairs: how many pairs were left out.
+        dropped_classes: how many classes were left out, seen less often themselves.
+    """
+
+    fingerprint: str
+    classes: tuple[ObjectClass, ...]
+    least_uses: int = LEAST_USES
+    num_captions: int = 0
+    dropped_pairs: int = 0
+    dropped_classes: int = 0
+
+    @cached_property
+    def by_key(self) -> dict[tuple[str, bool], ObjectClass]:
+        """Classes by name and number."""
+        return {(one.name, one.plural): one for one in self.classes}
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Names in the singular, sorted: what is clustered (section 4.4.1)."""
+        return tuple(sorted({one.name for one in self.classes}))
+
+
+def build_labels(source: str = "coco") -> Labels:
+    """Which box labels show an object, by the object's name, besides its own name.
+
+    Args:
+        source: as of `captioning.text.object_words.build_object_words`; the names of one class
+            mean the same boxes: a man has a box labelled person.
+
+    Raises:
+        FileNotFoundError: no such file.
+    """
+    lines: Iterable[str] = COCO_OBJECTS
+    if source != "coco":
+        if not Path(source).is_file():
+            raise FileNotFoundError(
+                f"labels={source}: no such file; give coco or a list of classes"
+            )
+        lines = Path(source).read_text(encoding="utf-8").splitlines()
+    groups: dict[str, set[str]] = defaultdict(set)
+    for line in lines:
+        names = [name.strip().lower() for name in line.split(",") if name.strip()]
+        for name in names:
+            groups[name].update(names)
+    return {name: frozenset(labels) for name, labels in groups.items()}
+
+
+def boxes_of(sample: Sample, mention: Mention, parse: Parse, labels: Labels) -> tuple[int, ...]:
+    """Positions in ``sample.regions`` of the boxes of a mentioned object.
+
+    Boxes of a phrase that holds the object's word (Flickr30k Entities), or else those whose label
+    is the object's name or a word for the same class.
+    """
+    grounded = _grounded(sample, mention, parse)
+    if grounded:
+        return grounded
+    wanted = labels.get(mention.name, frozenset()) | {mention.name, mention.form}
+    return tuple(i for i, region in enumerate(sample.regions) if region.label.lower() in wanted)
+
+
+def _grounded(sample: Sample, mention: Mention, parse: Parse) -> tuple[int, ...]:
+    # Phrases count characters of the caption as it is; words are found in single blanks.
+    if not sample.phrases or clean(sample.caption) != sample.caption:
+        return ()
+    start, end = offsets(sample.caption, parse)[mention.head]
+    found = [
+        i
+        for phrase in sample.phrases
+        if phrase.start <= start and end <= phrase.start + len(phrase.text)
+        for i in phrase.regions
+    ]
+    return tuple(sorted(set(found)))
+
+
+class _Tally:
+    """What is counted of one class while captions are read."""
+
+    def __init__(self) -> None:
+        self.forms: Counter[str] = Counter()
+        self.frames: Counter[str] = Counter()
+        self.slots: Counter[str] = Counter()
+        self.rows: set[int] = set()
+        self.attribute_rows: dict[str, set[int]] = defaultdict(set)
+        self.attributes: Counter[str] = Counter()
+        self.images: set[str] = set()
+
+    def add(self, mention: Mention, sample: Sample, boxed: bool) -> None:
+        self.forms[mention.form] += 1
+        self.frames.update(mention.frames)
+        if mention.slot:
+            self.slots[mention.slot] += 1
+        self.rows.add(sample.row)
+        self.attributes.update(mention.attributes)
+        for attribute in mention.attributes:
+            self.attribute_rows[attribute].add(sample.row)
+        if boxed:
+            self.images.add(sample.image_id)
+
+    def record(self, key: tuple[str, bool], least_uses: int) -> ObjectClass:
+        kept = sorted(a for a, count in self.attributes.items() if count >= least_uses)
+        return ObjectClass(
+            name=key[0],
+            plural=key[1],
+            count=sum(self.forms.values()),
+            forms=dict(sorted(self.forms.items())),
+            frames=dict(sorted(self.frames.items())),
+            slots=dict(sorted(self.slots.items())),
+            rows=tuple(sorted(self.rows)),
+            rows_by_attribute={a: tuple(sorted(self.attribute_rows[a])) for a in kept},
+            boxed_images=tuple(sorted(self.images)),
+        )
+
+
+def build_object_table(
+    roster: Roster,
+    parses: Sequence[Parse],
+    *,
+    object_words: ObjectWords,
+    labels: Labels | None = None,
+    least_uses: int = LEAST_USES,
+) -> ObjectTable:
+    """Read all captions of a roster.
+
+    Args:
+        roster: the data set.
+        parses: one a sample, in order.
+        object_words: the object classes.
+        labels: which box labels show an object, from `build_labels`; None: those of its own name.
+        least_uses: pairs of object and attribute seen less often are dropped, and so are classes.
+
+    Raises:
+        ValueError: not one parse a sample, a parse of another caption, or ``least_uses`` below 1.
+    """
+    if len(parses) != len(roster):
+        raise ValueError(
+            f"parses must be one a sample: got {len(parses)} for {len(roster)} samples"
+        )
+    if least_uses < 1:
+        raise ValueError(f"least_uses must be at least 1: got {least_uses}")
+    tallies: dict[tuple[str, bool], _Tally] = defaultdict(_Tally)
+    for sample, parse in zip(roster.samples, parses, strict=True):
+        for mention in find_mentions(sample.caption, parse, object_words):
+            boxed = bool(sample.regions) and bool(boxes_of(sample, mention, parse, labels or {}))
+            tallies[mention.name, mention.plural].add(mention, sample, boxed)
+    kept = [key for key in sorted(tallies) if tallies[key].forms.total() >= least_uses]
+    classes = tuple(tallies[key].record(key, least_uses) for key in kept)
+    seen = sum(len(tally.attributes) for tally in tallies.values())
+    return ObjectTable(
+        fingerprint=roster.fingerprint,
+        classes=classes,
+        least_uses=least_uses,
+        num_captions=len(roster),
+        dropped_pairs=seen - sum(len(one.rows_by_attribute) for one in classes),
+        dropped_classes=len(tallies) - len(kept),
+    )
+
+
+def save_object_table(table: ObjectTable, path: str | Path) -> None:
+    """Write a table as JSON."""
+    classes = [
+        {
+            "name": one.name,
+            "plural": one.plural,
+            "count": one.count,
+            "forms": one.forms,
+            "frames": one.frames,
+            "slots": one.slots,
+            "rows": one.rows,
+            "rows_by_attribute": one.rows_by_attribute,
+            "boxed_images": one.boxed_images,
+        }
+        for one in table.classes
+    ]
+    content = {
+        "format": FORMAT,
+        "fingerprint": table.fingerprint,
+        "least_uses": table.least_uses,
+        "num_captions": table.num_captions,
+        "dropped_pairs": table.dropped_pairs,
+        "dropped_classes": table.dropped_classes,
+        "classes": classes,
+    }
+    write_json(path, content, indent=None)
+
+
+def load_object_table(path: str | Path, *, fingerprint: str | None = None) -> ObjectTable:
+    """Read what `save_object_table` wrote.
+
+    Args:
+        path: the file.
+        fingerprint: of the roster that the rows shall be of; None asks for none.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: no such table, of another version, or of another roster.
+    """
+    content = read_json(path)
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise ValueError(f"{path}: no table of objects in format {FORMAT}; build it anew")
+    if fingerprint is not None and content["fingerprint"] != fingerprint:
+        raise ValueError(
+            f"{path}: made of the roster {content['fingerprint']}, not of {fingerprint}; build it "
+            "anew for this one"
+        )
+    return ObjectTable(
+        fingerprint=content["fingerprint"],
+        classes=tuple(_read_class(record) for record in content["classes"]),
+        least_uses=content["least_uses"],
+        num_captions=content["num_captions"],
+        dropped_pairs=content["dropped_pairs"],
+        dropped_classes=content["dropped_classes"],
+    )
+
+
+def _read_class(record: dict[str, Any]) -> ObjectClass:
+    by_attribute = {key: tuple(rows) for key, rows in record["rows_by_attribute"].items()}
+    tuples = {key: tuple(record[key]) for key in ("rows", "boxed_images")}
+    return ObjectClass(**{**record, **tuples, "rows_by_attribute": by_attribute})

@@ -1,0 +1,216 @@
+"""Augmented pairs kept by how well photo and caption fit: CutSwap's similarity re-ranking.
+
+Sections 3.2.4 and 4.4.2 of the thesis (Hahn, 2022): pairs with a CLIP cosine (ViT-B/32) below .28
+are discarded, of the others the best three are kept. Another similarity has another scale, so its
+threshold is estimated: from its values on augmented pairs, of which about every tenth was poor, or,
+where nobody has looked at any, from real pairs against mismatched ones.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from PIL import Image
+from torch import Tensor
+
+CLIP_THRESHOLD = 0.28
+CLIP_SPACES = ("ViT-B-32/openai", "ViT-B-32-quickgelu/openai")
+KEEP = 3
+POOR_SHARE = 0.1
+
+
+class AbstractPairScorer(ABC):
+    """How well photos and captions fit, pair by pair.
+
+    Attributes:
+        space: names the scale: scores of two spaces must not be compared.
+    """
+
+    space: str
+
+    @abstractmethod
+    def scores(self, images: Sequence[Image.Image], captions: Sequence[str]) -> np.ndarray:
+        """``(P,) float64`` of P pairs, higher for a better fit.
+
+        Raises:
+            ValueError: not one caption an image.
+        """
+
+
+class PairEncoder(Protocol):
+    """Such as `captioning.vision.clip.ClipEncoder` and the encoder of the joint space."""
+
+    space: str
+
+    def embed_images(self, images: Sequence[Image.Image]) -> Tensor:
+        """``(I, D) float32`` of unit length."""
+
+    def embed_texts(self, texts: Sequence[str]) -> Tensor:
+        """``(N, D) float32`` of unit length."""
+
+
+class CosineScorer(AbstractPairScorer):
+    """Cosines in the space of an encoder; an image or text that comes up often is embedded once.
+
+    Args:
+        encoder: CLIP, or the joint space.
+    """
+
+    def __init__(self, *, encoder: PairEncoder) -> None:
+        self._encoder = encoder
+        self.space = encoder.space
+
+    def scores(self, images: Sequence[Image.Image], captions: Sequence[str]) -> np.ndarray:
+        """See `AbstractPairScorer`; in [-1, 1]."""
+        if len(images) != len(captions):
+            raise ValueError(
+                f"captions must be one an image: got {len(captions)} for {len(images)} images"
+            )
+        if not images:
+            return np.zeros(0)
+        different = list({id(image): image for image in images}.values())
+        place = {id(image): row for row, image in enumerate(different)}
+        texts = list(dict.fromkeys(captions))
+        row_of = {text: row for row, text in enumerate(texts)}
+        image_rows = self._encoder.embed_images(different)[[place[id(one)] for one in images]]
+        text_rows = self._encoder.embed_texts(texts)[[row_of[text] for text in captions]]
+        return (image_rows * text_rows).sum(1).double().numpy()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Threshold:
+    """Below which pairs are discarded, and how that was found.
+
+    Attributes:
+        value: on the scale of ``space``.
+        space: of the scores.
+        reason: for people and cards.
+        kept_matched: share of matching pairs at or above it; None where none were scored.
+        kept_mismatched: share of mismatched pairs at or above it; None likewise.
+    """
+
+    value: float
+    space: str
+    reason: str
+    kept_matched: float | None = None
+    kept_mismatched: float | None = None
+
+
+def clip_threshold(space: str) -> Threshold:
+    """The thesis' threshold.
+
+    Raises:
+        ValueError: the space is not the thesis' CLIP.
+    """
+    if space not in CLIP_SPACES:
+        raise ValueError(
+            f"the threshold {CLIP_THRESHOLD} is for {CLIP_SPACES[0]}: got {space}; estimate one "
+            "with separating_threshold or poor_share_threshold"
+        )
+    return Threshold(value=CLIP_THRESHOLD, space=space, reason="section 4.4.2 of the thesis")
+
+
+def poor_share_threshold(
+    scores: np.ndarray, *, space: str, poor_share: float = POOR_SHARE
+) -> Threshold:
+    """The score that the given share of augmented pairs lies below, as section 4.4.2 found .28.
+
+    Args:
+        scores: of the best pair of each augmentation.
+        space: of the scores.
+        poor_share: share of them that people found poor, in (0, 1).
+
+    Raises:
+        ValueError: no scores, scores that are not finite, or a share out of range.
+    """
+    if not 0 < poor_share < 1:
+        raise ValueError(f"poor_share must be between 0 and 1: got {poor_share}")
+    value = float(np.quantile(_checked(scores, "scores"), poor_share))
+    return Threshold(value=value, space=space, reason=f"{poor_share:.0%} of augmented pairs below")
+
+
+def separating_threshold(matched: np.ndarray, mismatched: np.ndarray, *, space: str) -> Threshold:
+    """The score that best tells real pairs from mismatched ones.
+
+    It maximises the share of real pairs at or above it less that of mismatched ones (Youden's
+    index); of several such scores it is the lowest, which keeps most real pairs.
+
+    Args:
+        matched: scores of real pairs of photo and caption.
+        mismatched: scores of photos with captions of other photos.
+        space: of the scores.
+
+    Raises:
+        ValueError: no scores, or scores that are not finite.
+    """
+    good = np.sort(_checked(matched, "matched"))
+    bad = np.sort(_checked(mismatched, "mismatched"))
+    values = np.unique(np.concatenate([good, bad]))
+    kept_good = 1 - np.searchsorted(good, values, side="left") / len(good)
+    kept_bad = 1 - np.searchsorted(bad, values, side="left") / len(bad)
+    best = int((kept_good - kept_bad).argmax())
+    return Threshold(
+        value=float(values[best]),
+        space=space,
+        reason=f"tells {len(good)} real pairs from {len(bad)} mismatched ones best",
+        kept_matched=float(kept_good[best]),
+        kept_mismatched=float(kept_bad[best]),
+    )
+
+
+def rank(scores: np.ndarray, *, threshold: float, keep: int = KEEP) -> tuple[int, ...]:
+    """Positions of the pairs of one augmentation that are kept, the best first.
+
+    Of pairs with the same score the earlier comes first; scores that are not finite are discarded.
+
+    Args:
+        scores: ``(P,)``.
+        threshold: pairs below it are discarded.
+        keep: at most so many.
+
+    Raises:
+        ValueError: scores of another shape, or ``keep`` below 1.
+    """
+    values = np.asarray(scores, dtype=np.float64)
+    if values.ndim != 1 or keep < 1:
+        raise ValueError(f"scores must be (P,) and keep at least 1: got {values.shape} and {keep}")
+    order = np.argsort(-np.where(np.isfinite(values), values, -np.inf), kind="stable")
+    kept = [int(i) for i in order if np.isfinite(values[i]) and values[i] >= threshold]
+    return tuple(kept[:keep])
+
+
+def mismatched_order(image_ids: Sequence[str], *, seed: int = 0) -> tuple[int, ...]:
+    """For each photo the position of a pair whose caption belongs to another photo.
+
+    Args:
+        image_ids: of the pairs, in order.
+        seed: of the draw.
+
+    Raises:
+        ValueError: fewer than two different photos, or one in more than half of the pairs.
+    """
+    ids = np.asarray(image_ids)
+    if len(set(image_ids)) < 2:
+        raise ValueError("mismatched pairs need at least two different photos: got fewer")
+    generator = np.random.default_rng(seed)
+    # Sorted by photo and moved on by the largest group, every pair meets another photo's.
+    order = generator.permutation(len(ids))
+    order = order[np.argsort(ids[order], kind="stable")]
+    _, counts = np.unique(ids, return_counts=True)
+    moved = np.roll(order, -int(counts.max()))
+    if (ids[order] == ids[moved]).any():
+        raise ValueError("one photo is in more than half of the pairs; give pairs of more photos")
+    found = np.empty(len(ids), dtype=np.int64)
+    found[order] = moved
+    return tuple(found.tolist())
+
+
+def _checked(scores: np.ndarray, name: str) -> np.ndarray:
+    values = np.asarray(scores, dtype=np.float64).ravel()
+    if not len(values) or not np.isfinite(values).all():
+        raise ValueError(f"{name} must be finite scores, at least one: got {len(values)} values")
+    return values

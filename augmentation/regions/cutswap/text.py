@@ -1,0 +1,326 @@
+"""Captions with another object in them: CutSwap's text augmentation.
+
+Section 3.2.2 of the thesis (Hahn, 2022). One object of a caption is chosen at random; its class
+gives way to a random class of the closest cluster, the same class included, and its attributes to a
+random attribute that the new class occurs with; something must have changed. Plurals are swapped
+with plurals. An object without attribute gets none (Figure A1 there).
+
+Four checks are this framework's own, each can be turned off: the new class must be used in the
+same grammar (`Mention.frames`), must play the same part elsewhere (`Mention.slot`), must not be in
+the caption already, and must agree with "his" and "her".
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from augmentation.regions.captions import ChangedSpan, replace_object
+from augmentation.regions.closed_classes import FEMININE, HE, MASCULINE, NOT_THINGS, SHE
+from augmentation.regions.cutswap.clusters import Clusters
+from augmentation.regions.cutswap.embeddings import WordEmbeddings
+from augmentation.regions.cutswap.objects import Labels, ObjectClass, ObjectTable, boxes_of
+from augmentation.regions.mentions import Mention, find_mentions
+from captioning.text.object_words import ObjectWords
+from captioning.types import Parse, Sample
+
+NUM_CAPTIONS = 32
+
+# Why a sample has no swap.
+NO_WORDS = "no words"
+NO_OBJECT = "no object"
+NO_BOX = "no box of the object"
+NO_VECTOR = "object in no cluster"
+ALONE = "cluster of one"
+NO_ATTRIBUTE = "no attribute"
+NO_NUMBER = "no class in that number"
+NO_FRAME = "no class in that grammar"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwapRules:
+    """Settings of `CaptionSwapper`, by default those of the thesis and the checks of this module.
+
+    Attributes:
+        num_captions: n_p, at most so many different captions a sample.
+        one_object: all captions of a sample change the same object; else each draws its own.
+        insert_attributes: an object without attribute gets one too.
+        match_grammar: new classes must be used in the old one's grammar.
+        match_slots: new classes must play the old one's part in other captions.
+        match_pronouns: no man where the caption says "her", and the other way round.
+        allow_repeats: the new class may be in the caption already.
+        draw_by: ``"uniform"`` over the cluster's classes, as the thesis draws, or ``"count"``: by
+            their mentions, so that common classes stay common and rare ones rare.
+        need_boxes: only objects with a box in the photo are swapped.
+
+    Raises:
+        ValueError: ``num_captions`` below 1, or an unknown ``draw_by``.
+    """
+
+    num_captions: int = NUM_CAPTIONS
+    one_object: bool = True
+    insert_attributes: bool = False
+    match_grammar: bool = True
+    match_slots: bool = True
+    match_pronouns: bool = True
+    allow_repeats: bool = False
+    draw_by: Literal["uniform", "count"] = "uniform"
+    need_boxes: bool = False
+
+    def __post_init__(self) -> None:
+        if self.draw_by not in ("uniform", "count"):
+            raise ValueError(f"draw_by must be uniform or count: got {self.draw_by!r}")
+        if self.num_captions < 1:
+            raise ValueError(f"num_captions must be at least 1: got {self.num_captions}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptionSwap:
+    """A caption with one object swapped.
+
+    Attributes:
+        sample_id: of the sample whose caption it was.
+        caption: the new caption.
+        old_object: class of the object that was there, in the singular.
+        new_object: class of the one that is there now; may be the same.
+        plural: number of both.
+        old_attribute: attributes that were there, ``""`` for none.
+        new_attribute: the one that is there now, ``""`` for none.
+        spans: what changed in the caption.
+        regions: positions in ``Sample.regions`` of the old object's boxes.
+    """
+
+    sample_id: str
+    caption: str
+    old_object: str
+    new_object: str
+    plural: bool
+    old_attribute: str
+    new_attribute: str
+    spans: tuple[ChangedSpan, ...]
+    regions: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwapResult:
+    """All swaps of a sample.
+
+    Attributes:
+        swaps: different captions, in the random order they were drawn in.
+        problem: why there is none; empty where there is one.
+    """
+
+    swaps: tuple[CaptionSwap, ...]
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Candidate:
+    mention: Mention
+    new: ObjectClass
+    attribute: str
+    log_chance: float
+
+
+class CaptionSwapper:
+    """Draws captions with another object, the same ones for a sample whatever else is drawn.
+
+    Args:
+        table: what the data set's captions mention.
+        clusters: of the table's names.
+        embeddings: of these names, what the clusters were made of.
+        object_words: the classes.
+        labels: which box labels show an object; None: those of its own name.
+        rules: settings.
+        seed: of the draws, with each ``sample_id``.
+    """
+
+    def __init__(
+        self,
+        *,
+        table: ObjectTable,
+        clusters: Clusters,
+        embeddings: WordEmbeddings,
+        object_words: ObjectWords,
+        labels: Labels | None = None,
+        rules: SwapRules | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.rules = SwapRules() if rules is None else rules
+        self.seed = seed
+        self._object_words = object_words
+        self._labels: Labels = {} if labels is None else labels
+        nearest = clusters.nearest(embeddings.vectors).tolist()
+        self._cluster_of = dict(zip(embeddings.words, nearest, strict=True))
+        self._classes = _classes_by_cluster(table, clusters)
+
+    def swap(self, sample: Sample, parse: Parse) -> SwapResult:
+        """Captions of a sample with an object swapped.
+
+        Args:
+            sample: with its caption and, if boxes are asked for, regions or phrases.
+            parse: of the caption.
+
+        Raises:
+            ValueError: the parse is of another caption.
+        """
+        if not parse:
+            return SwapResult(swaps=(), problem=NO_WORDS)
+        mentions = find_mentions(sample.caption, parse, self._object_words)
+        if not mentions:
+            return SwapResult(swaps=(), problem=NO_OBJECT)
+        generator = _generator(self.seed, sample.sample_id)
+        order = [mentions[i] for i in generator.permutation(len(mentions))]
+        groups, problems = [], []
+        for mention in order:
+            regions = boxes_of(sample, mention, parse, self._labels)
+            if self.rules.need_boxes and not regions:
+                problems.append(NO_BOX)
+                continue
+            found, problem = self._candidates(sample, mention, mentions)
+            problems.append(problem)
+            if found:
+                groups.append((mention, regions, found))
+            if found and self.rules.one_object:
+                break
+        if not groups:
+            return SwapResult(swaps=(), problem=problems[0])
+        drawn = _draw([one for *_, found in groups for one in found], generator)
+        regions_of = {mention.head: regions for mention, regions, _ in groups}
+        return SwapResult(swaps=tuple(self._edit(sample, parse, drawn, regions_of)))
+
+    def _candidates(
+        self, sample: Sample, mention: Mention, mentions: Sequence[Mention]
+    ) -> tuple[list[_Candidate], str]:
+        """What an object may be swapped for, or why it may not."""
+        cluster = self._cluster_of.get(mention.name)
+        if cluster is None:
+            return [], NO_VECTOR
+        in_cluster = self._classes[cluster]
+        classes = [one for one in in_cluster if one.plural == mention.plural]
+        if not classes:
+            return [], NO_NUMBER
+        fitting = list(self._fitting(sample, mention, mentions, classes))
+        if not fitting:
+            return [], NO_FRAME
+        wants_attribute = bool(mention.attribute) or self.rules.insert_attributes
+        if wants_attribute:
+            fitting = [one for one in fitting if one.attributes]
+        by_count = self.rules.draw_by == "count"
+        weights = np.array([one.count if by_count else 1 for one in fitting], dtype=np.float64)
+        found = [
+            _Candidate(
+                mention=mention,
+                new=one,
+                attribute=attribute,
+                log_chance=float(np.log(weight / max(1, len(one.attributes)))),
+            )
+            for one, weight in zip(fitting, weights / weights.sum(), strict=True)
+            for attribute in (one.attributes if wants_attribute else ("",))
+            if (one.name, attribute) != (mention.name, mention.attribute)
+        ]
+        if found:
+            return found, ""
+        return [], NO_ATTRIBUTE if wants_attribute else ALONE if len(classes) == 1 else NO_FRAME
+
+    def _fitting(
+        self,
+        sample: Sample,
+        mention: Mention,
+        mentions: Sequence[Mention],
+        classes: Iterable[ObjectClass],
+    ) -> Iterator[ObjectClass]:
+        others = {one.name for one in mentions if one is not mention}
+        pronouns = set(re.findall(r"[a-z]+", sample.caption.lower())) & (HE | SHE)
+        for one in classes:
+            same = one.name == mention.name
+            repeats = not self.rules.allow_repeats and one.name in others
+            foreign = self.rules.match_grammar and not one.fits(mention.frames)
+            foreign = foreign or (self.rules.match_slots and not _plays(one, mention))
+            clashes = self.rules.match_pronouns and _clash(mention.name, one.name, pronouns)
+            if same or not (repeats or foreign or clashes):
+                yield one
+
+    def _edit(
+        self,
+        sample: Sample,
+        parse: Parse,
+        candidates: Iterable[_Candidate],
+        regions_of: Mapping[int, tuple[int, ...]],
+    ) -> Iterator[CaptionSwap]:
+        seen: set[str] = set()
+        for one in candidates:
+            edited = replace_object(
+                sample.caption,
+                parse,
+                one.mention,
+                noun=one.mention.form if one.new.name == one.mention.name else one.new.noun,
+                attribute=one.attribute,
+            )
+            if edited.caption in seen or not edited.spans:
+                continue
+            seen.add(edited.caption)
+            yield CaptionSwap(
+                sample_id=sample.sample_id,
+                caption=edited.caption,
+                old_object=one.mention.name,
+                new_object=one.new.name,
+                plural=one.new.plural,
+                old_attribute=one.mention.attribute,
+                new_attribute=one.attribute,
+                spans=edited.spans,
+                regions=regions_of[one.mention.head],
+            )
+            if len(seen) == self.rules.num_captions:
+                return
+
+
+def count_problems(results: Iterable[SwapResult]) -> dict[str, int]:
+    """How many samples have no swap for which reason, and how many have some (``"swapped"``)."""
+    counts = Counter(result.problem or "swapped" for result in results)
+    return dict(sorted(counts.items()))
+
+
+def _classes_by_cluster(
+    table: ObjectTable, clusters: Clusters
+) -> tuple[tuple[ObjectClass, ...], ...]:
+    by_name: dict[str, list[ObjectClass]] = {}
+    for one in table.classes:
+        if one.name not in NOT_THINGS:
+            by_name.setdefault(one.name, []).append(one)
+    return tuple(
+        tuple(one for word in words for one in by_name.get(word, ())) for words in clusters.members
+    )
+
+
+def _plays(new: ObjectClass, mention: Mention) -> bool:
+    """Whether captions use a class in a mention's part; where that is unknown, nobody can say."""
+    return bool(mention.slot) and new.plays(mention.slot)
+
+
+def _clash(old: str, new: str, pronouns: set[str]) -> bool:
+    """Whether a caption's "his" or "her" would no longer be anybody's."""
+    if pronouns & SHE and new in MASCULINE and old not in MASCULINE:
+        return True
+    return bool(pronouns & HE) and new in FEMININE and old not in FEMININE
+
+
+def _generator(seed: int, sample_id: str) -> np.random.Generator:
+    digest = hashlib.blake2b(f"{seed} {sample_id}".encode("utf-8", "replace"), digest_size=16)
+    return np.random.default_rng(int.from_bytes(digest.digest(), "big"))
+
+
+def _draw(candidates: Sequence[_Candidate], generator: np.random.Generator) -> list[_Candidate]:
+    """All candidates in the order in which repeated draws by their chances would first meet them.
+
+    With Gumbel noise on log-chances (Vieira, 2014) no draw has to be made twice.
+    """
+    noise = generator.gumbel(size=len(candidates))
+    keys = np.array([one.log_chance for one in candidates]) + noise
+    return [candidates[i] for i in np.argsort(-keys, kind="stable")]

@@ -1,0 +1,348 @@
+"""Objects that a caption mentions, with their attributes: what CutSwap may replace.
+
+After the CutSwap thesis (Hahn, 2022), section 3.2.1: an object is a word of a list of object
+classes, its attributes are the words that depend on it and are tagged as adjectives. Positions are
+those of the parse's words; characters are those of the caption with single blanks, as the parser
+reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from augmentation.regions.closed_classes import (
+    AMOUNTS,
+    CONNECTORS,
+    COUNTED,
+    NEVER_ALONE,
+    NOT_ATTRIBUTES,
+    NOT_THINGS,
+    OF_MASSES,
+    SIZES_AND_AGES,
+)
+from augmentation.regions.inflection import UNCHANGED
+from captioning.text.object_words import UNMARKED_PLURALS, ObjectWords
+from captioning.text.parts import (
+    MOST_STEPS_UP,
+    NOUNS,
+    OBJECTS,
+    PASSIVE_SUBJECTS,
+    SUBJECTS,
+)
+from captioning.types import Parse, Token
+
+PLURAL_TAGS = ("NNS", "NNPS")
+# Relations of nouns that say something of another word: "snow" of "snow covered".
+NOT_FILLED = ("npadvmod", "advmod", "amod", "nmod", "quantmod", "intj")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mention:
+    """An object of a caption.
+
+    Attributes:
+        name: its class, the singular in lower case: ``"fire hydrant"``, ``"t-shirt"``.
+        form: as written, in lower case: ``"fire hydrants"``.
+        plural: whether several are spoken of.
+        head: position of its last word.
+        start: position of its first word; nouns before it that qualify it ("golf" of "golf ball",
+            where the list has no golf balls) belong to it, for they are not true of another object.
+        block: positions ``(first, last + 1)`` of its attributes with the adverbs and connecting
+            words between, or None without any.
+        attribute: the words of the block as one text in lower case, ``""`` without any.
+        attributes: its adjectives, in lower case.
+        frames: the grammar around it: ``"counted"`` (a, an, one, another, each), ``"bare"`` (a
+            singular without determiner, as mass nouns have), ``"of"`` (something of something),
+            ``"who"`` (a clause about a person).
+    """
+
+    name: str
+    form: str
+    plural: bool
+    head: int
+    start: int
+    block: tuple[int, int] | None
+    attribute: str
+    attributes: tuple[str, ...]
+    frames: tuple[str, ...]
+    slot: str = ""
+
+
+def find_mentions(caption: str, parse: Parse, object_words: ObjectWords) -> tuple[Mention, ...]:
+    """The objects of a caption that can be replaced, in order.
+
+    Left out are words of a compound ("car" of "car door"), parts of words with hyphens that are no
+    class themselves, and what `NOT_THINGS` and `AMOUNTS` list.
+
+    Args:
+        caption: text of the parse; white space may differ.
+        parse: of the caption; ``()`` has no objects.
+        object_words: the classes.
+
+    Raises:
+        ValueError: the parse is not of this caption.
+    """
+    sentence = _Sentence(caption, parse)
+    words = [unit.text for unit in sentence.units]
+    found = []
+    for first, end, _ in object_words.spans(words):
+        units = _without_adjective(sentence.units[first:end], object_words)
+        if _is_thing(sentence, units):
+            found.append(_mention(sentence, units, object_words))
+    return tuple(mention for mention in found if mention is not None)
+
+
+def offsets(caption: str, parse: Parse) -> tuple[tuple[int, int], ...]:
+    """Characters ``(start, end)`` of each word in the caption with single blanks.
+
+    Raises:
+        ValueError: a word of the parse does not follow in the caption.
+    """
+    text, place, found = clean(caption), 0, []
+    for token in parse:
+        start = text.find(token.text, place)
+        if start < 0 or text[place:start].strip():
+            raise ValueError(
+                f"the parse must be of this caption: {token.text!r} does not follow at character "
+                f"{place} of {text!r}; parse the caption anew"
+            )
+        place = start + len(token.text)
+        found.append((start, place))
+    return tuple(found)
+
+
+def clean(caption: str) -> str:
+    """A caption as the parser reads it: single blanks, no lone surrogates."""
+    return " ".join(caption.split()).encode("utf-8", "replace").decode("utf-8")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Unit:
+    """A written word: one token, or several that hyphens join."""
+
+    start: int
+    end: int
+    text: str
+
+
+class _Sentence:
+    """A parse with what is looked up in it again and again."""
+
+    def __init__(self, caption: str, parse: Parse) -> None:
+        self.parse = parse
+        self.units = tuple(_units(clean(caption), parse, offsets(caption, parse)))
+        self.unit_of = {i: unit for unit in self.units for i in range(unit.start, unit.end)}
+        self.children: list[list[int]] = [[] for _ in parse]
+        for i, token in enumerate(parse):
+            if token.head != i:
+                self.children[token.head].append(i)
+
+
+def _units(text: str, parse: Parse, spans: Sequence[tuple[int, int]]) -> Iterator[_Unit]:
+    start = 0
+    for end in range(1, len(parse) + 1):
+        touching = end < len(parse) and spans[end][0] == spans[end - 1][1]
+        if touching and "-" in (parse[end].text, parse[end - 1].text):
+            continue
+        written = text[spans[start][0] : spans[end - 1][1]].lower()
+        yield _Unit(start=start, end=end, text=written)
+        start = end
+
+
+def _without_adjective(units: Sequence[_Unit], object_words: ObjectWords) -> Sequence[_Unit]:
+    """The noun of a class such as "young man", if it is a class itself: young is an attribute."""
+    plain = len(units) == 2 and units[0].text in SIZES_AND_AGES
+    return units[1:] if plain and object_words.number(units[1].text) else units
+
+
+def _is_thing(sentence: _Sentence, units: Sequence[_Unit]) -> bool:
+    head = units[-1].end - 1
+    token = sentence.parse[head]
+    if token.pos not in NOUNS or (token.dep == "compound" and head < token.head):
+        return False
+    if token.dep in NOT_FILLED:
+        return False
+    # "a complete dog sled team": a noun that another follows is most often part of its name
+    following = sentence.parse[head + 1] if head + 1 < len(sentence.parse) else None
+    if following is not None and (following.tag in ("NN", "NNS") or _is_participle(following)):
+        return False
+    name = " ".join(unit.text for unit in units)
+    if {name, token.lemma} & NOT_THINGS or token.text.isdigit():
+        return False
+    return not ({name, token.lemma} & AMOUNTS and _has_of(sentence, head))
+
+
+def _is_participle(token: Token) -> bool:
+    """Whether it says something of a noun after it: "covered" of "snow covered hill"."""
+    return token.tag == "VBN" and token.dep == "amod"
+
+
+def _has_of(sentence: _Sentence, head: int) -> bool:
+    following = sentence.parse[head + 1].text.lower() if head + 1 < len(sentence.parse) else ""
+    return following == "of" or any(
+        sentence.parse[i].text.lower() == "of" for i in sentence.children[head]
+    )
+
+
+def _mention(
+    sentence: _Sentence, units: Sequence[_Unit], object_words: ObjectWords
+) -> Mention | None:
+    head = units[-1].end - 1
+    token = sentence.parse[head]
+    form = " ".join(unit.text for unit in units)
+    plural = token.tag in PLURAL_TAGS or form in UNMARKED_PLURALS or _is_counted(sentence, head)
+    start = _noun_start(sentence, units[0].start, head)
+    adjectives = _adjectives(sentence, head, start)
+    block = _block(sentence, adjectives, start)
+    if adjectives and block is None:
+        return None
+    texts = tuple(sentence.unit_of[i].text for i in adjectives if _stands_alone(sentence, i))
+    return Mention(
+        name=_singular(form, object_words) if plural else form,
+        form=form,
+        plural=plural,
+        head=head,
+        start=start,
+        block=block,
+        attribute=_written(sentence, block),
+        attributes=tuple(dict.fromkeys(texts)),
+        frames=tuple(_frames(sentence, head, start if block is None else block[0], plural)),
+        slot=_slot(sentence, head),
+    )
+
+
+def _stands_alone(sentence: _Sentence, position: int) -> bool:
+    """Whether an adjective says something without the words before it, as "haired" does not."""
+    modified = any(
+        i < sentence.unit_of[position].start and sentence.parse[i].pos in ("ADJ", *NOUNS)
+        and sentence.parse[i].dep != "conj"
+        for i in sentence.children[position]
+    )  # fmt: skip
+    return not modified and sentence.unit_of[position].text not in NEVER_ALONE
+
+
+def _is_counted(sentence: _Sentence, head: int) -> bool:
+    """Whether a word that looks the same in singular and plural follows a number: "two sheep"."""
+    numbers = [sentence.parse[i] for i in sentence.children[head]]
+    several = any(n.dep == "nummod" and n.text.lower() not in ("one", "1") for n in numbers)
+    return several and sentence.parse[head].text.lower() in UNCHANGED
+
+
+def _singular(form: str, object_words: ObjectWords) -> str:
+    before, blank, word = form.rpartition(" ")
+    return before + blank + ("person" if word == "people" else object_words.lemma(word))
+
+
+def _noun_start(sentence: _Sentence, start: int, head: int) -> int:
+    """First of the unbroken run of qualifying nouns before an object, with numbers of these."""
+    while start > 0:
+        unit = sentence.unit_of[start - 1]
+        before = sentence.parse[unit.end - 1]
+        # "swimming pool": a gerund says what for, as a noun does
+        kinds = before.dep == "compound" or (before.dep == "amod" and before.tag == "VBG")
+        if not kinds or before.pos not in (*NOUNS, "VERB") or not start <= before.head <= head:
+            break
+        start = unit.start
+    # "a four wheel drive car": without its wheels nothing is four
+    number = sentence.parse[start - 1] if start > 0 else None
+    if number is not None and number.pos == "NUM" and start <= number.head < head:
+        start -= 1
+    return start
+
+
+def _adjectives(sentence: _Sentence, head: int, start: int) -> list[int]:
+    """Adjectives before an object that depend on it, and those that "and" joins to them."""
+    found, open_words = set(), [i for i in sentence.children[head] if i < start]
+    while open_words:
+        word = open_words.pop()
+        token = sentence.parse[word]
+        if token.dep not in ("amod", "conj", "nmod") or sentence.unit_of[word].end > start:
+            continue
+        open_words += [i for i in sentence.children[word] if sentence.parse[i].dep == "conj"]
+        kept = {token.text.lower(), sentence.unit_of[word].text} & NOT_ATTRIBUTES
+        if token.pos == "ADJ" and not kept and token.text != "-":
+            found.add(sentence.unit_of[word].end - 1)
+    return sorted(found)
+
+
+def _block(sentence: _Sentence, adjectives: Sequence[int], start: int) -> tuple[int, int] | None:
+    """Words from the first adjective to the last; None if something else stands between."""
+    if not adjectives:
+        return None
+    first = sentence.unit_of[adjectives[0]].start
+    while first > 0 and _qualifies(sentence, first - 1, adjectives):
+        first -= 1
+    last = adjectives[-1] + 1
+    between = set(range(first, last))
+    for i in adjectives:
+        between -= set(range(sentence.unit_of[i].start, sentence.unit_of[i].end))
+    for i in between:
+        token = sentence.parse[i]
+        known = token.text.lower() in CONNECTORS or token.pos in ("ADV", "VERB", "ADJ", *NOUNS)
+        if not known or token.text.lower() in NOT_ATTRIBUTES:
+            return None
+    return (first, last) if last <= start else None
+
+
+def _qualifies(sentence: _Sentence, position: int, adjectives: Sequence[int]) -> bool:
+    """Whether a word is about the attributes: "very" of "very old", "medium" of "medium sized"."""
+    token = sentence.parse[position]
+    return token.head in adjectives and token.pos in ("ADV", "ADJ", *NOUNS)
+
+
+def _written(sentence: _Sentence, block: tuple[int, int] | None) -> str:
+    if block is None:
+        return ""
+    units = [unit for unit in sentence.units if block[0] <= unit.start < block[1]]
+    return " ".join(unit.text for unit in units).replace(" ,", ",")
+
+
+def _frames(sentence: _Sentence, head: int, first: int, plural: bool) -> Iterator[str]:
+    if not plural:
+        yield from _countability(sentence, head, first)
+    if _has_of(sentence, head):
+        yield "of"
+    clauses = [i for i in sentence.children[head] if sentence.parse[i].dep == "relcl"]
+    below = {j for i in clauses for j in sentence.children[i]}
+    if any(sentence.parse[i].text.lower() in ("who", "whom") for i in below):
+        yield "who"
+
+
+def _countability(sentence: _Sentence, head: int, first: int) -> Iterator[str]:
+    """Whether something in the singular is one of several, or a mass without determiner.
+
+    At a caption's beginning articles are left out ("Man rides a horse"): that says nothing.
+    """
+    children = [sentence.parse[i] for i in sentence.children[head]]
+    if sentence.parse[head].dep == "conj":
+        return  # "a hat and jacket": one article for both
+    determiners = {c.text.lower() for c in children if c.dep in ("det", "poss", "nummod", "predet")}
+    before = None if first == 0 else sentence.parse[first - 1]
+    if before is not None and before.pos in ("DET", "NUM"):
+        determiners.add(before.text.lower())
+    if determiners & COUNTED:
+        yield "counted"
+    elif before is None or before.tag in ("PRP$", "POS", "WP$"):
+        return
+    elif not determiners - OF_MASSES:
+        yield "bare"
+
+
+def _slot(sentence: _Sentence, head: int) -> str:
+    token = sentence.parse[head]
+    for _ in range(MOST_STEPS_UP):
+        if token.dep != "conj":
+            break
+        token = sentence.parse[token.head]
+    governor = sentence.parse[token.head]
+    # captions without a verb are about their root: "A boy on a scooter"
+    if token.dep in ("ROOT", "attr", *SUBJECTS, *PASSIVE_SUBJECTS) and token.pos in NOUNS:
+        return "subject"
+    if token.dep in OBJECTS:
+        return f"object of {governor.lemma}"
+    if token.dep == "pobj":
+        if governor.text.lower() == "of":
+            return f"{sentence.parse[governor.head].lemma} of"
+        return "subject" if governor.dep == "agent" else governor.text.lower()
+    return "owner" if token.dep == "poss" else ""

@@ -1,0 +1,119 @@
+"""The table of a data set's objects."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from small_set import BOX, ROSTER, grounded, sample
+
+from augmentation.regions.cutswap.objects import (
+    ObjectClass,
+    boxes_of,
+    build_labels,
+    build_object_table,
+    load_object_table,
+    save_object_table,
+)
+from augmentation.regions.mentions import find_mentions
+from captioning.data.roster import Roster
+
+
+def test_counts_attributes_and_rows_of_each_number(table):
+    dog, dogs = table.by_key["dog", False], table.by_key["dog", True]
+    assert (dog.count, dogs.count) == (4, 2)
+    assert dog.rows_by_attribute == {"black": (0, 1), "brown": (2, 3)}
+    assert dogs.rows_by_attribute == {"black": (8, 9)}
+    assert (dog.noun, dogs.noun) == ("dog", "dogs")
+    assert dog.slots == {"subject": 4}
+    assert table.by_key["snow", False].frames == {}
+
+
+def test_rare_attributes_and_a_class_with_one_instance_are_dropped_and_counted(
+    table, parses, object_words
+):
+    assert ("truck", False) not in table.by_key
+    assert (table.dropped_classes, table.dropped_pairs) == (1, 1)
+    every = build_object_table(ROSTER, parses, object_words=object_words, least_uses=1)
+    assert every.by_key["truck", False].attributes == ("tall",)
+    assert every.dropped_classes == 0
+
+
+def test_images_with_a_box_of_the_object(table):
+    assert table.by_key["dog", False].boxed_images == ("photo0",)
+    assert table.by_key["cat", False].boxed_images == ()
+
+
+def test_a_table_is_saved_and_loaded_and_the_same_again(table, parses, object_words, tmp_path):
+    save_object_table(table, tmp_path / "objects.json")
+    assert load_object_table(tmp_path / "objects.json", fingerprint=ROSTER.fingerprint) == table
+    again = build_object_table(ROSTER, parses, object_words=object_words, least_uses=2)
+    save_object_table(again, tmp_path / "again.json")
+    assert (tmp_path / "again.json").read_bytes() == (tmp_path / "objects.json").read_bytes()
+
+
+def test_a_table_of_another_roster_or_format_is_refused(table, tmp_path):
+    save_object_table(table, tmp_path / "objects.json")
+    with pytest.raises(ValueError, match="made of the roster .* not of other; build it anew"):
+        load_object_table(tmp_path / "objects.json", fingerprint="other")
+    (tmp_path / "objects.json").write_text(json.dumps({"format": 0}))
+    with pytest.raises(ValueError, match="no table of objects in format"):
+        load_object_table(tmp_path / "objects.json")
+
+
+def test_captions_without_parses_have_no_objects(object_words):
+    roster = Roster(name="empty", samples=(sample(0, "A dog runs ."),))
+    assert build_object_table(roster, [()], object_words=object_words).classes == ()
+
+
+def test_bad_arguments_are_refused(object_words):
+    with pytest.raises(ValueError, match="parses must be one a sample: got 0 for 18"):
+        build_object_table(ROSTER, [], object_words=object_words)
+    with pytest.raises(ValueError, match="least_uses must be at least 1"):
+        build_object_table(ROSTER, [()] * 18, object_words=object_words, least_uses=0)
+
+
+def test_a_man_has_boxes_labelled_person(parser, object_words):
+    caption = "A man runs ."
+    (parse,) = parser.parse([caption])
+    (man,) = find_mentions(caption, parse, object_words)
+    one = sample(0, caption, regions=(BOX, type(BOX)(box=(0.0, 0.0, 5.0, 5.0), label="person")))
+    assert boxes_of(one, man, parse, build_labels()) == (1,)
+    assert boxes_of(one, man, parse, {}) == ()
+
+
+def test_phrases_ground_their_own_objects(parser, object_words):
+    caption = "A man holds a red ball ."
+    (parse,) = parser.parse([caption])
+    man, ball = find_mentions(caption, parse, object_words)
+    one = grounded(caption, "a red ball", BOX)
+    assert boxes_of(one, ball, parse, {}) == (0,)
+    assert boxes_of(one, man, parse, {}) == ()
+
+
+def test_labels_come_from_a_file_too(tmp_path):
+    (tmp_path / "classes.txt").write_text("television,tv\ncat\n")
+    assert build_labels(str(tmp_path / "classes.txt"))["tv"] == {"television", "tv"}
+    with pytest.raises(FileNotFoundError, match="no such file; give coco"):
+        build_labels("nowhere.txt")
+
+
+def test_a_form_never_seen_is_inflected():
+    assert ObjectClass(name="fire hydrant", plural=True, count=0).noun == "fire hydrants"
+
+
+def test_grammar_must_be_seen_often_enough():
+    snow = ObjectClass(name="snow", plural=False, count=100, frames={"bare": 40, "counted": 6})
+    assert snow.fits(("bare",))
+    assert not snow.fits(("counted",))  # far rarer than without article
+    assert not snow.fits(("of",))
+    assert snow.fits(())
+
+
+def test_a_part_must_be_played_often_enough():
+    cat = ObjectClass(
+        name="cat", plural=False, count=100, slots={"subject": 50, "in": 1, "object of wear": 2}
+    )
+    assert cat.plays("subject")
+    assert cat.plays("object of wear")
+    assert not cat.plays("in")

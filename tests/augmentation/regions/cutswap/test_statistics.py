@@ -1,0 +1,88 @@
+"""Objects before and after, and what was swapped."""
+
+from __future__ import annotations
+
+import pytest
+
+from augmentation.regions.cutswap.statistics import (
+    compare,
+    mention_statistics,
+    swap_statistics,
+    write_statistics,
+)
+from augmentation.regions.cutswap.text import CaptionSwap
+from captioning.files import read_json
+
+
+@pytest.fixture
+def counted(parser, object_words):
+    def count(*captions: tuple[str, str]):
+        parses = parser.parse([caption for _, caption in captions])
+        triples = [(*pair, parse) for pair, parse in zip(captions, parses, strict=True)]
+        return mention_statistics(triples, object_words=object_words)
+
+    return count
+
+
+def swapped(new: str, attribute: str = "") -> CaptionSwap:
+    return CaptionSwap(
+        sample_id="1",
+        caption="",
+        old_object="dog",
+        new_object=new,
+        plural=False,
+        old_attribute="black",
+        new_attribute=attribute,
+        spans=(),
+    )
+
+
+def test_objects_are_counted_by_caption_and_by_photo(counted):
+    found = counted(("1", "A black dog runs ."), ("1", "Dogs run ."), ("2", "A black cat ."))
+    assert (found.num_images, found.num_captions, found.num_mentions) == (2, 3, 3)
+    assert found.objects == {"cat": 1, "dog": 2}
+    assert found.image_share == {"cat": 0.5, "dog": 0.5}
+    assert (found.attributes, found.num_pairs) == ({"black": 2}, 2)
+
+
+def test_data_sets_are_compared_by_the_share_of_photos(counted):
+    before = counted(("1", "A dog runs ."), ("2", "A dog runs ."), ("3", "A cat sits ."))
+    after = counted(("1", "A dog runs ."), ("2", "A horse runs ."), ("3", "A cat sits ."))
+    found = compare(before, after)
+    assert (found.new_objects, found.lost_objects) == (("horse",), ())
+    assert found.mean_difference == pytest.approx((0 + 1 / 3 + 1 / 3) / 3)
+    assert {name for name, *_ in found.largest[:2]} == {"dog", "horse"}
+    assert compare(before, before).correlation == pytest.approx(1)
+
+
+def test_no_objects_at_all_are_refused(counted):
+    nothing = counted(("1", "It rains ."))
+    with pytest.raises(ValueError, match="no object is mentioned"):
+        compare(nothing, nothing)
+
+
+def test_shares_of_what_changed():
+    found = swap_statistics([swapped("cat", "black"), swapped("cat", "red"), swapped("dog", "red")])
+    assert found.changed_objects == pytest.approx(2 / 3)
+    assert found.changed_attributes == pytest.approx(2 / 3)
+    assert list(found.changes.items()) == [("dog > cat", 2), ("dog > dog", 1)]
+    with pytest.raises(ValueError, match="swaps must not be empty"):
+        swap_statistics([])
+
+
+def test_statistics_are_written_as_json_and_pictures(counted, tmp_path):
+    before, after = counted(("1", "A dog runs .")), counted(("1", "A cat runs ."))
+    names = write_statistics(
+        tmp_path,
+        before=before,
+        after=after,
+        swaps=[swapped("cat")],
+        similarities=[0.1, 0.2, 0.3],
+        threshold=0.2,
+        space="joint-space",
+    )
+    assert sorted(names) == sorted(path.name for path in tmp_path.iterdir())
+    content = read_json(tmp_path / "statistics.json")
+    assert content["similarities"]["share_kept"] == pytest.approx(2 / 3)
+    assert content["comparison"]["new_objects"] == ["cat"]
+    assert write_statistics(tmp_path, before=before, after=after) == names[:2]

@@ -1,0 +1,92 @@
+"""Objects and attributes found in parsed captions."""
+
+from __future__ import annotations
+
+import pytest
+
+from augmentation.regions.mentions import clean, find_mentions, offsets
+
+
+@pytest.fixture
+def mentions(parser, object_words):
+    def find(caption: str):
+        return find_mentions(caption, parser.parse([caption])[0], object_words)
+
+    return find
+
+
+def found(mentions, caption: str) -> list[tuple[str, bool, str]]:
+    return [(one.name, one.plural, one.attribute) for one in mentions(caption)]
+
+
+@pytest.mark.parametrize(
+    ("caption", "expected"),
+    [
+        ("A red fire hydrant on grass .", [("fire hydrant", False, "red"), ("grass", False, "")]),
+        ("Two fire hydrants stand here .", [("fire hydrant", True, "")]),
+        ("Three men ride buses .", [("man", True, ""), ("bus", True, "")]),
+        ("Some children run .", [("child", True, "")]),
+        ("Many people wait .", [("person", True, "")]),
+        ("Two sheep stand in the snow .", [("sheep", True, ""), ("snow", False, "")]),
+        ("A sheep stands in the snow .", [("sheep", False, ""), ("snow", False, "")]),
+        ("A black and white dog runs .", [("dog", False, "black and white")]),
+        ("A young , happy woman smiles .", [("woman", False, "young, happy")]),
+        ("A very old man sleeps .", [("man", False, "very old")]),
+        ("A young man sleeps .", [("man", False, "young")]),
+        ("A boy in a multi-colored hat .", [("boy", False, ""), ("hat", False, "multi-colored")]),
+        ("A boy in a blue t-shirt .", [("boy", False, ""), ("t-shirt", False, "blue")]),
+        ("The other dog is wet .", [("dog", False, "")]),
+    ],
+)  # fmt: skip
+def test_objects_with_number_and_attributes(mentions, caption, expected):
+    assert found(mentions, caption) == expected
+
+
+@pytest.mark.parametrize(
+    "caption",
+    ["It is raining .", "Running fast", ".", "A dog-friendly place", "A man-made lake"],
+)
+def test_captions_without_object(mentions, caption):
+    assert mentions(caption) == ()
+
+
+def test_no_parse_has_no_objects(object_words):
+    assert find_mentions("A dog runs", (), object_words) == ()
+
+
+def test_words_of_compounds_places_and_amounts_are_no_objects(mentions):
+    assert [one.name for one in mentions("A group of dogs in front of a car door .")] == ["dog"]
+    assert [one.name for one in mentions("A dog sits on the side of a boat .")] == ["dog", "boat"]
+    assert "hot dog" in [one.name for one in mentions("A man eats a hot dog .")]
+
+
+def test_a_noun_before_an_object_belongs_to_it(mentions):
+    (bag,) = mentions("a leather bag")
+    assert (bag.name, bag.start, bag.head) == ("bag", 1, 2)
+    (car,) = mentions("A four wheel drive car is driving through the mud .")
+    assert (car.name, car.start, car.head) == ("car", 1, 4)
+
+
+def test_the_grammar_around_an_object(mentions):
+    frames = {one.name: one.frames for one in mentions("A dog plays in snow near the sand .")}
+    assert frames == {"dog": ("counted",), "snow": ("bare",), "sand": ()}
+    (man, hat) = mentions("A man who wears a hat .")
+    assert "who" in man.frames
+    assert man.slot == "subject"
+    assert hat.slot == "object of wear"
+    assert mentions("A dog in the snow .")[1].slot == "in"
+    assert mentions("A group of dogs .")[0].slot == "group of"
+
+
+def test_a_parse_of_another_caption_is_refused(parser, object_words):
+    (parse,) = parser.parse(["A dog runs"])
+    with pytest.raises(ValueError, match="'dog' does not follow at character 1 of 'A cat runs'"):
+        find_mentions("A cat runs", parse, object_words)
+
+
+def test_offsets_count_characters_of_single_blanks(parser):
+    caption = " A  dog's\tball, "
+    (parse,) = parser.parse([caption])
+    text = clean(caption)
+    assert text == "A dog's ball,"
+    assert [text[a:b] for a, b in offsets(caption, parse)] == ["A", "dog", "'s", "ball", ","]
