@@ -82,7 +82,8 @@ class NovelObjects(AbstractRegionMethod):
         if not classes:
             raise ValueError(
                 "method.classes is empty: name the novel classes, as in "
-                "method.classes='{bus: {candidates: [truck]}}', or write configs/novel_classes/DATA.yaml"
+                "method.classes='{bus: {candidates: [truck]}}', or write "
+                "configs/novel_classes/DATA.yaml"
             )
         self.classes = [NovelClass(name=name, **(given or {})) for name, given in classes.items()]
         self.parser, self.limits, self.radius = parser, limits, radius
