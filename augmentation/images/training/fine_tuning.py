@@ -38,20 +38,20 @@ from captioning.training.inputs import read_roster
 
 log = logging.getLogger(__name__)
 
-METHODS = ("full", "lora")
+TUNINGS = ("full", "lora")
 
 
 def choose_trained(pipeline: StableDiffusionPipeline, config: DictConfig) -> None:
     """Leave gradients to what is trained: all of the U-Net, or low-rank additions to it.
 
     Raises:
-        ValueError: unknown ``method``.
+        ValueError: unknown ``tuning``.
     """
-    if config.method not in METHODS:
-        raise ValueError(f"method must be one of {METHODS}: got {config.method!r}")
+    if config.tuning not in TUNINGS:
+        raise ValueError(f"tuning must be one of {TUNINGS}: got {config.tuning!r}")
     for part in (pipeline.vae, pipeline.text_encoder, pipeline.unet):
         part.requires_grad_(False)
-    if config.method == "lora":
+    if config.tuning == "lora":
         pipeline.unet.add_adapter(
             LoraConfig(
                 r=config.lora.rank,
@@ -140,7 +140,7 @@ def train_generator(config: DictConfig) -> dict[str, Any]:
     before = validate(0)
     loss_of = loss_of_draws(denoiser, data["train"].draw, batch_size=sizes["batch_size"])
     history = loop.run(loss_of, validate)
-    save(pipeline, Path(config.out), method=config.method)
+    save(pipeline, Path(config.out), tuning=config.tuning)
     number = sum(value.numel() for value in loop.trained.values())
     more = {"trained parameters": number, "before": before, "history": history}
     what = f"{config.generator}, fine-tuned on captions"
@@ -161,9 +161,9 @@ def chosen_device(name: str) -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def save(pipeline: StableDiffusionPipeline, folder: Path, *, method: str) -> None:
+def save(pipeline: StableDiffusionPipeline, folder: Path, *, tuning: str) -> None:
     """Write the generator's folder; low-rank additions apart too, before they are merged."""
-    if method == "lora":
+    if tuning == "lora":
         added = convert_state_dict_to_diffusers(get_peft_model_state_dict(pipeline.unet))
         # without its settings, whoever loads it would take alpha for the rank
         settings = pipeline.unet.peft_config["default"].to_dict()

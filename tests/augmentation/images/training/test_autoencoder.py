@@ -24,6 +24,9 @@ from captioning.vision.backbones import build_backbone
 PICTURES = torch.rand(3, 3, 32, 32, generator=torch.Generator().manual_seed(0)) * 2 - 1
 SMALL = [
     "model.latent_channels=6",
+    "training.latent_noise=0.0",
+    "training.features=0.0",
+    "training.objects=1.0",
     "model.block_out_channels=[4,4,8,8]",
     "training.batch_size=4",
     "training.log_every=1",

@@ -51,7 +51,7 @@ def changed(before: Path, after: Path, part: str) -> set[str]:
 def test_all_weights_of_the_network_are_tuned(config: Made, pipeline: Path, tmp_path: Path) -> None:
     out = tmp_path / "tuned"
     card = train_generator(
-        config("fine_tuning", *SMALL, f"generator={pipeline}", "method=full", f"out={out}")
+        config("fine_tuning", *SMALL, f"generator={pipeline}", "tuning=full", f"out={out}")
     )
     assert card == json.loads((out / "card.json").read_text())
     assert [entry["step"] for entry in card["history"]] == [3, 6]
@@ -66,7 +66,7 @@ def test_low_rank_additions_are_written_apart_and_merged(
 ) -> None:
     out = tmp_path / "tuned"
     card = train_generator(
-        config("fine_tuning", *SMALL, f"generator={pipeline}", "method=lora", f"out={out}")
+        config("fine_tuning", *SMALL, f"generator={pipeline}", "tuning=lora", f"out={out}")
     )
     tuned = changed(pipeline, out, "unet")
     assert tuned
@@ -110,7 +110,7 @@ def test_the_text_encoder_is_tuned_when_asked(config: Made, pipeline: Path, tmp_
 
 
 def test_what_cannot_be_tuned_is_refused(config: Made, pipeline: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"method must be one of .*: got 'half'"):
-        train_generator(config("fine_tuning", f"generator={pipeline}", "method=half"))
+    with pytest.raises(ValueError, match=r"tuning must be one of .*: got 'half'"):
+        train_generator(config("fine_tuning", f"generator={pipeline}", "tuning=half"))
     with pytest.raises(ValueError, match="a folder that holds model_index.json"):
         train_generator(config("fine_tuning", f"generator={tmp_path}"))
