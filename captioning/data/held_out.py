@@ -47,7 +47,7 @@ def hold_out(
     if missing := sorted(classes.keys() - set().union(*shown.values(), ())):
         raise ValueError(
             f"{roster.name}: no caption mentions the held-out {', '.join(missing)}: check "
-            "held_out.classes, and that each has the forms that captions use"
+            "hold_out.classes, and that each has the forms that captions use"
         )
     paired = [sample for sample in roster.samples if sample.image_id not in shown]
     if not paired:
@@ -72,7 +72,7 @@ def classes_shown(roster: Roster, classes: Mapping[str, Sequence[str]]) -> dict[
         ValueError: a class without forms.
     """
     if empty := [name for name, forms in classes.items() if not list(forms)]:
-        raise ValueError(f"held_out.classes: {empty[0]} has no word forms")
+        raise ValueError(f"hold_out.classes: {empty[0]} has no word forms")
     patterns = {name: _pattern(forms) for name, forms in classes.items()}
     shown: dict[str, set[str]] = {}
     for sample in roster.samples:

@@ -90,8 +90,8 @@ def read_train(config: DictConfig) -> tuple[Roster, dict[str, str]]:
     those of held-out classes, and with the pairs in the folders of ``config.added``.
     """
     roster = read_corpus(config) if trains_on_text(config) else read_roster(config, "train")
-    if config.held_out.get("classes"):
-        settings = OmegaConf.to_container(config.held_out, resolve=True)
+    if config.hold_out.get("classes"):
+        settings = OmegaConf.to_container(config.hold_out, resolve=True)
         settings.pop("name")
         roster = hold_out(roster, **settings)
         log.info(f"{roster.name}: held out, {_number_held_out(roster)}")

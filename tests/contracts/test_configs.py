@@ -169,8 +169,17 @@ def test_a_wrong_argument_is_seen():
 
 @needs_train
 def test_pseudo_labels_of_constrained_search_alone():
-    one = ("held_out=coco", "held_out.samples_per_photo=1", "curation.amend.plain=null")
+    one = ("hold_out=coco", "hold_out.samples_per_photo=1", "curation.amend.plain=null")
     config = composed("curation=pseudo_label", "schedule=rounds", *one)
     amender = instantiate(config.curation.amend)
     assert amender.searches["plain"] is None
     assert amender.constraints([]).words == {}
+
+
+@pytest.mark.parametrize("file", sorted(CONFIGS.glob("*.yaml")), ids=lambda file: file.stem)
+def test_no_setting_of_a_command_has_the_name_of_a_group(file: Path):
+    """Hydra would take ``key=value`` for a choice in the group, and refuse it."""
+    groups = {folder.name for folder in CONFIGS.iterdir() if folder.is_dir()}
+    settings = OmegaConf.to_container(OmegaConf.load(file))
+    plain = {key for key, value in settings.items() if not isinstance(value, dict)}
+    assert (plain - {"defaults"}) & groups == set()

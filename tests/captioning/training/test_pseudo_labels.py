@@ -16,8 +16,8 @@ from captioning.training.inputs import read_train
 from captioning.training.run import load_checkpoint, train
 
 HELD_OUT = (
-    "held_out=words",
-    "held_out.classes={laptop: [laptop, laptops], bus: [bus, buses]}",
+    "hold_out=words",
+    "hold_out.classes={laptop: [laptop, laptops], bus: [bus, buses]}",
     "tokenizer.extra_words=[laptop, laptops, bus, buses]",
     "metrics.test=[BLEU]",
     "limit_images=null",
@@ -28,7 +28,7 @@ HELD_OUT = (
 )
 SECOND = (
     *HELD_OUT,
-    "held_out.samples_per_photo=2",
+    "hold_out.samples_per_photo=2",
     "curation=pseudo_label",
     "curation.schedule.every_n_epochs=1",
     "curation.schedule.until_epoch=0",
@@ -89,7 +89,7 @@ def test_a_start_of_another_model_is_refused(small: Small, first: Path) -> None:
 
 def test_photos_must_have_a_sample_for_each_search(small: Small, first: Path) -> None:
     with pytest.raises(ValueError, match=r"has 1 samples for 2 pseudo-labels"):
-        train(small(*SECOND, "held_out.samples_per_photo=1", f"start_from={first}", folder="b"))
+        train(small(*SECOND, "hold_out.samples_per_photo=1", f"start_from={first}", folder="b"))
 
 
 def test_pairs_of_a_folder_are_trained_on_too(small: Small, tmp_path: Path) -> None:
