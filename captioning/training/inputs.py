@@ -90,12 +90,14 @@ def read_train(config: DictConfig) -> tuple[Roster, dict[str, str]]:
     those of held-out classes, and with the pairs in the folders of ``config.added``.
     """
     roster = read_corpus(config) if trains_on_text(config) else read_roster(config, "train")
-    if config.hold_out.get("classes"):
-        settings = OmegaConf.to_container(config.hold_out, resolve=True)
+    # configs of older runs lack what came later
+    held = config.get("hold_out") or {}
+    if held.get("classes"):
+        settings = OmegaConf.to_container(held, resolve=True)
         settings.pop("name")
         roster = hold_out(roster, **settings)
         log.info(f"{roster.name}: held out, {_number_held_out(roster)}")
-    if config.added:
+    if config.get("added"):
         roster = _with_added(roster, [Path(folder) for folder in config.added])
     return build_part(config.noise.plant)(roster) if config.noise.get("plant") else (roster, {})
 

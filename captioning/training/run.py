@@ -127,7 +127,7 @@ def build(config: DictConfig, folder: Path) -> Experiment:
     if inputs.truth:
         write_truth(inputs.truth, folder / "noise_truth.json")
     _write_dropped(inputs, folder)
-    start = None if config.start_from is None else finished_weights(Path(config.start_from))
+    start = None if not config.get("start_from") else finished_weights(Path(config.start_from))
     if start is None:
         tokenizer = build_part(config.tokenizer)(sample.caption for sample in inputs.train.samples)
     else:

@@ -64,7 +64,7 @@ def test_any_amender_can_act_before_training(build):
 
 
 def test_replacing_images_needs_a_source(build):
-    with pytest.raises(Exception, match=r"choose one with \+curation/image_source=NAME"):
+    with pytest.raises(Exception, match=r"choose one with curation/image_source=NAME"):
         build("curation=remove", "curation/amend=replace_image")
 
 
