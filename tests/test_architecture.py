@@ -15,7 +15,7 @@ from tests import rules
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SCRIPTS = ("train.py", "evaluate.py")
-TEXTS = (".py", ".md", ".yaml", ".yml", ".toml", ".txt", ".cff", "")
+TEXTS = (".py", ".md", ".yaml", ".yml", ".toml", ".txt", ".cff", ".json", ".csv", "")
 FOLDERS = (*rules.PACKAGES, "tests", "configs", "docs", "benchmarks", ".ci")
 
 

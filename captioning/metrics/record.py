@@ -9,8 +9,9 @@ metrics of ``--per-image`` alone, to four digits.
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,26 +56,31 @@ def keep_record(run: Path, out: Path, *, per_image: Collection[str] = ()) -> Pat
         if (run / name).is_file():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(run / name, target / name)
-    write_text(target / "config.yaml", _portable((run / "config.yaml").read_text()))
+    config = (run / "config.yaml").read_text()
+    folders = yaml.safe_load(config).get("paths", {})
+    write_text(target / "config.yaml", _portable(config, folders))
     if (run / "versions.json").is_file():
-        write_json(target / "versions.json", _named(read_json(run / "versions.json")))
+        write_json(target / "versions.json", _without_paths(run, folders))
     # a thousand images' scores are for no reader: one line
     write_json(target / "metrics.json", metrics, indent=None if per_image else 1)
     return target
 
 
-def _portable(config: str) -> str:
-    """The config without the machine's folders, which say nothing of the result."""
-    paths = yaml.safe_load(config).get("paths", {})
-    for name in sorted(paths, key=lambda name: -len(str(paths[name]))):
-        config = config.replace(str(paths[name]), f"$CAPTIONING_{name.upper()}")
-    return config
+def _portable(text: str, folders: Mapping[str, str]) -> str:
+    """The text without the machine's folders, which say nothing of the result."""
+    for name in sorted(folders, key=lambda name: -len(str(folders[name]))):
+        text = text.replace(str(folders[name]), f"$CAPTIONING_{name.upper()}")
+    return text
 
 
-def _named(versions: dict[str, Any]) -> dict[str, Any]:
-    """Versions whose command begins with a program's name, wherever the program lay."""
-    program, space, rest = str(versions.get("command") or "").partition(" ")
-    return versions | {"command": Path(program).name + space + rest} if program else versions
+def _without_paths(run: Path, folders: Mapping[str, str]) -> dict[str, Any]:
+    """Versions whose commands name programs and files, wherever they lay."""
+    found = read_json(run / "versions.json")
+    for versions in [found, *found.get("resumed", [])]:
+        program, *given = _portable(str(versions.get("command") or ""), folders).split(" ")
+        given = [re.sub(r"(?<==)/\S*/(?=[^/\s])", "", argument) for argument in given]
+        versions["command"] = " ".join([Path(program).name, *given])
+    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

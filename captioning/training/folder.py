@@ -23,6 +23,8 @@ PACKAGES = ("torch", "pytorch-lightning", "timm", "hydra-core", "numpy", "pycoco
 FREE_KEYS = ("resume", "threads", "logger", "paths", "hydra", "keep_every_epoch")
 # Keys in which a run may differ from the one that it branches from.
 BRANCH_KEYS = ("curation", "run_name", "run_dir", "branch_from")
+# What a setting that is newer than a run says when it asks for nothing new.
+OFF = (None, False, 0, "none", [], {})
 
 
 class RunFolder:
@@ -114,14 +116,18 @@ class RunFolder:
 
     @staticmethod
     def _changed(old: DictConfig, new: DictConfig) -> dict[str, tuple[Any, Any]]:
-        """Both values of every setting that differs and matters to the results."""
+        """Both values of every setting that differs and matters to the results.
+
+        A setting that an older run does not know, and that is off now, is no difference.
+        """
         before = _flat(OmegaConf.to_container(old, resolve=True))
         after = _flat(OmegaConf.to_container(new, resolve=True))
-        keys = [key for key in sorted(before | after) if before.get(key) != after.get(key)]
+        keys = [key for key in sorted(before | after) if key.split(".")[0] not in FREE_KEYS]
+        changed = {key: (before.get(key), after.get(key)) for key in keys}
         return {
-            key: (before.get(key), after.get(key))
-            for key in keys
-            if key.split(".")[0] not in FREE_KEYS
+            key: (was, now)
+            for key, (was, now) in changed.items()
+            if was != now and (key in before or now not in OFF)
         }
 
     @property

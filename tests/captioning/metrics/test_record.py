@@ -20,8 +20,9 @@ def run(tmp_path):
     images = {"a": {"CIDEr-D": 0.123456, "BLEU-4": 0.1}, "b": {"CIDEr-D": 0.9, "BLEU-4": 0.2}}
     scores = {"corpus": {"CIDEr-D": 0.5}, "per_image": images}
     (folder / "metrics.json").write_text(json.dumps({"test": scores, "val_history": []}))
-    command = "/somewhere/of/mine/train.py seed=3 loader.batch_size=8"
-    (folder / "versions.json").write_text(json.dumps({"command": command, "commit": "abc"}))
+    command = "/somewhere/of/mine/train.py seed=3 pool=/somewhere/of/mine/photos list=/else/a.txt"
+    versions = {"command": command, "commit": "abc", "resumed": [{"command": command}]}
+    (folder / "versions.json").write_text(json.dumps(versions))
     entries = [{"epoch": epoch, "auc": 0.5 + epoch / 10} for epoch in range(3)]
     (folder / "curation" / "detection.json").write_text(json.dumps(entries))
     (folder / "curation.jsonl").write_text("large")
@@ -38,8 +39,12 @@ def test_a_record_is_a_small_run_folder_without_the_machines_paths(run, tmp_path
     (found,) = read_runs([tmp_path / "kept"])
     assert found.value("CIDEr-D", "test") == 0.5
     assert found.setting("seed") == "3"
-    command = "train.py seed=3 loader.batch_size=8"
-    assert found.versions == {"command": command, "commit": "abc"}
+    command = "train.py seed=3 pool=$CAPTIONING_DATA/photos list=a.txt"
+    assert found.versions == {
+        "command": command,
+        "commit": "abc",
+        "resumed": [{"command": command}],
+    }
 
 
 def test_scores_of_single_images_are_kept_if_asked_for(run, tmp_path) -> None:

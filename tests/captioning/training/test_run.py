@@ -193,6 +193,11 @@ def test_a_policy_that_branches_ends_as_if_trained_alone(small, tmp_path: Path) 
         train(small(*early, f"branch_from={shared}", folder="early"))
     with pytest.raises(ValueError, match=r"more than its curation \(optimizer\.lr: "):
         train(small(*policy, "optimizer.lr=0.5", f"branch_from={shared}", folder="other"))
+    older = OmegaConf.load(tmp_path / "tracked" / "config.yaml")
+    del older.added, older.hold_out
+    OmegaConf.save(older, tmp_path / "tracked" / "config.yaml")
+    train(small(*policy, f"branch_from={shared}", folder="newer"))
+    assert same_weights(alone, tmp_path / "newer")
     edited = branch / "checkpoints" / "last.ckpt"
     with pytest.raises(ValueError, match="can only branch from a run that changed nothing"):
         train(small(*tracked, f"branch_from={edited}", folder="edited"))
