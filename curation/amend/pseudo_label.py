@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytorch_lightning as pl
@@ -15,6 +16,9 @@ from curation.probes import undisturbed
 
 Written = dict[str, Prediction]
 """Captions by image."""
+
+PSEUDO_LABEL = "pseudo-label:"
+"""Begins the origin of a caption so written; the search follows."""
 
 
 class PseudoLabel(AbstractAmender):
@@ -34,6 +38,8 @@ class PseudoLabel(AbstractAmender):
         constraints: which words, from the samples as the annotations have them, such as
             `words_of_classes` or `words_of_regions`; needed by constrained search.
         met_only: leave a sample as it is where its constraints were not met.
+        online: once a photo has its captions, write them anew in every batch that it is in, by the
+            captioner of that moment. The journal keeps those of the rounds alone.
 
     Raises:
         ValueError: no search, or constrained search without constraints.
@@ -46,6 +52,7 @@ class PseudoLabel(AbstractAmender):
         plain: Callable[..., Any] | None = None,
         constraints: Callable[..., Any] | None = None,
         met_only: bool = True,
+        online: bool = False,
     ) -> None:
         if constrained is None and plain is None:
             raise ValueError("pseudo-labels need a search: give constrained, plain or both")
@@ -56,13 +63,19 @@ class PseudoLabel(AbstractAmender):
             )
         self.searches = {"constrained": constrained, "plain": plain}
         self.constraints = constraints
-        self.met_only = met_only
+        self.met_only, self.online = met_only, online
         self._trainer: pl.Trainer | None = None
         self._module: pl.LightningModule | None = None
 
     def attach(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Take the captioner."""
+        """Take the captioner, and where captions are online each batch.
+
+        Raises:
+            ValueError: batches that cannot be made anew.
+        """
         self._trainer, self._module = trainer, module
+        if self.online:
+            trainer.datamodule.rewrite(self._rewritten)
 
     def amend(self, context: Context, selected: Sequence[Selected]) -> Amended:
         """One caption per selected sample that a search found one for.
@@ -73,7 +86,9 @@ class PseudoLabel(AbstractAmender):
         kinds = self._kinds(context, selected)
         originals = context.view.roster.by_id
         written = {
-            kind: self._write(kind, [originals[name] for name, of in kinds.items() if of == kind])
+            kind: _of_all_processes(
+                self._write(kind, [originals[name] for name, of in kinds.items() if of == kind])
+            )
             for kind in self._used
         }
         edits, kept, notes = [], [], []
@@ -86,7 +101,7 @@ class PseudoLabel(AbstractAmender):
                 kept.append(sample.sample_id)
                 notes += [f"left alone: {problem}"] if problem else []
                 continue
-            origin = f"pseudo-label:{kind}"
+            origin = PSEUDO_LABEL + kind
             edits.append(context.edit(one, "replace_caption", value=found.caption, origin=origin))
             if waiting:
                 edits.append(context.edit(one, "down_weight", value="1", origin=origin))
@@ -111,7 +126,7 @@ class PseudoLabel(AbstractAmender):
         return kinds
 
     def _write(self, kind: str, samples: Sequence[Sample]) -> Written:
-        """Captions of the samples' photos, in every process those of all."""
+        """Captions of the samples' photos."""
         if self._trainer is None or self._module is None:
             raise RuntimeError("pseudo-labels need attach(trainer, module) before amend")
         if not samples:
@@ -127,7 +142,26 @@ class PseudoLabel(AbstractAmender):
                 )
                 captions = self._module.generate(batch, search=self.searches[kind], **more)
                 found |= {caption.image_id: caption for caption in captions}
-        return _of_all_processes(found)
+        return found
+
+    def _rewritten(self, samples: Sequence[Sample]) -> list[Sample] | None:
+        """The samples of a batch with pseudo-labels of this moment; None if it has none."""
+        kinds = {s.row: s.origin.removeprefix(PSEUDO_LABEL) for s in samples if _is_written(s)}
+        if not kinds:
+            return None
+        originals = self._trainer.datamodule.view.roster.samples
+        written = {
+            # a batch may have a sample twice
+            kind: self._write(kind, [originals[row] for row in kinds if kinds[row] == kind])
+            for kind in sorted(set(kinds.values()))
+        }
+        new = []
+        for sample in samples:
+            found = written[kinds[sample.row]][sample.image_id] if sample.row in kinds else None
+            if found is not None and not self._problem(found):
+                sample = replace(sample, caption=found.caption)
+            new.append(sample)
+        return new
 
     def _problem(self, found: Prediction) -> str:
         if not found.caption.strip():
@@ -135,6 +169,10 @@ class PseudoLabel(AbstractAmender):
         if self.met_only and found.satisfied is False:
             return "constraints not met"
         return ""
+
+
+def _is_written(sample: Sample) -> bool:
+    return sample.origin.startswith(PSEUDO_LABEL)
 
 
 def _of_all_processes(found: Written) -> Written:

@@ -12,8 +12,10 @@ from omegaconf import DictConfig
 from PIL import Image
 
 from captioning.files import write_json
+from captioning.models.updown import UpDown
 from captioning.training.inputs import read_train
 from captioning.training.run import load_checkpoint, train
+from captioning.types import Batch, CaptionLosses
 
 HELD_OUT = (
     "hold_out=words",
@@ -66,6 +68,32 @@ def test_two_steps_of_partially_supervised_training(small: Small, first: Path, t
     weights = [e for e in journal(tmp_path / "second") if e["action"] == "down_weight"]
     assert {e["value"] for e in weights} == {"1"}
     assert len(weights) == len({e["sample_id"] for e in edits})
+
+
+@pytest.mark.parametrize("online", [True, False])
+def test_captions_are_written_anew_in_each_batch(
+    small: Small, first: Path, tmp_path, monkeypatch, online: bool
+) -> None:
+    trained_on: list[dict[str, str]] = []
+    losses = UpDown.losses
+
+    def noted(self: UpDown, batch: Batch) -> CaptionLosses:
+        if self.training:
+            texts = [self.tokenizer.decode(row) for row in batch.tokens.tolist()]
+            trained_on.append(dict(zip(batch.sample_ids, texts, strict=True)))
+        return losses(self, batch)
+
+    monkeypatch.setattr(UpDown, "losses", noted)
+    more = ("curation.schedule.until_epoch=-1", "loader.batch_size=20", "optimizer.lr=0.05")
+    choice = f"curation.amend.online={online}".lower()
+    train(small(*SECOND, *more, choice, f"start_from={first}", folder="on"))
+    edits = [e for e in journal(tmp_path / "on") if e["action"] == "replace_caption"]
+    before = {edit["sample_id"]: edit["value"] for edit in edits}
+    of_batches = [{key: text for key, text in one.items() if key in before} for one in trained_on]
+    met = next(one for one in of_batches if one)
+    assert all(before[key] == text for key, text in met.items())
+    changed = [key for one in of_batches for key, text in one.items() if before[key] != text]
+    assert bool(changed) == online
 
 
 def test_a_run_begins_with_anothers_weights_and_words(small: Small, first: Path, tmp_path) -> None:

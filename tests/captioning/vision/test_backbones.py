@@ -80,7 +80,7 @@ def test_changed_package_weights_are_refused(monkeypatch: pytest.MonkeyPatch) ->
     own = timm.create_model("tf_efficientnet_lite0", pretrained=False).state_dict()
     first = next(iter(own))
     wrong = {**own, first: torch.zeros(1)}
-    monkeypatch.setattr("captioning.vision.backbones._read_weights", lambda path: wrong)
+    monkeypatch.setattr("captioning.vision.backbones.read_weights", lambda path: wrong)
     with pytest.raises(ValueError, match=first):
         build_backbone(name="efficientnet_lite0")
 

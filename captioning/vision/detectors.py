@@ -1,0 +1,308 @@
+"""Detectors of objects: photos to labelled boxes, by torchvision, transformers or ONNX.
+
+Each is called with photos in RGB and gives, for each, its `Region`s in pixels of that photo, the
+surest first. Nothing here is trained.
+"""
+
+from __future__ import annotations
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+from torchvision.models import detection, get_model, get_model_weights, list_models
+from torchvision.ops import batched_nms, clip_boxes_to_image
+from torchvision.transforms.functional import pil_to_tensor
+from transformers import AutoImageProcessor, AutoModelForObjectDetection
+
+from captioning.model_folder import load_network, model_folder
+from captioning.types import Region
+from captioning.vision.backbones import read_weights
+
+ONNX_OUTPUTS = ("boxes", "scores", "labels")
+
+
+class AbstractDetector(ABC):
+    """Photos to regions.
+
+    Args:
+        identity: what finds the boxes, for the file of detections.
+        threshold: least confidence, in [0, 1].
+        max_regions: most regions of a photo.
+        max_overlap: of two boxes of a label with a larger IoU the surer one is kept.
+
+    Raises:
+        ValueError: a setting out of its range.
+    """
+
+    def __init__(
+        self,
+        *,
+        identity: str,
+        threshold: float = 0.5,
+        max_regions: int = 100,
+        max_overlap: float = 0.5,
+    ) -> None:
+        if not 0 <= threshold <= 1 or not 0 <= max_overlap <= 1 or max_regions < 1:
+            raise ValueError(
+                "threshold and max_overlap must be in [0, 1] and max_regions at least 1: got "
+                f"{threshold}, {max_overlap} and {max_regions}"
+            )
+        self.identity = identity
+        self.threshold, self.max_overlap = threshold, max_overlap
+        self.max_regions = max_regions
+
+    def __call__(self, photos: Sequence[Image.Image]) -> list[tuple[Region, ...]]:
+        """The regions of each photo, by falling confidence.
+
+        Raises:
+            ValueError: the network gives a class that has no name, or numbers that are not finite.
+        """
+        with torch.inference_mode():
+            found = self.raw(photos)
+        return [self._regions(*one, photo.size) for one, photo in zip(found, photos, strict=True)]
+
+    @abstractmethod
+    def raw(self, photos: Sequence[Image.Image]) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """Per photo: corners ``(R, 4)`` in its pixels, confidences ``(R,)``, classes ``(R,)``."""
+
+    @abstractmethod
+    def name_of(self, number: int) -> str | None:
+        """What a class of the network is called; None if it has no name."""
+
+    def _regions(
+        self, boxes: Tensor, scores: Tensor, classes: Tensor, size: tuple[int, int]
+    ) -> tuple[Region, ...]:
+        if not (boxes.isfinite().all() and scores.isfinite().all()):
+            raise ValueError(f"{self.identity}: boxes or confidences that are not finite numbers")
+        boxes = clip_boxes_to_image(boxes.float().cpu(), (size[1], size[0]))
+        scores, classes = scores.float().cpu(), classes.long().cpu()
+        filled = (boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1])
+        rows = torch.nonzero(filled & (scores >= self.threshold)).flatten()
+        kept = rows[batched_nms(boxes[rows], scores[rows], classes[rows], self.max_overlap)]
+        return tuple(
+            Region(
+                box=tuple(round(value, 2) for value in boxes[row].tolist()),
+                label=self._label(int(classes[row])),
+                score=round(float(scores[row]), 4),
+            )
+            for row in kept[: self.max_regions].tolist()
+        )
+
+    def _label(self, number: int) -> str:
+        name = self.name_of(number)
+        if name is None:
+            raise ValueError(
+                f"{self.identity}: class {number} has no name; give the labels of this network"
+            )
+        return name.lower()
+
+
+class TorchvisionDetector(AbstractDetector):
+    """A detector of torchvision, in evaluation.
+
+    Args:
+        name: its builder, such as ``fasterrcnn_resnet50_fpn_v2``.
+        weights: ``DEFAULT`` or another of torchvision's own, which are fetched, or the file of a
+            ``state_dict`` (``.safetensors`` or ``.pt``).
+        labels: file of class names, one a line, the first for class 1 (0 is the background);
+            needed with weights of one's own.
+        device: where it runs.
+        **options: of `AbstractDetector`.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: an unknown builder, or weights that do not fit.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        weights: str = "DEFAULT",
+        labels: str | Path | None = None,
+        device: str = "cpu",
+        **options: Any,
+    ) -> None:
+        super().__init__(identity=f"torchvision:{name}:{Path(weights).name}", **options)
+        if name not in list_models(module=detection):
+            known = ", ".join(list_models(module=detection))
+            raise ValueError(f"detector {name!r} is not one of torchvision's: {known}")
+        if labels is None:
+            network, self._names = _published(name, weights)
+        else:
+            self._names = ["__background__", *read_labels(labels)]
+            network = get_model(
+                name, weights=None, weights_backbone=None, num_classes=len(self._names)
+            )
+            _fill(network, Path(weights))
+        self.device = torch.device(device)
+        self.network = network.eval().to(self.device)
+
+    def raw(self, photos: Sequence[Image.Image]) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """See `AbstractDetector.raw`."""
+        found = self.network([(pil_to_tensor(p) / 255).to(self.device) for p in photos])
+        return [(one["boxes"], one["scores"], one["labels"]) for one in found]
+
+    def name_of(self, number: int) -> str | None:
+        """See `AbstractDetector.name_of`."""
+        return self._names[number] if 0 < number < len(self._names) else None
+
+
+class TransformersDetector(AbstractDetector):
+    """A detector of transformers, such as DETR, RT-DETR or YOLOS; its config names the classes.
+
+    Args:
+        model: folder of a saved model and its image processor, or a name on the hub.
+        device: where it runs.
+        **options: of `AbstractDetector`.
+
+    Raises:
+        FileNotFoundError, ConnectionError: see `captioning.model_folder.model_folder`.
+        ValueError: weights that are lacking.
+    """
+
+    def __init__(self, *, model: str, device: str = "cpu", **options: Any) -> None:
+        super().__init__(identity=f"transformers:{Path(model).name}", **options)
+        folder = model_folder(model, instead="detector=torchvision or annotated boxes")
+        network = load_network(
+            AutoModelForObjectDetection, folder, name=model, what="a detector of objects"
+        )
+        self.processor = AutoImageProcessor.from_pretrained(folder, local_files_only=True)
+        self.device = torch.device(device)
+        self.network = network.eval().to(self.device)
+
+    def raw(self, photos: Sequence[Image.Image]) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """See `AbstractDetector.raw`."""
+        given = self.processor(images=list(photos), return_tensors="pt").to(self.device)
+        found = self.processor.post_process_object_detection(
+            self.network(**given),
+            threshold=self.threshold,
+            target_sizes=[(photo.height, photo.width) for photo in photos],
+        )
+        return [(one["boxes"], one["scores"], one["labels"]) for one in found]
+
+    def name_of(self, number: int) -> str | None:
+        """See `AbstractDetector.name_of`."""
+        return self.network.config.id2label.get(number)
+
+
+class OnnxDetector(AbstractDetector):
+    """A detector of one's own as an ONNX file, run by onnxruntime on the processor.
+
+    Its one input is photos ``(1, 3, H, W)`` or a photo ``(3, H, W)`` with values in [0, 1]; where
+    the file fixes H and W, photos are resized to them. Its outputs are called ``boxes``, ``scores``
+    and ``labels``, as torchvision's detectors are exported, corners in pixels of the input.
+
+    Args:
+        model: the file.
+        labels: file of class names, one a line.
+        first_class: the class of its first line; 1 where 0 is the background.
+        **options: of `AbstractDetector`.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ModuleNotFoundError: onnxruntime is not installed.
+        ValueError: not an ONNX file, or other inputs or outputs.
+    """
+
+    def __init__(
+        self, *, model: str | Path, labels: str | Path, first_class: int = 1, **options: Any
+    ) -> None:
+        super().__init__(identity=f"onnx:{Path(model).name}", **options)
+        self._labels, self._first = read_labels(labels), first_class
+        self._session = _onnx_session(Path(model))
+        (self._input,) = self._session.get_inputs()
+        outputs = {output.name for output in self._session.get_outputs()}
+        if not outputs >= set(ONNX_OUTPUTS) or len(self._input.shape) not in (3, 4):
+            raise ValueError(
+                f"{model}: must take photos (1, 3, H, W) and give {', '.join(ONNX_OUTPUTS)}: it "
+                f"takes {self._input.shape} and gives {', '.join(sorted(outputs))}"
+            )
+
+    def raw(self, photos: Sequence[Image.Image]) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """See `AbstractDetector.raw`."""
+        return [self._found(photo) for photo in photos]
+
+    def _found(self, photo: Image.Image) -> tuple[Tensor, Tensor, Tensor]:
+        height, width = self._input.shape[-2:]
+        fixed = isinstance(height, int) and isinstance(width, int)
+        seen = photo.resize((width, height), Image.Resampling.BILINEAR) if fixed else photo
+        pixels = (pil_to_tensor(seen) / 255).numpy()
+        given = pixels[None] if len(self._input.shape) == 4 else pixels
+        made = self._session.run(list(ONNX_OUTPUTS), {self._input.name: given})
+        boxes, scores, classes = (torch.from_numpy(np.asarray(one).copy()) for one in made)
+        scale = torch.tensor([photo.width / seen.width, photo.height / seen.height] * 2)
+        return boxes.reshape(-1, 4) * scale, scores.flatten(), classes.flatten()
+
+    def name_of(self, number: int) -> str | None:
+        """See `AbstractDetector.name_of`."""
+        position = number - self._first
+        return self._labels[position] if 0 <= position < len(self._labels) else None
+
+
+def read_labels(path: str | Path) -> list[str]:
+    """Class names, one a line.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: it names nothing.
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"{path}: no such file; labels= is a file of class names")
+    names = [line.strip() for line in Path(path).read_text(encoding="utf-8").splitlines()]
+    while names and not names[-1]:
+        names.pop()
+    if not names or not all(names):
+        raise ValueError(f"{path}: must hold a class name in every line; an empty one hides which")
+    return names
+
+
+def _published(name: str, weights: str) -> tuple[nn.Module, Sequence[str]]:
+    """A network of torchvision with its published weights, and what its classes are called."""
+    published = get_model_weights(name)
+    if weights not in published.__members__:
+        raise ValueError(
+            f"weights {weights!r} are none of torchvision's for {name} "
+            f"({', '.join(published.__members__)}); a file of weights needs labels=FILE too"
+        )
+    try:
+        network = get_model(name, weights=published[weights])
+    except OSError as error:
+        raise ConnectionError(
+            f"the weights of {name!r} could not be had ({error}); fetch them on a machine with "
+            "network and give weights=FILE labels=FILE"
+        ) from error
+    return network, published[weights].meta["categories"]
+
+
+def _fill(network: nn.Module, path: Path) -> None:
+    """Load weights, strictly."""
+    try:
+        network.load_state_dict(read_weights(path))
+    except RuntimeError as error:
+        raise ValueError(
+            f"{path}: not the weights of this detector with as many classes as labels= names, and "
+            f"the background: {error}"
+        ) from error
+
+
+def _onnx_session(path: Path) -> Any:
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file; model= is a detector's ONNX file")
+    try:
+        onnxruntime = importlib.import_module("onnxruntime")
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "ONNX detectors need onnxruntime: pip install 'caption-curation[onnx]'"
+        ) from error
+    try:
+        return onnxruntime.InferenceSession(path.read_bytes(), providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's errors share no other class
+        raise ValueError(f"{path}: not an ONNX file that onnxruntime runs: {error}") from error
