@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 import matplotlib
@@ -16,6 +16,7 @@ from captioning.files import read_json, write_text, write_whole
 from captioning.metrics.record import keep_record
 from captioning.metrics.run_folders import Run, read_runs
 from captioning.metrics.significance import paired_bootstrap, pool_runs
+from captioning.metrics.table_formats import put_between_marks
 from curation.detect import FILE_NAME
 from curation.ledger import read_history
 
@@ -26,6 +27,14 @@ METRIC = "CIDEr-D"
 PER_IMAGE = ("none",)
 # Of a smaller gain of the oracle, which seeds alone can bring about, no share is told.
 LEAST = 0.01
+# What the README shows: a noise, and its policies.
+SUMMARY = (
+    "swap20",
+    (
+        *("track", "remove_random", "remove_top_loss_10", "remove_visual_gain", "remove_siblings"),
+        *("remove_sibling_words", "remove_similarity", "remove_oracle"),
+    ),
+)
 
 Table = dict[tuple[str, str], dict[int, Run]]  # by noise and policy, then by seed
 
@@ -43,7 +52,10 @@ def report(data: str, runs: Path) -> None:
     table = read_table(sorted(RECORDS.glob(f"{data}-*")))
     page = ROOT / "docs" / "results" / f"curation_{data}.md"
     lines = [f"# Benchmark of curation on {data}", ""]
-    lines += head(f"python benchmarks/study_curation.py --data {data} --report", table)
+    command = f"python benchmarks/study_curation.py --data {data} --report"
+    lines += head(command, table)
+    if data == "flickr8k":
+        put_between_marks(ROOT / "README.md", summary(table, command), "curation")
     write_text(page, "\n".join([*lines, *won_back(table), *found(table)]) + "\n")
     picture = ROOT / "docs" / "images" / f"curation_{data}.png"
     write_whole(picture, lambda part: draw(table, runs, part))
@@ -85,16 +97,7 @@ def won_back(table: Table) -> list[str]:
     lines: list[str] = []
     for noise in sorted({noise for noise, _ in table}):
         rows = {name: runs for (of, name), runs in table.items() if of == noise}
-        told = "95% interval" if noise in PER_IMAGE else "won back"
-        lines += [f"## {noise}: test {METRIC}", ""]
-        lines += [f"| policy | seeds | {METRIC} | against no curation | {told} | precision |"]
-        lines += ["|---|---|---|---|---|---|"]
-        for name in sorted(rows, key=lambda name: -_mean(scores(rows[name]).values())):
-            gain, last = ("-", "-") if name == "track" else _gain(noise, name, rows)
-            score = spread(list(scores(rows[name]).values()), ".4f")
-            cells = (name, str(len(rows[name])), score, gain, last, _precision(rows[name]))
-            lines.append(f"| {' | '.join(cells)} |")
-        lines.append("")
+        lines += [f"## {noise}: test {METRIC}", "", *_rows(noise, rows, list(rows)), ""]
     lines += [
         "`track` is no curation. Won back: mean over seeds of the gain over no curation, divided "
         f"by that of the oracle, which removes exactly the faults, if that is at least {LEAST}; "
@@ -106,6 +109,28 @@ def won_back(table: Table) -> list[str]:
         "",
     ]
     return lines
+
+
+def _rows(noise: str, rows: dict[str, dict[int, Run]], shown: Collection[str]) -> list[str]:
+    """Some policies of a noise, the best first."""
+    told = "95% interval" if noise in PER_IMAGE else "won back"
+    lines = [f"| policy | seeds | {METRIC} | against no curation | {told} | precision |"]
+    lines += ["|---|---|---|---|---|---|"]
+    for name in sorted(shown, key=lambda name: -_mean(scores(rows[name]).values())):
+        gain, last = ("-", "-") if name == "track" else _gain(noise, name, rows)
+        score = spread(list(scores(rows[name]).values()), ".4f")
+        cells = (name, str(len(rows[name])), score, gain, last, _precision(rows[name]))
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def summary(table: Table, command: str) -> str:
+    """The rows of the README, with where they come from."""
+    noise, shown = SUMMARY
+    rows = {name: runs for (of, name), runs in table.items() if of == noise}
+    of_shown = {(noise, name): rows[name] for name in shown if name in rows}
+    lines = [*head(command, of_shown), *_rows(noise, rows, [name for _, name in of_shown])]
+    return "\n".join(lines) + "\n"
 
 
 def _gain(noise: str, name: str, rows: dict[str, dict[int, Run]]) -> tuple[str, str]:

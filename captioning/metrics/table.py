@@ -28,12 +28,12 @@ from captioning.metrics.significance import (
 )
 from captioning.metrics.table_formats import (
     FORMATS,
-    MARKS,
     MISSING,
     Cell,
     Difference,
     Row,
     Table,
+    marks,
     put_between_marks,
 )
 
@@ -349,7 +349,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--against", nargs="+", metavar="VALUE", help="row to compare with: its values of --group")
     add("--published", type=Path, help="YAML file of published scores: {row: {metric: score}}")
     add("--format", choices=sorted(FORMATS), default="md")
-    add("--into", type=Path, help=f"file to put it into, between {MARKS}")
+    add("--into", type=Path, help=f"file to put it into, between {marks()}")
     return parser
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from captioning.files import write_text
 
 MISSING = "missing"
-MARKS = ("<!-- table -->", "<!-- /table -->")
 _LATEX = str.maketrans(
     {c: f"\\{c}" for c in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
@@ -213,17 +212,23 @@ def _one_line(text: str) -> str:
     return " ".join(text.splitlines())
 
 
-def put_between_marks(path: Path, text: str) -> None:
-    """Replace what stands between ``<!-- table -->`` and ``<!-- /table -->`` in a file.
+def marks(name: str = "table") -> tuple[str, str]:
+    """What stands before and after a part of a page that is built."""
+    return f"<!-- {name} -->", f"<!-- /{name} -->"
+
+
+def put_between_marks(path: Path, text: str, name: str = "table") -> None:
+    """Replace what stands between ``<!-- NAME -->`` and ``<!-- /NAME -->`` in a file.
 
     Raises:
         ValueError: the file has not one such pair of marks.
     """
-    before, opened, rest = path.read_text(encoding="utf-8").partition(MARKS[0])
-    _, closed, after = rest.partition(MARKS[1])
-    if not opened or not closed or MARKS[0] in after:
-        raise ValueError(f"{path}: wants one pair of marks, {MARKS[0]} and then {MARKS[1]}")
-    write_text(path, f"{before}{MARKS[0]}\n{text}{MARKS[1]}{after}")
+    begin, end = marks(name)
+    before, opened, rest = path.read_text(encoding="utf-8").partition(begin)
+    _, closed, after = rest.partition(end)
+    if not opened or not closed or begin in after:
+        raise ValueError(f"{path}: wants one pair of marks, {begin} and then {end}")
+    write_text(path, f"{before}{begin}\n{text}{end}{after}")
 
 
 FORMATS = {"md": to_markdown, "csv": to_csv, "latex": to_latex}

@@ -214,6 +214,9 @@ def test_a_table_is_put_between_marks_and_nothing_else_changes(tmp_path: Path) -
     page.write_text("before\n<!-- table -->\nold\n<!-- /table -->\nafter\n")
     put_between_marks(page, "new\n")
     assert page.read_text() == "before\n<!-- table -->\nnew\n<!-- /table -->\nafter\n"
+    page.write_text("<!-- a -->\n<!-- /a -->\n<!-- b -->\n<!-- /b -->\n")
+    put_between_marks(page, "new\n", "b")
+    assert page.read_text() == "<!-- a -->\n<!-- /a -->\n<!-- b -->\nnew\n<!-- /b -->\n"
     page.write_text("no marks")
     with pytest.raises(ValueError, match="one pair of marks"):
         put_between_marks(page, "new\n")
