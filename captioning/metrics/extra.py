@@ -189,8 +189,7 @@ class NovelObjects(AbstractMetric):
     def __init__(
         self,
         *,
-        classes: Sequence[str] | None = None,
-        forms: Forms | None = None,
+        classes: Sequence[str] | Forms | None = None,
         truth: str = "references",
         metrics: Sequence[str] = ("METEOR", "CIDEr-D"),
         tokenizer: str = "ptb",
@@ -198,8 +197,8 @@ class NovelObjects(AbstractMetric):
         """Set the classes.
 
         Args:
-            classes: names of the held-out classes; None for the eight of held-out COCO.
-            forms: word forms of classes whose forms are not their name and its plurals.
+            classes: names of the held-out classes, or their word forms by name; None for the eight
+                of held-out COCO.
             truth: ``"references"``, or ``"labels"``, the labels of the images' boxes.
             metrics: standard scores of the groups of images.
             tokenizer: ``"ptb"`` or ``"python"``.
@@ -209,6 +208,7 @@ class NovelObjects(AbstractMetric):
         """
         if truth not in ("references", "labels"):
             raise ValueError(f"truth must be 'references' or 'labels': got {truth!r}")
+        forms = classes if isinstance(classes, Mapping) else None
         self._forms = HELD_OUT_FORMS if classes is None else word_forms(classes, forms)
         self._truth = truth
         self._options = {"metrics": list(metrics), "tokenizer": tokenizer}

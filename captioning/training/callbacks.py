@@ -15,7 +15,7 @@ import torch.distributed as dist
 from captioning.data.roster import Roster
 from captioning.files import read_json, write_json
 from captioning.metrics.coco import MetricResult
-from captioning.metrics.evaluation import evaluate_all
+from captioning.metrics.evaluation import AbstractMetric, evaluate_all
 from captioning.metrics.results import write_results as write_predictions
 from captioning.types import Prediction
 
@@ -80,6 +80,7 @@ class CaptionEvaluation(pl.Callback):
         metrics: names for the test, see `captioning.metrics.coco.evaluate_captions`.
         val_metrics: names for validation.
         tokenizer: of the test's metrics, ``"ptb"`` or ``"python"``.
+        extra: further metrics of the test by name, see `captioning.metrics.extra`.
         decoding: settings of the search, kept beside the test's scores.
         num_shown: sample captions kept of every epoch.
     """
@@ -91,6 +92,7 @@ class CaptionEvaluation(pl.Callback):
         metrics: Sequence[str],
         val_metrics: Sequence[str] = ("BLEU", "CIDEr-D"),
         tokenizer: str = "ptb",
+        extra: Mapping[str, AbstractMetric] | None = None,
         decoding: Mapping[str, Any] | None = None,
         num_shown: int = 8,
     ) -> None:
@@ -99,6 +101,7 @@ class CaptionEvaluation(pl.Callback):
         self._test_options = {
             "metrics": list(metrics),
             "tokenizer": tokenizer,
+            "extra": extra,
             "decoding": decoding,
         }
         self.num_shown = num_shown

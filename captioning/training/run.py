@@ -142,6 +142,7 @@ def build(config: DictConfig, folder: Path) -> Experiment:
         metrics=config.metrics.test,
         val_metrics=config.metrics.val,
         tokenizer=config.metrics.tokenizer,
+        extra={name: build_part(part) for name, part in (config.get("extra_metrics") or {}).items()},
         decoding={"search": OmegaConf.to_container(config.search, resolve=True), "rerank": None},
     )
     trainer = build_part(
