@@ -1,7 +1,8 @@
 """Keep what tables are built from: ``python -m captioning.metrics.record RUNS... --out FOLDER``.
 
 A run folder with its checkpoints is too large for a repository. This copies its config, versions,
-scores and times under the run's own name and seed; the copies are run folders to
+scores and times under the run's own name and seed, and the scores of its several and of its
+controlled captions; the copies are run folders to
 `captioning.metrics.table`. Scores of single images, by which rows are compared, are copied of the
 metrics of ``--per-image`` alone, to four digits.
 """
@@ -24,6 +25,9 @@ COPIED = (
     "curation/detection.json",
     "curation/detection_by_score.json",
 )
+# Scores of further commands, in ``evaluation/DATA-SPLIT``, and what of them is kept.
+FURTHER = ("diverse.json", "control.json")
+_KEPT = ("scores", "swapped")
 _DIGITS = 4
 
 
@@ -58,9 +62,20 @@ def keep_record(run: Path, out: Path, *, per_image: Collection[str] = ()) -> Pat
     write_text(target / "config.yaml", _portable((run / "config.yaml").read_text()))
     if (run / "versions.json").is_file():
         write_json(target / "versions.json", _named(read_json(run / "versions.json")))
+    for path in sorted(run.glob("evaluation/*/*.json")):
+        if path.name in FURTHER:
+            write_json(target / path.relative_to(run), _further(read_json(path)))
     # a thousand images' scores are for no reader: one line
     write_json(target / "metrics.json", metrics, indent=None if per_image else 1)
     return target
+
+
+def _further(content: dict[str, Any]) -> dict[str, Any]:
+    """Scores of the whole set, and the versions that they were made with."""
+    kept = {name: content[name] for name in _KEPT if name in content}
+    for name in ("per_caption", "per_image"):
+        kept["scores"].pop(name, None)
+    return kept | {"versions": _named(content.get("versions") or {})}
 
 
 def _portable(config: str) -> str:
