@@ -36,7 +36,7 @@ SUMMARY = (
     ),
 )
 
-Table = dict[tuple[str, str], dict[int, Run]]  # by noise and policy, then by seed
+Table = dict[tuple[str, ...], dict[int, Run]]  # by noise and policy, then by seed
 
 
 def report(data: str, runs: Path) -> None:
@@ -67,11 +67,13 @@ def finished(folders: Iterable[Path]) -> list[Path]:
     return [folder for folder in sorted(folders) if (folder / "metrics.json").is_file()]
 
 
-def read_table(folders: Sequence[Path]) -> Table:
-    """The runs by noise and policy."""
+def read_table(
+    folders: Sequence[Path], settings: Sequence[str] = ("noise.name", "curation.name")
+) -> Table:
+    """The runs by some of their settings, then by seed."""
     table: Table = {}
     for run in read_runs(folders) if folders else []:
-        key = (str(run.setting("noise.name")), str(run.setting("curation.name")))
+        key = tuple(str(run.setting(name)) for name in settings)
         table.setdefault(key, {})[int(run.config["seed"])] = run
     return table
 

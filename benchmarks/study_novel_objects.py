@@ -18,29 +18,41 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
+from study_curation_report import RECORDS, ROOT, finished, head, read_table, spread
 
-ROOT = Path(__file__).resolve().parents[1]
+from augmentation.regions.labels import named_by_phrases
+from captioning.files import write_json, write_text
+from captioning.metrics.record import keep_record
+from captioning.text.lemmas import load_lemmas
+from captioning.text.object_words import LEMMAS
+from captioning.training.inputs import read_roster
+
 # Pasted pairs of a class at most, by data set; the paper: 2,400 of COCO's 82,783 photos.
 PICTURES = {"miniworld": 300, "flickr8k_entities": 600}
 SETS = {"synthetic": 1, "third": 3}  # all of them, and 33%
-# The paper's 15,000 updates of step 2, and rounds of 15,000 (Sch1) or 6,000 (Sch2), in epochs, where
-# its 40,000 of step 1 are the experiment's. Rates are a half and a quarter of step 1's.
+# The paper's 15,000 updates of step 2 and rounds of 15,000 (Sch1) or 6,000 (Sch2) as epochs; its
+# 40,000 of step 1 are the experiment's. Rates are a half and a quarter of step 1's.
 EPOCHS, LONG_ROUND, SHORT_ROUND, NUM_ROUNDS = 2, 2, 1, 4
-CONSTRAINED = "constrained"  # evaluation of the first step by constrained search, 2B
+MOST_CONSTRAINTS = 3  # of a photo, as for detections
+NOTE = (
+    "Test split, mean ± sample standard deviation over seeds. Out-of-domain: photos of which a "
+    "caption names a held-out class, scores averaged over classes; in-domain: all others. The "
+    "names in brackets are the paper's rows."
+)
 SEARCHES = {"PLB": 2, "PLC": 1}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Row:
     """A run of the tables.
 
     Attributes:
-        said: what it trains on, as the paper calls it.
+        said: what it trains on, as the paper calls it, and the paper's row.
         begins: the row whose weights it begins with; None: from scratch.
         added: the set of pasted pairs that is trained on too, if any.
         labels: pseudo-labels: "PLB" by both searches, "PLC" by constrained search.
-        slow: the paper's Sch1: rounds of more updates, whose rate falls faster; or Sch2.
+        long: the paper's Sch1: rounds of more updates, whose rate falls faster; or Sch2.
         all_pairs: no class is held out.
     """
 
@@ -48,39 +60,30 @@ class Row:
     begins: str | None = None
     added: str | None = None
     labels: str | None = None
-    slow: bool = True
+    long: bool = True
     all_pairs: bool = False
 
 
-# In the order in which they must be made. Names of the paper's rows stand in brackets.
+# In the order in which they must be made.
 ROWS: dict[str, Row] = {
-    "all_pairs": Row(said="InD + OutD (3A-i)", all_pairs=True),
-    "in_domain": Row(said="InD (2A)"),
-    "plc": Row(said="InD + PLC, Sch1 (2C)", begins="in_domain", labels="PLC"),
-    "plb": Row(said="InD + PLB, Sch1 (2D)", begins="in_domain", labels="PLB"),
-    "syn": Row(said="InD + Syn (2E)", begins="in_domain", added="synthetic"),
-    "syn_plc": Row(
-        said="InD + Syn + PLC, Sch1 (2F)", begins="syn", added="synthetic", labels="PLC"
-    ),
-    "syn_plb": Row(
-        said="InD + Syn + PLB, Sch1 (2G)", begins="syn", added="synthetic", labels="PLB"
-    ),
-    "syn_plc_sch2": Row(
-        said="InD + Syn + PLC, Sch2 (4D)",
-        **{"begins": "syn", "added": "synthetic", "labels": "PLC", "slow": False},
-    ),
-    "syn_plb_sch2": Row(
-        said="InD + Syn + PLB, Sch2 (4G)",
-        **{"begins": "syn", "added": "synthetic", "labels": "PLB", "slow": False},
-    ),
-    "third": Row(said="InD + Syn33%", begins="in_domain", added="third"),
-    "third_plc": Row(
-        said="InD + Syn33% + PLC, Sch1 (4B)", begins="third", added="third", labels="PLC"
-    ),
-    "third_plb": Row(
-        said="InD + Syn33% + PLB, Sch1 (4E)", begins="third", added="third", labels="PLB"
-    ),
-    "all_pairs_syn": Row(said="InD + OutD + Syn (Table 5)", added="synthetic", all_pairs=True),
+    "all_pairs": Row("InD + OutD (3A-i)", all_pairs=True),
+    "in_domain": Row("InD (2A)"),
+    "plc": Row("InD + PLC, Sch1 (2C)", "in_domain", None, "PLC"),
+    "plb": Row("InD + PLB, Sch1 (2D)", "in_domain", None, "PLB"),
+    "syn": Row("InD + Syn (2E)", "in_domain", "synthetic"),
+    "syn_plc": Row("InD + Syn + PLC, Sch1 (2F)", "syn", "synthetic", "PLC"),
+    "syn_plb": Row("InD + Syn + PLB, Sch1 (2G)", "syn", "synthetic", "PLB"),
+    "syn_plc_sch2": Row("InD + Syn + PLC, Sch2 (4D)", "syn", "synthetic", "PLC", long=False),
+    "syn_plb_sch2": Row("InD + Syn + PLB, Sch2 (4G)", "syn", "synthetic", "PLB", long=False),
+    "third": Row("InD + Syn33%", "in_domain", "third"),
+    "third_plc": Row("InD + Syn33% + PLC, Sch1 (4B)", "third", "third", "PLC"),
+    "third_plb": Row("InD + Syn33% + PLB, Sch1 (4E)", "third", "third", "PLB"),
+    "all_pairs_syn": Row("InD + OutD + Syn (Table 5)", None, "synthetic", all_pairs=True),
+}
+# Not trained: the first step's captioner, searching under constraints.
+CONSTRAINED = "in_domain_constrained"
+SAID = {name: row.said for name, row in ROWS.items()} | {
+    CONSTRAINED: "InD, constrained search at inference (2B)"
 }
 
 
@@ -101,7 +104,7 @@ def overrides(row: Row, folder: Path, seed: int, rate: float) -> list[str]:
     given.append(f"start_from={folder / row.begins / f'seed{seed}'}")
     if row.labels is None:
         return [*given, f"num_epochs={EPOCHS}", f"optimizer.lr={rate / 2}"]
-    length = LONG_ROUND if row.slow else SHORT_ROUND
+    length = LONG_ROUND if row.long else SHORT_ROUND
     given += [
         "curation=pseudo_label",
         f"hold_out.samples_per_photo={SEARCHES[row.labels]}",
@@ -109,7 +112,7 @@ def overrides(row: Row, folder: Path, seed: int, rate: float) -> list[str]:
         f"curation.schedule.every_n_epochs={length}",
         f"curation.schedule.until_epoch={(NUM_ROUNDS - 1) * length - 1}",
         "schedule=rounds",
-        f"schedule.scale={0.5 if row.slow else 0.8}",
+        f"schedule.scale={0.5 if row.long else 0.8}",
         f"optimizer.lr={rate / 4}",
     ]
     return given + ["curation.amend.plain=null"] * (row.labels == "PLC")
@@ -137,36 +140,79 @@ def make_pairs(data: str, name: str, folder: Path, limit: Sequence[str]) -> None
 
 
 def make_runs(options: argparse.Namespace, extra: Sequence[str], folder: Path) -> None:
-    """All rows that are not finished yet, and constrained search at the first one's test (2B)."""
+    """All rows that are not finished yet."""
     experiment = f"experiment=novel_objects/{options.data}"
-    config = OmegaConf.load(ROOT / "configs" / "experiment" / f"{experiment.split('=')[1]}.yaml")
+    path = ROOT / "configs" / "experiment" / "novel_objects" / f"{options.data}.yaml"
+    rate = OmegaConf.load(path).optimizer.lr
     limit = [one for one in extra if one.startswith("limit_images=")]
     for seed in options.seeds:
         for name in options.rows:
-            row, place = ROWS[name], folder / name / f"seed{seed}"
+            row = ROWS[name]
             if row.added is not None:
                 make_pairs(options.data, row.added, folder, limit)
-            if not (place / "metrics.json").is_file():
-                given = overrides(row, folder, seed, config.optimizer.lr)
-                named = f"run_name=novel/{options.data}/{name}"
+            if not (folder / name / f"seed{seed}" / "metrics.json").is_file():
+                given = overrides(row, folder, seed, rate)
+                named = f"run_name={folder.name}/{name}"
                 run(["train.py", experiment, named, f"seed={seed}", *given, *extra])
-        search = folder / "in_domain" / f"seed{seed}"
-        out = search / "evaluation" / CONSTRAINED
-        if "in_domain" in options.rows and not (out / "metrics.json").is_file():
-            run(["evaluate.py", f"run={search}", f"out={out}", *constrained(config)])
+        if "in_domain" in options.rows:
+            search_constrained(folder, seed)
 
 
-def constrained(config: DictConfig) -> list[str]:
-    """What evaluate.py is given to search for captions that name what boxes are called (2B)."""
-    words = {name: list(forms) for name, forms in config.held_out.items()}
-    metric = config.extra_metrics.novel_objects
-    return [
-        *("search=constrained", "constraints=detections", "extra_metrics=[novel_objects]"),
-        f"extra_metrics.novel_objects.classes={json.dumps(words)}",
-        f"extra_metrics.novel_objects.metrics=[{','.join(metric.metrics)}]",
-        f"metrics.test=[{','.join(config.metrics.test)}]",
-        f"metrics.tokenizer={config.metrics.tokenizer}",
-    ]
+def search_constrained(folder: Path, seed: int) -> None:
+    """The first step's captioner by constrained search, as a run folder of its own (2B).
+
+    A caption must name the held-out classes that the photo's boxes are called by: what a detector
+    without faults would say.
+    """
+    run_folder, out = (folder / name / f"seed{seed}" for name in ("in_domain", CONSTRAINED))
+    if (out / "metrics.json").is_file():
+        return
+    config = OmegaConf.load(run_folder / "config.yaml")
+    roster = named_by_phrases(read_roster(config, "test"), load_lemmas(LEMMAS))
+    words = {}
+    for sample in roster.samples:
+        labels = {region.label for region in sample.regions}
+        named = [list(forms) for forms in config.held_out.values() if labels & set(forms)]
+        words[sample.image_id] = named[:MOST_CONSTRAINTS]
+    write_json(out / "words.json", words)
+    metric = OmegaConf.to_container(config.extra_metrics.novel_objects, resolve=True)
+    given = [f"run={run_folder}", f"out={out}", "search=constrained", "constraints=words"]
+    given += [f"constraints.path={out / 'words.json'}", "extra_metrics=[novel_objects]"]
+    given += [f"extra_metrics.novel_objects.classes={flow(metric['classes'])}"]
+    given += [f"extra_metrics.novel_objects.metrics={flow(metric['metrics'])}"]
+    given += [f"metrics.test={flow(list(config.metrics.test))}"]
+    run(["evaluate.py", *given, f"metrics.tokenizer={config.metrics.tokenizer}"])
+    config.run_name, config.run_dir = f"{folder.name}/{CONSTRAINED}", str(out)
+    OmegaConf.save(config, out / "config.yaml")
+
+
+def flow(value: dict | list) -> str:
+    """A value as an override of Hydra has it."""
+    return json.dumps(value).replace('"', "")
+
+
+def report(data: str, folder: Path) -> None:
+    """Copy the records of all finished runs, and write the page."""
+    for done in finished(folder.glob("*/seed*")):
+        keep_record(done, RECORDS)
+    kept = RECORDS / folder.name
+    table = read_table([kept] if kept.is_dir() else [], ("run_name",))
+    found = {name: table.get((f"{folder.name}/{name}",), {}) for name in SAID}
+    lines = [f"# Novel objects on {data}", ""]
+    lines += head(f"python benchmarks/study_novel_objects.py --data {data} --report", table)
+    some = next((runs for runs in found.values() if runs), {})
+    corpus = next((run.scores("test", "corpus") for run in some.values()), {})
+    columns = [name for name in corpus if name.endswith(("out-of-domain", "in-domain"))]
+    lines += [f"| trained on | seeds | {' | '.join(columns)} |", "|---" * (len(columns) + 2) + "|"]
+    for name, runs in found.items():
+        values = [[run.value(column, "test") for run in runs.values()] for column in columns]
+        cells = [spread([v for v in column if v is not None], ".4f") for column in values]
+        if runs:
+            lines.append(f"| {' | '.join([SAID[name], str(len(runs)), *cells])} |")
+    lines += ["", NOTE]
+    page = ROOT / "docs" / "results" / f"novel_{data}.md"
+    write_text(page, "\n".join(lines) + "\n")
+    print(page)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -180,7 +226,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--report", action="store_true", help="train nothing")
     options = parser.parse_args(arguments[:cut])
     paths = OmegaConf.load(ROOT / "configs" / "paths" / "default.yaml")
-    folder = Path(paths.runs).absolute() / "novel" / options.data
+    folder = Path(paths.runs).absolute() / f"novel-{options.data}"
     if not options.report:
         make_runs(options, arguments[cut + 1 :], folder)
     report(options.data, folder)

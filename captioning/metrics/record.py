@@ -1,7 +1,8 @@
 """Keep what tables are built from: ``python -m captioning.metrics.record RUNS... --out FOLDER``.
 
 A run folder with its checkpoints is too large for a repository. This copies its config, versions,
-scores and times under the run's own name and seed; the copies are run folders to
+scores and times under the run's own name and seed, and the scores of its several and of its
+controlled captions; the copies are run folders to
 `captioning.metrics.table`. Scores of single images, by which rows are compared, are copied of the
 metrics of ``--per-image`` alone, to four digits.
 """
@@ -9,6 +10,7 @@ metrics of ``--per-image`` alone, to four digits.
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import shutil
 from collections.abc import Collection, Mapping, Sequence
@@ -25,6 +27,9 @@ COPIED = (
     "curation/detection.json",
     "curation/detection_by_score.json",
 )
+# Scores of further commands, in ``evaluation/DATA-SPLIT``, and what of them is kept.
+FURTHER = ("diverse.json", "control.json")
+_KEPT = ("scores", "swapped")
 _DIGITS = 4
 
 
@@ -42,7 +47,9 @@ def keep_record(run: Path, out: Path, *, per_image: Collection[str] = ()) -> Pat
     Raises:
         FileNotFoundError: the run has no scores yet.
     """
-    metrics = read_json(run / "metrics.json")
+    config = (run / "config.yaml").read_text()
+    folders = yaml.safe_load(config).get("paths", {})
+    metrics = json.loads(_portable((run / "metrics.json").read_text(), folders))
     for scores in metrics.values():
         images = scores.pop("per_image", {}) if isinstance(scores, dict) else {}
         kept = {
@@ -56,14 +63,23 @@ def keep_record(run: Path, out: Path, *, per_image: Collection[str] = ()) -> Pat
         if (run / name).is_file():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(run / name, target / name)
-    config = (run / "config.yaml").read_text()
-    folders = yaml.safe_load(config).get("paths", {})
     write_text(target / "config.yaml", _portable(config, folders))
     if (run / "versions.json").is_file():
-        write_json(target / "versions.json", _without_paths(run, folders))
+        write_json(target / "versions.json", _noted(read_json(run / "versions.json"), folders))
+    for path in sorted(run.glob("evaluation/*/*.json")):
+        if path.name in FURTHER:
+            write_json(target / path.relative_to(run), _further(read_json(path), folders))
     # a thousand images' scores are for no reader: one line
     write_json(target / "metrics.json", metrics, indent=None if per_image else 1)
     return target
+
+
+def _further(content: dict[str, Any], folders: Mapping[str, str]) -> dict[str, Any]:
+    """Scores of the whole set, and the versions that they were made with."""
+    kept = {name: content[name] for name in _KEPT if name in content}
+    for name in ("per_caption", "per_image"):
+        kept["scores"].pop(name, None)
+    return kept | {"versions": _noted(content.get("versions") or {}, folders)}
 
 
 def _portable(text: str, folders: Mapping[str, str]) -> str:
@@ -73,11 +89,12 @@ def _portable(text: str, folders: Mapping[str, str]) -> str:
     return text
 
 
-def _without_paths(run: Path, folders: Mapping[str, str]) -> dict[str, Any]:
+def _noted(found: dict[str, Any], folders: Mapping[str, str]) -> dict[str, Any]:
     """Versions whose commands name programs and files, wherever they lay."""
-    found = read_json(run / "versions.json")
     for versions in [found, *found.get("resumed", [])]:
-        program, *given = _portable(str(versions.get("command") or ""), folders).split(" ")
+        if not versions.get("command"):
+            continue
+        program, *given = _portable(versions["command"], folders).split(" ")
         given = [re.sub(r"(?<==)/\S*/(?=[^/\s])", "", argument) for argument in given]
         versions["command"] = " ".join([Path(program).name, *given])
     return found

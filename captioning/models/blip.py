@@ -22,6 +22,7 @@ from captioning.models.base import AbstractCaptioner
 from captioning.models.layers.blip_decoder import BlipDecoder
 from captioning.models.layers.cross_entropy import caption_losses
 from captioning.models.layers.hypothesis_tree import HypothesisTree
+from captioning.models.layers.low_rank import merged_low_rank
 from captioning.types import Batch, CaptionLosses
 from captioning.vision.blip import BlipVision, load_blip
 
@@ -106,6 +107,8 @@ class Blip(AbstractCaptioner):
     def save_pretrained(self, folder: str | Path) -> None:
         """Write the captioner as transformers reads it, with its tokenizer if that is of sub-words.
 
+        Low-rank additions (``model.lora``) are merged into the weights that are written.
+
         Raises:
             ValueError: the image encoder is not BLIP's own, or a projection stands before the
                 decoder: transformers has no place for them.
@@ -115,7 +118,8 @@ class Blip(AbstractCaptioner):
                 "transformers' BLIP has its own image encoder: only a captioner that was trained "
                 "with features=blip can be saved for it"
             )
-        text, vision = self.decoder.text, self.backbone.network
+        text = merged_low_rank(self.decoder.text)
+        vision = merged_low_rank(self.backbone.network)
         config = BlipConfig(
             text_config=text.config.to_dict(), vision_config=vision.config.to_dict()
         )

@@ -137,12 +137,13 @@ def build(config: DictConfig, folder: Path) -> Experiment:
     model = build_model(config, tokenizer, inputs, horizon)
     if start is not None:
         begin_with(model, start, name=config.start_from)
+    further = config.get("extra_metrics") or {}
     evaluation = CaptionEvaluation(
         folder=folder,
         metrics=config.metrics.test,
         val_metrics=config.metrics.val,
         tokenizer=config.metrics.tokenizer,
-        extra={name: build_part(part) for name, part in (config.get("extra_metrics") or {}).items()},
+        extra={name: build_part(part) for name, part in further.items()},
         decoding={"search": OmegaConf.to_container(config.search, resolve=True), "rerank": None},
     )
     trainer = build_part(

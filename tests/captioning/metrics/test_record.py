@@ -56,6 +56,25 @@ def test_scores_of_single_images_are_kept_if_asked_for(run, tmp_path) -> None:
     assert found.scores("test", "per_image") == {}
 
 
+def test_scores_of_further_commands_are_kept_without_captions(run, tmp_path) -> None:
+    out = run / "evaluation" / "set-test"
+    out.mkdir(parents=True)
+    scores = {"corpus": {"IoU": 0.4}, "per_caption": {"a#0": {"IoU": 0.4}}}
+    control = {"scores": scores, "swapped": {"matched": {"IoU": 0.4}}, "captions": ["a dog"]}
+    evaluated = {"evaluated": {"run": "/somewhere/of/mine"}, "versions": {"commit": "abc"}}
+    (out / "control.json").write_text(json.dumps(control | evaluated))
+    (out / "diverse.json").write_text(json.dumps({"scores": {"20": {"Div-1": 0.3}}} | evaluated))
+    (out / "candidates.json").write_text("large")
+    kept = keep_record(run, tmp_path / "kept") / "evaluation" / "set-test"
+    assert {path.name for path in kept.iterdir()} == {"control.json", "diverse.json"}
+    assert json.loads((kept / "control.json").read_text()) == {
+        "scores": {"corpus": {"IoU": 0.4}},
+        "swapped": {"matched": {"IoU": 0.4}},
+        "versions": {"commit": "abc"},
+    }
+    assert json.loads((kept / "diverse.json").read_text())["scores"] == {"20": {"Div-1": 0.3}}
+
+
 def test_detection_is_read_by_epoch(run) -> None:
     (found,) = read_runs([run])
     assert found.value("detection.auc", "test") == 0.7

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 from tokenizers import Tokenizer
 from tokenizers.decoders import WordPiece as WordPieceDecoder
 from tokenizers.models import WordPiece
@@ -18,6 +19,7 @@ from transformers import BlipConfig, BlipForConditionalGeneration
 from captioning.data.subwords import SubwordTokenizer, restored
 from captioning.decoding.greedy import greedy
 from captioning.models.blip import Blip
+from captioning.training.adapt import adapt
 from captioning.types import Batch
 from captioning.vision.blip import build_blip_vision
 from tests.tiny import CAPTIONS, NUM_IMAGES, make_batch
@@ -136,6 +138,40 @@ def test_what_is_saved_is_read_by_transformers(folder: Path, tmp_path: Path) -> 
     assert torch.equal(theirs.text_decoder.cls.predictions.decoder.weight, word)
     model.backbone = None
     with pytest.raises(ValueError, match="only a captioner that was trained with features=blip"):
+        model.save_pretrained(tmp_path)
+
+
+def test_low_rank_additions_are_saved_as_part_of_the_weights(folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("peft", reason="needs peft")
+    model, batch = build(folder).eval(), pixels_batch(SubwordTokenizer.of_blip(name=str(folder)))
+    plain = model.losses(batch).per_sample
+    lora = {"rank": 2, "alpha": 4, "dropout": 0.0, "modules": ["query", "value", "qkv"]}
+    adapt(model, OmegaConf.create({"lora": lora}))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_(0, 0.2, generator=torch.Generator().manual_seed(2))
+    expected = model.eval().losses(batch).per_sample
+    assert not torch.allclose(expected, plain, atol=1e-2)
+    model.save_pretrained(tmp_path)
+    # the model that is being trained keeps its additions
+    assert torch.equal(model.losses(batch).per_sample, expected)
+    again = build(tmp_path).eval()
+    assert [name for name, _ in again.named_parameters()] == [
+        name for name, _ in build(folder).named_parameters()
+    ]
+    torch.testing.assert_close(again.losses(batch).per_sample, expected)
+    theirs = BlipForConditionalGeneration.from_pretrained(tmp_path).eval()
+    states = theirs.vision_model(batch.images).last_hidden_state
+    torch.testing.assert_close(states, model.backbone.grid(batch.images))
+
+
+def test_additions_to_shared_weights_are_not_merged(folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("peft", reason="needs peft")
+    model = build(folder)
+    lora = {"rank": 2, "alpha": 4, "dropout": 0.0, "modules": ["word_embeddings"]}
+    adapt(model, OmegaConf.create({"lora": lora}))
+    with pytest.raises(ValueError, match="word_embeddings shares its weights"):
         model.save_pretrained(tmp_path)
 
 

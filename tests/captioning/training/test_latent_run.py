@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.training import run as run_module
+from captioning.training.diverse_captions import evaluate_draws
 from captioning.training.predict import predict_run
 from captioning.training.run import train
 
@@ -89,3 +91,38 @@ def test_captions_of_draws_in_the_order_of_consensus(latent, tmp_path, repositor
         assert scores == sorted(scores, reverse=True)
     assert decoding["search"]["num_draws"] == 6
     assert decoding["search"]["seed"] == 0
+
+
+def drawn(repository: Path, run: Path, *overrides: str) -> DictConfig:
+    fast = ("metrics=fast", "metrics.test=[CIDEr-D]", "oracle=[CIDEr-D]", "rerank.num_neighbours=5")
+    with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
+        config = compose("diverse_captions", [f"run={run}", *fast, *overrides])
+    OmegaConf.resolve(config)
+    return config
+
+
+def test_one_command_makes_the_tables_of_several_captions(latent, tmp_path, repository) -> None:
+    train(latent("num_epochs=1"))
+    run = tmp_path / "run"
+    scores = evaluate_draws(drawn(repository, run, "numbers=[3,6]", "most=3"))
+    assert scores.keys() == {"3", "6"}
+    for found in scores.values():
+        assert found["oracle CIDEr-D"] >= found["CIDEr-D"]
+        assert 0 <= found["self-CIDEr"] <= 1
+    # the first three draws are among the six
+    assert scores["6"]["oracle CIDEr-D"] >= scores["3"]["oracle CIDEr-D"]
+    out = run / "evaluation" / "miniworld_tiny-test_in"
+    assert json.loads((out / "diverse.json").read_text())["scores"] == scores
+    lines = (out / "diverse.md").read_text().splitlines()
+    assert [line.split(" | ")[1] for line in lines if line.startswith("| run")] == [
+        "oracle of 3",
+        "oracle of 6",
+        "consensus of 3",
+        "consensus of 6",
+        "3",
+        "6",
+    ]
+    with pytest.raises(ValueError, match="draws nothing at random"):
+        evaluate_draws(drawn(repository, run, "search=beam"))
+    with pytest.raises(ValueError, match="at least most=5"):
+        evaluate_draws(drawn(repository, run, "numbers=[4]"))

@@ -11,7 +11,7 @@ import torch
 from omegaconf import DictConfig
 from PIL import Image
 
-from captioning.files import write_json
+from captioning.files import read_json, write_json
 from captioning.models.updown import UpDown
 from captioning.training.inputs import read_train
 from captioning.training.run import load_checkpoint, train
@@ -50,6 +50,14 @@ def journal(run: Path) -> list[dict]:
 def first(small: Small, tmp_path: Path) -> Path:
     train(small("num_epochs=1", *HELD_OUT, folder="first"))
     return tmp_path / "first"
+
+
+def test_the_test_scores_the_classes_held_out(small: Small, tmp_path) -> None:
+    novel = ("extra_metrics=[novel_objects]", "extra_metrics.novel_objects.metrics=[CIDEr-D]")
+    train(small("num_epochs=1", *HELD_OUT, *novel, "metrics.tokenizer=python"))
+    scores = read_json(tmp_path / "run" / "metrics.json")["test"]
+    assert {"F1 out-of-domain", "CIDEr-D in-domain"} <= scores["corpus"].keys()
+    assert scores["settings"]["novel_objects"]["forms"]["laptop"] == ["laptop", "laptops"]
 
 
 def test_two_steps_of_partially_supervised_training(small: Small, first: Path, tmp_path) -> None:
