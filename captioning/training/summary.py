@@ -17,9 +17,10 @@ def print_summary(config: DictConfig, scores: Mapping[str, float]) -> None:
     console = Console(soft_wrap=True)
     if scores:
         table = Table(title=f"{config.run_name}, seed {config.seed}, test")
-        for name in scores:
-            table.add_column(name, justify="right")
-        table.add_row(*(f"{value:.3f}" for value in scores.values()))
+        table.add_column("metric")
+        table.add_column("score", justify="right")
+        for name, value in scores.items():
+            table.add_row(name, f"{value:.4f}")
         console.print(table)
     folder = Path(config.run_dir)
     console.print(f"run folder: {folder}")
