@@ -49,7 +49,9 @@ def make_batch(given: argparse.Namespace) -> Batch:
     )
 
 
-def build(given: argparse.Namespace) -> tuple[Blip, BlipForConditionalGeneration]:
+def build(
+    given: argparse.Namespace, *, checkpointing: bool = False
+) -> tuple[Blip, BlipForConditionalGeneration]:
     """Ours and theirs, holding the same parameters."""
     sizes = {
         "hidden_size": given.hidden,
@@ -72,7 +74,8 @@ def build(given: argparse.Namespace) -> tuple[Blip, BlipForConditionalGeneration
         num_layers=given.layers,
         num_heads=given.hidden // 64,
         intermediate_size=4 * given.hidden,
-        backbone=BlipVision(network=theirs.vision_model),
+        backbone=BlipVision(network=theirs.vision_model, checkpointing=checkpointing),
+        checkpointing=checkpointing,
         tokenizer=tokenizer,
         search=functools.partial(greedy, max_length=20),
     )
@@ -102,15 +105,22 @@ def seconds(loss_of: Callable[[], Tensor], optimizer: torch.optim.Optimizer) -> 
     return time.perf_counter() - begin
 
 
+SIZES = {"layers": 12, "hidden": 768, "side": 384, "captions": 1, "words": 12, "vocabulary": 30524}
+
+
+def make_parser(description: str, **numbers: int) -> argparse.ArgumentParser:
+    """Options for the model's sizes and for further whole numbers, with their defaults."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name, value in (SIZES | {"threads": 0} | numbers).items():
+        parser.add_argument(f"--{name}", type=int, default=value)
+    return parser
+
+
 def main() -> None:
     """Compare losses, then time both."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    defaults = {"layers": 12, "hidden": 768, "side": 384, "images": 4, "captions": 1, "words": 12}
-    for name, value in (defaults | {"vocabulary": 30524, "rounds": 5, "threads": 0}).items():
-        parser.add_argument(f"--{name}", type=int, default=value)
-    given = parser.parse_args()
+    given = make_parser(__doc__, images=4, rounds=5).parse_args()
     if given.threads:
         torch.set_num_threads(given.threads)
     torch.manual_seed(0)

@@ -149,8 +149,16 @@ class CaptionDataModule(pl.LightningDataModule):
         )
         extras = None
         if self.contexts is not None:
+            self._check_slots(self.contexts)
             extras = self.contexts.of_epoch(self.train, samples, self.tokenizer)
         return self._loader(self._train_dataset(samples, self.train_transform, extras), sampler)
+
+    def _check_slots(self, contexts: ContextIndex) -> None:
+        if contexts.slots == "regions" and getattr(self.features, "kind", None) != "regions":
+            raise ValueError(
+                "model.contexts.slots=regions needs features of the annotated boxes: choose "
+                "features=efficientnet_lite0_regions, or model.contexts.slots=captions"
+            )
 
     def probe_dataloader(self) -> DataLoader[Any]:
         """All of the view's samples in order, for a second look at their losses."""

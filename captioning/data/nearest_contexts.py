@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +19,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from captioning.data.roster import Roster
 from captioning.data.tokenizers import split_words
@@ -44,10 +45,13 @@ class ContextIndex:
         encoder: name of the sentence encoder, see `build_sentence_encoder`, or one that is built.
         num_nearest: contexts of each caption.
         num_words: object words of a photo that slots can be filled with, of each number.
+        slots: ``"captions"``: the model fills them with the words of the photo's captions alone;
+            ``"regions"``: with the labels of the regions that it attends to, which wants features
+            of the annotated boxes.
         cache_folder: where neighbours are kept, by content; None keeps nothing.
 
     Raises:
-        ValueError: no neighbour or no word is asked for.
+        ValueError: no neighbour or no word is asked for, or other ``slots``.
     """
 
     def __init__(
@@ -57,12 +61,16 @@ class ContextIndex:
         encoder: str | SentenceEncoder = "minilm",
         num_nearest: int = 4,
         num_words: int = 5,
+        slots: str = "captions",
         cache_folder: str | Path | None = None,
     ) -> None:
         if num_nearest < 1 or num_words < 1:
             raise ValueError(
                 f"num_nearest and num_words must be at least 1: got {num_nearest} and {num_words}"
             )
+        if slots not in ("captions", "regions"):
+            raise ValueError(f"slots must be captions or regions: got {slots!r}")
+        self.slots = slots
         self.words = build_object_words(objects)
         self.num_nearest, self.num_words = num_nearest, num_words
         self._encoder = encoder
@@ -97,7 +105,20 @@ class ContextIndex:
             words=self.words,
             photo_words=_photo_words(samples, self.words, tokenizer, self.num_words),
             tokenizer=tokenizer,
+            labels=self._labels(samples, tokenizer) if self.slots == "regions" else None,
         ).tensors
+
+    def _labels(
+        self, samples: Sequence[Sample], tokenizer: AbstractTokenizer
+    ) -> dict[Path, np.ndarray]:
+        """Ids ``(2, 1 + n)`` of the labels of a photo's regions, by its path."""
+        forms = _label_forms({r.label for s in samples for r in s.regions}, self.words, tokenizer)
+        return {
+            sample.image_path: np.array(
+                [(NOTHING, NOTHING), *(forms[region.label] for region in sample.regions)]
+            ).T
+            for sample in samples
+        }
 
     def _read_or_find(self, roster: Roster) -> Tensor:
         contexts = [_context(sample.caption, self.words) for sample in roster.samples]
@@ -129,6 +150,8 @@ class EpochContexts:
         words: that name objects.
         photo_words: ids of each photo's object words, ``(2, O)``, by its path.
         tokenizer: of captions.
+        labels: ids of the labels of each photo's regions, the whole photo first, ``(2, R)`` by its
+            path; None where slots are filled without them.
     """
 
     def __init__(
@@ -139,7 +162,9 @@ class EpochContexts:
         words: ObjectWords,
         photo_words: dict[Path, np.ndarray],
         tokenizer: AbstractTokenizer,
+        labels: dict[Path, np.ndarray] | None = None,
     ) -> None:
+        self._labels = labels
         self._neighbours = neighbours.numpy()
         self._unchanged, self._words, self._photo_words = unchanged, words, photo_words
         self._tokenizer = tokenizer
@@ -156,24 +181,31 @@ class EpochContexts:
             end, V for an object in the singular and V + 1 in the plural, padded;
             ``context_lengths (B, M) int64`` their tokens, 0 where there is no context, which stand
             last; ``object_words (B, 2, O) int64`` tokens of the photo's objects in the singular and
-            in the plural, the most frequent first, `NOTHING` behind the last.
+            in the plural, the most frequent first, `NOTHING` behind the last. With labels also
+            ``region_words (B, 2, R) int64``, those of the photo's regions, `NOTHING` where the
+            vocabulary has no such word.
         """
         rows = [self._usable(sample) for sample in samples]
         shape = (len(samples), self._neighbours.shape[1])
         lengths = np.zeros(shape, dtype=np.int64)
-        found = [[self._context_ids(row) for row in some] for some in rows]
-        longest = max((len(ids) for some in found for ids in some), default=2)
+        contexts = [[self._context_ids(row) for row in some] for some in rows]
+        longest = max((len(ids) for some in contexts for ids in some), default=2)
         tokens = np.full((*shape, longest), self._tokenizer.pad_id, dtype=np.int64)
-        for place, some in enumerate(found):
+        for place, some in enumerate(contexts):
             for number, ids in enumerate(some):
                 tokens[place, number, : len(ids)] = ids
                 lengths[place, number] = len(ids)
         words = np.stack([self._photo_words[sample.image_path] for sample in samples])
-        return {
+        found = {
             "context_tokens": torch.from_numpy(tokens),
             "context_lengths": torch.from_numpy(lengths),
             "object_words": torch.from_numpy(words),
         }
+        if self._labels is not None:
+            of_photos = [torch.from_numpy(self._labels[s.image_path]).T for s in samples]
+            padded = pad_sequence(of_photos, batch_first=True, padding_value=NOTHING)
+            found["region_words"] = padded.transpose(1, 2)
+        return found
 
     def _usable(self, sample: Sample) -> list[int]:
         if self._unchanged.get(sample.row) is None:
@@ -289,6 +321,25 @@ def _photo_words(
             best = sorted(counter, key=lambda token: (-counter[token], token))[:most]
             found[path][number, : len(best)] = best
     return found
+
+
+def _label_forms(
+    labels: Iterable[str], words: ObjectWords, tokenizer: AbstractTokenizer
+) -> dict[str, tuple[int, int]]:
+    """Ids of labels in the singular and in the plural, as far as the vocabulary has one word."""
+    plurals: dict[str, str] = {}
+    for word in getattr(tokenizer, "words", ()):
+        if words.lemma(word) != word:
+            plurals.setdefault(words.lemma(word), word)
+    return {
+        label: (_single(label, tokenizer), _single(plurals.get(label, ""), tokenizer))
+        for label in labels
+    }
+
+
+def _single(word: str, tokenizer: AbstractTokenizer) -> int:
+    found = tokenizer.spellings(word) if word else []
+    return found[0][0] if found and len(found[0]) == 1 else NOTHING
 
 
 def _read(path: Path, shape: tuple[int, int]) -> Tensor:

@@ -25,7 +25,11 @@ from captioning.models.layers.latent_decoder import LatentDecoder, LatentState, 
 from captioning.models.layers.latents import Chain, Latents
 from captioning.models.layers.object_split import ObjectSplit
 from captioning.models.layers.packing import Packing
-from captioning.models.layers.pseudo_captions import PseudoCaptions, fill_contexts
+from captioning.models.layers.pseudo_captions import (
+    PseudoCaptions,
+    fill_by_attention,
+    fill_contexts,
+)
 from captioning.models.layers.weighted_mean import weighted_mean
 from captioning.text.object_words import build_object_words
 from captioning.types import Batch, CaptionLosses
@@ -174,7 +178,10 @@ class CosCvae(AbstractCaptioner):
         skipped = {"pseudo_skipped": torch.tensor(share)}
         if not len(pseudo.captions):
             return seen.mean.new_zeros(()), skipped
-        nll, kl = self._pseudo_terms(pseudo, keys, seen, batch.image_index[pseudo.captions])
+        labels = batch.extras.get("region_words")
+        labels = None if labels is None else labels[pseudo.captions]
+        images = batch.image_index[pseudo.captions]
+        nll, kl = self._pseudo_terms(pseudo, keys, seen, images, labels)
         lengths = pseudo.lengths - 1
         loss = self.weights.nll_nn * nll
         loss = loss + self.weights.kl_nn * kl.clamp(min=self.free_nats * lengths)
@@ -184,9 +191,17 @@ class CosCvae(AbstractCaptioner):
         return self._reduced(loss, lengths, counted), {**logged, **skipped}
 
     def _pseudo_terms(
-        self, pseudo: PseudoCaptions, keys: list[tuple[int, ...]], seen: Seen, images: Tensor
+        self,
+        pseudo: PseudoCaptions,
+        keys: list[tuple[int, ...]],
+        seen: Seen,
+        images: Tensor,
+        labels: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        """Negative log-likelihoods and divergences ``(B',)`` of filled contexts."""
+        """Negative log-likelihoods and divergences ``(B',)`` of filled contexts.
+
+        With ``labels`` of regions, slots take those of the regions attended most.
+        """
         lengths = pseudo.lengths - 1
         keys = [(*keys[place], 1) for place in pseudo.captions.tolist()]
         noise = keyed_noise(keys, lengths.tolist(), sum(self.latents.prior.sizes) + 1)
@@ -200,10 +215,19 @@ class CosCvae(AbstractCaptioner):
                 mean, context.values, for_objects, self.pseudo_temperature
             )
         latents = [context.values, objects]
+        if labels is not None:
+            looked = self._attention(pseudo, torch.cat(latents, 2), seen.select(images))
+            pseudo = fill_by_attention(pseudo, looked, labels, len(self.tokenizer))
         packing = Packing.of(lengths)
         nll = self._word_losses(pseudo.words, latents, chances, seen, images, packing)
         real = torch.arange(noise.shape[1], device=noise.device) < lengths[:, None]
         return nll, (context.law.divergence(expected).sum(2) * real).sum(1)
+
+    def _attention(self, pseudo: PseudoCaptions, latents: Tensor, seen: Seen) -> Tensor:
+        """``(B', T - 1, R)`` where the decoder looks in contexts, whose slots it cannot read."""
+        slots = pseudo.contexts >= len(self.tokenizer)
+        words = pseudo.contexts.masked_fill(slots, self.tokenizer.unk_id)[:, :-1]
+        return self.decoder.attention(words, seen, latents.detach(), self.latents.prior)
 
     def _reduced(self, losses: Tensor, lengths: Tensor, weights: Tensor | None) -> Tensor:
         """One number from captions' sums ``(B,)``."""

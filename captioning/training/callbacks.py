@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,11 @@ from captioning.metrics.coco import MetricResult
 from captioning.metrics.evaluation import AbstractMetric, evaluate_all
 from captioning.metrics.results import write_results as write_predictions
 from captioning.types import Prediction
+
+log = logging.getLogger(__name__)
+
+# Of so many images, captions of which fewer than this share are different have collapsed.
+LEAST_IMAGES, LEAST_DISTINCT = 20, 0.05
 
 
 class StepSeed(pl.Callback):
@@ -72,8 +78,9 @@ class CaptionEvaluation(pl.Callback):
     """Scores the captions generated in validation and test.
 
     Validation uses the metrics and tokenizer that need no Java, and logs ``val/CIDEr-D`` and the
-    like; the test uses all of ``metrics``. The run folder gets ``history.json`` after every epoch,
-    and ``predictions.json`` (COCO results format) and ``metrics.json`` after the test.
+    like, and ``val/distinct``, the share of different captions; it warns where all images get the
+    same few captions. The test uses all of ``metrics``. The run folder gets ``history.json`` after
+    every epoch, and ``predictions.json`` (COCO results format) and ``metrics.json`` after the test.
 
     Args:
         folder: of the run.
@@ -141,6 +148,7 @@ class CaptionEvaluation(pl.Callback):
         )
         for name, value in result.corpus.items():
             pl_module.log(f"val/{name}", value, prog_bar=name == "CIDEr-D")
+        pl_module.log("val/distinct", distinct_share(predictions, epoch=trainer.current_epoch))
         if trainer.sanity_checking:
             return
         shown = {p.image_id: p.caption for p in predictions[: self.num_shown]}
@@ -167,6 +175,20 @@ def gathered(predictions: list[Prediction]) -> list[Prediction]:
         dist.all_gather_object(every, predictions)
     found = {p.image_id: p for part in every for p in part}
     return [found[image_id] for image_id in sorted(found)]
+
+
+def distinct_share(predictions: Sequence[Prediction], *, epoch: int) -> float:
+    """Different captions by images, in (0, 1]; warns if they are few: training has collapsed."""
+    captions = [prediction.caption for prediction in predictions]
+    number = len(set(captions))
+    share = number / len(captions)
+    if len(captions) >= LEAST_IMAGES and share < LEAST_DISTINCT:
+        log.warning(
+            f"COLLAPSED? epoch {epoch}: {len(captions)} validation images got {number} different "
+            f"captions, such as {captions[0]!r}. In a first epoch that may pass; if it stays, the "
+            "captioner does not look at the images: try another optimizer.lr, and check features="
+        )
+    return share
 
 
 def score(predictions: Sequence[Prediction], roster: Roster, **options: Any) -> MetricResult:

@@ -143,6 +143,8 @@ def trains_on_text(config: DictConfig) -> bool:
 def read_corpus(config: DictConfig) -> Roster:
     """The captions of ``config.corpus``, whose photos are not looked at."""
     roster = _limited(build_part(config.corpus.train), config)
+    if config.corpus.get("limit_images") is not None:
+        roster = first_images(roster, config.corpus.limit_images)
     _log_dropped(roster)
     return roster
 

@@ -225,12 +225,38 @@ class LatentDecoder(nn.Module):
         Raises:
             ValueError: more words than latents were drawn for.
         """
-        num_blocks, steps, _ = state.latents.shape
+        steps = state.latents.shape[1]
         if state.step >= steps:
             raise ValueError(
                 f"latents are drawn for {steps} words, and a search goes on: lower "
                 "search.max_length, or raise model.module.max_steps"
             )
+        spoken, _, state = self._advanced(tokens, state)
+        log_probs = functional.log_softmax(self._speak(spoken).to(self.score.dtype), dim=-1)
+        return log_probs, state
+
+    @torch.no_grad()
+    def attention(self, words: Tensor, seen: Seen, latents: Tensor, prior: LatentPrior) -> Tensor:
+        """Where it looks before it says each next word, under teacher forcing.
+
+        Args:
+            words: ``(B, T) int64`` read.
+            seen: of each caption's image, B.
+            latents: ``(B, T, Z)``.
+            prior: see `LatentState`.
+
+        Returns:
+            ``(B, T, R)``, which add up to 1 over the regions.
+        """
+        state, found = self.start(seen, latents, prior), []
+        for column in words.unbind(1):
+            _, alpha, state = self._advanced(column, state)
+            found.append(alpha)
+        return torch.stack(found, 1)
+
+    def _advanced(self, tokens: Tensor, state: LatentState) -> tuple[Tensor, Tensor, LatentState]:
+        """The spoken states ``(G, L)`` after a word, where they look ``(G, R)``, the memory."""
+        num_blocks = len(state.latents)
         seen, (h1, c1, h2, c2) = state.seen, state.cells
         shared = self.mean_to_gates(seen.mean)
         shared = shared + self.latents_to_gates(state.latents[:, state.step])
@@ -238,14 +264,14 @@ class LatentDecoder(nn.Module):
         gates = gates + self.hidden_to_gates(torch.cat([h2, h1], 1))
         gates = (gates.view(num_blocks, -1, gates.shape[1]) + shared[:, None]).flatten(0, 1)
         h1, c1, _ = lstm_gates(gates, c1)
-        context = self._attended(h1, seen)
+        alpha = self._alpha(h1, seen)
+        context = torch.bmm(alpha.to(seen.values.dtype), seen.values).flatten(0, 1)
         h2, c2, _ = lstm_gates(self.language(torch.cat([context, h1, h2], 1)), c2)
-        log_probs = functional.log_softmax(self._speak(h2).to(self.score.dtype), dim=-1)
-        return log_probs, replace(state, cells=(h1, c1, h2, c2), step=state.step + 1)
+        state = replace(state, cells=(h1, c1, h2, c2), step=state.step + 1)
+        return h2, alpha.flatten(0, 1), state
 
-    def _attended(self, h1: Tensor, seen: Seen) -> Tensor:
-        """Means ``(G, D)`` of the regions that the hypotheses ``h1 (G, H)`` attend to."""
+    def _alpha(self, h1: Tensor, seen: Seen) -> Tensor:
+        """How much the hypotheses ``h1 (G, H)`` attend to regions: ``(blocks, G / blocks, R)``."""
         query = self.query(h1).view(len(seen.keys), -1, seen.keys.shape[2])
         hidden = None if seen.mask is None else ~seen.mask.unsqueeze(1)
-        alpha = attend(squashed(2 * seen.keys.unsqueeze(1), query), self.score, hidden)
-        return torch.bmm(alpha.to(seen.values.dtype), seen.values).flatten(0, 1)
+        return attend(squashed(2 * seen.keys.unsqueeze(1), query), self.score, hidden)

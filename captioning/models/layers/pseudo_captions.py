@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -63,3 +63,28 @@ def fill_contexts(
         words=words[captions, :longest],
         lengths=lengths,
     )
+
+
+def fill_by_attention(
+    pseudo: PseudoCaptions, attention: Tensor, labels: Tensor, size: int
+) -> PseudoCaptions:
+    """The same contexts, with the label of the region attended most in each slot.
+
+    Among the regions whose label has a word of the slot's number; where there is none, the photo's
+    word stays.
+
+    Args:
+        pseudo: B' filled contexts of T tokens.
+        attention: ``(B', T - 1, R)``, of each token but the first before it is said.
+        labels: ``(B', 2, R') int64`` tokens of the regions' labels in the singular and in the
+            plural, below 0 where there is none; regions beyond R' have none.
+        size: see `fill_contexts`.
+    """
+    words, slots = pseudo.words.clone(), pseudo.contexts[:, 1:]
+    attention = attention[:, :, : labels.shape[2]]
+    for number, named in enumerate(labels[:, :, : attention.shape[2]].unbind(1)):
+        known = (named >= 0)[:, None]
+        best = attention.masked_fill(~known, -1).argmax(2)
+        filled = (slots == size + number) & known.any(2)
+        words[:, 1:] = torch.where(filled, named.gather(1, best), words[:, 1:])
+    return replace(pseudo, words=words)

@@ -11,6 +11,7 @@ import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
+from captioning.models import cos_cvae
 from captioning.training import run as run_module
 from captioning.training.diverse_captions import evaluate_draws
 from captioning.training.predict import predict_run
@@ -91,6 +92,31 @@ def test_captions_of_draws_in_the_order_of_consensus(latent, tmp_path, repositor
         assert scores == sorted(scores, reverse=True)
     assert decoding["search"]["num_draws"] == 6
     assert decoding["search"]["seed"] == 0
+
+
+REGIONS = ("features.kind=regions", "+features.max_boxes=8", "model.contexts.slots=regions")
+
+
+def test_slots_by_the_labels_of_regions(latent, tmp_path, monkeypatch) -> None:
+    filled = []
+    original = cos_cvae.fill_by_attention
+
+    def watched(pseudo, attention, labels, size):
+        made = original(pseudo, attention, labels, size)
+        torch.testing.assert_close(attention.sum(2), torch.ones(attention.shape[:2]))
+        filled.append((made.words, labels))
+        return made
+
+    monkeypatch.setattr(cos_cvae, "fill_by_attention", watched)
+    train(latent("num_epochs=2", *REGIONS))  # the first epoch has no filled contexts
+    words, labels = filled[-1]
+    named = [
+        set(row.tolist()) & set(label[label >= 0].tolist())
+        for row, label in zip(words, labels.flatten(1), strict=True)
+    ]
+    assert sum(map(bool, named)) > len(named) / 2
+    with pytest.raises(ValueError, match="needs features of the annotated boxes"):
+        train(latent("num_epochs=2", "model.contexts.slots=regions", folder="grid"))
 
 
 def drawn(repository: Path, run: Path, *overrides: str) -> DictConfig:

@@ -12,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from captioning.data.datamodule import CaptionDataModule
 from captioning.training import run as run_module
+from captioning.training.inputs import read_corpus
 from captioning.training.parts import build_part
 from captioning.training.predict import predict_run
 from captioning.training.run import train
@@ -81,6 +82,10 @@ def test_a_run_on_captions_alone(composed, tmp_path: Path, monkeypatch) -> None:
     rows = json.loads((folder / "predictions.json").read_text())
     saved = {row["image_id"]: row["caption"] for row in rows}
     assert {group[0].image_id: group[0].caption for group in predictions} == saved
+
+
+def test_a_part_of_a_corpus(composed) -> None:
+    assert len(read_corpus(composed("corpus=lines", "+corpus.limit_images=7"))) == 7
 
 
 def test_training_on_pairs_is_a_setting(composed) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from captioning.models.layers.pseudo_captions import fill_contexts
+from captioning.models.layers.pseudo_captions import fill_by_attention, fill_contexts
 
 V = 20
 S, P = V, V + 1
@@ -65,3 +65,20 @@ def test_each_context_gets_its_turn_by_key() -> None:
     chosen = [fill_contexts(batch, keys(1, draw), V).words[0, 1].item() for draw in range(20)]
     assert set(chosen) == {5, 6}
     assert chosen == [fill_contexts(batch, keys(1, d), V).words[0, 1].item() for d in range(20)]
+
+
+def test_slots_take_the_label_that_is_attended_most() -> None:
+    context = [1, S, 5, P, S, 2]
+    pseudo = fill_contexts(extras([[context]], [[[10], [15]]]), keys(1), V)
+    # the whole photo has no label; the third region's has no plural, the fourth's no singular
+    labels = torch.tensor([[[-1, 11, 12, -1], [-1, 16, -1, 17]]])
+    attention = torch.zeros(1, 5, 5)
+    attention[0, 0] = torch.tensor([0.5, 0.1, 0.3, 0.05, 0.05])
+    attention[0, 2] = torch.tensor([0.5, 0.1, 0.3, 0.06, 0.04])
+    attention[0, 3] = torch.tensor([0.1, 0.2, 0.1, 0.6, 0.0])
+    found = fill_by_attention(pseudo, attention, labels, V)
+    assert found.words.tolist() == [[1, 12, 5, 16, 11, 2]]
+    assert found.contexts.tolist() == [context]
+    # a photo without such labels keeps the words of its captions
+    none = fill_by_attention(pseudo, attention, torch.full_like(labels, -1), V)
+    assert none.words.tolist() == pseudo.words.tolist() == [[1, 10, 5, 15, 10, 2]]

@@ -1,0 +1,117 @@
+"""Memory of BLIP's training steps and of its beam search, and the largest batch that fits.
+
+python benchmarks/blip_memory.py [--batches 1 2 4] [--ways train train_checkpointed ...]
+    [--largest GIB] [--device cpu] [--layers 12] [--hidden 768] [--side 384] [--captions 1]
+    [--words 12] [--vocabulary 30524] [--threads N]
+
+Every number is of a process of its own: on a GPU the most that torch has allocated, elsewhere
+(Linux) the most by which the process has grown since before the model was built. Weights, gradients
+and AdamW's moments are in it: of two training steps, or of captioning the images with a beam of 3.
+``--largest`` doubles the batch until it needs more, or dies, then halves the interval.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+from bench_bart import status_mib
+from bench_blip import SIZES, build, make_batch, make_parser, seconds
+
+from captioning.decoding.beam import beam_search
+from captioning.decoding.words import bind_search
+from captioning.training.folder import versions
+
+# Settings of `train.py`: model.checkpointing=true, trainer.precision=bf16-mixed.
+WAYS = {
+    "train": {},
+    "train_checkpointed": {"checkpointing": True},
+    "train_bf16": {"bf16": True},
+    "train_bf16_checkpointed": {"bf16": True, "checkpointing": True},
+    "generate": {},
+}
+
+
+def peak_mib(given: argparse.Namespace, way: str) -> float:
+    """Of this process, in MiB."""
+    on_gpu = given.device.startswith("cuda")
+    before = status_mib("VmRSS")
+    run(given, way)
+    return torch.cuda.max_memory_allocated() / 2**20 if on_gpu else status_mib("VmHWM") - before
+
+
+def run(given: argparse.Namespace, way: str) -> None:
+    """Two training steps, or one search."""
+    chosen = WAYS[way]
+    model, _ = build(given, checkpointing=chosen.get("checkpointing", False))
+    model, batch = model.to(given.device), make_batch(given).to(given.device)
+    if way == "generate":
+        search = functools.partial(beam_search, beam_size=3, max_length=20, min_length=5)
+        model.eval().candidates(batch, search=bind_search(search, model.tokenizer))
+        return
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6)
+    kind = torch.device(given.device).type
+    for _ in range(2):  # the first one makes the moments
+        with torch.autocast(kind, torch.bfloat16, enabled=chosen.get("bf16", False)):
+            seconds(lambda: model.losses(batch).total, optimizer)
+
+
+def measured(given: argparse.Namespace, way: str, images: int) -> float | None:
+    """`peak_mib` of a process of its own; None if it dies."""
+    command = [sys.executable, __file__, "--measure", way, "--images", str(images)]
+    for name in (*SIZES, "threads", "device"):
+        command += [f"--{name}", str(getattr(given, name))]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode == 0:
+        return round(float(done.stdout.splitlines()[-1]))
+    last = (done.stderr.strip().splitlines() or ["killed"])[-1]
+    if "memory" not in last.lower() and last != "killed":
+        sys.exit(f"blip_memory: {way} of {images} images: {last}")
+    return None
+
+
+def largest(given: argparse.Namespace, way: str) -> dict[str, float | int | str]:
+    """The largest batch that needs at most ``given.largest`` GiB."""
+    fits, too_many, needs = 0, None, 0.0
+    while too_many is None or too_many - fits > max(1, fits // 16):
+        images = max(1, 2 * fits) if too_many is None else (fits + too_many) // 2
+        found = measured(given, way, images)
+        if found is None or found > 1024 * given.largest:
+            too_many = images
+        else:
+            fits, needs = images, found
+    return {"way": way, "limit_gib": given.largest, "largest_batch": fits, "mib": needs}
+
+
+def main() -> None:
+    """A line of JSON a way: memory by batch, or the largest batch."""
+    parser = make_parser(__doc__, images=1)
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
+    parser.add_argument("--largest", type=float, metavar="GIB")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--measure", choices=WAYS, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.threads:
+        torch.set_num_threads(given.threads)
+    if given.measure:
+        print(peak_mib(given, given.measure))
+        return
+    if not Path("/proc/self/status").is_file() and given.device == "cpu":
+        sys.exit("blip_memory: memory of a process is read from /proc, which Linux has alone")
+    print(json.dumps(versions() | {"device": given.device}), flush=True)
+    for way in given.ways:
+        if given.largest:
+            print(json.dumps(largest(given, way)), flush=True)
+        else:
+            by_batch = {str(images): measured(given, way, images) for images in given.batches}
+            print(json.dumps({"way": way, "mib_by_batch": by_batch}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
