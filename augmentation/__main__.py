@@ -112,7 +112,7 @@ def main(config: DictConfig) -> None:
     """Make a set, and say in one line what was wrong, if something was."""
     try:
         card = augment(_smoked(config))
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, ImportError) as error:
         sys.exit(f"augmentation: {error}")
     counts = card["counts"]
     refused = ", ".join(f"{count} {reason}" for reason, count in counts["refused"].items())

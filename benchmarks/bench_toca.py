@@ -3,10 +3,10 @@
 python benchmarks/bench_toca.py [--captions 616767] [--templates 20000] [--small 56]
     [--answers 0] [--style gaps] [--examples 5] [--statistics FILE.npz]
 
-COCO's captions come from inside pycocoevalcap. ``--answers`` asks SmolLM2 for so many, in batches of
-32, on templates of another seed than the prompts were chosen by, and prints some that were
+COCO's captions come from inside pycocoevalcap. ``--answers`` asks SmolLM2 for so many, in batches
+of 32, on templates of another seed than the prompts were chosen by, and prints some that were
 accepted. ``--statistics`` keeps the counts, or takes them where they are. Rates are of processor
-time: of one core for reading and drawing, of all threads for the language model.
+time, with the clock's beside them.
 """
 
 from __future__ import annotations

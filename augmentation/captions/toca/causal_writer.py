@@ -110,10 +110,10 @@ class CausalWriter(AbstractWriter):
     def _sample(
         self, tokens: Tensor, mask: Tensor, cache: Any, generator: torch.Generator
     ) -> list[list[int]]:
-        """Tokens of each row up to the end of its line."""
+        """Tokens of each row up to the end of its line; rows that have ended cost nothing more."""
         places = (mask.cumsum(1) - 1)[:, -tokens.shape[1] :].clamp(min=0)
-        open_rows = torch.ones(len(tokens), dtype=torch.bool, device=tokens.device)
-        made: list[Tensor] = []
+        made: list[list[int]] = [[] for _ in range(len(tokens))]
+        numbers = torch.arange(len(tokens), device=tokens.device)
         for _ in range(self._max_new):
             logits = self._network(
                 input_ids=tokens,
@@ -123,14 +123,17 @@ class CausalWriter(AbstractWriter):
                 logits_to_keep=1,
             ).logits[:, -1]
             drawn = self._draw(logits.float(), generator)
-            open_rows = open_rows & ~self._stops[drawn]
-            if not open_rows.any():
+            going_on = (~self._stops[drawn]).nonzero().squeeze(1)
+            for row in going_on.tolist():
+                made[numbers[row]].append(int(drawn[row]))
+            if len(going_on) == 0:
                 break
-            made.append(torch.where(open_rows, drawn, -1))
-            tokens, places = drawn[:, None], places[:, -1:] + 1
+            if len(going_on) < len(drawn):
+                cache.batch_select_indices(going_on)
+                numbers, mask, places = numbers[going_on], mask[going_on], places[going_on]
+            tokens, places = drawn[going_on, None], places[:, -1:] + 1
             mask = torch.cat([mask, mask.new_ones(len(mask), 1)], 1)
-        rows = torch.stack(made, 1).tolist() if made else [[]] * len(mask)
-        return [[token for token in row if token >= 0] for row in rows]
+        return made
 
     def _draw(self, logits: Tensor, generator: torch.Generator) -> Tensor:
         """``(B,) int64`` tokens of ``(B, V)`` logits."""

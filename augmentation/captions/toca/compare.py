@@ -73,7 +73,7 @@ def main(config: DictConfig) -> None:
     """Compare, and print the measures in per cent."""
     try:
         card = compare(config)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, ImportError) as error:
         sys.exit(f"compare: {error}")
     for name, measures in card["likeness"].items():
         columns = ", ".join(f"{key} {100 * value:.1f}" for key, value in measures.items())

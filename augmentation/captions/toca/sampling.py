@@ -17,6 +17,7 @@ MOST_DENSE = 1024
 LEAST_DENSE = 256
 # Draws in a row that bring no new template, after which there are none left to find.
 MOST_REPEATS = 20_000
+FEW_TRIES = 4  # draws of a word before those that are not wanted are taken out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +73,8 @@ class TemplateSampler:
         self._parsed: dict[int, list[int | str]] = {}
         self._words = np.concatenate([[0], np.cumsum(statistics.word_counts)])
         self._pairs = np.concatenate([[0], np.cumsum(statistics.pair_counts)])
-        self._starts = _segment_starts(statistics)
+        self._pair_counts = statistics.pair_counts.astype(np.float64)
+        self._starts = _segment_starts(statistics).tolist()
         self._dense = _dense_rows(statistics)
         self._slot_starts = statistics.slot_starts.tolist()
 
@@ -139,20 +141,13 @@ class TemplateSampler:
         if start == end:
             return None
         words = self.statistics.second[start:end]
-        weights = self.statistics.pair_counts[start:end].astype(np.float64)
+        weights = self._pair_counts[start:end].copy()
         for n, word in enumerate(before):
             if n != least:
                 weights *= self._counts(word, segments[n], words)
-        for word in before:  # not again
-            place = int(words.searchsorted(word))
-            if place < len(words) and words[place] == word:
-                weights[place] = 0.0
         if self._tau is not None:
             weights /= self.statistics.word_counts[words] ** ((len(before) - 1) / self._tau)
-        total = weights.cumsum()
-        if not total[-1] > 0:
-            return None
-        return int(words[total.searchsorted(generator.random() * total[-1], side="right")])
+        return _drawn_anew(words, weights, before, generator)
 
     def _counts(
         self, word: int, segment: tuple[int, int], later: NDArray[np.int32]
@@ -165,7 +160,7 @@ class TemplateSampler:
             return np.zeros(len(later))
         known = self.statistics.second[start:end]
         places = np.minimum(known.searchsorted(later), end - start - 1)
-        return np.where(known[places] == later, self.statistics.pair_counts[start:end][places], 0)
+        return np.where(known[places] == later, self._pair_counts[start:end][places], 0.0)
 
     def _slot_range(self, slot: int) -> tuple[int, int]:
         if slot < 0:
@@ -176,8 +171,8 @@ class TemplateSampler:
         """Where the pairs of a word with words of a slot stand."""
         starts = self._starts[word]
         if slot < 0:
-            return int(starts[0]), int(starts[-1])
-        return int(starts[slot]), int(starts[slot + 1])
+            return starts[0], starts[-1]
+        return starts[slot], starts[slot + 1]
 
 
 def _drawn(
@@ -189,6 +184,25 @@ def _drawn(
         return None
     chance = low + generator.random() * (high - low)
     return start + int(cumulative[start + 1 : end + 1].searchsorted(chance, side="right"))
+
+
+def _drawn_anew(
+    words: NDArray[np.int32], weights: Floats, before: list[int], generator: np.random.Generator
+) -> int | None:
+    """One of some words by their weights, but none of those before; None where there is none."""
+    total = weights.cumsum()
+    for _ in range(FEW_TRIES):
+        if not total[-1] > 0:
+            return None
+        word = int(words[total.searchsorted(generator.random() * total[-1], side="right")])
+        if word not in before:
+            return word
+    # these have nearly all the weight, or all of it
+    weights[np.isin(words, before)] = 0.0
+    total = weights.cumsum()
+    if not total[-1] > 0:
+        return None
+    return int(words[total.searchsorted(generator.random() * total[-1], side="right")])
 
 
 def _segment_starts(statistics: CorpusStatistics) -> NDArray[np.int64]:
