@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 MAKING = ("seed", "split", "limit_images", "max_pairs", "method", "format")
 NOTED = (*MAKING, "num_processes", "sheet_number", "out")
 MAKING_TEXTS = ("seed", "limit_images", "max_pairs", "method")
+# Where and how fast a language model runs: a set may be gone on with elsewhere.
+PLACES = {"cache_folder", "address", "num_parallel", "timeout", "retries", "device"}
 
 
 def augment(config: DictConfig) -> dict[str, Any]:
@@ -74,8 +76,11 @@ def _augment_texts(config: DictConfig, method: ToCa) -> dict[str, Any]:
     folder = Path(config.out)
     groups = ["corpus", *(["prior"] if config.prior.train is not None else [])]
     rosters = {group: read_corpus(config, group) for group in groups}
+    settings = _plain(config, MAKING_TEXTS)
+    for part in (settings["method"], settings["method"]["writer"]):
+        part |= dict.fromkeys(part.keys() & PLACES)
     read = {group: [roster.name, roster.fingerprint] for group, roster in rosters.items()}
-    claim_folder(folder, _plain(config, MAKING_TEXTS) | read)
+    claim_folder(folder, settings | read)
     counts = method.synthesise(
         rosters["corpus"], folder, prior=rosters.get("prior"), at_most=config.max_pairs
     )

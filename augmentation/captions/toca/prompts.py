@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from augmentation.captions.toca.templates import GAP, deconstruct, filled, sentence_template
+from augmentation.captions.toca.templates import END, GAP, deconstruct, filled, sentence_template
 from captioning.text.entities import as_sentence
 from captioning.text.tagger import Tagged
 
@@ -105,4 +105,5 @@ class PromptWriter:
     def _question(self, template: str) -> str:
         if self.style == "gaps":
             return template
-        return ", ".join(token for token in template.split(f"{GAP} ") if token.strip(" ,."))
+        tokens = template.replace(GAP, " ").split()
+        return ", ".join(token for token in tokens if token not in (",", END))

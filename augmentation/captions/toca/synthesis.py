@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from augmentation.captions.toca.acceptance import Judge
 from augmentation.captions.toca.prompts import PromptWriter
 from augmentation.captions.toca.sampling import SentenceTemplate
 from augmentation.captions.toca.writers import AbstractWriter
-from captioning.files import write_lines
+from captioning.files import write_whole
 
 Record = dict[str, Any]
 PART, DONE, CAPTIONS = "batches.part.jsonl", "provenance.jsonl", "captions.txt"
@@ -89,35 +89,33 @@ class Synthesis:
         done, part = folder / DONE, folder / PART
         if not done.is_file():
             self._write(templates, part)
-            records = [record for batch in _whole_lines(part) for record in batch]
-            if not any("caption" in record for record in records):
-                refused = _counts(records)["refused"]
-                raise ValueError(f"no caption was accepted; refused: {refused or 'none'}")
-            write_lines(done, (json.dumps(record, ensure_ascii=False) for record in records))
+            counts = _counts(_records(part))
+            if not counts["captions"]:
+                raise ValueError(f"no caption was accepted; refused: {counts['refused'] or 'none'}")
+            _write_stream(done, map(_line, _records(part)))
             part.unlink()
-        records = read_records(done)
-        captions = [record["caption"] for record in records if "caption" in record]
-        write_lines(folder / CAPTIONS, captions)
-        return _counts(records)
+        captions = (one["caption"] for one in read_records(done) if "caption" in one)
+        _write_stream(folder / CAPTIONS, captions)
+        return _counts(read_records(done))
 
     def _write(self, templates: Iterator[SentenceTemplate], part: Path) -> None:
         """Append batches until there are captions enough."""
-        begun = _whole_lines(part)
-        captions = [one["caption"] for batch in begun for one in batch if "caption" in one]
-        for caption in captions:
-            self.judge.remember(caption)
-        made, wanted = len(captions), self.pace.num_captions
+        begun, made, wanted = _cut_to_whole_lines(part), 0, self.pace.num_captions
+        for record in _records(part):
+            if "caption" in record:
+                self.judge.remember(record["caption"])
+                made += 1
         batches = enumerate(_batches(templates, self.pace.batch_size, self.pace.num_templates))
         with (
             part.open("a", encoding="utf-8", newline="\n") as file,
             Progress(transient=True) as bar,
         ):
             task = bar.add_task("writing captions", total=wanted, completed=made)
-            for number, batch in islice(batches, len(begun), None):
+            for number, batch in islice(batches, begun, None):
                 if made >= wanted:
                     break
                 records = list(self._batch(number, batch))
-                file.write(json.dumps(records, ensure_ascii=False) + "\n")
+                file.write(_line(records) + "\n")
                 file.flush()
                 made += sum("caption" in record for record in records)
                 bar.update(task, completed=made)
@@ -151,27 +149,54 @@ def _batches(
         yield batch
 
 
-def read_records(path: Path) -> list[Record]:
+def read_records(path: Path) -> Iterator[Record]:
     """The records of a provenance file."""
     with path.open(encoding="utf-8") as file:
-        return list(map(json.loads, file))
+        yield from map(json.loads, file)
 
 
-def _whole_lines(part: Path) -> list[list[Record]]:
-    """The batches that were written whole; cuts the file to these."""
+def _records(part: Path) -> Iterator[Record]:
+    """The records of all batches that were written."""
+    return chain.from_iterable(read_records(part))
+
+
+def _line(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _write_stream(path: Path, lines: Iterable[str]) -> None:
+    """Write text lines whole or not at all, without holding all of them."""
+
+    def write(part: Path) -> None:
+        with part.open("w", encoding="utf-8", newline="\n") as file:
+            file.writelines(f"{line}\n" for line in lines)
+
+    write_whole(path, write)
+
+
+def _cut_to_whole_lines(part: Path) -> int:
+    """Cut off what a killed run has left of a line, and count the others."""
     part.parent.mkdir(parents=True, exist_ok=True)
+    number = size = 0
     with part.open("a+b") as file:
         file.seek(0)
-        lines = [line for line in file if line.endswith(b"\n")]
-        file.truncate(sum(map(len, lines)))
-    return [json.loads(line) for line in lines]
+        for line in file:
+            if line.endswith(b"\n"):
+                number, size = number + 1, size + len(line)
+        file.truncate(size)
+    return number
 
 
-def _counts(records: Sequence[Record]) -> dict[str, Any]:
-    refused = Counter(record["refused"] for record in records if "refused" in record)
-    return {
-        "captions": sum("caption" in record for record in records),
-        "templates": len({record["template"] for record in records}),
-        "answers": len(records),
-        "refused": dict(sorted(refused.items())),
-    }
+def _counts(records: Iterable[Record]) -> dict[str, Any]:
+    counts: Counter[str] = Counter(captions=0, templates=0, answers=0)
+    refused: Counter[str] = Counter()
+    last = None
+    for record in records:
+        # answers to one template stand together, and no template is asked twice
+        counts.update(
+            captions="caption" in record, templates=record["template"] != last, answers=True
+        )
+        last = record["template"]
+        if "refused" in record:
+            refused[record["refused"]] += 1
+    return dict(counts) | {"refused": dict(sorted(refused.items()))}

@@ -12,8 +12,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+from augmentation.captions.toca.compare import compare
 from captioning.training.inputs import read_corpus
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -43,9 +45,9 @@ def address() -> Iterator[str]:
         server.shutdown()
 
 
-def run(module: str, *overrides: str) -> subprocess.CompletedProcess[str]:
+def run(*overrides: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", module, *overrides],
+        [sys.executable, "-m", "augmentation", *overrides],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
         capture_output=True,
@@ -70,7 +72,7 @@ def test_the_command_writes_a_corpus_that_is_read_back(gold, tmp_path: Path, add
         "corpus.share=0.9",
         "debug=smoke",
     ]
-    done = run("augmentation", *overrides)
+    done = run(*overrides)
     assert done.returncode == 0, done.stderr
     card = json.loads((out / "card.json").read_text())
     assert card["data"]["corpus"]["captions"] == 90
@@ -81,12 +83,10 @@ def test_the_command_writes_a_corpus_that_is_read_back(gold, tmp_path: Path, add
     config.train.path = str(out / "captions.txt")
     roster = read_corpus(OmegaConf.create({"corpus": config, "limit_images": None}))
     assert [sample.caption for sample in roster.samples] == captions
-    refused = run("augmentation", *overrides, "seed=1")
-    assert refused.returncode == 1
-    assert "other settings" in refused.stderr
     near = [f"corpus.train.path={out / 'captions.txt'}", f"paths.cache={tmp_path / 'cache'}"]
     target = ["corpus@target=lines", f"target.train.path={corpus}", "figure.ratios=[]"]
-    compared = run("augmentation.captions.toca.compare", *near, *target, f"out={tmp_path / 'near'}")
-    assert compared.returncode == 0, compared.stderr
-    measures = json.loads((tmp_path / "near" / "card.json").read_text())["likeness"]
-    assert measures["token"]["weighted_precision"] > 0.8
+    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
+        config = compose("compare_texts", [*near, *target, f"out={tmp_path / 'near'}"])
+    measures = compare(config)["likeness"]
+    assert 0.6 < measures["token"]["weighted_precision"] < 1  # "here" is not in the corpus
+    assert (tmp_path / "near" / "card.json").is_file()

@@ -17,6 +17,10 @@ from augmentation.captions.toca.templates import deconstruct
 from tests.augmentation.captions.toca.conftest import Filler
 
 
+def list_records(path: Path) -> list[dict]:
+    return list(read_records(path))
+
+
 def synthesise(gold, folder: Path, writer: Filler, **pace: int) -> dict:
     statistics = count_corpus(deconstruct(tags) for _, tags in gold)
     prompts = PromptWriter(num_examples=2)
@@ -35,7 +39,7 @@ def synthesise(gold, folder: Path, writer: Filler, **pace: int) -> dict:
 def test_a_corpus_with_its_provenance(gold, tmp_path: Path) -> None:
     counts = synthesise(gold, tmp_path, Filler())
     captions = (tmp_path / "captions.txt").read_text().splitlines()
-    records = read_records(tmp_path / "provenance.jsonl")
+    records = list_records(tmp_path / "provenance.jsonl")
     assert len(captions) == counts["captions"] >= 40
     assert len(set(captions)) == len(captions)
     assert counts["answers"] == len(records) == counts["captions"] + sum(counts["refused"].values())
@@ -70,7 +74,7 @@ def test_several_answers_to_a_template(gold, tmp_path: Path) -> None:
     three = synthesise(gold, tmp_path / "b", Filler(), num_answers=3)
     accepted, templates = three["captions"], three["templates"]
     assert accepted / templates > one["captions"] / one["templates"]
-    records = read_records(tmp_path / "b" / "provenance.jsonl")
+    records = list_records(tmp_path / "b" / "provenance.jsonl")
     assert len({r["template"] for r in records if "caption" in r}) == accepted
 
 
