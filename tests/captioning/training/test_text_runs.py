@@ -108,7 +108,7 @@ def test_first_synthetic_captions_then_a_share_of_the_true_ones(composed, tmp_pa
 def test_a_share_of_a_corpus(composed) -> None:
     whole = read_corpus(composed("corpus=lines"))
     half, few = (read_corpus(composed("corpus=lines", f"corpus.share={s}")) for s in (0.5, 0.01))
-    assert (len(whole), len(half), len(few)) == (40, 20, 1)
+    assert (len(whole), len(half), len(few)) == (20, 10, 1)  # the first 20 of 40
     ids = [[sample.image_id for sample in roster.samples] for roster in (whole, half, few)]
     assert ids[1] == [one for one in ids[0] if one in ids[1]]
     assert set(ids[2]) <= set(ids[1])
