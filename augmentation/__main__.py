@@ -1,6 +1,7 @@
-"""New pairs of photo and caption: ``python -m augmentation method=NAME data=NAME out=FOLDER``.
+"""New pairs, or new captions alone: ``python -m augmentation method=NAME data=NAME out=FOLDER``.
 
-Settings are in ``configs/augmentation.yaml``; docs/region_augmentation.md says what is written.
+Settings are in ``configs/augmentation.yaml``; docs/region_augmentation.md and docs/toca.md say what
+is written.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
+from augmentation.captions.toca.method import ToCa
 from augmentation.images.training.card import write_card
 from augmentation.regions.labels import named_by_phrases
 from augmentation.regions.writer import write_set
+from augmentation.set_folder import claim_folder
 from captioning.text.lemmas import load_lemmas
 from captioning.text.object_words import LEMMAS
-from captioning.training.inputs import read_roster
+from captioning.training.inputs import read_corpus, read_roster
 from captioning.training.parts import build_part
 
 log = logging.getLogger(__name__)
@@ -28,6 +31,9 @@ log = logging.getLogger(__name__)
 # What the set depends on; the rest of the config is of other commands, or changes no byte of it.
 MAKING = ("seed", "split", "limit_images", "max_pairs", "method", "format")
 NOTED = (*MAKING, "num_processes", "sheet_number", "out")
+MAKING_TEXTS = ("seed", "limit_images", "max_pairs", "method")
+# Where and how fast a language model runs: a set may be gone on with elsewhere.
+PLACES = {"cache_folder", "address", "num_parallel", "timeout", "retries", "device"}
 
 
 def augment(config: DictConfig) -> dict[str, Any]:
@@ -41,8 +47,10 @@ def augment(config: DictConfig) -> dict[str, Any]:
         OSError: files that cannot be read or written.
     """
     folder = Path(config.out)
-    roster = named_by_phrases(read_roster(config, config.split), load_lemmas(LEMMAS))
     method = build_part(config.method)
+    if isinstance(method, ToCa):
+        return _augment_texts(config, method)
+    roster = named_by_phrases(read_roster(config, config.split), load_lemmas(LEMMAS))
     settings = _plain(config, MAKING) | {"data": [roster.name, roster.fingerprint]}
     counts = write_set(
         islice(method.proposals(roster), config.max_pairs),
@@ -58,6 +66,29 @@ def augment(config: DictConfig) -> dict[str, Any]:
         what="pairs of photo and caption by region augmentation",
         rosters={config.split: roster},
         config=OmegaConf.create(_plain(config, NOTED)),
+        counts=counts,
+        method=method.report(),
+    )
+
+
+def _augment_texts(config: DictConfig, method: ToCa) -> dict[str, Any]:
+    """Make a corpus of ``config.corpus``, with a card."""
+    folder = Path(config.out)
+    groups = ["corpus", *(["prior"] if config.prior.train is not None else [])]
+    rosters = {group: read_corpus(config, group) for group in groups}
+    settings = _plain(config, MAKING_TEXTS)
+    for part in (settings["method"], settings["method"]["writer"]):
+        part |= dict.fromkeys(part.keys() & PLACES)
+    read = {group: [roster.name, roster.fingerprint] for group, roster in rosters.items()}
+    claim_folder(folder, settings | read)
+    counts = method.synthesise(
+        rosters["corpus"], folder, prior=rosters.get("prior"), at_most=config.max_pairs
+    )
+    return write_card(
+        folder,
+        what="captions synthesised by a language model, no photo stands behind them",
+        rosters=rosters,
+        config=OmegaConf.create(_plain(config, (*MAKING_TEXTS, "out"))),
         counts=counts,
         method=method.report(),
     )
@@ -86,13 +117,13 @@ def main(config: DictConfig) -> None:
     """Make a set, and say in one line what was wrong, if something was."""
     try:
         card = augment(_smoked(config))
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, ImportError) as error:
         sys.exit(f"augmentation: {error}")
     counts = card["counts"]
     refused = ", ".join(f"{count} {reason}" for reason, count in counts["refused"].items())
+    pictures = f"{counts['pictures']:,} pictures with " if "pictures" in counts else ""
     log.info(
-        f"{config.out}: {counts['pictures']:,} pictures with {counts['captions']:,} captions; "
-        f"refused: {refused or 'none'}"
+        f"{config.out}: {pictures}{counts['captions']:,} captions; refused: {refused or 'none'}"
     )
 
 

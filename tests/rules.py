@@ -48,6 +48,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "augmentation.images.training": ("captioning", "augmentation"),
     "augmentation.images.round_trip": ("captioning", "augmentation"),
     "augmentation.__main__": ("captioning", "augmentation"),
+    "augmentation.captions.toca.compare": ("captioning", "augmentation"),
     "curation": (
         *CONTRACTS,
         "captioning.data.roster",

@@ -25,8 +25,9 @@ from augmentation.regions.annotations import records, write_annotations
 from augmentation.regions.proposal import Proposal, draw_key
 from augmentation.regions.rendering import PictureFormat, Record, Renderer
 from augmentation.regions.sheet import pair_sheet
+from augmentation.set_folder import claim_folder
 from captioning.data.photos import load_rgb
-from captioning.files import read_json, write_json, write_whole
+from captioning.files import write_whole
 
 CHUNK = 16  # proposals that a process is given at once
 SPARE = 4  # times the sheet's number is remembered, as some proposals are refused
@@ -84,7 +85,7 @@ def write_set(
     """
     if num_processes < 0 or sheet_number < 0:
         raise ValueError("num_processes and sheet_number must not be negative")
-    _claim(folder, settings)
+    claim_folder(folder, settings)
     _sweep(folder)
     done, part = folder / "provenance.jsonl", folder / "provenance.part.jsonl"
     if not done.is_file():
@@ -103,21 +104,6 @@ def write_set(
         raise ValueError(f"no picture was made; refused: {counts['refused'] or 'nothing proposed'}")
     write_annotations(folder, done)
     return counts
-
-
-def _claim(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Note in the folder what set is in it."""
-    path, plain = folder / "settings.json", json.loads(json.dumps(settings))
-    if path.is_file():
-        if read_json(path) != plain:
-            raise ValueError(
-                f"{folder} holds a set of other settings (settings.json): choose another out=, or "
-                "delete the folder"
-            )
-        return
-    if folder.exists() and any(folder.iterdir()):
-        raise ValueError(f"{folder} is not empty and holds no set: choose another out=")
-    write_json(path, plain)
 
 
 def _sweep(folder: Path) -> None:

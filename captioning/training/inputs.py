@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
@@ -140,13 +141,37 @@ def trains_on_text(config: DictConfig) -> bool:
     return bool((config.get("corpus") or {}).get("train"))
 
 
-def read_corpus(config: DictConfig) -> Roster:
-    """The captions of ``config.corpus``, whose photos are not looked at."""
-    roster = _limited(build_part(config.corpus.train), config)
-    if config.corpus.get("limit_images") is not None:
-        roster = first_images(roster, config.corpus.limit_images)
+def read_corpus(config: DictConfig, group: str = "corpus") -> Roster:
+    """The captions of ``config.corpus``, whose photos are not looked at.
+
+    Args:
+        config: with ``limit_images``.
+        group: another key of it that holds a corpus.
+
+    Raises:
+        ValueError, OSError: the corpus cannot be read, or a share of it that makes no sense.
+    """
+    chosen = config[group]
+    roster = _limited(build_part(chosen.train), config)
     _log_dropped(roster)
-    return roster
+    if chosen.get("share") is None:
+        return roster
+    return random_share(roster, chosen.share, seed=chosen.share_seed)
+
+
+def random_share(roster: Roster, share: float, *, seed: int) -> Roster:
+    """Some of a roster's captions, drawn at random and at least one.
+
+    Larger shares of one seed hold the smaller ones.
+
+    Raises:
+        ValueError: the share is not above 0 and at most 1.
+    """
+    if not 0 < share <= 1:
+        raise ValueError(f"corpus.share must be above 0 and at most 1: got {share}")
+    order = np.random.default_rng(seed).permutation(len(roster))
+    rows = sorted(order[: max(1, int(share * len(roster)))].tolist())
+    return build_roster(roster.name, [roster.samples[row] for row in rows], roster.dropped)
 
 
 def without_broken_photos(roster: Roster, config: DictConfig) -> Roster:

@@ -84,10 +84,6 @@ def test_a_run_on_captions_alone(composed, tmp_path: Path, monkeypatch) -> None:
     assert {group[0].image_id: group[0].caption for group in predictions} == saved
 
 
-def test_a_part_of_a_corpus(composed) -> None:
-    assert len(read_corpus(composed("corpus=lines", "+corpus.limit_images=7"))) == 7
-
-
 def test_training_on_pairs_is_a_setting(composed) -> None:
     scores = train(composed("corpus=none", "model.module.entities=null", "num_epochs=1"))
     assert scores["BLEU-1"] >= 0
@@ -101,6 +97,25 @@ def test_a_model_that_needs_photos_is_refused(composed) -> None:
 def test_features_without_texts_are_refused(composed) -> None:
     with pytest.raises(ValueError, match="set features=joint_space or features=clip"):
         train(composed("corpus=lines", "features.encoder=null"))
+
+
+def test_first_synthetic_captions_then_a_share_of_the_true_ones(composed, tmp_path: Path) -> None:
+    train(composed("corpus=lines", "num_epochs=1", folder="d"))
+    then = ("corpus=lines", "corpus.share=0.5", f"start_from={tmp_path / 'd'}", "num_epochs=1")
+    assert train(composed(*then, folder="dt"))["BLEU-1"] >= 0
+
+
+def test_a_share_of_a_corpus(composed) -> None:
+    whole = read_corpus(composed("corpus=lines"))
+    half, few = (read_corpus(composed("corpus=lines", f"corpus.share={s}")) for s in (0.5, 0.01))
+    assert (len(whole), len(half), len(few)) == (20, 10, 1)  # the first 20 of 40
+    ids = [[sample.image_id for sample in roster.samples] for roster in (whole, half, few)]
+    assert ids[1] == [one for one in ids[0] if one in ids[1]]
+    assert set(ids[2]) <= set(ids[1])
+    other = read_corpus(composed("corpus=lines", "corpus.share=0.5", "corpus.share_seed=1"))
+    assert {sample.image_id for sample in other.samples} != set(ids[1])
+    with pytest.raises(ValueError, match=r"corpus\.share must be above 0 and at most 1: got 5"):
+        read_corpus(composed("corpus=lines", "corpus.share=5"))
 
 
 @pytest.mark.slow

@@ -1,0 +1,1 @@
+"""New captions from captions, by taking sentences apart and putting them together again."""

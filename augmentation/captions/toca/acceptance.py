@@ -1,0 +1,108 @@
+"""Which answers of a language model become captions, and why others do not (section 3.2)."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from augmentation.captions.toca.templates import WORD
+from augmentation.captions.toca.writers import Answer
+from captioning.text.entities import as_sentence
+
+NO_ANSWER = "no answer"
+REFUSAL = "the model declined"
+ESSAY = "more than a sentence"
+NOT_TEXT = "gaps, addresses or signs that captions have not"
+TOO_LONG = "too long"
+TOO_SHORT = "too short"
+REPEATS = "repeats itself"
+MISSING = "lexical words missing"
+COPY = "stands in the corpus or in the examples"
+DUPLICATE = "made before"
+
+FEWEST_WORDS = 3
+_LABEL = re.compile(r"^(?:[-*•>]|\d+[.)]|(?:sentence|caption|answer|output)\s*:)\s*", re.IGNORECASE)
+_DECLINED = re.compile(r"\b(?:i|we) (?:cannot|can't|am unable|am sorry)\b|\bas an ai\b|^sorry\b")
+_STRANGE = re.compile(r"[\[\]{}<>|\\_=~^@#*\n]|https?:|www\.|[^\x20-\x7eà-öø-ÿÀ-ÖØ-ß‘’“”–—]")  # noqa: RUF001
+_NEXT_SENTENCE = re.compile(r"[.!?][\"'”’)]*\s+\S")  # noqa: RUF001
+_TWICE = re.compile(r"\b(\w+) \1 \1\b|\b(\w+ \w+) \2\b|\b(\w+ \w+ \w+)\b.*\b\3\b.*\b\3\b")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What became of an answer: a caption, or the reason why there is none."""
+
+    caption: str = ""
+    problem: str = ""
+
+
+def first_line(answer: str) -> str:
+    """The line of an answer that holds its sentence, without labels and quotation marks."""
+    lines = [line.strip() for line in answer.strip().splitlines()]
+    line = next((line for line in lines if line and not line.endswith(":")), "")
+    line = _LABEL.sub("", line).strip()
+    while len(line) > 1 and line[0] in "\"'“" and line[-1] in "\"'”":
+        line = line[1:-1].strip()
+    return line
+
+
+def wordlist(text: str) -> Counter[str]:
+    """Words of a text in lower case with their numbers, as structures are made of them."""
+    return Counter(WORD.findall(text.lower()))
+
+
+def same_key(caption: str) -> str:
+    """Captions with the same key are the same."""
+    return " ".join(WORD.findall(caption.lower()))
+
+
+class Judge:
+    """Accepts answers that hold all the words asked for, in one new plain sentence.
+
+    Args:
+        known: captions that are not to be made again, such as the corpus'.
+        most_words: of a caption.
+    """
+
+    def __init__(self, *, known: Sequence[str] = (), most_words: int = 30) -> None:
+        self._known = {hash(same_key(caption)) for caption in known}
+        self._most_words = most_words
+        self._made: set[str] = set()
+
+    def remember(self, caption: str) -> None:
+        """Note a caption that an earlier run has made."""
+        self._made.add(same_key(caption))
+
+    def judge(self, answer: Answer, words: Sequence[str]) -> Verdict:
+        """What becomes of an answer; an accepted caption is remembered."""
+        line = first_line(answer.text)
+        problem = answer.problem or self._problem(line, words)
+        if problem:
+            return Verdict(problem=problem)
+        self.remember(line)
+        return Verdict(caption=as_sentence(line))
+
+    def _problem(self, line: str, words: Sequence[str]) -> str:
+        if not line:
+            return NO_ANSWER
+        if _DECLINED.search(line.lower()):
+            return REFUSAL
+        if _NEXT_SENTENCE.search(line):
+            return ESSAY
+        if _STRANGE.search(line):
+            return NOT_TEXT
+        found = wordlist(line)
+        if found.total() > self._most_words:
+            return TOO_LONG
+        if found.total() < FEWEST_WORDS:
+            return TOO_SHORT
+        if Counter(words) - found:
+            return MISSING
+        if _TWICE.search(line.lower()):
+            return REPEATS
+        key = same_key(line)
+        if hash(key) in self._known:
+            return COPY
+        return DUPLICATE if key in self._made else ""

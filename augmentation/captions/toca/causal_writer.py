@@ -1,0 +1,154 @@
+"""Answers by a causal language model of transformers, many at once, examples being read once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from augmentation.captions.toca.prompts import Prompt
+from augmentation.captions.toca.writers import AbstractWriter, Answer
+from captioning.text.causal import causal_source, imported, load_causal
+
+LINE_END = "\n"
+
+
+class CausalWriter(AbstractWriter):
+    """Samples sentences; the examples that prompts share are read once for all of them.
+
+    Args:
+        name: ``"smollm2"``, a folder of a transformers model, or such a model's name on the hub.
+        temperature: of sampling; 0 takes the likeliest token.
+        top_p: share of probability that is sampled from.
+        max_new_tokens: of a sentence.
+        precision: ``"float32"`` or ``"bfloat16"``.
+        device: ``"auto"`` takes a GPU if there is one.
+
+    Raises:
+        ModuleNotFoundError, FileNotFoundError, ConnectionError, ValueError: see
+            `captioning.text.causal.load_causal`; or a wrong setting.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str = "smollm2",
+        temperature: float = 0.7,
+        top_p: float = 0.9,
+        max_new_tokens: int = 32,
+        precision: str = "float32",
+        device: str = "auto",
+    ) -> None:
+        if precision not in ("float32", "bfloat16"):
+            raise ValueError(f"precision must be float32 or bfloat16: got {precision!r}")
+        if temperature < 0 or not 0 < top_p <= 1:
+            raise ValueError(
+                "temperature must not be negative and top_p must lie in (0, 1]: got "
+                f"{temperature} and {top_p}"
+            )
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        self._device = torch.device(device)
+        self._temperature, self._top_p, self._max_new = temperature, top_p, max_new_tokens
+        self._tokenizer = imported("transformers").AutoTokenizer.from_pretrained(
+            **causal_source(name)
+        )
+        network = load_causal(name).to(self._device, getattr(torch, precision))
+        self._network = network.eval().requires_grad_(False)
+        self._stops = self._stop_tokens()
+
+    def _stop_tokens(self) -> Tensor:
+        """``(V,) bool``: tokens that end a line or a text."""
+        size = self._network.get_output_embeddings().weight.shape[0]
+        stops = torch.zeros(size, dtype=torch.bool)
+        for text, token in self._tokenizer.get_vocab().items():
+            written = self._tokenizer.convert_tokens_to_string([text])
+            stops[token] = LINE_END in written or token in self._tokenizer.all_special_ids
+        return stops.to(self._device)
+
+    @torch.inference_mode()
+    def answers(self, prompts: Sequence[Prompt], *, seed: int) -> list[Answer]:
+        """See `AbstractWriter`.
+
+        Raises:
+            ValueError: prompts with different examples, or longer ones than the model takes.
+        """
+        if not prompts:
+            return []
+        opening = prompts[0].opening()
+        if any(prompt.opening() != opening for prompt in prompts):
+            raise ValueError("prompts of one call must have the same examples")
+        head = self._ids(opening)
+        tails = [self._ids(prompt.ending()) for prompt in prompts]
+        self._check_length(len(head) + max(map(len, tails)) + self._max_new)
+        generator = torch.Generator(self._device).manual_seed(seed)
+        cache = self._read(head, len(prompts))
+        tokens, mask = _padded_left(tails)
+        mask = torch.cat([torch.ones(len(tails), len(head), dtype=torch.long), mask], 1)
+        rows = self._sample(tokens.to(self._device), mask.to(self._device), cache, generator)
+        return [Answer(text=self._tokenizer.decode(row).strip()) for row in rows]
+
+    def _check_length(self, length: int) -> None:
+        most = getattr(self._network.config, "max_position_embeddings", length)
+        if length > most:
+            raise ValueError(
+                f"prompt and answer may have {length} tokens, the language model takes {most}: "
+                "give fewer examples (method.prompts.num_examples)"
+            )
+
+    def _ids(self, text: str) -> list[int]:
+        return self._tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    def _read(self, head: list[int], copies: int) -> Any:
+        """Keys and values of what all prompts begin with."""
+        found = self._network(input_ids=torch.tensor([head], device=self._device), use_cache=True)
+        found.past_key_values.batch_repeat_interleave(copies)
+        return found.past_key_values
+
+    def _sample(
+        self, tokens: Tensor, mask: Tensor, cache: Any, generator: torch.Generator
+    ) -> list[list[int]]:
+        """Tokens of each row up to the end of its line; rows that have ended cost nothing more."""
+        places = (mask.cumsum(1) - 1)[:, -tokens.shape[1] :].clamp(min=0)
+        made: list[list[int]] = [[] for _ in range(len(tokens))]
+        numbers = torch.arange(len(tokens), device=tokens.device)
+        for _ in range(self._max_new):
+            logits = self._network(
+                input_ids=tokens,
+                attention_mask=mask,
+                position_ids=places,
+                past_key_values=cache,
+                logits_to_keep=1,
+            ).logits[:, -1]
+            drawn = self._draw(logits.float(), generator)
+            going_on = (~self._stops[drawn]).nonzero().squeeze(1)
+            for row in going_on.tolist():
+                made[numbers[row]].append(int(drawn[row]))
+            if len(going_on) == 0:
+                break
+            if len(going_on) < len(drawn):
+                cache.batch_select_indices(going_on)
+                numbers, mask, places = numbers[going_on], mask[going_on], places[going_on]
+            tokens, places = drawn[going_on, None], places[:, -1:] + 1
+            mask = torch.cat([mask, mask.new_ones(len(mask), 1)], 1)
+        return made
+
+    def _draw(self, logits: Tensor, generator: torch.Generator) -> Tensor:
+        """``(B,) int64`` tokens of ``(B, V)`` logits."""
+        if self._temperature == 0:
+            return logits.argmax(1)
+        values, order = (logits / self._temperature).topk(min(64, logits.shape[1]), dim=1)
+        shares = values.softmax(1)
+        shares = shares.masked_fill(shares.cumsum(1) - shares > self._top_p, 0.0)
+        chosen = torch.multinomial(shares, 1, generator=generator)
+        return order.gather(1, chosen).squeeze(1)
+
+
+def _padded_left(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    """``(B, T) int64`` tokens and their mask."""
+    longest = max(map(len, rows))
+    tokens = torch.tensor([[*[0] * (longest - len(row)), *row] for row in rows])
+    mask = torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows])
+    return tokens, mask

@@ -1,0 +1,84 @@
+"""How near a corpus is to another: ``python -m augmentation.captions.toca.compare out=FOLDER``.
+
+Settings are in ``configs/compare_texts.yaml``; docs/toca.md says what is written.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import hydra
+import numpy as np
+from omegaconf import DictConfig
+
+from augmentation.captions.toca.likeness import draw_neighbourhoods, likenesses
+from augmentation.captions.toca.method import corpus_statistics
+from augmentation.images.training.card import write_card
+from augmentation.regions.cutswap.cluster_report import two_dimensions
+from captioning.training.inputs import read_corpus
+from captioning.training.parts import build_part
+
+log = logging.getLogger(__name__)
+
+
+def compare(config: DictConfig) -> dict[str, Any]:
+    """Write a card with Table 7's measures, and Figure 3.
+
+    Returns:
+        The card.
+
+    Raises:
+        ValueError, OSError: a corpus cannot be read, or something cannot be written.
+    """
+    rosters = {group: read_corpus(config, group) for group in ("corpus", "target")}
+    tagger, folder = build_part(config.tagger), Path(config.out)
+    counted = {
+        group: corpus_statistics(roster, tagger, Path(config.cache_folder))
+        for group, roster in rosters.items()
+    }
+    found = likenesses(counted["corpus"], counted["target"])
+    texts = {
+        group: [sample.caption for sample in roster.samples] for group, roster in rosters.items()
+    }
+    shown = None
+    if config.figure.ratios:
+        shown = draw_neighbourhoods(
+            folder / "tsne.png",
+            made=texts["corpus"],
+            target=texts["target"],
+            embed=build_part(config.similarity.encoder).embed_texts,
+            ratios=config.figure.ratios,
+            num_target=config.figure.num_target,
+            project=partial(two_dimensions, seed=config.seed),
+            generator=np.random.default_rng(config.seed),
+        )
+    return write_card(
+        folder,
+        what="how near a corpus is to another (precision and recall are of the corpus)",
+        rosters=rosters,
+        config=config,
+        statistics={group: one.summary() for group, one in counted.items()},
+        likeness={name: asdict(one) for name, one in found.items()},
+        figure=shown,
+    )
+
+
+@hydra.main(version_base="1.3", config_path="../../../configs", config_name="compare_texts")
+def main(config: DictConfig) -> None:
+    """Compare, and print the measures in per cent."""
+    try:
+        card = compare(config)
+    except (ValueError, OSError, ImportError) as error:
+        sys.exit(f"compare: {error}")
+    for name, measures in card["likeness"].items():
+        columns = ", ".join(f"{key} {100 * value:.1f}" for key, value in measures.items())
+        log.info(f"{name}: {columns}")
+
+
+if __name__ == "__main__":
+    main()

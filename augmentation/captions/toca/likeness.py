@@ -1,0 +1,124 @@
+"""How near a corpus is to another one, by words, by structures and by eye (ToCa, appendix D)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from augmentation.captions.toca.corpus_statistics import CorpusStatistics
+from augmentation.regions.cutswap.embeddings import WordEmbeddings
+from captioning.files import write_whole
+
+Thing = TypeVar("Thing")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Likeness:
+    """Table 7's measures of a corpus D against a corpus T, each in [0, 1].
+
+    Attributes:
+        precision: share of D's different things that T has, too.
+        recall: share of T's different things that D has, too.
+        weighted_precision, weighted_recall: the same shares of all occurrences.
+        cosine: between the two vectors of counts.
+    """
+
+    precision: float
+    recall: float
+    weighted_precision: float
+    weighted_recall: float
+    cosine: float
+
+
+def likeness(made: Mapping[Thing, int], target: Mapping[Thing, int]) -> Likeness:
+    """The measures for counted things.
+
+    Args:
+        made: counts in D, at least one.
+        target: counts in T, at least one.
+    """
+    common = made.keys() & target.keys()
+    product = sum(made[thing] * target[thing] for thing in common)
+    lengths = [sum(count**2 for count in counts.values()) ** 0.5 for counts in (made, target)]
+    return Likeness(
+        precision=len(common) / len(made),
+        recall=len(common) / len(target),
+        weighted_precision=sum(made[thing] for thing in common) / sum(made.values()),
+        weighted_recall=sum(target[thing] for thing in common) / sum(target.values()),
+        cosine=product / (lengths[0] * lengths[1]),
+    )
+
+
+def likenesses(made: CorpusStatistics, target: CorpusStatistics) -> dict[str, Likeness]:
+    """By ``"token"`` (lexical words, whatever their part of speech) and ``"structure"``."""
+    return {
+        "token": likeness(_tokens(made), _tokens(target)),
+        "structure": likeness(_structures(made), _structures(target)),
+    }
+
+
+def _tokens(statistics: CorpusStatistics) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for word, count in zip(statistics.words, statistics.word_counts.tolist(), strict=True):
+        found[word] += count
+    return found
+
+
+def _structures(statistics: CorpusStatistics) -> dict[str, int]:
+    return dict(zip(statistics.structures, statistics.structure_counts.tolist(), strict=True))
+
+
+def draw_neighbourhoods(
+    path: Path,
+    *,
+    made: Sequence[str],
+    target: Sequence[str],
+    embed: Callable[[Sequence[str]], Tensor],
+    ratios: Sequence[float],
+    num_target: int,
+    project: Callable[[WordEmbeddings], np.ndarray],
+    generator: np.random.Generator,
+) -> dict[str, int]:
+    """Figure 3: texts of both corpora in the plane, with ever more of the made ones.
+
+    Args:
+        path: of the picture.
+        made, target: captions of D and of T.
+        embed: unit vectors ``(N, E)`` of texts.
+        ratios: made captions shown for each one of the target; no more than there are.
+        num_target: captions of the target that are shown.
+        project: to the plane, ``(N, 2)``.
+        generator: draws the captions.
+
+    Returns:
+        Numbers of captions shown, by panel.
+    """
+    shown = _draw(target, num_target, generator)
+    figure = Figure(figsize=(4 * len(ratios), 4), layout="constrained")
+    FigureCanvasAgg(figure)
+    counts = {}
+    for axes, ratio in zip(figure.subplots(1, len(ratios), squeeze=False)[0], ratios, strict=True):
+        others = _draw(made, max(1, round(ratio * len(shown))), generator)
+        texts = (*shown, *others)
+        vectors = embed(texts).float().cpu().numpy()
+        points = project(WordEmbeddings(words=texts, vectors=vectors))
+        axes.scatter(*points[: len(shown)].T, s=2, label=f"target, {len(shown):,}")
+        axes.scatter(*points[len(shown) :].T, s=2, label=f"made, {len(others):,}")
+        axes.set(title=f"{ratio:g}x", xticks=[], yticks=[])
+        axes.legend(frameon=False, loc="lower left")
+        counts[f"{ratio:g}x"] = len(others)
+    write_whole(path, lambda part: figure.savefig(part, dpi=120))
+    return counts | {"target": len(shown)}
+
+
+def _draw(captions: Sequence[str], number: int, generator: np.random.Generator) -> tuple[str, ...]:
+    rows = generator.choice(len(captions), min(number, len(captions)), replace=False)
+    return tuple(captions[row] for row in rows)

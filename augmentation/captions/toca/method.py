@@ -1,0 +1,146 @@
+"""ToCa: a corpus of new captions made of a corpus (Zhou et al., 2024, text-only synthesis)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.progress import track
+
+from augmentation.captions.toca.acceptance import Judge
+from augmentation.captions.toca.corpus_statistics import (
+    CorpusStatistics,
+    count_corpus,
+    joined,
+    load_statistics,
+    save_statistics,
+)
+from augmentation.captions.toca.prompts import PromptWriter
+from augmentation.captions.toca.sampling import TemplateSampler
+from augmentation.captions.toca.synthesis import Pace, Synthesis
+from augmentation.captions.toca.templates import deconstruct
+from augmentation.captions.toca.writers import AbstractWriter
+from captioning.data.roster import Roster
+from captioning.text.tagger import CaptionTagger
+
+EXAMPLES_READ = 500  # captions that examples are drawn from
+FORMAT = 1  # counted up when the same corpus gives other statistics
+
+
+class ToCa:
+    """Deconstructs a corpus, draws sentence templates, lets a language model complete them.
+
+    Args:
+        writer: the language model.
+        tagger: parts of speech.
+        prompts: how the language model is asked.
+        cache_folder: keeps statistics of corpora.
+        tau, use_structures, use_relations: see `TemplateSampler`.
+        most_words: of a caption.
+        pace: arguments of `Pace`.
+        seed: of all draws.
+    """
+
+    def __init__(
+        self,
+        *,
+        writer: AbstractWriter,
+        tagger: CaptionTagger,
+        prompts: PromptWriter,
+        cache_folder: str | Path,
+        tau: float | None = None,
+        use_structures: bool = True,
+        use_relations: bool = True,
+        most_words: int = 30,
+        pace: dict[str, Any],
+        seed: int = 0,
+    ) -> None:
+        self._writer, self._tagger, self._prompts = writer, tagger, prompts
+        self._cache_folder, self._most_words = Path(cache_folder), most_words
+        self._sampling = {
+            "tau": tau,
+            "use_structures": use_structures,
+            "use_relations": use_relations,
+        }
+        self.pace, self._seed = Pace(**pace), seed
+        self._report: dict[str, Any] = {}
+
+    def synthesise(
+        self,
+        corpus: Roster,
+        folder: Path,
+        *,
+        prior: Roster | None = None,
+        at_most: int | None = None,
+    ) -> dict[str, Any]:
+        """Write ``captions.txt`` and ``provenance.jsonl``, or go on with what was begun.
+
+        Args:
+            corpus: S, gives structures, words and examples.
+            folder: of the new corpus.
+            prior: X, whose words and lexical pairs are known, too.
+            at_most: captions, if that is fewer than the pace says.
+
+        Returns:
+            Counts, see `Synthesis.run`.
+
+        Raises:
+            ValueError: nothing can be made of the corpus, or no answer was accepted.
+            OSError: something cannot be written, or the language model cannot be reached.
+        """
+        statistics = corpus_statistics(corpus, self._tagger, self._cache_folder)
+        self._report = {"corpus": statistics.summary(), "left out": statistics.left_out}
+        if prior is not None:
+            statistics = joined(
+                statistics, corpus_statistics(prior, self._tagger, self._cache_folder)
+            )
+            self._report["with prior"] = statistics.summary()
+        wanted = min(self.pace.num_captions, at_most or self.pace.num_captions)
+        captions = [sample.caption for sample in corpus.samples]
+        self._learn_examples(captions)
+        sampler = TemplateSampler(statistics, **self._sampling)
+        synthesis = Synthesis(
+            prompts=self._prompts,
+            writer=self._writer,
+            judge=Judge(known=captions, most_words=self._most_words),
+            pace=replace(self.pace, num_captions=wanted),
+            seed=self._seed,
+        )
+        return synthesis.run(sampler.templates(np.random.default_rng(self._seed)), folder)
+
+    def _learn_examples(self, captions: Sequence[str]) -> None:
+        number = min(EXAMPLES_READ, len(captions))
+        rows = np.random.default_rng(self._seed).choice(len(captions), number, replace=False)
+        chosen = [captions[row] for row in sorted(rows.tolist())]
+        self._prompts.learn(chosen, list(self._tagger.tag(chosen)))
+
+    def report(self) -> dict[str, Any]:
+        """Sizes of the statistics, and captions left out of them by reason."""
+        return self._report
+
+
+def corpus_statistics(
+    corpus: Roster, tagger: CaptionTagger, cache_folder: Path
+) -> CorpusStatistics:
+    """The statistics of a corpus, counted once for each corpus and tagger.
+
+    Raises:
+        ValueError: no caption has a structure, or the kept file is damaged.
+        OSError: they cannot be kept.
+    """
+    path = cache_folder / f"{corpus.fingerprint}-{tagger.fingerprint[:16]}-{FORMAT}.npz"
+    if path.is_file():
+        return load_statistics(path)
+    captions = (sample.caption for sample in corpus.samples)
+    tagged = track(
+        tagger.tag(captions),
+        total=len(corpus),
+        description=f"reading {corpus.name}",
+        transient=True,
+    )
+    statistics = count_corpus(map(deconstruct, tagged))
+    save_statistics(statistics, path)
+    return statistics

@@ -1,0 +1,109 @@
+"""What a language model is asked: an instruction, examples from the corpus, a sentence template."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from augmentation.captions.toca.templates import END, GAP, deconstruct, filled, sentence_template
+from captioning.text.entities import as_sentence
+from captioning.text.tagger import Tagged
+
+STYLES = ("gaps", "words")
+INSTRUCTIONS = {
+    "gaps": (
+        f"Fill the gaps {GAP} of each template with any number of words, or none, so that it "
+        "becomes one sentence that describes a photo. Keep all words that are given."
+    ),
+    "words": "Write one sentence that describes a photo and has all the given words.",
+}
+QUESTION, ANSWER = {"gaps": "Template", "words": "Words"}, "Sentence"
+# Captions that make good examples: as long as most, and of several lexical words.
+FEWEST_WORDS, LEAST_TOKENS, MOST_TOKENS = 3, 7, 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """A question with what stands before it.
+
+    Attributes:
+        instruction: what to do.
+        examples: pairs of question and answer.
+        question: the sentence template, in the prompt's style.
+        names: of question and answer in running text.
+    """
+
+    instruction: str
+    examples: tuple[tuple[str, str], ...]
+    question: str
+    names: tuple[str, str]
+
+    def opening(self) -> str:
+        """The running text before the question: the same for prompts of the same examples."""
+        asked, answered = self.names
+        shown = [f"{asked}: {left}\n{answered}: {right}" for left, right in self.examples]
+        return "\n\n".join([self.instruction, *shown, f"{asked}:"])
+
+    def ending(self) -> str:
+        """The running text that follows `opening`; a sentence and a line's end are to come."""
+        return f" {self.question}\n{self.names[1]}:"
+
+    def messages(self) -> list[dict[str, str]]:
+        """The same as turns of a talk."""
+        turns = [{"role": "system", "content": f"{self.instruction} Answer with it alone."}]
+        for question, answer in (*self.examples, (self.question, "")):
+            turns.append({"role": "user", "content": question})
+            turns.append({"role": "assistant", "content": answer})
+        return turns[:-1]
+
+
+class PromptWriter:
+    """Makes prompts with examples drawn from a corpus' captions and their own templates.
+
+    Args:
+        style: ``"gaps"``, as the paper asks, or ``"words"``: the given words alone, in order.
+        num_examples: in each prompt.
+
+    Raises:
+        ValueError: another style, or a negative number.
+    """
+
+    def __init__(self, *, style: str = "gaps", num_examples: int = 5) -> None:
+        if style not in STYLES:
+            raise ValueError(f"style must be one of {STYLES}: got {style!r}")
+        if num_examples < 0:
+            raise ValueError(f"num_examples must not be negative: got {num_examples}")
+        self.style, self.num_examples = style, num_examples
+        self._pool: list[tuple[str, str]] = []
+
+    def learn(self, captions: Sequence[str], tagged: Sequence[Tagged]) -> None:
+        """Take examples from captions; few will do."""
+        for caption, tags in zip(captions, tagged, strict=True):
+            parts = deconstruct(tags)
+            fits = LEAST_TOKENS <= len(tags) <= MOST_TOKENS and caption.isascii()
+            if fits and len(parts.words) >= FEWEST_WORDS:
+                tokens = list(filled(parts.structure, [word for word, _ in parts.words]))
+                self._pool.append((self._question(sentence_template(tokens)), as_sentence(caption)))
+
+    def prompts(self, templates: Sequence[str], generator: np.random.Generator) -> list[Prompt]:
+        """One prompt a sentence template, all with the same newly drawn examples."""
+        number = min(self.num_examples, len(self._pool))
+        chosen = generator.choice(len(self._pool), number, replace=False) if number else []
+        examples = tuple(self._pool[n] for n in chosen)
+        return [
+            Prompt(
+                instruction=INSTRUCTIONS[self.style],
+                examples=examples,
+                question=self._question(template),
+                names=(QUESTION[self.style], ANSWER),
+            )
+            for template in templates
+        ]
+
+    def _question(self, template: str) -> str:
+        if self.style == "gaps":
+            return template
+        tokens = template.replace(GAP, " ").split()
+        return ", ".join(token for token in tokens if token not in (",", END))

@@ -1,0 +1,202 @@
+"""From sentence templates to a corpus of new captions, in batches that a killed run goes on behind.
+
+A line of ``batches.part.jsonl`` is a whole batch. All draws of a batch come from the seed and its
+number, so one that was interrupted is simply made again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.progress import Progress
+
+from augmentation.captions.toca.acceptance import Judge
+from augmentation.captions.toca.prompts import PromptWriter
+from augmentation.captions.toca.sampling import SentenceTemplate
+from augmentation.captions.toca.writers import AbstractWriter
+from captioning.files import write_whole
+
+Record = dict[str, Any]
+PART, DONE, CAPTIONS = "batches.part.jsonl", "provenance.jsonl", "captions.txt"
+MOST_KEPT = 300  # characters of a refused answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How much is asked for at once and in all.
+
+    Attributes:
+        num_captions: accepted captions that are wanted.
+        num_templates: sentence templates that are tried at most; None: as many as it takes.
+        batch_size: templates of a batch, whose prompts have the same examples.
+        num_answers: to each template; the first good one is taken.
+
+    Raises:
+        ValueError: a number below 1.
+    """
+
+    num_captions: int
+    num_templates: int | None = None
+    batch_size: int = 32
+    num_answers: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("num_captions", "num_templates", "batch_size", "num_answers"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1: got {value}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Synthesis:
+    """Everything that makes captions of templates.
+
+    Attributes:
+        prompts: has learned its examples.
+        writer: the language model.
+        judge: knows the corpus.
+        pace: how much.
+        seed: of all draws.
+    """
+
+    prompts: PromptWriter
+    writer: AbstractWriter
+    judge: Judge
+    pace: Pace
+    seed: int = 0
+
+    def run(self, templates: Iterator[SentenceTemplate], folder: Path) -> dict[str, Any]:
+        """Write the corpus, or go on with one that was begun.
+
+        Args:
+            templates: the same in every run of the same settings.
+            folder: gets ``captions.txt``, one caption a line, and ``provenance.jsonl``.
+
+        Returns:
+            Counts: ``captions``, ``templates``, ``answers``, and ``refused`` by reason.
+
+        Raises:
+            ValueError: no caption was accepted.
+            OSError: something cannot be written, or the language model cannot be reached.
+        """
+        done, part = folder / DONE, folder / PART
+        if not done.is_file():
+            self._write(templates, part)
+            counts = _counts(_records(part))
+            if not counts["captions"]:
+                raise ValueError(f"no caption was accepted; refused: {counts['refused'] or 'none'}")
+            _write_stream(done, map(_line, _records(part)))
+            part.unlink()
+        captions = (one["caption"] for one in read_records(done) if "caption" in one)
+        _write_stream(folder / CAPTIONS, captions)
+        return _counts(read_records(done))
+
+    def _write(self, templates: Iterator[SentenceTemplate], part: Path) -> None:
+        """Append batches until there are captions enough."""
+        begun, made, wanted = _cut_to_whole_lines(part), 0, self.pace.num_captions
+        for record in _records(part):
+            if "caption" in record:
+                self.judge.remember(record["caption"])
+                made += 1
+        batches = enumerate(_batches(templates, self.pace.batch_size, self.pace.num_templates))
+        with (
+            part.open("a", encoding="utf-8", newline="\n") as file,
+            Progress(transient=True) as bar,
+        ):
+            task = bar.add_task("writing captions", total=wanted, completed=made)
+            for number, batch in islice(batches, begun, None):
+                if made >= wanted:
+                    break
+                records = list(self._batch(number, batch))
+                file.write(_line(records) + "\n")
+                file.flush()
+                made += sum("caption" in record for record in records)
+                bar.update(task, completed=made)
+
+    def _batch(self, number: int, batch: Sequence[SentenceTemplate]) -> Iterator[Record]:
+        """A record an answer, up to the first good one to each template."""
+        draws = np.random.default_rng((self.seed, number))
+        prompts = self.prompts.prompts([template.text for template in batch], draws)
+        times = self.pace.num_answers
+        asked = [prompt for prompt in prompts for _ in range(times)]
+        answers = self.writer.answers(asked, seed=int(draws.integers(2**31)))
+        for place, template in enumerate(batch):
+            record: Record = {
+                "structure": template.structure,
+                "words": list(template.words),
+                "template": template.text,
+            }
+            for answer in answers[place * times : (place + 1) * times]:
+                verdict = self.judge.judge(answer, template.words)
+                if not verdict.problem:
+                    yield record | {"caption": verdict.caption}
+                    break
+                yield record | {"refused": verdict.problem, "answer": answer.text[:MOST_KEPT]}
+
+
+def _batches(
+    templates: Iterator[SentenceTemplate], size: int, most: int | None
+) -> Iterator[list[SentenceTemplate]]:
+    limited = templates if most is None else islice(templates, most)
+    while batch := list(islice(limited, size)):
+        yield batch
+
+
+def read_records(path: Path) -> Iterator[Record]:
+    """The records of a provenance file."""
+    with path.open(encoding="utf-8") as file:
+        yield from map(json.loads, file)
+
+
+def _records(part: Path) -> Iterator[Record]:
+    """The records of all batches that were written."""
+    return chain.from_iterable(read_records(part))
+
+
+def _line(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _write_stream(path: Path, lines: Iterable[str]) -> None:
+    """Write text lines whole or not at all, without holding all of them."""
+
+    def write(part: Path) -> None:
+        with part.open("w", encoding="utf-8", newline="\n") as file:
+            file.writelines(f"{line}\n" for line in lines)
+
+    write_whole(path, write)
+
+
+def _cut_to_whole_lines(part: Path) -> int:
+    """Cut off what a killed run has left of a line, and count the others."""
+    part.parent.mkdir(parents=True, exist_ok=True)
+    number = size = 0
+    with part.open("a+b") as file:
+        file.seek(0)
+        for line in file:
+            if line.endswith(b"\n"):
+                number, size = number + 1, size + len(line)
+        file.truncate(size)
+    return number
+
+
+def _counts(records: Iterable[Record]) -> dict[str, Any]:
+    counts: Counter[str] = Counter(captions=0, templates=0, answers=0)
+    refused: Counter[str] = Counter()
+    last = None
+    for record in records:
+        # answers to one template stand together, and no template is asked twice
+        counts.update(
+            captions="caption" in record, templates=record["template"] != last, answers=True
+        )
+        last = record["template"]
+        if "refused" in record:
+            refused[record["refused"]] += 1
+    return dict(counts) | {"refused": dict(sorted(refused.items()))}

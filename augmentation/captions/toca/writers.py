@@ -1,0 +1,204 @@
+"""Language models that answer prompts: what they promise, and those behind an address or a file."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import urllib.error
+import urllib.request
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from augmentation.captions.toca.prompts import Prompt
+from captioning.text.causal import imported
+
+TIMED_OUT = "the model took too long"
+FAILED = "the model failed"
+BUSY = (408, 429, 500, 502, 503, 504)  # answers of a server that may do better later
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A language model's text, or why there is none."""
+
+    text: str = ""
+    problem: str = ""
+
+
+class AbstractWriter(ABC):
+    """A language model that completes prompts."""
+
+    @abstractmethod
+    def answers(self, prompts: Sequence[Prompt], *, seed: int) -> list[Answer]:
+        """An answer a prompt, in order.
+
+        Args:
+            prompts: with the same examples.
+            seed: of the draws; the same prompts and seed give the same answers wherever the model
+                can promise that.
+
+        Raises:
+            OSError: the model cannot be reached at all; what was made before is kept.
+            ValueError: it refuses such requests.
+        """
+
+
+class ServerWriter(AbstractWriter):
+    """Any server with OpenAI's interface for talks (llama.cpp, vLLM, Ollama and others).
+
+    Args:
+        address: up to the version, such as ``http://localhost:8000/v1``.
+        model: the name by which the server knows the model.
+        temperature, top_p, max_new_tokens: of sampling.
+        num_parallel: requests under way at once.
+        timeout: seconds that one answer may take.
+        retries: further requests after one that failed.
+        key_variable: environment variable that holds the server's key, if it wants one.
+
+    Raises:
+        ValueError: no such address, or a wrong number.
+    """
+
+    def __init__(
+        self,
+        *,
+        address: str,
+        model: str,
+        temperature: float = 0.7,
+        top_p: float = 0.9,
+        max_new_tokens: int = 48,
+        num_parallel: int = 8,
+        timeout: float = 60.0,
+        retries: int = 2,
+        key_variable: str = "OPENAI_API_KEY",
+    ) -> None:
+        if not address.startswith(("http://", "https://")):
+            raise ValueError(f"address must begin with http:// or https://: got {address!r}")
+        if num_parallel < 1 or timeout <= 0 or retries < 0:
+            raise ValueError("num_parallel and timeout must be above 0, and retries not below")
+        self._address = address.rstrip("/")
+        self._settings = {
+            "model": model,
+            "temperature": temperature,
+            "top_p": top_p,
+            "max_tokens": max_new_tokens,
+        }
+        self._num_parallel, self._timeout, self._retries = num_parallel, timeout, retries
+        self._key = os.environ.get(key_variable, "")
+
+    def answers(self, prompts: Sequence[Prompt], *, seed: int) -> list[Answer]:
+        """See `AbstractWriter`; a server need not heed the seed."""
+        requests = [
+            self._settings | {"messages": prompt.messages(), "seed": seed + number}
+            for number, prompt in enumerate(prompts)
+        ]
+        with ThreadPoolExecutor(self._num_parallel) as pool:
+            return list(pool.map(self._ask, requests))
+
+    def _ask(self, body: dict[str, Any]) -> Answer:
+        answer = Answer(problem=FAILED)
+        for _ in range(self._retries + 1):
+            answer = self._ask_once(body)
+            if not answer.problem:
+                break
+        return answer
+
+    def _ask_once(self, body: dict[str, Any]) -> Answer:
+        headers = {"Content-Type": "application/json"}
+        if self._key:
+            headers["Authorization"] = f"Bearer {self._key}"
+        request = urllib.request.Request(
+            f"{self._address}/chat/completions", json.dumps(body).encode(), headers
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=self._timeout) as reply:
+                return Answer(text=_text_of(json.load(reply)))
+        except urllib.error.HTTPError as error:
+            if error.code in BUSY:
+                return Answer(problem=FAILED)
+            said = error.read(300).decode("utf-8", "replace")
+            raise ValueError(f"{self._address} refuses requests ({error.code}: {said})") from error
+        except TimeoutError:
+            return Answer(problem=TIMED_OUT)
+        except urllib.error.URLError as error:
+            if isinstance(error.reason, TimeoutError):
+                return Answer(problem=TIMED_OUT)
+            raise ConnectionError(
+                f"{self._address} cannot be reached ({error.reason}); start the server and give "
+                "the same command again: it goes on where it stopped"
+            ) from error
+        except (ValueError, LookupError, TypeError, OSError, http.client.HTTPException):
+            return Answer(problem=FAILED)  # half an answer, or something else than a talk
+
+
+def _text_of(reply: Any) -> str:
+    """The text of a server's reply.
+
+    Raises:
+        TypeError, LookupError: it has another form.
+    """
+    text = reply["choices"][0]["message"]["content"]
+    if not isinstance(text, str):
+        raise TypeError(f"content must be a text: got {type(text).__name__}")
+    return text
+
+
+class LlamaCppWriter(AbstractWriter):
+    """A model file of llama.cpp, such as the paper's Mistral-7B-Instruct in 8 bits.
+
+    Args:
+        path: a ``.gguf`` file, or a folder with one.
+        temperature, top_p, max_new_tokens: of sampling.
+        context: tokens that prompt and answer may have.
+        num_gpu_layers: on the graphics card; -1 for all.
+
+    Raises:
+        ModuleNotFoundError: llama-cpp-python is not installed.
+        FileNotFoundError: no file, or a folder with none or several.
+    """
+
+    def __init__(
+        self,
+        *,
+        path: str | Path,
+        temperature: float = 0.7,
+        top_p: float = 0.9,
+        max_new_tokens: int = 48,
+        context: int = 2048,
+        num_gpu_layers: int = -1,
+    ) -> None:
+        path = Path(path)
+        files = sorted(path.glob("*.gguf")) if path.is_dir() else [path]
+        if len(files) != 1 or not files[0].is_file():
+            raise FileNotFoundError(
+                f"{path}: wanted a .gguf file or a folder with one: found "
+                f"{[file.name for file in files if file.is_file()]}"
+            )
+        self._sampling = {"temperature": temperature, "top_p": top_p, "max_tokens": max_new_tokens}
+        self._model = _llama_cpp().Llama(
+            model_path=str(files[0]), n_ctx=context, n_gpu_layers=num_gpu_layers, verbose=False
+        )
+
+    def answers(self, prompts: Sequence[Prompt], *, seed: int) -> list[Answer]:
+        """See `AbstractWriter`; one after the other, as llama.cpp keeps what prompts share."""
+        found = []
+        for number, prompt in enumerate(prompts):
+            reply = self._model.create_chat_completion(
+                prompt.messages(), seed=seed + number, **self._sampling
+            )
+            found.append(Answer(text=_text_of(reply)))
+        return found
+
+
+def _llama_cpp() -> Any:
+    try:
+        return imported("llama_cpp")
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "models of llama.cpp need a package that is not installed: pip install llama-cpp-python"
+        ) from error

@@ -1,0 +1,145 @@
+"""How fast ToCa takes a corpus apart, draws sentence templates and has them completed.
+
+python benchmarks/bench_toca.py [--captions 616767] [--templates 20000] [--small 56]
+    [--answers 0] [--style gaps] [--examples 5] [--statistics FILE.npz]
+
+COCO's captions come from inside pycocoevalcap. ``--answers`` asks SmolLM2 for so many, in batches
+of 32, on templates of another seed than the prompts were chosen by, and prints some that were
+accepted. ``--statistics`` keeps the counts, or takes them where they are. Rates are of processor
+time, with the clock's beside them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from augmentation.captions.toca.acceptance import Judge
+from augmentation.captions.toca.causal_writer import CausalWriter
+from augmentation.captions.toca.corpus_statistics import (
+    CorpusStatistics,
+    count_corpus,
+    load_statistics,
+    save_statistics,
+)
+from augmentation.captions.toca.prompts import PromptWriter
+from augmentation.captions.toca.sampling import TemplateSampler
+from augmentation.captions.toca.templates import deconstruct
+from captioning.data.coco import read_coco
+from captioning.text.tagger import CaptionTagger
+from captioning.training.folder import versions
+
+BATCH, TEST_SEED, SHOWN = 32, 1000, 12
+
+
+@contextmanager
+def timed(what: str, number: int) -> Iterator[None]:
+    """Print the rate of a block by processor time and by the clock."""
+    wall, own = time.perf_counter(), time.process_time()
+    yield
+    wall, own = time.perf_counter() - wall, time.process_time() - own
+    print(f"{what}: {number} in {own:.1f} s of processor time, {number / own:.0f}/s", end="; ")
+    print(f"{number / wall:.0f}/s by the clock", flush=True)
+
+
+def peak() -> float:
+    """Most memory that this process has held, in MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def read_captions(number: int) -> list[str]:
+    """COCO's captions, of the training set first."""
+    files = ["pycocoevalcap:captions_train2014", "pycocoevalcap:captions_val2014"]
+    roster = read_coco(name="coco", annotations=files, image_folder=None)
+    return [sample.caption for sample in roster.samples[:number]]
+
+
+def statistics_of(captions: list[str], path: Path | None) -> CorpusStatistics:
+    """Counted anew, or from a file."""
+    if path is not None and path.is_file():
+        return load_statistics(path)
+    with timed("captions taken apart", len(captions)):
+        found = count_corpus(map(deconstruct, CaptionTagger().tag(captions)))
+    if path is not None:
+        save_statistics(found, path)
+    return found
+
+
+def draw(statistics: CorpusStatistics, number: int) -> None:
+    """The rate of drawing."""
+    sampler, draws = TemplateSampler(statistics), np.random.default_rng(0)
+    with timed("templates drawn", number):
+        for _ in range(number):
+            sampler.draw(draws)
+
+
+def draw_of_few(captions: list[str], number: int) -> None:
+    """How many different templates few captions give in 20,000 draws."""
+    rows = np.random.default_rng(0).choice(len(captions), number, replace=False)
+    chosen = [captions[row] for row in rows]
+    sampler = TemplateSampler(count_corpus(map(deconstruct, CaptionTagger().tag(chosen))))
+    draws = np.random.default_rng(0)
+    found = {sampler.draw(draws).text for _ in range(20_000)}
+    print(f"{number} captions: {len(found)} different templates in 20,000 draws")
+
+
+def ask(statistics: CorpusStatistics, captions: list[str], given: argparse.Namespace) -> None:
+    """The rate and the acceptance of SmolLM2."""
+    rows = np.random.default_rng(0).choice(len(captions), 500, replace=False)
+    chosen = [captions[row] for row in rows]
+    prompts = PromptWriter(style=given.style, num_examples=given.examples)
+    prompts.learn(chosen, list(CaptionTagger().tag(chosen)))
+    writer, judge = CausalWriter(), Judge(known=captions)
+    draws = np.random.default_rng(TEST_SEED)
+    templates = list(islice(TemplateSampler(statistics).templates(draws), given.answers))
+    verdicts = []
+    wall, own = time.perf_counter(), time.process_time()
+    for start in range(0, len(templates), BATCH):
+        part = templates[start : start + BATCH]
+        answers = writer.answers(prompts.prompts([t.text for t in part], draws), seed=start)
+        verdicts += [judge.judge(a, t.words) for a, t in zip(answers, part, strict=True)]
+    wall, own = time.perf_counter() - wall, time.process_time() - own
+    accepted = [(t.text, v.caption) for t, v in zip(templates, verdicts, strict=True) if v.caption]
+    reasons = Counter(verdict.problem for verdict in verdicts if verdict.problem)
+    print(f"{len(accepted)} of {len(templates)} answers accepted; refused: {dict(reasons)}")
+    print(f"{3600 * len(accepted) / own:.0f} accepted captions an hour of one processor thread")
+    print(
+        f"{3600 * len(accepted) / wall:.0f} an hour by the clock, {torch.get_num_threads()} threads"
+    )
+    for template, caption in accepted[:SHOWN]:
+        print(f"  {template} -> {caption}")
+
+
+def main() -> None:
+    """Measure as the arguments say."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--captions", type=int, default=700_000)
+    parser.add_argument("--templates", type=int, default=20_000)
+    parser.add_argument("--small", type=int, default=56)
+    parser.add_argument("--answers", type=int, default=0)
+    parser.add_argument("--style", default="gaps")
+    parser.add_argument("--examples", type=int, default=5)
+    parser.add_argument("--statistics", type=Path)
+    given = parser.parse_args()
+    print(versions())
+    captions = read_captions(given.captions)
+    statistics = statistics_of(captions, given.statistics)
+    print(statistics.summary(), f"left out: {statistics.left_out}", f"memory: {peak():.0f} MiB")
+    draw(statistics, given.templates)
+    draw_of_few(captions, given.small)
+    if given.answers:
+        ask(statistics, captions, given)
+    print(f"memory: {peak():.0f} MiB at most")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""``python -m augmentation method=toca`` with a server in this process as the language model."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from augmentation.captions.toca.compare import compare
+from captioning.training.inputs import read_corpus
+
+ROOT = Path(__file__).resolve().parents[4]
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Gives the words of the template back."""
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        question = body["messages"][-1]["content"]
+        words = [word for word in question.split() if word.isalpha()]
+        text = " ".join(["Here", *words])
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps({"choices": [{"message": {"content": text}}]}).encode())
+
+    def log_message(self, *_: object) -> None:
+        return None
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+        server.shutdown()
+
+
+def run(*overrides: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "augmentation", *overrides],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+def test_the_command_writes_a_corpus_that_is_read_back(gold, tmp_path: Path, address: str):
+    corpus = tmp_path / "captions.json"
+    sentences = [{"caption": caption, "video_id": "v"} for caption, _ in gold]
+    corpus.write_text(json.dumps({"sentences": sentences}))
+    out = tmp_path / "out"
+    texts = ["corpus=lines", f"corpus.train.path={corpus}", f"paths.cache={tmp_path / 'cache'}"]
+    overrides = [
+        "method=toca",
+        *texts,
+        f"out={out}",
+        "writer@method.writer=server",
+        f"method.writer.address={address}",
+        "corpus.share=0.9",
+        "debug=smoke",
+    ]
+    done = run(*overrides)
+    assert done.returncode == 0, done.stderr
+    card = json.loads((out / "card.json").read_text())
+    assert card["data"]["corpus"]["captions"] == 90
+    assert card["method"]["corpus"]["captions"] == 90
+    captions = (out / "captions.txt").read_text().splitlines()
+    assert len(captions) == card["counts"]["captions"] >= 24
+    config = OmegaConf.load(ROOT / "configs/corpus/lines.yaml")
+    config.train.path = str(out / "captions.txt")
+    roster = read_corpus(OmegaConf.create({"corpus": config, "limit_images": None}))
+    assert [sample.caption for sample in roster.samples] == captions
+    near = [f"corpus.train.path={out / 'captions.txt'}", f"paths.cache={tmp_path / 'cache'}"]
+    target = ["corpus@target=lines", f"target.train.path={corpus}", "figure.ratios=[]"]
+    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
+        config = compose("compare_texts", [*near, *target, f"out={tmp_path / 'near'}"])
+    measures = compare(config)["likeness"]
+    assert 0.6 < measures["token"]["weighted_precision"] < 1  # "here" is not in the corpus
+    assert (tmp_path / "near" / "card.json").is_file()

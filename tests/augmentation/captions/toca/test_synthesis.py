@@ -1,0 +1,114 @@
+"""Batches, counts, and going on after a kill."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from augmentation.captions.toca.acceptance import MISSING, Judge
+from augmentation.captions.toca.corpus_statistics import count_corpus
+from augmentation.captions.toca.prompts import PromptWriter
+from augmentation.captions.toca.sampling import TemplateSampler
+from augmentation.captions.toca.synthesis import Pace, Synthesis, read_records
+from augmentation.captions.toca.templates import deconstruct
+from tests.augmentation.captions.toca.conftest import Filler
+
+
+def list_records(path: Path) -> list[dict]:
+    return list(read_records(path))
+
+
+def synthesise(gold, folder: Path, writer: Filler, **pace: int) -> dict:
+    statistics = count_corpus(deconstruct(tags) for _, tags in gold)
+    prompts = PromptWriter(num_examples=2)
+    prompts.learn([caption for caption, _ in gold], [tags for _, tags in gold])
+    synthesis = Synthesis(
+        prompts=prompts,
+        writer=writer,
+        judge=Judge(known=[caption for caption, _ in gold]),
+        pace=Pace(**{"num_captions": 40, "batch_size": 6} | pace),
+        seed=3,
+    )
+    templates = TemplateSampler(statistics).templates(np.random.default_rng(3))
+    return synthesis.run(templates, folder)
+
+
+def test_a_corpus_with_its_provenance(gold, tmp_path: Path) -> None:
+    counts = synthesise(gold, tmp_path, Filler())
+    captions = (tmp_path / "captions.txt").read_text().splitlines()
+    records = list_records(tmp_path / "provenance.jsonl")
+    assert len(captions) == counts["captions"] >= 40
+    assert len(set(captions)) == len(captions)
+    assert counts["answers"] == len(records) == counts["captions"] + sum(counts["refused"].values())
+    assert counts["refused"][MISSING] >= counts["answers"] // 4
+    assert [r["caption"] for r in records if "caption" in r] == captions
+    for record in records:
+        if "caption" in record:
+            assert set(record["words"]) <= set(record["caption"].lower().rstrip(".").split())
+    assert not list(tmp_path.glob("*.part*"))
+
+
+def test_a_killed_synthesis_goes_on_to_the_same_bytes(gold, tmp_path: Path) -> None:
+    synthesise(gold, tmp_path / "whole", Filler())
+    with pytest.raises(ConnectionError, match="gone"):
+        synthesise(gold, tmp_path / "killed", Filler(dies_at=4))
+    part = tmp_path / "killed" / "batches.part.jsonl"
+    lines = part.read_bytes().splitlines(keepends=True)
+    assert len(lines) == 4
+    part.write_bytes(b"".join(lines)[:-9])  # killed in the midst of a line
+    again = Filler()
+    synthesise(gold, tmp_path / "killed", again)
+    for name in ("captions.txt", "provenance.jsonl"):
+        one, other = tmp_path / "whole" / name, tmp_path / "killed" / name
+        assert one.read_bytes() == other.read_bytes()
+    before = again.calls
+    assert synthesise(gold, tmp_path / "killed", again)["captions"] >= 40
+    assert again.calls == before
+
+
+def test_several_answers_to_a_template(gold, tmp_path: Path) -> None:
+    one = synthesise(gold, tmp_path / "a", Filler())
+    three = synthesise(gold, tmp_path / "b", Filler(), num_answers=3)
+    accepted, templates = three["captions"], three["templates"]
+    assert accepted / templates > one["captions"] / one["templates"]
+    records = list_records(tmp_path / "b" / "provenance.jsonl")
+    assert len({r["template"] for r in records if "caption" in r}) == accepted
+
+
+def test_as_many_templates_as_are_allowed(gold, tmp_path: Path) -> None:
+    counts = synthesise(gold, tmp_path, Filler(), num_templates=13)
+    assert counts["templates"] == 13
+
+
+def test_nothing_accepted_is_an_error_that_counts(gold, tmp_path: Path) -> None:
+    class Silent(Filler):
+        def answers(self, prompts, *, seed):
+            return [type(a)(text="") for a in super().answers(prompts, seed=seed)]
+
+    with pytest.raises(ValueError, match="no caption was accepted; refused: {'no answer': 12}"):
+        synthesise(gold, tmp_path, Silent(), num_templates=12)
+
+
+def test_examples_are_the_corpus_own(gold, tmp_path: Path) -> None:
+    prompts = PromptWriter(num_examples=3)
+    prompts.learn([caption for caption, _ in gold], [tags for _, tags in gold])
+    made = prompts.prompts(["[ ] dog [ ] .", "[ ] cat [ ] ."], np.random.default_rng(0))
+    assert made[0].opening() == made[1].opening()
+    assert made[1].ending() == " [ ] cat [ ] .\nSentence:"
+    captions = {caption.rstrip(".") for caption, _ in gold}
+    assert {answer.rstrip(".") for _, answer in made[0].examples} <= captions
+    assert [turn["role"] for turn in made[0].messages()][-2:] == ["assistant", "user"]
+    words = PromptWriter(style="words", num_examples=0)
+    (one,) = words.prompts(["[ ] dog [ ] on [ ] mat [ ] ."], np.random.default_rng(0))
+    assert one.question == "dog, on, mat"
+    with pytest.raises(ValueError, match="style must be one of"):
+        PromptWriter(style="poem")
+
+
+def test_records_are_plain(gold, tmp_path: Path) -> None:
+    synthesise(gold, tmp_path, Filler(), num_captions=3)
+    first = json.loads((tmp_path / "provenance.jsonl").read_text().splitlines()[0])
+    assert set(first) >= {"structure", "words", "template"}

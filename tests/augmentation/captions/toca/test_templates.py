@@ -1,0 +1,65 @@
+"""Structures and lexical words by the sets of Table 1."""
+
+from __future__ import annotations
+
+import pytest
+
+from augmentation.captions.toca.templates import (
+    NO_LEXICAL_WORD,
+    TOO_LONG,
+    deconstruct,
+    filled,
+    sentence_template,
+)
+from captioning.text.tagger import CaptionTagger, Tagged
+
+
+def tagged(text: str) -> Tagged:
+    """``word/TAG`` pairs."""
+    return tuple(tuple(pair.rsplit("/", 1)) for pair in text.split())
+
+
+@pytest.mark.parametrize(
+    ("caption", "structure", "words"),
+    [
+        (
+            "A/DT woman/NN holding/VBG a/DT white/JJ Tennis/NNP racket/NN ./.",
+            "[N] [VBG] [J] [N] [N] .",
+            "woman holding white tennis racket",
+        ),
+        (
+            "Two/CD dogs/NNS that/WDT quickly/RB ran/VBD to/TO it/PRP and/CC slept/VBD",
+            "[N] that [R] [VBD] and [VBD] .",
+            "dogs quickly ran slept",
+        ),
+        ("There/EX are/VBP cats/NNS ,/, dogs/NNS !/.", "there [VBP] [N] , [N] .", "are cats dogs"),
+        ("Dog/NN", "[N] .", "dog"),
+        ("dog/NN http://a.b/NN 🙂/NN 犬/NN 12/NN runs/VBZ", "[N] [VBZ] .", "dog runs"),
+        ("[N]/NN dog/NN [X]/IN on/IN", "[N] on .", "dog"),
+    ],
+)
+def test_table_1(caption: str, structure: str, words: str) -> None:
+    found = deconstruct(tagged(caption))
+    assert found.structure == structure
+    assert " ".join(word for word, _ in found.words) == words
+    assert found.problem == ""
+
+
+def test_captions_without_structure_say_why() -> None:
+    assert deconstruct(()).problem == NO_LEXICAL_WORD
+    assert deconstruct(tagged("on/IN ./.")).problem == NO_LEXICAL_WORD
+    assert deconstruct(tagged("dog/NN " * 200)).problem == TOO_LONG
+
+
+def test_the_sentence_template_of_table_8() -> None:
+    tokens = list(filled("[J] [N] with [N] .", ["dining", "area", "chairs"]))
+    assert sentence_template(tokens) == "[ ] dining [ ] area [ ] with [ ] chairs [ ] ."
+
+
+def test_the_tagger_of_the_package() -> None:
+    captions = ["A  man is riding\na horse.", "", "two dogs run"]
+    found = list(CaptionTagger().tag(captions))
+    assert [token for token, _ in found[0]] == ["A", "man", "is", "riding", "a", "horse", "."]
+    assert deconstruct(found[0]).structure == "[N] [VBZ] [VBG] [N] ."
+    assert found[1] == ()
+    assert deconstruct(found[2]).words[0] == ("dogs", "N")

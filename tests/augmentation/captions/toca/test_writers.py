@@ -1,0 +1,168 @@
+"""Language models: transformers' in small, a server that misbehaves, llama.cpp by a stand-in."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from augmentation.captions.toca.causal_writer import CausalWriter
+from augmentation.captions.toca.prompts import Prompt
+from augmentation.captions.toca.writers import FAILED, TIMED_OUT, LlamaCppWriter, ServerWriter
+from tests.causal_folder import POSITIONS, save_causal
+
+SHORT = ("dog", "red bird", "a tall tree", "x")
+
+
+def prompt(question: str) -> Prompt:
+    return Prompt(instruction="Do.", examples=(("a", "b"),), question=question, names=("T", "S"))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_causal(tmp_path_factory.mktemp("causal"))
+
+
+def test_many_at_once_are_answered_as_one_by_one(folder: Path) -> None:
+    writer = CausalWriter(name=str(folder), temperature=0, max_new_tokens=6, device="cpu")
+    prompts = [prompt(text) for text in SHORT]
+    together = writer.answers(prompts, seed=0)
+    alone = [writer.answers([one], seed=0)[0] for one in prompts]
+    assert together == alone
+    network, tokenizer = writer._network, writer._tokenizer
+    for one, answer in zip(prompts, together, strict=True):
+        ids = tokenizer(one.opening(), add_special_tokens=False)["input_ids"]
+        ids += tokenizer(one.ending(), add_special_tokens=False)["input_ids"]
+        made = []
+        for _ in range(6):
+            token = int(network(input_ids=torch.tensor([ids])).logits[0, -1].argmax())
+            if writer._stops[token]:
+                break
+            made.append(token)
+            ids = [*ids, token]
+        assert answer.text == tokenizer.decode(made).strip()
+
+
+def test_draws_depend_on_the_seed_alone(folder: Path) -> None:
+    writer = CausalWriter(name=str(folder), temperature=2.0, max_new_tokens=6, device="cpu")
+    prompts = [prompt(text) for text in SHORT]
+    assert writer.answers(prompts, seed=1) == writer.answers(prompts, seed=1)
+    assert writer.answers(prompts, seed=1) != writer.answers(prompts, seed=2)
+    assert writer.answers([], seed=0) == []
+
+
+def test_a_line_ends_an_answer(folder: Path) -> None:
+    writer = CausalWriter(name=str(folder), device="cpu")
+    ends = writer._tokenizer("\n", add_special_tokens=False)["input_ids"]
+    assert writer._stops[ends].all()
+    assert writer._stops[0]  # the end of a text
+    assert writer._stops.sum() < 20
+
+
+def test_prompts_that_do_not_fit_are_refused(folder: Path) -> None:
+    writer = CausalWriter(name=str(folder), device="cpu")
+    with pytest.raises(ValueError, match=f"takes {POSITIONS}: give fewer examples"):
+        writer.answers([prompt("dog " * POSITIONS)], seed=0)
+    other = Prompt(instruction="Other.", examples=(), question="x", names=("T", "S"))
+    with pytest.raises(ValueError, match="the same examples"):
+        writer.answers([prompt("x"), other], seed=0)
+    with pytest.raises(ValueError, match="temperature"):
+        CausalWriter(name=str(folder), temperature=-1)
+    with pytest.raises(ValueError, match="precision"):
+        CausalWriter(name=str(folder), precision="int3")
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers by what is asked."""
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        question = body["messages"][-1]["content"]
+        self.server.asked.append((question, self.headers.get("Authorization")))
+        if question == "slow":
+            time.sleep(0.6)
+        if question in ("busy", "forbidden"):
+            self.send_error(503 if question == "busy" else 401)
+            return
+        reply = {"choices": [{"message": {"content": f"A {question}."}}]}
+        text = json.dumps({"nothing": 1} if question == "odd" else reply)
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write((text[:9] if question == "half" else text).encode())
+
+    def log_message(self, *_: object) -> None:
+        return None
+
+
+@pytest.fixture
+def server() -> Iterator[ThreadingHTTPServer]:
+    """A server on a free port of this machine."""
+    found = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    found.asked = []
+    thread = threading.Thread(target=found.serve_forever, daemon=True)
+    thread.start()
+    yield found
+    found.shutdown()
+    found.server_close()
+    thread.join()
+
+
+def address(server: ThreadingHTTPServer) -> str:
+    return f"http://127.0.0.1:{server.server_address[1]}/v1"
+
+
+def test_a_server_answers_in_order_and_its_faults_are_told_apart(server, monkeypatch) -> None:
+    monkeypatch.setenv("MY_KEY", "secret")
+    writer = ServerWriter(
+        address=address(server), model="m", timeout=0.3, retries=1, key_variable="MY_KEY"
+    )
+    questions = ["dog", "busy", "cat", "odd", "half", "slow", "bird"]
+    found = writer.answers([prompt(text) for text in questions], seed=0)
+    assert [one.text for one in found] == ["A dog.", "", "A cat.", "", "", "", "A bird."]
+    problems = [one.problem for one in found]
+    assert problems == ["", FAILED, "", FAILED, FAILED, TIMED_OUT, ""]
+    asked = [question for question, _ in server.asked]
+    assert asked.count("busy") == 2
+    assert asked.count("dog") == 1
+    assert {key for _, key in server.asked} == {"Bearer secret"}
+
+
+def test_a_server_that_refuses_or_is_gone_stops_the_run(server) -> None:
+    writer = ServerWriter(address=address(server), model="m")
+    with pytest.raises(ValueError, match=r"refuses requests \(401"):
+        writer.answers([prompt("forbidden")], seed=0)
+    gone = ServerWriter(address="http://127.0.0.1:9/v1", model="m")
+    with pytest.raises(ConnectionError, match="cannot be reached .* goes on where it stopped"):
+        gone.answers([prompt("dog")], seed=0)
+    with pytest.raises(ValueError, match="address must begin with http"):
+        ServerWriter(address="localhost", model="m")
+
+
+def test_llama_cpp_gets_talks(tmp_path: Path, monkeypatch) -> None:
+    class Llama:
+        def __init__(self, **settings: object) -> None:
+            self.settings = settings
+
+        def create_chat_completion(self, messages: list, **sampling: object) -> dict:
+            text = f"{messages[-1]['content']} {sampling['seed']}"
+            return {"choices": [{"message": {"content": text}}]}
+
+    monkeypatch.setitem(sys.modules, "llama_cpp", SimpleNamespace(Llama=Llama))
+    with pytest.raises(FileNotFoundError, match=r"wanted a \.gguf file"):
+        LlamaCppWriter(path=tmp_path)
+    (tmp_path / "a.gguf").touch()
+    writer = LlamaCppWriter(path=tmp_path)
+    assert writer._model.settings["model_path"] == str(tmp_path / "a.gguf")
+    found = writer.answers([prompt("dog"), prompt("cat")], seed=5)
+    assert [one.text for one in found] == ["dog 5", "cat 6"]
+    monkeypatch.setitem(sys.modules, "llama_cpp", None)
+    with pytest.raises(ModuleNotFoundError, match="pip install llama-cpp-python"):
+        LlamaCppWriter(path=tmp_path)
