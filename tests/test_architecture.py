@@ -33,7 +33,8 @@ def module_name(file: Path) -> str:
 
 def read_texts() -> dict[str, str]:
     """All text files of the repository by path."""
-    files = [file for file in REPOSITORY.iterdir() if file.is_file()]
+    # in a worktree of git, .git is a file with a path
+    files = [file for file in REPOSITORY.iterdir() if file.is_file() and file.name != ".git"]
     files += [file for folder in FOLDERS for file in (REPOSITORY / folder).rglob("*")]
     return {
         str(file.relative_to(REPOSITORY)): file.read_text(encoding="utf-8")
