@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytorch_lightning as pl
 import torch.distributed as dist
@@ -17,6 +17,7 @@ from captioning.data.features import FeatureStore
 from captioning.data.nearest_contexts import ContextIndex
 from captioning.data.roster import CurationView, Roster
 from captioning.data.sampler import CaptionBatchSampler
+from captioning.data.shares import num_own
 from captioning.interfaces import AbstractTokenizer
 from captioning.types import Control, Sample
 
@@ -35,6 +36,8 @@ class CaptionDataModule(pl.LightningDataModule):
         fixed_updates: keep the number of batches an epoch at that of the whole roster when
             curation removes samples (comparable numbers of updates). False: the epoch shrinks with
             the set, as in the paper.
+        updates_of: captions whose number gives the batches of an epoch: ``"all"``, or ``"own"``,
+            without pairs that were added (`captioning.data.shares`), which then change no schedule.
         num_workers: loader processes; 0 is best with cached features.
         train_transform, eval_transform: pixels to tensors, when there are no features.
         extend_features: features of these photos too (a sample by path), in a store that also
@@ -44,6 +47,9 @@ class CaptionDataModule(pl.LightningDataModule):
         texts: for training on captions alone, see `CaptionDataset`; the training samples' photos
             are then never looked at.
         contexts: contexts of other photos for models that learn from them; None for none.
+
+    Raises:
+        ValueError: an unknown ``updates_of``, or ``"own"`` for epochs that may shrink.
     """
 
     def __init__(
@@ -59,6 +65,7 @@ class CaptionDataModule(pl.LightningDataModule):
         eval_batch_size: int = 50,
         seed: int = 0,
         fixed_updates: bool = True,
+        updates_of: Literal["all", "own"] = "all",
         num_workers: int = 0,
         train_transform: Callable[[Image.Image], Tensor] | None = None,
         eval_transform: Callable[[Image.Image], Tensor] | None = None,
@@ -76,7 +83,12 @@ class CaptionDataModule(pl.LightningDataModule):
         self.captions_per_image = captions_per_image
         self.eval_batch_size = eval_batch_size
         self.seed = seed
-        self.fixed_updates = fixed_updates
+        if updates_of not in ("all", "own") or (updates_of == "own" and not fixed_updates):
+            raise ValueError(
+                "updates_of must be all or own, and own needs fixed_updates=true: got "
+                f"{updates_of!r} and {fixed_updates}"
+            )
+        self.fixed_updates, self.updates_of = fixed_updates, updates_of
         self.num_workers = num_workers
         self.train_transform, self.eval_transform = train_transform, eval_transform
         self._extend_features, self.texts = extend_features, texts
@@ -101,7 +113,8 @@ class CaptionDataModule(pl.LightningDataModule):
     @property
     def updates_per_epoch(self) -> int:
         """Batches of an epoch over the uncurated roster; the unit of every schedule."""
-        return -(-len(self.train) // self.batch_size)
+        number = num_own(self.train) if self.updates_of == "own" else len(self.train)
+        return -(-number // self.batch_size)
 
     def train_dataloader(self) -> DataLoader[Any]:
         """Shuffled batches of the view's samples."""
