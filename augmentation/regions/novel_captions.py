@@ -8,11 +8,11 @@ The paper leaves what is broken by that; here a caption that would lose more tha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from captioning.text.parts import NOUNS
+from captioning.text.parts import NOUNS, children_of
 from captioning.types import Parse, Token
 
 _PLAIN = (
@@ -148,7 +148,7 @@ def _removed(
     """Positions of words to remove; None where that would break the sentence."""
     objects = {n for start, end in spans for n in range(start, end)}
     removed: set[int] = set()
-    children = _children(parse)
+    children = children_of(parse)
     for n in range(len(parse)):
         if n in objects or not _unwanted(parse, n, spans, radius):
             continue
@@ -179,15 +179,7 @@ def _is_colour(token: Token) -> bool:
     return word in PLAIN_COLOURS and token.pos in ("ADJ", *NOUNS, "X", "VERB")
 
 
-def _children(parse: Parse) -> Mapping[int, list[int]]:
-    found: dict[int, list[int]] = {n: [] for n in range(len(parse))}
-    for n, token in enumerate(parse):
-        if token.head != n:
-            found[token.head].append(n)
-    return found
-
-
-def _group(parse: Parse, children: Mapping[int, list[int]], n: int) -> set[int] | None:
+def _group(parse: Parse, children: Sequence[Sequence[int]], n: int) -> set[int] | None:
     """A describing word with the words that describe it; None if it is more than that."""
     top = n
     if parse[n].dep == "pobj" and len(children[parse[n].head]) == 1:
@@ -208,7 +200,7 @@ def _group(parse: Parse, children: Mapping[int, list[int]], n: int) -> set[int] 
     return found
 
 
-def _dangling(parse: Parse, children: Mapping[int, list[int]], removed: set[int]) -> set[int]:
+def _dangling(parse: Parse, children: Sequence[Sequence[int]], removed: set[int]) -> set[int]:
     """Conjunctions and commas that have lost one of their sides."""
     found = set()
     for n, token in enumerate(parse):
