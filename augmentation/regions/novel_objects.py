@@ -94,8 +94,12 @@ class NovelObjects(AbstractRegionMethod):
         self._left_out: Counter[str] = Counter()
         self._report: dict[str, Any] = {}
 
+    def candidates(self, roster: Roster) -> Iterator[tuple[Proposal, ...]]:
+        """See `AbstractRegionMethod.candidates`; no two of them compete."""
+        return ((proposal,) for proposal in self.proposals(roster))
+
     def proposals(self, roster: Roster) -> Iterator[Proposal]:
-        """See `AbstractRegionMethod.proposals`."""
+        """Each picture to be made."""
         self._left_out.clear()
         split = self._split(roster)
         photos = _photos(split.in_domain, self.choices.doubles)
