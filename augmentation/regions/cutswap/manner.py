@@ -17,7 +17,7 @@ from captioning.types import Parse
 DRESSING = ("wear", "dress", "clothe", "hold", "carry")
 WITH = ("in", "with")
 # Verbs that hardly show.
-UNSEEN = ("have", "be", "do", "get", "see", "show", "appear", "seem", "look", "try")
+UNSEEN = ("have", "be", "do", "get", "see", "show", "appear", "seem", "try")
 
 
 def manner(parse: Parse, mention: Mention) -> frozenset[str]:

@@ -59,6 +59,7 @@ from captioning.text.object_words import (
 from captioning.types import Parse, Region, Sample
 
 DESCRIBES = "object describes another"
+OVERLAID = "object under another that the caption names"
 NO_PATCH = "no patch of a new object within the limits"
 CHUNK = 128  # photos whose captions are parsed at once
 PARSED_AT_ONCE = 2048  # captions
@@ -268,7 +269,12 @@ class CutSwap(AbstractRegionMethod):
         def obstacle(mention: Mention, chosen: tuple[int, ...]) -> str:
             others = (words for head, words in said.items() if head != mention.head)
             described = any(parse[mention.head].lemma in words for words in others)
-            return DESCRIBES if described else self.areas.problem(sample, chosen)
+            if described:
+                return DESCRIBES
+            targets = self.areas.targets(sample, chosen)
+            kept = self.areas.kept(sample, parse, chosen, mentions, self._labels)
+            overlaid = self.areas.is_overlaid(targets, kept)
+            return OVERLAID if overlaid else self.areas.problem(sample, chosen)
 
         result = found.swapper.swap(sample, parse, obstacle=obstacle)
         if result.problem:

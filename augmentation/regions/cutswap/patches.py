@@ -29,6 +29,7 @@ from augmentation.regions.boxes import (
 from augmentation.regions.cutswap.manner import manner
 from augmentation.regions.cutswap.objects import Labels, boxes_of
 from augmentation.regions.mentions import Mention
+from augmentation.regions.novel_captions import COLOURS
 from augmentation.regions.rendering import NO_PHOTO, UNREADABLE
 from captioning.text.object_words import COCO_OBJECTS
 from captioning.types import Parse, Region, Sample
@@ -38,6 +39,7 @@ SHARED = "box of another thing too"
 TOO_LITTLE = "too little of the photo would be replaced"
 TOO_MUCH = "too much of the photo would be replaced"
 FAR_LARGER = 2
+MOST = 0.5
 PEOPLE = COCO_OBJECTS[0].split(",")
 SIDEWAYS = 5  # EXIF orientations from here on swap width and height
 
@@ -54,6 +56,8 @@ class Areas:
             it; above 1 nothing may.
         clear: largest share of a box to be cut out that a person's box, or another of the same
             label, may cover from before it; 1 for any.
+        overlaid: largest share of an object's box that a thing which the caption names and which
+            lies mostly within it may cover (the shirt of a man); 1 for any.
 
     Raises:
         ValueError: shares that are not in order within [0, 1].
@@ -64,6 +68,7 @@ class Areas:
     doubles: float = 0.7
     behind: float = 0.8
     clear: float = 0.3
+    overlaid: float = 0.1
 
     def __post_init__(self) -> None:
         if not 0 <= self.smallest <= self.largest <= 1 or not 0 <= self.doubles <= 1:
@@ -113,6 +118,15 @@ class Areas:
         targets = self.targets(sample, own)
         regions = (sample.regions[n] for n in sorted(others.difference(own)))
         return tuple(region for region in regions if not self._is_behind(region.box, targets))
+
+    def is_overlaid(self, targets: Sequence[Box], kept: Sequence[Region]) -> bool:
+        """Whether much of an object would stay, as what lies on it is named too."""
+        return any(
+            common(region.box, target) > self.overlaid * area(target)
+            and common(region.box, target) > MOST * area(region.box)
+            for region in kept
+            for target in targets
+        )
 
     def is_clear(self, sample: Sample, number: int) -> bool:
         """Whether a region shows its thing alone: no fence behind a man who climbs it."""
@@ -195,7 +209,7 @@ class Patches:
         for box in boxes:
             if self._limits.box_problem(box) or not (group or box in clear):
                 continue
-            for attribute in ("", *mention.attributes):
+            for attribute in ("", *_telling(mention.attributes)):
                 key = (mention.name, group, attribute)
                 path_and_manner = (sample.image_path, set[str]())
                 found = self._found[key].setdefault((sample.image_id, box), path_and_manner)
@@ -238,6 +252,12 @@ class Patches:
         fitting = (one for one in drawn if one[0] != image_id and found[one][1].issuperset(wanted))
         for found_id, box in islice(fitting, num):
             yield Patch(image_id=found_id, image_path=found[found_id, box][0], box=box)
+
+
+def _telling(attributes: Sequence[str]) -> list[str]:
+    """Attributes without colours where there are several: a black and white dog is no white one."""
+    several = sum(attribute in COLOURS for attribute in attributes) > 1
+    return [one for one in attributes if not (several and one in COLOURS)]
 
 
 def _is_group(plural: bool, boxes: Sequence[Box]) -> bool:
