@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from torchvision.transforms.functional import pil_to_tensor
 
 from captioning.data.datamodule import CaptionDataModule
 from captioning.data.roster import Roster, build_roster
@@ -87,7 +88,9 @@ def test_added_pairs_make_no_epoch_longer_where_updates_are_of_the_own_captions(
     assert (num_own(more), len(more)) == (40, 50)
 
     def batches(of: Roster, **options) -> int:
-        module = CaptionDataModule(train=of, val=of, tokenizer=None, batch_size=8, **options)
+        module = CaptionDataModule(
+            train=of, val=of, tokenizer=None, batch_size=8, train_transform=pil_to_tensor, **options
+        )
         assert len(module.train_dataloader().sampler) == module.updates_per_epoch
         return module.updates_per_epoch
 

@@ -74,8 +74,8 @@ def test_what_lies_behind_may_be_covered(parser, object_words):
 
 
 def test_boxes_with_people_before_them_show_no_thing_alone(parser, object_words):
-    before = Region(box=(0, 0, 10, 12), label="girl")
-    far = Region(box=(0, 0, 10, 12), label="ball")
+    before = Region(box=(0, 0, 12, 12), label="girl")
+    far = Region(box=(0, 0, 12, 12), label="ball")
     for others, found in (((before,), []), ((far,), [DOG.box]), ((HOLDER,), [DOG.box])):
         (parse,) = parser.parse(["A dog runs"])
         mention = find_mentions("A dog runs", parse, object_words)[0]
