@@ -12,6 +12,7 @@ from torchvision.transforms.functional import pil_to_tensor
 from captioning.data.datamodule import CaptionDataModule
 from captioning.data.roster import Roster, build_roster
 from captioning.data.shares import num_own, share_of_photos, with_added
+from captioning.data.tokenizers import WordTokenizer
 from captioning.files import write_json
 from captioning.types import Sample
 
@@ -89,7 +90,12 @@ def test_added_pairs_make_no_epoch_longer_where_updates_are_of_the_own_captions(
 
     def batches(of: Roster, **options) -> int:
         module = CaptionDataModule(
-            train=of, val=of, tokenizer=None, batch_size=8, train_transform=pil_to_tensor, **options
+            train=of,
+            val=of,
+            tokenizer=WordTokenizer.build(["a dog", "a cat"], min_count=1),
+            batch_size=8,
+            train_transform=pil_to_tensor,
+            **options,
         )
         assert len(module.train_dataloader().sampler) == module.updates_per_epoch
         return module.updates_per_epoch
