@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from augmentation.captions.toca.method import ToCa
 from augmentation.images.training.card import write_card
 from augmentation.regions.labels import named_by_phrases
+from augmentation.regions.ranking import CosineScorer, Ranker, Threshold
 from augmentation.regions.writer import write_set
 from augmentation.set_folder import claim_folder
 from captioning.text.lemmas import load_lemmas
@@ -52,15 +54,18 @@ def augment(config: DictConfig) -> dict[str, Any]:
         return _augment_texts(config, method)
     roster = named_by_phrases(read_roster(config, config.split), load_lemmas(LEMMAS))
     settings = _plain(config, MAKING) | {"data": [roster.name, roster.fingerprint]}
+    threshold = method.threshold(roster)
     counts = write_set(
-        islice(method.proposals(roster), config.max_pairs),
+        islice(method.candidates(roster), config.max_pairs),
         folder=folder,
         form=build_part(config.format),
         settings=settings,
+        build_ranker=threshold and partial(_ranker, config.method, threshold),
         num_processes=config.num_processes,
         sheet_number=config.sheet_number,
         seed=config.seed,
     )
+    method.finish(folder, roster)
     return write_card(
         folder,
         what="pairs of photo and caption by region augmentation",
@@ -92,6 +97,12 @@ def _augment_texts(config: DictConfig, method: ToCa) -> dict[str, Any]:
         counts=counts,
         method=method.report(),
     )
+
+
+def _ranker(method: DictConfig, threshold: Threshold) -> Ranker:
+    """Built anew in each process: networks are not sent between them."""
+    scorer = CosineScorer(encoder=build_part(method.encoder))
+    return Ranker(scorer=scorer, threshold=threshold, keep=method.keep)
 
 
 def _plain(config: DictConfig, keys: tuple[str, ...]) -> dict[str, Any]:

@@ -6,21 +6,19 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from augmentation.regions.held_out import named, words_of
 from captioning.files import read_json
-
-Forms = Mapping[str, set[tuple[str, ...]]]
+from captioning.text.word_forms import Patterns, classes_named
 
 
 def count_candidates(
-    captions: Mapping[str, str], photos: Collection[str], forms: Forms, *, most: int
+    captions: Mapping[str, str], photos: Collection[str], patterns: Patterns, *, most: int
 ) -> tuple[str, ...]:
     """The objects that captions of photos of a novel class name most often.
 
     Args:
         captions: generated ones by image id.
         photos: ids of the photos that show the class.
-        forms: by known object, its forms as words.
+        patterns: by known object, of its forms.
         most: m of the paper.
 
     Returns:
@@ -28,7 +26,7 @@ def count_candidates(
     """
     counts: Counter[str] = Counter()
     for image_id in photos:
-        counts.update(named(words_of(captions.get(image_id, "")), forms))
+        counts.update(classes_named(captions.get(image_id, ""), patterns))
     return tuple(sorted(counts, key=lambda name: (-counts[name], name))[:most])
 
 

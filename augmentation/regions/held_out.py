@@ -15,6 +15,7 @@ from pathlib import Path
 
 from captioning.data.roster import Roster, build_roster
 from captioning.text.lemmas import Lemmatizer
+from captioning.text.word_forms import classes_named, form_patterns
 from captioning.types import Region
 
 Words = Mapping[str, Sequence[str]]
@@ -66,11 +67,11 @@ def held_out(roster: Roster, words: Words, *, lemmatizer: Lemmatizer) -> HeldOut
     Raises:
         ValueError: a class without words, or no photo in-domain.
     """
-    forms = {name: _split(name, given) for name, given in words.items()}
+    patterns = form_patterns(words)
     classes: dict[str, set[str]] = {}
     for sample in roster.samples:
         found = classes.setdefault(sample.image_id, set())
-        found |= named(words_of(sample.caption), forms)
+        found |= classes_named(sample.caption, patterns)
     left = [sample for sample in roster.samples if not classes[sample.image_id]]
     if not left:
         raise ValueError(f"{roster.name}: every photo names one of {list(words)}; hold out fewer")
@@ -86,23 +87,12 @@ def held_out(roster: Roster, words: Words, *, lemmatizer: Lemmatizer) -> HeldOut
         if found
     )
     in_domain = build_roster(f"{roster.name} in-domain", left, roster.dropped)
-    return HeldOut(in_domain=in_domain, novel=novel, leaks=_leaks(in_domain, forms, lemmatizer))
+    return HeldOut(in_domain=in_domain, novel=novel, leaks=_leaks(in_domain, words, lemmatizer))
 
 
 def words_of(caption: str) -> list[str]:
     """Words in lower case, without punctuation; "zebra's" is "zebra"."""
     return [word.removesuffix("'s") for word in _WORD.findall(caption.lower())]
-
-
-def named(words: Sequence[str], forms: Mapping[str, set[tuple[str, ...]]]) -> set[str]:
-    """Classes of which a form stands among the words."""
-    longest = max((len(form) for some in forms.values() for form in some), default=0)
-    runs = {
-        tuple(words[start : start + length])
-        for length in range(1, longest + 1)
-        for start in range(len(words) - length + 1)
-    }
-    return {name for name, some in forms.items() if not some.isdisjoint(runs)}
 
 
 def read_words(path: str | Path, *, lemmatizer: Lemmatizer) -> dict[str, list[str]]:
@@ -123,17 +113,9 @@ def read_words(path: str | Path, *, lemmatizer: Lemmatizer) -> dict[str, list[st
     return found
 
 
-def _split(name: str, given: Sequence[str]) -> set[tuple[str, ...]]:
-    forms = {tuple(form.lower().split()) for form in given if form.strip()}
-    if not forms:
-        raise ValueError(f"held-out class {name!r} has no words; give those that captions use")
-    return forms
-
-
-def _leaks(
-    roster: Roster, forms: Mapping[str, set[tuple[str, ...]]], lemmatizer: Lemmatizer
-) -> dict[str, int]:
-    single = {form[0] for some in forms.values() for form in some if len(form) == 1}
+def _leaks(roster: Roster, words: Words, lemmatizer: Lemmatizer) -> dict[str, int]:
+    forms = (form.lower().split() for some in words.values() for form in some)
+    single = {form[0] for form in forms if len(form) == 1}
     stems = single | {lemmatizer(word, "NNS") for word in single}
     counts = Counter(
         word

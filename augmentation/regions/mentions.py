@@ -29,6 +29,7 @@ from captioning.text.parts import (
     OBJECTS,
     PASSIVE_SUBJECTS,
     SUBJECTS,
+    children_of,
 )
 from captioning.types import Parse, Token
 
@@ -133,10 +134,7 @@ class _Sentence:
         self.parse = parse
         self.units = tuple(_units(clean(caption), parse, offsets(caption, parse)))
         self.unit_of = {i: unit for unit in self.units for i in range(unit.start, unit.end)}
-        self.children: list[list[int]] = [[] for _ in parse]
-        for i, token in enumerate(parse):
-            if token.head != i:
-                self.children[token.head].append(i)
+        self.children = children_of(parse)
 
 
 def _units(text: str, parse: Parse, spans: Sequence[tuple[int, int]]) -> Iterator[_Unit]:

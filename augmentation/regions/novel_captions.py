@@ -8,11 +8,12 @@ The paper leaves what is broken by that; here a caption that would lose more tha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from captioning.text.parts import NOUNS
+from augmentation.regions.inflection import indefinite_article
+from captioning.text.parts import NOUNS, children_of
 from captioning.types import Parse, Token
 
 _PLAIN = (
@@ -38,10 +39,6 @@ DESCRIBING = ("amod", "compound", "nmod", "conj", "advmod", "npadvmod", "nummod"
 GOING_ALONG = ("advmod", "cc", "punct", "conj", "npadvmod", "amod", "compound")
 MASS = ("NNS", "NNPS")
 
-# Words whose first letter misleads about their first sound.
-SAID_WITH_VOWEL = ("hour", "honest", "honor", "honour", "heir", "x-ray", "xray", "suv")
-SAID_WITH_CONSONANT = ("uni", "use", "usu", "uti", "ukulele", "eu", "ewe", "one", "once", "u-")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Name:
@@ -59,8 +56,12 @@ class Name:
     @property
     def spellings(self) -> tuple[tuple[str, ...], ...]:
         """All names as sequences of words in lower case, the longest first."""
-        names = dict.fromkeys((self.singular, self.plural, *self.forms))
-        return tuple(sorted((tuple(n.lower().split()) for n in names), key=len, reverse=True))
+        return tuple(sorted((tuple(n.lower().split()) for n in self.names), key=len, reverse=True))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names, each once."""
+        return tuple(dict.fromkeys((self.singular, self.plural, *self.forms)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,25 +70,6 @@ class Radius:
 
     adjectives: int = 2
     nouns: int = 1
-
-
-def plural_of(noun: str) -> str:
-    """The regular plural of a noun or of a compound's last word."""
-    if noun.endswith(("s", "x", "z", "ch", "sh")):
-        return noun + "es"
-    if noun.endswith("y") and noun[-2:-1] not in "aeiou":
-        return noun[:-1] + "ies"
-    if noun.endswith("man"):
-        return noun[:-3] + "men"
-    return noun + "s"
-
-
-def article(word: str) -> str:
-    """``"a"`` or ``"an"``, by how English says the word."""
-    low = word.lower()
-    if low.startswith(SAID_WITH_CONSONANT):
-        return "a"
-    return "an" if low[:1] in tuple("aeiou8") or low.startswith(SAID_WITH_VOWEL) else "a"
 
 
 def mentions(words: Sequence[str], name: Name) -> Iterator[tuple[int, int]]:
@@ -148,7 +130,7 @@ def _removed(
     """Positions of words to remove; None where that would break the sentence."""
     objects = {n for start, end in spans for n in range(start, end)}
     removed: set[int] = set()
-    children = _children(parse)
+    children = children_of(parse)
     for n in range(len(parse)):
         if n in objects or not _unwanted(parse, n, spans, radius):
             continue
@@ -179,15 +161,7 @@ def _is_colour(token: Token) -> bool:
     return word in PLAIN_COLOURS and token.pos in ("ADJ", *NOUNS, "X", "VERB")
 
 
-def _children(parse: Parse) -> Mapping[int, list[int]]:
-    found: dict[int, list[int]] = {n: [] for n in range(len(parse))}
-    for n, token in enumerate(parse):
-        if token.head != n:
-            found[token.head].append(n)
-    return found
-
-
-def _group(parse: Parse, children: Mapping[int, list[int]], n: int) -> set[int] | None:
+def _group(parse: Parse, children: Sequence[Sequence[int]], n: int) -> set[int] | None:
     """A describing word with the words that describe it; None if it is more than that."""
     top = n
     if parse[n].dep == "pobj" and len(children[parse[n].head]) == 1:
@@ -208,7 +182,7 @@ def _group(parse: Parse, children: Mapping[int, list[int]], n: int) -> set[int] 
     return found
 
 
-def _dangling(parse: Parse, children: Mapping[int, list[int]], removed: set[int]) -> set[int]:
+def _dangling(parse: Parse, children: Sequence[Sequence[int]], removed: set[int]) -> set[int]:
     """Conjunctions and commas that have lost one of their sides."""
     found = set()
     for n, token in enumerate(parse):
@@ -245,7 +219,7 @@ def _joined(caption: str, words: Sequence[str], texts: dict[int, str]) -> str:
     for n, after in pairwise(left):
         changed = after != n + 1 or texts[after] != words[after]
         if texts[n].lower() in ("a", "an") and changed:
-            texts[n] = article(texts[after])
+            texts[n] = indefinite_article(texts[after])
     parts, last = [], -1
     for n in left:
         parts.append(" " if parts and any(gaps[last + 1 : n + 1]) else "")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from augmentation.regions.novel_captions import Name, plural_of
+from augmentation.regions.inflection import pluralise
+from augmentation.regions.novel_captions import Name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +29,7 @@ class NovelClass:
     @property
     def names(self) -> Name:
         """How captions call it."""
-        plural = self.plural or plural_of(self.name)
+        plural = self.plural or pluralise(self.name)
         return Name(singular=self.name, plural=plural, forms=tuple(self.words))
 
     @property

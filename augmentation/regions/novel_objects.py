@@ -15,13 +15,13 @@ from typing import Any
 from augmentation.regions.boxes import Limits, whole, without_doubles
 from augmentation.regions.candidates import count_candidates, read_predictions
 from augmentation.regions.held_out import HeldOut, held_out, read_words, words_of
+from augmentation.regions.inflection import pluralise
 from augmentation.regions.novel_captions import (
     NO_OBJECT,
     OTHER_NAME,
     Name,
     Radius,
     mentions,
-    plural_of,
     rename_object,
 )
 from augmentation.regions.novel_class import Choices, NovelClass
@@ -38,6 +38,7 @@ from captioning.data.roster import Roster
 from captioning.interfaces import AbstractParser
 from captioning.text.lemmas import load_lemmas
 from captioning.text.object_words import LEMMAS
+from captioning.text.word_forms import form_patterns
 from captioning.types import Region, Sample
 
 NO_BOXES = "caption names the candidate, but no box of it can be replaced"
@@ -94,8 +95,12 @@ class NovelObjects(AbstractRegionMethod):
         self._left_out: Counter[str] = Counter()
         self._report: dict[str, Any] = {}
 
+    def candidates(self, roster: Roster) -> Iterator[tuple[Proposal, ...]]:
+        """See `AbstractRegionMethod.candidates`; no two of them compete."""
+        return ((proposal,) for proposal in self.proposals(roster))
+
     def proposals(self, roster: Roster) -> Iterator[Proposal]:
-        """See `AbstractRegionMethod.proposals`."""
+        """Each picture to be made."""
         self._left_out.clear()
         split = self._split(roster)
         photos = _photos(split.in_domain, self.choices.doubles)
@@ -152,7 +157,7 @@ class NovelObjects(AbstractRegionMethod):
 
     def _name(self, label: str) -> Name:
         given = self.names.get(label) or {}
-        plural = given.get("plural") or plural_of(label)
+        plural = given.get("plural") or pluralise(label)
         return Name(singular=label, plural=plural, forms=tuple(given.get("forms") or ()))
 
     def _candidates(
@@ -172,11 +177,11 @@ class NovelObjects(AbstractRegionMethod):
         shown = split.novel if self.predicted is None else self._split(self.predicted).novel
         ours = {label for novel in self.classes for label in novel.labels or (novel.name,)}
         labels = {r.label for samples in photos.values() for r in samples[0].regions} - ours
-        forms = {label: set(self._name(label).spellings) for label in labels}
+        patterns = form_patterns({label: self._name(label).names for label in labels})
         for novel in missing:
             ids = [photo.image_id for photo in shown if novel.name in photo.classes]
             most = self.choices.num_candidates
-            found[novel.name] = count_candidates(captions, ids, forms, most=most)
+            found[novel.name] = count_candidates(captions, ids, patterns, most=most)
         return found
 
     def _of_pair(

@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from augmentation.regions.boxes import Box, area, common
 from augmentation.regions.paste import Paste
+from augmentation.regions.ranking import Threshold
 from captioning.data.roster import Roster
 from captioning.types import Region
 
@@ -59,8 +62,11 @@ class AbstractRegionMethod(ABC):
     """A way to propose new pairs. The same roster, settings and seed give the same proposals."""
 
     @abstractmethod
-    def proposals(self, roster: Roster) -> Iterator[Proposal]:
+    def candidates(self, roster: Roster) -> Iterator[tuple[Proposal, ...]]:
         """Proposals in an order that depends on neither the roster's order nor earlier calls.
+
+        Those of a tuple compete where pairs are ranked (`augmentation.regions.ranking.Ranker`);
+        else all of them are made.
 
         Args:
             roster: photos with boxes and captions.
@@ -71,16 +77,29 @@ class AbstractRegionMethod(ABC):
 
     @abstractmethod
     def report(self) -> dict[str, Any]:
-        """What was found and what was left out why, as plain values; after `proposals` has ended.
+        """What was found and what was left out why, as plain values; after `candidates` has ended.
 
         Parts of it that are counts by reason say so by their names.
         """
+
+    def threshold(self, roster: Roster) -> Threshold | None:
+        """Below which similarity pairs are discarded; None: pairs are not ranked."""
+        del roster
+
+    def finish(self, folder: Path, roster: Roster) -> None:
+        """Write further files about a finished set into its folder."""
+        del folder, roster
 
 
 def draw_key(seed: int, *names: str) -> str:
     """A text to sort by as if drawn at random: depends on the seed and on the names alone."""
     text = "\x1f".join((str(seed), *names))
-    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=12).hexdigest()
+
+
+def drawn_generator(seed: int, *names: str) -> np.random.Generator:
+    """Draws that depend on the seed and on the names alone."""
+    return np.random.default_rng(int(draw_key(seed, *names), 16))
 
 
 def finished_regions(

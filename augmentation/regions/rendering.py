@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -12,12 +13,15 @@ import numpy as np
 from PIL import Image
 
 from augmentation.regions.boxes import area, aspect, change, clipped
-from augmentation.regions.paste import Blending, Paste, PhotoShelf, paste
+from augmentation.regions.paste import Blending, Paste, Pasted, PhotoShelf, paste
 from augmentation.regions.proposal import Proposal
+from augmentation.regions.ranking import Ranker
 from captioning.files import write_whole
 
 NO_PHOTO = "photo missing"
 UNREADABLE = "photo unreadable"
+TOO_UNLIKE = "similarity below the threshold"
+NOT_BEST = "others of the same caption fit better"
 FORMATS = ("png", "jpg")
 OWNERS = ("none", "rle", "png")
 Record = dict[str, Any]
@@ -61,25 +65,56 @@ class Renderer:
     Args:
         folder: of the set; pictures go to ``images`` and maps to ``owners`` in it.
         form: of the pictures.
+        ranker: chooses among candidates; None makes all of them.
     """
 
-    def __init__(self, *, folder: Path, form: PictureFormat) -> None:
-        self.folder, self.form = folder, form
+    def __init__(self, *, folder: Path, form: PictureFormat, ranker: Ranker | None = None) -> None:
+        self.folder, self.form, self._ranker = folder, form, ranker
         self._shelf = PhotoShelf(most=form.shelf)
 
-    def record(self, proposal: Proposal) -> Record:
-        """Make a picture and say where its parts come from, or why there is none.
+    def records(self, candidates: Sequence[Proposal]) -> list[Record]:
+        """Make the pictures of candidates, or of the best of them, the best first.
+
+        Where pairs are ranked, candidates that are not made are counted by reason.
 
         Raises:
-            OSError: the picture cannot be written.
+            OSError: a picture cannot be written.
         """
+        if self._ranker is None:
+            return [self.record(proposal) for proposal in candidates]
+        refused: Counter[str] = Counter()
+        made: list[Proposal] = []
+        scores = self._ranker.scores(self._pairs(candidates, made, refused))
+        kept = self._ranker.kept(scores)
+        found = [self.record(made[n]) | {"similarity": float(scores[n])} for n in kept]
+        low = int((scores < self._ranker.threshold.value).sum())
+        refused.update({TOO_UNLIKE: low, NOT_BEST: len(made) - low - len(kept)})
+        rest: Record = {"name": candidates[0].name, "candidates": len(candidates)}
+        rest["refused"] = {why: number for why, number in sorted(refused.items()) if number}
+        rest["best"] = float(scores.max()) if len(scores) else None
+        return [*found, rest]
+
+    def _pairs(
+        self, candidates: Sequence[Proposal], made: list[Proposal], refused: Counter[str]
+    ) -> Iterator[tuple[Image.Image, str]]:
+        """Pictures with captions; the proposals are added to ``made`` or counted as refused."""
+        for proposal in candidates:
+            done = self.pasted(proposal)
+            if isinstance(done, str):
+                refused[done] += 1
+            else:
+                made.append(proposal)
+                yield Image.fromarray(done.picture), proposal.captions[0]
+
+    def pasted(self, proposal: Proposal) -> Pasted | str:
+        """The finished picture, or why there is none."""
         try:
             target = self._shelf.photo(proposal.image_path)
             sources = [self._shelf.photo(move.source) for move in proposal.pastes]
         except FileNotFoundError:
-            return {"name": proposal.name, "refused": NO_PHOTO}
+            return NO_PHOTO
         except ValueError:
-            return {"name": proposal.name, "refused": UNREADABLE}
+            return UNREADABLE
         done = paste(
             np.asarray(target),
             proposal.pastes,
@@ -87,11 +122,21 @@ class Renderer:
             blending=self.form.blending,
             kept=proposal.kept,
         )
-        if done.problem:
-            return {"name": proposal.name, "refused": done.problem}
+        return done.problem or done
+
+    def record(self, proposal: Proposal) -> Record:
+        """Make a picture and say where its parts come from, or why there is none.
+
+        Raises:
+            OSError: the picture cannot be written.
+        """
+        done = self.pasted(proposal)
+        if isinstance(done, str):
+            return {"name": proposal.name, "refused": done}
         file_name = f"{proposal.name}.{self.form.suffix}"
         self._save(Image.fromarray(done.picture), self.folder / "images" / file_name)
-        record = _record(proposal, file_name, target.size, done.owners)
+        height, width = done.owners.shape
+        record = _record(proposal, file_name, (width, height), done.owners)
         if self.form.owners == "rle":
             record["owners"] = run_lengths(done.owners)
         elif self.form.owners == "png":

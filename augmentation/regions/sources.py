@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from augmentation.regions.boxes import Box, Limits, area, aspect, change
-from augmentation.regions.proposal import draw_key
+from augmentation.regions.proposal import drawn_generator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class SourcePool:
         fits = np.flatnonzero(able >= max(least, 1))
         if not fits.size:
             return None
-        draw = np.random.default_rng(int(draw_key(self._seed, key), 16))
+        draw = drawn_generator(self._seed, key)
         ranks = draw.permutation(len(self.photos))
         best = fits[np.lexsort((ranks[fits], -able[fits], self.uses[fits]))[0]]
         self.uses[best] += 1

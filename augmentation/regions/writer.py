@@ -1,7 +1,8 @@
 """Proposals written as a data set: pictures, COCO files, an imagefolder's metadata, provenance.
 
-Records are appended in the proposals' order to ``provenance.part.jsonl``. A killed run goes on
-behind the last whole record, so that it leaves the same bytes as one left alone.
+Records are appended in the proposals' order to ``provenance.part.jsonl``, those of competing ones
+in one line. A killed run goes on behind the last whole line, so that it leaves the same bytes as
+one left alone.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from __future__ import annotations
 import heapq
 import json
 import multiprocessing
-import os
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from rich.progress import track
 
 from augmentation.regions.annotations import records, write_annotations
 from augmentation.regions.proposal import Proposal, draw_key
+from augmentation.regions.ranking import Ranker
 from augmentation.regions.rendering import PictureFormat, Record, Renderer
 from augmentation.regions.sheet import pair_sheet
 from augmentation.set_folder import claim_folder
@@ -30,6 +32,7 @@ from captioning.data.photos import load_rgb
 from captioning.files import write_whole
 
 CHUNK = 16  # proposals that a process is given at once
+Candidates = Sequence[Proposal]
 SPARE = 4  # times the sheet's number is remembered, as some proposals are refused
 
 
@@ -39,28 +42,29 @@ class Shown:
 
     number: int
     seed: int
-    _heap: list[tuple[int, str, Proposal]] = field(default_factory=list)
+    _heap: list[tuple[int, str, Candidates]] = field(default_factory=list)
 
-    def see(self, proposals: Iterable[Proposal]) -> Iterator[Proposal]:
+    def see(self, groups: Iterable[Candidates]) -> Iterator[Candidates]:
         """Pass proposals through, remembering few."""
-        for proposal in proposals:
-            key = -int(draw_key(self.seed, "sheet", proposal.name), 16)
-            heapq.heappush(self._heap, (key, proposal.name, proposal))
+        for group in groups:
+            key = -int(draw_key(self.seed, "sheet", group[0].name), 16)
+            heapq.heappush(self._heap, (key, group[0].name, group))
             if len(self._heap) > SPARE * self.number:
                 heapq.heappop(self._heap)
-            yield proposal
+            yield group
 
-    def drawn(self) -> list[Proposal]:
+    def drawn(self) -> list[Candidates]:
         """All that are remembered, in their random order."""
-        return [proposal for _, _, proposal in sorted(self._heap, reverse=True)]
+        return [group for _, _, group in sorted(self._heap, reverse=True)]
 
 
 def write_set(
-    proposals: Iterable[Proposal],
+    groups: Iterable[Candidates],
     *,
     folder: Path,
     form: PictureFormat,
     settings: Mapping[str, Any],
+    build_ranker: Callable[[], Ranker] | None = None,
     num_processes: int = 0,
     sheet_number: int = 20,
     seed: int = 0,
@@ -68,16 +72,17 @@ def write_set(
     """Make all pictures and write the data set, or go on with one that was begun.
 
     Args:
-        proposals: the same in every run of the same settings.
+        groups: proposals, competing ones together; the same in every run of the same settings.
         folder: of the set.
         form: of the pictures.
-        settings: plain values that the proposals depend on; another set is refused the folder.
+        settings: plain values that the set depends on; another set is refused the folder.
+        build_ranker: builds in each process what chooses among competing ones; None makes all.
         num_processes: that make pictures; 0 makes them in this one.
         sheet_number: pairs on the contact sheet.
         seed: of the sheet's choice.
 
     Returns:
-        Counts: ``pictures``, ``captions``, ``pastes``, and ``refused`` by reason.
+        Counts: ``pictures``, ``captions``, ``pastes``, and proposals ``refused`` by reason.
 
     Raises:
         ValueError: the folder holds another set, two proposals of one name, or no picture is made.
@@ -90,18 +95,20 @@ def write_set(
     done, part = folder / "provenance.jsonl", folder / "provenance.part.jsonl"
     if not done.is_file():
         shown = Shown(number=sheet_number, seed=seed)
-        seen = shown.see(_unique(proposals))
+        seen = shown.see(_unique(groups))
         left = _left_over(seen, part, folder / "images")
-        _append(_rendered(left, folder, form, num_processes), part)
-        counts = _counts(part)
+        build = partial(Renderer, folder=folder, form=form)
+        _append(_rendered(left, build, build_ranker, num_processes), part)
+        counts = _counts(_lines(part))
         if counts["pictures"]:
             _write_sheet(folder, part, shown)
-            os.replace(part, done)
+            write_whole(done, lambda path: _write_records(path, _lines(part)))
     else:
-        deque(proposals, maxlen=0)  # a method's report is of all of them
-        counts = _counts(done)
+        deque(groups, maxlen=0)  # a method's report is of all of them
+        counts = _counts(records(done, all_records=True))
     if not counts["pictures"]:
         raise ValueError(f"no picture was made; refused: {counts['refused'] or 'nothing proposed'}")
+    part.unlink(missing_ok=True)
     write_annotations(folder, done)
     return counts
 
@@ -113,55 +120,64 @@ def _sweep(folder: Path) -> None:
             path.unlink()
 
 
-def _unique(proposals: Iterable[Proposal]) -> Iterator[Proposal]:
+def _unique(groups: Iterable[Candidates]) -> Iterator[Candidates]:
     names = set()
-    for proposal in proposals:
-        if proposal.name in names:
-            raise ValueError(f"two proposals are called {proposal.name!r}; names must be unique")
-        names.add(proposal.name)
-        yield proposal
+    for group in groups:
+        name = group[0].name
+        if name in names or len({proposal.name for proposal in group}) < len(group):
+            raise ValueError(f"two proposals are called {name!r}; names must be unique")
+        names.add(name)
+        yield group
 
 
-def _left_over(proposals: Iterator[Proposal], part: Path, images: Path) -> Iterator[Proposal]:
+def _left_over(groups: Iterator[Candidates], part: Path, images: Path) -> Iterator[Candidates]:
     """The proposals behind those whose records are whole; cuts the file to these."""
     size, first = 0, None
     part.parent.mkdir(parents=True, exist_ok=True)
     with part.open("a+b") as file:
         file.seek(0)
         for line in file:
-            first = next(proposals, None)
-            if first is None or not _is_done(line, first.name, images):
+            first = next(groups, None)
+            if first is None or not _is_done(line, first, images):
                 break
             size, first = size + len(line), None
         file.truncate(size)
-    return chain([first] if first is not None else [], proposals)
+    return chain([first] if first is not None else [], groups)
 
 
-def _is_done(line: bytes, name: str, images: Path) -> bool:
+def _is_done(line: bytes, group: Candidates, images: Path) -> bool:
     if not line.endswith(b"\n"):
         return False
     try:
-        record = json.loads(line)
+        found = json.loads(line)
     except ValueError:
         return False
-    made = "refused" in record or (images / record["file_name"]).is_file()
-    return record["name"] == name and made
+    if not isinstance(found, list):
+        return False
+    names = {proposal.name for proposal in group}
+    made = (record for record in found if "refused" not in record)
+    return {record["name"] for record in found} <= names and all(
+        (images / record["file_name"]).is_file() for record in made
+    )
 
 
 def _rendered(
-    proposals: Iterator[Proposal], folder: Path, form: PictureFormat, num_processes: int
-) -> Iterator[Record]:
+    groups: Iterator[Candidates],
+    build: Callable[..., Renderer],
+    build_ranker: Callable[[], Ranker] | None,
+    num_processes: int,
+) -> Iterator[list[Record]]:
     """Records in the proposals' order; few are under way at any time."""
     if num_processes == 0:
-        renderer = Renderer(folder=folder, form=form)
-        yield from map(renderer.record, proposals)
+        renderer = build(ranker=None if build_ranker is None else build_ranker())
+        yield from map(renderer.records, groups)
         return
     context = multiprocessing.get_context("spawn")  # forked threads of torch may hang
     with ProcessPoolExecutor(
-        num_processes, context, initializer=_start_worker, initargs=(folder, form)
+        num_processes, context, initializer=_start_worker, initargs=(build, build_ranker)
     ) as pool:
         under_way: deque = deque()
-        while chunk := list(islice(proposals, CHUNK)):
+        while chunk := list(islice(groups, CHUNK if build_ranker is None else 1)):
             under_way.append(pool.submit(_run_in_worker, chunk))
             if len(under_way) > 2 * num_processes:
                 yield from under_way.popleft().result()
@@ -172,27 +188,42 @@ def _rendered(
 _worker: list[Renderer] = []
 
 
-def _start_worker(folder: Path, form: PictureFormat) -> None:
-    _worker[:] = [Renderer(folder=folder, form=form)]
+def _start_worker(
+    build: Callable[..., Renderer], build_ranker: Callable[[], Ranker] | None
+) -> None:
+    _worker[:] = [build(ranker=None if build_ranker is None else build_ranker())]
 
 
-def _run_in_worker(chunk: list[Proposal]) -> list[Record]:
-    return [_worker[0].record(proposal) for proposal in chunk]
+def _run_in_worker(chunk: list[Candidates]) -> list[list[Record]]:
+    return [_worker[0].records(group) for group in chunk]
 
 
-def _append(made: Iterable[Record], part: Path) -> None:
+def _append(made: Iterable[list[Record]], part: Path) -> None:
     with part.open("a", encoding="utf-8", newline="\n") as file:
-        for record in track(made, description="pasting", transient=True):
-            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+        for found in track(made, description="pasting", transient=True):
+            file.write(json.dumps(found, ensure_ascii=False) + "\n")
             file.flush()
 
 
-def _counts(path: Path) -> dict[str, Any]:
+def _lines(part: Path) -> Iterator[Record]:
+    """The records of a file whose lines hold several."""
+    with part.open(encoding="utf-8") as file:
+        for line in file:
+            yield from json.loads(line)
+
+
+def _write_records(path: Path, found: Iterable[Record]) -> None:
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in found)
+
+
+def _counts(found: Iterable[Record]) -> dict[str, Any]:
     counts: Counter[str] = Counter(pictures=0, captions=0, pastes=0)
     refused: Counter[str] = Counter()
-    for record in records(path, all_records=True):
+    for record in found:
         if "refused" in record:
-            refused[record["refused"]] += 1
+            why = record["refused"]
+            refused.update(why if isinstance(why, dict) else [why])
             continue
         counts.update(pictures=1, captions=len(record["captions"]), pastes=len(record["pastes"]))
     return dict(counts) | {"refused": dict(sorted(refused.items()))}
@@ -200,12 +231,17 @@ def _counts(path: Path) -> dict[str, Any]:
 
 def _write_sheet(folder: Path, part: Path, shown: Shown) -> None:
     """The contact sheet, of the drawn proposals that were not refused."""
-    drawn = {proposal.name: proposal for proposal in shown.drawn()}
-    files = {r["name"]: r["file_name"] for r in records(part) if r["name"] in drawn}
+    groups = shown.drawn()
+    names = {proposal.name for group in groups for proposal in group}
+    files = {
+        r["name"]: r["file_name"] for r in _lines(part) if r["name"] in names and "refused" not in r
+    }
+    best = {name: place for place, name in enumerate(files)}
+    kept = ([p for p in group if p.name in files] for group in groups)
+    firsts = [min(some, key=lambda p: best[p.name]) for some in kept if some]
     pairs = []
-    for name in [name for name in drawn if name in files][: shown.number]:
-        proposal = drawn[name]
-        with Image.open(folder / "images" / files[name]) as image:
+    for proposal in firsts[: shown.number]:
+        with Image.open(folder / "images" / files[proposal.name]) as image:
             after = image.convert("RGB")
         boxes = [move.target_box for move in proposal.pastes]
         text = f"{proposal.before[0]}\n> {proposal.captions[0]}"

@@ -17,6 +17,7 @@ from captioning.data.features import FeatureStore
 from captioning.data.nearest_contexts import ContextIndex
 from captioning.data.roster import CurationView, Roster
 from captioning.data.sampler import CaptionBatchSampler
+from captioning.data.shares import num_own
 from captioning.interfaces import AbstractTokenizer
 from captioning.types import Batch, Control, Sample
 
@@ -37,6 +38,8 @@ class CaptionDataModule(pl.LightningDataModule):
         fixed_updates: keep the number of batches an epoch at that of the whole roster when
             curation removes samples (comparable numbers of updates). False: the epoch shrinks with
             the set, as in the paper.
+        own_updates: an epoch has as many batches as without pairs that were added
+            (`captioning.data.shares`), which then change no schedule.
         num_workers: loader processes; 0 is best with cached features.
         train_transform, eval_transform: pixels to tensors, when there are no features.
         extend_features: features of these photos too (a sample by path), in a store that also
@@ -46,6 +49,9 @@ class CaptionDataModule(pl.LightningDataModule):
         texts: for training on captions alone, see `CaptionDataset`; the training samples' photos
             are then never looked at.
         contexts: contexts of other photos for models that learn from them; None for none.
+
+    Raises:
+        ValueError: ``own_updates`` for epochs that may shrink.
     """
 
     def __init__(
@@ -61,6 +67,7 @@ class CaptionDataModule(pl.LightningDataModule):
         eval_batch_size: int = 50,
         seed: int = 0,
         fixed_updates: bool = True,
+        own_updates: bool = False,
         num_workers: int = 0,
         train_transform: Callable[[Image.Image], Tensor] | None = None,
         eval_transform: Callable[[Image.Image], Tensor] | None = None,
@@ -78,7 +85,9 @@ class CaptionDataModule(pl.LightningDataModule):
         self.captions_per_image = captions_per_image
         self.eval_batch_size = eval_batch_size
         self.seed = seed
-        self.fixed_updates = fixed_updates
+        if own_updates and not fixed_updates:
+            raise ValueError("own_updates=true needs fixed_updates=true: epochs must not shrink")
+        self.fixed_updates, self.own_updates = fixed_updates, own_updates
         self.num_workers = num_workers
         self.train_transform, self.eval_transform = train_transform, eval_transform
         self._extend_features, self.texts = extend_features, texts
@@ -132,7 +141,8 @@ class CaptionDataModule(pl.LightningDataModule):
     @property
     def updates_per_epoch(self) -> int:
         """Batches of an epoch over the uncurated roster; the unit of every schedule."""
-        return -(-len(self.train) // self.batch_size)
+        number = num_own(self.train) if self.own_updates else len(self.train)
+        return -(-number // self.batch_size)
 
     def train_dataloader(self) -> DataLoader[Any]:
         """Shuffled batches of the view's samples."""

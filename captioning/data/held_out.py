@@ -7,11 +7,11 @@ what is known to be in them, but without captions: *partially paired* data.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from captioning.data.roster import Dropped, Roster, build_roster
+from captioning.text.word_forms import classes_named, form_patterns
 from captioning.types import Sample
 
 UNPAIRED = "unpaired"
@@ -71,19 +71,12 @@ def classes_shown(roster: Roster, classes: Mapping[str, Sequence[str]]) -> dict[
     Raises:
         ValueError: a class without forms.
     """
-    if empty := [name for name, forms in classes.items() if not list(forms)]:
-        raise ValueError(f"hold_out.classes: {empty[0]} has no word forms")
-    patterns = {name: _pattern(forms) for name, forms in classes.items()}
+    patterns = form_patterns(classes)
     shown: dict[str, set[str]] = {}
     for sample in roster.samples:
-        for name, pattern in patterns.items():
-            if pattern.search(sample.caption):
-                shown.setdefault(sample.image_id, set()).add(name)
+        if found := classes_named(sample.caption, patterns):
+            shown.setdefault(sample.image_id, set()).update(found)
     return shown
-
-
-def _pattern(forms: Sequence[str]) -> re.Pattern[str]:
-    return re.compile(rf"\b(?:{'|'.join(re.escape(form) for form in forms)})\b", re.IGNORECASE)
 
 
 def _unpaired(roster: Roster, image_id: str, found: set[str]) -> Sample:

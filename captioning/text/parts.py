@@ -74,7 +74,7 @@ def nouns(parse: Parse, *, compounds: bool = False) -> tuple[str, ...]:
 
 def noun_phrases(parse: Parse) -> tuple[NounPhrase, ...]:
     """The phrases of all nouns that are not themselves part of a compound, in order."""
-    children = _children(parse)
+    children = children_of(parse)
     return tuple(
         _phrase(parse, children, head)
         for head, token in enumerate(parse)
@@ -87,7 +87,7 @@ def actions(parse: Parse) -> tuple[Action, ...]:
 
     "be", helping verbs and participles before a noun ("a parked car") are none.
     """
-    children = _children(parse)
+    children = children_of(parse)
     return tuple(
         _action(parse, children, verb)
         for verb, token in enumerate(parse)
@@ -95,7 +95,8 @@ def actions(parse: Parse) -> tuple[Action, ...]:
     )
 
 
-def _children(parse: Parse) -> list[list[int]]:
+def children_of(parse: Parse) -> list[list[int]]:
+    """Positions of the words that depend on each word, in order; a root depends on none."""
     children: list[list[int]] = [[] for _ in parse]
     for i, token in enumerate(parse):
         if token.head != i:

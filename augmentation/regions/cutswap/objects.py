@@ -7,9 +7,10 @@ names in the table: `augmentation.regions.cutswap.clusters`.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -215,11 +216,12 @@ class _Tally:
 
 def build_object_table(
     roster: Roster,
-    parses: Sequence[Parse],
+    parses: Iterable[Parse],
     *,
     object_words: ObjectWords,
     labels: Labels | None = None,
     least_uses: int = LEAST_USES,
+    note: Callable[[Sample, Parse, Mention, tuple[int, ...]], None] | None = None,
 ) -> ObjectTable:
     """Read all captions of a roster.
 
@@ -229,21 +231,23 @@ def build_object_table(
         object_words: the object classes.
         labels: which box labels show an object, from `build_labels`; None: those of its own name.
         least_uses: pairs of object and attribute seen less often are dropped, and so are classes.
+        note: called with a sample, its parse, each mention that has boxes, and their positions in
+            ``sample.regions``.
 
     Raises:
         ValueError: not one parse a sample, a parse of another caption, or ``least_uses`` below 1.
     """
-    if len(parses) != len(roster):
-        raise ValueError(
-            f"parses must be one a sample: got {len(parses)} for {len(roster)} samples"
-        )
     if least_uses < 1:
         raise ValueError(f"least_uses must be at least 1: got {least_uses}")
     tallies: dict[tuple[str, bool], _Tally] = defaultdict(_Tally)
-    for sample, parse in zip(roster.samples, parses, strict=True):
+    for sample, parse in zip_longest(roster.samples, parses):
+        if sample is None or parse is None:
+            raise ValueError(f"parses must be one a sample: got more or fewer than {len(roster)}")
         for mention in find_mentions(sample.caption, parse, object_words):
-            boxed = bool(sample.regions) and bool(boxes_of(sample, mention, parse, labels or {}))
-            tallies[mention.name, mention.plural].add(mention, sample, boxed)
+            boxes = boxes_of(sample, mention, parse, labels or {}) if sample.regions else ()
+            tallies[mention.name, mention.plural].add(mention, sample, bool(boxes))
+            if boxes and note is not None:
+                note(sample, parse, mention, boxes)
     kept = [key for key in sorted(tallies) if tallies[key].forms.total() >= least_uses]
     classes = tuple(tallies[key].record(key, least_uses) for key in kept)
     seen = sum(len(tally.attributes) for tally in tallies.values())

@@ -12,10 +12,9 @@ the caption already, and must agree with "his" and "her".
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,6 +26,7 @@ from augmentation.regions.cutswap.clusters import Clusters
 from augmentation.regions.cutswap.embeddings import WordEmbeddings
 from augmentation.regions.cutswap.objects import Labels, ObjectClass, ObjectTable, boxes_of
 from augmentation.regions.mentions import Mention, find_mentions
+from augmentation.regions.proposal import drawn_generator
 from captioning.text.object_words import ObjectWords
 from captioning.types import Parse, Sample
 
@@ -94,6 +94,7 @@ class CaptionSwap:
         new_attribute: the one that is there now, ``""`` for none.
         spans: what changed in the caption.
         regions: positions in ``Sample.regions`` of the old object's boxes.
+        head: position of the old object's last word in the parse (`Mention.head`).
     """
 
     sample_id: str
@@ -103,8 +104,9 @@ class CaptionSwap:
     plural: bool
     old_attribute: str
     new_attribute: str
-    spans: tuple[ChangedSpan, ...]
+    spans: tuple[ChangedSpan, ...] = ()
     regions: tuple[int, ...] = ()
+    head: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,12 +162,20 @@ class CaptionSwapper:
         self._cluster_of = dict(zip(embeddings.words, nearest, strict=True))
         self._classes = _classes_by_cluster(table, clusters)
 
-    def swap(self, sample: Sample, parse: Parse) -> SwapResult:
+    def swap(
+        self,
+        sample: Sample,
+        parse: Parse,
+        *,
+        obstacle: Callable[[Mention, tuple[int, ...]], str] | None = None,
+    ) -> SwapResult:
         """Captions of a sample with an object swapped.
 
         Args:
             sample: with its caption and, if boxes are asked for, regions or phrases.
             parse: of the caption.
+            obstacle: why an object cannot be swapped, with boxes at such positions of
+                ``sample.regions``; ``""`` if it can.
 
         Raises:
             ValueError: the parse is of another caption.
@@ -175,13 +185,16 @@ class CaptionSwapper:
         mentions = find_mentions(sample.caption, parse, self._object_words)
         if not mentions:
             return SwapResult(swaps=(), problem=NO_OBJECT)
-        generator = _generator(self.seed, sample.sample_id)
+        generator = drawn_generator(self.seed, sample.sample_id)
         order = [mentions[i] for i in generator.permutation(len(mentions))]
         groups, problems = [], []
         for mention in order:
             regions = boxes_of(sample, mention, parse, self._labels)
             if self.rules.need_boxes and not regions:
                 problems.append(NO_BOX)
+                continue
+            if obstacle is not None and (problem := obstacle(mention, regions)):
+                problems.append(problem)
                 continue
             found, problem = self._candidates(sample, mention, mentions)
             problems.append(problem)
@@ -276,6 +289,7 @@ class CaptionSwapper:
                 new_attribute=one.attribute,
                 spans=edited.spans,
                 regions=regions_of[one.mention.head],
+                head=one.mention.head,
             )
             if len(seen) == self.rules.num_captions:
                 return
@@ -309,11 +323,6 @@ def _clash(old: str, new: str, pronouns: set[str]) -> bool:
     if pronouns & SHE and new in MASCULINE and old not in MASCULINE:
         return True
     return bool(pronouns & HE) and new in FEMININE and old not in FEMININE
-
-
-def _generator(seed: int, sample_id: str) -> np.random.Generator:
-    digest = hashlib.blake2b(f"{seed} {sample_id}".encode("utf-8", "replace"), digest_size=16)
-    return np.random.default_rng(int.from_bytes(digest.digest(), "big"))
 
 
 def _draw(candidates: Sequence[_Candidate], generator: np.random.Generator) -> list[_Candidate]:

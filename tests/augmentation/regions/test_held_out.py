@@ -12,6 +12,7 @@ from captioning.data.roster import Roster, build_roster
 from captioning.files import write_json
 from captioning.text.lemmas import load_lemmas
 from captioning.text.object_words import LEMMAS
+from captioning.text.word_forms import form_patterns
 from tests.augmentation.regions.scenes import sample
 
 LEMMATIZER = load_lemmas(LEMMAS)
@@ -78,7 +79,7 @@ def test_possessives_are_words_of_their_owner():
 
 def test_candidates_are_counted_once_a_caption_equals_by_name():
     said = {"1": "A cup and a cup.", "2": "A vase by a cup.", "3": "A glass.", "4": "Glasses."}
-    forms = {"vase": {("vase",)}, "cup": {("cup",)}, "glass": {("glass",)}}
+    forms = form_patterns({name: [name] for name in ("vase", "cup", "glass")})
     assert count_candidates(said, ["1", "2", "3"], forms, most=2) == ("cup", "glass")
     assert count_candidates(said, ["4", "5"], forms, most=2) == ()
 

@@ -50,3 +50,26 @@ def test_the_command_writes_a_set_that_is_read_back(tmp_path: Path):
     assert refused.stderr.startswith("augmentation: ")
     assert "other settings" in refused.stderr
     assert len(refused.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_cutswap_makes_pairs_that_are_read_back(tmp_path: Path):
+    # photos of MiniWorld mean little to the joint space
+    few = ["method.rules.num_captions=3", "method.num_patches=2", "method.similarity=-1"]
+    done = run(tmp_path, "method=cutswap", "limit_images=300", "smoke.max_pairs=4", *few)
+    assert done.returncode == 0, done.stderr
+    out = tmp_path / "out"
+    roster = read_coco(
+        name="x",
+        annotations=out / "captions.json",
+        instances=out / "instances.json",
+        image_folder=out / "images",
+    )
+    card = json.loads((out / "card.json").read_text())
+    assert card["counts"]["pictures"] == len(roster) > 0
+    assert card["method"]["threshold"]["value"] == -1
+    for name in ("sheet.png", "statistics/statistics.json", "clusters/clusters.md"):
+        assert (out / name).is_file()
+    refused = run(tmp_path, "method=cutswap", "method.num_patches=0", f"out={tmp_path / 'x'}")
+    assert refused.returncode == 1
+    assert "num_patches" in refused.stderr.strip().splitlines()[-1]

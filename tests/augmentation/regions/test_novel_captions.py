@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from augmentation.regions import novel_captions
-from augmentation.regions.novel_captions import Name, Radius, article, plural_of, rename_object
+from augmentation.regions.inflection import indefinite_article, pluralise
+from augmentation.regions.novel_captions import Name, Radius, rename_object
 
 
 def name(word: str, **more) -> Name:
-    return Name(singular=word, plural=plural_of(word), **more)
+    return Name(singular=word, plural=pluralise(word), **more)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +84,7 @@ def test_names_of_several_words_and_further_forms(parser):
     [("hour", "an"), ("umbrella", "an"), ("unicorn", "a"), ("SUV", "an"), ("zebra", "a")],
 )
 def test_articles(word, wanted):
-    assert article(word) == wanted
+    assert indefinite_article(word) == wanted
 
 
 @pytest.mark.parametrize(
@@ -91,4 +92,4 @@ def test_articles(word, wanted):
     [("bus", "buses"), ("pony", "ponies"), ("toy", "toys"), ("tow man", "tow men")],
 )
 def test_plurals(noun, wanted):
-    assert plural_of(noun) == wanted
+    assert pluralise(noun) == wanted

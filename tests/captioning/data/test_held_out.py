@@ -58,7 +58,7 @@ def test_phrases_are_found_as_wholes() -> None:
     ("classes", "number", "message"),
     [
         (BUS, -1, "samples_per_photo must be at least 0: got -1"),
-        ({"bus": []}, 0, "bus has no word forms"),
+        ({"bus": []}, 0, "'bus' has no words"),
         ({"bus": ["bus"], "zebra": ["zebra"]}, 0, "no caption mentions the held-out zebra"),
         ({"x": ["a"]}, 0, "every photo shows a held-out class"),
     ],

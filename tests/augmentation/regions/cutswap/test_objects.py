@@ -67,7 +67,7 @@ def test_captions_without_parses_have_no_objects(object_words):
 
 
 def test_bad_arguments_are_refused(object_words):
-    with pytest.raises(ValueError, match="parses must be one a sample: got 0 for 18"):
+    with pytest.raises(ValueError, match="parses must be one a sample: got more or fewer than 18"):
         build_object_table(ROSTER, [], object_words=object_words)
     with pytest.raises(ValueError, match="least_uses must be at least 1"):
         build_object_table(ROSTER, [()] * 18, object_words=object_words, least_uses=0)

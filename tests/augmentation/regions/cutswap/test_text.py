@@ -176,13 +176,13 @@ def test_boxes_of_the_old_object_come_along(swapper, parses):
 
 
 def test_classes_are_drawn_alike_or_by_their_mentions(swap):
-    def share_of_dogs(draw_by: str) -> float:
+    def share_of_snow(draw_by: str) -> float:
         options = {"draw_by": draw_by, "num_captions": 1, **LOOSE}
         drawn = [swap("A woman runs .", row=row, **options).swaps[0] for row in range(200)]
-        return sum(one.new_object == "dog" for one in drawn) / len(drawn)
+        return sum(one.new_object == "snow" for one in drawn) / len(drawn)
 
-    # 4 of 22 mentions, but one of 7 classes
-    assert share_of_dogs("count") > share_of_dogs("uniform")
+    # a quarter of the mentions, but one of 8 classes
+    assert share_of_snow("count") > share_of_snow("uniform") + 0.05
 
 
 def test_bad_rules_are_refused():

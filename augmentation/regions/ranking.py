@@ -9,18 +9,22 @@ where nobody has looked at any, from real pairs against mismatched ones.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol
 
 import numpy as np
+import torch
 from PIL import Image
 from torch import Tensor
 
 CLIP_THRESHOLD = 0.28
 CLIP_SPACES = ("ViT-B-32/openai", "ViT-B-32-quickgelu/openai")
+JOINT_SPACE, JOINT_SPACE_THRESHOLD = "joint-space", 0.352  # docs/cutswap.md
 KEEP = 3
 POOR_SHARE = 0.1
+CHUNK = 32  # pictures in memory at once
 
 
 class AbstractPairScorer(ABC):
@@ -112,6 +116,37 @@ def clip_threshold(space: str) -> Threshold:
             "with separating_threshold or poor_share_threshold"
         )
     return Threshold(value=CLIP_THRESHOLD, space=space, reason="section 4.4.2 of the thesis")
+
+
+def known_threshold(space: str) -> Threshold:
+    """The threshold of a space for which there is one: CLIP's, or the joint space's.
+
+    Raises:
+        ValueError: another space.
+    """
+    if space != JOINT_SPACE:
+        return clip_threshold(space)
+    reason = "tells 300 real pairs of Flickr8k test from mismatched ones best"
+    return Threshold(value=JOINT_SPACE_THRESHOLD, space=space, reason=reason)
+
+
+def estimated_threshold(
+    images: Sequence[Image.Image],
+    captions: Sequence[str],
+    image_ids: Sequence[str],
+    *,
+    scorer: AbstractPairScorer,
+    seed: int,
+) -> Threshold:
+    """`separating_threshold` of real pairs, and of these with their captions exchanged.
+
+    Raises:
+        ValueError: as `mismatched_order`.
+    """
+    others = mismatched_order(image_ids, seed=seed)
+    matched = scorer.scores(images, captions)
+    mismatched = scorer.scores(images, [captions[n] for n in others])
+    return separating_threshold(matched, mismatched, space=scorer.space)
 
 
 def poor_share_threshold(
@@ -207,6 +242,52 @@ def mismatched_order(image_ids: Sequence[str], *, seed: int = 0) -> tuple[int, .
     found = np.empty(len(ids), dtype=np.int64)
     found[order] = moved
     return tuple(found.tolist())
+
+
+class Ranker:
+    """Keeps the best pairs of an augmentation.
+
+    Args:
+        scorer: of pairs.
+        threshold: in the scorer's space; pairs below it are discarded.
+        keep: at most so many of each augmentation.
+
+    Raises:
+        ValueError: a threshold of another space, or ``keep`` below 1.
+    """
+
+    def __init__(self, *, scorer: AbstractPairScorer, threshold: Threshold, keep: int) -> None:
+        if threshold.space != scorer.space:
+            raise ValueError(
+                f"the threshold is of {threshold.space}, pairs are scored in {scorer.space}; "
+                "estimate one for it"
+            )
+        if keep < 1:
+            raise ValueError(f"keep must be at least 1: got {keep}")
+        self._scorer, self.threshold, self.keep = scorer, threshold, keep
+
+    def scores(self, pairs: Iterable[tuple[Image.Image, str]]) -> np.ndarray:
+        """``(P,) float64``; pictures are taken from ``pairs`` a few at a time.
+
+        One thread computes them, so that the number of processes changes no bit of them.
+        """
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            found = [self._scorer.scores(*zip(*chunk, strict=True)) for chunk in _chunks(pairs)]
+        finally:
+            torch.set_num_threads(threads)
+        return np.concatenate([np.zeros(0), *found])
+
+    def kept(self, scores: np.ndarray) -> tuple[int, ...]:
+        """See `rank`."""
+        return rank(scores, threshold=self.threshold.value, keep=self.keep)
+
+
+def _chunks(pairs: Iterable[tuple[Image.Image, str]]) -> Iterator[list[tuple[Image.Image, str]]]:
+    left = iter(pairs)
+    while chunk := list(islice(left, CHUNK)):
+        yield chunk
 
 
 def _checked(scores: np.ndarray, name: str) -> np.ndarray:

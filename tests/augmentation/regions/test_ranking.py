@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from augmentation.regions.cutswap.ranking import (
+from augmentation.regions.ranking import (
     CosineScorer,
     clip_threshold,
     mismatched_order,

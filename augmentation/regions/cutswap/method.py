@@ -1,0 +1,391 @@
+"""CutSwap as a whole: captions with an object swapped, photos with a patch of the new object.
+
+The thesis' chapters 3 and 4 (Hahn, 2022). Of each augmented caption's n_p texts with n_i patches
+each, `augmentation.regions.ranking.Ranker` keeps the best pairs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+from augmentation.regions.annotations import records
+from augmentation.regions.boxes import Box, Limits
+from augmentation.regions.cutswap.cluster_report import cluster_curves, write_cluster_report
+from augmentation.regions.cutswap.clusters import NUM_CLUSTERS, Clusters, Method, cluster_words
+from augmentation.regions.cutswap.embeddings import Embed, WordEmbeddings, embed_words
+from augmentation.regions.cutswap.manner import manner
+from augmentation.regions.cutswap.objects import (
+    LEAST_USES,
+    ObjectTable,
+    build_labels,
+    build_object_table,
+)
+from augmentation.regions.cutswap.patches import Areas, Patch, Patches
+from augmentation.regions.cutswap.statistics import mention_statistics, write_statistics
+from augmentation.regions.cutswap.text import CaptionSwap, CaptionSwapper, SwapRules
+from augmentation.regions.mentions import Mention, find_mentions
+from augmentation.regions.paste import Paste
+from augmentation.regions.proposal import (
+    AbstractRegionMethod,
+    Proposal,
+    draw_key,
+    drawn_generator,
+    file_name,
+    finished_regions,
+)
+from augmentation.regions.ranking import (
+    KEEP,
+    CosineScorer,
+    PairEncoder,
+    Threshold,
+    estimated_threshold,
+    known_threshold,
+)
+from captioning.data.photos import load_rgb
+from captioning.data.roster import Roster
+from captioning.interfaces import AbstractParser
+from captioning.text.lemmas import load_lemmas
+from captioning.text.object_words import (
+    COCO_OBJECTS,
+    LEMMAS,
+    ObjectWords,
+    build_object_words,
+)
+from captioning.types import Parse, Region, Sample
+
+DESCRIBES = "object describes another"
+OVERLAID = "object under another that the caption names"
+NO_PATCH = "no patch of a new object within the limits"
+CHUNK = 128  # photos whose captions are parsed at once
+PARSED_AT_ONCE = 2048  # captions
+NUM_PAIRS = 300  # of the estimate of a threshold
+THESIS_WORDS = 332  # lemmas of object classes that the thesis has 122 clusters of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a data set's captions and boxes say.
+
+    Attributes:
+        words: object words.
+        patches: what can be cut out.
+        table: objects and attributes of the captions.
+        embeddings: of the table's names.
+        clusters: of these.
+        swapper: of captions.
+    """
+
+    words: ObjectWords
+    patches: Patches
+    table: ObjectTable
+    embeddings: WordEmbeddings
+    clusters: Clusters
+    swapper: CaptionSwapper
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clustering:
+    """How object words are grouped (section 4.4.1).
+
+    Attributes:
+        method: algorithm, one of `augmentation.regions.cutswap.clusters.METHODS`.
+        num_clusters: k; None: the thesis' 122 of 332 words, and as many a word of fewer words.
+        curve: numbers of clusters for the curves of the report.
+    """
+
+    method: Method = "agglomerative"
+    num_clusters: int | None = None
+    curve: tuple[int, ...] = (30, 60, 122, 180, 240)
+
+    def clusters(self, embeddings: WordEmbeddings, *, seed: int) -> Clusters:
+        """The words' clusters."""
+        number = self.num_clusters
+        if number is None:
+            share = min(1.0, len(embeddings.words) / THESIS_WORDS)
+            number = max(1, round(NUM_CLUSTERS * share))
+        return cluster_words(embeddings, method=self.method, num_clusters=number, seed=seed)
+
+
+class CutSwap(AbstractRegionMethod):
+    """Pairs with an object swapped in caption and photo.
+
+    Args:
+        parser: of captions.
+        embed: of object words, for the clusters.
+        encoder: of pairs, for the ranking.
+        rules: of captions; objects without boxes are never swapped.
+        clustering: of object words.
+        areas: of a photo that may be replaced.
+        limits: which box may replace which.
+        num_patches: n_i, at most so many patches a caption.
+        captions_per_photo: at most so many captions of a photo are augmented; None: all.
+        keep: pairs of an augmented caption that are kept; None: all, and none is scored.
+        similarity: threshold of pairs; None: that known for the encoder's space; ``"estimate"``:
+            from pairs of the data.
+        objects: a file with a class a line, such as Visual Genome's; None: COCO's words and the
+            labels of the data's boxes.
+        least_uses: pairs of object and attribute seen less often are dropped, and so are classes.
+        match_manner: patches must do and wear what the caption says of the object, and what
+            another object wears or holds is left alone.
+        seed: of all draws.
+
+    Raises:
+        ValueError: a number below 1.
+    """
+
+    def __init__(
+        self,
+        *,
+        parser: AbstractParser,
+        embed: Embed,
+        encoder: PairEncoder,
+        rules: SwapRules,
+        clustering: Clustering,
+        areas: Areas,
+        limits: Limits,
+        seed: int,
+        num_patches: int = 4,
+        captions_per_photo: int | None = 1,
+        keep: int | None = KEEP,
+        similarity: float | Literal["estimate"] | None = None,
+        objects: str | None = None,
+        least_uses: int = LEAST_USES,
+        match_manner: bool = True,
+    ) -> None:
+        if min(num_patches, captions_per_photo or 1) < 1:
+            raise ValueError(
+                "num_patches and captions_per_photo must be at least 1: got "
+                f"{num_patches} and {captions_per_photo}"
+            )
+        self.parser, self.encoder, self.seed = parser, encoder, seed
+        self.rules, self.clustering = replace(rules, need_boxes=True), clustering
+        self.areas, self.limits, self.num_patches = areas, limits, num_patches
+        self.captions_per_photo, self.keep, self.similarity = captions_per_photo, keep, similarity
+        self.objects, self.least_uses = objects, least_uses
+        self.embed, self.match_manner = embed, match_manner
+        self._labels = build_labels()
+        self._left_out: Counter[str] = Counter()
+        self._found: Found | None = None
+        self._threshold: Threshold | None = None
+
+    def threshold(self, roster: Roster) -> Threshold | None:
+        """See `AbstractRegionMethod.threshold`."""
+        if self.keep is None:
+            return None
+        space = self.encoder.space
+        if self.similarity is None:
+            self._threshold = known_threshold(space)
+        elif self.similarity == "estimate":
+            self._threshold = self._estimated(roster)
+        else:
+            self._threshold = Threshold(value=self.similarity, space=space, reason="as set")
+        return self._threshold
+
+    def _estimated(self, roster: Roster) -> Threshold:
+        ids = sorted(roster.rows_by_image, key=lambda one: draw_key(self.seed, "pairs", one))
+        samples = [roster.samples[roster.rows_by_image[one][0]] for one in ids[:NUM_PAIRS]]
+        return estimated_threshold(
+            [load_rgb(sample.image_path) for sample in samples],
+            [sample.caption for sample in samples],
+            [sample.image_id for sample in samples],
+            scorer=CosineScorer(encoder=self.encoder),
+            seed=self.seed,
+        )
+
+    def candidates(self, roster: Roster) -> Iterator[tuple[Proposal, ...]]:
+        """See `AbstractRegionMethod.candidates`; a caption's pairs compete."""
+        self._left_out.clear()
+        found = self._found = self._read(roster)
+        order = sorted(roster.rows_by_image, key=lambda one: draw_key(self.seed, one))
+        for start in range(0, len(order), CHUNK):
+            photos = order[start : start + CHUNK]
+            rows = [row for image_id in photos for row in roster.rows_by_image[image_id]]
+            samples = [roster.samples[row] for row in rows]
+            parses = {sample.sample_id: parse for sample, parse in self._parsed(samples)}
+            for image_id in photos:
+                own = [roster.samples[row] for row in roster.rows_by_image[image_id]]
+                own.sort(key=lambda sample: draw_key(self.seed, sample.sample_id))
+                groups = (self._of_sample(s, parses[s.sample_id], found) for s in own)
+                yield from islice(filter(None, groups), self.captions_per_photo)
+
+    def _read(self, roster: Roster) -> Found:
+        """All that the data set's captions and boxes say (section 3.2.1)."""
+        words = self._object_words(roster)
+        patches = Patches(limits=self.limits, areas=self.areas)
+        table = build_object_table(
+            roster,
+            (parse for _, parse in self._parsed(roster.samples)),
+            object_words=words,
+            labels=self._labels,
+            least_uses=self.least_uses,
+            note=patches.add,
+        )
+        embeddings = embed_words(table.names, self.embed)
+        clusters = self.clustering.clusters(embeddings, seed=self.seed)
+        swapper = CaptionSwapper(
+            table=table,
+            clusters=clusters,
+            embeddings=embeddings,
+            object_words=words,
+            labels=self._labels,
+            rules=self.rules,
+            seed=self.seed,
+        )
+        return Found(
+            words=words,
+            patches=patches,
+            table=table,
+            embeddings=embeddings,
+            clusters=clusters,
+            swapper=swapper,
+        )
+
+    def _object_words(self, roster: Roster) -> ObjectWords:
+        if self.objects is not None:
+            return build_object_words(self.objects)
+        first = (roster.samples[rows[0]] for rows in roster.rows_by_image.values())
+        counts = Counter(region.label for sample in first for region in sample.regions)
+        names = {name for line in COCO_OBJECTS for name in line.split(",")}
+        names |= {label for label, count in counts.items() if count >= self.least_uses}
+        return ObjectWords(names=sorted(names), lemmatizer=load_lemmas(LEMMAS))
+
+    def _parsed(self, samples: Sequence[Sample]) -> Iterator[tuple[Sample, Parse]]:
+        """Samples with their parses, a few in memory at a time."""
+        for start in range(0, len(samples), PARSED_AT_ONCE):
+            chunk = samples[start : start + PARSED_AT_ONCE]
+            parses = self.parser.parse([sample.caption for sample in chunk])
+            yield from zip(chunk, parses, strict=True)
+
+    def _of_sample(self, sample: Sample, parse: Parse, found: Found) -> tuple[Proposal, ...]:
+        """All pairs of a caption; none, counted by reason, if there are none."""
+        mentions = find_mentions(sample.caption, parse, found.words)
+        said = {one.head: manner(parse, one) if self.match_manner else () for one in mentions}
+
+        def obstacle(mention: Mention, chosen: tuple[int, ...]) -> str:
+            others = (words for head, words in said.items() if head != mention.head)
+            described = any(parse[mention.head].lemma in words for words in others)
+            if described:
+                return DESCRIBES
+            targets = self.areas.targets(sample, chosen)
+            kept = self.areas.kept(sample, parse, chosen, mentions, self._labels)
+            overlaid = self.areas.is_overlaid(targets, kept)
+            return OVERLAID if overlaid else self.areas.problem(sample, chosen)
+
+        result = found.swapper.swap(sample, parse, obstacle=obstacle)
+        if result.problem:
+            self._left_out[result.problem] += 1
+            return ()
+        pairs = tuple(self._pairs(sample, parse, result.swaps, mentions, said, found))
+        if not pairs:
+            self._left_out[NO_PATCH] += 1
+        return pairs
+
+    def _pairs(
+        self,
+        sample: Sample,
+        parse: Parse,
+        swaps: Sequence[CaptionSwap],
+        mentions: Sequence[Mention],
+        said: Mapping[int, Collection[str]],
+        found: Found,
+    ) -> Iterator[Proposal]:
+        generator = drawn_generator(self.seed, "patches", sample.sample_id)
+        for number, swap in enumerate(swaps):
+            targets = self.areas.targets(sample, swap.regions)
+            kept = self.areas.kept(sample, parse, swap.regions, mentions, self._labels)
+            patches = found.patches.choose(
+                swap.new_object,
+                swap.new_attribute,
+                targets,
+                plural=swap.plural,
+                wanted=said[swap.head],
+                image_id=sample.image_id,
+                num=self.num_patches,
+                generator=generator,
+            )
+            for count, patch in enumerate(patches):
+                name = file_name(sample.sample_id, f"{number}.{count}")
+                yield _proposal(name, sample, swap, patch, targets, kept)
+
+    def report(self) -> dict[str, Any]:
+        """See `AbstractRegionMethod.report`."""
+        found = self._found
+        if found is None:
+            return {}
+        return {
+            "object classes": len(found.table.classes),
+            "words": len(found.embeddings.words),
+            "clusters": len(found.clusters),
+            "boxes to cut out": len(found.patches),
+            "threshold": asdict(self._threshold) if self._threshold else None,
+            "captions left out, by reason": dict(sorted(self._left_out.items())),
+        }
+
+    def finish(self, folder: Path, roster: Roster) -> None:
+        """See `AbstractRegionMethod.finish`: statistics (4.5.3) and clusters (4.4.1)."""
+        found = self._found
+        if found is None:
+            return
+        names, swaps, best = [], [], []
+        for record in records(folder / "provenance.jsonl", all_records=True):
+            if "refused" not in record:
+                names.append(record["name"])
+                swaps.append(CaptionSwap(caption=record["captions"][0], **record["notes"]["swap"]))
+            elif record.get("best") is not None:
+                best.append(record["best"])
+        parses = self.parser.parse([swap.caption for swap in swaps])
+        new = zip(names, (swap.caption for swap in swaps), parses, strict=True)
+        old = ((s.image_id, s.caption, parse) for s, parse in self._parsed(roster.samples))
+        write_statistics(
+            folder / "statistics",
+            before=mention_statistics(old, object_words=found.words),
+            after=mention_statistics(new, object_words=found.words),
+            swaps=swaps,
+            similarities=best,
+            threshold=self._threshold.value if self._threshold else None,
+            space=self.encoder.space,
+        )
+        curves = cluster_curves(found.embeddings, numbers=self.clustering.curve, seed=self.seed)
+        write_cluster_report(
+            folder / "clusters",
+            embeddings=found.embeddings,
+            clusters=found.clusters,
+            curves=curves,
+            table=found.table,
+            seed=self.seed,
+        )
+
+
+def _proposal(
+    name: str,
+    sample: Sample,
+    swap: CaptionSwap,
+    patch: Patch,
+    targets: Sequence[Box],
+    kept: Sequence[Region],
+) -> Proposal:
+    """The pair of a swapped caption with a patch, which takes the place of all targets."""
+    pastes = tuple(
+        Paste(source=patch.image_path, source_box=patch.box, target_box=box, label=swap.new_object)
+        for box in targets
+    )
+    noted = ("sample_id", "old_object", "new_object", "plural", "old_attribute", "new_attribute")
+    return Proposal(
+        name=name,
+        image_id=sample.image_id,
+        image_path=sample.image_path,
+        before=(sample.caption,),
+        pastes=pastes,
+        captions=(swap.caption,),
+        regions=finished_regions(sample.regions, pastes, kept),
+        kept=tuple(region.box for region in kept),
+        notes={
+            "swap": {key: getattr(swap, key) for key in noted},
+            "source id": patch.image_id,
+        },
+    )

@@ -1,0 +1,128 @@
+"""The page of CutSwap's training tables: scores without and with augmented pairs, by share of data.
+
+    python train.py -m experiment=cutswap/updown added=[FOLDER] seed=0,1,2
+    python benchmarks/cutswap_report.py --data flickr8k_entities --model updown_small
+
+Copies the records of all finished runs to docs/results/runs, with the scores of the evaluations
+that lie in them (oracle20, oracle100, consensus: see configs/experiment/cutswap/cos_cvae.yaml), and
+builds docs/results/cutswap_DATA_MODEL.md. Runs of one share of the data must have made the same
+number of updates, or no page is built.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from omegaconf import OmegaConf
+from study_curation_report import RECORDS, ROOT, finished, head, spread
+
+from captioning.files import read_json, write_json, write_text
+from captioning.metrics.record import keep_record
+from captioning.metrics.run_folders import Run, read_runs
+
+# Metrics of the thesis' tables, by the file that they are in and their names there.
+COLUMNS = {
+    "": ("BLEU-4", "BLEU-1", "CIDEr-D", "ROUGE-L", "METEOR", "SPICE"),
+    "oracle20": ("oracle CIDEr-D", "oracle ROUGE-L"),
+    "oracle100": ("oracle CIDEr-D", "oracle ROUGE-L"),
+    "consensus": (
+        "CIDEr-D",
+        "uniqueness",
+        "novel-sentences",
+        "mBLEU-4",
+        "Div-1",
+        "Div-2",
+        "self-CIDEr",
+    ),
+}
+Table = dict[tuple[float, float], dict[int, Run]]  # by train_share and added_share, then by seed
+
+
+def read_table(folders: Sequence[Path]) -> Table:
+    """Runs by share of the data and of augmented pairs.
+
+    Raises:
+        ValueError: runs of one share of the data made different numbers of updates.
+    """
+    table: Table = {}
+    for run in read_runs(folders) if folders else []:
+        key = (float(run.config["train_share"] or 1), float(run.config["added_share"] or 0))
+        table.setdefault(key, {})[int(run.config["seed"])] = run
+    for share in {share for share, _ in table}:
+        runs = [run for key, some in table.items() if key[0] == share for run in some.values()]
+        if len(found := {updates(run) for run in runs}) > 1:
+            raise ValueError(
+                f"runs of train_share={share} made {sorted(found)} updates, which must be equal: "
+                "train all with loader.own_updates=true and the same num_epochs"
+            )
+    return table
+
+
+def updates(run: Run) -> int:
+    """How many a run has made."""
+    return max(int(epoch["step"]) for epoch in run.metrics["val_history"])
+
+
+def page(data: str, model: str, table: Table) -> list[str]:
+    """The lines of the page: a table an evaluation, a row a share of data and of pairs."""
+    named = {(str(share), str(added)): runs for (share, added), runs in table.items()}
+    command = f"python benchmarks/cutswap_report.py --data {data} --model {model}"
+    lines = [f"# CutSwap: {model} on {data}", "", *head(command, named)]
+    lines += ["Mean ± sample standard deviation over seeds."]
+    for evaluation, metrics in COLUMNS.items():
+        rows = [_row(key, runs, evaluation, metrics) for key, runs in sorted(table.items())[::-1]]
+        rows = [row for row in rows if row]
+        if rows:
+            lines += ["", f"## {evaluation or 'one caption an image'}", ""]
+            lines += [f"| photos | augmented | seeds | updates | {' | '.join(metrics)} |"]
+            lines += ["|---" * (4 + len(metrics)) + "|", *rows]
+    return lines
+
+
+def _row(
+    key: tuple[float, float], runs: dict[int, Run], evaluation: str, metrics: Sequence[str]
+) -> str:
+    """A row, or nothing where no run has such an evaluation."""
+    paths = [run.folder / f"{evaluation}.json" for run in runs.values()]
+    if evaluation:
+        found = [read_json(path) for path in paths if path.is_file()]
+    else:
+        found = [run.scores("test", "corpus") for run in runs.values()]
+    if not found:
+        return ""
+    cells = [[scores[name] for scores in found if name in scores] for name in metrics]
+    share, added = (f"{value:.0%}" for value in key)
+    first = (share, f"+{added}", str(len(found)), str(updates(next(iter(runs.values())))))
+    texts = [spread(values, ".4f") if values else "-" for values in cells]
+    return f"| {' | '.join([*first, *texts])} |"
+
+
+def keep(folder: Path) -> None:
+    """Copy the record of a run and of the evaluations in it."""
+    record = keep_record(folder, RECORDS)
+    for evaluation in filter(None, COLUMNS):
+        path = folder / evaluation / "metrics.json"
+        if path.is_file():
+            write_json(record / f"{evaluation}.json", read_json(path)["test"]["corpus"])
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Records and page."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", default="flickr8k_entities")
+    parser.add_argument("--model", default="updown_small")
+    given = parser.parse_args(arguments)
+    paths = OmegaConf.load(ROOT / "configs" / "paths" / "default.yaml")
+    name = f"cutswap-{given.data}-{given.model}"
+    for folder in finished((Path(paths.runs) / "cutswap" / name).glob("*/seed*")):
+        keep(folder)
+    table = read_table([*RECORDS.glob(name)])
+    path = ROOT / "docs" / "results" / f"cutswap_{given.data}_{given.model}.md"
+    write_text(path, "\n".join(page(given.data, given.model, table)) + "\n")
+    print(path)
+
+
+if __name__ == "__main__":
+    main()

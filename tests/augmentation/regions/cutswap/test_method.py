@@ -1,0 +1,211 @@
+"""CutSwap from captions and boxes to pairs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from small_set import Letters
+
+from augmentation.regions.boxes import Limits
+from augmentation.regions.cutswap import method as cutswap
+from augmentation.regions.cutswap.embeddings import by_texts
+from augmentation.regions.cutswap.method import Clustering, CutSwap
+from augmentation.regions.cutswap.patches import TOO_LITTLE, TOO_MUCH, Areas
+from augmentation.regions.cutswap.text import SwapRules
+from augmentation.regions.paste import Blending
+from augmentation.regions.proposal import Proposal
+from augmentation.regions.ranking import CosineScorer, Ranker, Threshold
+from augmentation.regions.rendering import NOT_BEST, TOO_UNLIKE, PictureFormat
+from augmentation.regions.writer import write_set
+from captioning.data.roster import Roster, build_roster
+from tests.augmentation.regions.scenes import photo, sample
+
+SPACE = "redness"
+
+
+class Redness(Letters):
+    """Photos are liked the more, the more red they are; texts do not matter."""
+
+    space = SPACE
+
+    def embed_images(self, images):
+        red = [
+            np.asarray(i, float)[..., 0].mean() / np.asarray(i, float).sum(2).mean() for i in images
+        ]
+        return torch.tensor([[value, 0.0] for value in red])
+
+    def embed_texts(self, texts):
+        return torch.tensor([[1.0, 0.0]] * len(texts))
+
+
+@pytest.fixture
+def animals(tmp_path: Path) -> Roster:
+    """Four photos each of a cat beside a bird and of a dog, in which they sit or, one each, run."""
+    folder = tmp_path / "animals"
+    folder.mkdir()
+    samples = []
+    for n in range(4):
+        does = "runs" if n == 3 else "sits"
+        cat = [("cat", (4.0 + n, 4.0, 34.0 + n, 34.0)), ("bird", (30.0, 30.0, 40.0, 40.0))]
+        path = photo(folder / f"cat{n}.png", cat, ground=100 + n)
+        samples.append(sample(path, f"A white cat {does} beside a bird.", cat))
+        dog = [("dog", (10.0, 10.0 + n, 40.0, 42.0 + n))]
+        path = photo(folder / f"dog{n}.png", dog, ground=180)
+        samples.append(sample(path, f"A black dog {does} beside a bird.", dog))
+    return build_roster("animals", samples)
+
+
+def method(parser, **more) -> CutSwap:
+    settings = {
+        "embed": by_texts(Letters()),
+        "encoder": Redness(),
+        "rules": SwapRules(),
+        "clustering": Clustering(num_clusters=1, curve=(1,)),
+        "areas": Areas(),
+        "limits": Limits(smallest_area=0),
+        "seed": 0,
+        "least_uses": 2,
+        "similarity": 0.0,
+    }
+    return CutSwap(parser=parser, **settings | more)
+
+
+def pairs(made: CutSwap, roster: Roster) -> dict[str, tuple[Proposal, ...]]:
+    return {group[0].image_id: group for group in made.candidates(roster)}
+
+
+def test_an_object_of_caption_and_photo_gives_way_to_one_from_another_photo(parser, animals):
+    found = pairs(method(parser), animals)
+    assert sorted(found) == [f"{name}{n}" for name in ("cat", "dog") for n in range(4)]
+    proposal = next(p for p in found["cat0"] if p.notes["swap"]["new_object"] == "dog")
+    assert proposal.captions == ("A black dog sits beside a bird.",)
+    assert proposal.before == ("A white cat sits beside a bird.",)
+    (paste,) = proposal.pastes
+    assert paste.target_box == (4, 4, 34, 34)
+    assert paste.source.stem in {"dog0", "dog1", "dog2"}  # not dog3, which runs
+    assert [(r.label, r.box) for r in proposal.regions] == [
+        ("bird", (30, 30, 40, 40)),
+        ("dog", (4, 4, 34, 34)),
+    ]
+    assert proposal.kept == ((30, 30, 40, 40),)
+
+
+def test_a_patch_does_what_the_caption_says_unless_that_is_not_asked(parser, animals):
+    def sources(**more):
+        found = pairs(method(parser, num_patches=9, **more), animals)["cat3"]
+        return {p.pastes[0].source.stem for p in found if p.notes["swap"]["new_object"] == "dog"}
+
+    assert sources() == {"dog3"}
+    assert sources(match_manner=False) == {"dog0", "dog1", "dog2", "dog3"}
+
+
+def test_neither_the_order_of_the_roster_nor_earlier_calls_matter(parser, animals):
+    made = method(parser)
+    first = list(made.candidates(animals))
+    assert list(made.candidates(animals)) == first
+    assert list(made.candidates(build_roster("x", animals.samples[::-1]))) == first
+    assert list(method(parser, seed=1).candidates(animals)) != first
+
+
+def test_no_more_captions_and_patches_than_asked_for(parser, animals):
+    made = method(parser, rules=SwapRules(num_captions=1), num_patches=2)
+    assert {len(group) for group in made.candidates(animals)} <= {1, 2}
+    twice = build_roster("x", [*animals.samples, *(
+        replace(s, sample_id=f"{s.image_id}#9") for s in animals.samples
+    )])  # fmt: skip
+    assert len(list(method(parser).candidates(twice))) == 8
+    assert len(list(method(parser, captions_per_photo=None).candidates(twice))) == 16
+
+
+@pytest.mark.parametrize(
+    ("areas", "reason"),
+    [(Areas(smallest=0.6), TOO_LITTLE), (Areas(smallest=0.0, largest=0.1), TOO_MUCH)],
+)
+def test_too_large_and_too_small_objects_are_left_and_counted(parser, animals, areas, reason):
+    made = method(parser, areas=areas)
+    assert list(made.candidates(animals)) == []
+    assert made.report()["captions left out, by reason"][reason] >= 4
+
+
+def test_odd_patches_are_left_out(parser, animals):
+    made = method(parser, limits=Limits(smallest_area=2000))
+    assert list(made.candidates(animals)) == []
+    assert made.report()["captions left out, by reason"][cutswap.NO_PATCH] >= 4
+
+
+def ranker(threshold: float, keep: int) -> Ranker:
+    limit = Threshold(value=threshold, space=SPACE, reason="test")
+    return Ranker(scorer=CosineScorer(encoder=Redness()), threshold=limit, keep=keep)
+
+
+def write(made: CutSwap, roster: Roster, folder: Path, **more):
+    form = PictureFormat(blending=Blending(feather=0), suffix="png")
+    settings = {"form": form, "settings": {}, "build_ranker": partial(ranker, 0.36, 2)} | more
+    return write_set(made.candidates(roster), folder=folder, **settings)
+
+
+def test_the_best_pairs_are_kept_and_the_others_counted(parser, animals, tmp_path):
+    made = method(parser)
+    made.threshold(animals)
+    counts = write(made, animals, tmp_path / "out")
+    lines = (tmp_path / "out" / "provenance.jsonl").read_text().splitlines()
+    records = [json.loads(line) for line in lines]
+    kept = [record for record in records if "refused" not in record]
+    assert counts["pictures"] == len(kept) > 0
+    assert min(record["similarity"] for record in kept) >= 0.36
+    proposed = sum(len(group) for group in made.candidates(animals))
+    assert counts["refused"].keys() == {NOT_BEST, TOO_UNLIKE}
+    assert sum(counts["refused"].values()) + len(kept) == proposed
+    by_photo: dict[str, list[float]] = {}
+    for record in kept:
+        by_photo.setdefault(record["target"]["image_id"], []).append(record["similarity"])
+    assert all(len(s) <= 2 and s == sorted(s, reverse=True) for s in by_photo.values())
+
+
+def test_ranking_and_statistics_are_the_same_after_a_kill(parser, animals, tmp_path):
+    made = method(parser)
+    made.threshold(animals)
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    write(made, animals, whole)
+    made.finish(whole, animals)
+    write(made, animals, cut)
+    lines = [json.loads(line) for line in (cut / "provenance.jsonl").read_text().splitlines()]
+    end = next(n for n, record in enumerate(lines) if "refused" in record) + 1
+    part = cut / "provenance.part.jsonl"
+    part.write_text(json.dumps(lines[:end], ensure_ascii=False) + "\n[{half a line")
+    (cut / "provenance.jsonl").unlink()
+    write(made, animals, cut)
+    made.finish(cut, animals)
+    for name in ("provenance.jsonl", "captions.json", "statistics/statistics.json"):
+        assert (cut / name).read_bytes() == (whole / name).read_bytes()
+    content = json.loads((whole / "statistics" / "statistics.json").read_text())
+    assert content["similarities"]["num_pairs"] == 8
+    assert content["swaps"]["num_swaps"] == len(list((whole / "images").glob("*.png")))
+    assert (whole / "clusters" / "clusters.md").is_file()
+
+
+def test_thresholds_are_set_known_or_estimated(parser, animals):
+    assert method(parser, keep=None).threshold(animals) is None
+    assert method(parser, similarity=0.5).threshold(animals).value == 0.5
+    assert method(parser, similarity="estimate").threshold(animals).space == SPACE
+    with pytest.raises(ValueError, match="estimate one"):
+        method(parser, similarity=None).threshold(animals)
+    with pytest.raises(ValueError, match="scored in redness"):
+        Ranker(
+            scorer=CosineScorer(encoder=Redness()),
+            threshold=Threshold(value=0.28, space="other", reason=""),
+            keep=1,
+        )
+
+
+def test_numbers_below_one_are_refused(parser):
+    with pytest.raises(ValueError, match="num_patches"):
+        method(parser, num_patches=0)
+    with pytest.raises(ValueError, match="smallest <= largest"):
+        Areas(smallest=0.8)

@@ -1,0 +1,114 @@
+"""What can be cut out, and what must stay."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from small_set import grounded
+
+from augmentation.regions.boxes import Limits
+from augmentation.regions.cutswap.manner import manner
+from augmentation.regions.cutswap.patches import NO_AREA, SHARED, Areas, Patches, upright_size
+from augmentation.regions.mentions import find_mentions
+from augmentation.regions.rendering import NO_PHOTO, UNREADABLE
+from captioning.types import Region
+
+DOG, HOLDER = Region(box=(0, 0, 20, 20), label="dog"), Region(box=(-5, -5, 40, 40), label="man")
+BESIDE = Region(box=(15, 0, 40, 20), label="ball")
+
+
+@pytest.mark.parametrize(
+    ("caption", "said"),
+    [
+        ("A man in yellow is running in the snow.", {"yellow", "run"}),
+        ("A man plays with a red ball.", {"play", "red", "ball"}),
+        ("A man wearing a red hat.", {"wear", "red", "hat"}),
+        ("A man is in the snow.", set()),
+        ("A man", set()),
+    ],
+)
+def test_what_is_said_of_a_man(parser, object_words, caption, said):
+    (parse,) = parser.parse([caption])
+    mention = find_mentions(caption, parse, object_words)[0]
+    assert mention.name == "man"
+    assert manner(parse, mention) == said
+
+
+def chosen(parser, object_words, caption: str, *regions: Region, **more):
+    """Patches of a caption's first object, for a target of 20 by 20 pixels."""
+    (parse,) = parser.parse([caption])
+    mention = find_mentions(caption, parse, object_words)[0]
+    patches = Patches(limits=Limits(smallest_area=0), areas=Areas())
+    patches.add(grounded(caption, caption, *regions), parse, mention, range(len(regions)))
+    wanted = {"plural": False, "wanted": (), "image_id": "x", "num": 4, "targets": [DOG.box]} | more
+    generator = np.random.default_rng(0)
+    return [p.box for p in patches.choose("dog", "", generator=generator, **wanted)]
+
+
+def test_one_thing_and_groups_are_told_apart(parser, object_words):
+    other = Region(box=(30, 30, 50, 50), label="dog")
+    one, two = ("A dog runs", DOG), ("Two dogs run", DOG, other)
+    assert chosen(parser, object_words, *one) == [DOG.box]
+    assert chosen(parser, object_words, *one, image_id="photo0") == []  # its own photo
+    assert chosen(parser, object_words, "A dog runs", DOG, other) == []  # which of them?
+    assert sorted(chosen(parser, object_words, *two)) == [DOG.box, other.box]
+    assert chosen(parser, object_words, *two, plural=True) == []
+    group = ("Two dogs run", DOG)
+    assert chosen(parser, object_words, *group) == []
+    assert chosen(parser, object_words, *group, plural=True) == [DOG.box]
+    assert chosen(parser, object_words, *one, wanted={"run"}) == [DOG.box]
+    assert chosen(parser, object_words, *one, wanted={"sit"}) == []
+    assert chosen(parser, object_words, *one, targets=[(0, 0, 80, 80)]) == []
+
+
+def test_what_lies_behind_may_be_covered(parser, object_words):
+    sample = grounded("A dog beside it.", "dog", DOG, HOLDER, BESIDE)
+    (parse,) = parser.parse([sample.caption])
+    for behind, kept in ((0.8, (BESIDE,)), (1.1, (HOLDER, BESIDE))):
+        areas = Areas(behind=behind)
+        assert areas.kept(sample, parse, (0,), (), {}) == kept
+
+
+def test_boxes_with_people_before_them_show_no_thing_alone(parser, object_words):
+    before = Region(box=(0, 0, 12, 12), label="girl")
+    far = Region(box=(0, 0, 12, 12), label="ball")
+    for others, found in (((before,), []), ((far,), [DOG.box]), ((HOLDER,), [DOG.box])):
+        (parse,) = parser.parse(["A dog runs"])
+        mention = find_mentions("A dog runs", parse, object_words)[0]
+        patches = Patches(limits=Limits(smallest_area=0), areas=Areas())
+        patches.add(grounded("A dog runs", "A dog", DOG, *others), parse, mention, (0,))
+        drawn = patches.choose("dog", "", [DOG.box], plural=False, wanted=(), image_id="x",
+                               num=4, generator=np.random.default_rng(0))  # fmt: skip
+        assert [patch.box for patch in drawn] == found
+
+
+def test_a_box_of_two_things_is_left_alone():
+    sample = grounded("A girl on a swing.", "A girl", DOG)
+    twice = replace(sample, phrases=(*sample.phrases, replace(sample.phrases[0], start=10)))
+    assert Areas().problem(twice, (0,)) == SHARED
+
+
+def test_doubles_count_once():
+    again = Region(box=(0, 0, 20, 21), label="dog")
+    assert Areas().targets(grounded("A dog.", "dog", DOG, again), (0, 1)) == (DOG.box,)
+
+
+def test_photos_that_cannot_be_measured_give_reasons(tmp_path: Path):
+    sample = grounded("A dog.", "dog", Region(box=(70, 70, 90, 90), label="dog"))
+    path = tmp_path / "a.png"
+    assert Areas().problem(replace(sample, image_path=path), (0,)) == NO_PHOTO
+    (tmp_path / "b.png").write_bytes(b"nothing")
+    assert Areas().problem(replace(sample, image_path=tmp_path / "b.png"), (0,)) == UNREADABLE
+    Image.new("L", (64, 64)).save(path)
+    assert Areas().problem(replace(sample, image_path=path), (0,)) == NO_AREA
+
+
+def test_turned_photos_are_measured_upright(tmp_path: Path):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new("RGB", (40, 20)).save(tmp_path / "a.jpg", exif=exif)
+    assert upright_size(tmp_path / "a.jpg") == (20, 40)
