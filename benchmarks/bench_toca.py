@@ -6,8 +6,8 @@ python benchmarks/bench_toca.py [--captions 616767] [--templates 20000] [--small
 
 COCO's captions come from inside pycocoevalcap. ``--answers`` asks SmolLM2 for so many, in batches
 of 32, and prints some that were accepted; prompts were chosen on templates of seed 7, so ``--seed``
-is another by default. ``--statistics`` keeps the counts, or takes them where they are. Rates are of processor
-time, with the clock's beside them.
+is another by default. ``--statistics`` keeps the counts, or takes them where they are. Rates are of
+processor time, with the clock's beside them.
 """
 
 from __future__ import annotations
