@@ -35,7 +35,7 @@ class CausalWriter(AbstractWriter):
         self,
         *,
         name: str = "smollm2",
-        temperature: float = 0.7,
+        temperature: float = 0.3,
         top_p: float = 0.9,
         max_new_tokens: int = 32,
         precision: str = "float32",

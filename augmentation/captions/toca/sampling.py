@@ -69,10 +69,11 @@ class TemplateSampler:
         self.statistics = statistics
         self._tau, self._use_relations = tau, use_relations
         self._use_structures = use_structures
-        self._structures = np.cumsum(statistics.structure_counts)
+        # floats, as what is looked up in them: else each look-up would convert all of them
+        self._structures = np.cumsum(statistics.structure_counts, dtype=np.float64)
         self._parsed: dict[int, list[int | str]] = {}
-        self._words = np.concatenate([[0], np.cumsum(statistics.word_counts)])
-        self._pairs = np.concatenate([[0], np.cumsum(statistics.pair_counts)])
+        self._words = np.concatenate([[0.0], np.cumsum(statistics.word_counts)])
+        self._pairs = np.concatenate([[0.0], np.cumsum(statistics.pair_counts)])
         self._pair_counts = statistics.pair_counts.astype(np.float64)
         self._starts = _segment_starts(statistics).tolist()
         self._dense = _dense_rows(statistics)
@@ -175,9 +176,7 @@ class TemplateSampler:
         return starts[slot], starts[slot + 1]
 
 
-def _drawn(
-    cumulative: NDArray[np.int64], start: int, end: int, generator: np.random.Generator
-) -> int | None:
+def _drawn(cumulative: Floats, start: int, end: int, generator: np.random.Generator) -> int | None:
     """A position from start to end, by the counts that ``cumulative`` sums up."""
     low, high = cumulative[start], cumulative[end]
     if low == high:

@@ -17,7 +17,7 @@ NUM = 20_000
 
 
 def small() -> CorpusStatistics:
-    """Three nouns a caption, in few combinations."""
+    """Three nouns a caption, in few combinations; one of them is common by itself."""
     corpus = [
         "a b c",
         "a b c",
@@ -30,7 +30,7 @@ def small() -> CorpusStatistics:
         "a b c",
         "e d",
     ]
-    texts = [line.split() for line in corpus]
+    texts = [line.split() for line in (*corpus, *["d"] * 20)]
     return count_corpus(
         Deconstructed(
             structure=" ".join(["[N]"] * len(words) + ["."]),
@@ -92,7 +92,8 @@ def test_words_are_drawn_by_equation_12(tau, least_dense, monkeypatch) -> None:
 def test_structures_are_drawn_by_their_counts() -> None:
     sampler, draws = TemplateSampler(small()), np.random.default_rng(0)
     found = Counter(sampler.draw(draws).structure for _ in range(NUM))
-    assert found["[N] [N] ."] / NUM == pytest.approx(0.1, abs=0.01)
+    assert found["[N] ."] / NUM == pytest.approx(2 / 3, abs=0.02)
+    assert found["[N] [N] ."] / NUM == pytest.approx(1 / 30, abs=0.005)
 
 
 def test_without_relations_words_have_nothing_to_do_with_each_other() -> None:
