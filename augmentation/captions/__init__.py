@@ -1,0 +1,1 @@
+"""Captions made new from captions: taken apart, put together again."""
