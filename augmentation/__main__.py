@@ -1,6 +1,7 @@
 """New pairs of photo and caption: ``python -m augmentation method=NAME data=NAME out=FOLDER``.
 
-Settings are in ``configs/augmentation.yaml``; docs/region_augmentation.md says what is written.
+Settings are in ``configs/augmentation.yaml``; docs/region_augmentation.md and docs/ssa.md say what
+is written.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
+from augmentation.captions.ssa.method import Ssa
+from augmentation.captions.ssa.writer import write_captions
 from augmentation.images.training.card import write_card
 from augmentation.regions.labels import named_by_phrases
 from augmentation.regions.writer import write_set
+from captioning.data.roster import Roster
 from captioning.text.lemmas import load_lemmas
 from captioning.text.object_words import LEMMAS
 from captioning.training.inputs import read_roster
@@ -27,6 +31,7 @@ log = logging.getLogger(__name__)
 
 # What the set depends on; the rest of the config is of other commands, or changes no byte of it.
 MAKING = ("seed", "split", "limit_images", "max_pairs", "method", "format")
+CAPTION_MAKING = ("seed", "split", "limit_images", "method")
 NOTED = (*MAKING, "num_processes", "sheet_number", "out")
 
 
@@ -44,6 +49,8 @@ def augment(config: DictConfig) -> dict[str, Any]:
     roster = named_by_phrases(read_roster(config, config.split), load_lemmas(LEMMAS))
     method = build_part(config.method)
     settings = _plain(config, MAKING) | {"data": [roster.name, roster.fingerprint]}
+    if isinstance(method, Ssa):
+        return _augment_captions(config, method, roster)
     counts = write_set(
         islice(method.proposals(roster), config.max_pairs),
         folder=folder,
@@ -58,6 +65,25 @@ def augment(config: DictConfig) -> dict[str, Any]:
         what="pairs of photo and caption by region augmentation",
         rosters={config.split: roster},
         config=OmegaConf.create(_plain(config, NOTED)),
+        counts=counts,
+        method=method.report(),
+    )
+
+
+def _augment_captions(config: DictConfig, method: Ssa, roster: Roster) -> dict[str, Any]:
+    """The same for captions of the photos as they are."""
+    noted = _plain(config, CAPTION_MAKING)
+    counts = write_captions(
+        method.captions(roster),
+        folder=Path(config.out),
+        roster=roster,
+        settings=noted | {"data": [roster.name, roster.fingerprint]},
+    )
+    return write_card(
+        Path(config.out),
+        what="captions of parts of photos by structured semantic augmentation",
+        rosters={config.split: roster},
+        config=OmegaConf.create(noted),
         counts=counts,
         method=method.report(),
     )
@@ -89,6 +115,9 @@ def main(config: DictConfig) -> None:
     except (ValueError, OSError) as error:
         sys.exit(f"augmentation: {error}")
     counts = card["counts"]
+    if "pictures" not in counts:
+        log.info(f"{config.out}: {counts['captions']:,} captions of {counts['photos']:,} photos")
+        return
     refused = ", ".join(f"{count} {reason}" for reason, count in counts["refused"].items())
     log.info(
         f"{config.out}: {counts['pictures']:,} pictures with {counts['captions']:,} captions; "

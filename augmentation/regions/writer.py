@@ -84,7 +84,7 @@ def write_set(
     """
     if num_processes < 0 or sheet_number < 0:
         raise ValueError("num_processes and sheet_number must not be negative")
-    _claim(folder, settings)
+    claim(folder, settings)
     _sweep(folder)
     done, part = folder / "provenance.jsonl", folder / "provenance.part.jsonl"
     if not done.is_file():
@@ -105,8 +105,12 @@ def write_set(
     return counts
 
 
-def _claim(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Note in the folder what set is in it."""
+def claim(folder: Path, settings: Mapping[str, Any]) -> None:
+    """Note in the folder what set is in it.
+
+    Raises:
+        ValueError: it holds a set of other settings, or something else.
+    """
     path, plain = folder / "settings.json", json.loads(json.dumps(settings))
     if path.is_file():
         if read_json(path) != plain:

@@ -12,6 +12,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
+from captioning.data.added_captions import FILE, Mixture, read_added_captions
 from captioning.data.coco import read_coco
 from captioning.data.feature_store import FeatureStore
 from captioning.data.features import ensure_features
@@ -98,28 +99,40 @@ def read_train(config: DictConfig) -> tuple[Roster, dict[str, str]]:
         roster = hold_out(roster, **settings)
         log.info(f"{roster.name}: held out, {_number_held_out(roster)}")
     if config.get("added"):
-        roster = _with_added(roster, [Path(folder) for folder in config.added])
+        mixture = build_part(config.mix) if config.get("mix") else Mixture()
+        roster = _with_added(roster, [Path(folder) for folder in config.added], mixture)
     return build_part(config.noise.plant)(roster) if config.noise.get("plant") else (roster, {})
 
 
-def _with_added(roster: Roster, folders: Sequence[Path]) -> Roster:
+def _with_added(roster: Roster, folders: Sequence[Path], mixture: Mixture) -> Roster:
     """A roster with the pairs that ``python -m augmentation`` has written, of origin ``added:``."""
-    samples = list(roster.samples)
+    made = []
     for folder in folders:
-        if not (folder / "captions.json").is_file():
-            raise FileNotFoundError(
-                f"added={folder}: no captions.json there; give a folder that python -m "
-                "augmentation has written to its end"
-            )
-        found = read_coco(
-            name=str(folder),
-            annotations=folder / "captions.json",
-            image_folder=folder / "images",
-            instances=folder / "instances.json",
+        if (folder / FILE).is_file():
+            found = read_added_captions(folder, roster)
+        else:
+            found = _read_pairs(folder)
+        made += found
+        log.info(f"{len(found)} pairs in {folder}")
+    added = mixture(roster.samples, made)
+    log.info(f"{len(added)} of {len(made)} pairs are added")
+    return build_roster(roster.name, [*roster.samples, *added], roster.dropped)
+
+
+def _read_pairs(folder: Path) -> list[Sample]:
+    """Pairs of new pictures and captions."""
+    if not (folder / "captions.json").is_file():
+        raise FileNotFoundError(
+            f"added={folder}: no captions.json there, and no {FILE}; give a folder that python -m "
+            "augmentation has written to its end"
         )
-        samples += [replace(sample, origin=f"added:{folder.name}") for sample in found.samples]
-        log.info(f"{len(found)} pairs added from {folder}")
-    return build_roster(roster.name, samples, roster.dropped)
+    found = read_coco(
+        name=str(folder),
+        annotations=folder / "captions.json",
+        image_folder=folder / "images",
+        instances=folder / "instances.json",
+    )
+    return [replace(sample, origin=f"added:{folder.name}") for sample in found.samples]
 
 
 def _number_held_out(roster: Roster) -> str:

@@ -6,7 +6,10 @@ from augmentation.captions.ssa.builder import Builder
 from augmentation.captions.ssa.lexicon import (
     AGENT_ROLES,
     COLOURS,
+    MOTION,
     PASSIVE_ROLES,
+    SENSES,
+    SOURCES,
     TIMES,
     concept_of,
     subject_role,
@@ -23,6 +26,7 @@ WHERE = frozenset(
     "downstairs upstairs alongside midair underneath ahead".split()
 )
 WHITHER = frozenset("down up away off out back forward backwards backward over".split())
+WAYS = frozenset("down up off out over across through along around past".split())
 NOT_SAID = frozenset("while when then just as also apparently so not n't too".split())
 
 
@@ -130,22 +134,46 @@ class Clauses:
             return self.entity(i)
         if token.lemma == "be":
             return self._copula(i, subject)
-        particles = [self.tokens[j].lemma for j in self.words.having(i, "prt")]
-        verb = " ".join([token.lemma, *particles])
+        verb, ways = self._with_particles(i)
         variable = self.builder.add(concept_of(verb), verb, token=i)
         who = self._subject(i, subject)
         if self._is_passive(i):
             role = PASSIVE_ROLES.get(verb, "ARG1")
         else:
-            has_object = bool(self.words.having(i, *OBJECTS))
+            has_object = not ways and bool(self.words.having(i, *OBJECTS))
             role = "ARG0" if has_object else subject_role(verb)
             if subject is not None and who != subject and not has_object:
                 self.builder.link(variable, "ARG1", subject)  # "a stick that a dog has"
         if who is not None:
             self.builder.link(variable, role, who)
+        for way in ways:
+            self._way(variable, way, self._along(i))
         for j in self.words.children[i]:
-            self._argument(variable, verb, who, j)
+            if not (ways and self.tokens[j].dep in OBJECTS):
+                self._argument(variable, verb, who, j)
         return variable
+
+    def _with_particles(self, i: int) -> tuple[str, list[str]]:
+        """A verb with its particles, and those that say which way: "up" of "walks up a hill"."""
+        lemma = self.tokens[i].lemma
+        particles = [self.tokens[j].lemma for j in self.words.having(i, "prt")]
+        moves = lemma in MOTION | {"look", "fall", "stand", "sit", "lie", "lay"}
+        ways = [p for p in particles if p in WAYS and moves and f"{lemma} {p}" not in SENSES]
+        return " ".join([lemma, *(p for p in particles if p not in ways)]), ways
+
+    def _along(self, i: int) -> list[int]:
+        """What a way goes along, which hangs on the verb or on its particle."""
+        behind = (k for j in self.words.having(i, "prt") for k in self.words.having(j, "pobj"))
+        return [*self.words.having(i, *OBJECTS), *behind]
+
+    def _way(self, variable: str, way: str, objects: list[int]) -> None:
+        if objects and way in SOURCES:
+            self.builder.link(variable, "source", self.entity(objects[0]), way)
+            return
+        node = self.builder.add(way, way)
+        self.builder.link(variable, "path" if objects else "direction", node)
+        for j in objects[:1]:
+            self.builder.link(node, "op1", self.entity(j))
 
     def _is_passive(self, i: int) -> bool:
         if self.words.having(i, "auxpass", *PASSIVE_SUBJECTS):

@@ -16,10 +16,13 @@ class Frames:
     Args:
         graphs: of captions.
         least_share: of a predicate's captions that a frame needs to be usual.
+        least_count: captions that it needs: what one says once may be a mistake.
     """
 
-    def __init__(self, graphs: Iterable[Graph], *, least_share: float = 0.04) -> None:
-        self.least_share = least_share
+    def __init__(
+        self, graphs: Iterable[Graph], *, least_share: float = 0.06, least_count: int = 2
+    ) -> None:
+        self.least_share, self.least_count = least_share, least_count
         self._counts: dict[str, Counter[Frame]] = {}
         for graph in graphs:
             for variable, node in graph.nodes.items():
@@ -42,7 +45,7 @@ class Frames:
             for (others, has_more), count in counts.items()
             if others == arguments and (complete or not has_more)
         )
-        return fits >= max(1.0, self.least_share * sum(counts.values()))
+        return fits >= max(self.least_count, self.least_share * sum(counts.values()))
 
 
 def frame_of(graph: Graph, variable: str) -> Frame:

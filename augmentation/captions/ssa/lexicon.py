@@ -40,9 +40,7 @@ _ARGUMENTS = """
     work-on-1 paw-at-1 lick-at-1 give-to-2 show-to-2 hand-to-2 grab-at-1 reach-for-1 peer-at-1
     hit-with-2 hang-from-2 drink-from-2 eat-from-2 balance-on-2 interact-with-1 go-after-1 come-after-1
 """
-ARGUMENTS = {
-    tuple(word.split("-")[:2]): f"ARG{word.split('-')[2]}" for word in _ARGUMENTS.split()
-}
+ARGUMENTS = {tuple(word.split("-")[:2]): f"ARG{word.split('-')[2]}" for word in _ARGUMENTS.split()}
 # Whose agent ("by") or object is no usual argument.
 AGENT_ROLES = {"surround": "ARG1", "cover": "ARG0", "follow": "ARG0"}
 PASSIVE_ROLES = {"surround": "ARG2"}
@@ -111,7 +109,7 @@ _GROUPS = """
 GROUPS = frozenset(_GROUPS.split())
 # "couple of dogs": how many, not what.
 QUANTITIES = frozenset(("couple", "lot", "lots", "number", "dozen", "variety", "dozens"))
-_PIECES = "piece bit slice chunk strip stretch body bottle cup glass can bowl plate bag box"
+_PIECES = "piece bit slice chunk strip stretch body bottle cup glass can bowl plate bag box tray basket pot bucket"
 PIECES = frozenset(_PIECES.split())
 _PEOPLE = """
     person people man woman boy girl child kid baby toddler guy lady male female adult teenager
@@ -121,7 +119,8 @@ _PEOPLE = """
     student friend couple mother father mom dad son daughter brother sister bride groom crowd
     group team family spectator onlooker fan audience individual gentleman youth infant teen
     motorcyclist wakeboarder racer driver pedestrian golfer goalie pitcher batter quarterback
-    performer referee coach fisherman policeman fireman businessman tourist diver kayaker rafter
+    performer referee coach fisherman policeman fireman businessman tourist diver kayaker rafter farmer photographer
+    climber waitress musician juggler magician guard swimmer teammate opponent tourist sailor
 """
 PEOPLE_WORDS = frozenset(_PEOPLE.split()) | PEOPLE | MASCULINE | FEMININE
 _ANIMALS = """

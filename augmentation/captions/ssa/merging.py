@@ -9,6 +9,8 @@ from augmentation.captions.ssa.clustering import distances, merge_order
 from augmentation.captions.ssa.graph import JOINTS, MULTI_SENTENCE, Edge, Graph, Name, Node, renamed
 
 Similarity = Callable[[str, str], float]
+# Verbs that mean what their object does; they are like none but themselves.
+LIGHT = frozenset("have do be make get go take put use try be-located-at".split())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,6 +151,8 @@ class Merging:
         one, two = first.nodes[a], second.nodes[b]
         if one.concept == two.concept:
             return True
+        if LIGHT & {_word(name) for name in (*one.names, *two.names)}:
+            return False
         least = self.least_similar_beside if ours.keys() == theirs.keys() and len(ours) > 1 else (
             self.least_similar
         )  # fmt: skip

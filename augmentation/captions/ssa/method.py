@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,11 +27,13 @@ from augmentation.captions.ssa.sampling import Sampler
 from augmentation.captions.ssa.similarity import WordSimilarity
 from augmentation.captions.ssa.words import words_of
 from augmentation.regions.proposal import draw_key
+from captioning.data.added_captions import focus
 from captioning.data.roster import Roster
 from captioning.interfaces import AbstractLanguageModel, AbstractParser, AbstractWordVectors
 from captioning.types import Phrase, Sample
 
 PARSED_AT_ONCE = 4096
+MORE = "more than wanted of a photo"
 UNREADABLE = "caption without a graph"
 
 
@@ -61,9 +63,11 @@ class Ssa:
         parser: of captions: words, tags and dependencies.
         vectors: of words, to tell synonyms.
         rules: which captions are kept.
-        most: captions a photo, the best mixed at random.
+        most: captions of small parts a photo, drawn at random.
         rounds: times that all events of a photo are sampled.
         detail: probability that something optional is said of a thing.
+        small: coverage, in [0, 1], below which a caption is of a small part of its photo.
+        broad: captions of larger parts are kept until a photo has so many captions.
         least_similar, least_similar_beside: see `Merging`.
         language_model: judges well-formedness; None for trigrams of the roster's captions.
         seed: of all draws.
@@ -78,21 +82,25 @@ class Ssa:
         parser: AbstractParser,
         vectors: AbstractWordVectors,
         rules: Rules,
-        most: int = 5,
-        rounds: int = 2,
+        most: int = 8,
+        rounds: int = 3,
         detail: float = 0.5,
+        small: float = 0.3,
+        broad: int = 2,
         least_similar: float = 0.7,
         least_similar_beside: float = 0.5,
         language_model: AbstractLanguageModel | None = None,
         seed: int = 0,
     ) -> None:
-        if most < 1 or rounds < 1 or not 0 <= detail <= 1:
+        if min(most, rounds) < 1 or broad < 0 or not (0 <= detail <= 1 and 0 <= small <= 1):
             raise ValueError(
-                "method.most and method.rounds must be at least 1, and method.detail in [0, 1]: "
-                f"got {most}, {rounds} and {detail}"
+                "method.most and method.rounds must be at least 1, method.broad at least 0, "
+                "method.detail and method.small in [0, 1]: "
+                f"got {most}, {rounds}, {broad}, {detail} and {small}"
             )
         self.parser, self.rules, self.most, self.rounds = parser, rules, most, rounds
-        self.detail, self.seed, self.language_model = detail, seed, language_model
+        self.detail, self.small, self.broad, self.seed = detail, small, broad, seed
+        self.language_model = language_model
         self.merging = Merging(
             similarity=WordSimilarity(vectors),
             least_similar=least_similar,
@@ -120,7 +128,8 @@ class Ssa:
             sample = roster.samples[rows[0]]
             own = {self._plain(roster.samples[row].caption) for row in rows}
             found = self._of_photo(sample, graphs[image_id], nouns, frames, own)
-            yield self._well_formed(found, scores)
+            kept = self._well_formed(found, scores)
+            yield self._drawn(kept)
 
     def report(self) -> dict[str, Any]:
         """What was left out why, after `captions` has ended."""
@@ -182,21 +191,28 @@ class Ssa:
     def _well_formed(
         self, found: Sequence[NewCaption], scores: CrossFittedScores
     ) -> list[NewCaption]:
-        """At most `most` well-formed ones, drawn so that longer ones are as frequent as short."""
+        """Those that score high enough."""
         if not found:
             return []
-        image_id = found[0].sample.image_id
-        values = scores.score(image_id, [one.text for one in found])
+        values = scores.score(found[0].sample.image_id, [one.text for one in found])
         kept = [
-            NewCaption(sample=one.sample, text=one.text, phrases=one.phrases, graph=one.graph,
-                       score=round(value, 4))
+            replace(one, score=round(value, 4))
             for one, value in zip(found, values, strict=True)
             if value >= self.rules.least_well_formed
-        ]  # fmt: skip
+        ]
         self._refused[ILL_FORMED] += len(found) - len(kept)
-        kept.sort(key=lambda one: draw_key(self.seed, "kept", image_id, one.text))
-        self._refused["more than wanted of a photo"] += max(len(kept) - self.most, 0)
-        return kept[: self.most]
+        return kept
+
+    def _drawn(self, found: Sequence[NewCaption]) -> list[NewCaption]:
+        """At most `most` of small parts, and larger ones while there are fewer than `broad`."""
+        order = sorted(
+            found, key=lambda one: draw_key(self.seed, "drawn", one.sample.image_id, one.text)
+        )
+        small = [one for one in order if focus(_as_sample(one)) < self.small]
+        large = [one for one in order if one not in small]
+        kept = [*small[: self.most], *large[: max(self.broad - len(small), 0)]]
+        self._refused[MORE] += len(found) - len(kept)
+        return kept
 
     @staticmethod
     def _plain(caption: str) -> str:
@@ -216,3 +232,7 @@ def phrases_of(said: Caption, graph: Graph) -> tuple[Phrase, ...]:
         for start, text, variable in said.mentions
         for node in (graph.nodes[variable],)
     )
+
+
+def _as_sample(one: NewCaption) -> Sample:
+    return replace(one.sample, caption=one.text, phrases=one.phrases)

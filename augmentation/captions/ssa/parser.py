@@ -32,9 +32,7 @@ class RuleParser:
     def parse(self, captions: Sequence[str]) -> list[Graph | None]:
         """A graph a caption, in order; None where nothing in it can be a node."""
         parses = self.parser.parse(captions)
-        return [
-            graph_of(caption, parse) for caption, parse in zip(captions, parses, strict=True)
-        ]
+        return [graph_of(caption, parse) for caption, parse in zip(captions, parses, strict=True)]
 
 
 def graph_of(caption: str, parse: Parse) -> Graph | None:

@@ -89,7 +89,9 @@ class Phrases:
                 self._determiner(variable, token.lemma, j)
             elif token.dep in ("amod", "nmod") and token.pos != "NUM":
                 self.attribute(variable, j)
-            elif token.dep in ("nummod", "amod") or (token.dep == "compound" and token.pos == "NUM"):
+            elif token.dep in ("nummod", "amod") or (
+                token.dep == "compound" and token.pos == "NUM"
+            ):
                 self._number(variable, j)
             elif token.dep == "compound":
                 self._compound(variable, j)

@@ -19,7 +19,7 @@ from augmentation.captions.ssa.lexicon import (
     is_living,
 )
 from augmentation.captions.ssa.nouns import NounForms
-from augmentation.captions.ssa.sampling import COLOUR_WORDS, HELD, is_attribute
+from augmentation.captions.ssa.sampling import HELD, is_attribute, is_colour
 from augmentation.regions.closed_classes import FEMININE, MASCULINE
 from augmentation.regions.inflection import indefinite_article, possessive_mark
 
@@ -98,7 +98,7 @@ class Realiser:
         return [*self.noun_phrase(thing), *_words(be, " and ".join(words))]
 
     def _is_colour(self, variable: str) -> bool:
-        return self.graph.nodes[variable].concept[:-3] in COLOUR_WORDS
+        return is_colour(self.graph.nodes[variable].concept)
 
     def _arguments(self, variable: str) -> tuple[Edge | None, list[Edge], bool]:
         """The subject, all others in the order that they are said in, and whether it is passive."""
@@ -132,7 +132,8 @@ class Realiser:
         if passive:
             return _words(*([be] if self.style != "phrase" else []), *no, participle(verb))
         if self.style == "phrase":
-            return _words(*no, ing(verb))
+            has = self.graph.nodes[variable].concept == "have-03" and not no
+            return _words("with") if has else _words(*no, ing(verb))
         if self.style == "simple" or verb in STATES:
             if negative:
                 return _words("do" if many else "does", "not", verb)
@@ -153,7 +154,14 @@ class Realiser:
         if self.graph.children(edge.target, "op1") and node.concept not in JOINTS:
             return self._relative(edge.target)
         name = node.names[0]
-        if not name.noun and edge.role in ("direction", "mod", "manner", "location", "ARG2", "time"):
+        if not name.noun and edge.role in (
+            "direction",
+            "mod",
+            "manner",
+            "location",
+            "ARG2",
+            "time",
+        ):
             return _words(self._word(edge.target)) if not edge.word else self._with_word(edge)
         return self._with_word(edge)
 
@@ -218,6 +226,8 @@ class Realiser:
     def _again(self, variable: str) -> str:
         """ "it", or "itself" where it does something to itself."""
         word = self.pronoun(variable, object_form=True)
+        if word == "them" and not self.is_plural(variable):
+            raise ValueError("nobody knows whether somebody is he or she")
         own = {"them": "themselves", "him": "himself", "her": "herself", "it": "itself"}
         return own[word] if variable == self._subject else word
 
@@ -226,6 +236,8 @@ class Realiser:
         found: list[Piece] = []
         for number, edge in enumerate(parts):
             last = number == len(parts) - 1
+            if edge.target in self._said:
+                raise ValueError("no list holds what was named before it")
             if number:
                 found += _words(self.graph.nodes[variable].concept if last else ",")
             found += self.noun_phrase(edge.target)
@@ -234,12 +246,14 @@ class Realiser:
     def is_plural(self, variable: str) -> bool:
         """Whether a verb agrees with several."""
         node = self.graph.nodes[variable]
-        return node.concept == "and" or node.names[0].plural
+        numbers = (self.graph.nodes[v].concept for v in self.graph.children(variable, "quant"))
+        several = any(number.isdigit() and number != "1" for number in numbers)
+        return node.concept == "and" or node.names[0].plural or several
 
     def _noun(self, variable: str) -> str:
         name = self.graph.nodes[variable].names[0]
         word = name.word or name.concept
-        return self.nouns.plural(word) if name.plural else word
+        return self.nouns.plural(word) if self.is_plural(variable) else word
 
     def _word(self, variable: str) -> str:
         node = self.graph.nodes[variable]
@@ -295,7 +309,7 @@ class Realiser:
     def pronoun(self, variable: str, *, object_form: bool = False) -> str:
         """ "his" or, as an object, "him"."""
         name = self.graph.nodes[variable].names[0]
-        if name.plural or self.graph.nodes[variable].concept == "and":
+        if self.is_plural(variable):
             return "them" if object_form else "their"
         if name.word in MASCULINE:
             return "him" if object_form else "his"
@@ -384,5 +398,3 @@ def caption_of(pieces: Iterable[Piece]) -> Caption:
         text += piece.text
     text = text[:1].upper() + text[1:] + "."
     return Caption(text, tuple((start, text[start : start + n], node) for start, n, node in found))
-
-

@@ -43,8 +43,9 @@ class Sampler:
             if not node.is_predicate or node.concept in _NO_EVENTS:
                 continue
             roles = {edge.role for edge in self.graph.out[variable]}
-            if not roles & {"ARG0", "ARG1"}:
-                continue
+            aside = is_attribute(self.graph, variable) and not is_colour(node.concept)
+            if aside or not roles & {"ARG0", "ARG1"}:
+                continue  # "a parked car" is not "a car is parked" to whoever wrote it
             for wanted in (FIRST_ARGUMENTS, FIRST_ARGUMENTS + LAST_ARGUMENTS, None):
                 yield self._sample(variable, wanted)
 
@@ -64,9 +65,7 @@ class _Draft:
 
     def graph(self, root: str) -> Graph:
         """What was drawn; each node has one name."""
-        nodes = {
-            v: replace(self.whole.nodes[v], names=(name,)) for v, name in self.names.items()
-        }
+        nodes = {v: replace(self.whole.nodes[v], names=(name,)) for v, name in self.names.items()}
         kept = [e for e in self.edges if e.source in nodes and e.target in nodes]
         return Graph(nodes, tuple(dict.fromkeys(kept)), root)
 
@@ -157,8 +156,12 @@ def is_attribute(graph: Graph, variable: str) -> bool:
     out = graph.out[variable]
     word = node.names[0].word
     said = not word or not node.concept.startswith(f"{word.replace(' ', '-')}-")
-    colour = node.concept[:-3] in COLOUR_WORDS
-    return len(out) <= 1 and (colour or said) and node.is_predicate
+    return len(out) <= 1 and (is_colour(node.concept) or said) and node.is_predicate
+
+
+def is_colour(concept: str) -> bool:
+    """Whether a label is of a colour, as ``"red-02"``."""
+    return concept[:-3] in COLOUR_WORDS
 
 
 COLOUR_WORDS = frozenset("red white black blue green brown yellow purple gray tan".split())
