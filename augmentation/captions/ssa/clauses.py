@@ -19,15 +19,54 @@ from augmentation.captions.ssa.places import Places, Site
 from captioning.text.parts import NOUNS, OBJECTS, PASSIVE_SUBJECTS, SUBJECTS
 
 CONTROL = frozenset(
-    "try attempt prepare start begin want wait help continue pretend like love learn need".split()
+    [
+        "try",
+        "attempt",
+        "prepare",
+        "start",
+        "begin",
+        "want",
+        "wait",
+        "help",
+        "continue",
+        "pretend",
+        "like",
+        "love",
+        "learn",
+        "need",
+    ]
 )
 WHERE = frozenset(
-    "outside outdoors inside indoors nearby here there underwater overhead below above behind "
-    "downstairs upstairs alongside midair underneath ahead".split()
+    [
+        "outside",
+        "outdoors",
+        "inside",
+        "indoors",
+        "nearby",
+        "here",
+        "there",
+        "underwater",
+        "overhead",
+        "below",
+        "above",
+        "behind",
+        "downstairs",
+        "upstairs",
+        "alongside",
+        "midair",
+        "underneath",
+        "ahead",
+    ]
 )
-WHITHER = frozenset("down up away off out back forward backwards backward over".split())
-WAYS = frozenset("down up off out over across through along around past".split())
-NOT_SAID = frozenset("while when then just as also apparently so not n't too".split())
+WHITHER = frozenset(
+    ["down", "up", "away", "off", "out", "back", "forward", "backwards", "backward", "over"]
+)
+WAYS = frozenset(
+    ["down", "up", "off", "out", "over", "across", "through", "along", "around", "past"]
+)
+NOT_SAID = frozenset(
+    ["while", "when", "then", "just", "as", "also", "apparently", "so", "not", "n't", "too"]
+)
 
 
 class Clauses:
@@ -51,7 +90,7 @@ class Clauses:
         if token.pos in ("VERB", "AUX"):
             return self.clause(i, None)
         if token.pos == "ADP":
-            found = [j for j in self.words.preposition(i)[1]]
+            found = self.words.preposition(i)[1]
             return self.entity(found[0]) if found else None
         return self.entity(i)
 

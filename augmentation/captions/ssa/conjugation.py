@@ -1,4 +1,4 @@
-"""Forms of English verbs: "rides", "riding", "ridden". Those of nouns are in `regions.inflection`."""
+"""Forms of English verbs: "rides", "riding", "ridden"; nouns are in `regions.inflection`."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _doubled(word: str) -> str:
         char in VOWELS and (n == 0 or word[n - 1] not in VOWELS) for n, char in enumerate(word)
     )
     ends = len(word) > 2 and word[-1] not in VOWELS + "wxy" and word[-2] in VOWELS
-    short = ends and word[-3] not in VOWELS or word[-3:-1] in ("qu",)
+    short = (ends and word[-3] not in VOWELS) or word[-3:-1] in ("qu",)
     if short and (syllables == 1 or word in _DOUBLED):
         return word + word[-1]
     return word

@@ -35,10 +35,12 @@ _ARGUMENTS = """
     lean-over-2 lean-into-2 chew-on-1 bite-on-1 nibble-on-1 pull-on-1 pull-at-1 tug-on-1 tug-at-1
     fight-over-2 fight-for-2 fight-with-1 wrestle-with-1 dress-in-2 dress-as-2 cover-in-2
     cover-with-2 play-with-2 jump-over-2 leap-over-3 hold-onto-1 hold-to-1 listen-to-1 sniff-at-1
-    bark-at-2 attach-to-2 tie-to-2 swing-at-2 throw-at-2 throw-to-2 kick-at-1 paint-with-2 fill-with-2
+    bark-at-2 attach-to-2 tie-to-2 swing-at-2 throw-at-2 throw-to-2 kick-at-1 paint-with-2
+    fill-with-2
     surround-by-1 feed-to-2 attempt-at-1 participate-in-1 compete-in-1 chase-after-1 run-after-1
     work-on-1 paw-at-1 lick-at-1 give-to-2 show-to-2 hand-to-2 grab-at-1 reach-for-1 peer-at-1
-    hit-with-2 hang-from-2 drink-from-2 eat-from-2 balance-on-2 interact-with-1 go-after-1 come-after-1
+    hit-with-2 hang-from-2 drink-from-2 eat-from-2 balance-on-2 interact-with-1 go-after-1
+    come-after-1
 """
 ARGUMENTS = {tuple(word.split("-")[:2]): f"ARG{word.split('-')[2]}" for word in _ARGUMENTS.split()}
 # Whose agent ("by") or object is no usual argument.
@@ -109,7 +111,10 @@ _GROUPS = """
 GROUPS = frozenset(_GROUPS.split())
 # "couple of dogs": how many, not what.
 QUANTITIES = frozenset(("couple", "lot", "lots", "number", "dozen", "variety", "dozens"))
-_PIECES = "piece bit slice chunk strip stretch body bottle cup glass can bowl plate bag box tray basket pot bucket"
+_PIECES = """
+    piece bit slice chunk strip stretch body bottle cup glass can bowl plate bag box tray basket
+    pot bucket
+"""
 PIECES = frozenset(_PIECES.split())
 _PEOPLE = """
     person people man woman boy girl child kid baby toddler guy lady male female adult teenager
@@ -119,7 +124,8 @@ _PEOPLE = """
     student friend couple mother father mom dad son daughter brother sister bride groom crowd
     group team family spectator onlooker fan audience individual gentleman youth infant teen
     motorcyclist wakeboarder racer driver pedestrian golfer goalie pitcher batter quarterback
-    performer referee coach fisherman policeman fireman businessman tourist diver kayaker rafter farmer photographer
+    performer referee coach fisherman policeman fireman businessman tourist diver kayaker rafter
+    farmer photographer
     climber waitress musician juggler magician guard swimmer teammate opponent tourist sailor
 """
 PEOPLE_WORDS = frozenset(_PEOPLE.split()) | PEOPLE | MASCULINE | FEMININE
@@ -133,7 +139,21 @@ ANIMALS = frozenset(_ANIMALS.split())
 NUMBERS = {
     word: str(number)
     for number, word in enumerate(
-        "zero one two three four five six seven eight nine ten eleven twelve".split()
+        [
+            "zero",
+            "one",
+            "two",
+            "three",
+            "four",
+            "five",
+            "six",
+            "seven",
+            "eight",
+            "nine",
+            "ten",
+            "eleven",
+            "twelve",
+        ]
     )
 }
 QUANTIFIERS = frozenset(("some", "several", "many", "few", "both", "all", "various", "multiple"))

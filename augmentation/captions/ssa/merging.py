@@ -10,7 +10,9 @@ from augmentation.captions.ssa.graph import JOINTS, MULTI_SENTENCE, Edge, Graph,
 
 Similarity = Callable[[str, str], float]
 # Verbs that mean what their object does; they are like none but themselves.
-LIGHT = frozenset("have do be make get go take put use try be-located-at".split())
+LIGHT = frozenset(
+    ["have", "do", "be", "make", "get", "go", "take", "put", "use", "try", "be-located-at"]
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,17 +67,14 @@ class Merging:
         the same arguments.
         """
         found = self._things(first, second)
-        while True:
+        before = -1
+        while len(found) > before:
             before = len(found)
-            taken = set(found.values())
-            for b in second.nodes:
-                if b not in found:
-                    a = self._partner(first, second, b, found, taken)
-                    if a is not None:
-                        found[b] = a
-                        taken.add(a)
-            if len(found) == before:
-                return found
+            for b in (b for b in second.nodes if b not in found):
+                a = self._partner(first, second, b, found, set(found.values()))
+                if a is not None:
+                    found[b] = a
+        return found
 
     def _things(self, first: Graph, second: Graph) -> dict[str, str]:
         pairs = []

@@ -165,16 +165,16 @@ class Ssa:
         for _ in range(self.rounds):
             for graph in Sampler(whole, rng, detail=self.detail).samples():
                 made = self._made(sample, graph, nouns, rng)
-                problem = NOT_SAID
-                if made is not None:
-                    plain = self._plain(made.text)
-                    problem = self.rules.problem(graph, made.text, frames, seen)
-                    if not problem and (plain in found or plain in own):
-                        problem = DUPLICATE
+                if made is None:
+                    self._refused[NOT_SAID] += 1
+                    continue
+                problem = self.rules.problem(graph, made.text, frames, seen)
+                if not problem and self._plain(made.text) in {*found, *own}:
+                    problem = DUPLICATE
                 if problem:
                     self._refused[problem] += 1
                 else:
-                    found[plain] = made
+                    found[self._plain(made.text)] = made
         return list(found.values())
 
     def _made(

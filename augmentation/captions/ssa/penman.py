@@ -9,7 +9,7 @@ from augmentation.captions.ssa.graph import Edge, Graph, Name, Node
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|:[A-Za-z][^\s()]*|[()/]|[^\s()]+')
 _ALIGNMENT = re.compile(r"~(?:e\.)?(\d+)[\d,.e]*$")
-# Roles that end with "-of" and are not inverse; "part-of" is what "of" says ("the wall of a house"),
+# Roles that end with "-of" and are not inverse; "part-of" is what "of" says ("wall of a house"),
 # "part" what an owner has ("his hand").
 _NOT_INVERSE = ("consist-of", "part-of", "prep-on-behalf-of", "prep-out-of")
 

@@ -26,10 +26,12 @@ from augmentation.captions.ssa.lexicon import (
 )
 from captioning.types import Token
 
-_PICTURES = frozenset("picture photo photograph image view painting drawing shot portrait".split())
+_PICTURE_WORDS = "picture photo photograph image view painting drawing shot portrait"
+_PICTURES = frozenset(_PICTURE_WORDS.split())
 # Prepositions that tell one role whatever is around them.
 _ALWAYS = {"for": "purpose", "about": "topic", "as": "prep-as", "without": "prep-without"}
-_STILL = frozenset("stand sit lie walk run jump pose lean wait swim be".split())
+_STILL_VERBS = "stand sit lie walk run jump pose lean wait swim be"
+_STILL = frozenset(_STILL_VERBS.split())
 
 
 @dataclass(frozen=True, slots=True)

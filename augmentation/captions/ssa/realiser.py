@@ -25,7 +25,8 @@ from augmentation.regions.inflection import indefinite_article, possessive_mark
 
 STYLES = ("progressive", "simple", "phrase")
 # Verbs that are hardly said in the progressive.
-STATES = frozenset("have wear overlook surround resemble belong contain cover".split())
+_STATES = "have wear overlook surround resemble belong contain cover"
+STATES = frozenset(_STATES.split())
 # How roles without a preposition of their own are said, in the order that they are said in.
 _ORDER = {
     "ARG2": "", "ARG3": "", "ARG4": "", "direction": "", "source": "from", "destination": "to",
@@ -142,10 +143,7 @@ class Realiser:
 
     def _tail(self, edges: Iterable[Edge]) -> list[Piece]:
         """What follows a verb."""
-        found: list[Piece] = []
-        for edge in edges:
-            found += self._role(edge)
-        return found
+        return [piece for edge in edges for piece in self._role(edge)]
 
     def _role(self, edge: Edge) -> list[Piece]:
         node = self.graph.nodes[edge.target]

@@ -164,4 +164,5 @@ def is_colour(concept: str) -> bool:
     return concept[:-3] in COLOUR_WORDS
 
 
-COLOUR_WORDS = frozenset("red white black blue green brown yellow purple gray tan".split())
+_COLOURS = "red white black blue green brown yellow purple gray tan"
+COLOUR_WORDS = frozenset(_COLOURS.split())

@@ -119,6 +119,14 @@ class _Climb:
             self.near[source].append((target, roles, True))
             if source != target:
                 self.near[target].append((source, roles, False))
+        # i would share a relation with its neighbour if it were matched to here, and that to there
+        self.common = [
+            (i, other, *(pair if forth else pair[::-1]))
+            for i, near in enumerate(self.near)
+            for other, roles, forth in near
+            for pair, theirs in two.relations.items()
+            if roles & theirs
+        ]
 
     def by_labels(self) -> list[int]:
         """The start: greedily by what is equal in label and constants."""
@@ -145,11 +153,9 @@ class _Climb:
         found = {(0, match[0])}
         for i in range(self.size):
             found.update((i, j) for j, value in enumerate(self.own[i]) if value)
-            for other, roles, forth in self.near[i]:
-                for (a, b), theirs in self.two.items():
-                    here, there = (a, b) if forth else (b, a)
-                    if there == match[other] and roles & theirs:
-                        found.add((i, here))
+        for i, other, here, there in self.common:
+            if there == match[other]:
+                found.add((i, here))
         return sorted((i, j) for i, j in found if match[i] != j or (i, j) == (0, match[0]))
 
     def _gain(self, match: list[int], i: int, j: int) -> int:

@@ -1,4 +1,4 @@
-"""A dependency parse as the caption parser reads it: hyphens joined, prepositions of several words."""
+"""A dependency parse as the caption parser reads it: hyphens join words, prepositions are names."""
 
 from __future__ import annotations
 
@@ -90,9 +90,8 @@ def _joined(parse: Parse, spans: Sequence[tuple[int, int]]) -> list[list[int]]:
     groups: list[list[int]] = []
     for i, token in enumerate(parse):
         touches = i > 0 and spans[i - 1][1] == spans[i][0]
-        if touches and (token.text == "-" or parse[i - 1].text == "-") and token.text.strip("-.,"):
-            groups[-1].append(i)
-        elif touches and token.text == "-":
+        behind = i > 0 and parse[i - 1].text == "-" and bool(token.text.strip("-.,"))
+        if touches and (token.text == "-" or behind):
             groups[-1].append(i)
         else:
             groups.append([i])
