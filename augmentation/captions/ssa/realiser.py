@@ -120,8 +120,8 @@ class Realiser:
 
     def _verb(self, variable: str) -> str:
         """Dictionary form of a verb, its particle behind it."""
-        name = self.graph.nodes[variable].names[0]
-        return name.word or name.concept.rsplit("-", 1)[0].replace("-", " ")
+        verb = self.graph.nodes[variable].concept.rsplit("-", 1)[0].replace("-", " ")
+        return "be" if verb == "be located at" else verb
 
     def _verb_form(self, variable: str, many: bool, passive: bool) -> list[Piece]:
         verb = self._verb(variable)
