@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 _SENSE = re.compile(r".-\d\d$")
@@ -101,7 +101,6 @@ class Graph:
     nodes: Mapping[str, Node]
     edges: tuple[Edge, ...]
     root: str
-    notes: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         ends = {self.root, *(e.source for e in self.edges), *(e.target for e in self.edges)}
@@ -167,5 +166,4 @@ def renamed(graph: Graph, prefix: str, caption: int) -> Graph:
             for e in graph.edges
         ),
         names[graph.root],
-        graph.notes,
     )
