@@ -1,7 +1,7 @@
 """New pairs, or new captions alone: ``python -m augmentation method=NAME data=NAME out=FOLDER``.
 
-Settings are in ``configs/augmentation.yaml``; docs/region_augmentation.md and docs/toca.md say what
-is written.
+Settings are in ``configs/augmentation.yaml``; docs/region_augmentation.md, docs/ssa.md and
+docs/toca.md say what is written.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
+from augmentation.captions.ssa.method import Ssa
+from augmentation.captions.ssa.writer import write_captions
 from augmentation.captions.toca.method import ToCa
 from augmentation.images.training.card import write_card
 from augmentation.regions.labels import named_by_phrases
 from augmentation.regions.ranking import CosineScorer, Ranker, Threshold
 from augmentation.regions.writer import write_set
 from augmentation.set_folder import claim_folder
+from captioning.data.roster import Roster
 from captioning.text.lemmas import load_lemmas
 from captioning.text.object_words import LEMMAS
 from captioning.training.inputs import read_corpus, read_roster
@@ -32,6 +35,7 @@ log = logging.getLogger(__name__)
 
 # What the set depends on; the rest of the config is of other commands, or changes no byte of it.
 MAKING = ("seed", "split", "limit_images", "max_pairs", "method", "format")
+CAPTION_MAKING = ("seed", "split", "limit_images", "method")
 NOTED = (*MAKING, "num_processes", "sheet_number", "out")
 MAKING_TEXTS = ("seed", "limit_images", "max_pairs", "method")
 # Where and how fast a language model runs: a set may be gone on with elsewhere.
@@ -54,6 +58,8 @@ def augment(config: DictConfig) -> dict[str, Any]:
         return _augment_texts(config, method)
     roster = named_by_phrases(read_roster(config, config.split), load_lemmas(LEMMAS))
     settings = _plain(config, MAKING) | {"data": [roster.name, roster.fingerprint]}
+    if isinstance(method, Ssa):
+        return _augment_captions(config, method, roster)
     threshold = method.threshold(roster)
     counts = write_set(
         islice(method.candidates(roster), config.max_pairs),
@@ -99,6 +105,25 @@ def _augment_texts(config: DictConfig, method: ToCa) -> dict[str, Any]:
     )
 
 
+def _augment_captions(config: DictConfig, method: Ssa, roster: Roster) -> dict[str, Any]:
+    """The same for captions of the photos as they are."""
+    noted = _plain(config, CAPTION_MAKING)
+    counts = write_captions(
+        method.captions(roster),
+        folder=Path(config.out),
+        roster=roster,
+        settings=noted | {"data": [roster.name, roster.fingerprint]},
+    )
+    return write_card(
+        Path(config.out),
+        what="captions of parts of photos by structured semantic augmentation",
+        rosters={config.split: roster},
+        config=OmegaConf.create(noted),
+        counts=counts,
+        method=method.report(),
+    )
+
+
 def _ranker(method: DictConfig, threshold: Threshold) -> Ranker:
     """Built anew in each process: networks are not sent between them."""
     scorer = CosineScorer(encoder=build_part(method.encoder))
@@ -131,6 +156,9 @@ def main(config: DictConfig) -> None:
     except (ValueError, OSError, ImportError) as error:
         sys.exit(f"augmentation: {error}")
     counts = card["counts"]
+    if "pictures" not in counts:
+        log.info(f"{config.out}: {counts['captions']:,} captions of {counts['photos']:,} photos")
+        return
     refused = ", ".join(f"{count} {reason}" for reason, count in counts["refused"].items())
     pictures = f"{counts['pictures']:,} pictures with " if "pictures" in counts else ""
     log.info(

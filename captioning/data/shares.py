@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from captioning.data.added_captions import FILE, Mixture, read_added_captions
 from captioning.data.coco import read_coco
 from captioning.data.line_files import read_lines
 from captioning.data.roster import Roster, build_roster
@@ -21,6 +22,7 @@ from captioning.types import Sample
 
 log = logging.getLogger(__name__)
 
+ALL = Mixture()
 ADDED = "added:"
 """How origins of added pairs begin; the name of their folder follows."""
 
@@ -49,24 +51,33 @@ def share_of_photos(roster: Roster, share: float, *, seed: int) -> Roster:
 
 
 def with_added(
-    roster: Roster, folders: Sequence[Path], *, share: float | None, whole: bool, seed: int
+    roster: Roster,
+    folders: Sequence[Path],
+    *,
+    share: float | None,
+    whole: bool,
+    seed: int,
+    mixture: Mixture = ALL,
 ) -> Roster:
-    """A roster with the pairs that ``python -m augmentation`` has written, of origin ``added:``.
+    """A roster with what ``python -m augmentation`` has written, of origin ``added:``.
 
     Args:
         roster: of training.
-        folders: of the pairs.
-        share: as many pairs as this share of the roster's photos are drawn; None takes all.
+        folders: of pictures with captions, or of captions of the data's own photos.
+        share: as many pictures as this share of the roster's photos are drawn; None takes all.
         whole: the roster is not cut. Of one that is, only pairs pasted onto its photos are taken
             (patches may be of others), so that no photo comes back in by them.
-        seed: of the draw.
+        seed: of the draw of pictures.
+        mixture: which of the captions of own photos are taken.
 
     Raises:
         FileNotFoundError: a folder without finished pairs.
         ValueError: a negative share, or fewer pairs than it asks for.
     """
-    found = [pair for folder in folders for pair in _pairs(folder, roster, whole=whole)]
-    if share is not None:
+    captioned = [folder for folder in folders if (folder / FILE).is_file()]
+    pasted = [folder for folder in folders if folder not in captioned]
+    found = [pair for folder in pasted for pair in _pairs(folder, roster, whole=whole)]
+    if share is not None and pasted:
         wanted = round(share * len(roster.rows_by_image))
         names = {_name(pair) for pair in found}
         if not 0 <= wanted <= len(names):
@@ -76,6 +87,8 @@ def with_added(
             )
         kept = set(_drawn(names, seed)[:wanted])
         found = [pair for pair in found if _name(pair) in kept]
+    made = [one for folder in captioned for one in read_added_captions(folder, roster)]
+    found += mixture(roster.samples, made)
     log.info(f"{len(found)} pairs added from {', '.join(map(str, folders))}")
     return build_roster(roster.name, [*roster.samples, *found], roster.dropped)
 
@@ -88,7 +101,7 @@ def num_own(roster: Roster) -> int:
 def _pairs(folder: Path, roster: Roster, *, whole: bool) -> list[Sample]:
     if not (folder / "captions.json").is_file():
         raise FileNotFoundError(
-            f"added={folder}: no captions.json there; give a folder that python -m "
+            f"added={folder}: no captions.json there, and no {FILE}; give a folder that python -m "
             "augmentation has written to its end"
         )
     found = read_coco(

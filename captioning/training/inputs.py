@@ -13,6 +13,7 @@ import numpy as np
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
+from captioning.data.added_captions import Mixture
 from captioning.data.detections import read_detections, with_detections
 from captioning.data.feature_store import FeatureStore
 from captioning.data.features import ensure_features
@@ -114,6 +115,7 @@ def read_train(config: DictConfig) -> tuple[Roster, dict[str, str]]:
             share=config.get("added_share"),
             whole=share == 1,
             seed=seed,
+            mixture=build_part(config.mix) if config.get("mix") else Mixture(),
         )
     return build_part(config.noise.plant)(roster) if config.noise.get("plant") else (roster, {})
 

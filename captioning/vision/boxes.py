@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -54,3 +55,22 @@ def pool_regions(grid: Tensor, grid_size: tuple[int, int], boxes: Sequence[Tenso
     parts = pooled.split([len(found) for found in boxes])
     whole = grid.float().mean(1)
     return [torch.cat([first[None], part]) for first, part in zip(whole, parts, strict=True)]
+
+
+def coverage(boxes: Sequence[Box], width: float, height: float) -> float:
+    """Share of a photo that its boxes cover together, in [0, 1]; what overlaps counts once.
+
+    Args:
+        boxes: ``(x1, y1, x2, y2)`` in pixels of the photo; ``()`` covers nothing.
+        width: of the photo, in pixels.
+        height: of the photo, in pixels.
+    """
+    columns = sorted({x for box in boxes for x in (box[0], box[2])})
+    total = 0.0
+    for left, right in pairwise(columns):
+        rows = sorted((b[1], b[3]) for b in boxes if b[0] <= left and b[2] >= right)
+        reached = float("-inf")
+        for top, bottom in rows:
+            total += max(0.0, bottom - max(top, reached)) * (right - left)
+            reached = max(reached, bottom)
+    return min(total / (width * height), 1.0)

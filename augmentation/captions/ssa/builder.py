@@ -1,0 +1,93 @@
+"""Nodes and edges of a graph while a caption is read; who "his" and "it" are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from augmentation.captions.ssa.graph import Edge, Graph, Name, Node
+from augmentation.captions.ssa.lexicon import is_living
+from augmentation.captions.ssa.words import Words
+from augmentation.regions.closed_classes import FEMININE, HE, MASCULINE, SHE
+from captioning.text.parts import MOST_STEPS_UP, NOUNS, PASSIVE_SUBJECTS, SUBJECTS
+
+PLURAL_TAGS = ("NNS", "NNPS")
+ITS = frozenset(("it", "its", "itself"))
+
+
+class Builder:
+    """A graph that grows.
+
+    Args:
+        words: of the caption.
+
+    Attributes:
+        of: variable of each word that has one.
+    """
+
+    def __init__(self, words: Words) -> None:
+        self.words = words
+        self.nodes: dict[str, Node] = {}
+        self.edges: list[Edge] = []
+        self.of: dict[int, str] = {}
+
+    def add(
+        self, concept: str, word: str = "", *, token: int = -1, plural: bool = False,
+        article: str = "", noun: bool = False,
+    ) -> str:  # fmt: skip
+        """A new node; its variable."""
+        variable = f"v{len(self.nodes)}"
+        name = Name(concept, word, plural, article, token=token, noun=noun)
+        self.nodes[variable] = Node((name,))
+        if token >= 0:
+            self.of.setdefault(token, variable)
+        return variable
+
+    def link(self, source: str, role: str, target: str, word: str = "") -> None:
+        """A new edge, unless it is there or goes back to its source."""
+        if source != target and not any(
+            (e.source, e.role, e.target) == (source, role, target) for e in self.edges
+        ):
+            self.edges.append(Edge(source, role, target, word.replace("-", " ")))
+
+    def graph(self, root: str) -> Graph:
+        """The graph, without what its root does not lead to."""
+        whole = Graph(self.nodes, tuple(self.edges), root)
+        found = whole.reachable(root)
+        return whole if len(found) == len(self.nodes) else whole.part(found, root)
+
+    def antecedent(self, position: int) -> str | None:
+        """Who a pronoun speaks of: the one who does it, else the nearest that may be meant."""
+        said = self.words.tokens[position].lemma
+        if self.words.tokens[position].text.lower() in ("himself", "herself", "itself"):
+            said = self.words.tokens[position].text.lower()
+        nearest = (i for i in range(position - 1, -1, -1))
+        for i in (*self._doers(position), *nearest):
+            if i < position and i in self.of and self._may_be(i, said):
+                return self.of[i]
+        return None
+
+    def _doers(self, position: int) -> Iterator[int]:
+        """Subjects of the verbs above a word, and nouns that these verbs describe."""
+        tokens = self.words.tokens
+        for _ in range(MOST_STEPS_UP):
+            head = tokens[position].head
+            if head == position:
+                return
+            yield from self.words.having(head, *SUBJECTS, *PASSIVE_SUBJECTS)
+            if tokens[head].dep in ("acl", "relcl"):
+                yield tokens[head].head
+            position = head
+
+    def _may_be(self, position: int, pronoun: str) -> bool:
+        token = self.words.tokens[position]
+        if token.pos not in NOUNS:
+            return False
+        if pronoun in ("they", "their", "them", "themselves", "-PRON-"):
+            return is_living(token.lemma)
+        if token.tag in PLURAL_TAGS:
+            return False
+        if pronoun in HE:
+            return is_living(token.lemma) and token.lemma not in FEMININE
+        if pronoun in SHE:
+            return is_living(token.lemma) and token.lemma not in MASCULINE
+        return pronoun in ITS and token.lemma not in MASCULINE | FEMININE

@@ -1,0 +1,319 @@
+"""Clauses to nodes: verbs with their arguments, what is said with "be", and prepositions."""
+
+from __future__ import annotations
+
+from augmentation.captions.ssa.builder import Builder
+from augmentation.captions.ssa.lexicon import (
+    AGENT_ROLES,
+    COLOURS,
+    MOTION,
+    PASSIVE_ROLES,
+    SENSES,
+    SOURCES,
+    TIMES,
+    concept_of,
+    subject_role,
+)
+from augmentation.captions.ssa.phrases import Phrases
+from augmentation.captions.ssa.places import Places, Site
+from captioning.text.parts import NOUNS, OBJECTS, PASSIVE_SUBJECTS, SUBJECTS
+
+CONTROL = frozenset(
+    [
+        "try",
+        "attempt",
+        "prepare",
+        "start",
+        "begin",
+        "want",
+        "wait",
+        "help",
+        "continue",
+        "pretend",
+        "like",
+        "love",
+        "learn",
+        "need",
+    ]
+)
+WHERE = frozenset(
+    [
+        "outside",
+        "outdoors",
+        "inside",
+        "indoors",
+        "nearby",
+        "here",
+        "there",
+        "underwater",
+        "overhead",
+        "below",
+        "above",
+        "behind",
+        "downstairs",
+        "upstairs",
+        "alongside",
+        "midair",
+        "underneath",
+        "ahead",
+    ]
+)
+WHITHER = frozenset(
+    ["down", "up", "away", "off", "out", "back", "forward", "backwards", "backward", "over"]
+)
+WAYS = frozenset(
+    ["down", "up", "off", "out", "over", "across", "through", "along", "around", "past"]
+)
+NOT_SAID = frozenset(
+    ["while", "when", "then", "just", "as", "also", "apparently", "so", "not", "n't", "too"]
+)
+
+
+class Clauses:
+    """Reads the words of a caption into a builder, from the root down.
+
+    Args:
+        builder: what nodes are added to.
+    """
+
+    def __init__(self, builder: Builder) -> None:
+        self.builder = builder
+        self.words, self.tokens = builder.words, builder.words.tokens
+        self.phrases = Phrases(builder)
+        self.places = Places(builder, entity=self.entity, action=self.action)
+
+    def top(self, i: int) -> str | None:
+        """The node of a root of the parse; None for a sign or a word that means nothing alone."""
+        token = self.tokens[i]
+        if not any(char.isalnum() for char in token.text):
+            return None
+        if token.pos in ("VERB", "AUX"):
+            return self.clause(i, None)
+        if token.pos == "ADP":
+            found = self.words.preposition(i)[1]
+            return self.entity(found[0]) if found else None
+        return self.entity(i)
+
+    def entity(self, i: int) -> str:
+        """The node of a noun phrase with all that hangs on it, "and" where it is several."""
+        others = self.phrases.conjuncts(i)
+        if any(self.tokens[j].pos in ("VERB", "AUX") and self.words.having(j, *SUBJECTS)
+               for j in others):  # fmt: skip
+            others = []  # "a man on a bike and a dog runs": not the bike and the running
+        return self.phrases.joint(i, [self._single(j) for j in (i, *others)])
+
+    def _single(self, i: int) -> str:
+        token = self.tokens[i]
+        if i in self.builder.of:
+            return self.builder.of[i]
+        if token.pos in ("VERB", "AUX"):
+            return self.action(i, None)
+        if token.pos == "PRON":
+            found = self.builder.antecedent(i)
+            if found is not None:
+                self.builder.of[i] = found
+                return found
+        counted = self.phrases.quantity_of(i)
+        if counted != i:
+            variable = self.entity(counted)
+            self.builder.of[i] = variable
+            quantity = self.builder.add(token.lemma, token.lemma)
+            self.builder.link(variable, "quant", quantity)
+        else:
+            variable = self.phrases.noun(i)
+            self.phrases.describe(variable, i)
+        self._behind(variable, i, counted)
+        return variable
+
+    def _behind(self, variable: str, i: int, counted: int) -> None:
+        """Add what stands behind a noun."""
+        for j in self.words.children[i]:
+            token = self.tokens[j]
+            if token.dep == "prep" and not (counted != i and token.lemma == "of"):
+                self.places.attach(Site(variable, self.tokens[counted], who=variable), j)
+            elif token.dep in ("acl", "relcl", "advcl"):
+                for k in (j, *self.phrases.conjuncts(j)):
+                    self.action(k, variable)
+            elif token.dep == "appos":
+                self.builder.link(variable, "mod", self.entity(j))
+            elif token.dep == "advmod":
+                self._adverb(variable, j)
+            elif token.dep in SUBJECTS and token.pos in NOUNS:
+                self.builder.link(variable, "mod", self.entity(j))
+
+    def clause(self, i: int, subject: str | None) -> str:
+        """The node of a verb and of those joined to it."""
+        own = self.action(i, subject)
+        who = self._subject(i, subject)
+        others = self.phrases.conjuncts(i)
+        for j in self.words.having(i, "advcl"):
+            if not self.words.having(j, "mark", "advmod", "aux"):
+                others += [j, *self.phrases.conjuncts(j)]
+        return self.phrases.joint(i, [own, *(self.action(j, who) for j in others)])
+
+    def _subject(self, i: int, subject: str | None) -> str | None:
+        found = [
+            j
+            for j in self.words.having(i, *SUBJECTS, *PASSIVE_SUBJECTS)
+            if self.tokens[j].tag not in ("WDT", "WP")
+        ]
+        return self.entity(found[0]) if found else subject
+
+    def action(self, i: int, subject: str | None) -> str:
+        """The node of a verb with its arguments.
+
+        Args:
+            i: the verb.
+            subject: who does it or has it done, if it has no subject of its own.
+        """
+        if i in self.builder.of:
+            return self.builder.of[i]
+        token = self.tokens[i]
+        if token.pos not in ("VERB", "AUX"):
+            return self.entity(i)
+        if token.lemma == "be":
+            return self._copula(i, subject)
+        verb, ways = self._with_particles(i)
+        variable = self.builder.add(concept_of(verb), verb, token=i)
+        who = self._subject(i, subject)
+        if self._is_passive(i):
+            role = PASSIVE_ROLES.get(verb, "ARG1")
+        else:
+            has_object = not ways and bool(self.words.having(i, *OBJECTS))
+            role = "ARG0" if has_object else subject_role(verb)
+            if subject is not None and who != subject and not has_object:
+                self.builder.link(variable, "ARG1", subject)  # "a stick that a dog has"
+        if who is not None:
+            self.builder.link(variable, role, who)
+        for way in ways:
+            self._way(variable, way, self._along(i))
+        for j in self.words.children[i]:
+            if not (ways and self.tokens[j].dep in OBJECTS):
+                self._argument(variable, verb, who, j)
+        return variable
+
+    def _with_particles(self, i: int) -> tuple[str, list[str]]:
+        """A verb with its particles, and those that say which way: "up" of "walks up a hill"."""
+        lemma = self.tokens[i].lemma
+        particles = [self.tokens[j].lemma for j in self.words.having(i, "prt")]
+        moves = lemma in MOTION | {"look", "fall", "stand", "sit", "lie", "lay"}
+        ways = [p for p in particles if p in WAYS and moves and f"{lemma} {p}" not in SENSES]
+        return " ".join([lemma, *(p for p in particles if p not in ways)]), ways
+
+    def _along(self, i: int) -> list[int]:
+        """What a way goes along, which hangs on the verb or on its particle."""
+        behind = (k for j in self.words.having(i, "prt") for k in self.words.having(j, "pobj"))
+        return [*self.words.having(i, *OBJECTS), *behind]
+
+    def _way(self, variable: str, way: str, objects: list[int]) -> None:
+        if objects and way in SOURCES:
+            self.builder.link(variable, "source", self.entity(objects[0]), way)
+            return
+        node = self.builder.add(way, way)
+        self.builder.link(variable, "path" if objects else "direction", node)
+        for j in objects[:1]:
+            self.builder.link(node, "op1", self.entity(j))
+
+    def _is_passive(self, i: int) -> bool:
+        if self.words.having(i, "auxpass", *PASSIVE_SUBJECTS):
+            return True
+        return self.tokens[i].tag == "VBN" and not self.words.having(i, "aux", *OBJECTS)
+
+    def _argument(self, variable: str, verb: str, who: str | None, j: int) -> None:
+        token = self.tokens[j]
+        if token.dep in OBJECTS:
+            self.builder.link(variable, "ARG1", self.entity(j))
+        elif token.dep == "dative" and token.pos != "ADP":
+            self.builder.link(variable, "ARG2", self.entity(j))
+        elif token.dep == "agent":
+            for k in self.words.having(j, "pobj"):
+                self.builder.link(variable, AGENT_ROLES.get(verb, "ARG0"), self.entity(k))
+        elif token.dep in ("prep", "dative"):
+            self.places.attach(Site(variable, self.tokens[self._token(variable)], verb, who), j)
+        elif token.dep in ("xcomp", "ccomp", "advcl"):
+            self._clause_below(variable, verb, who, j)
+        elif token.dep in ("advmod", "npadvmod"):
+            self._adverb(variable, j)
+        elif token.dep in ("acomp", "oprd", "amod"):
+            word = token.text.lower()
+            self.builder.link(variable, "manner", self.builder.add(token.lemma, word, token=j))
+        elif token.dep == "neg":
+            self.builder.link(variable, "polarity", self.builder.add("-"))
+
+    def _token(self, variable: str) -> int:
+        return self.builder.nodes[variable].names[0].token
+
+    def _clause_below(self, variable: str, verb: str, who: str | None, j: int) -> None:
+        marks = {self.tokens[k].lemma for k in self.words.having(j, "mark", "advmod")}
+        below = self.action(j, who)
+        if marks & {"while", "as", "when", "whilst"}:
+            self.builder.link(variable, "time", below)
+        elif self.words.having(j, "aux"):
+            self.builder.link(variable, "ARG1" if verb in CONTROL else "purpose", below)
+        elif self.tokens[j].dep != "advcl":
+            self.builder.link(variable, "ARG1", below)
+
+    def _adverb(self, variable: str, j: int) -> None:
+        token = self.tokens[j]
+        word = token.text.lower()
+        for k in self.words.having(j, "prep"):  # "away from a dog", "next to a tree"
+            head = self.tokens[self._token(variable)]
+            self.places.attach(Site(variable, head, head.lemma, None), j if word == "next" else k)
+        if word == "next" or word in NOT_SAID or j in self.builder.of:
+            return
+        role = "mod"
+        if word in WHERE:
+            role = "location"
+        elif word in WHITHER:
+            role = "direction"
+        elif token.lemma in TIMES:
+            role = "time"
+        elif word.endswith("ly") or word == "together":
+            role = "manner"
+        self.builder.link(variable, role, self.builder.add(word, word, token=j))
+
+    def _copula(self, i: int, subject: str | None) -> str:
+        """What is said with "be": there is something, it is like this, or it is there."""
+        things = self.words.having(i, *SUBJECTS, "attr")
+        if self.words.having(i, "expl") and things:
+            thing = self.entity(things[0])
+            self._around_be(thing, i)
+            return thing
+        who = self._subject(i, subject)
+        for j in self.words.having(i, "acomp", "attr", "oprd"):
+            parts = [self._said(k, who) for k in (j, *self.phrases.conjuncts(j))]
+            self._around_be(parts[0], i)
+            return self.phrases.joint(j, parts)
+        return self._located(i, who)
+
+    def _said(self, j: int, who: str | None) -> str:
+        """ "the dog is brown", "the man is a clown"; the node of what is said."""
+        lemma = self.tokens[j].lemma
+        if lemma in COLOURS:
+            said = self.builder.add(COLOURS[lemma], lemma, token=j)
+            if who is not None:
+                self.builder.link(said, "ARG1", who)
+        else:
+            said = self._single(j)
+            if who is not None:
+                self.builder.link(who, "mod", said)
+        return said
+
+    def _around_be(self, variable: str, i: int) -> None:
+        head = self.tokens[max(self._token(variable), 0)]
+        for j in self.words.having(i, "prep"):
+            self.places.attach(Site(variable, head, who=variable), j)
+        for j in self.words.having(i, "acl", "advcl"):
+            self.action(j, variable)
+
+    def _located(self, i: int, who: str | None) -> str:
+        variable = self.builder.add("be-located-at-91", "be", token=i)
+        if who is not None:
+            self.builder.link(variable, "ARG1", who)
+        for j in self.words.having(i, "prep"):
+            self.places.attach(Site(variable, self.tokens[i], "be", who), j)
+        for j in self.words.having(i, "advmod"):
+            word = self.tokens[j].text.lower()
+            if word not in NOT_SAID:
+                self.builder.link(variable, "ARG2", self.builder.add(word, word, token=j))
+        return variable

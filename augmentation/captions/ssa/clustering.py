@@ -1,0 +1,40 @@
+"""In which order graphs are merged: average linkage (UPGMA; Sokal and Michener, 1958)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from augmentation.captions.ssa.graph import Graph
+from augmentation.captions.ssa.smatch import agreement, triples
+
+
+def distances(graphs: Sequence[Graph]) -> NDArray[np.float64]:
+    """``(N, N)`` distances 1 − smatch, symmetric, 0 on the diagonal (Algorithm 1, line 4)."""
+    counted = [triples(graph) for graph in graphs]
+    found = np.zeros((len(graphs), len(graphs)))
+    for i, one in enumerate(counted):
+        for j in range(i):
+            found[i, j] = found[j, i] = 1 - agreement(one, counted[j], restarts=1).f1
+    return found
+
+
+def merge_order(distance: NDArray[np.float64]) -> list[tuple[int, int]]:
+    """Pairs in the order of merging, the closest first (Algorithm 1, line 5).
+
+    The cluster of a pair goes on under the first, smaller number. Ties go to the smallest numbers.
+
+    Args:
+        distance: ``(N, N)``, symmetric.
+    """
+    members = {i: [i] for i in range(len(distance))}
+    order = []
+    while len(members) > 1:
+        pairs = [(i, j) for i in members for j in members if i < j]
+        means = [distance[np.ix_(members[i], members[j])].mean() for i, j in pairs]
+        i, j = pairs[int(np.argmin(np.round(means, 9)))]
+        order.append((i, j))
+        members[i] += members.pop(j)
+    return order

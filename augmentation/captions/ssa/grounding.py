@@ -1,0 +1,60 @@
+"""Boxes of a caption's phrases to the nodes of its graph (CIC-BART-SSA, section 4, step 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from augmentation.captions.ssa.graph import JOINTS, Graph
+from augmentation.captions.ssa.words import Words
+from captioning.types import Phrase
+
+NO_CHAIN = "0"  # of Flickr30k Entities: things that cannot be seen have no chain of their own
+
+
+def ground(graph: Graph, words: Words, phrases: Iterable[Phrase]) -> Graph:
+    """The graph whose nodes know the regions of the phrases that they head.
+
+    A phrase grounds the node of its head; "men and women" that of "and". A phrase without a node
+    grounds nothing, and a node without a phrase, or with one that has no box, stays without boxes.
+
+    Args:
+        graph: aligned with ``words``.
+        words: of the caption that the phrases are of.
+        phrases: with regions.
+    """
+    at = {node.names[0].token: v for v, node in graph.nodes.items() if node.names[0].token >= 0}
+    nodes = dict(graph.nodes)
+    for phrase in phrases:
+        end = phrase.start + len(phrase.text)
+        inside = [
+            i for i, span in enumerate(words.spans) if span[0] >= phrase.start and span[1] <= end
+        ]
+        variable = _node(graph, words, inside, at)
+        if variable is not None:
+            chain = {phrase.chain_id} - {NO_CHAIN}
+            node = nodes[variable]
+            nodes[variable] = replace(
+                node,
+                regions=node.regions | set(phrase.regions),
+                chains=node.chains | chain,
+                kinds=node.kinds | set(phrase.kinds),
+            )
+    return Graph(nodes, graph.edges, graph.root)
+
+
+def _node(graph: Graph, words: Words, inside: list[int], at: dict[int, str]) -> str | None:
+    """The node that a phrase speaks of."""
+    heads = [i for i in inside if i in at and words.tokens[i].head not in inside]
+    nouns = [i for i in inside if i in at and graph.nodes[at[i]].names[0].noun]
+    nouns_at_top = [i for i in heads if i in nouns]
+    if not nouns and not heads:
+        return None
+    head = (nouns_at_top or nouns[-1:] or heads)[-1]
+    tokens = set(inside)
+    for edge in graph.into[at[head]]:
+        if graph.nodes[edge.source].concept in JOINTS:
+            parts = [graph.nodes[e.target].names[0].token for e in graph.out[edge.source]]
+            if set(parts) <= tokens:
+                return edge.source
+    return at[head]

@@ -1,0 +1,65 @@
+"""Captions to AMR graphs by rule, from their dependency parses; needs no model but the tagger.
+
+What AMR says is kept to what captions say: predicates with senses and numbered arguments, location,
+time, path, destination, direction, source, manner, purpose, modifiers, quantity, possession, parts,
+coordination. docs/ssa.md shows how much of it is right, and what fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from augmentation.captions.ssa.builder import Builder
+from augmentation.captions.ssa.clauses import Clauses
+from augmentation.captions.ssa.graph import MULTI_SENTENCE, Graph
+from augmentation.captions.ssa.words import Words, words_of
+from captioning.interfaces import AbstractParser
+from captioning.types import Parse
+
+
+class RuleParser:
+    """Graphs of captions.
+
+    Args:
+        parser: gives words, tags and dependencies.
+    """
+
+    name = "rules"
+
+    def __init__(self, *, parser: AbstractParser) -> None:
+        self.parser = parser
+
+    def parse(self, captions: Sequence[str]) -> list[Graph | None]:
+        """A graph a caption, in order; None where nothing in it can be a node."""
+        parses = self.parser.parse(captions)
+        return [graph_of(caption, parse) for caption, parse in zip(captions, parses, strict=True)]
+
+
+def graph_of(caption: str, parse: Parse) -> Graph | None:
+    """The graph of a parsed caption, its nodes aligned with words by position.
+
+    `Name.token` counts the words of `words_of`, in which hyphens join.
+
+    Raises:
+        ValueError: the parse is not of this caption.
+    """
+    return read_words(words_of(caption, parse))
+
+
+def read_words(words: Words) -> Graph | None:
+    """The graph of words."""
+    builder = Builder(words)
+    clauses = Clauses(builder)
+    roots = [
+        variable
+        for i, token in enumerate(words.tokens)
+        if token.head == i and (variable := clauses.top(i)) is not None
+    ]
+    if not roots:
+        return None
+    if len(roots) == 1:
+        return builder.graph(roots[0])
+    root = builder.add(MULTI_SENTENCE)
+    for number, variable in enumerate(roots, start=1):
+        builder.link(root, f"snt{number}", variable)
+    return builder.graph(root)

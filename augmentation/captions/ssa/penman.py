@@ -1,0 +1,125 @@
+"""Graphs as text, in the PENMAN notation of AMR corpora and parsers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from augmentation.captions.ssa.graph import Edge, Graph, Name, Node
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|:[A-Za-z][^\s()]*|[()/]|[^\s()]+')
+_ALIGNMENT = re.compile(r"~(?:e\.)?(\d+)[\d,.e]*$")
+# Roles that end with "-of" and are not inverse; "part-of" is what "of" says ("wall of a house"),
+# "part" what an owner has ("his hand").
+_NOT_INVERSE = ("consist-of", "part-of", "prep-on-behalf-of", "prep-out-of")
+
+
+def write_penman(graph: Graph) -> str:
+    """A graph as text of one line; what the root does not lead to is left out."""
+    variables = _variables(graph)
+    return _written(graph, graph.root, variables, set(), set())
+
+
+def _variables(graph: Graph) -> dict[str, str]:
+    """Short variables as annotators choose them: the first letter, numbered."""
+    found: dict[str, str] = {}
+    counts: dict[str, int] = {}
+    for variable, node in graph.nodes.items():
+        letter = node.concept[0].lower()
+        letter = letter if "a" <= letter <= "z" else "x"
+        counts[letter] = counts.get(letter, 0) + 1
+        found[variable] = letter if counts[letter] == 1 else f"{letter}{counts[letter]}"
+    return found
+
+
+def _written(
+    graph: Graph, variable: str, names: dict[str, str], done: set[str], used: set[int]
+) -> str:
+    node = graph.nodes[variable]
+    if node.is_constant:
+        return node.concept
+    if variable in done:
+        return names[variable]
+    done.add(variable)
+    text = f"({names[variable]} / {node.concept}"
+    forth = [(f":{e.role}", e, e.target) for e in graph.out[variable]]
+    back = [(f":{inverse(e.role)}", e, e.source) for e in graph.into[variable]]
+    for role, edge, other in (*forth, *back):
+        if id(edge) not in used:
+            used.add(id(edge))
+            text += f" {role} {_written(graph, other, names, done, used)}"
+    return text + ")"
+
+
+def inverse(role: str) -> str:
+    """``"ARG0-of"`` of ``"ARG0"``; ``"mod"`` and ``"domain"`` are each other's inverse."""
+    return {"mod": "domain", "domain": "mod"}.get(role, f"{role}-of")
+
+
+def read_penman(text: str) -> Graph:
+    """The graph of a text; lines that begin with # and alignments (``~e.3``) may be there.
+
+    Alignments are kept as `Name.token`.
+
+    Raises:
+        ValueError: it is not in this notation, or speaks of a variable that it does not have.
+    """
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
+    tokens = iter(_TOKEN.findall("\n".join(lines)))
+    reader = _Reader(tokens)
+    try:
+        if next(tokens) != "(":
+            raise ValueError("no opening bracket")
+        root = reader.node()
+    except (StopIteration, RecursionError, ValueError) as error:
+        raise ValueError(f"not a graph in PENMAN notation: {text[:80]!r} ({error})") from error
+    return reader.graph(root)
+
+
+class _Reader:
+    def __init__(self, tokens: Iterator[str]) -> None:
+        self._tokens = tokens
+        self._nodes: dict[str, Node] = {}
+        self._edges: list[tuple[str, str, str]] = []
+
+    def node(self) -> str:
+        """Read a node behind its opening bracket; returns its variable."""
+        variable, slash, concept = next(self._tokens), next(self._tokens), next(self._tokens)
+        if slash != "/":
+            raise ValueError(f"/ wanted behind {variable!r}, got {slash!r}")
+        self._nodes[variable] = _node(concept)
+        while (token := next(self._tokens)) != ")":
+            if not token.startswith(":"):
+                raise ValueError(f"a role wanted in {variable!r}, got {token!r}")
+            role = _ALIGNMENT.sub("", token[1:])
+            value = next(self._tokens)
+            target = self.node() if value == "(" else value
+            self._edges.append((variable, role, target))
+        return variable
+
+    def graph(self, root: str) -> Graph:
+        """What was read; values that are no variables become nodes of their own."""
+        edges = []
+        for source, role, value in self._edges:
+            target = _ALIGNMENT.sub("", value)
+            if target not in self._nodes:
+                target = f"_{len(self._nodes)}"
+                self._nodes[target] = _node(value)
+                if not self._nodes[target].is_constant and not re.match(r"\w+$", value):
+                    raise ValueError(f"{value!r} is no variable of the graph, and no constant")
+            edges.append(_edge(source, role, target))
+        return Graph(self._nodes, tuple(edges), root)
+
+
+def _node(concept: str) -> Node:
+    found = _ALIGNMENT.search(concept)
+    token = int(found.group(1)) if found else -1
+    return Node((Name(_ALIGNMENT.sub("", concept), token=token),))
+
+
+def _edge(source: str, role: str, target: str) -> Edge:
+    if role == "domain":
+        return Edge(target, "mod", source)
+    if role.endswith("-of") and role not in _NOT_INVERSE:
+        return Edge(target, role.removesuffix("-of"), source)
+    return Edge(source, role, target)

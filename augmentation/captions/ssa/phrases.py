@@ -1,0 +1,181 @@
+"""Noun phrases to nodes: the noun, what it is like, how many, whose, and what it is part of."""
+
+from __future__ import annotations
+
+from augmentation.captions.ssa.builder import PLURAL_TAGS, Builder
+from augmentation.captions.ssa.lexicon import (
+    BODY_PARTS,
+    COLOURS,
+    NUMBERS,
+    POINTERS,
+    QUANTIFIERS,
+    QUANTITIES,
+    concept_of,
+    subject_role,
+)
+from augmentation.regions.closed_classes import NEVER_ALONE
+from captioning.text.parts import NOUNS
+
+ARTICLES = {"a": "a", "an": "a", "the": "the"}
+CONJUNCTIONS = ("and", "or")
+
+
+class Phrases:
+    """Reads nouns with their modifiers into a builder.
+
+    Args:
+        builder: what the nodes are added to.
+    """
+
+    def __init__(self, builder: Builder) -> None:
+        self.builder = builder
+        self.words = builder.words
+        self.tokens = builder.words.tokens
+        self._joints: dict[int, str] = {}
+
+    def conjuncts(self, i: int) -> list[int]:
+        """Words that are joined to one by "and", in order, without itself."""
+        found = []
+        for j in self.words.having(i, "conj"):
+            found += [j, *self.conjuncts(j)]
+        return found
+
+    def joint(self, i: int, parts: list[str]) -> str:
+        """One variable for several: a node "and" or "or", or the only one."""
+        if len(parts) == 1:
+            return parts[0]
+        if i not in self._joints:
+            said = {self.tokens[j].lemma for k in (i, *self.conjuncts(i)) for j in
+                    self.words.having(k, "cc")}  # fmt: skip
+            self._joints[i] = self.builder.add("or" if "or" in said else "and")
+            for number, part in enumerate(parts, start=1):
+                self.builder.link(self._joints[i], f"op{number}", part)
+        return self._joints[i]
+
+    def quantity_of(self, i: int) -> int:
+        """Of "a couple of dogs" the dogs; of other nouns themselves."""
+        if self.tokens[i].lemma in QUANTITIES:
+            for j in self.words.having(i, "prep"):
+                if self.tokens[j].lemma == "of" and self.words.having(j, "pobj"):
+                    return self.words.having(j, "pobj")[0]
+        return i
+
+    def noun(self, i: int) -> str:
+        """The node of a noun alone, without modifiers, made if need be."""
+        if i not in self.builder.of:
+            token = self.tokens[i]
+            lemma = "person" if token.lemma == "people" else self.spelt(i)
+            determiners = [self.tokens[j].lemma for j in self.words.having(i, "det")]
+            article = next((ARTICLES[word] for word in determiners if word in ARTICLES), "")
+            plural = token.tag in PLURAL_TAGS or token.lemma == "people"
+            noun = token.pos in NOUNS or lemma in COLOURS
+            self.builder.add(lemma, lemma, token=i, plural=plural, article=article, noun=noun)
+        return self.builder.of[i]
+
+    def spelt(self, i: int) -> str:
+        """The dictionary form of a word; a name keeps its capital within a sentence."""
+        token = self.tokens[i]
+        name = token.tag == "NNP" and i > 0 and token.text.lower() == token.lemma
+        return token.text if name else token.lemma
+
+    def describe(self, variable: str, i: int) -> None:
+        """Add what stands before a noun."""
+        # from the right: the words before "haired" belong to it
+        for j in reversed(self.words.children[i]):
+            token = self.tokens[j]
+            if j in self.builder.of:
+                continue
+            if token.dep == "det":
+                self._determiner(variable, token.lemma, j)
+            elif token.dep in ("amod", "nmod") and token.pos != "NUM":
+                self.attribute(variable, j)
+            elif token.dep in ("nummod", "amod") or (
+                token.dep == "compound" and token.pos == "NUM"
+            ):
+                self._number(variable, j)
+            elif token.dep == "compound":
+                self._compound(variable, j)
+            elif token.dep == "poss":
+                self._owner(variable, i, j)
+
+    def _determiner(self, variable: str, lemma: str, j: int) -> None:
+        if lemma in QUANTIFIERS:
+            self.builder.link(variable, "quant", self.builder.add(lemma, lemma, token=j))
+        elif lemma in POINTERS:
+            self.builder.link(variable, "mod", self.builder.add(lemma, lemma, token=j))
+        elif lemma == "no":
+            self.builder.link(variable, "polarity", self.builder.add("-"))
+
+    def _number(self, variable: str, j: int) -> None:
+        lemma = self.tokens[j].lemma
+        value = NUMBERS.get(lemma, lemma)
+        self.builder.link(variable, "quant", self.builder.add(value, lemma, token=j))
+
+    def _compound(self, variable: str, j: int) -> None:
+        """ "dirt bike": a bike of the kind "dirt"."""
+        lemma = self.tokens[j].lemma
+        if lemma in COLOURS or self.tokens[j].pos == "VERB":
+            self.attribute(variable, j)
+            return
+        word = self.spelt(j) if self.tokens[j].tag == "NNP" else self.tokens[j].text.lower()
+        kind = self.builder.add(lemma, word, token=j)
+        self.builder.link(variable, "mod", kind)
+        self.describe(kind, j)
+
+    def _owner(self, variable: str, i: int, j: int) -> None:
+        if self.tokens[j].pos in NOUNS:
+            owner = self.noun(j)
+            self.describe(owner, j)
+        else:
+            found = self.builder.antecedent(j)
+            said = {"his": "he", "her": "she", "their": "they", "its": "it"}
+            word = self.tokens[j].lemma
+            word = said.get(self.tokens[j].text.lower(), word)
+            owner = found or self.builder.add(word, word, token=j)
+        is_part = self.tokens[i].lemma in BODY_PARTS
+        if is_part:
+            self.builder.link(owner, "part", variable)
+        else:
+            self.builder.link(variable, "poss", owner)
+
+    def attribute(self, variable: str, j: int) -> None:
+        """An adjective or participle before a noun, and those joined to it."""
+        token = self.tokens[j]
+        if token.lemma in QUANTIFIERS:
+            self._determiner(variable, token.lemma, j)
+        elif token.text.lower() not in NEVER_ALONE or not self._never_alone(variable, j):
+            self._plain_attribute(variable, j)
+        for other in self.words.having(j, "conj"):
+            self.attribute(variable, other)
+
+    def _plain_attribute(self, variable: str, j: int) -> None:
+        token = self.tokens[j]
+        word = token.text.lower()
+        if token.tag in ("VBG", "VBN") and token.lemma != word:
+            node = self.builder.add(concept_of(token.lemma), word, token=j)
+            active = token.tag == "VBG"
+            self.builder.link(node, subject_role(token.lemma) if active else "ARG1", variable)
+        elif token.lemma in COLOURS:
+            node = self.builder.add(COLOURS[token.lemma], word, token=j)
+            self.builder.link(node, "ARG1", variable)
+        else:
+            node = self.builder.add(token.lemma, word, token=j)
+            self.builder.link(variable, "mod", node)
+        for k in self.words.having(j, "amod", "advmod", "compound", "npadvmod", "nmod"):
+            text = self.tokens[k].text.lower()
+            role = "degree" if text in ("very", "really", "so", "too") else "mod"
+            self.builder.link(node, role, self.builder.add(self.tokens[k].lemma, text, token=k))
+
+    def _never_alone(self, variable: str, j: int) -> bool:
+        """ "blond haired": one word of two, if the first is found beside it."""
+        before = j - 1
+        if before < 0 or self.tokens[before].pos not in ("ADJ", "NOUN", "ADV", "NUM", "PROPN"):
+            return False
+        first, second = self.tokens[before].text.lower(), self.tokens[j].text.lower()
+        node = self.builder.of.get(before)
+        if node is not None:
+            return False  # it was read as an attribute of its own
+        node = self.builder.add(f"{first}-{second}", f"{first} {second}", token=j)
+        self.builder.of[before] = node
+        self.builder.link(variable, "mod", node)
+        return True

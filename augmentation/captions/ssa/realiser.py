@@ -1,0 +1,398 @@
+"""Graphs to captions by rule: word order, agreement, articles, prepositions, pronouns.
+
+A sample's nodes bear words (`Name`); a graph from elsewhere is said by its labels. Edges bear the
+preposition that they were said with; where they do not, the usual one of the role is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from augmentation.captions.ssa.conjugation import ing, participle, third_person
+from augmentation.captions.ssa.graph import JOINTS, Edge, Graph
+from augmentation.captions.ssa.lexicon import (
+    BODY_PARTS,
+    NUMBERS,
+    POINTERS,
+    SUBJECT_IS_ARG1,
+    is_living,
+)
+from augmentation.captions.ssa.nouns import NounForms
+from augmentation.captions.ssa.sampling import HELD, is_attribute, is_colour
+from augmentation.regions.closed_classes import FEMININE, MASCULINE
+from augmentation.regions.inflection import indefinite_article, possessive_mark
+
+STYLES = ("progressive", "simple", "phrase")
+# Verbs that are hardly said in the progressive.
+_STATES = "have wear overlook surround resemble belong contain cover"
+STATES = frozenset(_STATES.split())
+# How roles without a preposition of their own are said, in the order that they are said in.
+_ORDER = {
+    "ARG2": "", "ARG3": "", "ARG4": "", "direction": "", "source": "from", "destination": "to",
+    "path": "along", "location": "in", "instrument": "with", "accompanier": "with",
+    "manner": "", "mod": "", "purpose": "for", "topic": "about", "time": "during",
+}  # fmt: skip
+_IN_WORDS = {number: word for word, number in NUMBERS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Words of a caption, with the node that they name, if they name one."""
+
+    text: str
+    node: str = ""
+
+
+@dataclass(kw_only=True)
+class Realiser:
+    """Says a graph.
+
+    Attributes:
+        graph: what is said; each node by its first name.
+        style: ``"progressive"`` ("a man is riding a horse"), ``"simple"`` ("a man rides a horse")
+            or ``"phrase"`` ("a man riding a horse").
+        nouns: which nouns take an article.
+    """
+
+    graph: Graph
+    style: str
+    nouns: NounForms
+    _said: set[str] = field(default_factory=set)
+    _subject: str = ""
+
+    def pieces(self) -> list[Piece]:
+        """The words in order.
+
+        Raises:
+            ValueError: the root is nothing that can be said.
+        """
+        root = self.graph.root
+        node = self.graph.nodes[root]
+        if node.is_predicate:
+            return self.clause(root)
+        return self.noun_phrase(root)
+
+    # -- clauses -----------------------------------------------------------------------------
+
+    def clause(self, variable: str) -> list[Piece]:
+        """A sentence, or a noun with a participle."""
+        self._said.add(variable)
+        subject, rest, passive = self._arguments(variable)
+        if subject is None:
+            raise ValueError(f"{self._verb(variable)!r} has nobody to do it")
+        if is_attribute(self.graph, variable):
+            return self._attributed(variable, subject.target)
+        self._subject = subject.target
+        who = self.noun_phrase(subject.target)
+        many = self.is_plural(subject.target)
+        return [*who, *self._verb_form(variable, many, passive), *self._tail(rest)]
+
+    def _attributed(self, variable: str, thing: str) -> list[Piece]:
+        """ "the dog is black and white": with all of its colours."""
+        said = [variable]
+        if self._is_colour(variable):
+            said += [v for v in self._attributes(thing) if self._is_colour(v)]
+        self._said.update(said)
+        words = [self._word(v) for v in sorted(said, key=self._place)]
+        be = "are" if self.is_plural(thing) else "is"
+        return [*self.noun_phrase(thing), *_words(be, " and ".join(words))]
+
+    def _is_colour(self, variable: str) -> bool:
+        return is_colour(self.graph.nodes[variable].concept)
+
+    def _arguments(self, variable: str) -> tuple[Edge | None, list[Edge], bool]:
+        """The subject, all others in the order that they are said in, and whether it is passive."""
+        edges = [e for e in self.graph.out[variable] if e.role != "polarity"]
+        by_role = {edge.role: edge for edge in edges}
+        verb = self._verb(variable)
+        passive = False
+        subject = by_role.get("ARG0")
+        if subject is None:
+            subject = by_role.get("ARG1")
+            stays = verb in SUBJECT_IS_ARG1 or verb == "be"
+            passive = subject is not None and not stays and not subject.word
+        rest = [edge for edge in edges if edge is not subject]
+        objects = [edge for edge in rest if edge.role == "ARG1"]
+        others = [edge for edge in rest if edge.role != "ARG1"]
+        others.sort(key=lambda edge: list(_ORDER).index(edge.role) if edge.role in _ORDER else 99)
+        return subject, [*objects, *others], passive
+
+    def _verb(self, variable: str) -> str:
+        """Dictionary form of a verb, its particle behind it."""
+        verb = self.graph.nodes[variable].concept.rsplit("-", 1)[0].replace("-", " ")
+        return "be" if verb == "be located at" else verb
+
+    def _verb_form(self, variable: str, many: bool, passive: bool) -> list[Piece]:
+        verb = self._verb(variable)
+        negative = any(edge.role == "polarity" for edge in self.graph.out[variable])
+        no = ["not"] if negative else []
+        be = "are" if many else "is"
+        if verb == "be":
+            return _words(*([be] if self.style != "phrase" else []), *no)
+        if passive:
+            return _words(*([be] if self.style != "phrase" else []), *no, participle(verb))
+        if self.style == "phrase":
+            has = self.graph.nodes[variable].concept == "have-03" and not no
+            return _words("with") if has else _words(*no, ing(verb))
+        if self.style == "simple" or verb in STATES:
+            if negative:
+                return _words("do" if many else "does", "not", verb)
+            return _words(verb if many else third_person(verb))
+        return _words(be, *no, ing(verb))
+
+    def _tail(self, edges: Iterable[Edge]) -> list[Piece]:
+        """What follows a verb."""
+        return [piece for edge in edges for piece in self._role(edge)]
+
+    def _role(self, edge: Edge) -> list[Piece]:
+        node = self.graph.nodes[edge.target]
+        if node.is_predicate:
+            return self._below(edge)
+        if self.graph.children(edge.target, "op1") and node.concept not in JOINTS:
+            return self._relative(edge.target)
+        name = node.names[0]
+        if not name.noun and edge.role in (
+            "direction",
+            "mod",
+            "manner",
+            "location",
+            "ARG2",
+            "time",
+        ):
+            return _words(self._word(edge.target)) if not edge.word else self._with_word(edge)
+        return self._with_word(edge)
+
+    def _with_word(self, edge: Edge) -> list[Piece]:
+        word = edge.word or _ORDER.get(edge.role, "")
+        if edge.role == "ARG1" and self.graph.nodes[edge.source].concept in HELD:
+            word = ""  # "in a hat", but "wears a hat"
+        if edge.role.startswith("prep-"):
+            word = edge.role.removeprefix("prep-").replace("-", " ")
+        return [*_words(word), *self.noun_phrase(edge.target)]
+
+    def _relative(self, variable: str) -> list[Piece]:
+        """ "behind a tree"."""
+        words = _words(self._word(variable))
+        for edge in self.graph.out[variable]:
+            if edge.role == "op1":
+                words += self.noun_phrase(edge.target)
+        return words
+
+    def _below(self, edge: Edge) -> list[Piece]:
+        """A clause within another: "to catch a ball", "while holding a cup"."""
+        variable = edge.target
+        if variable in self._said:
+            return []
+        self._said.add(variable)
+        subject, rest, passive = self._arguments(variable)
+        own = subject is None or subject.target in self._said
+        verb = self._verb(variable)
+        if not own:
+            if edge.role != "time":
+                raise ValueError("a clause of somebody else is said only with 'while'")
+            who = self.noun_phrase(subject.target)
+            style, self.style = self.style, "progressive"
+            form = self._verb_form(variable, self.is_plural(subject.target), passive)
+            self.style = style
+            return [*_words("while"), *who, *form, *self._tail(rest)]
+        if edge.role == "time":
+            form = ["while", *(["being", participle(verb)] if passive else [ing(verb)])]
+        elif edge.role == "purpose" or edge.role == "ARG1":
+            form = ["to", *(["be", participle(verb)] if passive else [verb])]
+        else:
+            form = [ing(verb)]
+        return [*_words(*form), *self._tail(rest)]
+
+    # -- noun phrases ------------------------------------------------------------------------
+
+    def noun_phrase(self, variable: str) -> list[Piece]:
+        """A thing with its article, attributes and what stands behind it; a pronoun if said."""
+        node = self.graph.nodes[variable]
+        if node.concept in JOINTS:
+            return self._list(variable)
+        if variable in self._said:
+            return _words(self._again(variable))
+        self._said.add(variable)
+        before, owner = self._before(variable)
+        noun = self._noun(variable)
+        text = " ".join([*before, noun])
+        article = "" if owner else self._article(variable, text)
+        core = " ".join(filter(None, (owner, article, text)))
+        return [Piece(core, variable), *self._behind(variable)]
+
+    def _again(self, variable: str) -> str:
+        """ "it", or "itself" where it does something to itself."""
+        word = self.pronoun(variable, object_form=True)
+        if word == "them" and not self.is_plural(variable):
+            raise ValueError("nobody knows whether somebody is he or she")
+        own = {"them": "themselves", "him": "himself", "her": "herself", "it": "itself"}
+        return own[word] if variable == self._subject else word
+
+    def _list(self, variable: str) -> list[Piece]:
+        parts = [e for e in self.graph.out[variable] if e.role.startswith("op")]
+        found: list[Piece] = []
+        for number, edge in enumerate(parts):
+            last = number == len(parts) - 1
+            if edge.target in self._said:
+                raise ValueError("no list holds what was named before it")
+            if number:
+                found += _words(self.graph.nodes[variable].concept if last else ",")
+            found += self.noun_phrase(edge.target)
+        return found
+
+    def is_plural(self, variable: str) -> bool:
+        """Whether a verb agrees with several."""
+        node = self.graph.nodes[variable]
+        numbers = (self.graph.nodes[v].concept for v in self.graph.children(variable, "quant"))
+        several = any(number.isdigit() and number != "1" for number in numbers)
+        return node.concept == "and" or node.names[0].plural or several
+
+    def _noun(self, variable: str) -> str:
+        name = self.graph.nodes[variable].names[0]
+        word = name.word or name.concept
+        return self.nouns.plural(word) if self.is_plural(variable) else word
+
+    def _word(self, variable: str) -> str:
+        node = self.graph.nodes[variable]
+        name = node.names[0]
+        if node.concept in _IN_WORDS:
+            return _IN_WORDS[node.concept]
+        return name.word or name.concept.replace("-", " ")
+
+    def _attributes(self, variable: str) -> list[str]:
+        """Attributes in the order in which they were said."""
+        out = [e.target for e in self.graph.out[variable] if e.role in ("mod", "quant")]
+        into = [
+            e.source
+            for e in self.graph.into[variable]
+            if e.source not in self._said and is_attribute(self.graph, e.source)
+        ]
+        found = [v for v in out if not self.graph.nodes[v].names[0].noun] + into
+        kept = [v for v in found if self.graph.nodes[v].concept not in POINTERS]
+        return sorted(kept, key=lambda v: (not self._is_number(variable, v), self._place(v)))
+
+    def _is_number(self, variable: str, other: str) -> bool:
+        return other in self.graph.children(variable, "quant")
+
+    def _place(self, variable: str) -> int:
+        return self.graph.nodes[variable].names[0].token
+
+    def _before(self, variable: str) -> tuple[list[str], str]:
+        """Attributes before a noun, and whose it is."""
+        words: list[str] = []
+        colours = False
+        for attribute in self._attributes(variable):
+            colour = self._is_colour(attribute)
+            if colour and colours:
+                words.append("and")
+            self._said.add(attribute)
+            more = sorted(self.graph.children(attribute, "mod", "degree"), key=self._place)
+            words += [*(self._word(v) for v in more), self._word(attribute)]
+            if self._word(attribute) in ("couple", "lot"):
+                words[-1:] = ["a", words[-1], "of"]
+            colours = colour
+        owners = self.graph.children(variable, "poss")
+        owners += [e.source for e in self.graph.into[variable] if e.role == "part"]
+        owner = next((v for v in owners if v in self.graph.nodes), None)
+        return words, "" if owner is None else self._owner(owner)
+
+    def _owner(self, owner: str) -> str:
+        if owner in self._said:
+            return self.pronoun(owner)
+        pieces = self.noun_phrase(owner)
+        text = " ".join(piece.text for piece in pieces[:1])
+        return text + possessive_mark(text, plural=self.is_plural(owner))
+
+    def pronoun(self, variable: str, *, object_form: bool = False) -> str:
+        """ "his" or, as an object, "him"."""
+        name = self.graph.nodes[variable].names[0]
+        if self.is_plural(variable):
+            return "them" if object_form else "their"
+        if name.word in MASCULINE:
+            return "him" if object_form else "his"
+        if name.word in FEMININE:
+            return "her"
+        if self.nouns.is_person(name.word):
+            return "them" if object_form else "their"
+        return "it" if object_form else "its"
+
+    def _article(self, variable: str, text: str) -> str:
+        name = self.graph.nodes[variable].names[0]
+        first = text.split(" ")[0]
+        if first == "a" or self.graph.children(variable, "quant"):
+            return ""
+        if name.plural:
+            return "the" if name.article == "the" and not is_living(name.word) else ""
+        kind = self.nouns.article(name)
+        return indefinite_article(text) if kind == "a" else kind
+
+    def _behind(self, variable: str) -> list[Piece]:
+        """What stands behind a noun: what it is of, its parts, place, clothes."""
+        found: list[Piece] = []
+        for edge in self.graph.out[variable]:
+            if edge.role in ("consist-of", "part-of", "topic"):
+                found += [*_words("of"), *self.noun_phrase(edge.target)]
+        for edge in self.graph.out[variable]:
+            is_part = edge.role == "part" and edge.target not in self._said
+            if is_part and edge.word and self.graph.nodes[edge.target].concept in BODY_PARTS:
+                found += [*_words("with"), *self._own_part(edge.target)]
+        for edge in self.graph.into[variable]:
+            node = self.graph.nodes[edge.source]
+            if edge.role == "ARG0" and edge.source not in self._said and node.is_predicate:
+                found += self._held(edge.source)
+        for edge in self.graph.out[variable]:
+            if edge.role == "location":
+                found += self._role(edge)
+        return found
+
+    def _own_part(self, variable: str) -> list[Piece]:
+        """ "a beard" of "a man with a beard": not "his beard"."""
+        self._said.add(variable)
+        text = " ".join([*self._attribute_words(variable), self._noun(variable)])
+        article = self._article(variable, text)
+        return [Piece(f"{article} {text}".strip(), variable)]
+
+    def _attribute_words(self, variable: str) -> list[str]:
+        return [self._word(v) for v in self._attributes(variable)]
+
+    def _held(self, variable: str) -> list[Piece]:
+        """ "in a red shirt", "with a stick", "wearing a hat"."""
+        self._said.add(variable)
+        found: list[Piece] = []
+        for edge in self.graph.out[variable]:
+            if edge.role == "ARG1":
+                wears = self.graph.nodes[variable].concept == "wear-01"
+                word = edge.word or ("wearing" if wears else "with")
+                found += [*_words(word), *self.noun_phrase(edge.target)]
+        return found
+
+
+def _words(*words: str) -> list[Piece]:
+    return [Piece(word) for word in words if word]
+
+
+@dataclass(frozen=True, slots=True)
+class Caption:
+    """A caption and where it names what.
+
+    Attributes:
+        text: the caption.
+        mentions: ``(start, text, node)``.
+    """
+
+    text: str
+    mentions: tuple[tuple[int, str, str], ...]
+
+
+def caption_of(pieces: Iterable[Piece]) -> Caption:
+    """Pieces as a sentence with a capital and a full stop."""
+    text, found = "", []
+    for piece in pieces:
+        if text and piece.text != ",":
+            text += " "
+        if piece.node:
+            found.append((len(text), len(piece.text), piece.node))
+        text += piece.text
+    text = text[:1].upper() + text[1:] + "."
+    return Caption(text, tuple((start, text[start : start + n], node) for start, n, node in found))

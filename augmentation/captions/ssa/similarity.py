@@ -1,0 +1,35 @@
+"""How alike two words are, remembered: the same few are compared in every photo."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from captioning.interfaces import AbstractWordVectors
+
+
+class WordSimilarity:
+    """Cosine of the vectors of two words or short terms; 1 for equal ones.
+
+    Args:
+        vectors: of words; those of a term are added up.
+    """
+
+    def __init__(self, vectors: AbstractWordVectors) -> None:
+        self._vectors = vectors
+        self._rows: dict[str, Tensor] = {}
+        self._known: dict[tuple[str, str], float] = {}
+
+    def __call__(self, one: str, two: str) -> float:
+        """In [-1, 1]; 0 where a word has no vector."""
+        if one == two:
+            return 1.0
+        key = (one, two) if one < two else (two, one)
+        if key not in self._known:
+            self._known[key] = float(self._row(one) @ self._row(two))
+        return self._known[key]
+
+    def _row(self, term: str) -> Tensor:
+        if term not in self._rows:
+            total = self._vectors.vectors(term.replace("-", " ").split() or [term]).sum(0)
+            self._rows[term] = total / total.norm().clamp_min(1e-9)
+        return self._rows[term]

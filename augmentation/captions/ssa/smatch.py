@@ -1,0 +1,205 @@
+"""How much of two graphs agrees: smatch (Cai and Knight, 2013).
+
+The best match of variables is found by climbing: from a match of equal labels and from random ones,
+the best move of a variable or exchange of two is made until none helps.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from augmentation.captions.ssa.graph import Graph
+
+TOP = "TOP"
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """Triples of two graphs.
+
+    Attributes:
+        common: triples that agree under the match found.
+        first, second: triples of each graph.
+    """
+
+    common: int
+    first: int
+    second: int
+
+    @property
+    def f1(self) -> float:
+        """Harmonic mean of precision and recall, in [0, 1]."""
+        return 2 * self.common / max(self.first + self.second, 1)
+
+    def __add__(self, other: Agreement) -> Agreement:
+        return Agreement(
+            self.common + other.common, self.first + other.first, self.second + other.second
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Triples:
+    """A graph as smatch counts it: variables are numbers.
+
+    Attributes:
+        facts: of each variable, its label and its constants.
+        relations: roles by pair of variables.
+        size: triples in all.
+    """
+
+    facts: tuple[frozenset[tuple[str, str]], ...]
+    relations: Mapping[tuple[int, int], frozenset[str]]
+    size: int
+
+
+def triples(graph: Graph) -> Triples:
+    """The triples of a graph, its root among them."""
+    order = [v for v, node in graph.nodes.items() if not node.is_constant]
+    number = {variable: n for n, variable in enumerate(order)}
+    facts: list[set[tuple[str, str]]] = [{("instance", graph.nodes[v].concept)} for v in order]
+    facts[number[graph.root]].add((TOP, graph.nodes[graph.root].concept))
+    relations: dict[tuple[int, int], set[str]] = defaultdict(set)
+    for edge in graph.edges:
+        if edge.source not in number:
+            continue
+        if edge.target in number:
+            relations[number[edge.source], number[edge.target]].add(edge.role)
+        else:
+            facts[number[edge.source]].add((edge.role, graph.nodes[edge.target].concept))
+    size = sum(map(len, facts)) + sum(map(len, relations.values()))
+    frozen = {pair: frozenset(roles) for pair, roles in relations.items()}
+    return Triples(tuple(map(frozenset, facts)), frozen, size)
+
+
+def smatch(first: Graph, second: Graph, *, restarts: int = 4, seed: int = 0) -> Agreement:
+    """Agreement of two graphs.
+
+    Args:
+        first, second: symmetric.
+        restarts: random starts of the climb, besides that from equal labels.
+        seed: of these.
+    """
+    return agreement(triples(first), triples(second), restarts=restarts, seed=seed)
+
+
+def agreement(one: Triples, two: Triples, *, restarts: int = 4, seed: int = 0) -> Agreement:
+    """See `smatch`."""
+    if len(one.facts) > len(two.facts):
+        found = _best(two, one, restarts, seed)
+    else:
+        found = _best(one, two, restarts, seed)
+    return Agreement(found, one.size, two.size)
+
+
+def _best(one: Triples, two: Triples, restarts: int, seed: int) -> int:
+    climb = _Climb(one, two)
+    best = climb.run(climb.by_labels())
+    rng = np.random.default_rng(seed)
+    for _ in range(restarts):
+        if best == min(one.size, two.size):
+            break
+        best = max(best, climb.run(rng.permutation(len(two.facts))[: len(one.facts)].tolist()))
+    return best
+
+
+class _Climb:
+    """Matches of the variables of ``one`` to those of ``two``, of which there are not fewer."""
+
+    def __init__(self, one: Triples, two: Triples) -> None:
+        self.size, self.width = len(one.facts), len(two.facts)
+        self.own = [[len(a & b) for b in two.facts] for a in one.facts]
+        self.two = two.relations
+        # relations of each variable, as (other end, roles, whether it is the source)
+        self.near: list[list[tuple[int, frozenset[str], bool]]] = [[] for _ in one.facts]
+        for (source, target), roles in one.relations.items():
+            self.near[source].append((target, roles, True))
+            if source != target:
+                self.near[target].append((source, roles, False))
+        # i would share a relation with its neighbour if it were matched to here, and that to there
+        self.common = [
+            (i, other, *(pair if forth else pair[::-1]))
+            for i, near in enumerate(self.near)
+            for other, roles, forth in near
+            for pair, theirs in two.relations.items()
+            if roles & theirs
+        ]
+
+    def by_labels(self) -> list[int]:
+        """The start: greedily by what is equal in label and constants."""
+        pairs = sorted(
+            ((-value, i, j) for i, row in enumerate(self.own) for j, value in enumerate(row))
+        )
+        match, taken = [-1] * self.size, set()
+        for _, i, j in pairs:
+            if match[i] < 0 and j not in taken:
+                match[i] = j
+                taken.add(j)
+        return match
+
+    def run(self, match: list[int]) -> int:
+        """Climb from a match; the number of common triples at the top."""
+        while True:
+            gain, i, j = max((self._gain(match, i, j), -i, -j) for i, j in self._moves(match))
+            if gain <= 0:
+                return self._total(match)
+            _move(match, -i, -j)
+
+    def _moves(self, match: list[int]) -> list[tuple[int, int]]:
+        """Moves worth a look: to equal labels, or beside a neighbour's match."""
+        found = {(0, match[0])}
+        for i in range(self.size):
+            found.update((i, j) for j, value in enumerate(self.own[i]) if value)
+        for i, other, here, there in self.common:
+            if there == match[other]:
+                found.add((i, here))
+        return sorted((i, j) for i, j in found if match[i] != j or (i, j) == (0, match[0]))
+
+    def _gain(self, match: list[int], i: int, j: int) -> int:
+        """Triples won by matching ``i`` to ``j``; who has ``j`` gets what ``i`` had."""
+        old = match[i]
+        if old == j:
+            return 0
+        other = match.index(j) if j in match else -1
+        before = self._around(match, i, other)
+        _move(match, i, j)
+        gain = self._around(match, i, other) - before
+        match[i] = old
+        if other >= 0:
+            match[other] = j
+        return gain
+
+    def _around(self, match: list[int], i: int, other: int) -> int:
+        """Common triples that ``i`` or ``other`` takes part in."""
+        found = self.own[i][match[i]] + self._relations(match, i, -1)
+        if other >= 0:
+            found += self.own[other][match[other]] + self._relations(match, other, i)
+        return found
+
+    def _relations(self, match: list[int], i: int, without: int) -> int:
+        found = 0
+        for end, roles, forth in self.near[i]:
+            if end != without:
+                pair = (match[i], match[end]) if forth else (match[end], match[i])
+                theirs = self.two.get(pair)
+                found += len(roles & theirs) if theirs else 0
+        return found
+
+    def _total(self, match: list[int]) -> int:
+        own = sum(self.own[i][j] for i, j in enumerate(match))
+        both = sum(
+            len(roles & self.two.get((match[i], match[end]), frozenset()))
+            for i, near in enumerate(self.near)
+            for end, roles, forth in near
+            if forth
+        )
+        return own + both
+
+
+def _move(match: list[int], i: int, j: int) -> None:
+    if j in match:
+        match[match.index(j)] = match[i]
+    match[i] = j

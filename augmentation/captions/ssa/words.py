@@ -1,0 +1,113 @@
+"""A dependency parse as the caption parser reads it: hyphens join words, prepositions are names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from augmentation.captions.ssa.lexicon import COMPOUND_PREPOSITIONS
+from augmentation.regions.mentions import offsets
+from captioning.types import Parse, Token
+
+# "in front of": the noun of a preposition of several words.
+_LONGEST = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Words of a caption.
+
+    Attributes:
+        tokens: with words that hyphens join as one.
+        spans: characters ``(start, end)`` of each in the caption with single blanks.
+        children: of each, in order.
+    """
+
+    tokens: Parse
+    spans: tuple[tuple[int, int], ...]
+    children: tuple[tuple[int, ...], ...]
+
+    def having(self, position: int, *deps: str) -> list[int]:
+        """Children in some relations."""
+        return [i for i in self.children[position] if self.tokens[i].dep in deps]
+
+    def preposition(self, position: int) -> tuple[str, list[int]]:
+        """What a preposition is called, and the words that it leads to.
+
+        ``("in-front-of", [n])`` of "in" in "in front of a dog".
+        """
+        path, name = position, [self.tokens[position].lemma]
+        found: tuple[str, list[int]] = (name[0], self.having(position, "pobj", "pcomp"))
+        while len(name) < _LONGEST:
+            inner = self._inner(path)
+            if inner < 0:
+                break
+            parts = self.tokens[inner].dep in ("pobj", "advmod") and self._determiner(inner)
+            name += [*([parts] if parts else []), self.tokens[inner].lemma]
+            path = inner
+            joined = COMPOUND_PREPOSITIONS.get(tuple(name))
+            if joined:
+                found = (joined, self.having(path, "pobj", "pcomp"))
+        return found
+
+    def _inner(self, position: int) -> int:
+        """The next word of what may be a preposition of several words, or -1."""
+        return next(iter(self.having(position, "prep", "pobj")), -1)
+
+    def _determiner(self, position: int) -> str:
+        return next((self.tokens[i].lemma for i in self.having(position, "det")), "")
+
+
+def words_of(caption: str, parse: Parse) -> Words:
+    """The words of a parsed caption.
+
+    Raises:
+        ValueError: the parse is not of this caption.
+    """
+    groups = _joined(parse, offsets(caption, parse))
+    spans = offsets(caption, parse)
+    new_of = {old: new for new, group in enumerate(groups) for old in group}
+    tokens = []
+    for new, group in enumerate(groups):
+        head = _head(parse, group)
+        token = parse[head]
+        if len(group) > 1:
+            text = "".join(parse[i].text for i in group)
+            last = parse[group[-1]]
+            lemma = text.lower().removesuffix(last.text.lower()) + last.lemma
+            token = replace(token, text=text, lemma=lemma)
+        # a word that is its own head, or whose head is within its group, stays what it was
+        tokens.append(replace(token, head=new if token.head in group else new_of[token.head]))
+    return Words(
+        tokens=tuple(tokens),
+        spans=tuple((spans[group[0]][0], spans[group[-1]][1]) for group in groups),
+        children=_children(tokens),
+    )
+
+
+def _joined(parse: Parse, spans: Sequence[tuple[int, int]]) -> list[list[int]]:
+    """Positions of words, those that hyphens join in one list."""
+    groups: list[list[int]] = []
+    for i, token in enumerate(parse):
+        touches = i > 0 and spans[i - 1][1] == spans[i][0]
+        behind = i > 0 and parse[i - 1].text == "-" and bool(token.text.strip("-.,"))
+        if touches and (token.text == "-" or behind):
+            groups[-1].append(i)
+        else:
+            groups.append([i])
+    return groups
+
+
+def _head(parse: Parse, group: Sequence[int]) -> int:
+    """The word of a group that hangs on what is outside it; the last one where several do."""
+    outside = [i for i in group if parse[i].head not in group or parse[i].head == i]
+    words = [i for i in outside if parse[i].tag != "HYPH"]
+    return (words or outside or list(group))[-1]
+
+
+def _children(tokens: Sequence[Token]) -> tuple[tuple[int, ...], ...]:
+    found: list[list[int]] = [[] for _ in tokens]
+    for i, token in enumerate(tokens):
+        if token.head != i:
+            found[token.head].append(i)
+    return tuple(map(tuple, found))

@@ -1,0 +1,93 @@
+"""A language model of word n-grams, learned from captions in seconds: no weights needed."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from captioning.interfaces import AbstractLanguageModel
+
+_WORD = re.compile(r"[a-z0-9]+(?:['-][a-z0-9]+)*|[.,!?;:]")
+START, RARE = "<s>", "<rare>"
+
+
+class NgramLanguageModel(AbstractLanguageModel):
+    """Each word given the two before it, by absolute discounting (Ney et al., 1994).
+
+    ``p(w | h) = max(c(h w) − d, 0) / c(h) + d n(h) / c(h) · p(w | shorter h)``, n(h) the number of
+    different words seen behind h; behind no word, frequencies with one added. Letter case does not
+    matter, and rare words are one.
+
+    Args:
+        texts: learned from.
+        discount: d, in (0, 1).
+        least_count: of a word that is not rare.
+        name: for people.
+
+    Raises:
+        ValueError: no words, or a discount out of its range.
+    """
+
+    def __init__(
+        self,
+        texts: Iterable[str],
+        *,
+        discount: float = 0.75,
+        least_count: int = 3,
+        name: str = "trigrams",
+    ) -> None:
+        if not 0 < discount < 1:
+            raise ValueError(f"discount must lie between 0 and 1: got {discount}")
+        self.name, self._discount = name, discount
+        lines = [words_of(text) for text in texts]
+        counts = Counter(word for line in lines for word in line)
+        self._known = {word for word, count in counts.items() if count >= least_count}
+        self._grams: Counter[tuple[str, ...]] = Counter()
+        self._total: Counter[tuple[str, ...]] = Counter()
+        for line in lines:
+            for history, word in self._steps(line):
+                for start in range(3):
+                    self._grams[*history[start:], word] += 1
+                    self._total[history[start:]] += 1
+        if not self._grams:
+            raise ValueError("a language model needs texts with words: got none")
+        self._kinds = Counter(gram[:-1] for gram in self._grams)
+        self._cache: dict[tuple[str, ...], float] = {}
+
+    def log_probs(self, texts: Sequence[str]) -> list[Tensor]:
+        """See `AbstractLanguageModel`; a token is a word or a sign."""
+        return [
+            torch.tensor([self._log_prob((*h, w)) for h, w in self._steps(words_of(text))])
+            for text in texts
+        ]
+
+    def _steps(self, words: Sequence[str]) -> list[tuple[tuple[str, str], str]]:
+        line = [START, START, *(word if word in self._known else RARE for word in words)]
+        return [((line[n], line[n + 1]), line[n + 2]) for n in range(len(words))]
+
+    def _log_prob(self, gram: tuple[str, ...]) -> float:
+        found = self._cache.get(gram)
+        if found is None:
+            found = self._cache[gram] = math.log(self._prob(gram))
+        return found
+
+    def _prob(self, gram: tuple[str, ...]) -> float:
+        history = gram[:-1]
+        total = self._total[history]
+        if not history:
+            return (self._grams[gram] + 1) / (total + len(self._known) + 2)
+        shorter = self._prob(gram[1:])
+        if not total:
+            return shorter
+        own = max(self._grams[gram] - self._discount, 0)
+        return (own + self._discount * self._kinds[history] * shorter) / total
+
+
+def words_of(text: str) -> list[str]:
+    """Words and signs of a text, in lower case."""
+    return _WORD.findall(text.lower())

@@ -1,0 +1,154 @@
+"""Grounding, merging, sampling and saying of a photo's captions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from augmentation.captions.ssa.graph import MULTI_SENTENCE, Graph
+from augmentation.captions.ssa.grounding import ground
+from augmentation.captions.ssa.merging import Merging
+from augmentation.captions.ssa.nouns import NounForms
+from augmentation.captions.ssa.parser import read_words
+from augmentation.captions.ssa.realiser import STYLES, Realiser, caption_of
+from augmentation.captions.ssa.sampling import Sampler
+from augmentation.captions.ssa.words import words_of
+from captioning.text.parser import SpacyParser, build_caption_parser
+from captioning.types import Phrase
+
+SAME = {frozenset(("jump", "leap")): 0.8, frozenset(("boy", "kid")): 0.6}
+
+
+def alike(one: str, two: str) -> float:
+    return 1.0 if one == two else SAME.get(frozenset((one, two)), 0.0)
+
+
+MERGING = Merging(similarity=alike)
+
+
+@pytest.fixture(scope="module")
+def parser() -> SpacyParser:
+    return build_caption_parser(num_processes=1)
+
+
+def grounded(parser: SpacyParser, caption: str, **boxes: int) -> Graph:
+    """The graph of a caption; ``dog=3`` grounds "dog" in region 3."""
+    words = words_of(caption, parser.parse([caption])[0])
+    phrases = [
+        Phrase(start=caption.index(word), text=word, chain_id=str(box), regions=(box,))
+        for word, box in boxes.items()
+    ]
+    return ground(read_words(words), words, phrases)
+
+
+def said(graph: Graph, style: str = "progressive") -> str:
+    return caption_of(Realiser(graph=graph, style=style, nouns=NounForms()).pieces()).text
+
+
+def of(graph: Graph, concept: str) -> list[str]:
+    return [v for v, node in graph.nodes.items() if concept in {n.concept for n in node.names}]
+
+
+def test_boxes_are_those_of_the_heads(parser: SpacyParser):
+    caption = "A young boy with a red ball runs."
+    graph = grounded(parser, caption, **{"A young boy": 2, "a red ball": 5})
+    boxes = {node.concept: node.regions for node in graph.nodes.values() if node.regions}
+    assert boxes == {"boy": {2}, "ball": {5}}
+
+
+def test_a_box_of_both_is_that_of_and(parser: SpacyParser):
+    caption = "Men and women dance."
+    graph = grounded(parser, caption, **{"Men and women": 1})
+    [joint] = of(graph, "and")
+    assert graph.nodes[joint].regions == {1}
+    assert not graph.nodes[of(graph, "man")[0]].regions
+
+
+def test_things_of_one_box_are_one_with_both_names(parser: SpacyParser):
+    one = grounded(parser, "A boy jumps over a fence.", boy=0, fence=1)
+    two = grounded(parser, "The kid is leaping over a fence.", kid=0, fence=1)
+    merged = MERGING.merge_all([one, two])
+    [boy] = of(merged, "boy")
+    assert of(merged, "kid") == [boy]
+    assert {name.word for name in merged.nodes[boy].names} == {"boy", "kid"}
+
+
+def test_things_of_other_boxes_stay_apart(parser: SpacyParser):
+    one = grounded(parser, "A dog runs.", dog=0)
+    two = grounded(parser, "A dog runs.", dog=1)
+    assert len(of(MERGING.merge_all([one, two]), "dog")) == 2
+    assert len(of(MERGING.merge_all([one, two]), "run-02")) == 2
+
+
+def test_events_with_the_same_arguments_are_one(parser: SpacyParser):
+    one = grounded(parser, "A boy rides a horse.", boy=0, horse=1)
+    two = grounded(parser, "A boy rides a horse on a beach.", boy=0, horse=1, beach=2)
+    merged = MERGING.merge_all([one, two])
+    [ride] = of(merged, "ride-01")
+    assert {edge.role for edge in merged.out[ride]} == {"ARG0", "ARG1", "location"}
+    other = grounded(parser, "A boy rides a horse.", boy=0, horse=3)
+    assert len(of(MERGING.merge_all([one, other]), "ride-01")) == 2
+
+
+def test_captions_without_anything_in_common_stand_side_by_side(parser: SpacyParser):
+    graphs = [grounded(parser, text) for text in ("A dog runs.", "Rain falls.", "A cat sleeps.")]
+    merged = MERGING.merge_all(graphs)
+    assert merged.nodes[merged.root].concept == MULTI_SENTENCE
+    assert len(merged.out[merged.root]) == 3
+
+
+def test_no_graphs_are_refused():
+    with pytest.raises(ValueError, match="there must be a graph"):
+        MERGING.merge_all([])
+
+
+def test_samples_say_what_somebody_has_said(parser: SpacyParser):
+    one = grounded(parser, "A young boy rides a horse.", boy=0, horse=1)
+    two = grounded(parser, "A kid in a hat rides a brown horse on a beach.", kid=0, horse=1)
+    sampler = Sampler(MERGING.merge_all([one, two]), np.random.default_rng(0))
+    found = {said(graph, "simple") for _ in range(30) for graph in sampler.samples()}
+    assert "A young boy rides a brown horse." in found
+    assert "A kid in a hat rides a horse on a beach." in found
+    assert "A kid wears a hat." in found
+    assert not any("young kid" in text for text in found)  # no caption calls a kid young
+    again = Sampler(MERGING.merge_all([one, two]), np.random.default_rng(0))
+    assert {said(graph, "simple") for _ in range(30) for graph in again.samples()} == found
+
+
+@pytest.mark.parametrize(
+    ("caption", "styles"),
+    [
+        ("A man rides a horse.", ["A man is riding a horse.", "A man rides a horse.",
+                                  "A man riding a horse."]),
+        ("Two women sit.", ["Two women are sitting.", "Two women sit.", "Two women sitting."]),
+        ("An old man holds his hat.", ["An old man is holding his hat.",
+                                       "An old man holds his hat.", "An old man holding his hat."]),
+    ],
+)  # fmt: skip
+def test_a_graph_is_said_in_three_ways(parser: SpacyParser, caption: str, styles: list[str]):
+    assert [said(grounded(parser, caption), style) for style in STYLES] == styles
+
+
+@pytest.mark.parametrize(
+    "caption",
+    [
+        "A black and white dog is jumping over a log.",
+        "A woman is walking down a street in front of a store.",
+        "A boy is throwing a ball to a dog.",
+        "A group of people is standing behind a truck.",
+        "The dog is brown.",
+        "A building is surrounded by trees.",
+    ],
+)
+def test_captions_survive_reading_and_saying(parser: SpacyParser, caption: str):
+    text = said(grounded(parser, caption))
+    same = {"A building is surrounded by trees.": "Trees surround a building."}
+    assert text == same.get(caption, caption)
+
+
+def test_mentions_are_where_the_text_has_them(parser: SpacyParser):
+    graph = grounded(parser, "A boy rides a brown horse.", boy=0, horse=1)
+    caption = caption_of(Realiser(graph=graph, style="simple", nouns=NounForms()).pieces())
+    assert [text for _, text, _ in caption.mentions] == ["A boy", "a brown horse"]
+    for start, text, _ in caption.mentions:
+        assert caption.text[start : start + len(text)] == text

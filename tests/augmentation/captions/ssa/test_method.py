@@ -1,0 +1,117 @@
+"""From a roster to a written set, and from there to training captions."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from augmentation.captions.ssa.filters import UNGROUNDED, Rules
+from augmentation.captions.ssa.method import Ssa
+from augmentation.captions.ssa.writer import write_captions
+from captioning.data.added_captions import Mixture, focus, read_added_captions
+from captioning.data.roster import Roster, build_roster
+from captioning.text.parser import build_caption_parser
+from captioning.text.word_tables import build_token_table
+from captioning.types import Phrase, Region, Sample
+from captioning.vision.boxes import coverage
+
+BOXES = {"boy": (0, 0, 20, 40), "hat": (5, 0, 10, 5), "horse": (10, 20, 60, 60)}
+CAPTIONS = ("A boy in a red hat rides a brown horse.", "A boy rides a horse on a beach.")
+
+
+@pytest.fixture
+def roster(tmp_path: Path) -> Roster:
+    samples = []
+    for number in range(3):
+        path = tmp_path / f"{number}.png"
+        Image.new("RGB", (100, 100), (number, 0, 0)).save(path)
+        for key, caption in enumerate(CAPTIONS):
+            phrases = tuple(
+                Phrase(start=caption.index(word), text=word, chain_id=word, regions=(region,))
+                for region, word in enumerate(BOXES)
+                if word in caption
+            )
+            regions = tuple(Region(box=box, label=word) for word, box in BOXES.items())
+            samples.append(
+                Sample(row=0, sample_id=f"{number}#{key}", image_id=str(number), image_path=path,
+                       caption=caption, regions=regions, phrases=phrases)
+            )  # fmt: skip
+    return build_roster("toy/train", samples)
+
+
+def ssa(**settings: object) -> Ssa:
+    rules = Rules(least_well_formed=0.0)
+    parser, vectors = build_caption_parser(num_processes=1), build_token_table()
+    return Ssa(parser=parser, vectors=vectors, rules=rules, **settings)
+
+
+def test_captions_are_written_and_read_for_training(roster: Roster, tmp_path: Path):
+    folder = tmp_path / "out"
+    counts = write_captions(ssa().captions(roster), folder=folder, roster=roster, settings={})
+    made = read_added_captions(folder, roster)
+    assert counts["captions"] == len(made) > 3
+    texts = {sample.caption for sample in made}
+    assert texts & {"A boy wears a red hat.", "A boy wearing a red hat."}
+    assert not any("beach" in text for text in texts)  # it has no box
+    for sample in made:
+        for phrase in sample.phrases:
+            assert sample.caption[phrase.start :].startswith(phrase.text)
+            assert {sample.regions[n].label for n in phrase.regions} <= set(phrase.text.split())
+    first = (folder / "captions.jsonl").read_text()
+    write_captions(ssa().captions(roster), folder=tmp_path / "again", roster=roster, settings={})
+    assert (tmp_path / "again" / "captions.jsonl").read_text() == first
+    with pytest.raises(ValueError, match="other settings"):
+        write_captions([], folder=folder, roster=roster, settings={"seed": 1})
+
+
+def test_other_boxes_are_refused(roster: Roster, tmp_path: Path):
+    write_captions(ssa().captions(roster), folder=tmp_path / "out", roster=roster, settings={})
+    moved = tuple(replace(r, box=(0, 0, 90, 90)) for r in roster.samples[0].regions)
+    other = build_roster("x", [replace(s, regions=moved) for s in roster.samples])
+    with pytest.raises(ValueError, match="make the captions anew"):
+        read_added_captions(tmp_path / "out", other)
+    lines = (tmp_path / "out" / "captions.jsonl").read_text().splitlines()
+    assert json.loads(lines[0])["image_id"] == "0"
+
+
+def test_captions_without_boxes_are_refused(roster: Roster):
+    bare = build_roster("bare", [replace(s, phrases=()) for s in roster.samples])
+    with pytest.raises(ValueError, match="no phrase of its captions has a box"):
+        list(ssa().captions(bare))
+
+
+@pytest.mark.parametrize("setting", [{"most": 0}, {"detail": 2.0}, {"broad": -1}])
+def test_settings_out_of_range_are_refused(setting: dict[str, object]):
+    with pytest.raises(ValueError, match=r"method\.most"):
+        ssa(**setting)
+
+
+def test_the_report_counts_reasons(roster: Roster):
+    method = ssa()
+    list(method.captions(roster))
+    assert method.report()["left out, by reason"][UNGROUNDED] > 0
+
+
+def test_coverage_counts_overlaps_once():
+    assert coverage([(0, 0, 50, 100), (25, 0, 75, 100)], 100, 100) == pytest.approx(0.75)
+    assert coverage([(0, 0, 10, 10), (20, 20, 30, 30)], 100, 100) == pytest.approx(0.02)
+    assert coverage([], 100, 100) == 0
+
+
+def test_mixtures(roster: Roster):
+    own, made = list(roster.samples), [replace(s, caption=f"{s.caption}!") for s in roster.samples]
+    assert Mixture()(own, made) == made
+    assert Mixture(share=0)(own, made) == []
+    half = Mixture(share=0.5, seed=1)(own, made)
+    assert len(half) == 3
+    assert Mixture(share=0.5, seed=1)(own, made) == half
+    # people's captions are all in one bin, so one of another bin is taken and none of theirs
+    hat = replace(made[0], phrases=made[0].phrases[1:2])
+    assert focus(hat) < 0.1 < focus(own[0])
+    assert Mixture(bins=10)([own[0]], [made[0], hat]) == [hat]
+    with pytest.raises(ValueError, match=r"mix\.share"):
+        Mixture(share=2)
