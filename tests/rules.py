@@ -53,6 +53,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "captioning.data.added_captions",
         "captioning.metrics.well_formedness",
         "augmentation.regions",
+        "augmentation.set_folder",
     ),
     # Experiments are entries, as train.py is: they read data and leave cards as training does.
     "augmentation.images.training": ("captioning", "augmentation"),
