@@ -155,15 +155,18 @@ def main(config: DictConfig) -> None:
         card = augment(_smoked(config))
     except (ValueError, OSError, ImportError) as error:
         sys.exit(f"augmentation: {error}")
-    counts = card["counts"]
-    if "pictures" not in counts:
-        log.info(f"{config.out}: {counts['captions']:,} captions of {counts['photos']:,} photos")
-        return
+    log.info(f"{config.out}: {_said(card['counts'])}")
+
+
+def _said(counts: dict[str, Any]) -> str:
+    """What a set has, in a line."""
+    made = f"{counts['captions']:,} captions"
+    made = f"{counts['pictures']:,} pictures with {made}" if "pictures" in counts else made
+    made = f"{made} of {counts['photos']:,} photos" if "photos" in counts else made
+    if "refused" not in counts:
+        return made
     refused = ", ".join(f"{count} {reason}" for reason, count in counts["refused"].items())
-    pictures = f"{counts['pictures']:,} pictures with " if "pictures" in counts else ""
-    log.info(
-        f"{config.out}: {pictures}{counts['captions']:,} captions; refused: {refused or 'none'}"
-    )
+    return f"{made}; refused: {refused or 'none'}"
 
 
 if __name__ == "__main__":

@@ -96,7 +96,10 @@ def overrides(row: Row, folder: Path, seed: int, rate: float) -> list[str]:
         seed: of the run.
         rate: the first step's learning rate.
     """
-    given = ["hold_out.classes=null"] if row.all_pairs else []
+    given = []
+    if row.all_pairs:
+        words = flow(held_out(folder.name.removeprefix("novel-")))
+        given += ["hold_out.classes=null", f"extra_metrics.novel_objects.classes={words}"]
     if row.added is not None:
         given.append(f"added=[{folder / row.added}]")
     if row.begins is None:
@@ -116,6 +119,12 @@ def overrides(row: Row, folder: Path, seed: int, rate: float) -> list[str]:
         f"optimizer.lr={rate / 4}",
     ]
     return given + ["curation.amend.plain=null"] * (row.labels == "PLC")
+
+
+def held_out(data: str) -> dict[str, list[str]]:
+    """Word forms of a data set's classes that are held out."""
+    path = ROOT / "configs" / "hold_out" / f"{data}.yaml"
+    return OmegaConf.to_container(OmegaConf.load(path).classes)
 
 
 def run(program: Sequence[str]) -> None:
@@ -172,7 +181,7 @@ def search_constrained(folder: Path, seed: int) -> None:
     words = {}
     for sample in roster.samples:
         labels = {region.label for region in sample.regions}
-        named = [list(forms) for forms in config.held_out.values() if labels & set(forms)]
+        named = [list(forms) for forms in config.hold_out.classes.values() if labels & set(forms)]
         words[sample.image_id] = named[:MOST_CONSTRAINTS]
     write_json(out / "words.json", words)
     metric = OmegaConf.to_container(config.extra_metrics.novel_objects, resolve=True)

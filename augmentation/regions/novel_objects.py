@@ -57,6 +57,8 @@ class NovelObjects(AbstractRegionMethod):
         radius: how far from the object descriptions are removed.
         choices: further settings.
         seed: of all draws.
+        words: by class, the word forms that captions name it by and that hold photos out; of
+            classes without, and without ``words`` of their own, name and plural.
         names: by label of known objects, ``plural`` and ``forms`` where the regular ones are wrong.
         words_file: list of held-out words that stands for those of the classes, as DCC's.
         predictions: a baseline's captions of novel photos, to count candidates in.
@@ -75,6 +77,7 @@ class NovelObjects(AbstractRegionMethod):
         radius: Radius,
         choices: Choices,
         seed: int,
+        words: Mapping[str, Sequence[str]] | None = None,
         names: Mapping[str, Mapping[str, Any]] | None = None,
         words_file: str | None = None,
         predictions: str | None = None,
@@ -86,7 +89,10 @@ class NovelObjects(AbstractRegionMethod):
                 "method.classes='{bus: {candidates: [truck]}}', or write "
                 "configs/novel_classes/DATA.yaml"
             )
-        self.classes = [NovelClass(name=name, **(given or {})) for name, given in classes.items()]
+        self.classes = [
+            NovelClass(name=name, **({"words": tuple((words or {}).get(name, ()))} | (given or {})))
+            for name, given in classes.items()
+        ]
         self.parser, self.limits, self.radius = parser, limits, radius
         self.choices, self.seed = choices, seed
         self.names = names or {}
