@@ -40,8 +40,8 @@ from curation.score.visual_gain import VisualGain
 from curation.select.top import Top
 from curation.visual_gain_probe import VisualGainProbe
 
-NUM_SCENES, SIZE, LABEL_SIZE, RATIO = 300, 32, 60, 0.2
-NUM_EPOCHS = {"updown": 6, "cos_cvae": 9, "blip": 7, "cic_bart": 13, "viecap": 9}
+NUM_SCENES, SIZE, LABEL_SIZE, RATIO = 400, 32, 60, 0.2
+NUM_EPOCHS = {"updown": 6, "cos_cvae": 9, "blip": 9, "cic_bart": 13, "viecap": 9}
 TRANSFORMER = {"hidden_size": 64, "num_heads": 2}
 CAPTIONERS: dict[str, tuple[type[AbstractCaptioner], dict]] = {
     "updown": (UpDown, {"hidden_size": 64, "attention_size": 32, "embedding_size": 64}),
@@ -139,8 +139,8 @@ def make_model(name: str, data: CaptionDataModule) -> AbstractCaptioner:
     )
 
 
-# All that ViECap knows of a photo is one vector, so it learns slowly: .74 with 300 scenes, .79 with
-# 600.
+# All that ViECap knows of a photo is one vector: .80 here, and little more after twice the epochs. The
+# others reached .87 to .91 with each of three seeds.
 SLOW_LEARNER = pytest.mark.xfail(reason="not reached in so few updates", raises=AssertionError)
 
 
