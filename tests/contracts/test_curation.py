@@ -139,8 +139,8 @@ def make_model(name: str, data: CaptionDataModule) -> AbstractCaptioner:
     )
 
 
-# All that ViECap knows of a photo is one vector: .80 here, and little more after twice the epochs. The
-# others reached .87 to .91 with each of three seeds.
+# All that ViECap knows of a photo is one vector: .80 here, and no more after twice the epochs. The
+# others reached .88 to .91 with two further seeds.
 SLOW_LEARNER = pytest.mark.xfail(reason="not reached in so few updates", raises=AssertionError)
 
 
