@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -22,7 +23,7 @@ from augmentation.captions.ssa.writer import write_captions
 from augmentation.captions.toca.method import ToCa
 from augmentation.images.training.card import write_card
 from augmentation.regions.labels import named_by_phrases
-from augmentation.regions.ranking import CosineScorer, Ranker, Threshold
+from augmentation.regions.ranking import Ranker, Threshold, cosine_ranker
 from augmentation.regions.writer import write_set
 from augmentation.set_folder import claim_folder
 from captioning.data.roster import Roster
@@ -66,7 +67,7 @@ def augment(config: DictConfig) -> dict[str, Any]:
         folder=folder,
         form=build_part(config.format),
         settings=settings,
-        build_ranker=threshold and partial(_ranker, config.method, threshold),
+        build_ranker=threshold and _ranker_of(config.method, threshold),
         num_processes=config.num_processes,
         sheet_number=config.sheet_number,
         seed=config.seed,
@@ -124,10 +125,10 @@ def _augment_captions(config: DictConfig, method: Ssa, roster: Roster) -> dict[s
     )
 
 
-def _ranker(method: DictConfig, threshold: Threshold) -> Ranker:
-    """Built anew in each process: networks are not sent between them."""
-    scorer = CosineScorer(encoder=build_part(method.encoder))
-    return Ranker(scorer=scorer, threshold=threshold, keep=method.keep)
+def _ranker_of(method: DictConfig, threshold: Threshold) -> Callable[[], Ranker]:
+    """What builds a ranker anew in each process: networks are not sent between them."""
+    build_encoder = partial(build_part, method.encoder)
+    return partial(cosine_ranker, build_encoder, threshold=threshold, keep=method.keep)
 
 
 def _plain(config: DictConfig, keys: tuple[str, ...]) -> dict[str, Any]:

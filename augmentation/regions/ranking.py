@@ -9,7 +9,7 @@ where nobody has looked at any, from real pairs against mismatched ones.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
@@ -295,3 +295,10 @@ def _checked(scores: np.ndarray, name: str) -> np.ndarray:
     if not len(values) or not np.isfinite(values).all():
         raise ValueError(f"{name} must be finite scores, at least one: got {len(values)} values")
     return values
+
+
+def cosine_ranker(
+    build_encoder: Callable[[], PairEncoder], *, threshold: Threshold, keep: int
+) -> Ranker:
+    """A ranker by cosine, with an encoder of its own; other processes find it by this name."""
+    return Ranker(scorer=CosineScorer(encoder=build_encoder()), threshold=threshold, keep=keep)

@@ -70,6 +70,11 @@ def test_cutswap_makes_pairs_that_are_read_back(tmp_path: Path):
     assert card["method"]["threshold"]["value"] == -1
     for name in ("sheet.png", "statistics/statistics.json", "clusters/clusters.md"):
         assert (out / name).is_file()
+    several = [*few, "num_processes=2", f"out={tmp_path / 'several'}"]
+    done = run(tmp_path, "method=cutswap", "limit_images=300", "smoke.max_pairs=4", *several)
+    assert done.returncode == 0, done.stderr
+    for path in (out / "captions.json", out / "provenance.jsonl", *(out / "images").iterdir()):
+        assert path.read_bytes() == (tmp_path / "several" / path.relative_to(out)).read_bytes()
     refused = run(tmp_path, "method=cutswap", "method.num_patches=0", f"out={tmp_path / 'x'}")
     assert refused.returncode == 1
     assert "num_patches" in refused.stderr.strip().splitlines()[-1]
