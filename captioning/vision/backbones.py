@@ -246,7 +246,7 @@ def _hub_network(name: str, sizes: dict[str, int]) -> nn.Module:
 def read_weights(path: Path) -> dict[str, Tensor]:
     """Tensors by name from a safetensors or torch file, without running anything in it."""
     if not path.is_file():
-        raise FileNotFoundError(f"weights file {path} does not exist; check the option weights=")
+        raise FileNotFoundError(f"weights file {path}: no such file; check the option weights=")
     try:
         if path.suffix == ".safetensors":
             content: Any = load_file(path)

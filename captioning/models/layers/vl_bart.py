@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Mapping
 from pathlib import Path
 
-import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import BartConfig, BartForConditionalGeneration
 
 from captioning.files import read_json
 from captioning.interfaces import AbstractTokenizer
 from captioning.model_folder import load_network, model_folder
+from captioning.vision.backbones import read_weights
 
 # Their name of a module -> ours, below ``model.encoder.visual_embedding``.
 VISUAL = {
@@ -115,7 +113,7 @@ def load_vl_bart(
         FileNotFoundError: no such file.
         ValueError: not such a checkpoint, or of other sizes or another vocabulary.
     """
-    theirs = _renamed(_state_dict(Path(path)))
+    theirs = _renamed(read_weights(Path(path)))
     own = {f"bart.{name}": tensor for name, tensor in bart.state_dict().items()}
     own |= {f"visual.{name}": tensor for name, tensor in visual.state_dict().items()}
     wanted = {
@@ -146,7 +144,7 @@ def _renamed(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Their names as ``bart.NAME`` and ``visual.NAME``; what is there twice is left out."""
     found: dict[str, Tensor] = {}
     for name, tensor in state.items():
-        name = name.removeprefix("module.").replace("model.vis_encoder.", "model.encoder.")
+        name = name.replace("model.vis_encoder.", "model.encoder.")
         if name in SAME_AS_WORDS or name in NOT_NEEDED:
             continue
         if name.startswith(VISUAL_PREFIX):
@@ -155,19 +153,3 @@ def _renamed(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         else:
             found[f"bart.{name}"] = tensor
     return found
-
-
-def _state_dict(path: Path) -> Mapping[str, Tensor]:
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"{path}: no such file; it is a checkpoint of VL-BART, such as Epoch30.pth"
-        )
-    try:
-        if path.suffix == ".safetensors":
-            return load_file(path)
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
-        raise ValueError(f"{path}: not a file of weights: {error}") from error
-    if not isinstance(content, Mapping) or not all(isinstance(v, Tensor) for v in content.values()):
-        raise ValueError(f"{path}: must hold tensors by name (a state dict)")
-    return content

@@ -82,7 +82,7 @@ def test_checkpoints_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"visual\.features\.weight is \(16, 13\)"):
         cic_bart(weights=path)
     path.write_bytes(b"no weights")
-    with pytest.raises(ValueError, match="not a file of weights"):
+    with pytest.raises(ValueError, match="not a readable weights file"):
         cic_bart(weights=path)
     torch.save({"step": 3}, path)
     with pytest.raises(ValueError, match="must hold tensors by name"):
