@@ -97,6 +97,7 @@ class CaptionDataModule(pl.LightningDataModule):
         self.controls = controls
         self._pictured = {s.image_path: s for roster in rosters for s in roster.samples}
         self._rewrite: Rewrite | None = None
+        self._of_row: dict[int, Sample] = {}  # of the epoch
 
     @property
     def refuses_photos(self) -> str:
@@ -129,10 +130,10 @@ class CaptionDataModule(pl.LightningDataModule):
 
     def on_after_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
         """Lightning's hook: the batch that is trained on."""
-        if self._rewrite is None or not self.trainer.training:
+        # batches for a look between two updates come here too: those are seen in eval mode
+        if self._rewrite is None or not self.trainer.lightning_module.training:
             return batch
-        of_row = {sample.row: sample for sample in self.view.samples()}
-        new = self._rewrite([of_row[row] for row in batch.rows.tolist()])
+        new = self._rewrite([self._of_row[row] for row in batch.rows.tolist()])
         if new is None:
             return batch
         made = self._train_dataset(tuple(new), self.train_transform)[list(range(len(new)))]
@@ -147,6 +148,7 @@ class CaptionDataModule(pl.LightningDataModule):
     def train_dataloader(self) -> DataLoader[Any]:
         """Shuffled batches of the view's samples."""
         samples = self.view.samples()
+        self._of_row = {sample.row: sample for sample in samples}
         rank, world_size = _process()
         sampler = CaptionBatchSampler(
             [sample.image_id for sample in samples],
