@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from augmentation.captions.ssa.lexicon import COMPOUND_PREPOSITIONS
 from augmentation.regions.mentions import offsets
-from captioning.types import Parse, Token
+from captioning.text.parts import children_of
+from captioning.types import Parse
 
 # "in front of": the noun of a preposition of several words.
 _LONGEST = 4
@@ -64,8 +65,8 @@ def words_of(caption: str, parse: Parse) -> Words:
     Raises:
         ValueError: the parse is not of this caption.
     """
-    groups = _joined(parse, offsets(caption, parse))
     spans = offsets(caption, parse)
+    groups = _joined(parse, spans)
     new_of = {old: new for new, group in enumerate(groups) for old in group}
     tokens = []
     for new, group in enumerate(groups):
@@ -81,7 +82,7 @@ def words_of(caption: str, parse: Parse) -> Words:
     return Words(
         tokens=tuple(tokens),
         spans=tuple((spans[group[0]][0], spans[group[-1]][1]) for group in groups),
-        children=_children(tokens),
+        children=tuple(map(tuple, children_of(tokens))),
     )
 
 
@@ -103,11 +104,3 @@ def _head(parse: Parse, group: Sequence[int]) -> int:
     outside = [i for i in group if parse[i].head not in group or parse[i].head == i]
     words = [i for i in outside if parse[i].tag != "HYPH"]
     return (words or outside or list(group))[-1]
-
-
-def _children(tokens: Sequence[Token]) -> tuple[tuple[int, ...], ...]:
-    found: list[list[int]] = [[] for _ in tokens]
-    for i, token in enumerate(tokens):
-        if token.head != i:
-            found[token.head].append(i)
-    return tuple(map(tuple, found))

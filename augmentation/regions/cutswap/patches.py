@@ -33,6 +33,7 @@ from augmentation.regions.novel_captions import COLOURS
 from augmentation.regions.rendering import NO_PHOTO, UNREADABLE
 from captioning.text.object_words import COCO_OBJECTS
 from captioning.types import Parse, Region, Sample
+from captioning.vision.boxes import coverage
 
 NO_AREA = "boxes outside the photo"
 SHARED = "box of another thing too"
@@ -91,14 +92,13 @@ class Areas:
             return NO_PHOTO
         except (UnidentifiedImageError, OSError, ValueError):
             return UNREADABLE
-        covered = np.zeros((height, width), bool)
+        replaced = []
         for box in self.targets(sample, chosen):
             seen = clipped(box, (width, height))
             if seen is None:
                 return NO_AREA
-            x1, y1, x2, y2 = pixels(seen)
-            covered[y1:y2, x1:x2] = True
-        share = covered.mean()
+            replaced.append(pixels(seen))
+        share = coverage(replaced, width, height)
         if share < self.smallest:
             return TOO_LITTLE
         return TOO_MUCH if share > self.largest else ""
