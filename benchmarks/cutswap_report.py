@@ -16,11 +16,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from omegaconf import OmegaConf
-from study_curation_report import RECORDS, ROOT, finished, head, spread
+from report_parts import RECORDS, ROOT, finished, head, spread, write_page
 
-from captioning.files import read_json, write_json, write_text
+from captioning.files import read_json, write_json
 from captioning.metrics.record import keep_record
 from captioning.metrics.run_folders import Run, read_runs
+from captioning.metrics.table_formats import markdown_lines
 
 # Metrics of the thesis' tables, by the file that they are in and their names there.
 COLUMNS = {
@@ -76,27 +77,25 @@ def page(data: str, model: str, table: Table) -> list[str]:
         rows = [row for row in rows if row]
         if rows:
             lines += ["", f"## {evaluation or 'one caption an image'}", ""]
-            lines += [f"| photos | augmented | seeds | updates | {' | '.join(metrics)} |"]
-            lines += ["|---" * (4 + len(metrics)) + "|", *rows]
+            lines += markdown_lines(["photos", "augmented", "seeds", "updates", *metrics], rows)
     return lines
 
 
 def _row(
     key: tuple[float, float], runs: dict[int, Run], evaluation: str, metrics: Sequence[str]
-) -> str:
-    """A row, or nothing where no run has such an evaluation."""
+) -> list[str]:
+    """A row's cells; none where no run has such an evaluation."""
     paths = [run.folder / f"{evaluation}.json" for run in runs.values()]
     if evaluation:
         found = [read_json(path) for path in paths if path.is_file()]
     else:
         found = [run.scores("test", "corpus") for run in runs.values()]
     if not found:
-        return ""
+        return []
     cells = [[scores[name] for scores in found if name in scores] for name in metrics]
     share, added = (f"{value:.0%}" for value in key)
     first = (share, f"+{added}", str(len(found)), str(updates(next(iter(runs.values())))))
-    texts = [spread(values, ".4f") if values else "-" for values in cells]
-    return f"| {' | '.join([*first, *texts])} |"
+    return [*first, *(spread(values, ".4f") for values in cells)]
 
 
 def keep(folder: Path) -> None:
@@ -119,9 +118,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for folder in finished((Path(paths.runs) / "cutswap" / name).glob("*/seed*")):
         keep(folder)
     table = read_table([*RECORDS.glob(name)])
-    path = ROOT / "docs" / "results" / f"cutswap_{given.data}_{given.model}.md"
-    write_text(path, "\n".join(page(given.data, given.model, table)) + "\n")
-    print(path)
+    lines = page(given.data, given.model, table)
+    print(write_page(f"cutswap_{given.data}_{given.model}", lines))
 
 
 if __name__ == "__main__":

@@ -17,11 +17,22 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
-from study_curation_report import RECORDS, ROOT, Table, finished, head, read_table, scores, spread
+from report_parts import (
+    RECORDS,
+    ROOT,
+    Table,
+    finished,
+    head,
+    read_table,
+    scores,
+    spread,
+    write_page,
+)
 
-from captioning.files import read_json, write_text
+from captioning.files import read_json
 from captioning.metrics.record import keep_record
 from captioning.metrics.run_folders import Run
+from captioning.metrics.table_formats import markdown_lines
 from captioning.training.controllability import SHOWN
 from captioning.training.diverse_captions import tables
 
@@ -68,16 +79,15 @@ def page(table: Table) -> list[str]:
 def _scores(table: Table) -> list[str]:
     """One caption an image: mean over seeds, and the share of UpDown's CIDEr-D."""
     names = [name.removeprefix("timing.").replace("_", " ") for name in METRICS]
-    lines = [f"| captioner | data | seeds | {' | '.join(names)} | of UpDown's CIDEr-D |"]
-    lines += ["|---" * (len(names) + 4) + "|"]
+    rows = []
     for name in (name for name in ROWS if (name,) in table):
         runs, data = table[name,], name.partition("/")[0]
         cells = [_cell(runs, metric) for metric in METRICS]
         reference = scores(table.get((REFERENCES.get(data, ""),), {}))
         share = _share(list(scores(runs).values()), list(reference.values()))
-        lines.append(f"| {' | '.join([ROWS[name], data, str(len(runs)), *cells, share])} |")
+        rows.append([ROWS[name], data, str(len(runs)), *cells, share])
     return [
-        *lines,
+        *markdown_lines(["captioner", "data", "seeds", *names, "of UpDown's CIDEr-D"], rows),
         "",
         "Mean ± sample standard deviation over seeds, test split of each data set. A captioner "
         "that is asked for something is told the regions and the length of the first reference, "
@@ -115,14 +125,13 @@ def _control(table: Table) -> list[str]:
         return []
     columns = [m for m in SHOWN if any(m in content["scores"]["corpus"] for *_, content in found)]
     last = ["IoU of its own regions", "of swapped ones", "difference, 95%", "changed"]
-    lines = ["", "## Control", "", f"| captioner | seed | {' | '.join([*columns, *last])} |"]
-    lines += ["|---" * (2 + len(columns) + len(last)) + "|"]
+    rows = []
     for name, seed, content in found:
         corpus = content["scores"]["corpus"]
         cells = [f"{corpus[m]:.3f}" if m in corpus else "-" for m in columns]
-        cells += _swapped(content["swapped"])
-        lines.append(f"| {' | '.join([ROWS[name], str(seed), *cells])} |")
-    return lines
+        rows.append([ROWS[name], str(seed), *cells, *_swapped(content["swapped"])])
+    table_lines = markdown_lines(["captioner", "seed", *columns, *last], rows)
+    return ["", "## Control", "", *table_lines]
 
 
 def _swapped(said: Mapping[str, Any] | None) -> list[str]:
@@ -146,9 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             keep_record(folder, RECORDS)
     kept = [RECORDS / name for name in ROWS if (RECORDS / name).is_dir()]
     table = read_table(kept, ("run_name",))
-    path = ROOT / "docs" / "results" / "models_flickr8k.md"
-    write_text(path, "\n".join(page(table)) + "\n")
-    print(path)
+    print(write_page("models_flickr8k", page(table)))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import matplotlib
@@ -11,18 +11,27 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
+from report_parts import (
+    METRIC,
+    RECORDS,
+    ROOT,
+    Table,
+    finished,
+    head,
+    read_table,
+    scores,
+    spread,
+    write_page,
+)
 
-from captioning.files import read_json, write_text, write_whole
+from captioning.files import read_json, write_whole
 from captioning.metrics.record import keep_record
-from captioning.metrics.run_folders import Run, read_runs
+from captioning.metrics.run_folders import Run
 from captioning.metrics.significance import paired_bootstrap, pool_runs
-from captioning.metrics.table_formats import put_between_marks
+from captioning.metrics.table_formats import markdown_lines, put_between_marks
 from curation.detect import FILE_NAME
 from curation.ledger import read_history
 
-ROOT = Path(__file__).resolve().parents[1]
-RECORDS = ROOT / "docs" / "results" / "runs"
-METRIC = "CIDEr-D"
 # Scores of single images, by which close rows are told apart, are kept of runs on sound data alone.
 PER_IMAGE = ("none",)
 # Of a smaller gain of the oracle, which seeds alone can bring about, no share is told.
@@ -36,8 +45,6 @@ SUMMARY = (
     ),
 )
 
-Table = dict[tuple[str, ...], dict[int, Run]]  # by noise and policy, then by seed
-
 
 def report(data: str, runs: Path) -> None:
     """Copy the records of all finished runs; write the page and the figure.
@@ -50,48 +57,15 @@ def report(data: str, runs: Path) -> None:
         kept = [METRIC] if folder.parent.parent.name.endswith(PER_IMAGE) else []
         keep_record(folder, RECORDS, per_image=kept)
     table = read_table(sorted(RECORDS.glob(f"{data}-*")))
-    page = ROOT / "docs" / "results" / f"curation_{data}.md"
     lines = [f"# Benchmark of curation on {data}", ""]
     command = f"python benchmarks/study_curation.py --data {data} --report"
     lines += head(command, table)
     if data == "flickr8k":
         put_between_marks(ROOT / "README.md", summary(table, command), "curation")
-    write_text(page, "\n".join([*lines, *won_back(table), *found(table)]) + "\n")
+    page = write_page(f"curation_{data}", [*lines, *won_back(table), *found(table)])
     picture = ROOT / "docs" / "images" / f"curation_{data}.png"
     write_whole(picture, lambda part: draw(table, runs, part))
     print(f"{page}\n{picture}")
-
-
-def finished(folders: Iterable[Path]) -> list[Path]:
-    """The run folders that have been tested."""
-    return [folder for folder in sorted(folders) if (folder / "metrics.json").is_file()]
-
-
-def read_table(
-    folders: Sequence[Path], settings: Sequence[str] = ("noise.name", "curation.name")
-) -> Table:
-    """The runs by some of their settings, then by seed."""
-    table: Table = {}
-    for run in read_runs(folders) if folders else []:
-        key = tuple(str(run.setting(name)) for name in settings)
-        table.setdefault(key, {})[int(run.config["seed"])] = run
-    return table
-
-
-def head(command: str, table: Table) -> list[str]:
-    """Where a page's numbers come from."""
-    every = [run for runs in table.values() for run in runs.values()]
-    lines = [f"- built by: {command}"]
-    for name, key in (("commit", "commit"), ("machine", "machine"), ("date", "date")):
-        values = sorted({str(run.versions.get(key)) for run in every})
-        lines.append(f"- {name}: {', '.join(values)}")
-    return [*lines, f"- seeds: {sorted({seed for runs in table.values() for seed in runs})}", ""]
-
-
-def scores(runs: dict[int, Run]) -> dict[int, float]:
-    """The test score by seed."""
-    found = {seed: run.value(METRIC, "test") for seed, run in runs.items()}
-    return {seed: value for seed, value in found.items() if value is not None}
 
 
 def won_back(table: Table) -> list[str]:
@@ -116,14 +90,13 @@ def won_back(table: Table) -> list[str]:
 def _rows(noise: str, rows: dict[str, dict[int, Run]], shown: Collection[str]) -> list[str]:
     """Some policies of a noise, the best first."""
     told = "95% interval" if noise in PER_IMAGE else "won back"
-    lines = [f"| policy | seeds | {METRIC} | against no curation | {told} | precision |"]
-    lines += ["|---|---|---|---|---|---|"]
+    columns = ("policy", "seeds", METRIC, "against no curation", told, "precision")
+    cells = []
     for name in sorted(shown, key=lambda name: -_mean(scores(rows[name]).values())):
         gain, last = ("-", "-") if name == "track" else _gain(noise, name, rows)
         score = spread(list(scores(rows[name]).values()), ".4f")
-        cells = (name, str(len(rows[name])), score, gain, last, _precision(rows[name]))
-        lines.append(f"| {' | '.join(cells)} |")
-    return lines
+        cells.append((name, str(len(rows[name])), score, gain, last, _precision(rows[name])))
+    return markdown_lines(columns, cells)
 
 
 def summary(table: Table, command: str) -> str:
@@ -179,14 +152,6 @@ def _mean(values: Sequence[float]) -> float:
     return statistics.fmean(values) if values else float("-inf")
 
 
-def spread(values: Sequence[float], digits: str) -> str:
-    """Mean, and the deviation over seeds where there are several."""
-    if not values:
-        return "-"
-    spread = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
-    return f"{statistics.fmean(values):{digits}}{spread}"
-
-
 def by_score(runs: dict[int, Run]) -> dict[int, dict[str, list[dict]]]:
     """Detection of all seeds by epoch and score."""
     found: dict[int, dict[str, list[dict]]] = {}
@@ -209,20 +174,25 @@ def found(table: Table) -> list[str]:
         lines += [f"## {noise}: how well each score finds the faults", ""]
         lines += ["Area under the ROC curve, and precision at the noise rate, mean over seeds.", ""]
         columns = ["all", *kinds] if len(kinds) > 1 else ["all"]
-        lines += [
-            "| score | epoch | " + " | ".join(columns) + " |",
-            "|---" * (2 + len(columns)) + "|",
+        rows = [
+            (name, ", ".join(map(str, when)), *cells)
+            for name in sorted({name for entry in epochs.values() for name in entry})
+            for cells, when in _epochs_by_cells(epochs, name, columns).items()
         ]
-        for name in sorted({name for entry in epochs.values() for name in entry}):
-            rows: dict[str, list[int]] = {}  # epochs by cells: some scores never change
-            for epoch in sorted(epochs):
-                if name in epochs[epoch]:
-                    cells = [_cell(epochs[epoch][name], kind) for kind in columns]
-                    rows.setdefault(" | ".join(cells), []).append(epoch + 1)
-            for cells, when in rows.items():
-                lines.append(f"| {name} | {', '.join(map(str, when))} | {cells} |")
-        lines.append("")
+        lines += [*markdown_lines(["score", "epoch", *columns], rows), ""]
     return lines
+
+
+def _epochs_by_cells(
+    epochs: dict[int, dict[str, list[dict]]], name: str, columns: Sequence[str]
+) -> dict[tuple[str, ...], list[int]]:
+    """A score's cells, each with the epochs that have them: some scores never change."""
+    found: dict[tuple[str, ...], list[int]] = {}
+    for epoch, by_name in sorted(epochs.items()):
+        if name in by_name:
+            cells = tuple(_cell(by_name[name], kind) for kind in columns)
+            found.setdefault(cells, []).append(epoch + 1)
+    return found
 
 
 def _cell(seeds: list[dict], kind: str) -> str:

@@ -19,11 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from omegaconf import OmegaConf
-from study_curation_report import RECORDS, ROOT, finished, head, read_table, spread
+from report_parts import RECORDS, ROOT, finished, head, read_table, spread, write_page
 
 from augmentation.regions.labels import named_by_phrases
-from captioning.files import write_json, write_text
+from captioning.files import write_json
 from captioning.metrics.record import keep_record
+from captioning.metrics.table_formats import markdown_lines
 from captioning.text.lemmas import load_lemmas
 from captioning.text.object_words import LEMMAS
 from captioning.training.inputs import read_roster
@@ -212,16 +213,14 @@ def report(data: str, folder: Path) -> None:
     some = next((runs for runs in found.values() if runs), {})
     corpus = next((run.scores("test", "corpus") for run in some.values()), {})
     columns = [name for name in corpus if name.endswith(("out-of-domain", "in-domain"))]
-    lines += [f"| trained on | seeds | {' | '.join(columns)} |", "|---" * (len(columns) + 2) + "|"]
+    rows = []
     for name, runs in found.items():
         values = [[run.value(column, "test") for run in runs.values()] for column in columns]
         cells = [spread([v for v in column if v is not None], ".4f") for column in values]
         if runs:
-            lines.append(f"| {' | '.join([SAID[name], str(len(runs)), *cells])} |")
-    lines += ["", NOTE]
-    page = ROOT / "docs" / "results" / f"novel_{data}.md"
-    write_text(page, "\n".join(lines) + "\n")
-    print(page)
+            rows.append([SAID[name], str(len(runs)), *cells])
+    lines += [*markdown_lines(["trained on", "seeds", *columns], rows), "", NOTE]
+    print(write_page(f"novel_{data}", lines))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -21,7 +21,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from omegaconf import OmegaConf
-from study_curation_report import (
+from report_parts import (
     METRIC,
     RECORDS,
     ROOT,
@@ -31,10 +31,12 @@ from study_curation_report import (
     read_table,
     scores,
     spread,
+    write_page,
 )
 
-from captioning.files import write_text, write_whole
+from captioning.files import write_whole
 from captioning.metrics.record import keep_record
+from captioning.metrics.table_formats import markdown_lines
 
 # The paper's names of the ways to curate, by how the policies' names begin.
 WAYS = {
@@ -84,12 +86,11 @@ def page(data: str, table: Table) -> list[str]:
     lines += head(f"python benchmarks/table2_report.py --data {data}", table)
     lines += [f"Test {METRIC}, mean ± sample standard deviation over seeds."]
     lines += [f"No curation: {spread(list(plain.values()), '.4f')}.", ""]
-    lines += ["| amount | " + " | ".join(WAYS[way] for way in ways) + " |"]
-    lines += ["|---" * (1 + len(ways)) + "|"]
+    rows = []
     for amount in amounts(grid):
         cells = [spread(list(grid[way].get(amount, {}).values()), ".4f") for way in ways]
-        label = "2 std" if amount == "sigma_2" else f"{amount}%"
-        lines.append(f"| {label} | " + " | ".join(cells) + " |")
+        rows.append(["2 std" if amount == "sigma_2" else f"{amount}%", *cells])
+    lines += markdown_lines(["amount", *(WAYS[way] for way in ways)], rows)
     lines += ["", f"![{METRIC} by amount](../images/table2_{data}.png)", ""]
     lines += ["Dynamic ways act on the highest losses after every epoch from the second on; the"]
     lines += ["static one once before training, on a random share of every image's captions."]
@@ -109,7 +110,8 @@ def draw(data: str, table: Table, path: Path) -> None:
             axis.plot([0], [statistics.fmean(starred)], "*", color=f"C{number}", markersize=11)
         places = sorted(map(int, points))
         means = [statistics.fmean(points[str(place)]) for place in places]
-        bars = [statistics.pstdev(points[str(place)]) for place in places]
+        several = [points[str(place)] for place in places]
+        bars = [statistics.stdev(values) if len(values) > 1 else 0.0 for values in several]
         if places:
             axis.errorbar(places, means, bars, marker="o", label=label, color=f"C{number}")
     if plain:
@@ -128,7 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for folder in finished((Path(paths.runs) / "table2" / f"table2-{data}").glob("*/seed*")):
         keep_record(folder, RECORDS)
     table = read_table([*RECORDS.glob(f"table2-{data}")])
-    write_text(ROOT / "docs" / "results" / f"table2_{data}.md", "\n".join(page(data, table)) + "\n")
+    print(write_page(f"table2_{data}", page(data, table)))
     picture = ROOT / "docs" / "images" / f"table2_{data}.png"
     write_whole(picture, lambda part: draw(data, table, part))
     print(picture)

@@ -1,9 +1,9 @@
 """A small autoencoder of pictures that begins as principal components of patches.
 
-What `AutoencoderKL` is to Stable Diffusion, for a machine without GPU: most of it works on latents
-of 1/8 of the picture's side, the rest by moving pixels into channels and back, and a linear path
-past all layers is set to the principal components of 8 x 8 patches before training. On MiniWorld
-these alone are better than an `AutoencoderKL` of this size after twelve minutes on a core.
+What `AutoencoderKL` is to Stable Diffusion, for a machine without GPU: pixels are moved into
+channels and back instead of striding, and a linear path past all layers is set, before training, to
+the principal components of patches as large as a latent's place. On MiniWorld those of 8 x 8 pixels
+alone are better than an `AutoencoderKL` of this size after twelve minutes on a core.
 
 A pipeline's ``model_index.json`` names this module; `diffusers` finds it once it is imported.
 """
@@ -19,8 +19,6 @@ from diffusers.models.modeling_outputs import AutoencoderKLOutput
 from diffusers.models.modeling_utils import ModelMixin
 from torch import Tensor, nn
 from torch.nn import functional
-
-PATCH = 8
 
 
 class Residual(nn.Module):
@@ -44,12 +42,13 @@ class Residual(nn.Module):
 
 
 class PatchAutoencoder(ModelMixin, ConfigMixin):
-    """Pictures ``(B, 3, H, W)`` in [-1, 1] to latents ``(B, C, H / 8, W / 8)`` and back.
+    """Pictures ``(B, 3, H, W)`` in [-1, 1] to latents ``(B, C, H / P, W / P)`` and back.
 
     Args:
         latent_channels: C.
-        block_out_channels: widths at full, half, quarter and eighth resolution.
-        blocks: residual blocks at half, quarter and eighth resolution.
+        block_out_channels: widths at full, half, quarter resolution and so on; each after the first
+            halves the latents' sides, so that P is 4 with three, 8 with four.
+        blocks: residual blocks at half, quarter resolution and so on.
         sample_size: side of the pictures that it was trained on.
         scaling_factor: what latents are multiplied with to have deviation 1.
     """
@@ -65,7 +64,8 @@ class PatchAutoencoder(ModelMixin, ConfigMixin):
         scaling_factor: float = 1.0,
     ) -> None:
         super().__init__()
-        pixels = 3 * PATCH * PATCH
+        self.patch = 2 ** (len(block_out_channels) - 1)
+        pixels = 3 * self.patch**2
         self.analysis = nn.Conv2d(pixels, latent_channels, 1)
         self.synthesis = nn.Conv2d(latent_channels, pixels, 1)
         widths = list(block_out_channels)
@@ -93,7 +93,8 @@ class PatchAutoencoder(ModelMixin, ConfigMixin):
             pictures: ``(B, 3, H, W)`` in [-1, 1]. Latents get mean 0 and a mean square of 1, so
                 that those that matter most are the largest.
         """
-        patches = functional.pixel_unshuffle(pictures, PATCH).transpose(0, 1).flatten(1).double()
+        cut = functional.pixel_unshuffle(pictures, self.patch)
+        patches = cut.transpose(0, 1).flatten(1).double()
         mean = patches.mean(1)
         centred = patches - mean[:, None]
         found = torch.linalg.eigh(centred @ centred.T / patches.shape[1])
@@ -126,7 +127,7 @@ class PatchAutoencoder(ModelMixin, ConfigMixin):
         self, x: Tensor, return_dict: bool = True
     ) -> AutoencoderKLOutput | tuple[DiagonalGaussianDistribution]:
         """Pictures to latents; their distribution has no spread."""
-        linear = self.analysis(functional.pixel_unshuffle(x, PATCH))
+        linear = self.analysis(functional.pixel_unshuffle(x, self.patch))
         mean = linear + self.down(x)
         found = DiagonalGaussianDistribution(
             torch.cat([mean, torch.full_like(mean, -30.0)], dim=1), deterministic=True
@@ -138,7 +139,7 @@ class PatchAutoencoder(ModelMixin, ConfigMixin):
     ) -> DecoderOutput | tuple[Tensor]:
         """Latents to pictures; nothing is drawn at random, ``generator`` is not used."""
         del generator
-        made = functional.pixel_shuffle(self.synthesis(z), PATCH) + self.up(z)
+        made = functional.pixel_shuffle(self.synthesis(z), self.patch) + self.up(z)
         return DecoderOutput(sample=made) if return_dict else (made,)
 
     def forward(self, x: Tensor) -> Tensor:

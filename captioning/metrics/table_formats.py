@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -115,10 +115,21 @@ _TEX = _Style(
 
 def to_markdown(table: Table) -> str:
     """The table in Markdown, its head as a list above."""
-    rows = _texts(table, _MARKDOWN)
-    lines = ["| " + " | ".join(row) + " |" for row in rows]
-    lines.insert(1, "|" + " --- |" * len(rows[0]))
+    columns, *rows = _texts(table, _MARKDOWN)
+    lines = markdown_lines(columns, rows)
     return "\n".join([*(f"- {_one_line(line)}" for line in table.head), "", *lines, ""])
+
+
+def markdown_lines(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a Markdown table.
+
+    Args:
+        columns: their names.
+        rows: a cell a column, as it is to be written.
+    """
+    lines = [f"| {' | '.join(row)} |" for row in (columns, *rows)]
+    lines.insert(1, "|" + " --- |" * len(columns))
+    return lines
 
 
 def to_latex(table: Table) -> str:

@@ -8,7 +8,7 @@ do: the oracle's best of them, the best by consensus, and the diversity of the b
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from captioning.files import write_json, write_text
 from captioning.metrics.coco import MetricResult
 from captioning.metrics.evaluation import evaluate_all
 from captioning.metrics.extra import Diversity, Oracle
+from captioning.metrics.table_formats import markdown_lines
 from captioning.training.folder import RunFolder, versions
 from captioning.training.inputs import read_roster
 from captioning.training.predict import predict_run
@@ -106,26 +107,23 @@ def tables(runs: Mapping[str, Scores]) -> list[str]:
     Args:
         runs: scores as `evaluate_draws` returns them, by what a row is to be called.
     """
-    lines = _head(("model", "evaluation"), ACCURACY)
+    accuracy, diversity = [], []
     for name, found in runs.items():
         rows = [(f"oracle of {n}", "oracle {}", scores) for n, scores in found.items()]
         rows += [(f"consensus of {n}", "{}", scores) for n, scores in found.items()]
         for label, form, scores in rows:
-            lines.append(_row((name, label), [scores.get(form.format(m)) for m in ACCURACY]))
-    lines += ["", *_head(("model", "best by consensus, of"), DIVERSITY)]
-    for name, found in runs.items():
+            accuracy.append([name, label, *_cells(scores.get(form.format(m)) for m in ACCURACY)])
         for number, scores in found.items():
-            lines.append(_row((name, number), [scores.get(metric) for metric in DIVERSITY]))
-    return lines
+            diversity.append([name, number, *_cells(scores.get(metric) for metric in DIVERSITY)])
+    return [
+        *markdown_lines(["model", "evaluation", *ACCURACY], accuracy),
+        "",
+        *markdown_lines(["model", "best by consensus, of", *DIVERSITY], diversity),
+    ]
 
 
-def _head(labels: Sequence[str], columns: Sequence[str]) -> list[str]:
-    return [f"| {' | '.join([*labels, *columns])} |", "|---" * (len(labels) + len(columns)) + "|"]
-
-
-def _row(labels: Sequence[str], values: Sequence[float | None]) -> str:
-    cells = ["-" if v is None else f"{v:.0f}" if v > 10 else f"{v:.3f}" for v in values]
-    return f"| {' | '.join([*labels, *cells])} |"
+def _cells(values: Iterable[float | None]) -> list[str]:
+    return ["-" if v is None else f"{v:.0f}" if v > 10 else f"{v:.3f}" for v in values]
 
 
 @hydra.main(version_base="1.3", config_path="../../configs", config_name="diverse_captions")

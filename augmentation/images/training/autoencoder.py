@@ -1,7 +1,7 @@
 """Train a small image autoencoder: ``python -m augmentation.images.training.autoencoder``.
 
 The first half of a latent diffusion model (Rombach et al., CVPR 2022): pictures become latents of
-1/8 of their side. Settings are in ``configs/autoencoder.yaml``.
+a part of their side. Settings are in ``configs/autoencoder.yaml``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
-from augmentation.images.autoencoder import PATCH, PatchAutoencoder
+from augmentation.images.autoencoder import PatchAutoencoder
 from augmentation.images.training.card import write_card
 from augmentation.images.training.labels import (
     LabelReader,
@@ -247,7 +247,7 @@ def build_loss(model: PatchAutoencoder, roster: Roster, config: DictConfig) -> A
 def loss_of_photos(loss: AutoencoderLoss, roster: Roster, config: DictConfig) -> LossOf:
     """The loss of a step, of photos drawn at random."""
     paths, size = photo_paths(roster), config.size
-    maps = label_maps(roster, label_names(roster), cells=size // PATCH)
+    maps = label_maps(roster, label_names(roster), cells=size // loss.model.patch)
 
     def loss_of(_: int, generator: torch.Generator) -> Tensor:
         drawn = torch.randint(len(paths), (config.training.batch_size,), generator=generator)

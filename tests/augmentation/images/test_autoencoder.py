@@ -18,18 +18,20 @@ def error(model: PatchAutoencoder) -> float:
         return float((model(PICTURES) - PICTURES).square().mean())
 
 
-def test_before_training_it_is_the_best_linear_one() -> None:
+@pytest.mark.parametrize("patch", [4, 8])
+def test_before_training_it_is_the_best_linear_one(patch: int) -> None:
     torch.manual_seed(0)
     errors = []
+    shape = SMALL if patch == 8 else {"block_out_channels": (4, 4, 8), "blocks": (0, 1)}
     for channels in (2, 8, 20):
-        model = PatchAutoencoder(latent_channels=channels, **SMALL)
+        model = PatchAutoencoder(latent_channels=channels, **shape)
         model.start_from(PICTURES)
         errors.append(error(model))
         latents = model.encode(PICTURES).latent_dist.mean.detach()
-        assert latents.shape == (5, channels, 2, 3)
+        assert latents.shape == (5, channels, 16 // patch, 24 // patch)
         assert float(latents.square().mean().sqrt()) == pytest.approx(1, rel=0.02)
         assert latents.mean((0, 2, 3)).abs().max() < 1e-4
-        patches = torch.nn.functional.pixel_unshuffle(PICTURES, 8).transpose(0, 1).flatten(1)
+        patches = torch.nn.functional.pixel_unshuffle(PICTURES, patch).transpose(0, 1).flatten(1)
         centred = patches - patches.mean(1, keepdim=True)
         lost = torch.linalg.svdvals(centred)[channels:].square().sum() / patches.numel()
         assert errors[-1] == pytest.approx(float(lost), rel=1e-3)

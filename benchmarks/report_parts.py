@@ -1,0 +1,63 @@
+"""What builders of docs/results share: finished runs by row and seed, and where they come from."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from captioning.files import write_text
+from captioning.metrics.run_folders import Run, read_runs
+
+ROOT = Path(__file__).resolve().parents[1]
+RECORDS = ROOT / "docs" / "results" / "runs"
+METRIC = "CIDEr-D"
+
+Table = dict[tuple[str, ...], dict[int, Run]]  # by what tells rows apart, then by seed
+
+
+def write_page(name: str, lines: Sequence[str]) -> Path:
+    """Write docs/results/NAME.md; returns its path."""
+    path = ROOT / "docs" / "results" / f"{name}.md"
+    write_text(path, "\n".join(lines) + "\n")
+    return path
+
+
+def finished(folders: Iterable[Path]) -> list[Path]:
+    """The run folders that have been tested."""
+    return [folder for folder in sorted(folders) if (folder / "metrics.json").is_file()]
+
+
+def read_table(
+    folders: Sequence[Path], settings: Sequence[str] = ("noise.name", "curation.name")
+) -> Table:
+    """The runs by some of their settings, then by seed."""
+    table: Table = {}
+    for run in read_runs(folders) if folders else []:
+        key = tuple(str(run.setting(name)) for name in settings)
+        table.setdefault(key, {})[int(run.config["seed"])] = run
+    return table
+
+
+def head(command: str, table: Table) -> list[str]:
+    """Where a page's numbers come from."""
+    every = [run for runs in table.values() for run in runs.values()]
+    lines = [f"- built by: {command}"]
+    for name, key in (("commit", "commit"), ("machine", "machine"), ("date", "date")):
+        values = sorted({str(run.versions.get(key)) for run in every})
+        lines.append(f"- {name}: {', '.join(values)}")
+    return [*lines, f"- seeds: {sorted({seed for runs in table.values() for seed in runs})}", ""]
+
+
+def scores(runs: dict[int, Run]) -> dict[int, float]:
+    """The test score by seed."""
+    found = {seed: run.value(METRIC, "test") for seed, run in runs.items()}
+    return {seed: value for seed, value in found.items() if value is not None}
+
+
+def spread(values: Sequence[float], digits: str) -> str:
+    """Mean, and the deviation over seeds where there are several."""
+    if not values:
+        return "-"
+    spread = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):{digits}}{spread}"
