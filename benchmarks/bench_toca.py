@@ -1,13 +1,13 @@
 """How fast ToCa takes a corpus apart, draws sentence templates and has them completed.
 
 python benchmarks/bench_toca.py [--captions 616767] [--templates 20000] [--small 56]
-    [--answers 0] [--style gaps] [--examples 5] [--temperature 0.3] [--seed 1000]
+    [--answers 0] [--style gaps] [--examples 5] [--temperature 0.3] [--small-words 2] [--seed 1000]
     [--statistics FILE.npz]
 
 COCO's captions come from inside pycocoevalcap. ``--answers`` asks SmolLM2 for so many, in batches
 of 32, and prints some that were accepted; prompts were chosen on templates of seed 7, so ``--seed``
-is another by default. ``--statistics`` keeps the counts, or takes them where they are. Rates are of
-processor time, with the clock's beside them.
+is another by default. ``--small-words -1`` lets it write what it likes. ``--statistics`` keeps the
+counts, or takes them where they are. Rates are of processor time, with the clock's beside them.
 """
 
 from __future__ import annotations
@@ -99,25 +99,35 @@ def ask(statistics: CorpusStatistics, captions: list[str], given: argparse.Names
     chosen = [captions[row] for row in rows]
     prompts = PromptWriter(style=given.style, num_examples=given.examples)
     prompts.learn(chosen, list(CaptionTagger().tag(chosen)))
-    writer, judge = CausalWriter(temperature=given.temperature), Judge(known=captions)
+    small = None if given.small_words < 0 else given.small_words
+    writer = CausalWriter(temperature=given.temperature, max_new_tokens=48, most_small_words=small)
+    judge = Judge(known=captions)
     draws = np.random.default_rng(given.seed)
     templates = list(islice(TemplateSampler(statistics).templates(draws), given.answers))
-    verdicts = []
+    verdicts, likely = [], []
     wall, own = time.perf_counter(), time.process_time()
     for start in range(0, len(templates), BATCH):
         part = templates[start : start + BATCH]
-        answers = writer.answers(prompts.prompts([t.text for t in part], draws), seed=start)
+        answers = writer.answers(prompts.prompts(part, draws), seed=start)
         verdicts += [judge.judge(a, t.words) for a, t in zip(answers, part, strict=True)]
+        likely += [answer.likelihood for answer in answers]
     wall, own = time.perf_counter() - wall, time.process_time() - own
-    accepted = [(t.text, v.caption) for t, v in zip(templates, verdicts, strict=True) if v.caption]
+    accepted = [
+        (likelihood, t.text, v.caption)
+        for likelihood, t, v in zip(likely, templates, verdicts, strict=True)
+        if v.caption
+    ]
     reasons = Counter(verdict.problem for verdict in verdicts if verdict.problem)
     print(f"{len(accepted)} of {len(templates)} answers accepted; refused: {dict(reasons)}")
     print(f"{3600 * len(accepted) / own:.0f} accepted captions an hour of one processor thread")
     print(
         f"{3600 * len(accepted) / wall:.0f} an hour by the clock, {torch.get_num_threads()} threads"
     )
-    for template, caption in accepted[:SHOWN]:
-        print(f"  {template} -> {caption}")
+    accepted.sort(reverse=True)
+    for title, some in (("likeliest", accepted[:SHOWN]), ("least likely", accepted[-SHOWN:])):
+        print(f"{title}:")
+        for likelihood, template, caption in some:
+            print(f"  {likelihood:.2f} {template} -> {caption}")
 
 
 def main() -> None:
@@ -130,6 +140,7 @@ def main() -> None:
     parser.add_argument("--style", default="gaps")
     parser.add_argument("--examples", type=int, default=5)
     parser.add_argument("--temperature", type=float, default=0.3)
+    parser.add_argument("--small-words", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1000)
     parser.add_argument("--statistics", type=Path)
     given = parser.parse_args()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from augmentation.captions.toca.gap_filling import GapFilling, Line
 from augmentation.captions.toca.prompts import Prompt
 from augmentation.captions.toca.writers import AbstractWriter, Answer
 from captioning.text.causal import causal_source, imported, load_causal
@@ -23,6 +25,8 @@ class CausalWriter(AbstractWriter):
         temperature: of sampling; 0 takes the likeliest token.
         top_p: share of probability that is sampled from.
         max_new_tokens: of a sentence.
+        most_small_words: sentences are the given words, in order, with at most so many small words
+            before each, see `GapFilling`; None: whatever the model writes.
         precision: ``"float32"`` or ``"bfloat16"``.
         device: ``"auto"`` takes a GPU if there is one.
 
@@ -38,6 +42,7 @@ class CausalWriter(AbstractWriter):
         temperature: float = 0.3,
         top_p: float = 0.9,
         max_new_tokens: int = 32,
+        most_small_words: int | None = None,
         precision: str = "float32",
         device: str = "auto",
     ) -> None:
@@ -58,6 +63,10 @@ class CausalWriter(AbstractWriter):
         network = load_causal(name).to(self._device, getattr(torch, precision))
         self._network = network.eval().requires_grad_(False)
         self._stops = self._stop_tokens()
+        self._filling: GapFilling | None = None
+        if most_small_words is not None:
+            end = int(self._stops.nonzero()[0])
+            self._filling = GapFilling(self._tokenizer, end=end, most=most_small_words)
 
     def _stop_tokens(self) -> Tensor:
         """``(V,) bool``: tokens that end a line or a text."""
@@ -83,12 +92,20 @@ class CausalWriter(AbstractWriter):
         head = self._ids(opening)
         tails = [self._ids(prompt.ending()) for prompt in prompts]
         self._check_length(len(head) + max(map(len, tails)) + self._max_new)
-        generator = torch.Generator(self._device).manual_seed(seed)
+        lines = [] if self._filling is None else self._filling.lines([p.given for p in prompts])
+        draw = partial(self._draw, generator=torch.Generator(self._device).manual_seed(seed))
         cache = self._read(head, len(prompts))
         tokens, mask = _padded_left(tails)
         mask = torch.cat([torch.ones(len(tails), len(head), dtype=torch.long), mask], 1)
-        rows = self._sample(tokens.to(self._device), mask.to(self._device), cache, generator)
-        return [Answer(text=self._tokenizer.decode(row).strip()) for row in rows]
+        tokens, mask = tokens.to(self._device), mask.to(self._device)
+        rows, sums = self._sample(tokens, mask, cache, draw, lines)
+        return [
+            Answer(
+                text=self._tokenizer.decode(row).strip(),
+                likelihood=total / len(row) if row else None,
+            )
+            for row, total in zip(rows, sums, strict=True)
+        ]
 
     def _check_length(self, length: int) -> None:
         most = getattr(self._network.config, "max_position_embeddings", length)
@@ -108,24 +125,42 @@ class CausalWriter(AbstractWriter):
         return found.past_key_values
 
     def _sample(
-        self, tokens: Tensor, mask: Tensor, cache: Any, generator: torch.Generator
-    ) -> list[list[int]]:
-        """Tokens of each row up to the end of its line; rows that have ended cost nothing more."""
+        self,
+        tokens: Tensor,
+        mask: Tensor,
+        cache: Any,
+        draw: Callable[[Tensor], Tensor],
+        lines: Sequence[Line],
+    ) -> tuple[list[list[int]], list[float]]:
+        """Tokens of each row up to the end of its line, and the sum of their log-probabilities.
+
+        Rows that have ended cost nothing more.
+        """
         places = (mask.cumsum(1) - 1)[:, -tokens.shape[1] :].clamp(min=0)
         made: list[list[int]] = [[] for _ in range(len(tokens))]
+        sums = [0.0] * len(tokens)
         numbers = torch.arange(len(tokens), device=tokens.device)
         for _ in range(self._max_new):
-            logits = self._network(
-                input_ids=tokens,
-                attention_mask=mask,
-                position_ids=places,
-                past_key_values=cache,
-                logits_to_keep=1,
-            ).logits[:, -1]
-            drawn = self._draw(logits.float(), generator)
+            logits = (
+                self._network(
+                    input_ids=tokens,
+                    attention_mask=mask,
+                    position_ids=places,
+                    past_key_values=cache,
+                    logits_to_keep=1,
+                )
+                .logits[:, -1]
+                .float()
+            )
+            if self._filling is None:
+                drawn = draw(logits)
+            else:
+                drawn = self._filling.choose(logits, [lines[n] for n in numbers], draw)
             going_on = (~self._stops[drawn]).nonzero().squeeze(1)
+            likely = logits.gather(1, drawn[:, None]).squeeze(1) - logits.logsumexp(1)
             for row in going_on.tolist():
                 made[numbers[row]].append(int(drawn[row]))
+                sums[numbers[row]] += float(likely[row])
             if len(going_on) == 0:
                 break
             if len(going_on) < len(drawn):
@@ -133,7 +168,7 @@ class CausalWriter(AbstractWriter):
                 numbers, mask, places = numbers[going_on], mask[going_on], places[going_on]
             tokens, places = drawn[going_on, None], places[:, -1:] + 1
             mask = torch.cat([mask, mask.new_ones(len(mask), 1)], 1)
-        return made
+        return made, sums
 
     def _draw(self, logits: Tensor, generator: torch.Generator) -> Tensor:
         """``(B,) int64`` tokens of ``(B, V)`` logits."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from augmentation.captions.toca.sampling import SentenceTemplate
 from augmentation.captions.toca.templates import END, GAP, deconstruct, filled, sentence_template
 from captioning.text.entities import as_sentence
 from captioning.text.tagger import Tagged
@@ -33,12 +34,14 @@ class Prompt:
         examples: pairs of question and answer.
         question: the sentence template, in the prompt's style.
         names: of question and answer in running text.
+        given: tokens that the answer is to hold, in order, see `SentenceTemplate`.
     """
 
     instruction: str
     examples: tuple[tuple[str, str], ...]
     question: str
     names: tuple[str, str]
+    given: tuple[tuple[str, str], ...] = ()
 
     def opening(self) -> str:
         """The running text before the question: the same for prompts of the same examples."""
@@ -87,7 +90,9 @@ class PromptWriter:
                 tokens = list(filled(parts.structure, [word for word, _ in parts.words]))
                 self._pool.append((self._question(sentence_template(tokens)), as_sentence(caption)))
 
-    def prompts(self, templates: Sequence[str], generator: np.random.Generator) -> list[Prompt]:
+    def prompts(
+        self, templates: Sequence[SentenceTemplate], generator: np.random.Generator
+    ) -> list[Prompt]:
         """One prompt a sentence template, all with the same newly drawn examples."""
         number = min(self.num_examples, len(self._pool))
         chosen = generator.choice(len(self._pool), number, replace=False) if number else []
@@ -96,8 +101,9 @@ class PromptWriter:
             Prompt(
                 instruction=INSTRUCTIONS[self.style],
                 examples=examples,
-                question=self._question(template),
+                question=self._question(template.text),
                 names=(QUESTION[self.style], ANSWER),
+                given=template.tokens,
             )
             for template in templates
         ]

@@ -28,11 +28,13 @@ class SentenceTemplate:
         structure: G_s.
         words: drawn lexical words in order; slots that no word fits are passed over.
         text: s', with gaps.
+        tokens: what is given between the gaps, each with its slot; function words have none ("").
     """
 
     structure: str
     words: tuple[str, ...]
     text: str
+    tokens: tuple[tuple[str, str], ...]
 
 
 class TemplateSampler:
@@ -99,16 +101,17 @@ class TemplateSampler:
         tokens, drawn = [], []
         for part in self._parts(number):
             if isinstance(part, str):
-                tokens.append(part)
+                tokens.append((part, ""))
                 continue
             word = self._draw_word(part, drawn if self._use_relations else [], generator)
             if word is not None and word not in drawn:
                 drawn.append(word)
-                tokens.append(self.statistics.words[word])
+                tokens.append((self.statistics.words[word], SLOTS[self.statistics.slots[word]]))
         return SentenceTemplate(
             structure=self.statistics.structures[number],
             words=tuple(self.statistics.words[word] for word in drawn),
-            text=sentence_template(tokens),
+            text=sentence_template([token for token, _ in tokens]),
+            tokens=tuple(tokens),
         )
 
     def _parts(self, number: int) -> list[int | str]:

@@ -7,6 +7,7 @@ number, so one that was interrupted is simply made again.
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from captioning.files import write_whole
 Record = dict[str, Any]
 PART, DONE, CAPTIONS = "batches.part.jsonl", "provenance.jsonl", "captions.txt"
 MOST_KEPT = 300  # characters of a refused answer
+UNLIKELY = "less likely than others of its batch"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,21 +39,26 @@ class Pace:
         num_templates: sentence templates that are tried at most; None: as many as it takes.
         batch_size: templates of a batch, whose prompts have the same examples.
         num_answers: to each template; the first good one is taken.
+        keep: share of a batch's good answers that is kept, the likeliest; answers of a model that
+            does not tell how likely they are are all kept.
 
     Raises:
-        ValueError: a number below 1.
+        ValueError: a number below 1, or a share out of its range.
     """
 
     num_captions: int
     num_templates: int | None = None
     batch_size: int = 32
     num_answers: int = 1
+    keep: float = 1.0
 
     def __post_init__(self) -> None:
         for name in ("num_captions", "num_templates", "batch_size", "num_answers"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1: got {value}")
+        if not 0 < self.keep <= 1:
+            raise ValueError(f"keep must lie in (0, 1]: got {self.keep}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,16 +121,30 @@ class Synthesis:
             for number, batch in islice(batches, begun, None):
                 if made >= wanted:
                     break
-                records = list(self._batch(number, batch))
+                records = self._batch(number, batch)
                 file.write(_line(records) + "\n")
                 file.flush()
                 made += sum("caption" in record for record in records)
                 bar.update(task, completed=made)
 
-    def _batch(self, number: int, batch: Sequence[SentenceTemplate]) -> Iterator[Record]:
+    def _batch(self, number: int, batch: Sequence[SentenceTemplate]) -> list[Record]:
         """A record an answer, up to the first good one to each template."""
+        records, likely = [], []
+        for record, likelihood in self._answered(number, batch):
+            if "caption" in record and likelihood is not None:
+                likely.append((likelihood, len(records)))
+            records.append(record)
+        likely.sort(reverse=True)
+        for _, place in likely[math.ceil(self.pace.keep * len(likely)) :]:
+            records[place] |= {"refused": UNLIKELY, "answer": records[place].pop("caption")}
+        return records
+
+    def _answered(
+        self, number: int, batch: Sequence[SentenceTemplate]
+    ) -> Iterator[tuple[Record, float | None]]:
+        """The same with their likelihoods, before those are looked at."""
         draws = np.random.default_rng((self.seed, number))
-        prompts = self.prompts.prompts([template.text for template in batch], draws)
+        prompts = self.prompts.prompts(batch, draws)
         times = self.pace.num_answers
         asked = [prompt for prompt in prompts for _ in range(times)]
         answers = self.writer.answers(asked, seed=int(draws.integers(2**31)))
@@ -136,9 +157,9 @@ class Synthesis:
             for answer in answers[place * times : (place + 1) * times]:
                 verdict = self.judge.judge(answer, template.words)
                 if not verdict.problem:
-                    yield record | {"caption": verdict.caption}
+                    yield record | {"caption": verdict.caption}, answer.likelihood
                     break
-                yield record | {"refused": verdict.problem, "answer": answer.text[:MOST_KEPT]}
+                yield record | {"refused": verdict.problem, "answer": answer.text[:MOST_KEPT]}, None
 
 
 def _batches(

@@ -24,10 +24,14 @@ BUSY = (408, 429, 500, 502, 503, 504)  # answers of a server that may do better 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A language model's text, or why there is none."""
+    """A language model's text, or why there is none.
+
+    ``likelihood`` is the mean log-probability of its tokens, None where the model does not tell.
+    """
 
     text: str = ""
     problem: str = ""
+    likelihood: float | None = None
 
 
 class AbstractWriter(ABC):

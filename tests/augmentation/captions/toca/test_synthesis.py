@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,9 @@ import pytest
 from augmentation.captions.toca.acceptance import MISSING, Judge
 from augmentation.captions.toca.corpus_statistics import count_corpus
 from augmentation.captions.toca.prompts import PromptWriter
-from augmentation.captions.toca.sampling import TemplateSampler
-from augmentation.captions.toca.synthesis import Pace, Synthesis, read_records
-from augmentation.captions.toca.templates import deconstruct
+from augmentation.captions.toca.sampling import SentenceTemplate, TemplateSampler
+from augmentation.captions.toca.synthesis import UNLIKELY, Pace, Synthesis, read_records
+from augmentation.captions.toca.templates import deconstruct, sentence_template
 from tests.augmentation.captions.toca.conftest import Filler
 
 
@@ -21,7 +22,14 @@ def list_records(path: Path) -> list[dict]:
     return list(read_records(path))
 
 
-def synthesise(gold, folder: Path, writer: Filler, **pace: int) -> dict:
+def template(tokens: str) -> SentenceTemplate:
+    given = tuple((token, "" if token in ("on", ".") else "N") for token in tokens.split())
+    return SentenceTemplate(
+        structure="", words=(), text=sentence_template(tokens.split()), tokens=given
+    )
+
+
+def synthesise(gold, folder: Path, writer: Filler, **pace: float) -> dict:
     statistics = count_corpus(deconstruct(tags) for _, tags in gold)
     prompts = PromptWriter(num_examples=2)
     prompts.learn([caption for caption, _ in gold], [tags for _, tags in gold])
@@ -78,6 +86,25 @@ def test_several_answers_to_a_template(gold, tmp_path: Path) -> None:
     assert len({r["template"] for r in records if "caption" in r}) == accepted
 
 
+def test_the_likeliest_of_a_batch_are_kept(gold, tmp_path: Path) -> None:
+    class Telling(Filler):
+        def answers(self, prompts, *, seed):
+            found = super().answers(prompts, seed=seed)
+            return [replace(a, likelihood=-float(n)) for n, a in enumerate(found)]
+
+    counts = synthesise(gold, tmp_path, Telling(), num_templates=12, keep=0.5)
+    records = list_records(tmp_path / "provenance.jsonl")
+    kept = ["caption" in record for record in records]
+    # the third and the sixth lack a word; of the other four the first two are likelier
+    assert kept == [True, True, False, False, False, False] * 2
+    assert [r["refused"] for r in records[2:6]] == [MISSING, UNLIKELY, UNLIKELY, MISSING]
+    assert counts["captions"] == 4
+    silent = synthesise(gold, tmp_path / "silent", Filler(), num_templates=12, keep=0.5)
+    assert silent["captions"] == 8
+    with pytest.raises(ValueError, match="keep must lie in"):
+        Pace(num_captions=1, keep=0)
+
+
 def test_as_many_templates_as_are_allowed(gold, tmp_path: Path) -> None:
     counts = synthesise(gold, tmp_path, Filler(), num_templates=13)
     assert counts["templates"] == 13
@@ -95,15 +122,16 @@ def test_nothing_accepted_is_an_error_that_counts(gold, tmp_path: Path) -> None:
 def test_examples_are_the_corpus_own(gold, tmp_path: Path) -> None:
     prompts = PromptWriter(num_examples=3)
     prompts.learn([caption for caption, _ in gold], [tags for _, tags in gold])
-    made = prompts.prompts(["[ ] dog [ ] .", "[ ] cat [ ] ."], np.random.default_rng(0))
+    made = prompts.prompts([template("dog ."), template("cat .")], np.random.default_rng(0))
     assert made[0].opening() == made[1].opening()
     assert made[1].ending() == " [ ] cat [ ] .\nSentence:"
     captions = {caption.rstrip(".") for caption, _ in gold}
     assert {answer.rstrip(".") for _, answer in made[0].examples} <= captions
     assert [turn["role"] for turn in made[0].messages()][-2:] == ["assistant", "user"]
     words = PromptWriter(style="words", num_examples=0)
-    (one,) = words.prompts(["[ ] dog [ ] on [ ] mat [ ] ."], np.random.default_rng(0))
+    (one,) = words.prompts([template("dog on mat .")], np.random.default_rng(0))
     assert one.question == "dog, on, mat"
+    assert one.given == (("dog", "N"), ("on", ""), ("mat", "N"), (".", ""))
     with pytest.raises(ValueError, match="style must be one of"):
         PromptWriter(style="poem")
 

@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -36,19 +37,24 @@ def test_many_at_once_are_answered_as_one_by_one(folder: Path) -> None:
     prompts = [prompt(text) for text in SHORT]
     together = writer.answers(prompts, seed=0)
     alone = [writer.answers([one], seed=0)[0] for one in prompts]
-    assert together == alone
+    for one, other in zip(together, alone, strict=True):
+        assert one.text == other.text
+        assert one.likelihood == pytest.approx(other.likelihood, rel=1e-4)
     network, tokenizer = writer._network, writer._tokenizer
     for one, answer in zip(prompts, together, strict=True):
         ids = tokenizer(one.opening(), add_special_tokens=False)["input_ids"]
         ids += tokenizer(one.ending(), add_special_tokens=False)["input_ids"]
-        made = []
+        made, likely = [], []
         for _ in range(6):
-            token = int(network(input_ids=torch.tensor([ids])).logits[0, -1].argmax())
+            logits = network(input_ids=torch.tensor([ids])).logits[0, -1]
+            token = int(logits.argmax())
             if writer._stops[token]:
                 break
             made.append(token)
+            likely.append(float(logits.log_softmax(0)[token]))
             ids = [*ids, token]
         assert answer.text == tokenizer.decode(made).strip()
+        assert answer.likelihood == pytest.approx(np.mean(likely), rel=1e-3)
 
 
 def test_draws_depend_on_the_seed_alone(folder: Path) -> None:
