@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from augmentation.captions.toca.templates import END
 from augmentation.regions.inflection import indefinite_article
 from captioning.text.lemmas import load_lemmas
 from captioning.text.object_words import LEMMAS, UNMARKED_PLURALS
@@ -68,10 +67,16 @@ class GapFilling:
         self._lemma, self._particles = load_lemmas(LEMMAS), self._single(PARTICLES)
 
     def lines(self, given: Sequence[Given]) -> list[Line]:
-        """New sentences, of the words, commas and full stops given for each."""
-        return [self._line([(word, slot) for word, slot in one if word != END]) for one in given]
+        """New sentences, of what is given for each.
+
+        Function words behind the last lexical word are left out: a slot that no word fitted was to
+        follow ("a bowl of fruit on").
+        """
+        return [self._line(one) for one in given]
 
     def _line(self, given: Given) -> Line:
+        lexical = [place for place, (_, slot) in enumerate(given) if slot]
+        given = given[: max(lexical, default=-1) + 1]
         return Line(
             words=[self._ids(word) for word, _ in given],
             determiners=[self._determiners(given, place) for place in range(len(given))],

@@ -109,6 +109,15 @@ def test_nothing_follows_a_determiner_but_the_word() -> None:
     assert [filling._tokenizer.decode([token]) for token in filling._allowed(line)] == [" apple"]
 
 
+def test_no_preposition_ends_a_sentence() -> None:
+    filling = GapFilling(Words(), end=0, most=2)
+    lines = filling.lines([(*GIVEN[0][:-1], ("near", ""), (",", ""), (".", "")), ((".", ""),)])
+    last = [filling._tokenizer.decode(word) for word in lines[0].words]
+    assert last == [" dogs", " sitting", " on", " orange", " mats"]
+    assert lines[1].words == []
+    assert filling.choose(torch.zeros(1, 200), lines[1:], lambda values: values.argmax(1)) == 0
+
+
 def test_wrong_settings() -> None:
     with pytest.raises(ValueError, match="most_small_words"):
         GapFilling(Words(), end=0, most=-1)
