@@ -18,8 +18,8 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from augmentation.captions.ssa.method import Ssa
-from augmentation.captions.ssa.writer import write_captions
+from augmentation.captions.caption_set import write_captions
+from augmentation.captions.made import AbstractCaptionMethod
 from augmentation.captions.toca.method import ToCa
 from augmentation.images.training.card import write_card
 from augmentation.regions.labels import named_by_phrases
@@ -59,7 +59,7 @@ def augment(config: DictConfig) -> dict[str, Any]:
         return _augment_texts(config, method)
     roster = named_by_phrases(read_roster(config, config.split), load_lemmas(LEMMAS))
     settings = _plain(config, MAKING) | {"data": [roster.name, roster.fingerprint]}
-    if isinstance(method, Ssa):
+    if isinstance(method, AbstractCaptionMethod):
         return _augment_captions(config, method, roster)
     threshold = method.threshold(roster)
     counts = write_set(
@@ -88,9 +88,7 @@ def _augment_texts(config: DictConfig, method: ToCa) -> dict[str, Any]:
     folder = Path(config.out)
     groups = ["corpus", *(["prior"] if config.prior.train is not None else [])]
     rosters = {group: read_corpus(config, group) for group in groups}
-    settings = _plain(config, MAKING_TEXTS)
-    for part in (settings["method"], settings["method"]["writer"]):
-        part |= dict.fromkeys(part.keys() & PLACES)
+    settings = _without_places(_plain(config, MAKING_TEXTS))
     read = {group: [roster.name, roster.fingerprint] for group, roster in rosters.items()}
     claim_folder(folder, settings | read)
     counts = method.synthesise(
@@ -106,23 +104,33 @@ def _augment_texts(config: DictConfig, method: ToCa) -> dict[str, Any]:
     )
 
 
-def _augment_captions(config: DictConfig, method: Ssa, roster: Roster) -> dict[str, Any]:
+def _augment_captions(
+    config: DictConfig, method: AbstractCaptionMethod, roster: Roster
+) -> dict[str, Any]:
     """The same for captions of the photos as they are."""
     noted = _plain(config, CAPTION_MAKING)
     counts = write_captions(
-        method.captions(roster),
+        method,
         folder=Path(config.out),
         roster=roster,
-        settings=noted | {"data": [roster.name, roster.fingerprint]},
+        settings=_without_places(noted) | {"data": [roster.name, roster.fingerprint]},
     )
     return write_card(
         Path(config.out),
-        what="captions of parts of photos by structured semantic augmentation",
+        what=method.what,
         rosters={config.split: roster},
         config=OmegaConf.create(noted),
         counts=counts,
-        method=method.report(),
     )
+
+
+def _without_places(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings of a set with nothing of where and how fast its language model runs."""
+    method = settings["method"] | dict.fromkeys(settings["method"].keys() & PLACES)
+    if "writer" in method:
+        writer = method["writer"]
+        method["writer"] = writer | dict.fromkeys(writer.keys() & PLACES)
+    return settings | {"method": method}
 
 
 def _ranker_of(method: DictConfig, threshold: Threshold) -> Callable[[], Ranker]:

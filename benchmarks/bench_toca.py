@@ -24,8 +24,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from augmentation.captions.toca.acceptance import Judge
-from augmentation.captions.toca.causal_writer import CausalWriter
 from augmentation.captions.toca.corpus_statistics import (
     CorpusStatistics,
     count_corpus,
@@ -35,6 +33,8 @@ from augmentation.captions.toca.corpus_statistics import (
 from augmentation.captions.toca.prompts import PromptWriter
 from augmentation.captions.toca.sampling import TemplateSampler
 from augmentation.captions.toca.templates import deconstruct
+from augmentation.captions.writing.acceptance import Judge
+from augmentation.captions.writing.causal_writer import CausalWriter
 from captioning.data.coco import read_coco
 from captioning.text.tagger import CaptionTagger
 from captioning.training.folder import versions

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 
+from augmentation.captions.made import AbstractCaptionMethod, MadeOfPhoto, NewCaption
 from augmentation.captions.ssa.filters import (
     DUPLICATE,
     ILL_FORMED,
@@ -22,6 +23,7 @@ from augmentation.captions.ssa.grounding import ground
 from augmentation.captions.ssa.merging import Merging
 from augmentation.captions.ssa.nouns import NounForms
 from augmentation.captions.ssa.parser import read_words
+from augmentation.captions.ssa.penman import write_penman
 from augmentation.captions.ssa.realiser import STYLES, Caption, Realiser, caption_of
 from augmentation.captions.ssa.sampling import Sampler
 from augmentation.captions.ssa.similarity import WordSimilarity
@@ -37,26 +39,7 @@ MORE = "more than wanted of a photo"
 UNREADABLE = "caption without a graph"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewCaption:
-    """A caption that was made.
-
-    Attributes:
-        sample: one of the photo's own, for its id, path and regions.
-        text: the caption.
-        phrases: what it names where.
-        graph: what it says.
-        score: its well-formedness, in [0, 1].
-    """
-
-    sample: Sample
-    text: str
-    phrases: tuple[Phrase, ...]
-    graph: Graph
-    score: float
-
-
-class Ssa:
+class Ssa(AbstractCaptionMethod):
     """Makes captions for the photos of a roster.
 
     Args:
@@ -75,6 +58,8 @@ class Ssa:
     Raises:
         ValueError: settings out of their ranges.
     """
+
+    what = "captions of parts of photos by structured semantic augmentation"
 
     def __init__(
         self,
@@ -106,10 +91,9 @@ class Ssa:
             least_similar=least_similar,
             least_similar_beside=least_similar_beside,
         )
-        self._refused: Counter[str] = Counter()
 
-    def captions(self, roster: Roster) -> Iterator[list[NewCaption]]:
-        """New captions of each photo, in the roster's order; depends on its captions and the seed.
+    def captions(self, roster: Roster, *, skip: int = 0) -> Iterator[MadeOfPhoto]:
+        """See `AbstractCaptionMethod`.
 
         Raises:
             ValueError: no phrase of the roster has a box.
@@ -119,25 +103,22 @@ class Ssa:
                 f"{roster.name}: no phrase of its captions has a box: method=ssa needs captions "
                 "with boxes, such as data=flickr8k_entities or data=miniworld"
             )
-        self._refused.clear()
-        graphs = self._graphs(roster)
+        graphs, unreadable = self._graphs(roster)
         everything = [graph for found in graphs.values() for graph in found]
         nouns, frames = NounForms(everything), Frames(everything)
         scores = CrossFittedScores(roster, language_model=self.language_model, seed=self.seed)
-        for image_id, rows in roster.rows_by_image.items():
+        for image_id, rows in islice(roster.rows_by_image.items(), skip, None):
+            refused = Counter({UNREADABLE: unreadable[image_id]})
             sample = roster.samples[rows[0]]
             own = {self._plain(roster.samples[row].caption) for row in rows}
-            found = self._of_photo(sample, graphs[image_id], nouns, frames, own)
-            kept = self._well_formed(found, scores)
-            yield self._drawn(kept)
+            found = self._of_photo(sample, graphs[image_id], nouns, frames, own, refused)
+            kept = self._well_formed(found, scores, refused)
+            yield MadeOfPhoto(captions=self._drawn(kept, refused), refused=+refused)
 
-    def report(self) -> dict[str, Any]:
-        """What was left out why, after `captions` has ended."""
-        return {"left out, by reason": dict(sorted(self._refused.items()))}
-
-    def _graphs(self, roster: Roster) -> dict[str, list[Graph]]:
-        """Grounded graphs of the captions by image; those that do not parse are counted."""
+    def _graphs(self, roster: Roster) -> tuple[dict[str, list[Graph]], Counter[str]]:
+        """Grounded graphs of the captions by image, and how many of each do not parse."""
         found: dict[str, list[Graph]] = {image_id: [] for image_id in roster.rows_by_image}
+        unreadable: Counter[str] = Counter()
         for start in range(0, len(roster), PARSED_AT_ONCE):
             part = roster.samples[start : start + PARSED_AT_ONCE]
             parses = self.parser.parse([sample.caption for sample in part])
@@ -145,14 +126,14 @@ class Ssa:
                 words = words_of(sample.caption, parse)
                 graph = read_words(words)
                 if graph is None:
-                    self._refused[UNREADABLE] += 1
+                    unreadable[sample.image_id] += 1
                 else:
                     found[sample.image_id].append(ground(graph, words, sample.phrases))
-        return found
+        return found, unreadable
 
     def _of_photo(
         self, sample: Sample, graphs: Sequence[Graph], nouns: NounForms, frames: Frames,
-        own: set[str],
+        own: set[str], refused: Counter[str],
     ) -> list[NewCaption]:  # fmt: skip
         """Candidates of a photo that pass all filters but that of well-formedness."""
         if not graphs:
@@ -166,13 +147,13 @@ class Ssa:
             for graph in Sampler(whole, rng, detail=self.detail).samples():
                 made = self._made(sample, graph, nouns, rng)
                 if made is None:
-                    self._refused[NOT_SAID] += 1
+                    refused[NOT_SAID] += 1
                     continue
                 problem = self.rules.problem(graph, made.text, frames, seen)
                 if not problem and self._plain(made.text) in {*found, *own}:
                     problem = DUPLICATE
                 if problem:
-                    self._refused[problem] += 1
+                    refused[problem] += 1
                 else:
                     found[self._plain(made.text)] = made
         return list(found.values())
@@ -186,10 +167,17 @@ class Ssa:
         except ValueError:
             return None
         phrases = phrases_of(said, graph)
-        return NewCaption(sample=sample, text=said.text, phrases=phrases, graph=graph, score=0.0)
+        verbs = [node.names[0].word for node in graph.nodes.values() if node.is_predicate]
+        return NewCaption(
+            sample=sample,
+            text=said.text,
+            phrases=phrases,
+            verb=next(filter(None, verbs), ""),
+            graph=write_penman(graph),
+        )
 
     def _well_formed(
-        self, found: Sequence[NewCaption], scores: CrossFittedScores
+        self, found: Sequence[NewCaption], scores: CrossFittedScores, refused: Counter[str]
     ) -> list[NewCaption]:
         """Those that score high enough."""
         if not found:
@@ -200,10 +188,10 @@ class Ssa:
             for one, value in zip(found, values, strict=True)
             if value >= self.rules.least_well_formed
         ]
-        self._refused[ILL_FORMED] += len(found) - len(kept)
+        refused[ILL_FORMED] += len(found) - len(kept)
         return kept
 
-    def _drawn(self, found: Sequence[NewCaption]) -> list[NewCaption]:
+    def _drawn(self, found: Sequence[NewCaption], refused: Counter[str]) -> list[NewCaption]:
         """At most `most` of small parts, and larger ones while there are fewer than `broad`."""
         order = sorted(
             found, key=lambda one: draw_key(self.seed, "drawn", one.sample.image_id, one.text)
@@ -211,7 +199,7 @@ class Ssa:
         small = [one for one in order if focus(_as_sample(one)) < self.small]
         large = [one for one in order if one not in small]
         kept = [*small[: self.most], *large[: max(self.broad - len(small), 0)]]
-        self._refused[MORE] += len(found) - len(kept)
+        refused[MORE] += len(found) - len(kept)
         return kept
 
     @staticmethod

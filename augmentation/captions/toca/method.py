@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from rich.progress import track
 
-from augmentation.captions.toca.acceptance import Judge
 from augmentation.captions.toca.corpus_statistics import (
     CorpusStatistics,
     count_corpus,
@@ -22,7 +21,8 @@ from augmentation.captions.toca.prompts import PromptWriter
 from augmentation.captions.toca.sampling import TemplateSampler
 from augmentation.captions.toca.synthesis import Pace, Synthesis
 from augmentation.captions.toca.templates import deconstruct
-from augmentation.captions.toca.writers import AbstractWriter
+from augmentation.captions.writing.acceptance import Judge
+from augmentation.captions.writing.writers import AbstractWriter
 from captioning.data.roster import Roster
 from captioning.text.tagger import CaptionTagger
 

@@ -6,7 +6,6 @@ number, so one that was interrupted is simply made again.
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,10 +17,11 @@ from typing import Any
 import numpy as np
 from rich.progress import Progress
 
-from augmentation.captions.toca.acceptance import Judge
+from augmentation.captions.line_log import as_line, cut_to_whole_lines, read_lines
 from augmentation.captions.toca.prompts import PromptWriter
 from augmentation.captions.toca.sampling import SentenceTemplate
-from augmentation.captions.toca.writers import AbstractWriter
+from augmentation.captions.writing.acceptance import Judge
+from augmentation.captions.writing.writers import AbstractWriter
 from captioning.files import write_whole
 
 Record = dict[str, Any]
@@ -99,15 +99,15 @@ class Synthesis:
             counts = _counts(_records(part))
             if not counts["captions"]:
                 raise ValueError(f"no caption was accepted; refused: {counts['refused'] or 'none'}")
-            _write_stream(done, map(_line, _records(part)))
+            _write_stream(done, map(as_line, _records(part)))
             part.unlink()
-        captions = (one["caption"] for one in read_records(done) if "caption" in one)
+        captions = (one["caption"] for one in read_lines(done) if "caption" in one)
         _write_stream(folder / CAPTIONS, captions)
-        return _counts(read_records(done))
+        return _counts(read_lines(done))
 
     def _write(self, templates: Iterator[SentenceTemplate], part: Path) -> None:
         """Append batches until there are captions enough."""
-        begun, made, wanted = _cut_to_whole_lines(part), 0, self.pace.num_captions
+        begun, made, wanted = cut_to_whole_lines(part), 0, self.pace.num_captions
         for record in _records(part):
             if "caption" in record:
                 self.judge.remember(record["caption"])
@@ -122,7 +122,7 @@ class Synthesis:
                 if made >= wanted:
                     break
                 records = self._batch(number, batch)
-                file.write(_line(records) + "\n")
+                file.write(as_line(records) + "\n")
                 file.flush()
                 made += sum("caption" in record for record in records)
                 bar.update(task, completed=made)
@@ -170,19 +170,9 @@ def _batches(
         yield batch
 
 
-def read_records(path: Path) -> Iterator[Record]:
-    """The records of a provenance file."""
-    with path.open(encoding="utf-8") as file:
-        yield from map(json.loads, file)
-
-
 def _records(part: Path) -> Iterator[Record]:
     """The records of all batches that were written."""
-    return chain.from_iterable(read_records(part))
-
-
-def _line(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    return chain.from_iterable(read_lines(part))
 
 
 def _write_stream(path: Path, lines: Iterable[str]) -> None:
@@ -193,19 +183,6 @@ def _write_stream(path: Path, lines: Iterable[str]) -> None:
             file.writelines(f"{line}\n" for line in lines)
 
     write_whole(path, write)
-
-
-def _cut_to_whole_lines(part: Path) -> int:
-    """Cut off what a killed run has left of a line, and count the others."""
-    part.parent.mkdir(parents=True, exist_ok=True)
-    number = size = 0
-    with part.open("a+b") as file:
-        file.seek(0)
-        for line in file:
-            if line.endswith(b"\n"):
-                number, size = number + 1, size + len(line)
-        file.truncate(size)
-    return number
 
 
 def _counts(records: Iterable[Record]) -> dict[str, Any]:

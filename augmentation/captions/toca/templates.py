@@ -6,10 +6,10 @@ their part of speech, and function words as they stand.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from augmentation.captions.writing.acceptance import WORD
 from captioning.text.tagger import Tagged
 
 # Table 1: the parts of speech of lexical words, by the tags of the Penn Treebank.
@@ -19,8 +19,6 @@ SLOT_OF_TAG = {tag: slot for slot in SLOTS for tag in _SLOT_TAGS.get(slot, slot)
 FUNCTION_TAGS = frozenset(("CC", "EX", "IN", "MD", "WDT", "WP", "WP$", "WRB", ",", "."))
 GAP = "[ ]"
 END = "."
-# Latin letters, hyphens and apostrophes inside: no numbers, addresses, emoji or other scripts.
-WORD = re.compile(r"[a-zà-öø-ÿ]+(?:['’-][a-zà-öø-ÿ]+)*")  # noqa: RUF001
 MOST_TOKENS = 60  # of a caption; structures of longer texts would be used by nobody
 MOST_LETTERS = 30
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
+from augmentation.captions.caption_set import write_captions
 from augmentation.captions.ssa.filters import UNGROUNDED, Rules
 from augmentation.captions.ssa.method import Ssa
-from augmentation.captions.ssa.writer import write_captions
 from captioning.data.added_captions import Mixture, focus, read_added_captions
 from captioning.data.roster import Roster, build_roster
 from captioning.text.parser import build_caption_parser
@@ -43,15 +44,15 @@ def roster(tmp_path: Path) -> Roster:
     return build_roster("toy/train", samples)
 
 
-def ssa(**settings: object) -> Ssa:
+def ssa(kind: type[Ssa] = Ssa, **settings: object) -> Ssa:
     rules = Rules(least_well_formed=0.0)
     parser, vectors = build_caption_parser(num_processes=1), build_token_table()
-    return Ssa(parser=parser, vectors=vectors, rules=rules, **settings)
+    return kind(parser=parser, vectors=vectors, rules=rules, **settings)
 
 
 def test_captions_are_written_and_read_for_training(roster: Roster, tmp_path: Path):
     folder = tmp_path / "out"
-    counts = write_captions(ssa().captions(roster), folder=folder, roster=roster, settings={})
+    counts = write_captions(ssa(), folder=folder, roster=roster, settings={})
     made = read_added_captions(folder, roster)
     assert counts["captions"] == len(made) > 3
     texts = {sample.caption for sample in made}
@@ -62,14 +63,14 @@ def test_captions_are_written_and_read_for_training(roster: Roster, tmp_path: Pa
             assert sample.caption[phrase.start :].startswith(phrase.text)
             assert {sample.regions[n].label for n in phrase.regions} <= set(phrase.text.split())
     first = (folder / "captions.jsonl").read_text()
-    write_captions(ssa().captions(roster), folder=tmp_path / "again", roster=roster, settings={})
+    write_captions(ssa(), folder=tmp_path / "again", roster=roster, settings={})
     assert (tmp_path / "again" / "captions.jsonl").read_text() == first
     with pytest.raises(ValueError, match="other settings"):
-        write_captions([], folder=folder, roster=roster, settings={"seed": 1})
+        write_captions(ssa(), folder=folder, roster=roster, settings={"seed": 1})
 
 
 def test_other_boxes_are_refused(roster: Roster, tmp_path: Path):
-    write_captions(ssa().captions(roster), folder=tmp_path / "out", roster=roster, settings={})
+    write_captions(ssa(), folder=tmp_path / "out", roster=roster, settings={})
     moved = tuple(replace(r, box=(0, 0, 90, 90)) for r in roster.samples[0].regions)
     other = build_roster("x", [replace(s, regions=moved) for s in roster.samples])
     with pytest.raises(ValueError, match="make the captions anew"):
@@ -91,9 +92,28 @@ def test_settings_out_of_range_are_refused(setting: dict[str, object]):
 
 
 def test_the_report_counts_reasons(roster: Roster):
-    method = ssa()
-    list(method.captions(roster))
-    assert method.report()["left out, by reason"][UNGROUNDED] > 0
+    refused = [made.refused for made in ssa().captions(roster)]
+    assert all(counts[UNGROUNDED] > 0 for counts in refused)
+
+
+def test_a_killed_set_goes_on_to_the_same_bytes(roster: Roster, tmp_path: Path):
+    class Dying(Ssa):
+        def captions(self, roster: Roster, *, skip: int = 0):
+            yield from islice(super().captions(roster, skip=skip), 2)
+            raise ConnectionError("gone")
+
+    whole = write_captions(ssa(), folder=tmp_path / "whole", roster=roster, settings={})
+    folder = tmp_path / "killed"
+    with pytest.raises(ConnectionError, match="gone"):
+        write_captions(ssa(Dying), folder=folder, roster=roster, settings={})
+    part = folder / "captions.part.jsonl"
+    assert part.read_bytes().count(b"\n") == 2
+    part.write_bytes(part.read_bytes()[:-5])  # killed in the midst of a line
+    assert write_captions(ssa(), folder=folder, roster=roster, settings={}) == whole
+    for name in ("captions.jsonl", "statistics.json"):
+        assert (folder / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert not part.exists()
+    assert whole["left out"][UNGROUNDED] > 0
 
 
 def test_coverage_counts_overlaps_once():

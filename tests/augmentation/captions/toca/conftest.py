@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from augmentation.captions.toca.prompts import Prompt
-from augmentation.captions.toca.writers import AbstractWriter, Answer
+from augmentation.captions.writing.prompt import Prompt
+from augmentation.captions.writing.writers import AbstractWriter, Answer
 from captioning.text.tagger import Tagged
 
 GOLD = Path(__file__).parents[3] / "captioning/text/gold_captions.jsonl"

@@ -9,17 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from augmentation.captions.toca.acceptance import MISSING, Judge
+from augmentation.captions.line_log import read_lines
 from augmentation.captions.toca.corpus_statistics import count_corpus
 from augmentation.captions.toca.prompts import PromptWriter
 from augmentation.captions.toca.sampling import SentenceTemplate, TemplateSampler
-from augmentation.captions.toca.synthesis import UNLIKELY, Pace, Synthesis, read_records
+from augmentation.captions.toca.synthesis import UNLIKELY, Pace, Synthesis
 from augmentation.captions.toca.templates import deconstruct, sentence_template
+from augmentation.captions.writing.acceptance import MISSING, Judge
 from tests.augmentation.captions.toca.conftest import Filler
 
 
 def list_records(path: Path) -> list[dict]:
-    return list(read_records(path))
+    return list(read_lines(path))
 
 
 def template(tokens: str) -> SentenceTemplate:

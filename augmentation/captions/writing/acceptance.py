@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from augmentation.captions.toca.templates import WORD
-from augmentation.captions.toca.writers import Answer
+from augmentation.captions.writing.writers import Answer
 from captioning.text.entities import as_sentence
 
 NO_ANSWER = "no answer"
@@ -23,6 +22,8 @@ COPY = "stands in the corpus or in the examples"
 DUPLICATE = "made before"
 
 FEWEST_WORDS = 3
+# Latin letters, hyphens and apostrophes inside: no numbers, addresses, emoji or other scripts.
+WORD = re.compile(r"[a-zà-öø-ÿ]+(?:['’-][a-zà-öø-ÿ]+)*")  # noqa: RUF001
 _LABEL = re.compile(r"^(?:[-*•>]|\d+[.)]|(?:sentence|caption|answer|output)\s*:)\s*", re.IGNORECASE)
 _DECLINED = re.compile(r"\b(?:i|we) (?:cannot|can't|am unable|am sorry)\b|\bas an ai\b|^sorry\b")
 _STRANGE = re.compile(r"[\[\]{}<>|\\_=~^@#*\n]|https?:|www\.|[^\x20-\x7eà-öø-ÿÀ-ÖØ-ß‘’“”–—]")  # noqa: RUF001

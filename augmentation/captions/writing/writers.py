@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from augmentation.captions.toca.prompts import Prompt
+from augmentation.captions.writing.prompt import Prompt
 from captioning.text.causal import imported
 
 TIMED_OUT = "the model took too long"

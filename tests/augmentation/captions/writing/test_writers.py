@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 import torch
 
-from augmentation.captions.toca.causal_writer import CausalWriter
-from augmentation.captions.toca.prompts import Prompt
-from augmentation.captions.toca.writers import FAILED, TIMED_OUT, LlamaCppWriter, ServerWriter
+from augmentation.captions.writing.causal_writer import CausalWriter
+from augmentation.captions.writing.prompt import Prompt
+from augmentation.captions.writing.writers import FAILED, TIMED_OUT, LlamaCppWriter, ServerWriter
 from tests.causal_folder import POSITIONS, save_causal
 
 SHORT = ("dog", "red bird", "a tall tree", "x")

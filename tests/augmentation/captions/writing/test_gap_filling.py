@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from augmentation.captions.toca.causal_writer import CausalWriter
-from augmentation.captions.toca.gap_filling import (
+from augmentation.captions.writing.causal_writer import CausalWriter
+from augmentation.captions.writing.gap_filling import (
     OF_ANY,
     OF_ONE,
     OF_SEVERAL,
     PARTICLES,
     GapFilling,
 )
-from augmentation.captions.toca.prompts import Prompt
+from augmentation.captions.writing.prompt import Prompt
 from tests.causal_folder import save_causal
 
 GIVEN = (

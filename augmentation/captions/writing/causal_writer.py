@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from augmentation.captions.toca.gap_filling import GapFilling, Line
-from augmentation.captions.toca.prompts import Prompt
-from augmentation.captions.toca.writers import AbstractWriter, Answer
+from augmentation.captions.writing.gap_filling import GapFilling, Line
+from augmentation.captions.writing.prompt import Prompt
+from augmentation.captions.writing.writers import AbstractWriter, Answer
 from captioning.text.causal import causal_source, imported, load_causal
 
 LINE_END = "\n"

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from rich.progress import track
+from rich.progress import Progress
 
-from augmentation.captions.ssa.method import NewCaption
-from augmentation.captions.ssa.penman import write_penman
+from augmentation.captions.line_log import as_line, cut_to_whole_lines, read_lines
+from augmentation.captions.made import AbstractCaptionMethod, NewCaption
 from augmentation.set_folder import claim_folder
 from captioning.data.added_captions import FILE, focus, read_added_captions
 from captioning.data.roster import Roster
@@ -22,57 +21,67 @@ from captioning.files import read_json, write_json, write_lines, write_whole
 from captioning.lengths import count_words, length_level
 from captioning.types import Sample
 
+PART, STATISTICS = "captions.part.jsonl", "statistics.json"
+MADE, REFUSED = "made", "refused"  # of a line of PART
 LOW = 0.3  # coverage below which a caption is of a small part of the photo
 BINS = 10
 
 
 def write_captions(
-    groups: Iterable[list[NewCaption]],
+    method: AbstractCaptionMethod,
     *,
     folder: Path,
     roster: Roster,
     settings: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Write all captions, or leave a set as it is that was written to its end.
+    """Write all captions, or go on behind a killed run's last photo; leave a whole set as it is.
 
     Args:
-        groups: captions by photo, the same in every run of the same settings.
+        method: makes the same in every run of the same settings.
         folder: of the set.
-        roster: that they were made from.
+        roster: that they are made from.
         settings: plain values that they depend on; another set is refused the folder.
 
     Returns:
-        Counts and statistics: ``captions``, ``photos``, and coverage and length of people's
-        captions, of those made, and of both.
+        Counts and statistics: ``captions``, ``photos``, coverage and length of people's captions,
+        of those made, and of both, and ``left out`` by reason.
 
     Raises:
         ValueError: the folder holds another set, or no caption was made.
-        OSError: something cannot be written.
+        OSError: something cannot be written, or what the method needs cannot be reached.
     """
     claim_folder(folder, settings)
-    if not (folder / FILE).is_file():
-        lines = [
-            json.dumps(_record(one), ensure_ascii=False)
-            for found in track(groups, description="captions", total=len(roster.rows_by_image),
-                               transient=True)
-            for one in found
-        ]  # fmt: skip
+    part = folder / PART
+    if not (folder / STATISTICS).is_file():
+        _append(method, roster, part)
+        lines = [as_line(one) for of in read_lines(part) for one in of[MADE]]
+        refused = sum((Counter(of[REFUSED]) for of in read_lines(part)), Counter())
+        left_out = dict(sorted(refused.items()))
         if not lines:
-            raise ValueError(
-                "no caption was made: all candidates were refused; more photos, or "
-                "method.rules.least_well_formed=0, show why"
-            )
+            raise ValueError(f"no caption was made; refused: {left_out or 'none'}")
         write_lines(folder / FILE, lines)
-        write_json(folder / "statistics.json", _statistics(folder, roster))
-        write_whole(folder / "statistics.png", lambda path: _draw(folder, path))
-    return read_json(folder / "statistics.json")
+        found = _statistics(folder, roster)
+        write_whole(folder / "statistics.png", lambda path: _draw(found, path))
+        write_json(folder / STATISTICS, found | {"left out": left_out})
+    part.unlink(missing_ok=True)
+    return read_json(folder / STATISTICS)
+
+
+def _append(method: AbstractCaptionMethod, roster: Roster, part: Path) -> None:
+    """A line a photo: what was made for it, and how much was refused why."""
+    begun, total = cut_to_whole_lines(part), len(roster.rows_by_image)
+    with part.open("a", encoding="utf-8", newline="\n") as file, Progress(transient=True) as bar:
+        task = bar.add_task("captions", total=total, completed=begun)
+        for made in method.captions(roster, skip=begun):
+            line = {MADE: [_record(one) for one in made.captions], REFUSED: made.refused}
+            file.write(as_line(line) + "\n")
+            file.flush()
+            bar.advance(task)
 
 
 def _record(one: NewCaption) -> dict[str, Any]:
     """A line: the caption, its control signals, and what it was made of."""
     regions = sorted({region for phrase in one.phrases for region in phrase.regions})
-    verbs = [node.names[0].word for node in one.graph.nodes.values()
-             if node.is_predicate and node.names[0].word]  # fmt: skip
     words = count_words(one.text)
     return {
         "image_id": one.sample.image_id,
@@ -85,9 +94,9 @@ def _record(one: NewCaption) -> dict[str, Any]:
         "boxes": [{"region": n, "box": list(one.sample.regions[n].box)} for n in regions],
         "words": words,
         "level": length_level(words),
-        "verb": verbs[0] if verbs else "",
+        "verb": one.verb,
         "score": one.score,
-        "graph": write_penman(one.graph),
+        "graph": one.graph,
     }  # fmt: skip
 
 
@@ -119,9 +128,8 @@ def described(samples: list[Sample]) -> dict[str, Any]:
     }
 
 
-def _draw(folder: Path, path: Path) -> None:
+def _draw(found: Mapping[str, Any], path: Path) -> None:
     """Histograms of coverage and length, people's captions and those made (as Fig. 10 and 11)."""
-    found = read_json(folder / "statistics.json")
     figure = Figure(figsize=(9, 3.2), layout="constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)

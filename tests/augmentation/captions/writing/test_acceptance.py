@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from augmentation.captions.toca import acceptance
-from augmentation.captions.toca.acceptance import Judge
-from augmentation.captions.toca.writers import TIMED_OUT, Answer
+from augmentation.captions.writing import acceptance
+from augmentation.captions.writing.acceptance import Judge
+from augmentation.captions.writing.writers import TIMED_OUT, Answer
 
 WORDS = ("man", "riding", "horse")
 

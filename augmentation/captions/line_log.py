@@ -1,0 +1,36 @@
+"""A file that grows by whole lines of JSON, so that a killed run goes on behind its last one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+def as_line(value: Any) -> str:
+    """A value in one line of JSON, without the line's end."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def read_lines(path: Path) -> Iterator[Any]:
+    """The values of the lines."""
+    with path.open(encoding="utf-8") as file:
+        yield from map(json.loads, file)
+
+
+def cut_to_whole_lines(path: Path) -> int:
+    """Cut off what a killed run has left of a line; make the file where there is none.
+
+    Returns:
+        How many lines are left.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    number = size = 0
+    with path.open("a+b") as file:
+        file.seek(0)
+        for line in file:
+            if line.endswith(b"\n"):
+                number, size = number + 1, size + len(line)
+        file.truncate(size)
+    return number

@@ -1,0 +1,1 @@
+"""Language models that write captions, and which of their answers are taken."""

@@ -1,0 +1,42 @@
+"""A question to a language model, with what stands before it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """A question with what stands before it.
+
+    Attributes:
+        instruction: what to do.
+        examples: pairs of question and answer.
+        question: the sentence template, in the prompt's style.
+        names: of question and answer in running text.
+        given: tokens that the answer is to hold, in order, see `SentenceTemplate`.
+    """
+
+    instruction: str
+    examples: tuple[tuple[str, str], ...]
+    question: str
+    names: tuple[str, str]
+    given: tuple[tuple[str, str], ...] = ()
+
+    def opening(self) -> str:
+        """The running text before the question: the same for prompts of the same examples."""
+        asked, answered = self.names
+        shown = [f"{asked}: {left}\n{answered}: {right}" for left, right in self.examples]
+        return "\n\n".join([self.instruction, *shown, f"{asked}:"])
+
+    def ending(self) -> str:
+        """The running text that follows `opening`; a sentence and a line's end are to come."""
+        return f" {self.question}\n{self.names[1]}:"
+
+    def messages(self) -> list[dict[str, str]]:
+        """The same as turns of a talk."""
+        turns = [{"role": "system", "content": f"{self.instruction} Answer with it alone."}]
+        for question, answer in (*self.examples, (self.question, "")):
+            turns.append({"role": "user", "content": question})
+            turns.append({"role": "assistant", "content": answer})
+        return turns[:-1]
