@@ -20,6 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.table import Table
 
+from captioning.data.added_captions import read_added_captions
 from captioning.data.boxes import photo_size
 from captioning.data.controls import CaptionControls
 from captioning.data.dataset import CaptionDataset
@@ -56,7 +57,8 @@ def evaluate_control(config: DictConfig) -> dict[str, Any]:
     """
     run = load_run(Path(config.run), config.get("data"), config.split, config.get("search"))
     parser = build_part(config.parser)
-    chosen = asked_captions(run, parser, most=config.most_images)
+    made = None if config.get("made") is None else Path(config.made)
+    chosen = asked_captions(run, parser, most=config.most_images, made=made)
     samples = [sample for sample, _, _ in chosen]
     controls = [control for _, control, _ in chosen]
     said = caption(run, samples, controls)
@@ -74,9 +76,10 @@ def evaluate_control(config: DictConfig) -> dict[str, Any]:
         result["swapped"] = compare_swapped(samples, scores, other_scores, said, again)
     result["captions"] = _listed(chosen, others, said, again if kept else {})
     result["evaluated"] = OmegaConf.to_container(config, resolve=True)
-    out = Path(config.out or Path(config.run) / "evaluation" / run.roster.name.replace("/", "-"))
+    name = run.roster.name.replace("/", "-") + (f"-{made.name}" if made else "")
+    out = Path(config.out or Path(config.run) / "evaluation" / name)
     write_json(out / "control.json", result | {"versions": versions()})
-    _show(scores, result["swapped"], run.roster.name, out)
+    _show(scores, result["swapped"], name, out)
     return result
 
 
@@ -84,7 +87,7 @@ Chosen = tuple[Sample, Control, tuple[str, ...]]
 
 
 def asked_captions(
-    run: LoadedRun, parser: AbstractParser, *, most: int | None = None
+    run: LoadedRun, parser: AbstractParser, *, most: int | None = None, made: Path | None = None
 ) -> list[Chosen]:
     """Captions with something to ask for: a sample, its control, and the nouns of its regions.
 
@@ -95,9 +98,18 @@ def asked_captions(
         run: its controls are used if it has some, else those of `CaptionControls`.
         parser: finds the nouns.
         most: only the captions of the first so many images.
+        made: folder of captions made of the split's photos, which are asked for in place of
+            people's (CIC-BART-SSA, Tables 5 and 7).
+
+    Raises:
+        ValueError: there is nothing to ask for, or ``made`` is of other photos or boxes.
+        FileNotFoundError: ``made`` holds no captions.
     """
     images = set(list(run.roster.rows_by_image)[:most])
-    samples = [sample for sample in run.roster.samples if sample.image_id in images]
+    captions = run.roster.samples if made is None else read_added_captions(made, run.roster)
+    samples = [sample for sample in captions if sample.image_id in images]
+    if not samples:
+        raise ValueError(f"made={made}: no caption is of a photo of {run.roster.name}; set split=")
     controls = (run.datamodule.controls or CaptionControls())(samples)
     phrases = [
         [phrase.text for phrase in sample.phrases if set(phrase.regions) & set(control.regions)]

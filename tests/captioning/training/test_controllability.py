@@ -72,6 +72,23 @@ def test_nouns_are_those_of_the_regions_asked_for() -> None:
         asked_captions(run, build_caption_parser())
 
 
+def test_made_captions_are_asked_for_in_place_of_peoples(tmp_path: Path) -> None:
+    samples = (sample(0, "a", "two young men", 0, 1), sample(1, "b", "a dog", 2))
+    roster = SimpleNamespace(samples=samples, rows_by_image={"a": (0,), "b": (1,)}, name="x")
+    run = SimpleNamespace(roster=roster, datamodule=SimpleNamespace(controls=None))
+    phrase = {"start": 2, "text": "red cat", "chain_id": "1", "kinds": [], "regions": [3]}
+    box = {"region": 3, "box": [0, 0, 1, 1]}
+    lines = [
+        {"image_id": image, "caption": "A red cat.", "phrases": [phrase], "boxes": [box]}
+        for image in ("b", "elsewhere")
+    ]
+    (tmp_path / "captions.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
+    ((found, control, nouns),) = asked_captions(run, build_caption_parser(), made=tmp_path)
+    assert (found.image_id, control.regions, nouns) == ("b", (3,), ("cat",))
+    with pytest.raises(ValueError, match="no caption is of a photo of x; set split="):
+        asked_captions(run, build_caption_parser(), most=1, made=tmp_path)
+
+
 def test_a_captioner_that_obeys_agrees_less_with_swapped_controls() -> None:
     samples = [sample(n, image) for n, image in enumerate("aabb")]
     nouns = [("dog",), ("guitar",), ("boat",), ("bread",)]
