@@ -19,6 +19,7 @@ import pytest
 from PIL import Image
 
 from captioning.data.coco import read_coco
+from captioning.data.coco_entities import read_coco_entities
 from captioning.data.flickr8k import read_flickr8k
 from captioning.data.flickr30k_entities import read_flickr30k_entities
 from captioning.data.imagefolder import read_imagefolder
@@ -137,6 +138,38 @@ def coco_captions(path: Path) -> list[tuple[str, str, str]]:
         (str(a["image_id"]), files[str(a["image_id"])], plain(a["caption"]))
         for a in document["annotations"]
     ]
+
+
+def coco_entities(folder: Path) -> Case:
+    riding = {
+        "det_sequences": ["man", "man", None, "_", "_", "horse", "horse"],
+        "noun_chunks": [["a man", "man"], ["a horse", "horse"]],
+        "detections": {"man": [[3, [1, 2, 30, 10.5]]], "horse": [[0, [2, 2, 20, 20]]]},
+        "split": "train",
+    }
+    short = riding | {"det_sequences": ["man", "man"]}
+    path = folder / "coco_entities.json"
+    content = {"7": {"a man rides with it a horse": riding, "a caf\u00e9": short}}
+    content["12"] = {"the man": short}
+    path.write_text(json.dumps(content, indent=0))
+    root = photos(folder / "images", "000000000007.jpg", "000000000012.jpg")
+
+    def captions() -> Captions:
+        document = lenient(path.read_bytes().decode("utf-8-sig"))
+        return [
+            (f"{int(image):012d}.jpg", caption)
+            for image, captions in document.items()
+            for caption, found in captions.items()
+            if found["split"] == "train"
+        ]
+
+    def read() -> Roster:
+        return read_coco_entities(
+            name="c", annotations=path, image_folder=root, split="train",
+            missing_photos="drop", bad_boxes="drop",
+        )  # fmt: skip
+
+    return Case(read, [path], captions)
 
 
 def nocaps(folder: Path) -> Case:
@@ -322,7 +355,11 @@ def check_nothing_lost(roster: Roster, case: Case, root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "make", [flickr8k, coco, nocaps, karpathy, imagefolder, jsonl, entities, entities_zip]
+    "make",
+    [
+        *(flickr8k, coco, coco_entities, nocaps, karpathy, imagefolder, jsonl),
+        *(entities, entities_zip),
+    ],
 )
 def test_damaged_files(tmp_path, make):
     case = make(tmp_path)

@@ -12,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 SPLITS = {
     "coco": ("train", "val", "test"),
+    "coco_entities": ("train", "val", "test"),
     "coco_karpathy": ("train", "val", "test"),
     "coco_train2014": ("train", "test"),
     "coco_val2014": ("test",),
