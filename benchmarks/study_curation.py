@@ -2,11 +2,12 @@
 
     python benchmarks/study_curation.py --data flickr8k --noise swap20 swap40 --seeds 0 1 2
 
-First a run for each noise and seed that only tracks losses, then the policies, which share its
-first two epochs (``branch_from``), all with the same number of updates; runs that are finished are
-not made again. At the end (or alone, with ``--report``) records go to docs/results/runs, and
-docs/results/curation_DATA.md and docs/images/curation_DATA.png are built from them. What follows
-``--`` goes to train.py, such as ``-- threads=1 limit_images=500``.
+First a run for each noise and seed that only tracks losses, and how well every score finds its
+faults (``python -m curation.detect``); then the policies, which share its first two epochs
+(``branch_from``), all with the same number of updates; ``--policies`` without names leaves them
+out. What is finished is not made again. At the end (or alone, with ``--report``) records go to
+docs/results/runs, and docs/results/curation_DATA.md and docs/images/curation_DATA.png are built
+from them. What follows ``--`` goes to train.py, such as ``-- threads=1 limit_images=500``.
 """
 
 from __future__ import annotations
@@ -80,19 +81,34 @@ def run_folder(data: str, noise: str, policy: str, seed: int, runs: Path) -> Pat
     return runs / "benchmark" / f"{data}-{noise}" / policy / f"seed{seed}"
 
 
-def train(data: str, noise: str, seed: int, overrides: Sequence[str]) -> None:
-    """One run of train.py in a process of its own.
+def detect(folder: Path) -> None:
+    """How well every score finds the faults of a finished run, if that is not known yet.
 
     Raises:
         SystemExit: it failed.
     """
-    command = [sys.executable, str(ROOT / "train.py")]
-    command += [f"experiment=data_curation/benchmark_{data}", f"noise={noise}", f"seed={seed}"]
-    command += overrides
+    if (folder / "curation" / "detection_by_score.json").is_file():
+        return
+    run([sys.executable, "-m", "curation.detect", f"run={folder}"])
+
+
+def run(command: Sequence[str]) -> None:
+    """A command in a process of its own.
+
+    Raises:
+        SystemExit: it failed.
+    """
     print(" ".join(command[1:]), flush=True)
     done = subprocess.run(command, check=False)
     if done.returncode:
-        sys.exit(f"train.py ended with {done.returncode}; what is finished is kept, run it again")
+        sys.exit(f"ended with {done.returncode}; what is finished is kept, run it again")
+
+
+def train(data: str, noise: str, seed: int, overrides: Sequence[str]) -> None:
+    """One run of train.py."""
+    command = [sys.executable, str(ROOT / "train.py")]
+    command += [f"experiment=data_curation/benchmark_{data}", f"noise={noise}", f"seed={seed}"]
+    run([*command, *overrides])
 
 
 def make_runs(options: argparse.Namespace, extra: Sequence[str], runs: Path) -> None:
@@ -103,11 +119,13 @@ def make_runs(options: argparse.Namespace, extra: Sequence[str], runs: Path) -> 
             if noise == "none":
                 rows = {n: o for n, o in rows.items() if "oracle" not in n}  # nothing to be known
             for name, overrides in rows.items():
-                if (run_folder(options.data, noise, name, seed, runs) / "metrics.json").is_file():
-                    continue
-                alone = name == "track" or name.endswith("_before")
-                branch = [] if alone else ["branch_from=${tracked}"]
-                train(options.data, noise, seed, [*overrides, *branch, *extra])
+                folder = run_folder(options.data, noise, name, seed, runs)
+                if not (folder / "metrics.json").is_file():
+                    alone = name == "track" or name.endswith("_before")
+                    branch = [] if alone else ["branch_from=${tracked}"]
+                    train(options.data, noise, seed, [*overrides, *branch, *extra])
+                if name == "track" and noise != "none":
+                    detect(folder)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -118,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", choices=("flickr8k", "miniworld"), default="flickr8k")
     parser.add_argument("--noise", nargs="+", default=["swap20"], help="of configs/noise")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--policies", nargs="+", choices=ROWS, default=list(POLICIES))
+    parser.add_argument("--policies", nargs="*", choices=ROWS, default=list(POLICIES))
     parser.add_argument("--report", action="store_true", help="train nothing")
     options = parser.parse_args(arguments[:cut])
     paths = OmegaConf.load(ROOT / "configs" / "paths" / "default.yaml")

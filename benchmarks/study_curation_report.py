@@ -73,7 +73,8 @@ def won_back(table: Table) -> list[str]:
     lines: list[str] = []
     for noise in sorted({noise for noise, _ in table}):
         rows = {name: runs for (of, name), runs in table.items() if of == noise}
-        lines += [f"## {noise}: test {METRIC}", "", *_rows(noise, rows, list(rows)), ""]
+        if rows.keys() - {"track"}:
+            lines += [f"## {noise}: test {METRIC}", "", *_rows(noise, rows, list(rows)), ""]
     lines += [
         "`track` is no curation. Won back: mean over seeds of the gain over no curation, divided "
         f"by that of the oracle, which removes exactly the faults, if that is at least {LEAST}; "
