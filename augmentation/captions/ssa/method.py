@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
 import numpy as np
 
 from augmentation.captions.made import AbstractCaptionMethod, MadeOfPhoto, NewCaption
+from augmentation.captions.ssa.alignment import aligned, caption_by_words
+from augmentation.captions.ssa.amr_models import AbstractGraphParser, AbstractGraphWriter
 from augmentation.captions.ssa.filters import (
     DUPLICATE,
     ILL_FORMED,
@@ -32,6 +34,7 @@ from augmentation.regions.proposal import draw_key
 from captioning.data.added_captions import focus
 from captioning.data.roster import Roster
 from captioning.interfaces import AbstractLanguageModel, AbstractParser, AbstractWordVectors
+from captioning.text.entities import as_sentence
 from captioning.types import Phrase, Sample
 
 PARSED_AT_ONCE = 4096
@@ -53,6 +56,8 @@ class Ssa(AbstractCaptionMethod):
         broad: captions of larger parts are kept until a photo has so many captions.
         least_similar, least_similar_beside: see `Merging`.
         language_model: judges well-formedness; None for trigrams of the roster's captions.
+        graph_parser: makes the captions' graphs; None for the rules of `read_words`.
+        graph_writer: says the samples; None for the rules of `Realiser`.
         seed: of all draws.
 
     Raises:
@@ -75,6 +80,8 @@ class Ssa(AbstractCaptionMethod):
         least_similar: float = 0.7,
         least_similar_beside: float = 0.5,
         language_model: AbstractLanguageModel | None = None,
+        graph_parser: AbstractGraphParser | None = None,
+        graph_writer: AbstractGraphWriter | None = None,
         seed: int = 0,
     ) -> None:
         if min(most, rounds) < 1 or broad < 0 or not (0 <= detail <= 1 and 0 <= small <= 1):
@@ -86,6 +93,7 @@ class Ssa(AbstractCaptionMethod):
         self.parser, self.rules, self.most, self.rounds = parser, rules, most, rounds
         self.detail, self.small, self.broad, self.seed = detail, small, broad, seed
         self.language_model = language_model
+        self.graph_parser, self.graph_writer = graph_parser, graph_writer
         self.merging = Merging(
             similarity=WordSimilarity(vectors),
             least_similar=least_similar,
@@ -121,10 +129,16 @@ class Ssa(AbstractCaptionMethod):
         unreadable: Counter[str] = Counter()
         for start in range(0, len(roster), PARSED_AT_ONCE):
             part = roster.samples[start : start + PARSED_AT_ONCE]
-            parses = self.parser.parse([sample.caption for sample in part])
-            for sample, parse in zip(part, parses, strict=True):
+            captions = [sample.caption for sample in part]
+            read = [None] * len(part)
+            if self.graph_parser is not None:
+                read = self.graph_parser.graphs(captions)
+            for sample, parse, one in zip(part, self.parser.parse(captions), read, strict=True):
                 words = words_of(sample.caption, parse)
-                graph = read_words(words)
+                if self.graph_parser is None:
+                    graph = read_words(words)
+                else:
+                    graph = one and aligned(one, words)
                 if graph is None:
                     unreadable[sample.image_id] += 1
                 else:
@@ -144,11 +158,12 @@ class Ssa(AbstractCaptionMethod):
         seen = {name.word for node in whole.nodes.values() for name in node.names}
         found: dict[str, NewCaption] = {}
         for _ in range(self.rounds):
-            for graph in Sampler(whole, rng, detail=self.detail).samples():
-                made = self._made(sample, graph, nouns, rng)
-                if made is None:
+            samples = Sampler(whole, rng, detail=self.detail).samples()
+            for graph, said in self._said(samples, nouns, rng):
+                if said is None:
                     refused[NOT_SAID] += 1
                     continue
+                made = _new_caption(sample, graph, said)
                 problem = self.rules.problem(graph, made.text, frames, seen)
                 if not problem and self._plain(made.text) in {*found, *own}:
                     problem = DUPLICATE
@@ -158,23 +173,34 @@ class Ssa(AbstractCaptionMethod):
                     found[self._plain(made.text)] = made
         return list(found.values())
 
-    def _made(
-        self, sample: Sample, graph: Graph, nouns: NounForms, rng: np.random.Generator
-    ) -> NewCaption | None:
-        style = STYLES[int(rng.integers(len(STYLES)))]
-        try:
-            said = caption_of(Realiser(graph=graph, style=style, nouns=nouns).pieces())
-        except ValueError:
-            return None
-        phrases = phrases_of(said, graph)
-        verbs = [node.names[0].word for node in graph.nodes.values() if node.is_predicate]
-        return NewCaption(
-            sample=sample,
-            text=said.text,
-            phrases=phrases,
-            verb=next(filter(None, verbs), ""),
-            graph=write_penman(graph),
-        )
+    def _said(
+        self, graphs: Iterable[Graph], nouns: NounForms, rng: np.random.Generator
+    ) -> Iterator[tuple[Graph, Caption | None]]:
+        """Each graph with a sentence that says it, None where it cannot be said."""
+        if self.graph_writer is not None:
+            yield from self._written(list(graphs))
+            return
+        for graph in graphs:
+            style = STYLES[int(rng.integers(len(STYLES)))]
+            try:
+                said = caption_of(Realiser(graph=graph, style=style, nouns=nouns).pieces())
+            except ValueError:
+                said = None
+            yield graph, said
+
+    def _written(self, graphs: Sequence[Graph]) -> Iterator[tuple[Graph, Caption | None]]:
+        """The same by another model, whose sentences have to name what the graph has."""
+        answers = self.graph_writer.sentences(graphs)
+        texts = [as_sentence(text) if any(map(str.isalpha, text)) else "" for text in answers]
+        parses = iter(self.parser.parse([text for text in texts if text]))
+        for graph, text in zip(graphs, texts, strict=True):
+            said = None
+            if text:
+                try:
+                    said = caption_by_words(graph, text, words_of(text, next(parses)))
+                except ValueError:
+                    said = None
+            yield graph, said
 
     def _well_formed(
         self, found: Sequence[NewCaption], scores: CrossFittedScores, refused: Counter[str]
@@ -205,6 +231,17 @@ class Ssa(AbstractCaptionMethod):
     @staticmethod
     def _plain(caption: str) -> str:
         return " ".join(caption.lower().replace(".", " ").split())
+
+
+def _new_caption(sample: Sample, graph: Graph, said: Caption) -> NewCaption:
+    verbs = [node.names[0].word for node in graph.nodes.values() if node.is_predicate]
+    return NewCaption(
+        sample=sample,
+        text=said.text,
+        phrases=phrases_of(said, graph),
+        verb=next(filter(None, verbs), ""),
+        graph=write_penman(graph),
+    )
 
 
 def phrases_of(said: Caption, graph: Graph) -> tuple[Phrase, ...]:

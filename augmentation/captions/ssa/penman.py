@@ -87,7 +87,7 @@ class _Reader:
         variable, slash, concept = next(self._tokens), next(self._tokens), next(self._tokens)
         if slash != "/":
             raise ValueError(f"/ wanted behind {variable!r}, got {slash!r}")
-        self._nodes[variable] = _node(concept)
+        self._nodes[variable] = node_of(concept)
         while (token := next(self._tokens)) != ")":
             if not token.startswith(":"):
                 raise ValueError(f"a role wanted in {variable!r}, got {token!r}")
@@ -104,20 +104,22 @@ class _Reader:
             target = _ALIGNMENT.sub("", value)
             if target not in self._nodes:
                 target = f"_{len(self._nodes)}"
-                self._nodes[target] = _node(value)
+                self._nodes[target] = node_of(value)
                 if not self._nodes[target].is_constant and not re.match(r"\w+$", value):
                     raise ValueError(f"{value!r} is no variable of the graph, and no constant")
-            edges.append(_edge(source, role, target))
+            edges.append(edge_of(source, role, target))
         return Graph(self._nodes, tuple(edges), root)
 
 
-def _node(concept: str) -> Node:
+def node_of(concept: str) -> Node:
+    """A node of a label, with its alignment if it bears one."""
     found = _ALIGNMENT.search(concept)
     token = int(found.group(1)) if found else -1
     return Node((Name(_ALIGNMENT.sub("", concept), token=token),))
 
 
-def _edge(source: str, role: str, target: str) -> Edge:
+def edge_of(source: str, role: str, target: str) -> Edge:
+    """An edge as graphs keep it: never inverse."""
     if role == "domain":
         return Edge(target, "mod", source)
     if role.endswith("-of") and role not in _NOT_INVERSE:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -11,8 +12,12 @@ import pytest
 from PIL import Image
 
 from augmentation.captions.caption_set import write_captions
-from augmentation.captions.ssa.filters import UNGROUNDED, Rules
-from augmentation.captions.ssa.method import Ssa
+from augmentation.captions.ssa.amr_models import AbstractGraphParser, AbstractGraphWriter
+from augmentation.captions.ssa.filters import NOT_SAID, UNGROUNDED, Rules
+from augmentation.captions.ssa.graph import Graph
+from augmentation.captions.ssa.method import UNREADABLE, Ssa
+from augmentation.captions.ssa.parser import RuleParser
+from augmentation.captions.ssa.penman import read_penman, write_penman
 from captioning.data.added_captions import Mixture, focus, read_added_captions
 from captioning.data.roster import Roster, build_roster
 from captioning.text.parser import build_caption_parser
@@ -67,6 +72,33 @@ def test_captions_are_written_and_read_for_training(roster: Roster, tmp_path: Pa
     assert (tmp_path / "again" / "captions.jsonl").read_text() == first
     with pytest.raises(ValueError, match="other settings"):
         write_captions(ssa(), folder=folder, roster=roster, settings={"seed": 1})
+
+
+class Known(AbstractGraphParser, AbstractGraphWriter):
+    """Gives the graphs of the rules without their words; says some of what it is asked for."""
+
+    def graphs(self, captions: Sequence[str]) -> list[Graph | None]:
+        found = RuleParser(parser=build_caption_parser(num_processes=1)).parse(captions)
+        bare = [read_penman(write_penman(graph)) for graph in found]
+        return [None if number == 0 else graph for number, graph in enumerate(bare)]
+
+    def sentences(self, graphs: Sequence[Graph]) -> list[str]:
+        answers = ("a boy rides a horse", "", "a cat rides a horse")
+        return [answers[number % 3] for number in range(len(graphs))]
+
+
+def test_graphs_and_sentences_of_other_models(roster: Roster):
+    known = Known()
+    made = list(ssa(graph_parser=known, graph_writer=known).captions(roster))
+    texts = [[one.text for one in of.captions] for of in made]
+    assert texts == [["A boy rides a horse."]] * 3
+    for of in made:
+        found = {(p.text, p.regions) for one in of.captions for p in one.phrases}
+        assert found == {("A boy", (0,)), ("a horse", (2,))}
+        assert of.refused[NOT_SAID] > 0
+    assert [of.refused[UNREADABLE] for of in made] == [1, 0, 0]
+    by_rule = list(ssa(graph_parser=known).captions(roster))
+    assert "A boy wearing a red hat." in {one.text for of in by_rule for one in of.captions}
 
 
 def test_other_boxes_are_refused(roster: Roster, tmp_path: Path):

@@ -1,0 +1,195 @@
+"""AMR parsers and writers that are sequence-to-sequence models, such as amrlib's BART and T5.
+
+Captions become lines like ``( ride-01 :ARG0 ( boy ) :ARG1 ( horse ) )``, in which equal labels are
+told apart by numbers (``dog_0``, ``dog_1``): the form of amrlib's ``parse_xfm`` models. Writers
+read a graph in PENMAN notation in one line, as its ``generate_xfm`` models. Their folders are read
+by transformers alone, and only where the weights are safetensors.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from augmentation.captions.ssa.graph import Edge, Graph, Node
+from augmentation.captions.ssa.penman import edge_of, node_of, write_penman
+from captioning.model_folder import load_network, model_folder
+from captioning.text.causal import imported
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[()]|[^\s()]+')
+_NUMBERED = re.compile(r"_\d+$")
+# without one of them transformers makes a tokenizer without words
+_TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "tokenizer.model")
+
+
+class AbstractGraphParser(ABC):
+    """Makes graphs of captions."""
+
+    @abstractmethod
+    def graphs(self, captions: Sequence[str]) -> list[Graph | None]:
+        """A graph a caption, in order, of labels alone; None where there is none."""
+
+
+class AbstractGraphWriter(ABC):
+    """Says graphs."""
+
+    @abstractmethod
+    def sentences(self, graphs: Sequence[Graph]) -> list[str]:
+        """A sentence a graph, in order; empty where there is none."""
+
+
+class SequenceModel:
+    """A sequence-to-sequence model of transformers that answers lines with lines.
+
+    Args:
+        name: its folder, or its name on the hub.
+        tokenizer: folder or hub name of its tokenizer, which amrlib's folders lack; None for the
+            one beside the weights.
+        batch_size: lines at once.
+        num_beams: of beam search.
+        max_length: tokens of a line and of an answer.
+        device: ``"auto"`` takes a GPU if there is one.
+
+    Raises:
+        FileNotFoundError, ConnectionError: no model, no tokenizer, or no safetensors.
+        ValueError: weights of another model.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        tokenizer: str | None = None,
+        batch_size: int = 16,
+        num_beams: int = 4,
+        max_length: int = 256,
+        device: str = "auto",
+    ) -> None:
+        transformers = imported("transformers")
+        folder = _folder(name)
+        words = folder if tokenizer is None else _folder(tokenizer)
+        if not any((words / file).is_file() for file in _TOKENIZER_FILES):
+            raise FileNotFoundError(
+                f"{words}: no tokenizer in it; give that of the model that it was trained from, "
+                "such as tokenizer=facebook/bart-large"
+            )
+        self._tokenizer = transformers.AutoTokenizer.from_pretrained(
+            words, local_files_only=True, trust_remote_code=False
+        )
+        network: Any = load_network(
+            transformers.AutoModelForSeq2SeqLM, folder, name=name, what="a sequence model"
+        )
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        self._network = network.to(device).eval().requires_grad_(False)
+        self._batch_size, self._num_beams, self._max_length = batch_size, num_beams, max_length
+
+    @torch.inference_mode()
+    def answers(self, lines: Sequence[str]) -> list[str]:
+        """The most probable answer to each line."""
+        found: list[str] = []
+        for start in range(0, len(lines), self._batch_size):
+            inputs = self._tokenizer(
+                list(lines[start : start + self._batch_size]),
+                padding=True,
+                truncation=True,
+                max_length=self._max_length,
+                return_tensors="pt",
+            ).to(self._network.device)
+            made = self._network.generate(
+                input_ids=inputs["input_ids"],
+                attention_mask=inputs["attention_mask"],
+                num_beams=self._num_beams,
+                max_length=self._max_length,
+                do_sample=False,
+                no_repeat_ngram_size=0,  # graphs repeat themselves
+            )
+            found += self._tokenizer.batch_decode(made, skip_special_tokens=True)
+        return found
+
+
+def _folder(name: str) -> Path:
+    return model_folder(name, instead="the rules in this package (graph_parser=null)")
+
+
+class SequenceParser(AbstractGraphParser):
+    """Captions to graphs by a model of amrlib's ``parse_xfm`` kind.
+
+    Args:
+        **model: arguments of `SequenceModel`.
+    """
+
+    def __init__(self, **model: Any) -> None:
+        self.model = SequenceModel(**model)
+
+    def graphs(self, captions: Sequence[str]) -> list[Graph | None]:
+        """See `AbstractGraphParser`; None where the answer is no graph."""
+        return [read_linear(line) for line in self.model.answers(captions)]
+
+
+class SequenceWriter(AbstractGraphWriter):
+    """Graphs to sentences by a model of amrlib's ``generate_xfm`` kind.
+
+    Args:
+        **model: arguments of `SequenceModel`.
+    """
+
+    def __init__(self, **model: Any) -> None:
+        self.model = SequenceModel(**model)
+
+    def sentences(self, graphs: Sequence[Graph]) -> list[str]:
+        """See `AbstractGraphWriter`; the first line of each answer."""
+        answers = self.model.answers([write_penman(graph) for graph in graphs])
+        return [next(iter(answer.strip().splitlines()), "").strip() for answer in answers]
+
+
+def read_linear(line: str) -> Graph | None:
+    """The graph of a model's line, as far as there is one.
+
+    Such lines have small faults: brackets that are not closed, roles without a target. A label that
+    came before is the same node; a role without a target, and a target without a role, are passed
+    over.
+
+    Returns:
+        None where no label stands in the line.
+    """
+    nodes: dict[str, Node] = {}
+    edges: list[Edge] = []
+    above: list[str] = []  # nodes whose bracket is open
+    role, opens = "", False
+    for token in _TOKEN.findall(line):
+        if token == "(":
+            opens = True
+        elif token == ")":
+            above, role, opens = above[: max(len(above) - 1, 1)], "", False
+        elif token.startswith(":") and len(token) > 1:
+            role, opens = token[1:], False
+        else:
+            variable = _variable(token, nodes)
+            if above and role:
+                edges.append(edge_of(above[-1], role, variable))
+            if not above or opens:
+                above.append(variable)
+            role, opens = "", False
+    if not nodes:
+        return None
+    kept = [edge for edge in dict.fromkeys(edges) if edge.source != edge.target]
+    whole = Graph(nodes, tuple(kept), next(iter(nodes)))
+    return whole.part(whole.reachable(whole.root), whole.root)
+
+
+def _variable(token: str, nodes: dict[str, Node]) -> str:
+    """The node of a label: one that has it, or a new one; each constant is a node of its own."""
+    if token in nodes and not nodes[token].is_constant:
+        return token
+    node = node_of(_NUMBERED.sub("", token))
+    variable = token
+    while variable in nodes:
+        variable += "'"
+    nodes[variable] = node
+    return variable

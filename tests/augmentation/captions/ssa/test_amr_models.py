@@ -1,0 +1,138 @@
+"""Graphs and sentences by models of other people: their lines, their folders, words found again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import BartConfig, BartForConditionalGeneration, PreTrainedTokenizerFast
+
+from augmentation.captions.ssa.alignment import aligned, caption_by_words
+from augmentation.captions.ssa.amr_models import (
+    SequenceModel,
+    SequenceParser,
+    SequenceWriter,
+    read_linear,
+)
+from augmentation.captions.ssa.graph import Graph
+from augmentation.captions.ssa.parser import graph_of
+from augmentation.captions.ssa.penman import read_penman, write_penman
+from augmentation.captions.ssa.words import words_of
+from captioning.text.parser import build_caption_parser
+from tests.causal_folder import byte_pairs
+
+LINE = (
+    "( ride-01 :ARG0 ( boy :mod ( hat_0 ) ) "
+    ":ARG1 ( horse :location ( hat_1 :quant 2 ) :poss boy ) )"
+)
+
+
+def test_a_models_line_is_read() -> None:
+    graph = read_linear(LINE)
+    assert write_penman(graph) == (
+        "(r / ride-01 :ARG0 (b / boy :mod (h / hat) :poss-of (h2 / horse "
+        ":location (h3 / hat :quant 2) :ARG1-of r)))"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("( dog", "(d / dog)"),
+        ("( dog :mod", "(d / dog)"),
+        ("( dog :mod ) :ARG0-of ( run-02 ) ) )", "(d / dog :ARG0-of (r / run-02))"),
+        ("dog :mod brown", "(d / dog :mod (b / brown))"),
+        ("( dog cat :mod dog )", "(d / dog)"),
+        (":ARG0 ( dog )", "(d / dog)"),
+        ("( )", None),
+        ("", None),
+    ],
+)
+def test_faults_of_a_line_are_passed_over(line: str, wanted: str | None) -> None:
+    graph = read_linear(line)
+    assert (graph and write_penman(graph)) == wanted
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small BART with random weights, as transformers saves it."""
+    path, tokenizer = tmp_path_factory.mktemp("bart"), byte_pairs()
+    torch.manual_seed(0)
+    config = BartConfig(
+        vocab_size=tokenizer.get_vocab_size(), d_model=16, encoder_layers=1, decoder_layers=1,
+        encoder_attention_heads=2, decoder_attention_heads=2, encoder_ffn_dim=16,
+        decoder_ffn_dim=16, max_position_embeddings=64, init_std=0.5, pad_token_id=0,
+        bos_token_id=0, eos_token_id=0, decoder_start_token_id=0, forced_eos_token_id=0,
+    )  # fmt: skip
+    BartForConditionalGeneration(config).save_pretrained(path)
+    words = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<|endoftext|>")
+    words.save_pretrained(path)
+    return path
+
+
+def test_a_folder_answers_many_lines_as_one_by_one(folder: Path) -> None:
+    settings = {"name": str(folder), "max_length": 12, "num_beams": 2, "device": "cpu"}
+    lines = ["A dog runs.", "Two cats sit on a mat.", "x"]
+    together = SequenceModel(**settings, batch_size=2).answers(lines)
+    assert together == [SequenceModel(**settings).answers([line])[0] for line in lines]
+    assert len(set(together)) > 1
+    graphs = SequenceParser(**settings).graphs(lines)
+    assert [graph is None for graph in graphs] == [read_linear(x) is None for x in together]
+    dog = read_penman("(d / dog)")
+    (said,) = SequenceWriter(**settings).sentences([dog])
+    assert (
+        said == next(iter(SequenceModel(**settings).answers(["(d / dog)"])[0].splitlines())).strip()
+    )
+
+
+def test_folders_without_a_model_or_a_tokenizer_are_named(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="give a folder of a saved model"):
+        SequenceModel(name=str(tmp_path))
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (bare / name).write_bytes((folder / name).read_bytes())
+    with pytest.raises(FileNotFoundError, match="no tokenizer in it"):
+        SequenceModel(name=str(bare))
+    (bare / "model.safetensors").rename(bare / "pytorch_model.bin")
+    with pytest.raises(FileNotFoundError, match="no safetensors in it"):
+        SequenceModel(name=str(bare), tokenizer=str(folder))
+
+
+def read(caption: str):
+    (parse,) = build_caption_parser(num_processes=1).parse([caption])
+    return words_of(caption, parse), graph_of(caption, parse)
+
+
+def test_words_are_found_again() -> None:
+    words, own = read("Two young boys sit in front of a red house on the beach.")
+    bare = read_penman(write_penman(own))
+    assert all(node.names[0].token < 0 for node in bare.nodes.values())
+    found = aligned(bare, words)
+    names = {node.concept: node.names[0] for node in found.nodes.values()}
+    for node in own.nodes.values():
+        wanted, name = node.names[0], names[node.concept]
+        assert (name.token, name.plural, name.noun) == (wanted.token, wanted.plural, wanted.noun)
+    assert said_with(found) == said_with(own)
+    assert ("location", "beach", "on") in {parts[1:] for parts in said_with(own)}
+
+
+def said_with(graph: Graph) -> set[tuple[str, str, str, str]]:
+    """The edges by labels, with their prepositions."""
+    label = {variable: node.concept for variable, node in graph.nodes.items()}
+    return {(label[e.source], e.role, label[e.target], e.word) for e in graph.edges}
+
+
+def test_a_sentence_names_what_its_graph_has() -> None:
+    _, graph = read("A boy rides a brown horse.")
+    words, _ = read("The brown horse is ridden by a boy.")
+    said = caption_by_words(graph, "The brown horse is ridden by a boy.", words)
+    found = [(start, text, graph.nodes[v].concept) for start, text, v in said.mentions]
+    assert found == [(0, "The brown horse", "horse"), (29, "a boy", "boy")]
+    for text, message in (
+        ("A boy rides.", "leaves out \\['horse'\\]"),
+        ("A boy rides a horse with a dog.", "names \\['dog'\\] besides"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            caption_by_words(graph, text, read(text)[0])
