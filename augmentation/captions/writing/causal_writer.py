@@ -82,13 +82,19 @@ class CausalWriter(AbstractWriter):
         """See `AbstractWriter`.
 
         Raises:
-            ValueError: prompts with different examples, or longer ones than the model takes.
+            ValueError: prompts with different examples, longer ones than the model takes, or ones
+                without given words where ``most_small_words`` is set.
         """
         if not prompts:
             return []
         opening = prompts[0].opening()
         if any(prompt.opening() != opening for prompt in prompts):
             raise ValueError("prompts of one call must have the same examples")
+        if self._filling is not None and not all(prompt.given for prompt in prompts):
+            raise ValueError(
+                "most_small_words is for sentence templates, and a prompt has none: set "
+                "method.writer.most_small_words=null (writer@method.writer=smollm2_free)"
+            )
         head = self._ids(opening)
         tails = [self._ids(prompt.ending()) for prompt in prompts]
         self._check_length(len(head) + max(map(len, tails)) + self._max_new)

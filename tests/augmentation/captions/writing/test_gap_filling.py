@@ -59,6 +59,13 @@ def test_every_answer_has_all_words_in_order(folder: Path, most: int) -> None:
     assert bool(seen) == bool(most)
 
 
+def test_prompts_without_words_are_refused(folder: Path) -> None:
+    writer = CausalWriter(name=str(folder), device="cpu", max_new_tokens=9, most_small_words=2)
+    free = Prompt(instruction="Do.", examples=(), question="x", names=("T", "S"))
+    with pytest.raises(ValueError, match="smollm2_free"):
+        writer.answers([free], seed=0)
+
+
 def allowed(filling: GapFilling, given: tuple, place: int) -> set[str]:
     """What may be written before the given word at a place, as text."""
     (line,) = filling.lines([given])
