@@ -222,6 +222,7 @@ def _draw_losses(axis: plt.Axes, tracked: dict[int, Run], runs: Path, noise: str
     run = tracked[min(tracked)]
     folder = runs / run.folder.relative_to(RECORDS)
     if not (folder / "curation" / "losses.npz").is_file():
+        _leave_empty(axis, "the run is not at hand")
         return
     ids, epochs, history = read_history(folder / "curation" / "losses.npz")
     truth_path = folder / "noise_truth.json"
@@ -240,6 +241,9 @@ def _draw_losses(axis: plt.Axes, tracked: dict[int, Run], runs: Path, noise: str
 def _draw_found(axis: plt.Axes, tracked: dict[int, Run]) -> None:
     epochs = by_score(tracked)
     axis.set(title="faults found", xlabel="epoch", ylabel="area under the ROC curve")
+    if not epochs:
+        _leave_empty(axis, "no faults were planted, or nobody has looked")
+        return
     for number, name in enumerate(sorted({name for entry in epochs.values() for name in entry})):
         points = {
             epoch + 1: statistics.fmean(one["auc"] for one in entry[name])
@@ -248,10 +252,14 @@ def _draw_found(axis: plt.Axes, tracked: dict[int, Run]) -> None:
         }
         style = "-" if number < 10 else "--"
         axis.plot(list(points), list(points.values()), style, marker="o", label=name)
-    if epochs:
-        axis.set_xticks([epoch + 1 for epoch in sorted(epochs)])
-        axis.axhline(0.5, color="grey", linewidth=0.5)
-        axis.legend(fontsize=7)
+    axis.set_xticks([epoch + 1 for epoch in sorted(epochs)])
+    axis.axhline(0.5, color="grey", linewidth=0.5)
+    axis.legend(fontsize=7)
+
+
+def _leave_empty(axis: plt.Axes, reason: str) -> None:
+    axis.set(xlabel="", ylabel="", xticks=[], yticks=[])
+    axis.text(0.5, 0.5, reason, ha="center", color="grey", transform=axis.transAxes)
 
 
 def _draw_gains(axis: plt.Axes, rows: dict[str, dict[int, float]]) -> None:
