@@ -109,9 +109,9 @@ class Synthesis:
         """Append batches until there are captions enough."""
         begun, made, wanted = cut_to_whole_lines(part), 0, self.pace.num_captions
         for record in _records(part):
-            if "caption" in record:
-                self.judge.remember(record["caption"])
-                made += 1
+            made += "caption" in record
+            if "caption" in record or record["refused"] == UNLIKELY:  # both were said before
+                self.judge.remember(record.get("caption") or record["answer"])
         batches = enumerate(_batches(templates, self.pace.batch_size, self.pace.num_templates))
         with (
             part.open("a", encoding="utf-8", newline="\n") as file,

@@ -106,6 +106,42 @@ def test_the_likeliest_of_a_batch_are_kept(gold, tmp_path: Path) -> None:
         Pace(num_captions=1, keep=0)
 
 
+def test_what_was_not_likely_enough_is_still_known_after_a_kill(gold, tmp_path: Path) -> None:
+    class Telling(Filler):
+        """Tells likelihoods that fall."""
+
+        def answers(self, prompts, *, seed):
+            found = super().answers(prompts, seed=1)
+            return [replace(a, likelihood=-float(n)) for n, a in enumerate(found)]
+
+    class Lenient(Judge):
+        """Reads one of five sentences in any answer, so that they recur."""
+
+        def judge(self, answer, words):
+            letters = len(answer.text) % 5
+            return super().judge(replace(answer, text=f"a dog runs {'y' * (letters + 1)}."), ())
+
+    def run(folder: Path, writer: Filler) -> dict:
+        statistics = count_corpus(deconstruct(tags) for _, tags in gold)
+        synthesis = Synthesis(
+            prompts=PromptWriter(num_examples=0),
+            writer=writer,
+            judge=Lenient(),
+            pace=Pace(num_captions=40, num_templates=18, batch_size=6, keep=0.5),
+        )
+        return synthesis.run(
+            TemplateSampler(statistics).templates(np.random.default_rng(3)), folder
+        )
+
+    run(tmp_path / "whole", Telling())
+    with pytest.raises(ConnectionError, match="gone"):
+        run(tmp_path / "killed", Telling(dies_at=1))
+    run(tmp_path / "killed", Telling())
+    one, other = (tmp_path / name / "provenance.jsonl" for name in ("whole", "killed"))
+    assert one.read_bytes() == other.read_bytes()
+    assert UNLIKELY in one.read_text()
+
+
 def test_as_many_templates_as_are_allowed(gold, tmp_path: Path) -> None:
     counts = synthesise(gold, tmp_path, Filler(), num_templates=13)
     assert counts["templates"] == 13
