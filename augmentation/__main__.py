@@ -39,7 +39,7 @@ MAKING = ("seed", "split", "limit_images", "max_pairs", "method", "format")
 CAPTION_MAKING = ("seed", "split", "limit_images", "method")
 NOTED = (*MAKING, "num_processes", "sheet_number", "out")
 MAKING_TEXTS = ("seed", "limit_images", "max_pairs", "method")
-# Where and how fast a language model runs: a set may be gone on with elsewhere.
+# Where and how fast models that write run: a set may be gone on with elsewhere.
 PLACES = {"cache_folder", "address", "num_parallel", "timeout", "retries", "device"}
 
 
@@ -125,12 +125,16 @@ def _augment_captions(
 
 
 def _without_places(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings of a set with nothing of where and how fast its language model runs."""
-    method = settings["method"] | dict.fromkeys(settings["method"].keys() & PLACES)
-    if "writer" in method:
-        writer = method["writer"]
-        method["writer"] = writer | dict.fromkeys(writer.keys() & PLACES)
-    return settings | {"method": method}
+    """Settings of a set with nothing of where and how fast its models run, at any depth."""
+    return settings | {"method": _placeless(settings["method"])}
+
+
+def _placeless(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_placeless(found) for found in value]
+    if not isinstance(value, dict):
+        return value
+    return {key: None if key in PLACES else _placeless(found) for key, found in value.items()}
 
 
 def _ranker_of(method: DictConfig, threshold: Threshold) -> Callable[[], Ranker]:

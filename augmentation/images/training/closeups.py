@@ -1,0 +1,165 @@
+"""Close-ups: windows of photos around what a caption speaks of, for the trainings of generators.
+
+A small generator draws few cells. Where a photo shows a dozen things and a caption names one of
+them, that one is a handful of cells beside others that no prompt explains; in a window around it,
+it is most of the picture.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rich.progress import track
+
+from captioning.data.photos import load_rgb
+from captioning.data.roster import Roster, build_roster
+from captioning.files import write_whole
+from captioning.types import Phrase, Region, Sample
+
+Window = tuple[int, int, int, int]
+SEEN = 0.5
+"""Share of a box that a window must show for its thing to count as shown."""
+
+
+def read_closeups(
+    *,
+    name: str,
+    roster: Roster,
+    folder: str | Path,
+    margins: tuple[float, float] = (0.05, 0.5),
+    smallest: float = 0.4,
+    whole: bool = True,
+    seed: int = 0,
+) -> Roster:
+    """A data set with a close-up for each set of things that captions of a photo name.
+
+    Captions that name the same boxes share one; those that name none keep the photo.
+
+    Args:
+        name: of the new roster.
+        roster: photos whose captions are grounded in boxes.
+        folder: where the windows are written, once.
+        margins: least and most room on each side, as share of the boxes' longer side; drawn anew
+            for each window.
+        smallest: least side of a window, as share of the photo's shorter side.
+        whole: keep the photos themselves too, with all of their captions.
+        seed: of margins and places.
+
+    Raises:
+        ValueError: no caption of the roster is grounded, or settings out of range.
+        OSError: a window cannot be written.
+    """
+    if not 0 <= margins[0] <= margins[1] or not 0 < smallest <= 1:
+        raise ValueError(
+            f"close-ups need margins 0 <= least <= most and smallest in (0, 1]: "
+            f"got {tuple(margins)} and {smallest}"
+        )
+    if not any(phrase.regions for sample in roster.samples for phrase in sample.phrases):
+        raise ValueError(f"{roster.name} has no captions with boxes to make close-ups of")
+    settings = [list(margins), smallest, seed, roster.fingerprint]
+    digest = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:12]
+    cutter = _Cutter(folder=Path(folder) / digest, margins=margins, smallest=smallest, seed=seed)
+    photos = list(roster.rows_by_image.values())
+    found: list[Sample] = []
+    for rows in track(photos, description="close-ups", disable=len(photos) < 100):
+        samples = [roster.samples[row] for row in rows]
+        found += samples if whole else []
+        found += cutter.closeups(samples, whole=whole)
+    return build_roster(name, found)
+
+
+def named_boxes(sample: Sample) -> tuple[int, ...]:
+    """Positions of the regions that a caption's phrases speak of, sorted, each once."""
+    return tuple(sorted({index for phrase in sample.phrases for index in phrase.regions}))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Cutter:
+    folder: Path
+    margins: tuple[float, float]
+    smallest: float
+    seed: int
+
+    def closeups(self, samples: Sequence[Sample], *, whole: bool) -> Iterator[Sample]:
+        """Samples of a photo, each on the window around what it names."""
+        groups: dict[tuple[int, ...], list[Sample]] = {}
+        for sample in samples:
+            groups.setdefault(named_boxes(sample), []).append(sample)
+        for boxes, members in groups.items():
+            if boxes:
+                yield from self._shown(members, boxes)
+            elif not whole:
+                yield from members
+
+    def _shown(self, members: list[Sample], boxes: tuple[int, ...]) -> Iterator[Sample]:
+        first = members[0]
+        name = "-".join(map(str, boxes))
+        image_id = f"{first.image_id}@{name}"
+        photo = load_rgb(first.image_path)
+        draw = random.Random(f"{self.seed} {image_id}")
+        window = self._window([first.regions[index].box for index in boxes], photo.size, draw)
+        path = self.folder / f"{image_id.replace('/', '_')}.png"
+        if not path.is_file():
+            write_whole(path, photo.crop(window).save)
+        regions, kept = regions_within(first.regions, window)
+        for member in members:
+            yield dataclasses.replace(
+                member,
+                sample_id=f"{member.sample_id}@{name}",
+                image_id=image_id,
+                image_path=path,
+                regions=regions,
+                phrases=tuple(_moved(phrase, kept) for phrase in member.phrases),
+            )
+
+    def _window(
+        self, boxes: list[tuple[float, ...]], size: tuple[int, int], draw: random.Random
+    ) -> Window:
+        """A square around boxes that lies within the photo; the shorter side bounds it."""
+        spans = [(min(b[a] for b in boxes), max(b[a + 2] for b in boxes)) for a in (0, 1)]
+        longest = max(end - start for start, end in spans)
+        room = longest * (1 + 2 * draw.uniform(*self.margins))
+        side = min(min(size), round(max(room, self.smallest * min(size))))
+        left, top = (
+            _start(span, side, whole, draw) for span, whole in zip(spans, size, strict=True)
+        )
+        return left, top, left + side, top + side
+
+
+def _start(span: tuple[float, float], side: int, whole: int, draw: random.Random) -> int:
+    """Where a window of ``side`` begins: anywhere that shows the span whole, if it can."""
+    least, most = sorted((span[1] - side, span[0]))
+    return min(max(0, round(draw.uniform(least, most))), whole - side)
+
+
+def regions_within(
+    regions: Sequence[Region], window: Window
+) -> tuple[tuple[Region, ...], dict[int, int]]:
+    """Regions of a photo as a window shows them, and where each that is kept has gone.
+
+    A region is kept if at least half of its area lies within.
+    """
+    left, top, right, bottom = window
+    kept: dict[int, int] = {}
+    found: list[Region] = []
+    for index, region in enumerate(regions):
+        x1, y1, x2, y2 = region.box
+        box = (max(x1, left), max(y1, top), min(x2, right), min(y2, bottom))
+        width, height = box[2] - box[0], box[3] - box[1]
+        if width <= 0 or height <= 0 or width * height < SEEN * (x2 - x1) * (y2 - y1):
+            continue
+        kept[index] = len(found)
+        moved = (box[0] - left, box[1] - top, box[2] - left, box[3] - top)
+        found.append(dataclasses.replace(region, box=moved))
+    return tuple(found), kept
+
+
+def _moved(phrase: Phrase, kept: dict[int, int]) -> Phrase:
+    return dataclasses.replace(
+        phrase, regions=tuple(kept[index] for index in phrase.regions if index in kept)
+    )

@@ -1,0 +1,38 @@
+"""A set of captions may be gone on with on another device: nothing else may differ."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_dir
+
+from augmentation.__main__ import CAPTION_MAKING, _plain, _without_places
+
+CONFIGS = Path(__file__).resolve().parents[3] / "configs"
+AMR = ("+amr@method.graph_parser=parser", "method.graph_parser.name=folder")
+
+
+def settings(*overrides: str) -> dict[str, Any]:
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        config = compose("augmentation", overrides=["out=x", *overrides])
+    return _without_places(_plain(config, CAPTION_MAKING))
+
+
+@pytest.mark.parametrize(
+    ("method", "place"),
+    [
+        (("method=ssa", *AMR), "method.graph_parser.device=cuda:1"),
+        (("method=paraphrase",), "method.writer.device=cuda:1"),
+        (("method=toca",), "method.writer.device=cuda:1"),
+    ],
+)
+def test_devices_at_any_depth_are_no_settings_of_a_set(method: tuple[str, ...], place: str) -> None:
+    assert settings(*method) == settings(*method, place)
+
+
+def test_what_a_model_is_and_does_is_one() -> None:
+    plain = settings("method=ssa", *AMR)
+    for change in ("name=other", "num_beams=1", "max_length=9"):
+        assert settings("method=ssa", *AMR, f"method.graph_parser.{change}") != plain

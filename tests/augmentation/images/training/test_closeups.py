@@ -1,0 +1,150 @@
+"""Windows around what captions name: whole, in place, and the same every time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from augmentation.images.training.closeups import named_boxes, read_closeups, regions_within
+from captioning.data.photos import load_rgb
+from captioning.data.roster import Roster, build_roster
+from captioning.types import Phrase, Region, Sample
+
+DOG, BALL, SUN = (10.0, 30.0, 30.0, 50.0), (32.0, 44.0, 38.0, 50.0), (85.0, 2.0, 95.0, 12.0)
+COLOURS = {"dog": (200, 20, 20), "ball": (20, 200, 20), "sun": (240, 240, 20)}
+
+
+def phrase(caption: str, text: str, *regions: int) -> Phrase:
+    return Phrase(start=caption.index(text), text=text, chain_id=text, regions=regions)
+
+
+def park(folder: Path, size: tuple[int, int] = (100, 60)) -> Roster:
+    """One photo with three things, each a patch of its colour, and four captions."""
+    path = folder / "park.png"
+    pixels = np.zeros((size[1], size[0], 3), dtype=np.uint8)
+    regions = []
+    for label, box in zip(COLOURS, (DOG, BALL, SUN), strict=True):
+        left, top, right, bottom = map(int, box)
+        pixels[top:bottom, left:right] = COLOURS[label]
+        regions.append(Region(box=box, label=label))
+    Image.fromarray(pixels).save(path)
+    captions = {
+        "A dog plays": {"A dog": (0,)},
+        "A dog and its ball": {"A dog": (0,), "its ball": (1,)},
+        "The dog": {"The dog": (0,)},
+        "Such a day": {"a day": ()},
+    }
+    samples = [
+        Sample(
+            row=0, sample_id=f"park#{number}", image_id="park", image_path=path, caption=caption,
+            regions=tuple(regions),
+            phrases=tuple(phrase(caption, text, *found) for text, found in phrases.items()),
+        )
+        for number, (caption, phrases) in enumerate(captions.items())
+    ]  # fmt: skip
+    return build_roster("park", samples)
+
+
+def closeups(folder: Path, **changes) -> Roster:
+    given_settings = {"name": "close", "roster": park(folder), "folder": folder / "windows"}
+    return read_closeups(**given_settings | changes)
+
+
+def test_captions_that_name_the_same_boxes_share_a_window(tmp_path: Path) -> None:
+    found = closeups(tmp_path, whole=False)
+    captions = [[found.samples[row].caption for row in r] for r in found.rows_by_image.values()]
+    assert captions == [["A dog plays", "The dog"], ["A dog and its ball"], ["Such a day"]]
+    assert found.samples[-1].image_path == tmp_path / "park.png"
+
+
+def test_whole_photos_come_along_with_all_captions(tmp_path: Path) -> None:
+    found = closeups(tmp_path, whole=True)
+    assert [len(rows) for rows in found.rows_by_image.values()] == [4, 2, 1]
+    assert len({sample.sample_id for sample in found.samples}) == 7
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("smallest", [0.1, 0.5, 1.0])
+def test_windows_show_what_is_named_where_its_regions_say(
+    tmp_path: Path, seed: int, smallest: float
+) -> None:
+    found = closeups(tmp_path, seed=seed, smallest=smallest, whole=False)
+    for sample in found.samples:
+        pixels = np.asarray(load_rgb(sample.image_path))
+        if not named_boxes(sample):
+            continue
+        assert pixels.shape[0] == pixels.shape[1] >= smallest * 60 - 1
+        named = {sample.regions[index].label for index in named_boxes(sample)}
+        assert named == ({"dog", "ball"} if "ball" in sample.caption else {"dog"})
+        for region in sample.regions:
+            left, top, right, bottom = map(int, region.box)
+            assert (pixels[top:bottom, left:right] == COLOURS[region.label]).all()
+            if region.label in named:
+                total = (pixels == COLOURS[region.label]).all(-1).sum()
+                assert (
+                    total
+                    == (right - left) * (bottom - top)
+                    == {"dog": 400, "ball": 36}[region.label]
+                )
+
+
+def test_close_means_large(tmp_path: Path) -> None:
+    found = closeups(tmp_path, smallest=0.1, margins=(0.0, 0.0), whole=False)
+    assert load_rgb(found.samples[0].image_path).size == (20, 20)
+    assert found.samples[0].regions == (Region(box=(0.0, 0.0, 20.0, 20.0), label="dog"),)
+
+
+def test_the_same_seed_cuts_the_same_windows_and_cuts_them_once(tmp_path: Path) -> None:
+    first = closeups(tmp_path)
+    windows = (tmp_path / "windows").rglob("*.png")
+    times = {path: path.stat().st_mtime_ns for path in windows}
+    assert len(times) == 2
+    assert closeups(tmp_path).samples == first.samples
+    assert all(path.stat().st_mtime_ns == time for path, time in times.items())
+    other = closeups(tmp_path, seed=1)
+    assert other.samples[4].image_path != first.samples[4].image_path
+    assert other.samples[4].regions != first.samples[4].regions
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"margins": (0.5, 0.1)}, {"margins": (-0.1, 0.1)}, {"smallest": 0}, {"smallest": 1.1}],
+)
+def test_settings_out_of_range_are_named(tmp_path: Path, changes: dict) -> None:
+    with pytest.raises(ValueError, match="margins 0 <= least <= most and smallest in"):
+        closeups(tmp_path, **changes)
+
+
+def test_captions_without_boxes_cannot_be_shown_close(tmp_path: Path) -> None:
+    bare = build_roster("bare", [park(tmp_path).samples[-1]])
+    with pytest.raises(ValueError, match="bare has no captions with boxes"):
+        closeups(tmp_path, roster=bare)
+
+
+spans = st.tuples(st.integers(0, 90), st.integers(1, 40)).map(lambda s: (s[0], s[0] + s[1]))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(spans, spans), min_size=1, max_size=6), st.integers(0, 50))
+def test_regions_are_kept_by_half_and_stay_inside(boxes: list, corner: int) -> None:
+    regions = [
+        Region(box=(across[0], down[0], across[1], down[1]), label=str(number))
+        for number, (across, down) in enumerate(boxes)
+    ]
+    window = (corner, corner, corner + 40, corner + 40)
+    found, kept = regions_within(regions, window)
+    for index, region in enumerate(regions):
+        x1, y1, x2, y2 = region.box
+        inside = {(x, y) for x in range(x1, x2) for y in range(y1, y2)}
+        shown = {(x, y) for x, y in inside if corner <= min(x, y) and max(x, y) < corner + 40}
+        assert (index in kept) == (len(shown) > 0 and 2 * len(shown) >= len(inside))
+        if index in kept:
+            left, top, right, bottom = found[kept[index]].box
+            assert {(x - corner, y - corner) for x, y in shown} == {
+                (x, y) for x in range(left, right) for y in range(top, bottom)
+            }
