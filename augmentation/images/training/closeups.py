@@ -31,9 +31,10 @@ def read_closeups(
     name: str,
     roster: Roster,
     folder: str | Path,
-    margins: tuple[float, float] = (0.05, 0.5),
-    smallest: float = 0.4,
-    whole: bool = True,
+    margins: tuple[float, float] = (0.2, 0.3),
+    smallest: float = 0.25,
+    centred: bool = True,
+    whole: bool = False,
     seed: int = 0,
 ) -> Roster:
     """A data set with a close-up for each set of things that captions of a photo name.
@@ -47,6 +48,8 @@ def read_closeups(
         margins: least and most room on each side, as share of the boxes' longer side; drawn anew
             for each window.
         smallest: least side of a window, as share of the photo's shorter side.
+        centred: put the boxes into the middle, where the photo's edges leave room; otherwise
+            anywhere within. A generator learns shapes sooner where it need not guess places.
         whole: keep the photos themselves too, with all of their captions.
         seed: of margins and places.
 
@@ -61,9 +64,9 @@ def read_closeups(
         )
     if not any(phrase.regions for sample in roster.samples for phrase in sample.phrases):
         raise ValueError(f"{roster.name} has no captions with boxes to make close-ups of")
-    settings = [list(margins), smallest, seed, roster.fingerprint]
-    digest = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:12]
-    cutter = _Cutter(folder=Path(folder) / digest, margins=margins, smallest=smallest, seed=seed)
+    settings = {"margins": tuple(margins), "smallest": smallest, "centred": centred, "seed": seed}
+    digest = hashlib.sha256(json.dumps([settings, roster.fingerprint]).encode()).hexdigest()[:12]
+    cutter = _Cutter(folder=Path(folder) / digest, **settings)
     photos = list(roster.rows_by_image.values())
     found: list[Sample] = []
     for rows in track(photos, description="close-ups", disable=len(photos) < 100):
@@ -83,6 +86,7 @@ class _Cutter:
     folder: Path
     margins: tuple[float, float]
     smallest: float
+    centred: bool
     seed: int
 
     def closeups(self, samples: Sequence[Sample], *, whole: bool) -> Iterator[Sample]:
@@ -126,15 +130,15 @@ class _Cutter:
         room = longest * (1 + 2 * draw.uniform(*self.margins))
         side = min(min(size), round(max(room, self.smallest * min(size))))
         left, top = (
-            _start(span, side, whole, draw) for span, whole in zip(spans, size, strict=True)
+            self._start(span, side, whole, draw) for span, whole in zip(spans, size, strict=True)
         )
         return left, top, left + side, top + side
 
-
-def _start(span: tuple[float, float], side: int, whole: int, draw: random.Random) -> int:
-    """Where a window of ``side`` begins: anywhere that shows the span whole, if it can."""
-    least, most = sorted((span[1] - side, span[0]))
-    return min(max(0, round(draw.uniform(least, most))), whole - side)
+    def _start(self, span: tuple[float, float], side: int, whole: int, draw: random.Random) -> int:
+        """Where a window of ``side`` begins, such that it shows the span whole, if it can."""
+        least, most = sorted((span[1] - side, span[0]))
+        start = (least + most) / 2 if self.centred else draw.uniform(least, most)
+        return min(max(0, round(start)), whole - side)
 
 
 def regions_within(

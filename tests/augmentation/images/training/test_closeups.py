@@ -56,7 +56,7 @@ def closeups(folder: Path, **changes) -> Roster:
 
 
 def test_captions_that_name_the_same_boxes_share_a_window(tmp_path: Path) -> None:
-    found = closeups(tmp_path, whole=False)
+    found = closeups(tmp_path)
     captions = [[found.samples[row].caption for row in r] for r in found.rows_by_image.values()]
     assert captions == [["A dog plays", "The dog"], ["A dog and its ball"], ["Such a day"]]
     assert found.samples[-1].image_path == tmp_path / "park.png"
@@ -70,10 +70,11 @@ def test_whole_photos_come_along_with_all_captions(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("smallest", [0.1, 0.5, 1.0])
+@pytest.mark.parametrize("centred", [True, False])
 def test_windows_show_what_is_named_where_its_regions_say(
-    tmp_path: Path, seed: int, smallest: float
+    tmp_path: Path, seed: int, smallest: float, centred: bool
 ) -> None:
-    found = closeups(tmp_path, seed=seed, smallest=smallest, whole=False)
+    found = closeups(tmp_path, seed=seed, smallest=smallest, centred=centred)
     for sample in found.samples:
         pixels = np.asarray(load_rgb(sample.image_path))
         if not named_boxes(sample):
@@ -94,19 +95,31 @@ def test_windows_show_what_is_named_where_its_regions_say(
 
 
 def test_close_means_large(tmp_path: Path) -> None:
-    found = closeups(tmp_path, smallest=0.1, margins=(0.0, 0.0), whole=False)
+    found = closeups(tmp_path, smallest=0.1, margins=(0.0, 0.0))
     assert load_rgb(found.samples[0].image_path).size == (20, 20)
     assert found.samples[0].regions == (Region(box=(0.0, 0.0, 20.0, 20.0), label="dog"),)
 
 
+def test_what_is_named_stands_in_the_middle_where_there_is_room(tmp_path: Path) -> None:
+    dog = closeups(tmp_path, smallest=0.5, margins=(0.0, 0.0)).samples[0].regions[0]
+    assert dog.box == (5.0, 5.0, 25.0, 25.0)
+    apart = {
+        closeups(
+            tmp_path, smallest=0.5, margins=(0.0, 0.0), centred=False, seed=seed
+        ).samples[0].regions[0].box
+        for seed in range(8)
+    }  # fmt: skip
+    assert len(apart) > 4
+
+
 def test_the_same_seed_cuts_the_same_windows_and_cuts_them_once(tmp_path: Path) -> None:
-    first = closeups(tmp_path)
+    first = closeups(tmp_path, whole=True, centred=False)
     windows = (tmp_path / "windows").rglob("*.png")
     times = {path: path.stat().st_mtime_ns for path in windows}
     assert len(times) == 2
-    assert closeups(tmp_path).samples == first.samples
+    assert closeups(tmp_path, whole=True, centred=False).samples == first.samples
     assert all(path.stat().st_mtime_ns == time for path, time in times.items())
-    other = closeups(tmp_path, seed=1)
+    other = closeups(tmp_path, whole=True, centred=False, seed=1)
     assert other.samples[4].image_path != first.samples[4].image_path
     assert other.samples[4].regions != first.samples[4].regions
 
