@@ -8,8 +8,8 @@ trained on features (EfficientNet-Lite0, mean and maximum over the grid) of draw
 that nothing else uses: which place it is, which classes of things and which colours are in it. Then
 they look at pictures of the first captions of validation scenes. A picture is right in a thing that
 its caption names if the thing's class is among the three likeliest, likewise for colours that are
-named, and the place must be the likeliest. Real scenes are the upper bound, the captions of other
-scenes the lower one.
+named, and the place must be the likeliest. Real scenes and close-ups of what the captions name are
+the upper bounds, the captions of other scenes the lower one.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import argparse
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
@@ -27,13 +28,16 @@ from torch import Tensor, nn
 from augmentation.images.autoencoder import PatchAutoencoder
 from augmentation.images.generator import Job
 from augmentation.images.stable_diffusion import StableDiffusion
+from augmentation.images.training.closeups import read_closeups
 from augmentation.images.training.sheet import picture_sheet
 from captioning.data.miniworld.build import make_settings, render
 from captioning.data.miniworld.captions import PLACE, Caption
+from captioning.data.miniworld.dataset import read_miniworld
 from captioning.data.miniworld.object_class import COLOURS
 from captioning.data.miniworld.places import PLACES
 from captioning.data.miniworld.scene import Scene
 from captioning.data.miniworld.vocabulary import CLASSES
+from captioning.data.photos import load_rgb
 from captioning.files import write_whole
 from captioning.vision.backbones import build_backbone
 
@@ -154,6 +158,18 @@ def decoded(autoencoder: PatchAutoencoder, pictures: Sequence[np.ndarray]) -> li
     return list(((made + 1) * 127.5).round().byte().permute(0, 2, 3, 1).numpy())
 
 
+def closeups(number: int, side: int) -> list[np.ndarray]:
+    """What the model is trained to draw: a close-up for the first caption of each scene."""
+    with TemporaryDirectory() as folder:
+        settings = {"split": "val", "num_scenes": number, "seed": 0, "size": 128}
+        whole = read_miniworld(name="val", folder=folder, **settings)
+        close = read_closeups(name="close", roster=whole, folder=folder)
+        firsts = [sample for sample in close.samples if "#0" in sample.sample_id]
+        firsts.sort(key=lambda sample: sample.sample_id)
+        shown = [load_rgb(sample.image_path) for sample in firsts]
+    return [np.asarray(picture.resize((side, side))) for picture in shown]
+
+
 def draw(generator: StableDiffusion, prompts: Sequence[str]) -> list[np.ndarray]:
     """Pixels ``(H, W, 3) uint8`` for each prompt, its number as its seed."""
     jobs = [Job(prompt=text, seed=number) for number, text in enumerate(prompts)]
@@ -189,8 +205,11 @@ def main() -> None:
     real = [pixels for *_, pixels in val]
     autoencoder = PatchAutoencoder.from_pretrained(generator.folder / "vae").float().eval()
     print("real scenes:", agreement(likely(features(real)), wanted))
-    through = features(decoded(autoencoder, real))
-    print("real scenes, encoded and decoded:", agreement(likely(through), wanted))
+    close = closeups(given.pictures, autoencoder.config.sample_size)
+    print("real close-ups:", agreement(likely(features(close)), wanted))
+    for what, pictures in (("scenes", real), ("close-ups", close)):
+        through = features(decoded(autoencoder, pictures))
+        print(f"real {what}, encoded and decoded:", agreement(likely(through), wanted))
     seen = likely(features(made))
     print("pictures of their captions:", agreement(seen, wanted))
     print("pictures of other captions:", agreement(seen, wanted[1:] + wanted[:1]))

@@ -51,6 +51,9 @@ class PatchAutoencoder(ModelMixin, ConfigMixin):
         blocks: residual blocks at half, quarter resolution and so on.
         sample_size: side of the pictures that it was trained on.
         scaling_factor: what latents are multiplied with to have deviation 1.
+
+    Raises:
+        ValueError: there is not one number of blocks for each width after the first.
     """
 
     @register_to_config
@@ -64,6 +67,11 @@ class PatchAutoencoder(ModelMixin, ConfigMixin):
         scaling_factor: float = 1.0,
     ) -> None:
         super().__init__()
+        if len(blocks) != len(block_out_channels) - 1:
+            raise ValueError(
+                f"an autoencoder of widths {list(block_out_channels)} needs "
+                f"{len(block_out_channels) - 1} numbers in blocks: got {list(blocks)}"
+            )
         self.patch = 2 ** (len(block_out_channels) - 1)
         pixels = 3 * self.patch**2
         self.analysis = nn.Conv2d(pixels, latent_channels, 1)

@@ -28,6 +28,7 @@ SMALL = [
     "training.features=0.0",
     "training.objects=1.0",
     "model.block_out_channels=[4,4,8,8]",
+    "model.blocks=[1,1,3]",
     "training.batch_size=4",
     "training.log_every=1",
     "training.val_every=4",
@@ -140,3 +141,8 @@ def test_the_decoder_alone_goes_on_from_an_autoencoder(config: Made, tmp_path: P
 def test_the_start_must_be_an_autoencoder(config: Made, tmp_path: Path) -> None:
     with pytest.raises(OSError, match="nothing"):
         starting_model(config("autoencoder", f"start={tmp_path / 'nothing'}"), [])
+
+
+def test_each_width_needs_its_number_of_blocks() -> None:
+    with pytest.raises(ValueError, match=r"needs 2 numbers in blocks: got \[1, 1, 2\]"):
+        PatchAutoencoder(block_out_channels=(8, 24, 48))
