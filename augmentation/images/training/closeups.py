@@ -14,8 +14,11 @@ import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from PIL import Image
 from rich.progress import track
 
+from augmentation.regions.boxes import area, clipped
+from captioning.data.controls import spoken_of
 from captioning.data.photos import load_rgb
 from captioning.data.roster import Roster, build_roster
 from captioning.files import write_whole
@@ -62,7 +65,7 @@ def read_closeups(
             f"close-ups need margins 0 <= least <= most and smallest in (0, 1]: "
             f"got {tuple(margins)} and {smallest}"
         )
-    if not any(phrase.regions for sample in roster.samples for phrase in sample.phrases):
+    if not any(map(spoken_of, roster.samples)):
         raise ValueError(f"{roster.name} has no captions with boxes to make close-ups of")
     settings = {"margins": tuple(margins), "smallest": smallest, "centred": centred, "seed": seed}
     digest = hashlib.sha256(json.dumps([settings, roster.fingerprint]).encode()).hexdigest()[:12]
@@ -74,11 +77,6 @@ def read_closeups(
         found += samples if whole else []
         found += cutter.closeups(samples, whole=whole)
     return build_roster(name, found)
-
-
-def named_boxes(sample: Sample) -> tuple[int, ...]:
-    """Positions of the regions that a caption's phrases speak of, sorted, each once."""
-    return tuple(sorted({index for phrase in sample.phrases for index in phrase.regions}))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,18 +91,20 @@ class _Cutter:
         """Samples of a photo, each on the window around what it names."""
         groups: dict[tuple[int, ...], list[Sample]] = {}
         for sample in samples:
-            groups.setdefault(named_boxes(sample), []).append(sample)
+            groups.setdefault(tuple(sorted(spoken_of(sample))), []).append(sample)
+        photo = load_rgb(samples[0].image_path)
         for boxes, members in groups.items():
             if boxes:
-                yield from self._shown(members, boxes)
+                yield from self._shown(photo, members, boxes)
             elif not whole:
                 yield from members
 
-    def _shown(self, members: list[Sample], boxes: tuple[int, ...]) -> Iterator[Sample]:
+    def _shown(
+        self, photo: Image.Image, members: list[Sample], boxes: tuple[int, ...]
+    ) -> Iterator[Sample]:
         first = members[0]
         name = "-".join(map(str, boxes))
         image_id = f"{first.image_id}@{name}"
-        photo = load_rgb(first.image_path)
         draw = random.Random(f"{self.seed} {image_id}")
         window = self._window([first.regions[index].box for index in boxes], photo.size, draw)
         path = self.folder / f"{image_id.replace('/', '_')}.png"
@@ -153,13 +153,11 @@ def regions_within(
     found: list[Region] = []
     for index, region in enumerate(regions):
         x1, y1, x2, y2 = region.box
-        box = (max(x1, left), max(y1, top), min(x2, right), min(y2, bottom))
-        width, height = box[2] - box[0], box[3] - box[1]
-        if width <= 0 or height <= 0 or width * height < SEEN * (x2 - x1) * (y2 - y1):
+        shown = clipped((x1 - left, y1 - top, x2 - left, y2 - top), (right - left, bottom - top))
+        if shown is None or area(shown) < SEEN * area(region.box):
             continue
         kept[index] = len(found)
-        moved = (box[0] - left, box[1] - top, box[2] - left, box[3] - top)
-        found.append(dataclasses.replace(region, box=moved))
+        found.append(dataclasses.replace(region, box=shown))
     return tuple(found), kept
 
 
