@@ -1,7 +1,7 @@
 """The small diffusion model in this package: how fast it is, and how right its pictures are.
 
 python benchmarks/bench_small_diffusion.py [--pictures 200] [--scenes 2500] [--steps 12]
-    [--sheet docs/images/small_diffusion.jpg]
+    [--closeups] [--sheet docs/images/small_diffusion.jpg]
 
 Speed is pictures a second of one core. To see how right they are, three linear classifiers are
 trained on features (EfficientNet-Lite0, mean and maximum over the grid) of drawn scenes, of a seed
@@ -9,7 +9,8 @@ that nothing else uses: which place it is, which classes of things and which col
 they look at pictures of the first captions of validation scenes. A picture is right in a thing that
 its caption names if the thing's class is among the three likeliest, likewise for colours that are
 named, and the place must be the likeliest. Real scenes and close-ups of what the captions name are
-the upper bounds, the captions of other scenes the lower one.
+the upper bounds, the captions of other scenes the lower one. With ``--closeups`` the classifiers are
+trained on close-ups of what the first captions name, which is what the model is trained to draw.
 """
 
 from __future__ import annotations
@@ -67,18 +68,22 @@ def features(pictures: Sequence[np.ndarray]) -> Tensor:
     return torch.cat(found)
 
 
-def targets(drawn: Sequence[Drawn]) -> dict[str, Tensor]:
-    """Which place, classes and colours are in each scene: ``(N, names) float32`` of 0 and 1."""
-    found = {
-        "place": torch.zeros(len(drawn), len(PLACE_NAMES)),
-        "class": torch.zeros(len(drawn), len(CLASS_NAMES)),
-        "colour": torch.zeros(len(drawn), len(COLOUR_NAMES)),
+def shown(scene: Scene) -> dict[str, list[int]]:
+    """The place, classes and colours that are in a scene."""
+    return {
+        "place": [PLACE_NAMES.index(scene.place)],
+        "class": [CLASS_NAMES.index(thing.key) for thing in scene.things],
+        "colour": [COLOUR_NAMES.index(thing.colour) for thing in scene.things],
     }
-    for row, (scene, _, _) in enumerate(drawn):
-        found["place"][row, PLACE_NAMES.index(scene.place)] = 1
-        for thing in scene.things:
-            found["class"][row, CLASS_NAMES.index(thing.key)] = 1
-            found["colour"][row, COLOUR_NAMES.index(thing.colour)] = 1
+
+
+def targets(wanted: Sequence[dict[str, list[int]]]) -> dict[str, Tensor]:
+    """What each picture shows as ``(N, names) float32`` of 0 and 1."""
+    names = {"place": PLACE_NAMES, "class": CLASS_NAMES, "colour": COLOUR_NAMES}
+    found = {kind: torch.zeros(len(wanted), len(among)) for kind, among in names.items()}
+    for row, what in enumerate(wanted):
+        for kind, columns in what.items():
+            found[kind][row, columns] = 1
     return found
 
 
@@ -158,16 +163,16 @@ def decoded(autoencoder: PatchAutoencoder, pictures: Sequence[np.ndarray]) -> li
     return list(((made + 1) * 127.5).round().byte().permute(0, 2, 3, 1).numpy())
 
 
-def closeups(number: int, side: int) -> list[np.ndarray]:
+def closeups(split: str, number: int, seed: int, side: int) -> list[np.ndarray]:
     """What the model is trained to draw: a close-up for the first caption of each scene."""
     with TemporaryDirectory() as folder:
-        settings = {"split": "val", "num_scenes": number, "seed": 0, "size": 128}
-        whole = read_miniworld(name="val", folder=folder, **settings)
+        settings = {"split": split, "num_scenes": number, "seed": seed, "size": 128}
+        whole = read_miniworld(name=split, folder=folder, **settings)
         close = read_closeups(name="close", roster=whole, folder=folder)
         firsts = [sample for sample in close.samples if "#0" in sample.sample_id]
         firsts.sort(key=lambda sample: sample.sample_id)
-        shown = [load_rgb(sample.image_path) for sample in firsts]
-    return [np.asarray(picture.resize((side, side))) for picture in shown]
+        pictures = [load_rgb(sample.image_path) for sample in firsts]
+    return [np.asarray(picture.resize((side, side))) for picture in pictures]
 
 
 def draw(generator: StableDiffusion, prompts: Sequence[str]) -> list[np.ndarray]:
@@ -176,6 +181,21 @@ def draw(generator: StableDiffusion, prompts: Sequence[str]) -> list[np.ndarray]
     batches = [jobs[start : start + 8] for start in range(0, len(jobs), 8)]
     made = [picture for batch in batches for picture in generator.generate(batch)]
     return [(picture * 255).round().astype(np.uint8) for picture in made]
+
+
+def train_classifiers(
+    number: int, side: int | None
+) -> Callable[[list[np.ndarray]], dict[str, Tensor]]:
+    """What says what pictures show: trained on scenes, or on close-ups of ``side`` pixels."""
+    train = scenes("train", number, seed=9)
+    if side is None:
+        pictures, wanted = [pixels for *_, pixels in train], [shown(scene) for scene, *_ in train]
+    else:
+        pictures = closeups("train", number, seed=9, side=side)
+        place = [{"place": shown(scene)["place"]} for scene, *_ in train]
+        wanted = [named(s, texts[0]) | p for (s, texts, _), p in zip(train, place, strict=True)]
+    likely = train_heads(features(pictures), targets(wanted))
+    return lambda pictures: likely(features(pictures))
 
 
 def main() -> None:
@@ -187,30 +207,30 @@ def main() -> None:
     parser.add_argument("--guidance", type=float, default=3.0)
     parser.add_argument("--model", default="miniworld", help="in the package, or a folder")
     parser.add_argument("--sheet", type=Path, help="where the first 32 pictures are shown")
+    parser.add_argument("--closeups", action="store_true", help="classifiers of close-ups")
     given = parser.parse_args()
     torch.set_num_threads(1)
     measure_speed(given.model, (8, 12, 20), given.guidance)
-    train = scenes("train", given.scenes, seed=9)
-    likely = train_heads(features([pixels for *_, pixels in train]), targets(train))
-    val = scenes("val", given.pictures, seed=0)
-    wanted = [named(scene, captions[0]) for scene, captions, _ in val]
     generator = StableDiffusion(
         model=given.model, num_steps=given.steps, guidance_scale=given.guidance, device="cpu"
     )
+    autoencoder = PatchAutoencoder.from_pretrained(generator.folder / "vae").float().eval()
+    side = autoencoder.config.sample_size
+    likely = train_classifiers(given.scenes, side if given.closeups else None)
+    val = scenes("val", given.pictures, seed=0)
+    wanted = [named(scene, captions[0]) for scene, captions, _ in val]
     prompts = [captions[0].text for _, captions, _ in val]
     made = draw(generator, prompts)
     if given.sheet:
         pictures = [Image.fromarray(pixels) for pixels in made[:32]]
         write_whole(given.sheet, picture_sheet(pictures, prompts[:32]).save)
     real = [pixels for *_, pixels in val]
-    autoencoder = PatchAutoencoder.from_pretrained(generator.folder / "vae").float().eval()
-    print("real scenes:", agreement(likely(features(real)), wanted))
-    close = closeups(given.pictures, autoencoder.config.sample_size)
-    print("real close-ups:", agreement(likely(features(close)), wanted))
+    close = closeups("val", given.pictures, seed=0, side=side)
     for what, pictures in (("scenes", real), ("close-ups", close)):
-        through = features(decoded(autoencoder, pictures))
+        print(f"real {what}:", agreement(likely(pictures), wanted))
+        through = decoded(autoencoder, pictures)
         print(f"real {what}, encoded and decoded:", agreement(likely(through), wanted))
-    seen = likely(features(made))
+    seen = likely(made)
     print("pictures of their captions:", agreement(seen, wanted))
     print("pictures of other captions:", agreement(seen, wanted[1:] + wanted[:1]))
 

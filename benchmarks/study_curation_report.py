@@ -74,7 +74,8 @@ def won_back(table: Table) -> list[str]:
     for noise in sorted({noise for noise, _ in table}):
         rows = {name: runs for (of, name), runs in table.items() if of == noise}
         if rows.keys() - {"track"}:
-            lines += [f"## {noise}: test {METRIC}", "", *_rows(noise, rows, list(rows)), ""]
+            lines += [f"## {noise}: test {METRIC}", "", f"{_size(rows)}.", ""]
+            lines += [*_rows(noise, rows, list(rows)), ""]
     lines += [
         "`track` is no curation. Won back: mean over seeds of the gain over no curation, divided "
         f"by that of the oracle, which removes exactly the faults, if that is at least {LEAST}; "
@@ -86,6 +87,17 @@ def won_back(table: Table) -> list[str]:
         "",
     ]
     return lines
+
+
+def _size(rows: dict[str, dict[int, Run]]) -> str:
+    """How many images a run has seen how often; all that occur, should rows differ."""
+    runs = [run for by_seed in rows.values() for run in by_seed.values()]
+    images, epochs = (
+        sorted({run.setting(name) for run in runs}, key=str)
+        for name in ("limit_images", "num_epochs")
+    )
+    told = ["all" if number is None else f"{number:,}" for number in images]
+    return f"{' or '.join(told)} training images, {' or '.join(map(str, epochs))} epochs"
 
 
 def _rows(noise: str, rows: dict[str, dict[int, Run]], shown: Collection[str]) -> list[str]:
