@@ -22,7 +22,7 @@ PACKAGES = ("torch", "pytorch-lightning", "timm", "hydra-core", "numpy", "pycoco
 # Keys that say how a run is carried out, not what it computes.
 FREE_KEYS = ("resume", "threads", "logger", "paths", "hydra", "keep_every_epoch")
 # Keys in which a run may differ from the one that it branches from.
-BRANCH_KEYS = ("curation", "run_name", "run_dir", "branch_from")
+BRANCH_KEYS = ("curation", "run_name", "run_dir", "branch_from", "tracked")
 # What a setting that is newer than a run says when it asks for nothing new.
 OFF = (None, False, 0, "none", [], {})
 

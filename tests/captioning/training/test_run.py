@@ -195,6 +195,7 @@ def test_a_policy_that_branches_ends_as_if_trained_alone(small, tmp_path: Path) 
         train(small(*policy, "optimizer.lr=0.5", f"branch_from={shared}", folder="other"))
     older = OmegaConf.load(tmp_path / "tracked" / "config.yaml")
     del older.added, older.hold_out
+    older.tracked = "runs/before/they/were/moved"  # where to branch from says nothing of the run
     OmegaConf.save(older, tmp_path / "tracked" / "config.yaml")
     train(small(*policy, f"branch_from={shared}", folder="newer"))
     assert same_weights(alone, tmp_path / "newer")
