@@ -96,7 +96,7 @@ def _size(rows: dict[str, dict[int, Run]]) -> str:
         sorted({run.setting(name) for run in runs}, key=str)
         for name in ("limit_images", "num_epochs")
     )
-    told = ["all" if number is None else f"{number:,}" for number in images]
+    told = ["all" if number is None else number for number in images]
     return f"{' or '.join(told)} training images, {' or '.join(map(str, epochs))} epochs"
 
 
@@ -188,12 +188,23 @@ def found(table: Table) -> list[str]:
         lines += ["Area under the ROC curve, and precision at the noise rate, mean over seeds.", ""]
         columns = ["all", *kinds] if len(kinds) > 1 else ["all"]
         rows = [
-            (name, ", ".join(map(str, when)), *cells)
+            (name, _ranges(when), *cells)
             for name in sorted({name for entry in epochs.values() for name in entry})
             for cells, when in _epochs_by_cells(epochs, name, columns).items()
         ]
         lines += [*markdown_lines(["score", "epoch", *columns], rows), ""]
     return lines
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Rising numbers, those in a row as first-last."""
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and number == found[-1][-1] + 1:
+            found[-1] = [found[-1][0], number]
+        else:
+            found.append([number])
+    return ", ".join("-".join(map(str, ends)) for ends in found)
 
 
 def _epochs_by_cells(
