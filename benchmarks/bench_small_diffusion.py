@@ -9,8 +9,8 @@ that nothing else uses: which place it is, which classes of things and which col
 they look at pictures of the first captions of validation scenes. A picture is right in a thing that
 its caption names if the thing's class is among the three likeliest, likewise for colours that are
 named, and the place must be the likeliest. Real scenes and close-ups of what the captions name are
-the upper bounds, the captions of other scenes the lower one. With ``--closeups`` the classifiers are
-trained on close-ups of what the first captions name, which is what the model is trained to draw.
+the upper bounds, the captions of other scenes the lower one. With ``--closeups`` the classifiers
+are trained on close-ups of what the first captions name, which the model is trained to draw.
 """
 
 from __future__ import annotations
