@@ -192,8 +192,11 @@ def train_classifiers(
         pictures, wanted = [pixels for *_, pixels in train], [shown(scene) for scene, *_ in train]
     else:
         pictures = closeups("train", number, seed=9, side=side)
-        place = [{"place": shown(scene)["place"]} for scene, *_ in train]
-        wanted = [named(s, texts[0]) | p for (s, texts, _), p in zip(train, place, strict=True)]
+        wanted = [
+            # the place is to be seen even where the caption does not name it
+            named(scene, captions[0]) | {"place": shown(scene)["place"]}
+            for scene, captions, _ in train
+        ]
     likely = train_heads(features(pictures), targets(wanted))
     return lambda pictures: likely(features(pictures))
 

@@ -74,7 +74,7 @@ def won_back(table: Table) -> list[str]:
     for noise in sorted({noise for noise, _ in table}):
         rows = {name: runs for (of, name), runs in table.items() if of == noise}
         if rows.keys() - {"track"}:
-            lines += [f"## {noise}: test {METRIC}", "", f"{_size(rows)}.", ""]
+            lines += [f"## {noise}: test {METRIC}", "", _size(rows), ""]
             lines += [*_rows(noise, rows, list(rows)), ""]
     lines += [
         "`track` is no curation. Won back: mean over seeds of the gain over no curation, divided "
@@ -97,7 +97,7 @@ def _size(rows: dict[str, dict[int, Run]]) -> str:
         for name in ("limit_images", "num_epochs")
     )
     told = ["all" if number is None else number for number in images]
-    return f"{' or '.join(told)} training images, {' or '.join(map(str, epochs))} epochs"
+    return f"{' or '.join(told)} training images, {' or '.join(map(str, epochs))} epochs."
 
 
 def _rows(noise: str, rows: dict[str, dict[int, Run]], shown: Collection[str]) -> list[str]:
