@@ -25,6 +25,7 @@ from captioning.text.word_vectors import OPENERS, to_vector
 
 TABLE_PACKAGE = "wordllama"
 _TABLE = "weights/l2_supercat_256.safetensors"
+_LENGTH = 5.0  # of GloVe's vectors of common words, about
 _TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
 
 
@@ -160,3 +161,25 @@ def build_token_table() -> TokenTable:
         tokenizer=Tokenizer.from_file(str(folder / _TOKENIZER)),
         name=f"{TABLE_PACKAGE} {version(TABLE_PACKAGE)}",
     )
+
+
+def load_token_vectors(*, words: Sequence[str], length: float = _LENGTH, seed: int = 0) -> Tensor:
+    """A captioner's word vectors by `build_token_table`, where there is no GloVe file.
+
+    Marks such as ``<eos>``, which are no words, get a direction drawn at random.
+
+    Args:
+        words: the vocabulary in id order.
+        length: of every vector. It bounds the logits of an output tied to them.
+        seed: of the drawn ones.
+
+    Returns:
+        ``(V, 256) float32``.
+
+    Raises:
+        ModuleNotFoundError, ValueError: see `build_token_table`.
+    """
+    vectors = build_token_table().vectors(words)
+    drawn = torch.randn(vectors.shape, generator=torch.Generator().manual_seed(seed))
+    marks = torch.tensor([word.startswith("<") for word in words])
+    return length * nn.functional.normalize(torch.where(marks[:, None], drawn, vectors), dim=1)

@@ -28,8 +28,10 @@ class PseudoLabel(AbstractAmender):
 
     Each selected photo has a sample for each search, in the order of the arguments: the first gets
     the caption of constrained search, which must say what is known to be in the photo (PLC), the
-    second that of plain search (with the first: PLB). Acting again, all are written anew by what
-    has been learnt since. The weights are those of the step, not averaged ones.
+    second that of plain search (with the first: PLB). With twice as many samples, a third begins
+    with constrained search again, and so on: the photo is seen as often as others with as many
+    captions. Acting again, all are written anew by what has been learnt since. The weights are
+    those of the step, not averaged ones.
 
     Args:
         constrained: search under constraints, such as `constrained_beam_search` with its settings;
@@ -81,7 +83,7 @@ class PseudoLabel(AbstractAmender):
         """One caption per selected sample that a search found one for.
 
         Raises:
-            ValueError: a photo has another number of samples than there are searches.
+            ValueError: the samples of a photo are no multiple of the searches.
         """
         kinds = self._kinds(context, selected)
         originals = context.view.roster.by_id
@@ -116,13 +118,15 @@ class PseudoLabel(AbstractAmender):
         roster, kinds = context.view.roster, {}
         for one in selected:
             rows = roster.rows_by_image[one.sample.image_id]
-            if len(rows) != len(self._used):
+            if len(rows) % len(self._used):
                 raise ValueError(
                     f"photo {one.sample.image_id} has {len(rows)} samples for "
                     f"{len(self._used)} pseudo-labels ({', '.join(self._used)}): read the photos "
-                    f"without captions with {len(self._used)} samples each"
+                    f"without captions with {len(self._used)} samples each, or a multiple of it: "
+                    "hold_out.samples_per_photo"
                 )
-            kinds[one.sample.sample_id] = self._used[rows.index(one.sample.row)]
+            place = rows.index(one.sample.row) % len(self._used)
+            kinds[one.sample.sample_id] = self._used[place]
         return kinds
 
     def _write(self, kind: str, samples: Sequence[Sample]) -> Written:

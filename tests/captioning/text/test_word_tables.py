@@ -12,10 +12,16 @@ import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
+from torch import nn
 
 from captioning.metrics.detection import area_under_roc
 from captioning.text import word_tables
-from captioning.text.word_tables import GloveVectors, TokenTable, build_token_table
+from captioning.text.word_tables import (
+    GloveVectors,
+    TokenTable,
+    build_token_table,
+    load_token_vectors,
+)
 
 LINES = "the 1 2 2\n. . 9 9 9\ndog 3 0 4\nzero 0 0 0\nDog 0 0 1\ndog 9 9 9\n"
 WRITERS: dict[str, Callable] = {"txt": open, "bz2": bz2.open, "gz": gzip.open}
@@ -118,6 +124,17 @@ def test_the_packaged_table_tells_synonyms_from_other_nouns() -> None:
     truth = [True] * len(pairs) + [False] * len(others)
     assert area_under_roc(likeness, truth) > 0.97  # .988; GloVe 6B 50-d has .939 on a like list
     assert all(abs(float(vector.norm()) - 1) < 1e-5 for vector in vectors.values())
+
+
+def test_a_vocabulary_gets_vectors_and_its_marks_random_ones() -> None:
+    words = ("<bos>", "<eos>", "dog", "puppy", "bus")
+    found = load_token_vectors(words=words, length=3.0)
+    assert torch.allclose(found.norm(dim=1), torch.full((5,), 3.0))
+    likeness = nn.functional.cosine_similarity(found[:, None], found[None], dim=2)
+    assert likeness[2, 3] > likeness[2, 4] + 0.1  # a dog is like a puppy, not like a bus
+    assert abs(likeness[0, 1]) < 0.3
+    assert torch.equal(found, load_token_vectors(words=words, length=3.0))
+    assert not torch.equal(found[:2], load_token_vectors(words=words, length=3.0, seed=1)[:2])
 
 
 def test_an_absent_or_damaged_package_is_named(
