@@ -41,7 +41,9 @@ NOTE = (
     "caption names a held-out class, scores averaged over classes; in-domain: all others. The "
     "names in brackets are the paper's rows."
 )
-SEARCHES = {"PLB": 2, "PLC": 1}
+# Samples of a photo with pseudo-labels. The paper draws photos, not captions: one without captions
+# must be seen about as often as others, which have five.
+SAMPLES = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ def overrides(row: Row, folder: Path, seed: int, rate: float) -> list[str]:
     length = LONG_ROUND if row.long else SHORT_ROUND
     given += [
         "curation=pseudo_label",
-        f"hold_out.samples_per_photo={SEARCHES[row.labels]}",
+        f"hold_out.samples_per_photo={SAMPLES}",
         f"num_epochs={NUM_ROUNDS * length}",
         f"curation.schedule.every_n_epochs={length}",
         f"curation.schedule.until_epoch={(NUM_ROUNDS - 1) * length - 1}",

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from captioning.data.roster import CurationView, build_roster
-from curation.amend.pseudo_label import PseudoLabel
 from captioning.types import Prediction, Sample
+from curation.amend.pseudo_label import PseudoLabel
 from curation.base import Selected
 from tests.contracts.test_policies import make_context
 
