@@ -34,7 +34,7 @@ from captioning.metrics.record import keep_record
 from captioning.metrics.run_folders import Run
 from captioning.metrics.table_formats import markdown_lines
 from captioning.training.controllability import SHOWN
-from captioning.training.diverse_captions import tables
+from captioning.training.diverse_captions import search_name, tables
 
 # Experiments by the folders of their runs: what a row is called.
 ROWS = {
@@ -68,7 +68,7 @@ def page(table: Table) -> list[str]:
     lines += head("python benchmarks/models_report.py", table)
     lines += _scores(table)
     diverse = {
-        f"{ROWS[name]}, seed {seed}": content["scores"]
+        f"{ROWS[name]}, seed {seed}, {_search(content)}": content["scores"]
         for name, seed, content in _further(table, "diverse.json")
     }
     if diverse:
@@ -116,6 +116,10 @@ def _further(table: Table, file_name: str) -> list[tuple[str, int, dict[str, Any
         for seed, run in sorted(table.get((name,), {}).items())
         for path in sorted(run.folder.glob(f"evaluation/*/{file_name}"))
     ]
+
+
+def _search(content: Mapping[str, Any]) -> str:
+    return search_name(content["evaluated"]["search"]).replace("_", " ")
 
 
 def _control(table: Table) -> list[str]:

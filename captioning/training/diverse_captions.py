@@ -1,8 +1,9 @@
 """Tables of several captions an image, of a run.
 
-``python -m captioning.training.diverse_captions run=FOLDER`` draws 20, then 100 captions of each
-image and scores them as COS-CVAE's tables and Tables 4.5, 4.6, 4.9 and 4.10 of the CutSwap thesis
-do: the oracle's best of them, the best by consensus, and the diversity of the best 5 by consensus.
+``python -m captioning.training.diverse_captions run=FOLDER`` makes 20, then 100 captions of each
+image, drawn or the likeliest ones, and scores them as COS-CVAE's tables and Tables 4.5, 4.6, 4.9
+and 4.10 of the CutSwap thesis do: the oracle's best of them, the best by consensus, and the
+diversity of the best 5 by consensus.
 """
 
 from __future__ import annotations
@@ -30,21 +31,21 @@ from captioning.training.predict import predict_run
 FILE_NAME = "diverse.json"
 ACCURACY = ("BLEU-4", "BLEU-3", "BLEU-2", "BLEU-1", "CIDEr-D", "ROUGE-L", "METEOR", "SPICE")
 DIVERSITY = ("uniqueness", "novel-sentences", "novelty", "mBLEU-4", "Div-1", "Div-2", "self-CIDEr")
-# How a search calls the number of captions that it draws.
-NUMBERS = ("num_draws", "num_samples")
+# How a search calls the number of captions that it makes of an image.
+NUMBERS = ("num_draws", "num_samples", "num_best")
 
 Scores = Mapping[str, Mapping[str, float]]  # by number of draws, then by name
 
 
 def evaluate_draws(config: DictConfig) -> dict[str, dict[str, float]]:
-    """Draw and score; write ``diverse.json`` after each number of draws, and ``diverse.md``.
+    """Caption and score; write ``diverse.json`` after each number of captions, and ``diverse.md``.
 
     Returns:
-        Scores of each number of draws, which is the key, by name: those of the best by consensus,
-        ``oracle ...``, and of diversity.
+        Scores of each number of captions, which is the key, by name: those of the best by
+        consensus, ``oracle ...``, and of diversity.
 
     Raises:
-        ValueError: a search that draws nothing at random, or fewer draws than diversity looks at.
+        ValueError: a search of one caption, or fewer captions than diversity looks at.
     """
     folder = Path(config.run)
     searches = {str(n): with_number(config.search, n, least=config.most) for n in config.numbers}
@@ -57,7 +58,8 @@ def evaluate_draws(config: DictConfig) -> dict[str, dict[str, float]]:
         captions = {group[0].image_id: [one.caption for one in group] for group in groups}
         result = _score(captions, roster, training, config, decoding)
         found[number], settings[number] = result.corpus, result.settings
-        out = Path(config.out or folder / "evaluation" / roster.name.replace("/", "-"))
+        place = f"{roster.name.replace('/', '-')}-{search_name(search)}"
+        out = Path(config.out or folder / "evaluation" / place)
         resolved = OmegaConf.to_container(config, resolve=True)
         kept = {"scores": found, "settings": settings, "evaluated": resolved}
         write_json(out / FILE_NAME, kept | {"versions": versions()})
@@ -69,20 +71,30 @@ def evaluate_draws(config: DictConfig) -> dict[str, dict[str, float]]:
 
 
 def with_number(search: DictConfig, number: int, *, least: int) -> DictConfig:
-    """A search that gives ``number`` captions an image.
+    """A search that gives ``number`` captions an image; a beam is at least as wide.
 
     Raises:
-        ValueError: it draws nothing, or ``number`` is below ``least``.
+        ValueError: it gives one caption, or ``number`` is below ``least``.
     """
     key = next((name for name in NUMBERS if name in search), None)
     if key is None:
         raise ValueError(
-            "this search draws nothing at random: choose search=latents for a model with latents "
-            "(cos_cvae), search=nucleus or search=sampling for others"
+            "this search gives one caption: choose search=latents for a model with latents "
+            "(cos_cvae), search=nucleus, search=sampling or search=beam for others"
         )
     if number < least:
         raise ValueError(f"numbers must be at least most={least}, the captions compared: {number}")
-    return OmegaConf.merge(search, {key: number})
+    chosen = {key: number}
+    if key == "num_best":
+        chosen["beam_size"] = max(number, search.beam_size)
+    return OmegaConf.merge(search, chosen)
+
+
+def search_name(search: Mapping[str, Any]) -> str:
+    """What a search is called in tables and folders, such as ``"beam_search"``."""
+    if search.get("top_p") is not None:
+        return "nucleus"
+    return search["_target_"].rpartition(".")[2]
 
 
 def _score(

@@ -137,7 +137,7 @@ def test_one_command_makes_the_tables_of_several_captions(latent, tmp_path, repo
         assert 0 <= found["self-CIDEr"] <= 1
     # the first three draws are among the six
     assert scores["6"]["oracle CIDEr-D"] >= scores["3"]["oracle CIDEr-D"]
-    out = run / "evaluation" / "miniworld_tiny-test_in"
+    out = run / "evaluation" / "miniworld_tiny-test_in-search_latents"
     assert json.loads((out / "diverse.json").read_text())["scores"] == scores
     lines = (out / "diverse.md").read_text().splitlines()
     assert [line.split(" | ")[1] for line in lines if line.startswith("| run")] == [
@@ -148,7 +148,11 @@ def test_one_command_makes_the_tables_of_several_captions(latent, tmp_path, repo
         "3",
         "6",
     ]
-    with pytest.raises(ValueError, match="draws nothing at random"):
-        evaluate_draws(drawn(repository, run, "search=beam"))
+    likeliest = evaluate_draws(drawn(repository, run, "numbers=[6]", "most=3", "search=beam"))
+    assert likeliest["6"]["Div-1"] > 0  # a beam of 5 was made wider
+    made = {path.name.removeprefix("miniworld_tiny-test_in-") for path in out.parent.iterdir()}
+    assert made == {"search_latents", "beam_search"}
+    with pytest.raises(ValueError, match="gives one caption"):
+        evaluate_draws(drawn(repository, run, "search=greedy"))
     with pytest.raises(ValueError, match="at least most=5"):
         evaluate_draws(drawn(repository, run, "numbers=[4]"))
