@@ -34,7 +34,7 @@ from captioning.metrics.record import keep_record
 from captioning.metrics.run_folders import Run
 from captioning.metrics.table_formats import markdown_lines
 from captioning.training.controllability import SHOWN
-from captioning.training.diverse_captions import search_name, tables
+from captioning.training.diverse_captions import tables
 
 # Experiments by the folders of their runs: what a row is called.
 ROWS = {
@@ -68,8 +68,8 @@ def page(table: Table) -> list[str]:
     lines += head("python benchmarks/models_report.py", table)
     lines += _scores(table)
     diverse = {
-        f"{ROWS[name]}, seed {seed}, {_search(content)}": content["scores"]
-        for name, seed, content in _further(table, "diverse.json")
+        f"{ROWS[name]}, seed {seed}, {search}": content["scores"]
+        for name, seed, search, content in _further(table, "diverse.json")
     }
     if diverse:
         lines += ["", "## Several captions an image", "", *tables(diverse)]
@@ -108,18 +108,14 @@ def _share(values: Sequence[float], reference: Sequence[float]) -> str:
     return f"{100 * statistics.fmean(values) / statistics.fmean(reference):.0f}%"
 
 
-def _further(table: Table, file_name: str) -> list[tuple[str, int, dict[str, Any]]]:
-    """What a further command left in each run: name, seed and content."""
+def _further(table: Table, file_name: str) -> list[tuple[str, int, str, dict[str, Any]]]:
+    """What a further command left in each run: name, seed, how it searched and content."""
     return [
-        (name, seed, read_json(path))
+        (name, seed, path.parent.name.rpartition("-")[2].replace("_", " "), read_json(path))
         for name in ROWS
         for seed, run in sorted(table.get((name,), {}).items())
         for path in sorted(run.folder.glob(f"evaluation/*/{file_name}"))
     ]
-
-
-def _search(content: Mapping[str, Any]) -> str:
-    return search_name(content["evaluated"]["search"]).replace("_", " ")
 
 
 def _control(table: Table) -> list[str]:
@@ -130,7 +126,7 @@ def _control(table: Table) -> list[str]:
     columns = [m for m in SHOWN if any(m in content["scores"]["corpus"] for *_, content in found)]
     last = ["IoU of its own regions", "of swapped ones", "difference, 95%", "changed"]
     rows = []
-    for name, seed, content in found:
+    for name, seed, _, content in found:
         corpus = content["scores"]["corpus"]
         cells = [f"{corpus[m]:.3f}" if m in corpus else "-" for m in columns]
         rows.append([ROWS[name], str(seed), *cells, *_swapped(content["swapped"])])
