@@ -25,7 +25,6 @@ from captioning.text.word_vectors import OPENERS, to_vector
 
 TABLE_PACKAGE = "wordllama"
 _TABLE = "weights/l2_supercat_256.safetensors"
-_LENGTH = 5.0  # of GloVe's vectors of common words, about
 _TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
 
 
@@ -163,14 +162,15 @@ def build_token_table() -> TokenTable:
     )
 
 
-def load_token_vectors(*, words: Sequence[str], length: float = _LENGTH, seed: int = 0) -> Tensor:
+def load_token_vectors(*, words: Sequence[str], length: float = 5.0, seed: int = 0) -> Tensor:
     """A captioner's word vectors by `build_token_table`, where there is no GloVe file.
 
     Marks such as ``<eos>``, which are no words, get a direction drawn at random.
 
     Args:
         words: the vocabulary in id order.
-        length: of every vector. It bounds the logits of an output tied to them.
+        length: of every vector, by default about that of GloVe's vectors of common words. It
+            bounds the logits of an output tied to them.
         seed: of the drawn ones.
 
     Returns:
