@@ -18,10 +18,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from report_parts import RECORDS, ROOT, finished, head, read_table, spread, write_page
 
 from augmentation.regions.labels import named_by_phrases
+from captioning.data.held_out import classes_shown
 from captioning.files import write_json
 from captioning.metrics.record import keep_record
 from captioning.metrics.table_formats import markdown_lines
@@ -29,8 +30,9 @@ from captioning.text.lemmas import load_lemmas
 from captioning.text.object_words import LEMMAS
 from captioning.training.inputs import read_roster
 
-# Pasted pairs of a class at most, by data set; the paper: 2,400 of COCO's 82,783 photos.
-PICTURES = {"miniworld": 300, "flickr8k_entities": 600}
+# Pasted pairs of a class at most, by data set; the paper: 2,400 of COCO's 82,783 photos. 0: the
+# data set has no boxes to cut by.
+PICTURES = {"miniworld": 300, "flickr8k_entities": 600, "coco": 0}
 SETS = {"synthetic": 1, "third": 3}  # all of them, and 33%
 # The paper's 15,000 updates of step 2 and rounds of 15,000 (Sch1) or 6,000 (Sch2) as epochs; its
 # 40,000 of step 1 are the experiment's. Rates are a half and a quarter of step 1's.
@@ -41,9 +43,9 @@ NOTE = (
     "caption names a held-out class, scores averaged over classes; in-domain: all others. The "
     "names in brackets are the paper's rows."
 )
-# Samples of a photo with pseudo-labels. The paper draws photos, not captions: one without captions
-# must be seen about as often as others, which have up to five.
-SAMPLES = 4
+# Samples of a photo with pseudo-labels: one a search. With more the searches' turns of phrase become
+# the captioner's own, and it names the classes in photos that lack them.
+SAMPLES = {"PLC": 1, "PLB": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +115,7 @@ def overrides(row: Row, folder: Path, seed: int, rate: float) -> list[str]:
     length = LONG_ROUND if row.long else SHORT_ROUND
     given += [
         "curation=pseudo_label",
-        f"hold_out.samples_per_photo={SAMPLES}",
+        f"hold_out.samples_per_photo={SAMPLES[row.labels]}",
         f"num_epochs={NUM_ROUNDS * length}",
         f"curation.schedule.every_n_epochs={length}",
         f"curation.schedule.until_epoch={(NUM_ROUNDS - 1) * length - 1}",
@@ -152,13 +154,14 @@ def make_pairs(data: str, name: str, folder: Path, limit: Sequence[str]) -> None
 
 
 def make_runs(options: argparse.Namespace, extra: Sequence[str], folder: Path) -> None:
-    """All rows that are not finished yet."""
+    """All rows that are not finished yet; none of pasted pairs where there are no boxes."""
+    rows = [name for name in options.rows if PICTURES[options.data] or ROWS[name].added is None]
     experiment = f"experiment=novel_objects/{options.data}"
     path = ROOT / "configs" / "experiment" / "novel_objects" / f"{options.data}.yaml"
     rate = OmegaConf.load(path).optimizer.lr
     limit = [one for one in extra if one.startswith("limit_images=")]
     for seed in options.seeds:
-        for name in options.rows:
+        for name in rows:
             row = ROWS[name]
             if row.added is not None:
                 make_pairs(options.data, row.added, folder, limit)
@@ -174,19 +177,13 @@ def search_constrained(folder: Path, seed: int) -> None:
     """The first step's captioner by constrained search, as a run folder of its own (2B).
 
     A caption must name the held-out classes that the photo's boxes are called by: what a detector
-    without faults would say.
+    without faults would say. Where no photo has boxes, those that the references mention.
     """
     run_folder, out = (folder / name / f"seed{seed}" for name in ("in_domain", CONSTRAINED))
     if (out / "metrics.json").is_file():
         return
     config = OmegaConf.load(run_folder / "config.yaml")
-    roster = named_by_phrases(read_roster(config, "test"), load_lemmas(LEMMAS))
-    words = {}
-    for sample in roster.samples:
-        labels = {region.label for region in sample.regions}
-        named = [list(forms) for forms in config.hold_out.classes.values() if labels & set(forms)]
-        words[sample.image_id] = named[:MOST_CONSTRAINTS]
-    write_json(out / "words.json", words)
+    write_json(out / "words.json", words_to_say(config))
     metric = OmegaConf.to_container(config.extra_metrics.novel_objects, resolve=True)
     given = [f"run={run_folder}", f"out={out}", "search=constrained", "constraints=words"]
     given += [f"constraints.path={out / 'words.json'}", "extra_metrics=[novel_objects]"]
@@ -196,6 +193,23 @@ def search_constrained(folder: Path, seed: int) -> None:
     run(["evaluate.py", *given, f"metrics.tokenizer={config.metrics.tokenizer}"])
     config.run_name, config.run_dir = f"{folder.name}/{CONSTRAINED}", str(out)
     OmegaConf.save(config, out / "config.yaml")
+
+
+def words_to_say(config: DictConfig) -> dict[str, list[list[str]]]:
+    """By test photo: the forms of each held-out class in it, of which a caption must say one."""
+    roster = read_roster(config, "test")
+    classes = OmegaConf.to_container(config.hold_out.classes, resolve=True)
+    if any(sample.regions for sample in roster.samples):
+        seen = {}
+        for sample in named_by_phrases(roster, load_lemmas(LEMMAS)).samples:
+            labels = {region.label for region in sample.regions}
+            seen[sample.image_id] = {one for one in classes if labels & set(classes[one])}
+    else:
+        seen = {image: set() for image in roster.rows_by_image} | classes_shown(roster, classes)
+    return {
+        image: [list(forms) for name, forms in classes.items() if name in found][:MOST_CONSTRAINTS]
+        for image, found in seen.items()
+    }
 
 
 def flow(value: dict | list) -> str:
