@@ -32,7 +32,7 @@ from captioning.training.inputs import read_roster
 
 # Pasted pairs of a class at most, by data set; the paper: 2,400 of COCO's 82,783 photos. 0: the
 # data set has no boxes to cut by.
-PICTURES = {"miniworld": 300, "flickr8k_entities": 600, "coco": 0}
+PICTURES = {"miniworld": 200, "flickr8k_entities": 300, "coco": 0}
 SETS = {"synthetic": 1, "third": 3}  # all of them, and 33%
 # The paper's 15,000 updates of step 2 and rounds of 15,000 (Sch1) or 6,000 (Sch2) as epochs; its
 # 40,000 of step 1 are the experiment's. Rates are a half and a quarter of step 1's.
