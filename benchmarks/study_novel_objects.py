@@ -43,7 +43,7 @@ NOTE = (
     "caption names a held-out class, scores averaged over classes; in-domain: all others. The "
     "names in brackets are the paper's rows."
 )
-# Samples of a photo with pseudo-labels: one a search. With more the searches' turns of phrase become
+# Samples of a photo with pseudo-labels: one a search. With more the phrases of searches become
 # the captioner's own, and it names the classes in photos that lack them.
 SAMPLES = {"PLC": 1, "PLB": 2}
 

@@ -14,6 +14,7 @@ from itertools import pairwise
 
 from augmentation.regions.inflection import indefinite_article
 from captioning.text.parts import NOUNS, children_of
+from captioning.text.word_forms import NUMBER_WORDS
 from captioning.types import Parse, Token
 
 _PLAIN = (
@@ -82,6 +83,29 @@ def mentions(words: Sequence[str], name: Name) -> Iterator[tuple[int, int]]:
         if length:
             yield place, place + length
         place += length or 1
+
+
+def num_named(parse: Parse, name: Name) -> int:
+    """How many things of a kind a caption speaks of, at least.
+
+    Mentions add up, without those behind another that begin with "the"; a plural without a number
+    is two.
+    """
+    count, children = 0, children_of(parse)
+    for _, end in mentions([token.text for token in parse], name):
+        noun = parse[end - 1]
+        before = [parse[child] for child in children[end - 1] if child < end]
+        if count and any(token.text.lower() == "the" for token in before):
+            continue
+        told = [_number(token) for token in before if token.dep == "nummod"]
+        count += max([2 if noun.tag in MASS else 1, *told])
+    return count
+
+
+def _number(token: Token) -> int:
+    """A word for a number, or digits, as a number; 0 for other words."""
+    word = token.text.lower()
+    return int(word) if word.isdecimal() else NUMBER_WORDS.get(word, 0)
 
 
 def rename_object(

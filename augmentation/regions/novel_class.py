@@ -48,6 +48,8 @@ class Choices:
         several: replace several things of a photo at once; if not, photos of several are left.
         replaced: share of the candidate's boxes in a photo that must be replaced; the paper wants
             one box or more (0).
+        enough: leave out captions that speak of more things than are replaced; the paper keeps
+            them.
         keep_mentioned: leave uncovered what else the captions name, as CutSwap does.
         doubles: IoU above which two boxes of one label are one thing.
         whole: leave boxes alone that contain other boxes.
@@ -60,6 +62,7 @@ class Choices:
     num_candidates: int = 3
     several: bool = True
     replaced: float = 0.0
+    enough: bool = True
     keep_mentioned: bool = False
     doubles: float = 0.9
     whole: bool = True

@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from augmentation.regions.boxes import Limits, whole, without_doubles
+from augmentation.regions.boxes import Box, Limits, whole, without_doubles
 from augmentation.regions.candidates import count_candidates, read_predictions
 from augmentation.regions.held_out import HeldOut, held_out, read_words, words_of
 from augmentation.regions.inflection import pluralise
@@ -22,6 +22,7 @@ from augmentation.regions.novel_captions import (
     Name,
     Radius,
     mentions,
+    num_named,
     rename_object,
 )
 from augmentation.regions.novel_class import Choices, NovelClass
@@ -43,6 +44,7 @@ from captioning.types import Region, Sample
 
 NO_BOXES = "caption names the candidate, but no box of it can be replaced"
 NO_SOURCE = "no box of the novel object is within the limits"
+TOO_FEW = "captions speak of more things than can be replaced"
 SEVERAL = "several things of the candidate in one photo"
 CHUNK = 128  # photos whose captions are parsed at once
 
@@ -254,18 +256,17 @@ class NovelObjects(AbstractRegionMethod):
         edited, problem = self._edited(samples, parses, old, novel.names)
         if not edited:
             return problem
-        least = int(self.choices.replaced * len(things) + 0.999)
+        numbers = {s: self._num_named(s, parses, old) for s in edited}
+        least = max(int(self.choices.replaced * len(things) + 0.999), min(numbers.values()))
+        if least > len(boxes):
+            return TOO_FEW
         key = f"{novel.name}/{old.singular}/{target.image_id}"
         chosen = pool.choose(boxes, least=least, key=key)
         if chosen is None:
             return NO_SOURCE
         source, patches = chosen
-        label = (novel.labels or (novel.name,))[0]
-        pastes = tuple(
-            Paste(source=source.image_path, source_box=patch, target_box=box, label=label)
-            for patch, box in zip(patches, boxes, strict=True)
-            if patch is not None
-        )
+        pastes = _pastes(novel, source, patches, boxes)
+        edited = {s: text for s, text in edited.items() if numbers[s] <= len(pastes)}
         kept = self._kept(regions, old.singular, [s.caption for s in edited])
         return Proposal(
             name=file_name(novel.name, old.singular, target.image_id),
@@ -297,6 +298,12 @@ class NovelObjects(AbstractRegionMethod):
             problem = why or problem
         return found, problem
 
+    def _num_named(self, sample: Sample, parses: Mapping[str, Any], name: Name) -> int:
+        """How many things must be replaced for a caption to be true."""
+        if not self.choices.enough:
+            return 0
+        return num_named(parses[" ".join(sample.caption.split())], name)
+
     def _kept(self, regions: Sequence[Region], old: str, captions: Sequence[str]) -> list[Region]:
         if not self.choices.keep_mentioned:
             return []
@@ -306,6 +313,18 @@ class NovelObjects(AbstractRegionMethod):
             label for label in labels if any(any(mentions(w, self._name(label))) for w in said)
         }
         return [region for region in regions if region.label in named]
+
+
+def _pastes(
+    novel: NovelClass, source: SourcePhoto, patches: Sequence[Box | None], boxes: Sequence[Box]
+) -> tuple[Paste, ...]:
+    """A paste for each box that there is a patch for."""
+    label = (novel.labels or (novel.name,))[0]
+    return tuple(
+        Paste(source=source.image_path, source_box=patch, target_box=box, label=label)
+        for patch, box in zip(patches, boxes, strict=True)
+        if patch is not None
+    )
 
 
 def _counted(

@@ -1,4 +1,4 @@
-"""Which classes a caption names, by the forms of their words."""
+"""Which classes a caption names, by the forms of their words; words for numbers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 
 Patterns = Mapping[str, re.Pattern[str]]
+_NUMBERS = "zero one two three four five six seven eight nine ten eleven twelve"
+NUMBER_WORDS = {word: number for number, word in enumerate(_NUMBERS.split())}
 
 
 def form_patterns(classes: Mapping[str, Iterable[str]]) -> dict[str, re.Pattern[str]]:

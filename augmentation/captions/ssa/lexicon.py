@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from augmentation.regions.closed_classes import FEMININE, MASCULINE
 from captioning.text.entities import PEOPLE
+from captioning.text.word_forms import NUMBER_WORDS
 
 # Verbs of other senses than 01.
 _SENSES = """
@@ -136,26 +137,7 @@ _ANIMALS = """
 """
 ANIMALS = frozenset(_ANIMALS.split())
 # Said of a thing by its place in a sentence alone; never part of what is seen.
-NUMBERS = {
-    word: str(number)
-    for number, word in enumerate(
-        [
-            "zero",
-            "one",
-            "two",
-            "three",
-            "four",
-            "five",
-            "six",
-            "seven",
-            "eight",
-            "nine",
-            "ten",
-            "eleven",
-            "twelve",
-        ]
-    )
-}
+NUMBERS = {word: str(number) for word, number in NUMBER_WORDS.items()}
 QUANTIFIERS = frozenset(("some", "several", "many", "few", "both", "all", "various", "multiple"))
 POINTERS = frozenset(("another", "other", "this", "that", "these", "those", "each", "every"))
 

@@ -6,7 +6,7 @@ import pytest
 
 from augmentation.regions import novel_captions
 from augmentation.regions.inflection import indefinite_article, pluralise
-from augmentation.regions.novel_captions import Name, Radius, rename_object
+from augmentation.regions.novel_captions import Name, Radius, num_named, rename_object
 
 
 def name(word: str, **more) -> Name:
@@ -93,3 +93,21 @@ def test_articles(word, wanted):
 )
 def test_plurals(noun, wanted):
     assert pluralise(noun) == wanted
+
+
+@pytest.mark.parametrize(
+    ("caption", "number"),
+    [
+        ("A dog sleeps.", 1),
+        ("Dogs play in the snow.", 2),
+        ("Three small dogs play.", 3),
+        ("4 dogs run.", 4),
+        ("A black dog looks at another black dog.", 2),
+        ("A dog chews on the dog's toy while the dog lies down.", 1),
+        ("Two dogs and a brown dog run.", 3),
+        ("A cat sleeps.", 0),
+    ],
+)
+def test_how_many_things_a_caption_speaks_of(parser, caption, number):
+    (parse,) = parser.parse([caption])
+    assert num_named(parse, name("dog")) == number

@@ -93,6 +93,23 @@ def test_several_things_at_once(parser, roster):
     assert one_alone.report()["photos left out, by reason"][novel_objects.SEVERAL] == 1
 
 
+def test_captions_of_more_things_than_are_replaced_are_left_out(parser, roster):
+    def said(sample):
+        if sample.image_id == "cat0":
+            return replace(sample, caption="Two cats sit near a bird.")
+        return sample
+
+    pairs = changed(roster, said)
+    made = method(parser)
+    assert "cat0" not in {p.image_id for p in made.proposals(pairs)}
+    assert made.report()["photos left out, by reason"] == {novel_objects.TOO_FEW: 1}
+    both = with_regions(pairs, "cat0", region("cat", 2, 2, 22, 22), region("cat", 30, 2, 50, 22))
+    found = {p.image_id: p for p in method(parser).proposals(both)}
+    assert set(found["cat0"].captions) == {"Two dogs sit near a bird."}
+    as_paper = method(parser, choices=Choices(enough=False))
+    assert "cat0" in {p.image_id for p in as_paper.proposals(pairs)}
+
+
 def test_a_box_around_others_is_neither_replaced_nor_taken(parser, roster):
     cat, inside = region("cat", 8, 8, 28, 28), region("bird", 10, 10, 20, 20)
     found = method(parser)
