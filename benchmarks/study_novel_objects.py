@@ -207,7 +207,7 @@ def words_to_say(config: DictConfig) -> dict[str, list[list[str]]]:
     else:
         seen = {image: set() for image in roster.rows_by_image} | classes_shown(roster, classes)
     return {
-        image: [list(forms) for name, forms in classes.items() if name in found][:MOST_CONSTRAINTS]
+        image: [forms for name, forms in classes.items() if name in found][:MOST_CONSTRAINTS]
         for image, found in seen.items()
     }
 

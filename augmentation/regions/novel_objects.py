@@ -206,7 +206,7 @@ class NovelObjects(AbstractRegionMethod):
         )
         for start in range(0, len(order), CHUNK):
             chunk = order[start : start + CHUNK]
-            texts = [" ".join(s.caption.split()) for image_id in chunk for s in naming[image_id]]
+            texts = [_text(s) for image_id in chunk for s in naming[image_id]]
             parses = dict(zip(texts, self.parser.parse(texts), strict=True))
             for image_id in chunk:
                 proposal = self._of_photo(novel, name, pool, naming[image_id], parses)
@@ -291,7 +291,7 @@ class NovelObjects(AbstractRegionMethod):
         """New captions by sample, or none and the last reason."""
         found, problem = {}, ""
         for sample in samples:
-            text = " ".join(sample.caption.split())
+            text = _text(sample)
             caption, why = rename_object(text, parses[text], old=old, new=new, radius=self.radius)
             if caption:
                 found[sample] = caption
@@ -302,7 +302,7 @@ class NovelObjects(AbstractRegionMethod):
         """How many things must be replaced for a caption to be true."""
         if not self.choices.enough:
             return 0
-        return num_named(parses[" ".join(sample.caption.split())], name)
+        return num_named(parses[_text(sample)], name)
 
     def _kept(self, regions: Sequence[Region], old: str, captions: Sequence[str]) -> list[Region]:
         if not self.choices.keep_mentioned:
@@ -313,6 +313,11 @@ class NovelObjects(AbstractRegionMethod):
             label for label in labels if any(any(mentions(w, self._name(label))) for w in said)
         }
         return [region for region in regions if region.label in named]
+
+
+def _text(sample: Sample) -> str:
+    """A caption as the parser sees it, by which its parse is kept."""
+    return " ".join(sample.caption.split())
 
 
 def _pastes(
