@@ -98,8 +98,14 @@ def num_named(parse: Parse, name: Name) -> int:
         if count and any(token.text.lower() == "the" for token in before):
             continue
         told = [_number(token) for token in before if token.dep == "nummod"]
-        count += max([2 if noun.tag in MASS else 1, *told])
+        count += max([2 if _is_plural(noun, name) else 1, *told])
     return count
+
+
+def _is_plural(noun: Token, name: Name) -> bool:
+    """By its tag or its spelling; a tagger takes some plurals for singulars."""
+    spelt = name.plural != name.singular and noun.text.lower() == name.plural.split()[-1].lower()
+    return noun.tag in MASS or spelt
 
 
 def _number(token: Token) -> int:
@@ -137,8 +143,8 @@ def rename_object(
     for start, end in spans:
         for n in range(start, end):
             texts.pop(n, None)
-        plural = parse[end - 1].tag in MASS or words[end - 1].lower() == old.plural.split()[-1]
-        texts[start] = new.plural if plural and old.plural != old.singular else new.singular
+        plural = _is_plural(parse[end - 1], old) and old.plural != old.singular
+        texts[start] = new.plural if plural else new.singular
     return _joined(caption, words, texts), ""
 
 

@@ -7,6 +7,7 @@ import pytest
 from augmentation.regions import novel_captions
 from augmentation.regions.inflection import indefinite_article, pluralise
 from augmentation.regions.novel_captions import Name, Radius, num_named, rename_object
+from captioning.types import Token
 
 
 def name(word: str, **more) -> Name:
@@ -111,3 +112,10 @@ def test_plurals(noun, wanted):
 def test_how_many_things_a_caption_speaks_of(parser, caption, number):
     (parse,) = parser.parse([caption])
     assert num_named(parse, name("dog")) == number
+
+
+def test_a_plural_that_the_tagger_takes_for_a_singular_is_one():
+    token = Token(text="Dogs", lemma="dogs", pos="PROPN", tag="NNP", dep="ROOT", head=0)
+    assert num_named((token,), name("dog")) == 2
+    as_many = Name(singular="dogs", plural="dogs")
+    assert num_named((token,), as_many) == 1
