@@ -94,18 +94,33 @@ def num_named(parse: Parse, name: Name) -> int:
     count, children = 0, children_of(parse)
     for _, end in mentions([token.text for token in parse], name):
         noun = parse[end - 1]
-        before = [parse[child] for child in children[end - 1] if child < end]
+        before = _before(parse, children, end - 1)
         if count and any(token.text.lower() == "the" for token in before):
             continue
-        told = [_number(token) for token in before if token.dep == "nummod"]
-        count += max([2 if _is_plural(noun, name) else 1, *told])
+        count += max(2 if _is_plural(noun, before, name) else 1, _told(before))
     return count
 
 
-def _is_plural(noun: Token, name: Name) -> bool:
-    """By its tag or its spelling; a tagger takes some plurals for singulars."""
-    spelt = name.plural != name.singular and noun.text.lower() == name.plural.split()[-1].lower()
-    return noun.tag in MASS or spelt
+def _is_plural(noun: Token, before: Sequence[Token], name: Name) -> bool:
+    """By its tag or its spelling; a tagger takes some plurals for singulars.
+
+    Of one name for both, such as "sheep", by its tag or a number before it, unless it looks like a
+    plural ("scissors").
+    """
+    word, tagged = noun.text.lower(), noun.tag in MASS
+    if name.plural == name.singular:
+        return (tagged or _told(before) > 1) and not word.endswith("s")
+    return tagged or word == name.plural.split()[-1].lower()
+
+
+def _before(parse: Parse, children: Sequence[Sequence[int]], noun: int) -> list[Token]:
+    """What stands before a noun and belongs to it."""
+    return [parse[child] for child in children[noun] if child < noun]
+
+
+def _told(before: Sequence[Token]) -> int:
+    """The number in words before a noun; 0 without one."""
+    return max((_number(token) for token in before if token.dep == "nummod"), default=0)
 
 
 def _number(token: Token) -> int:
@@ -140,10 +155,11 @@ def rename_object(
     if removed is None:
         return "", PREDICATE
     texts: dict[int, str] = {n: word for n, word in enumerate(words) if n not in removed}
+    children = children_of(parse)
     for start, end in spans:
         for n in range(start, end):
             texts.pop(n, None)
-        plural = _is_plural(parse[end - 1], old) and old.plural != old.singular
+        plural = _is_plural(parse[end - 1], _before(parse, children, end - 1), old)
         texts[start] = new.plural if plural else new.singular
     return _joined(caption, words, texts), ""
 

@@ -117,5 +117,17 @@ def test_how_many_things_a_caption_speaks_of(parser, caption, number):
 def test_a_plural_that_the_tagger_takes_for_a_singular_is_one():
     token = Token(text="Dogs", lemma="dogs", pos="PROPN", tag="NNP", dep="ROOT", head=0)
     assert num_named((token,), name("dog")) == 2
-    as_many = Name(singular="dogs", plural="dogs")
-    assert num_named((token,), as_many) == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "caption", "wanted"),
+    [
+        ("sheep", "Two sheep in a field.", "Two zebras in a field."),
+        ("sheep", "A sheep in a field.", "A zebra in a field."),
+        ("scissors", "The scissors on a table.", "The zebra on a table."),
+    ],
+)
+def test_one_name_for_one_and_for_several(parser, old, caption, wanted):
+    (parse,) = parser.parse([caption])
+    same = Name(singular=old, plural=old)
+    assert rename_object(caption, parse, old=same, new=name("zebra"), radius=Radius())[0] == wanted
