@@ -23,7 +23,7 @@ from report_parts import RECORDS, ROOT, finished, head, read_table, spread, writ
 
 from augmentation.regions.labels import named_by_phrases
 from captioning.data.held_out import classes_shown
-from captioning.files import write_json
+from captioning.files import read_json, write_json
 from captioning.metrics.record import keep_record
 from captioning.metrics.table_formats import markdown_lines
 from captioning.text.lemmas import load_lemmas
@@ -154,8 +154,11 @@ def make_pairs(data: str, name: str, folder: Path, limit: Sequence[str]) -> None
 
 
 def make_runs(options: argparse.Namespace, extra: Sequence[str], folder: Path) -> None:
-    """All rows that are not finished yet; none of pasted pairs where there are no boxes."""
-    rows = [name for name in options.rows if PICTURES[options.data] or ROWS[name].added is None]
+    """All rows that are not finished yet, with those that they begin with.
+
+    None of pasted pairs where there are no boxes.
+    """
+    rows = [name for name in chain(options.rows) if PICTURES[options.data] or not ROWS[name].added]
     experiment = f"experiment=novel_objects/{options.data}"
     path = ROOT / "configs" / "experiment" / "novel_objects" / f"{options.data}.yaml"
     rate = OmegaConf.load(path).optimizer.lr
@@ -169,8 +172,34 @@ def make_runs(options: argparse.Namespace, extra: Sequence[str], folder: Path) -
                 given = overrides(row, folder, seed, rate)
                 named = f"run_name={folder.name}/{name}"
                 run(["train.py", experiment, named, f"seed={seed}", *given, *extra])
-        if "in_domain" in options.rows:
+        if "in_domain" in rows:
             search_constrained(folder, seed)
+
+
+def chain(names: Sequence[str]) -> list[str]:
+    """Rows and those that their weights come from, in the order in which they must be made."""
+    wanted = list(names)
+    for name in wanted:  # grows as it is read
+        first = ROWS[name].begins
+        if first is not None and first not in wanted:
+            wanted.append(first)
+    return [name for name in ROWS if name in wanted]
+
+
+def refuse_others(folder: Path, extra: Sequence[str]) -> None:
+    """Runs of other settings are not taken for finished ones of these.
+
+    Raises:
+        SystemExit: the folder's runs were made with other overrides.
+    """
+    path, given = folder / "overrides.json", sorted(o for o in extra if not o.startswith("threads"))
+    if not path.is_file():
+        write_json(path, given)
+    elif (before := read_json(path)) != given:
+        sys.exit(
+            f"{folder} has runs with the overrides {before}, not {given}: give the same, or move "
+            "the folder away"
+        )
 
 
 def search_constrained(folder: Path, seed: int) -> None:
@@ -252,6 +281,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     paths = OmegaConf.load(ROOT / "configs" / "paths" / "default.yaml")
     folder = Path(paths.runs).absolute() / f"novel-{options.data}"
     if not options.report:
+        refuse_others(folder, arguments[cut + 1 :])
         make_runs(options, arguments[cut + 1 :], folder)
     report(options.data, folder)
 
