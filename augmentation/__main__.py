@@ -27,6 +27,7 @@ from augmentation.regions.ranking import Ranker, Threshold, cosine_ranker
 from augmentation.regions.writer import write_set
 from augmentation.set_folder import claim_folder
 from captioning.data.roster import Roster
+from captioning.data.shares import share_of_photos
 from captioning.text.lemmas import load_lemmas
 from captioning.text.object_words import LEMMAS
 from captioning.training.inputs import read_corpus, read_roster
@@ -35,8 +36,9 @@ from captioning.training.parts import build_part
 log = logging.getLogger(__name__)
 
 # What the set depends on; the rest of the config is of other commands, or changes no byte of it.
-MAKING = ("seed", "split", "limit_images", "max_pairs", "method", "format")
-CAPTION_MAKING = ("seed", "split", "limit_images", "method")
+PHOTOS = ("split", "limit_images", "train_share", "split_seed")
+MAKING = ("seed", *PHOTOS, "max_pairs", "method", "format")
+CAPTION_MAKING = ("seed", *PHOTOS, "method")
 NOTED = (*MAKING, "num_processes", "sheet_number", "out")
 MAKING_TEXTS = ("seed", "limit_images", "max_pairs", "method")
 # Where and how fast models that write run: a set may be gone on with elsewhere.
@@ -57,7 +59,7 @@ def augment(config: DictConfig) -> dict[str, Any]:
     method = build_part(config.method)
     if isinstance(method, ToCa):
         return _augment_texts(config, method)
-    roster = named_by_phrases(read_roster(config, config.split), load_lemmas(LEMMAS))
+    roster = named_by_phrases(_read_photos(config), load_lemmas(LEMMAS))
     settings = _plain(config, MAKING) | {"data": [roster.name, roster.fingerprint]}
     if isinstance(method, AbstractCaptionMethod):
         return _augment_captions(config, method, roster)
@@ -81,6 +83,12 @@ def augment(config: DictConfig) -> dict[str, Any]:
         counts=counts,
         method=method.report(),
     )
+
+
+def _read_photos(config: DictConfig) -> Roster:
+    """The photos that a set is made of, and all that it is pasted from."""
+    roster = read_roster(config, config.split)
+    return share_of_photos(roster, config.train_share or 1.0, seed=config.split_seed)
 
 
 def _augment_texts(config: DictConfig, method: ToCa) -> dict[str, Any]:

@@ -38,7 +38,8 @@ COLUMNS = {
         "self-CIDEr",
     ),
 }
-Table = dict[tuple[float, float], dict[int, Run]]  # by train_share and added_share, then by seed
+Row = tuple[float, float, str]  # train_share, added_share, what that is a share of
+Table = dict[Row, dict[int, Run]]  # then by seed
 
 
 def read_table(folders: Sequence[Path]) -> Table:
@@ -49,9 +50,10 @@ def read_table(folders: Sequence[Path]) -> Table:
     """
     table: Table = {}
     for run in read_runs(folders) if folders else []:
-        key = (float(run.config["train_share"] or 1), float(run.config["added_share"] or 0))
-        table.setdefault(key, {})[int(run.config["seed"])] = run
-    for share in {share for share, _ in table}:
+        share, added = run.config["train_share"] or 1, run.config["added_share"] or 0
+        of = (run.config.get("added_share_of") or "photos") if added else "photos"
+        table.setdefault((float(share), float(added), of), {})[int(run.config["seed"])] = run
+    for share in {share for share, *_ in table}:
         runs = [run for key, some in table.items() if key[0] == share for run in some.values()]
         if len(found := {updates(run) for run in runs}) > 1:
             raise ValueError(
@@ -68,7 +70,7 @@ def updates(run: Run) -> int:
 
 def page(data: str, model: str, table: Table) -> list[str]:
     """The lines of the page: a table an evaluation, a row a share of data and of pairs."""
-    named = {(str(share), str(added)): runs for (share, added), runs in table.items()}
+    named = {tuple(map(str, row)): runs for row, runs in table.items()}
     command = f"python benchmarks/cutswap_report.py --data {data} --model {model}"
     lines = [f"# CutSwap: {model} on {data}", "", *head(command, named)]
     lines += ["Mean ± sample standard deviation over seeds."]
@@ -81,9 +83,7 @@ def page(data: str, model: str, table: Table) -> list[str]:
     return lines
 
 
-def _row(
-    key: tuple[float, float], runs: dict[int, Run], evaluation: str, metrics: Sequence[str]
-) -> list[str]:
+def _row(key: Row, runs: dict[int, Run], evaluation: str, metrics: Sequence[str]) -> list[str]:
     """A row's cells; none where no run has such an evaluation."""
     paths = [run.folder / f"{evaluation}.json" for run in runs.values()]
     if evaluation:
@@ -93,8 +93,13 @@ def _row(
     if not found:
         return []
     cells = [[scores[name] for scores in found if name in scores] for name in metrics]
-    share, added = (f"{value:.0%}" for value in key)
-    first = (share, f"+{added}", str(len(found)), str(updates(next(iter(runs.values())))))
+    share, added, of = key
+    first = (
+        f"{share:.0%}",
+        f"+{added:.0%} of {of}",
+        str(len(found)),
+        str(updates(next(iter(runs.values())))),
+    )
     return [*first, *(spread(values, ".4f") for values in cells)]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -55,6 +56,7 @@ def with_added(
     folders: Sequence[Path],
     *,
     share: float | None,
+    share_of: str | None = None,
     whole: bool,
     seed: int,
     mixture: Mixture = ALL,
@@ -65,6 +67,8 @@ def with_added(
         roster: of training.
         folders: of pictures with captions, or of captions of the data's own photos.
         share: as many pictures as this share of the roster's photos are drawn; None takes all.
+        share_of: ``"captions"``: as many pairs as this share of the roster's captions, in whole
+            pictures; None or ``"photos"``: see ``share``.
         whole: the roster is not cut. Of one that is, only pairs pasted onto its photos are taken
             (patches may be of others), so that no photo comes back in by them.
         seed: of the draw of pictures.
@@ -72,25 +76,41 @@ def with_added(
 
     Raises:
         FileNotFoundError: a folder without finished pairs.
-        ValueError: a negative share, or fewer pairs than it asks for.
+        ValueError: a negative share, one of neither, or fewer pairs than it asks for.
     """
     captioned = [folder for folder in folders if (folder / FILE).is_file()]
     pasted = [folder for folder in folders if folder not in captioned]
     found = [pair for folder in pasted for pair in _pairs(folder, roster, whole=whole)]
     if share is not None and pasted:
-        wanted = round(share * len(roster.rows_by_image))
-        names = {_name(pair) for pair in found}
-        if not 0 <= wanted <= len(names):
-            raise ValueError(
-                f"added_share={share} of {len(roster.rows_by_image)} photos are {wanted} pictures: "
-                f"added has {len(names)} that fit; make more, or lower it"
-            )
-        kept = set(_drawn(names, seed)[:wanted])
-        found = [pair for pair in found if _name(pair) in kept]
+        found = _some(found, roster, share, share_of or "photos", seed)
     made = [one for folder in captioned for one in read_added_captions(folder, roster)]
     found += mixture(roster.samples, made)
     log.info(f"{len(found)} pairs added from {', '.join(map(str, folders))}")
     return build_roster(roster.name, [*roster.samples, *found], roster.dropped)
+
+
+def _some(
+    pairs: Sequence[Sample], roster: Roster, share: float, share_of: str, seed: int
+) -> list[Sample]:
+    """Pairs of the first pictures in an order that the seed draws, until there are enough."""
+    sizes = Counter(_name(pair) for pair in pairs)
+    whole = {"photos": len(roster.rows_by_image), "captions": len(roster.samples)}
+    if share_of not in whole:
+        raise ValueError(f"added_share_of must be photos or captions: got {share_of!r}")
+    wanted = round(share * whole[share_of])
+    counted = sizes if share_of == "captions" else dict.fromkeys(sizes, 1)
+    if not 0 <= wanted <= sum(counted.values()):
+        raise ValueError(
+            f"added_share={share} of {whole[share_of]} {share_of} asks for {wanted}: added has "
+            f"{sum(counted.values())} that fit; make more, or lower it"
+        )
+    kept, number = set(), 0
+    for name in _drawn(sizes, seed):
+        if number >= wanted:
+            break
+        kept.add(name)
+        number += counted[name]
+    return [pair for pair in pairs if _name(pair) in kept]
 
 
 def num_own(roster: Roster) -> int:

@@ -113,6 +113,7 @@ def read_train(config: DictConfig) -> tuple[Roster, dict[str, str]]:
             roster,
             [Path(folder) for folder in config.added],
             share=config.get("added_share"),
+            share_of=config.get("added_share_of"),
             whole=share == 1,
             seed=seed,
             mixture=build_part(config.mix) if config.get("mix") else Mixture(),

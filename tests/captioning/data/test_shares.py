@@ -104,3 +104,15 @@ def test_added_pairs_make_no_epoch_longer_where_updates_are_of_the_own_captions(
     assert batches(more) == 7
     with pytest.raises(ValueError, match="own_updates"):
         batches(more, own_updates=True, fixed_updates=False)
+
+
+def test_a_share_may_be_of_the_captions(roster, folder):
+    def added(share: float, of: str | None) -> int:
+        found = with_added(roster, [folder], share=share, share_of=of, whole=True, seed=0)
+        return len(found) - len(roster)
+
+    assert (added(0.2, None), added(0.2, "photos"), added(0.2, "captions")) == (4, 4, 8)
+    with pytest.raises(ValueError, match=r"0\.3 of 40 captions asks for 12: added has 10"):
+        added(0.3, "captions")
+    with pytest.raises(ValueError, match="photos or captions: got 'images'"):
+        added(0.2, "images")

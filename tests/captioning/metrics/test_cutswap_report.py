@@ -32,9 +32,9 @@ def test_rows_have_their_updates_and_evaluations(report, tmp_path):
     place = run(tmp_path, 0.2, seed=1, score=0.7)
     (place / "oracle20.json").write_text(json.dumps({"oracle CIDEr-D": 1.5}))
     lines = report.page("x", "y", report.read_table([tmp_path]))
-    assert "| 10% | +0% | 1 | 60 | - | - | 0.5000 | - | - | - |" in lines
-    assert "| 10% | +20% | 2 | 60 | - | - | 0.6500 ± 0.0707 | - | - | - |" in lines
-    assert "| 10% | +20% | 1 | 60 | 1.5000 | - |" in lines
+    assert "| 10% | +0% of photos | 1 | 60 | - | - | 0.5000 | - | - | - |" in lines
+    assert "| 10% | +20% of photos | 2 | 60 | - | - | 0.6500 ± 0.0707 | - | - | - |" in lines
+    assert "| 10% | +20% of photos | 1 | 60 | 1.5000 | - |" in lines
     assert "## oracle100" not in lines
 
 
