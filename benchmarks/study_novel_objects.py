@@ -30,13 +30,13 @@ from captioning.text.lemmas import load_lemmas
 from captioning.text.object_words import LEMMAS
 from captioning.training.inputs import read_roster
 
-# Pasted pairs of a class at most, by data set; the paper: 2,400 of COCO's 82,783 photos. 0: the
-# data set has no boxes to cut by.
-PICTURES = {"miniworld": 200, "flickr8k_entities": 300, "coco": 0}
+# Pasted pairs of a class at most, by data set; 2,400 in the paper. 0: there are no boxes to cut by.
+PICTURES = {"miniworld": 200, "flickr8k_entities": 300, "coco": 0, "coco_heldout": 2400}
 SETS = {"synthetic": 1, "third": 3}  # all of them, and 33%
 # The paper's 15,000 updates of step 2 and rounds of 15,000 (Sch1) or 6,000 (Sch2) as epochs; its
 # 40,000 of step 1 are the experiment's. Rates are a half and a quarter of step 1's.
-EPOCHS, LONG_ROUND, SHORT_ROUND, NUM_ROUNDS = 2, 2, 1, 4
+LENGTHS = {"coco_heldout": (4, 4, 2)}  # of step 2, of a long and of a short round
+LENGTHS_OF_OTHERS, NUM_ROUNDS = (2, 2, 1), 4
 MOST_CONSTRAINTS = 3  # of a photo, as for detections
 NOTE = (
     "Test split, mean ± sample standard deviation over seeds. Out-of-domain: photos of which a "
@@ -101,9 +101,10 @@ def overrides(row: Row, folder: Path, seed: int, rate: float) -> list[str]:
         seed: of the run.
         rate: the first step's learning rate.
     """
-    given = []
+    given, data = [], folder.name.removeprefix("novel-")
+    second, *rounds = LENGTHS.get(data, LENGTHS_OF_OTHERS)
     if row.all_pairs:
-        words = flow(held_out(folder.name.removeprefix("novel-")))
+        words = flow(held_out(data))
         given += ["hold_out.classes=null", f"extra_metrics.novel_objects.classes={words}"]
     if row.added is not None:
         given.append(f"added=[{folder / row.added}]")
@@ -111,8 +112,8 @@ def overrides(row: Row, folder: Path, seed: int, rate: float) -> list[str]:
         return given
     given.append(f"start_from={folder / row.begins / f'seed{seed}'}")
     if row.labels is None:
-        return [*given, f"num_epochs={EPOCHS}", f"optimizer.lr={rate / 2}"]
-    length = LONG_ROUND if row.long else SHORT_ROUND
+        return [*given, f"num_epochs={second}", f"optimizer.lr={rate / 2}"]
+    length = rounds[0] if row.long else rounds[1]
     given += [
         "curation=pseudo_label",
         f"hold_out.samples_per_photo={SAMPLES[row.labels]}",
@@ -128,8 +129,8 @@ def overrides(row: Row, folder: Path, seed: int, rate: float) -> list[str]:
 
 def held_out(data: str) -> dict[str, list[str]]:
     """Word forms of a data set's classes that are held out."""
-    path = ROOT / "configs" / "hold_out" / f"{data}.yaml"
-    return OmegaConf.to_container(OmegaConf.load(path).classes)
+    found = OmegaConf.load(ROOT / "configs" / "hold_out" / f"{data.removesuffix('_heldout')}.yaml")
+    return OmegaConf.to_container(found.classes)
 
 
 def run(program: Sequence[str]) -> None:
