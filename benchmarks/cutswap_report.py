@@ -4,40 +4,44 @@
     python benchmarks/cutswap_report.py --data flickr8k_entities --model updown_small
 
 Copies the records of all finished runs to docs/results/runs, with the scores of the evaluations
-that lie in them (oracle20, oracle100, consensus: see configs/experiment/cutswap/cos_cvae.yaml), and
-builds docs/results/cutswap_DATA_MODEL.md. Runs of one share of the data must have made the same
-number of updates, or no page is built.
+that lie in them (nocaps, oracle20, oracle100, consensus: see configs/experiment/cutswap), and
+builds docs/results/cutswap_DATA_MODEL.md with its figure. Runs of one share of the data must have
+made the same number of updates, or no page is built.
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
 from omegaconf import OmegaConf
 from report_parts import RECORDS, ROOT, finished, head, spread, write_page
 
-from captioning.files import read_json, write_json
+from captioning.files import read_json, write_json, write_whole
+from captioning.metrics.novel import NOCAPS_DOMAINS
 from captioning.metrics.record import keep_record
 from captioning.metrics.run_folders import Run, read_runs
 from captioning.metrics.table_formats import markdown_lines
 
 # Metrics of the thesis' tables, by the file that they are in and their names there.
+STANDARD = ("BLEU-4", "BLEU-3", "BLEU-2", "BLEU-1", "CIDEr-D", "ROUGE-L", "METEOR", "SPICE")
+ORACLE = tuple(f"oracle {name}" for name in STANDARD)
+DIVERSE = ("uniqueness", "novel-sentences", "mBLEU-4", "Div-1", "Div-2", "self-CIDEr")
+DOMAINS = (*NOCAPS_DOMAINS, "overall")
 COLUMNS = {
-    "": ("BLEU-4", "BLEU-1", "CIDEr-D", "ROUGE-L", "METEOR", "SPICE"),
-    "oracle20": ("oracle CIDEr-D", "oracle ROUGE-L"),
-    "oracle100": ("oracle CIDEr-D", "oracle ROUGE-L"),
-    "consensus": (
-        "CIDEr-D",
-        "uniqueness",
-        "novel-sentences",
-        "mBLEU-4",
-        "Div-1",
-        "Div-2",
-        "self-CIDEr",
-    ),
+    "": STANDARD,  # Tables 4.3, 4.7, A1
+    "nocaps": tuple(f"{name} {domain}" for domain in DOMAINS for name in ("CIDEr-D", "SPICE")),
+    "oracle20": ORACLE,  # 4.5, 4.9, A3
+    "oracle100": ORACLE,
+    "consensus": (*STANDARD, *DIVERSE),  # and 4.6, 4.10, A4
 }
+DRAWN = ("CIDEr-D", "BLEU-4")  # of Figure 4.8
 Row = tuple[float, float, str]  # train_share, added_share, what that is a share of
 Table = dict[Row, dict[int, Run]]  # then by seed
 
@@ -103,6 +107,29 @@ def _row(key: Row, runs: dict[int, Run], evaluation: str, metrics: Sequence[str]
     return [*first, *(spread(values, ".4f") for values in cells)]
 
 
+def draw(table: Table, path: Path) -> None:
+    """Figure 4.8: scores by share of the photos, a line a share of augmented pairs."""
+    figure, axes = plt.subplots(1, len(DRAWN), figsize=(9, 4), layout="constrained")
+    for axis, metric in zip(axes, DRAWN, strict=True):
+        axis.set(xlabel="% of the photos", ylabel=f"test {metric}")
+        for kind in sorted({row[1:] for row in table}):
+            rows = sorted(row for row in table if row[1:] == kind)
+            found = {row[0]: _values(table[row], metric) for row in rows}
+            found = {share: values for share, values in found.items() if values}
+            means = [statistics.fmean(values) for values in found.values()]
+            bars = [statistics.stdev(v) if len(v) > 1 else 0.0 for v in found.values()]
+            label = f"+{kind[0]:.0%} of {kind[1]}" if kind[0] else "without"
+            axis.errorbar([100 * share for share in found], means, bars, marker="o", label=label)
+        axis.legend()
+    figure.savefig(path, format="png", dpi=90)
+    plt.close(figure)
+
+
+def _values(runs: dict[int, Run], metric: str) -> list[float]:
+    found = (run.value(metric, "test") for run in runs.values())
+    return [value for value in found if value is not None]
+
+
 def keep(folder: Path) -> None:
     """Copy the record of a run and of the evaluations in it."""
     record = keep_record(folder, RECORDS)
@@ -124,6 +151,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         keep(folder)
     table = read_table([*RECORDS.glob(name)])
     lines = page(given.data, given.model, table)
+    picture = f"cutswap_{given.data}_{given.model}.png"
+    write_whole(ROOT / "docs" / "images" / picture, lambda path: draw(table, path))
+    lines += ["", f"![by share of the photos](../images/{picture})"]
     print(write_page(f"cutswap_{given.data}_{given.model}", lines))
 
 

@@ -32,9 +32,11 @@ def test_rows_have_their_updates_and_evaluations(report, tmp_path):
     place = run(tmp_path, 0.2, seed=1, score=0.7)
     (place / "oracle20.json").write_text(json.dumps({"oracle CIDEr-D": 1.5}))
     lines = report.page("x", "y", report.read_table([tmp_path]))
-    assert "| 10% | +0% of photos | 1 | 60 | - | - | 0.5000 | - | - | - |" in lines
-    assert "| 10% | +20% of photos | 2 | 60 | - | - | 0.6500 ± 0.0707 | - | - | - |" in lines
-    assert "| 10% | +20% of photos | 1 | 60 | 1.5000 | - |" in lines
+    assert "| 10% | +0% of photos | 1 | 60 | - | - | - | - | 0.5000 | - | - | - |" in lines
+    assert (
+        "| 10% | +20% of photos | 2 | 60 | - | - | - | - | 0.6500 ± 0.0707 | - | - | - |" in lines
+    )
+    assert "| 10% | +20% of photos | 1 | 60 | - | - | - | - | 1.5000 | - | - | - |" in lines
     assert "## oracle100" not in lines
 
 
@@ -42,3 +44,15 @@ def test_different_numbers_of_updates_are_refused(report, tmp_path):
     run(tmp_path, 0.0), run(tmp_path, 0.2, step=72)
     with pytest.raises(ValueError, match=r"made \[60, 72\] updates"):
         report.read_table([tmp_path])
+
+
+def test_shares_of_captions_are_rows_of_their_own_and_drawn(report, tmp_path):
+    run(tmp_path, 0.0), run(tmp_path, 0.2)
+    place = run(tmp_path, 0.3)
+    config = json.loads((place / "config.yaml").read_text()) | {"added_share_of": "captions"}
+    (place / "config.yaml").write_text(json.dumps(config))
+    table = report.read_table([tmp_path])
+    rows = [(0.1, 0.0, "photos"), (0.1, 0.2, "photos"), (0.1, 0.3, "captions")]
+    assert sorted(table) == rows
+    report.draw(table, tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").stat().st_size > 1000
