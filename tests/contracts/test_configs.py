@@ -19,7 +19,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
 
-NUM_EXPERIMENTS = 41
+NUM_EXPERIMENTS = 42
 
 CONFIGS = Path(__file__).resolve().parent.parent.parent / "configs"
 EXPERIMENTS = sorted((CONFIGS / "experiment").rglob("*.yaml"))
@@ -158,6 +158,42 @@ def test_a_source_of_pictures_can_be_named_with_any_policy(policy: str):
     pool = "curation.image_source.pool=FOLDER"
     config = composed(f"curation={policy}", "curation/image_source=retrieval", pool)
     assert config.curation.image_source.pool == "FOLDER"
+
+
+@needs_train
+@pytest.mark.parametrize(
+    "experiment", ["coco_d", "coco_dt", "flickr8k_d_small", "flickr8k_dt_small"]
+)
+def test_trainings_on_different_texts_have_different_folders(experiment: str):
+    """Else the second one is refused the folder of the first."""
+    given = ("corpus.share=0.1", "corpus.share=1", "corpus.name=r_wo", "corpus.name=tau_1")
+    names = {composed(f"experiment=toca/{experiment}", one).run_name for one in given}
+    assert len(names) == len(given)
+
+
+@needs_train
+def test_rows_of_a_table_of_texts_have_different_folders():
+    small = [f"experiment=toca/flickr8k_{row}_small" for row in ("d", "dt", "t")]
+    large = [f"experiment={row}" for row in ("viecap/coco", "toca/coco_d", "toca/coco_dt")]
+    shares = [("viecap/coco", 0.01), ("viecap/coco", 0.1), ("viecap/coco_to_flickr8k", 0.1)]
+    alone = [(f"experiment={row}", f"corpus.share={share}") for row, share in shares]
+    across = ["experiment=toca/flickr30k_to_coco", "experiment=viecap/flickr30k_to_coco"]
+    prior = ("experiment=toca/flickr30k_to_coco", "corpus.name=s_x")
+    runs = [*((one,) for one in (*small, *large, *across)), *alone, prior]
+    assert len({composed(*one).run_name for one in runs}) == len(runs)
+
+
+@needs_train
+@pytest.mark.parametrize(
+    ("experiment", "name"),
+    [
+        ("flickr8k_small", "flickr8k/viecap_small-text_own"),
+        ("coco_to_flickr8k_small", "flickr8k/viecap_small-text_coco"),
+        ("flickr30k_to_coco_small", "coco/viecap_small-text_flickr30k"),
+    ],
+)
+def test_recorded_runs_on_texts_keep_their_names(experiment: str, name: str):
+    assert composed(f"experiment=viecap/{experiment}").run_name == name
 
 
 def test_a_wrong_argument_is_seen():
