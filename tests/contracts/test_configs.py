@@ -196,6 +196,27 @@ def test_recorded_runs_on_texts_keep_their_names(experiment: str, name: str):
     assert composed(f"experiment=viecap/{experiment}").run_name == name
 
 
+@pytest.mark.parametrize("file", EXPERIMENTS, ids=lambda file: file.stem)
+def test_no_tested_caption_is_in_a_corpus(file: Path):
+    """``corpus=coco`` holds the captions of all photos of COCO, the tested ones too."""
+    name = file.relative_to(CONFIGS / "experiment").with_suffix("").as_posix()
+    config = composed(f"experiment={name}")
+    if not config.data.name.startswith("coco"):
+        return
+    for group in ("corpus", "corpus@prior"):
+        commands = file.read_text(encoding="utf-8").replace("\\\n#", "").splitlines()
+        reads_all = [line for line in commands if f" {group}=coco" in line]
+        assert all("exclude_ids=" in line for line in reads_all)
+    if config.corpus.name == "coco":
+        assert config.corpus.train.exclude_ids == config.data.test.image_ids
+
+
+def test_the_prior_of_a_synthesis_may_be_the_training_captions_of_a_data_set():
+    config = compose("augmentation", ["corpus=flickr30k", "data=coco_karpathy", "corpus@prior=own"])
+    assert config.prior.train.split == "train"
+    assert config.prior.train.annotations.endswith("dataset_coco.json")
+
+
 def test_a_wrong_argument_is_seen():
     good = {"_target_": "captioning.types.Region", "box": (0, 0, 1, 1), "label": "dog"}
     assert wrong_arguments(good) is None
