@@ -19,7 +19,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
 
-NUM_EXPERIMENTS = 42
+NUM_EXPERIMENTS = 45
 
 CONFIGS = Path(__file__).resolve().parent.parent.parent / "configs"
 EXPERIMENTS = sorted((CONFIGS / "experiment").rglob("*.yaml"))
@@ -161,9 +161,7 @@ def test_a_source_of_pictures_can_be_named_with_any_policy(policy: str):
 
 
 @needs_train
-@pytest.mark.parametrize(
-    "experiment", ["coco_d", "coco_dt", "flickr8k_d_small", "flickr8k_dt_small"]
-)
+@pytest.mark.parametrize("experiment", ["coco_d", "coco_dt", "flickr8k_d_small", "coco_dt_small"])
 def test_trainings_on_different_texts_have_different_folders(experiment: str):
     """Else the second one is refused the folder of the first."""
     given = ("corpus.share=0.1", "corpus.share=1", "corpus.name=r_wo", "corpus.name=tau_1")
@@ -173,7 +171,8 @@ def test_trainings_on_different_texts_have_different_folders(experiment: str):
 
 @needs_train
 def test_rows_of_a_table_of_texts_have_different_folders():
-    small = [f"experiment=toca/flickr8k_{row}_small" for row in ("d", "dt", "t")]
+    photos, rows = ("coco", "flickr8k"), ("d", "dt", "t")
+    small = [f"experiment=toca/{data}_{row}_small" for data in photos for row in rows]
     large = [f"experiment={row}" for row in ("viecap/coco", "toca/coco_d", "toca/coco_dt")]
     shares = [("viecap/coco", 0.01), ("viecap/coco", 0.1), ("viecap/coco_to_flickr8k", 0.1)]
     alone = [(f"experiment={row}", f"corpus.share={share}") for row, share in shares]
