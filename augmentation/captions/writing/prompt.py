@@ -34,9 +34,14 @@ class Prompt:
         return f" {self.question}\n{self.names[1]}:"
 
     def messages(self) -> list[dict[str, str]]:
-        """The same as turns of a talk."""
-        turns = [{"role": "system", "content": f"{self.instruction} Answer with it alone."}]
+        """The same as turns of a talk, user and assistant in turn.
+
+        The instruction begins the first one: a turn of its own (``system``) is dropped or refused
+        by models that know none, such as Mistral's.
+        """
+        turns = []
         for question, answer in (*self.examples, (self.question, "")):
             turns.append({"role": "user", "content": question})
             turns.append({"role": "assistant", "content": answer})
+        turns[0]["content"] = f"{self.instruction} Answer with it alone.\n\n{turns[0]['content']}"
         return turns[:-1]

@@ -91,6 +91,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        roles = [turn["role"] for turn in body["messages"]]
+        if roles != ["user", "assistant"] * (len(roles) // 2) + ["user"]:
+            self.send_error(400, "roles must alternate")  # as Mistral's talks are refused by vLLM
+            return
+        self.server.opened.append(body["messages"][0]["content"])
         question = body["messages"][-1]["content"]
         self.server.asked.append((question, self.headers.get("Authorization")))
         if question == "slow":
@@ -112,7 +117,7 @@ class Handler(BaseHTTPRequestHandler):
 def server() -> Iterator[ThreadingHTTPServer]:
     """A server on a free port of this machine."""
     found = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    found.asked = []
+    found.asked, found.opened = [], []
     thread = threading.Thread(target=found.serve_forever, daemon=True)
     thread.start()
     yield found
@@ -150,6 +155,15 @@ def test_a_server_that_refuses_or_is_gone_stops_the_run(server) -> None:
         gone.answers([prompt("dog")], seed=0)
     with pytest.raises(ValueError, match="address must begin with http"):
         ServerWriter(address="localhost", model="m")
+
+
+def test_no_turn_is_of_the_system(server) -> None:
+    writer = ServerWriter(address=address(server), model="m")
+    alone = Prompt(instruction="Do.", examples=(), question="dog", names=("T", "S"))
+    found = writer.answers([prompt("dog"), alone], seed=0)
+    assert found[0].text == "A dog."
+    assert found[1].text == "A Do. Answer with it alone.\n\ndog."
+    assert "Do. Answer with it alone.\n\na" in server.opened
 
 
 def test_llama_cpp_gets_talks(tmp_path: Path, monkeypatch) -> None:
