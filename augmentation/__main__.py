@@ -42,7 +42,7 @@ CAPTION_MAKING = ("seed", *PHOTOS, "method")
 NOTED = (*MAKING, "num_processes", "sheet_number", "out")
 MAKING_TEXTS = ("seed", "limit_images", "max_pairs", "method")
 # Where and how fast models that write run: a set may be gone on with elsewhere.
-PLACES = {"cache_folder", "address", "num_parallel", "timeout", "retries", "device"}
+PLACES = {"cache_folder", "address", "num_parallel", "timeout", "retries", "wait", "device"}
 
 
 def augment(config: DictConfig) -> dict[str, Any]:

@@ -6,13 +6,14 @@ number, so one that was interrupted is simply made again.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 from rich.progress import Progress
@@ -20,14 +21,19 @@ from rich.progress import Progress
 from augmentation.captions.line_log import as_line, cut_to_whole_lines, read_lines
 from augmentation.captions.toca.prompts import PromptWriter
 from augmentation.captions.toca.sampling import SentenceTemplate
-from augmentation.captions.writing.acceptance import Judge
-from augmentation.captions.writing.writers import AbstractWriter
+from augmentation.captions.writing.acceptance import COPY, DUPLICATE, Judge
+from augmentation.captions.writing.writers import FAILURES, AbstractWriter
 from captioning.files import write_whole
+
+log = logging.getLogger(__name__)
 
 Record = dict[str, Any]
 PART, DONE, CAPTIONS = "batches.part.jsonl", "provenance.jsonl", "captions.txt"
 MOST_KEPT = 300  # characters of a refused answer
 UNLIKELY = "less likely than others of its batch"
+# In a row, after which a language model is given up: batches without any answer, and answers none
+# of which was accepted. Where a hundredth of them is good, so many are never refused by chance.
+MOST_FAILED, MOST_REFUSED = 3, 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +96,10 @@ class Synthesis:
             Counts: ``captions``, ``templates``, ``answers``, and ``refused`` by reason.
 
         Raises:
-            ValueError: no caption was accepted.
-            OSError: something cannot be written, or the language model cannot be reached.
+            ValueError: no caption was accepted, or none of `MOST_REFUSED` answers in a row.
+            OSError: something cannot be written, or the language model cannot be reached, or has
+                failed for `MOST_FAILED` whole batches in a row. In both cases what was made is kept
+                in ``batches.part.jsonl``, and the same command goes on with it.
         """
         done, part = folder / DONE, folder / PART
         if not done.is_file():
@@ -113,19 +121,27 @@ class Synthesis:
             if "caption" in record or record["refused"] == UNLIKELY:  # both were said before
                 self.judge.remember(record.get("caption") or record["answer"])
         batches = enumerate(_batches(templates, self.pace.batch_size, self.pace.num_templates))
+        failed: list[list[Record]] = []  # kept once an answer comes; else they are asked again
+        refused: Counter[str] = Counter()
         with (
             part.open("a", encoding="utf-8", newline="\n") as file,
             Progress(transient=True) as bar,
         ):
             task = bar.add_task("writing captions", total=wanted, completed=made)
             for number, batch in islice(batches, begun, None):
-                if made >= wanted:
+                if made >= wanted or _exhausted(refused, made):
                     break
                 records = self._batch(number, batch)
-                file.write(as_line(records) + "\n")
-                file.flush()
-                made += sum("caption" in record for record in records)
+                if all(record.get("refused") in FAILURES for record in records):
+                    failed = _with_failed(failed, records)
+                    continue
+                _append(file, [*failed, records])
+                failed = []
+                found = sum("caption" in record for record in records)
+                refused = Counter() if found else refused + Counter(r["refused"] for r in records)
+                made += found
                 bar.update(task, completed=made)
+            _append(file, failed)
 
     def _batch(self, number: int, batch: Sequence[SentenceTemplate]) -> list[Record]:
         """A record an answer, up to the first good one to each template."""
@@ -160,6 +176,49 @@ class Synthesis:
                     yield record | {"caption": verdict.caption}, answer.likelihood
                     break
                 yield record | {"refused": verdict.problem, "answer": answer.text[:MOST_KEPT]}, None
+
+
+def _with_failed(failed: list[list[Record]], records: list[Record]) -> list[list[Record]]:
+    """Batches without an answer, one more of them.
+
+    Raises:
+        ConnectionError: these are too many.
+    """
+    failed = [*failed, records]
+    if len(failed) >= MOST_FAILED:
+        reasons = dict(Counter(record["refused"] for record in records))
+        raise ConnectionError(
+            f"the language model has failed for {len(failed)} batches in a row ({reasons}); look "
+            "at its server, and give the same command again: it goes on where it stopped"
+        )
+    return failed
+
+
+def _exhausted(refused: Counter[str], made: int) -> bool:
+    """Whether the corpus has nothing new left.
+
+    Args:
+        refused: answers since the last caption was accepted, by reason.
+        made: captions so far.
+
+    Raises:
+        ValueError: nothing is accepted for other reasons than that it is known.
+    """
+    if refused.total() < MOST_REFUSED:
+        return False
+    if made and 2 * (refused[COPY] + refused[DUPLICATE]) > refused.total():
+        log.warning(f"nothing new in {refused.total()} answers: this ends with {made} captions")
+        return True
+    raise ValueError(
+        f"no caption was accepted of {refused.total()} answers in a row; refused: {dict(refused)}; "
+        f"{made} captions before them are kept in {PART}; try another language model "
+        "(method.writer), another method.prompts.style or a lower method.writer.temperature"
+    )
+
+
+def _append(file: TextIO, batches: Iterable[list[Record]]) -> None:
+    file.writelines(as_line(records) + "\n" for records in batches)
+    file.flush()
 
 
 def _batches(

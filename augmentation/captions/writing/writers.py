@@ -5,12 +5,15 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import time
 import urllib.error
 import urllib.request
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,8 @@ from captioning.text.causal import imported
 
 TIMED_OUT = "the model took too long"
 FAILED = "the model failed"
+FAILURES = (TIMED_OUT, FAILED)
+MOST_SECONDS = 60.0  # between two requests for an answer
 BUSY = (408, 429, 500, 502, 503, 504)  # answers of a server that may do better later
 
 
@@ -62,6 +67,8 @@ class ServerWriter(AbstractWriter):
         num_parallel: requests under way at once.
         timeout: seconds that one answer may take.
         retries: further requests after one that failed.
+        wait: seconds before the first of these, twice as many before each next one, unless the
+            server says how many (``Retry-After``); never more than a minute.
         key_variable: environment variable that holds the server's key, if it wants one.
 
     Raises:
@@ -79,12 +86,16 @@ class ServerWriter(AbstractWriter):
         num_parallel: int = 8,
         timeout: float = 60.0,
         retries: int = 2,
+        wait: float = 1.0,
         key_variable: str = "OPENAI_API_KEY",
     ) -> None:
         if not address.startswith(("http://", "https://")):
             raise ValueError(f"address must begin with http:// or https://: got {address!r}")
-        if num_parallel < 1 or timeout <= 0 or retries < 0:
-            raise ValueError("num_parallel and timeout must be above 0, and retries not below")
+        if num_parallel < 1 or timeout <= 0 or min(retries, wait) < 0:
+            raise ValueError(
+                "num_parallel and timeout must be above 0, and retries and wait not below: got "
+                f"{num_parallel}, {timeout}, {retries} and {wait}"
+            )
         self._address = address.rstrip("/")
         self._settings = {
             "model": model,
@@ -93,6 +104,7 @@ class ServerWriter(AbstractWriter):
             "max_tokens": max_new_tokens,
         }
         self._num_parallel, self._timeout, self._retries = num_parallel, timeout, retries
+        self._wait = wait
         self._key = os.environ.get(key_variable, "")
 
     def answers(self, prompts: Sequence[Prompt], *, seed: int) -> list[Answer]:
@@ -105,14 +117,17 @@ class ServerWriter(AbstractWriter):
             return list(pool.map(self._ask, requests))
 
     def _ask(self, body: dict[str, Any]) -> Answer:
-        answer = Answer(problem=FAILED)
-        for _ in range(self._retries + 1):
-            answer = self._ask_once(body)
+        """The first answer without a problem; a server that is busy is given time."""
+        answer, told = self._ask_once(body)
+        for number in range(self._retries):
             if not answer.problem:
                 break
+            time.sleep(min(self._wait * 2**number if told is None else told, MOST_SECONDS))
+            answer, told = self._ask_once(body)
         return answer
 
-    def _ask_once(self, body: dict[str, Any]) -> Answer:
+    def _ask_once(self, body: dict[str, Any]) -> tuple[Answer, float | None]:
+        """An answer, and how many seconds the server wants to be left alone, if it says so."""
         headers = {"Content-Type": "application/json"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
@@ -121,23 +136,34 @@ class ServerWriter(AbstractWriter):
         )
         try:
             with urllib.request.urlopen(request, timeout=self._timeout) as reply:
-                return Answer(text=_text_of(json.load(reply)))
+                return Answer(text=_text_of(json.load(reply))), None
         except urllib.error.HTTPError as error:
             if error.code in BUSY:
-                return Answer(problem=FAILED)
+                return Answer(problem=FAILED), _seconds(error.headers.get("Retry-After"))
             said = error.read(300).decode("utf-8", "replace")
             raise ValueError(f"{self._address} refuses requests ({error.code}: {said})") from error
         except TimeoutError:
-            return Answer(problem=TIMED_OUT)
+            return Answer(problem=TIMED_OUT), None
         except urllib.error.URLError as error:
             if isinstance(error.reason, TimeoutError):
-                return Answer(problem=TIMED_OUT)
+                return Answer(problem=TIMED_OUT), None
             raise ConnectionError(
                 f"{self._address} cannot be reached ({error.reason}); start the server and give "
                 "the same command again: it goes on where it stopped"
             ) from error
         except (ValueError, LookupError, TypeError, OSError, http.client.HTTPException):
-            return Answer(problem=FAILED)  # half an answer, or something else than a talk
+            return Answer(problem=FAILED), None  # half an answer, or something else than a talk
+
+
+def _seconds(told: str | None) -> float | None:
+    """What ``Retry-After`` asks for, a number or a date; None where it is neither."""
+    try:
+        if told is None or told.strip().isdecimal():
+            return None if told is None else float(told)
+        left = parsedate_to_datetime(told) - datetime.now(UTC)
+    except (ValueError, TypeError):  # no date, or one without a time zone
+        return None
+    return max(0.0, left.total_seconds())
 
 
 def _text_of(reply: Any) -> str:

@@ -15,7 +15,8 @@ from augmentation.captions.toca.prompts import PromptWriter
 from augmentation.captions.toca.sampling import SentenceTemplate, TemplateSampler
 from augmentation.captions.toca.synthesis import UNLIKELY, Pace, Synthesis
 from augmentation.captions.toca.templates import deconstruct, sentence_template
-from augmentation.captions.writing.acceptance import MISSING, Judge
+from augmentation.captions.writing.acceptance import DUPLICATE, MISSING, Judge
+from augmentation.captions.writing.writers import FAILED, TIMED_OUT, Answer
 from tests.augmentation.captions.toca.conftest import Filler
 
 
@@ -30,14 +31,16 @@ def template(tokens: str) -> SentenceTemplate:
     )
 
 
-def synthesise(gold, folder: Path, writer: Filler, **pace: float) -> dict:
+def synthesise(
+    gold, folder: Path, writer: Filler, judge: Judge | None = None, **pace: float
+) -> dict:
     statistics = count_corpus(deconstruct(tags) for _, tags in gold)
     prompts = PromptWriter(num_examples=2)
     prompts.learn([caption for caption, _ in gold], [tags for _, tags in gold])
     synthesis = Synthesis(
         prompts=prompts,
         writer=writer,
-        judge=Judge(known=[caption for caption, _ in gold]),
+        judge=judge or Judge(known=[caption for caption, _ in gold]),
         pace=Pace(**{"num_captions": 40, "batch_size": 6} | pace),
         seed=3,
     )
@@ -154,6 +157,74 @@ def test_nothing_accepted_is_an_error_that_counts(gold, tmp_path: Path) -> None:
 
     with pytest.raises(ValueError, match="no caption was accepted; refused: {'no answer': 12}"):
         synthesise(gold, tmp_path, Silent(), num_templates=12)
+
+
+class Failing(Filler):
+    """Fails for some whole batches."""
+
+    def __init__(self, failing: range) -> None:
+        super().__init__()
+        self.failing = failing
+
+    def answers(self, prompts, *, seed):
+        found = super().answers(prompts, seed=seed)
+        if self.calls - 1 not in self.failing:
+            return found
+        return [Answer(problem=FAILED if n else TIMED_OUT) for n in range(len(found))]
+
+
+def test_a_model_that_only_fails_is_given_up(gold, tmp_path: Path) -> None:
+    writer = Failing(range(2, 99))
+    with pytest.raises(OSError, match="failed for 3 batches in a row .*give the same command"):
+        synthesise(gold, tmp_path / "a", writer)
+    assert writer.calls == 5
+    assert (
+        len(list_records(tmp_path / "a" / "batches.part.jsonl")) == 2
+    )  # the others are asked anew
+    synthesise(gold, tmp_path / "a", Filler())
+    synthesise(gold, tmp_path / "whole", Filler())
+    one, other = (tmp_path / name / "provenance.jsonl" for name in ("a", "whole"))
+    assert one.read_bytes() == other.read_bytes()
+
+
+def test_a_model_that_fails_for_a_while_is_not(gold, tmp_path: Path) -> None:
+    counts = synthesise(gold, tmp_path / "a", Failing(range(2, 4)))
+    assert (counts["refused"][FAILED], counts["refused"][TIMED_OUT]) == (10, 2)
+    counts = synthesise(gold, tmp_path / "b", Failing(range(1, 9)), num_templates=18)
+    assert counts["templates"] == 18  # too few to give it up
+
+
+def test_a_model_that_is_always_refused_is_given_up(gold, tmp_path: Path, monkeypatch) -> None:
+    class Declining(Filler):
+        def answers(self, prompts, *, seed):
+            found = super().answers(prompts, seed=seed)
+            declined = [Answer(text="I cannot do that.")] * len(prompts)
+            return declined if self.calls > 2 else found
+
+    monkeypatch.setattr("augmentation.captions.toca.synthesis.MOST_REFUSED", 24)
+    writer, part = Declining(), tmp_path / "batches.part.jsonl"
+    with pytest.raises(ValueError, match="of 24 answers in a row.*declined.*8 captions before"):
+        synthesise(gold, tmp_path, writer)
+    assert writer.calls == 6
+    assert sum("caption" in record for batch in list_records(part) for record in batch) == 8
+
+
+def test_a_corpus_without_anything_new_left_ends(gold, tmp_path: Path, monkeypatch, caplog) -> None:
+    class Same(Filler):
+        def answers(self, prompts, *, seed):
+            return [Answer(text=f"a dog runs {'y' * (n + 1)}.") for n in range(len(prompts))]
+
+    class Wordless(Judge):
+        """Asks for no words."""
+
+        def judge(self, answer, words):
+            return super().judge(answer, ())
+
+    monkeypatch.setattr("augmentation.captions.toca.synthesis.MOST_REFUSED", 24)
+    counts = synthesise(gold, tmp_path, Same(), Wordless())
+    assert counts["captions"] == 6
+    assert counts["refused"] == {DUPLICATE: 24}
+    assert "this ends with 6 captions" in caplog.text
 
 
 def test_examples_are_the_corpus_own(gold, tmp_path: Path) -> None:

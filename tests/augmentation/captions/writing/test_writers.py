@@ -7,7 +7,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -100,8 +103,16 @@ class Handler(BaseHTTPRequestHandler):
         self.server.asked.append((question, self.headers.get("Authorization")))
         if question == "slow":
             time.sleep(0.6)
-        if question in ("busy", "forbidden"):
-            self.send_error(503 if question == "busy" else 401)
+        if question == "forbidden":
+            self.send_error(401)
+            return
+        if question.startswith("busy"):
+            self.server.times.append(time.monotonic())
+            self.send_response(503)
+            _, _, after = question.partition(" ")
+            if after:
+                self.send_header("Retry-After", after)
+            self.end_headers()
             return
         reply = {"choices": [{"message": {"content": f"A {question}."}}]}
         text = json.dumps({"nothing": 1} if question == "odd" else reply)
@@ -117,7 +128,7 @@ class Handler(BaseHTTPRequestHandler):
 def server() -> Iterator[ThreadingHTTPServer]:
     """A server on a free port of this machine."""
     found = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    found.asked, found.opened = [], []
+    found.asked, found.opened, found.times = [], [], []
     thread = threading.Thread(target=found.serve_forever, daemon=True)
     thread.start()
     yield found
@@ -133,7 +144,7 @@ def address(server: ThreadingHTTPServer) -> str:
 def test_a_server_answers_in_order_and_its_faults_are_told_apart(server, monkeypatch) -> None:
     monkeypatch.setenv("MY_KEY", "secret")
     writer = ServerWriter(
-        address=address(server), model="m", timeout=0.3, retries=1, key_variable="MY_KEY"
+        address=address(server), model="m", timeout=0.3, retries=1, wait=0, key_variable="MY_KEY"
     )
     questions = ["dog", "busy", "cat", "odd", "half", "slow", "bird"]
     found = writer.answers([prompt(text) for text in questions], seed=0)
@@ -155,6 +166,21 @@ def test_a_server_that_refuses_or_is_gone_stops_the_run(server) -> None:
         gone.answers([prompt("dog")], seed=0)
     with pytest.raises(ValueError, match="address must begin with http"):
         ServerWriter(address="localhost", model="m")
+    with pytest.raises(ValueError, match="retries and wait not below: got 8, 60.0, 2 and -1"):
+        ServerWriter(address="http://localhost", model="m", wait=-1)
+
+
+@pytest.mark.parametrize(
+    ("told", "waits"),
+    [("", (0.1, 0.2)), ("soon", (0.1, 0.2)), ("0", (0, 0)), ("1", (1, 1)), ("PAST", (0, 0))],
+)
+def test_a_busy_server_is_given_time(server, told: str, waits: tuple[float, float]) -> None:
+    told = format_datetime(datetime.now(UTC), usegmt=True) if told == "PAST" else told
+    writer = ServerWriter(address=address(server), model="m", retries=2, wait=0.1)
+    (answer,) = writer.answers([prompt(f"busy {told}".strip())], seed=0)
+    assert answer.problem == FAILED
+    between = [later - earlier for earlier, later in pairwise(server.times)]
+    assert all(wait <= found < wait + 0.6 for found, wait in zip(between, waits, strict=True))
 
 
 def test_no_turn_is_of_the_system(server) -> None:
