@@ -33,10 +33,11 @@ from augmentation.captions.toca.corpus_statistics import (
 from augmentation.captions.toca.prompts import PromptWriter
 from augmentation.captions.toca.sampling import TemplateSampler
 from augmentation.captions.toca.templates import deconstruct
+from augmentation.captions.toca.whole_words import whole_words
 from augmentation.captions.writing.acceptance import Judge
 from augmentation.captions.writing.causal_writer import CausalWriter
 from captioning.data.coco import read_coco
-from captioning.text.tagger import CaptionTagger
+from captioning.text.tagger import CaptionTagger, Tagged
 from captioning.training.folder import versions
 
 BATCH, SHOWN = 32, 12
@@ -64,12 +65,17 @@ def read_captions(number: int) -> list[str]:
     return [sample.caption for sample in roster.samples[:number]]
 
 
+def tagged(captions: list[str]) -> Iterator[Tagged]:
+    """Captions as the synthesis reads them."""
+    return map(whole_words, captions, CaptionTagger().tag(captions))
+
+
 def statistics_of(captions: list[str], path: Path | None) -> CorpusStatistics:
     """Counted anew, or from a file."""
     if path is not None and path.is_file():
         return load_statistics(path)
     with timed("captions taken apart", len(captions)):
-        found = count_corpus(map(deconstruct, CaptionTagger().tag(captions)))
+        found = count_corpus(map(deconstruct, tagged(captions)))
     if path is not None:
         save_statistics(found, path)
     return found
@@ -87,7 +93,7 @@ def draw_of_few(captions: list[str], number: int) -> None:
     """How many different templates few captions give in 20,000 draws."""
     rows = np.random.default_rng(0).choice(len(captions), number, replace=False)
     chosen = [captions[row] for row in rows]
-    sampler = TemplateSampler(count_corpus(map(deconstruct, CaptionTagger().tag(chosen))))
+    sampler = TemplateSampler(count_corpus(map(deconstruct, tagged(chosen))))
     draws = np.random.default_rng(0)
     found = {sampler.draw(draws).text for _ in range(20_000)}
     print(f"{number} captions: {len(found)} different templates in 20,000 draws")
@@ -98,7 +104,7 @@ def ask(statistics: CorpusStatistics, captions: list[str], given: argparse.Names
     rows = np.random.default_rng(0).choice(len(captions), 500, replace=False)
     chosen = [captions[row] for row in rows]
     prompts = PromptWriter(style=given.style, num_examples=given.examples)
-    prompts.learn(chosen, list(CaptionTagger().tag(chosen)))
+    prompts.learn(chosen, list(tagged(chosen)))
     small = None if given.small_words < 0 else given.small_words
     writer = CausalWriter(temperature=given.temperature, max_new_tokens=48, most_small_words=small)
     judge = Judge(known=captions)

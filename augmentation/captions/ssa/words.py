@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from augmentation.captions.hyphens import hyphen_groups
 from augmentation.captions.ssa.lexicon import COMPOUND_PREPOSITIONS
 from augmentation.regions.mentions import offsets
 from captioning.text.parts import children_of
@@ -66,7 +67,8 @@ def words_of(caption: str, parse: Parse) -> Words:
         ValueError: the parse is not of this caption.
     """
     spans = offsets(caption, parse)
-    groups = _joined(parse, spans)
+    touches = [i > 0 and spans[i - 1][1] == start for i, (start, _) in enumerate(spans)]
+    groups = hyphen_groups([token.text for token in parse], touches)
     new_of = {old: new for new, group in enumerate(groups) for old in group}
     tokens = []
     for new, group in enumerate(groups):
@@ -84,19 +86,6 @@ def words_of(caption: str, parse: Parse) -> Words:
         spans=tuple((spans[group[0]][0], spans[group[-1]][1]) for group in groups),
         children=tuple(map(tuple, children_of(tokens))),
     )
-
-
-def _joined(parse: Parse, spans: Sequence[tuple[int, int]]) -> list[list[int]]:
-    """Positions of words, those that hyphens join in one list."""
-    groups: list[list[int]] = []
-    for i, token in enumerate(parse):
-        touches = i > 0 and spans[i - 1][1] == spans[i][0]
-        behind = i > 0 and parse[i - 1].text == "-" and bool(token.text.strip("-.,"))
-        if touches and (token.text == "-" or behind):
-            groups[-1].append(i)
-        else:
-            groups.append([i])
-    return groups
 
 
 def _head(parse: Parse, group: Sequence[int]) -> int:

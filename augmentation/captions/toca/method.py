@@ -21,13 +21,14 @@ from augmentation.captions.toca.prompts import PromptWriter
 from augmentation.captions.toca.sampling import TemplateSampler
 from augmentation.captions.toca.synthesis import Pace, Synthesis
 from augmentation.captions.toca.templates import deconstruct
+from augmentation.captions.toca.whole_words import whole_words
 from augmentation.captions.writing.acceptance import Judge
 from augmentation.captions.writing.writers import AbstractWriter
 from captioning.data.roster import Roster
 from captioning.text.tagger import CaptionTagger
 
 EXAMPLES_READ = 500  # captions that examples are drawn from
-FORMAT = 1  # counted up when the same corpus gives other statistics
+FORMAT = 2  # counted up when the same corpus gives other statistics
 
 
 class ToCa:
@@ -115,7 +116,7 @@ class ToCa:
         number = min(EXAMPLES_READ, len(captions))
         rows = np.random.default_rng(self._seed).choice(len(captions), number, replace=False)
         chosen = [captions[row] for row in sorted(rows.tolist())]
-        self._prompts.learn(chosen, list(self._tagger.tag(chosen)))
+        self._prompts.learn(chosen, [*map(whole_words, chosen, self._tagger.tag(chosen))])
 
     def report(self) -> dict[str, Any]:
         """Sizes of the statistics, and captions left out of them by reason."""
@@ -134,13 +135,13 @@ def corpus_statistics(
     path = cache_folder / f"{corpus.fingerprint}-{tagger.fingerprint[:16]}-{FORMAT}.npz"
     if path.is_file():
         return load_statistics(path)
-    captions = (sample.caption for sample in corpus.samples)
+    captions = [sample.caption for sample in corpus.samples]
     tagged = track(
         tagger.tag(captions),
         total=len(corpus),
         description=f"reading {corpus.name}",
         transient=True,
     )
-    statistics = count_corpus(map(deconstruct, tagged))
+    statistics = count_corpus(map(deconstruct, map(whole_words, captions, tagged)))
     save_statistics(statistics, path)
     return statistics

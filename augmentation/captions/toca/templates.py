@@ -43,7 +43,7 @@ class Deconstructed:
 
 
 def deconstruct(tagged: Tagged) -> Deconstructed:
-    """The structure and the lexical words of a tagged caption.
+    """The structure and the lexical words of a tagged caption, whose words are whole.
 
     A final mark is read as a full stop, which is added where there is none, so that the same
     structure is not counted twice.

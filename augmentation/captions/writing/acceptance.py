@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from augmentation.captions.writing.writers import Answer
@@ -24,6 +24,7 @@ DUPLICATE = "made before"
 FEWEST_WORDS = 3
 # Latin letters, hyphens and apostrophes inside: no numbers, addresses, emoji or other scripts.
 WORD = re.compile(r"[a-zà-öø-ÿ]+(?:['’-][a-zà-öø-ÿ]+)*")  # noqa: RUF001
+_LETTERS = re.compile(r"[a-zà-öø-ÿ]+")
 _LABEL = re.compile(r"^(?:[-*•>]|\d+[.)]|(?:sentence|caption|answer|output)\s*:)\s*", re.IGNORECASE)
 _DECLINED = re.compile(r"\b(?:i|we) (?:cannot|can't|am unable|am sorry)\b|\bas an ai\b|^sorry\b")
 _STRANGE = re.compile(r"[\[\]{}<>|\\_=~^@#*\n]|https?:|www\.|[^\x20-\x7eà-öø-ÿÀ-ÖØ-ß‘’“”–—]")  # noqa: RUF001
@@ -51,12 +52,21 @@ def first_line(answer: str) -> str:
 
 def wordlist(text: str) -> Counter[str]:
     """Words of a text in lower case with their numbers, as structures are made of them."""
-    return Counter(WORD.findall(text.lower()))
+    return Counter(WORD.findall(text.lower().replace(" n't", "n't")))
+
+
+def _in_parts(words: Mapping[str, int]) -> Counter[str]:
+    """Words that hyphens join one by one, and "man" for "man's": "T shirt" is a "t-shirt"."""
+    found: Counter[str] = Counter()
+    for word, number in words.items():
+        for part in word.replace("’", "'").split("-"):  # noqa: RUF001
+            found[part.removesuffix("'s")] += number
+    return found
 
 
 def same_key(caption: str) -> str:
-    """Captions with the same key are the same."""
-    return " ".join(WORD.findall(caption.lower()))
+    """Captions with the same key are the same, wherever hyphens, apostrophes and blanks stand."""
+    return "".join(_LETTERS.findall(caption.lower()))
 
 
 class Judge:
@@ -99,7 +109,7 @@ class Judge:
             return TOO_LONG
         if found.total() < FEWEST_WORDS:
             return TOO_SHORT
-        if Counter(words) - found:
+        if _in_parts(Counter(words)) - _in_parts(found):
             return MISSING
         if _TWICE.search(line.lower()):
             return REPEATS

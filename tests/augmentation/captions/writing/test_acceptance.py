@@ -68,6 +68,40 @@ def test_no_caption_is_made_twice() -> None:
     assert other.judge(Answer(text="A man riding a horse"), WORDS).problem == acceptance.DUPLICATE
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("A man in a t-shirt", ("shirt",)),
+        ("A man in a t-shirt", ("t-shirt",)),
+        ("A man in a t shirt", ("t-shirt",)),
+        ("A well dressed person", ("well-dressed",)),
+        ("A man's well-dressed dog", ("man", "dressed", "dog")),
+        ("A man’s dog isn’t here", ("man", "isn't", "here")),  # noqa: RUF001
+    ],
+)
+def test_words_of_a_word_count(text: str, words: tuple[str, ...]) -> None:
+    assert judge(text, words)[1] == ""
+
+
+def test_words_within_words_do_not() -> None:
+    assert judge("A shirtless man is here", ("shirt",))[1] == acceptance.MISSING
+    assert judge("A t-shirt on a bed", ("shirt", "shirt"))[1] == acceptance.MISSING
+    assert judge("A person is here", ("isn't",))[1] == acceptance.MISSING
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "A t shirt can't walk.",
+        "A t-shirt ca n't walk",
+        "A tshirt can’t walk",  # noqa: RUF001
+    ],
+)
+def test_a_copy_is_one_however_it_is_written(text: str) -> None:
+    found = Judge(known=["A t-shirt can't walk ."]).judge(Answer(text=text), ())
+    assert found.problem == acceptance.COPY
+
+
 def test_a_word_given_twice_must_be_there_twice() -> None:
     assert judge("A man riding a horse", ("horse", "horse"))[1] == acceptance.MISSING
     assert judge("A horse beside a horse", ("horse", "horse"))[1] == ""
