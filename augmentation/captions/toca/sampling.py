@@ -150,7 +150,8 @@ class TemplateSampler:
             if n != least:
                 weights *= self._counts(word, segments[n], words)
         if self._tau is not None:
-            weights /= self.statistics.word_counts[words] ** ((len(before) - 1) / self._tau)
+            power = (len(before) - 1) / self._tau
+            weights = _divided(weights, self.statistics.word_counts[words], power)
         return _drawn_anew(words, weights, before, generator)
 
     def _counts(
@@ -177,6 +178,16 @@ class TemplateSampler:
         if slot < 0:
             return starts[0], starts[-1]
         return starts[slot], starts[slot + 1]
+
+
+def _divided(weights: Floats, counts: NDArray[np.int64], power: float) -> Floats:
+    """Weights over a power of counts, up to a common factor; all 0 where they are.
+
+    A small tau makes a power that no float holds, so only the largest weight is left at 1.
+    """
+    known = weights > 0
+    logs = np.log(weights, where=known, out=np.full(len(weights), -np.inf)) - power * np.log(counts)
+    return np.exp(logs - logs.max()) if known.any() else weights
 
 
 def _drawn(cumulative: Floats, start: int, end: int, generator: np.random.Generator) -> int | None:

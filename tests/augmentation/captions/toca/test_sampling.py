@@ -30,13 +30,15 @@ def small() -> CorpusStatistics:
         "a b c",
         "e d",
     ]
-    texts = [line.split() for line in (*corpus, *["d"] * 20)]
-    return count_corpus(
-        Deconstructed(
-            structure=" ".join(["[N]"] * len(words) + ["."]),
-            words=tuple((word, "N") for word in words),
-        )
-        for words in texts
+    return count_corpus(map(nouns, (*corpus, *["d"] * 20)))
+
+
+def nouns(text: str) -> Deconstructed:
+    """A caption of nouns alone."""
+    words = text.split()
+    return Deconstructed(
+        structure=" ".join(["[N]"] * len(words) + ["."]),
+        words=tuple((word, "N") for word in words),
     )
 
 
@@ -87,6 +89,19 @@ def test_words_are_drawn_by_equation_12(tau, least_dense, monkeypatch) -> None:
         assert abs(found[words] / len(drawn) - chance) < 5 * deviation + 1e-9, words
     shares = Counter(one.structure for one in drawn)
     assert len(shares) == 1
+
+
+@pytest.mark.parametrize("tau", [0.01, 1e-4])
+def test_a_small_tau_prefers_rare_words_and_drops_no_slot(tau: float) -> None:
+    """Thousands to the power of 1 / tau fit no float."""
+    statistics = count_corpus([nouns("a b c"), nouns("a b d"), nouns("c")] * 2000)
+    sampler, draws = TemplateSampler(statistics, tau=tau), np.random.default_rng(0)
+    drawn = [sampler.draw(draws) for _ in range(500)]
+    found = {one.words for one in drawn if one.structure == "[N] [N] [N] ."}
+    # after a and b come c and d equally often, but d is rarer
+    assert ("a", "b", "d") in found
+    assert ("a", "b", "c") not in found
+    assert ("a", "b") not in found
 
 
 def test_structures_are_drawn_by_their_counts() -> None:
