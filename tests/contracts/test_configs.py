@@ -216,6 +216,13 @@ def test_the_prior_of_a_synthesis_may_be_the_training_captions_of_a_data_set():
     assert config.prior.train.annotations.endswith("dataset_coco.json")
 
 
+@pytest.mark.parametrize(
+    "given", [("data=nocaps", "extra_metrics=[nocaps]"), ("data=flickr30k_entities",)]
+)
+def test_a_run_may_be_tested_across_domains(given: tuple[str, ...]):
+    check(compose("evaluate", ["run=RUN", *given]))
+
+
 def test_a_wrong_argument_is_seen():
     good = {"_target_": "captioning.types.Region", "box": (0, 0, 1, 1), "label": "dog"}
     assert wrong_arguments(good) is None
