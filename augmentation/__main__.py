@@ -107,6 +107,7 @@ def _augment_texts(config: DictConfig, method: ToCa) -> dict[str, Any]:
         what="captions synthesised by a language model, no photo stands behind them",
         rosters=rosters,
         config=OmegaConf.create(_plain(config, (*MAKING_TEXTS, "out"))),
+        share={group: config[group].share for group in groups},
         counts=counts,
         method=method.report(),
     )

@@ -76,6 +76,7 @@ def test_the_command_writes_a_corpus_that_is_read_back(gold, tmp_path: Path, add
     assert done.returncode == 0, done.stderr
     card = json.loads((out / "card.json").read_text())
     assert card["data"]["corpus"]["captions"] == 90
+    assert card["share"] == {"corpus": 0.9}
     assert card["method"]["corpus"]["captions"] == 90
     captions = (out / "captions.txt").read_text().splitlines()
     assert len(captions) == card["counts"]["captions"] >= 24

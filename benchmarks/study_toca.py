@@ -1,0 +1,178 @@
+"""ToCa's tables in small: synthetic captions and the trainings on them, row by row.
+
+    python benchmarks/study_toca.py --data flickr8k --seeds 0 1 2 -- threads=1
+    python benchmarks/study_toca.py --data coco --seeds 0 1 2 -- data.image_folder=FOLDER \
+        data.tested=FILE
+
+First the synthetic captions (``python -m augmentation``), one set for all seeds, then the runs;
+what is finished is not made again, and a row that begins with another one has that made first. At
+the end (or alone, with ``--report``) `benchmarks/toca_report.py` builds docs/results/toca.md. Of
+what follows ``--``, settings of ``method`` and its writer go to the synthesis, those of the corpus,
+paths and ``limit_images`` to both, all others to train.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import toca_report
+from omegaconf import OmegaConf
+from report_parts import ROOT
+
+MODEL = "viecap_small"
+# Ablations by how their sets are called: what the synthesis is told.
+WAYS = {"": [], "r_wo": ["method.use_relations=false"], "g_wo": ["method.use_structures=false"]}
+OF_SYNTHESIS = ("method.", "writer@method.")
+OF_BOTH = ("limit_images=", "paths.", "corpus.share_seed=")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A run of the tables.
+
+    Attributes:
+        kind: experiment: "t", "d" or "dt".
+        way: of `WAYS`, by which D was made.
+        volume: share of D.
+        begins: the row whose weights it begins with.
+    """
+
+    kind: str
+    way: str = ""
+    volume: float = 1
+    begins: str | None = None
+
+
+ROWS: dict[str, Row] = {
+    "t": Row("t"),
+    "d": Row("d"),
+    "dt": Row("dt", begins="d"),
+    "r_wo_d": Row("d", "r_wo"),
+    "r_wo_dt": Row("dt", "r_wo", begins="r_wo_d"),
+    "g_wo_d": Row("d", "g_wo"),
+    "g_wo_dt": Row("dt", "g_wo", begins="g_wo_d"),
+    "d_10": Row("d", volume=0.1),
+    "dt_10": Row("dt", volume=0.1, begins="d_10"),
+    "d_25": Row("d", volume=0.25),
+    "dt_25": Row("dt", volume=0.25, begins="d_25"),
+    "d_50": Row("d", volume=0.5),
+    "dt_50": Row("dt", volume=0.5, begins="d_50"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """Rows at one share of COCO's captions.
+
+    Attributes:
+        data: whose photos are tested on.
+        share: of COCO's captions that D is made of, and T.
+        captions: synthetic ones that are wanted.
+        runs: folder of all runs.
+        extra: settings for synthesis and training.
+    """
+
+    data: str
+    share: float
+    captions: int
+    runs: Path
+    extra: Sequence[str] = ()
+
+    def make(self, name: str, seed: int) -> None:
+        """A row's run, and before it what it needs, where they are not finished yet."""
+        row = ROWS[name]
+        if (self.folder(row, seed) / "metrics.json").is_file():
+            return
+        if row.begins is not None:
+            self.make(row.begins, seed)
+        elif row.kind == "d":
+            self.make_set(row.way)
+        run(["train.py", *self.training(row, seed)])
+
+    def make_set(self, way: str) -> None:
+        """Synthetic captions, if they are not there yet."""
+        if (self.set_folder(way) / "card.json").is_file():
+            return
+        given = ["method=toca", "corpus=coco", f"corpus.share={self.share:.10g}"]
+        given += [f"method.pace.num_captions={self.captions}", *WAYS[way]]
+        tested = [one.partition("=")[2] for one in self.extra if one.startswith("data.tested=")]
+        given += [f"corpus.train.exclude_ids={path}" for path in tested]
+        extra = [one for one in self.extra if one.startswith((*OF_SYNTHESIS, *OF_BOTH))]
+        run(["-m", "augmentation", *given, f"out={self.set_folder(way)}", *extra])
+
+    def training(self, row: Row, seed: int) -> list[str]:
+        """What train.py is given."""
+        given = [f"experiment=toca/{self.data}_{row.kind}_small", f"seed={seed}"]
+        given.append(f"run_name={self.folder(row, seed).parent.relative_to(self.runs)}")
+        if row.kind == "d":
+            path = self.set_folder(row.way) / "captions.txt"
+            given += [f"corpus.train.path={path}", f"corpus.share={row.volume:g}"]
+        else:
+            given.append(f"corpus.share={self.share:.10g}")
+        if row.begins is not None:
+            given.append(f"start_from={self.folder(ROWS[row.begins], seed)}")
+        return [*given, *(one for one in self.extra if not one.startswith(OF_SYNTHESIS))]
+
+    def folder(self, row: Row, seed: int) -> Path:
+        """Of a row's run."""
+        name = f"{MODEL}-toca_t-coco-{self.share:.10g}"  # as the experiment calls it
+        if row.kind != "t":
+            made = self.set_folder(row.way).name.removeprefix(f"{self.data}-")
+            name = f"{MODEL}-toca_{row.kind}-{made}-{row.volume:g}"
+        return self.runs / self.data / name / f"seed{seed}"
+
+    def set_folder(self, way: str) -> Path:
+        """Of synthetic captions."""
+        name = f"{self.data}-{self.captions}of{self.share:.10g}"
+        return self.runs / "toca_captions" / (f"{name}_{way}" if way else name)
+
+
+def run(program: Sequence[str]) -> None:
+    """A program in a process of its own.
+
+    Raises:
+        SystemExit: it failed.
+    """
+    print(" ".join(program), flush=True)
+    done = subprocess.run([sys.executable, *program], check=False, cwd=ROOT)
+    if done.returncode:
+        sys.exit(f"it ended with {done.returncode}; what is finished is kept, run this again")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Make what is missing, then report."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    cut = arguments.index("--") if "--" in arguments else len(arguments)
+    extra = arguments[cut + 1 :]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", choices=toca_report.TITLES, default="flickr8k")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
+    parser.add_argument("--shares", nargs="+", type=float, default=[0.01], help="of COCO")
+    parser.add_argument("--captions", type=int, default=10_000, help="synthetic ones of each share")
+    parser.add_argument("--report", action="store_true", help="train nothing")
+    options = parser.parse_args(arguments[:cut])
+    tested = any(one.startswith("data.tested=") for one in extra)
+    if options.data == "coco" and not options.report and not tested:
+        parser.error(
+            "--data coco needs -- data.image_folder=FOLDER data.tested=FILE, the ids of the photos "
+            "to test on: their captions are left out of synthesis and training"
+        )
+    runs = Path(OmegaConf.load(ROOT / "configs" / "paths" / "default.yaml").runs).absolute()
+    for share in [] if options.report else options.shares:
+        study = Study(
+            data=options.data, share=share, captions=options.captions, runs=runs, extra=extra
+        )
+        for seed in options.seeds:
+            for name in options.rows:
+                study.make(name, seed)
+    toca_report.main([])
+
+
+if __name__ == "__main__":
+    main()

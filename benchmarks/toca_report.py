@@ -1,0 +1,243 @@
+"""The page of ToCa's small trainings: synthetic captions against the captions they were made of.
+
+    python benchmarks/toca_report.py
+
+Copies the records of finished runs of experiment=toca/*_small to docs/results/runs, with what the
+card of their synthetic captions says, and builds docs/results/toca.md: for each data set a row for
+T (people's captions) alone, D (synthetic ones) alone, D then T, and those without relations (R w/o)
+or structures (G w/o), as the paper's Table 6; by share of T, as Table 5; by volume, as Figure 1.
+`benchmarks/study_toca.py` makes the runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+from report_parts import METRIC, RECORDS, ROOT, finished, head, scores, spread, write_page
+
+from captioning.files import read_json, write_json
+from captioning.metrics.record import keep_record
+from captioning.metrics.run_folders import Run, read_runs
+from captioning.metrics.table_formats import markdown_lines
+
+METRICS = ("BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D")
+TITLES = {"flickr8k": "Flickr8k's photos", "coco": "COCO's photos"}
+KINDS = {"t": "T alone", "d": "D alone", "dt": "D, then T"}  # as run folders are called
+FOLDERS = "{model}-toca_*"
+FACTS = "synthetic.json"  # in a record: what the synthetic captions are
+NOTE = (
+    "Mean ± sample standard deviation over seeds, test split. T: a share of COCO's 616,767 "
+    "captions, on COCO's photos without those of the tested ones; D: synthetic captions, made of "
+    "the same share. T alone is trained for as many epochs as D and T together."
+)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Row:
+    """What runs of a row have in common.
+
+    Attributes:
+        data: whose photos are tested on.
+        share: of COCO's captions, T.
+        way: how the synthetic captions differ from ToCa's: "R w/o", "G w/o", "τ = 1" or "".
+        captions: synthetic ones that are trained on; 0 for T alone.
+        kind: of `KINDS`.
+    """
+
+    data: str
+    share: float
+    way: str
+    captions: int
+    kind: str
+
+
+Table = dict[Row, dict[int, Run]]  # by row, then by seed
+
+
+def synthetic_captions(folder: Path) -> dict[str, Any]:
+    """What a run's synthetic captions are, of the card beside them.
+
+    Args:
+        folder: of a run on D, or of one that goes on with T.
+
+    Raises:
+        FileNotFoundError: no card, or the run that it began with is not there.
+        ValueError: the card is of an older version.
+    """
+    config = OmegaConf.load(folder / "config.yaml")
+    if config.start_from is not None:
+        return synthetic_captions(Path(config.start_from))
+    path = Path(config.corpus.train.path).parent / "card.json"
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{folder}: its synthetic captions have no {path}; give their folder back, or move the "
+            "run elsewhere"
+        )
+    card = read_json(path)
+    if "share" not in card:
+        raise ValueError(
+            f"{path} has no 'share': give the command of the synthesis again, which writes the "
+            "card anew"
+        )
+    method, made = card["config"]["method"], card["counts"]["captions"]
+    return {
+        "captions": max(1, int((config.corpus.share or 1) * made)),
+        "share": card["share"]["corpus"] or 1,
+        **{name: method[name] for name in ("tau", "use_relations", "use_structures")},
+    }
+
+
+def way_of(facts: Mapping[str, Any]) -> str:
+    """How a synthesis differs from the paper's, as its tables call it."""
+    ways = {
+        "R w/o": not facts["use_relations"],
+        "G w/o": not facts["use_structures"],
+        f"τ = {facts['tau']}": facts["tau"] is not None,
+    }
+    return ", ".join(way for way, is_so in ways.items() if is_so)
+
+
+def keep(folder: Path) -> Path:
+    """Copy the record of a run with what its synthetic captions are; returns its folder."""
+    facts = None if kind_of(folder) == "t" else synthetic_captions(folder)
+    record = keep_record(folder, RECORDS)
+    if facts is not None:
+        write_json(record / FACTS, facts)
+    return record
+
+
+def kind_of(folder: Path) -> str:
+    """The kind of a run, of its folder's name.
+
+    Raises:
+        ValueError: the name has none.
+    """
+    found = re.search(r"-toca_(\w+?)-", folder.parent.name)
+    if found is None or found[1] not in KINDS:
+        raise ValueError(
+            f"{folder}: the name of a run must have -toca_t-, -toca_d- or -toca_dt-, as those of "
+            "experiment=toca/*_small have"
+        )
+    return found[1]
+
+
+def read_table(folders: Sequence[Path]) -> Table:
+    """Runs by row and seed.
+
+    Raises:
+        ValueError: two runs are the same row and seed.
+        FileNotFoundError: a record of a run on D says nothing of D.
+    """
+    table: Table = {}
+    for run in read_runs(folders) if folders else []:
+        runs, seed = table.setdefault(row_of(run), {}), int(run.config["seed"])
+        if seed in runs:
+            raise ValueError(
+                f"{runs[seed].folder} and {run.folder} are the same row and seed: keep one of them"
+            )
+        runs[seed] = run
+    return table
+
+
+def row_of(run: Run) -> Row:
+    """The row of a recorded run."""
+    kind, data = kind_of(run.folder), run.config["data"]["name"]
+    if kind == "t":
+        return Row(data, float(run.config["corpus"]["share"] or 1), "", 0, kind)
+    facts = read_json(run.folder / FACTS)
+    return Row(data, float(facts["share"]), way_of(facts), int(facts["captions"]), kind)
+
+
+def page(table: Table) -> list[str]:
+    """The lines of docs/results/toca.md."""
+    named = {(str(row),): runs for row, runs in table.items()}
+    lines = ["# ToCa in small", "", *head("python benchmarks/toca_report.py", named), NOTE]
+    for data in sorted({row.data for row in table}, key=[*TITLES].index):
+        part = {row: runs for row, runs in table.items() if row.data == data}
+        lines += ["", f"## {TITLES[data]}", "", *_scores(part)]
+        lines += _section("By share of T (Table 5)", _by_share(part))
+        lines += _section("By volume (Figure 1)", _by_volume(part))
+    return lines
+
+
+def _section(title: str, lines: Sequence[str]) -> list[str]:
+    return ["", f"### {title}", "", *lines] if lines else []
+
+
+def _scores(table: Table) -> list[str]:
+    """A line a row, all metrics."""
+    rows = [
+        [
+            KINDS[row.kind] + (f" ({row.way})" if row.way else ""),
+            f"{row.share:.10g}",
+            f"{row.captions:,}" if row.captions else "-",
+            str(len(runs)),
+            *(_cell(runs, metric) for metric in METRICS),
+        ]
+        for row, runs in sorted(table.items(), key=_place)
+    ]
+    return markdown_lines(["trained on", "share of T", "captions of D", "seeds", *METRICS], rows)
+
+
+def _place(item: tuple[Row, object]) -> tuple[float, str, int, int]:
+    """Where a row stands: by share, T first, then the whole D before parts of it."""
+    row = item[0]
+    kind = [*KINDS].index(row.kind)
+    return (row.share, row.way, -row.captions if kind else -(10**12), kind)
+
+
+def _cell(runs: Mapping[int, Run], metric: str) -> str:
+    values = [run.value(metric, "test") for run in runs.values()]
+    return spread([value for value in values if value is not None], ".4f")
+
+
+def _by_share(table: Table) -> list[str]:
+    """CIDEr-D by share with all of D; nothing where there is one share."""
+    plain = {row: runs for row, runs in table.items() if not row.way}
+    most = {row.share: max(r.captions for r in plain if r.share == row.share) for row in plain}
+    whole = {row: runs for row, runs in plain.items() if row.captions in (0, most[row.share])}
+    return _grid("share of T", whole, lambda row: row.share, "{:.10g}")
+
+
+def _by_volume(table: Table) -> list[str]:
+    """CIDEr-D by volume, at the share of which there are several."""
+    plain = {row: runs for row, runs in table.items() if not row.way and row.captions}
+    lines: list[str] = []
+    for share in sorted({row.share for row in plain}):
+        part = {row: runs for row, runs in plain.items() if row.share == share}
+        found = _grid("captions of D", part, lambda row: row.captions, "{:,}")
+        lines += [*([""] if lines else []), f"Share of T: {share:.10g}", "", *found] * bool(found)
+    return lines
+
+
+def _grid(name: str, table: Table, of: Callable[[Row], float], form: str) -> list[str]:
+    """CIDEr-D, a line a value and a column a kind; nothing where there is one value."""
+    values = sorted({of(row) for row in table})
+    kinds = [kind for kind in KINDS if any(row.kind == kind for row in table)]
+    cells = {(of(row), row.kind): spread([*scores(r).values()], ".4f") for row, r in table.items()}
+    rows = [[form.format(v), *(cells.get((v, kind), "-") for kind in kinds)] for v in values]
+    titles = [f"{KINDS[kind]}, {METRIC}" for kind in kinds]
+    return markdown_lines([name, *titles], rows) if len(values) > 1 else []
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Records and page."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", default="viecap_small")
+    folders = FOLDERS.format(model=parser.parse_args(arguments).model)
+    runs = Path(OmegaConf.load(ROOT / "configs" / "paths" / "default.yaml").runs)
+    for data in TITLES:
+        for folder in finished((runs / data).glob(f"{folders}/seed*")):
+            keep(folder)
+    kept = [path for data in TITLES for path in sorted(RECORDS.glob(f"{data}/{folders}"))]
+    print(write_page("toca", page(read_table(kept))))
+
+
+if __name__ == "__main__":
+    main()

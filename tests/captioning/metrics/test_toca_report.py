@@ -1,0 +1,203 @@
+"""The page of ToCa's small trainings, from made-up runs, and which commands the study gives."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+
+BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
+PLAIN = {"tau": None, "use_relations": True, "use_structures": True}
+
+
+@pytest.fixture
+def report(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    module = importlib.import_module("toca_report")
+    monkeypatch.setattr(module, "RECORDS", tmp_path / "records")
+    return module
+
+
+def captions(folder: Path, number: int = 1000, share: float | None = 0.01, **method) -> Path:
+    """A set of synthetic captions, as far as its card tells."""
+    folder.mkdir(parents=True)
+    card = {"config": {"method": PLAIN | method}, "counts": {"captions": number}}
+    (folder / "card.json").write_text(json.dumps(card | {"share": {"corpus": share}}))
+    return folder / "captions.txt"
+
+
+def run(folder: Path, name: str, *, seed: int = 0, score: float = 0.5, **settings) -> Path:
+    """A finished run; ``settings`` are ``share``, ``path`` and ``start_from``."""
+    data = settings.get("data", "flickr8k")
+    place = folder / data / f"viecap_small-toca_{name}" / f"seed{seed}"
+    place.mkdir(parents=True)
+    config = {
+        "seed": seed,
+        "data": {"name": data},
+        "corpus": {"share": settings.get("share", 1), "train": {"path": str(settings.get("path"))}},
+        "start_from": settings.get("start_from") and str(settings["start_from"]),
+    }
+    (place / "config.yaml").write_text(json.dumps(config))
+    scores = {"METEOR": 0.2, "CIDEr-D": score}
+    (place / "metrics.json").write_text(json.dumps({"test": {"corpus": scores}}))
+    return place
+
+
+def lines_of(report, runs: list[Path]) -> list[str]:
+    for folder in runs:
+        report.keep(folder)
+    return report.page(report.read_table([report.RECORDS]))
+
+
+def test_rows_by_what_was_trained_on(report, tmp_path):
+    path = captions(tmp_path / "plain")
+    without = captions(tmp_path / "r_wo", 800, use_relations=False)
+    first = run(tmp_path, "d-lines-1", path=path, score=0.1)
+    runs = [
+        first,
+        run(tmp_path, "d-lines-1", path=path, seed=1, score=0.2),
+        run(tmp_path, "dt-coco-0.01", share=0.01, start_from=first, score=0.4),
+        run(tmp_path, "t-coco-0.01", share=0.01, score=0.3),
+        run(tmp_path, "d-r_wo-1", path=without, score=0.05),
+        run(tmp_path, "t-coco-0.01", share=0.01, score=0.6, data="coco"),
+    ]
+    lines = lines_of(report, runs)
+    table = lines.index("## Flickr8k's photos")
+    assert lines[table + 4 : table + 8] == [
+        "| T alone | 0.01 | - | 1 | - | 0.2000 | - | 0.3000 |",
+        "| D alone | 0.01 | 1,000 | 2 | - | 0.2000 ± 0.0000 | - | 0.1500 ± 0.0707 |",
+        "| D, then T | 0.01 | 1,000 | 1 | - | 0.2000 | - | 0.4000 |",
+        "| D alone (R w/o) | 0.01 | 800 | 1 | - | 0.2000 | - | 0.0500 |",
+    ]
+    photos = lines.index("## COCO's photos")
+    assert photos > table
+    assert "| T alone | 0.01 | - | 1 | - | 0.2000 | - | 0.6000 |" in lines[photos:]
+    assert not any(line.startswith("###") for line in lines)  # one share and one volume
+
+
+def test_shares_and_volumes(report, tmp_path):
+    runs = []
+    for share, score in ((0.01, 0.3), (0.1, 0.5)):
+        path = captions(tmp_path / f"of{share}", share=share)
+        whole = run(tmp_path, f"d-{share}-1", path=path, score=score)
+        runs += [whole, run(tmp_path, f"t-coco-{share}", share=share, score=score + 0.01)]
+        later = run(tmp_path, f"dt-{share}", share=share, start_from=whole, score=score + 0.02)
+        runs.append(later)
+    part = run(tmp_path, "d-0.1-0.25", path=path, share=0.25, score=0.4)
+    runs += [part, run(tmp_path, "dt-0.1-0.25", share=0.1, start_from=part, score=0.45)]
+    lines = lines_of(report, runs)
+    table = lines.index("### By share of T (Table 5)")
+    assert lines[table + 4 : table + 6] == [
+        "| 0.01 | 0.3100 | 0.3000 | 0.3200 |",
+        "| 0.1 | 0.5100 | 0.5000 | 0.5200 |",
+    ]
+    table = lines.index("### By volume (Figure 1)")
+    assert lines[table + 2] == "Share of T: 0.1"
+    assert lines[table + 6 : table + 8] == [
+        "| 250 | 0.4000 | 0.4500 |",
+        "| 1,000 | 0.5000 | 0.5200 |",
+    ]
+
+
+def test_runs_that_say_too_little_are_refused(report, tmp_path):
+    path = captions(tmp_path / "plain")
+    folder = run(tmp_path, "d-lines-1", path=path)
+    again = run(tmp_path, "d-other-1", path=path)
+    with pytest.raises(ValueError, match="the same row and seed: keep one of them"):
+        lines_of(report, [folder, again])
+    card = json.loads(path.with_name("card.json").read_text())
+    del card["share"]
+    path.with_name("card.json").write_text(json.dumps(card))
+    with pytest.raises(ValueError, match="no 'share': give the command of the synthesis again"):
+        report.keep(folder)
+    path.with_name("card.json").unlink()
+    with pytest.raises(FileNotFoundError, match=r"its synthetic captions have no .*card\.json"):
+        report.keep(folder)
+    with pytest.raises(ValueError, match="must have -toca_t-, -toca_d- or -toca_dt-"):
+        report.keep(run(tmp_path, "flickr30k-lines-1"))
+
+
+@pytest.fixture
+def study(report, monkeypatch, tmp_path):
+    """The study with programs that leave what it looks for, and a list of them."""
+    module = importlib.import_module("study_toca")
+    module.programs = []
+
+    def fake(program: list[str]) -> None:
+        module.programs.append(program)
+        given = dict(one.split("=", 1) for one in program if "=" in one)
+        out = Path(given["out"]) if "out" in given else tmp_path / given["run_name"]
+        target = out / "card.json" if "out" in given else out / f"seed{given['seed']}/metrics.json"
+        target.parent.mkdir(parents=True)
+        target.write_text("{}")
+
+    monkeypatch.setattr(module, "run", fake)
+    monkeypatch.setattr(module.toca_report, "main", lambda arguments: None)
+    monkeypatch.setenv("CAPTIONING_RUNS", str(tmp_path))
+    return module
+
+
+def test_the_study_makes_what_is_missing_in_order(study, tmp_path):
+    options = ["--seeds", "0", "1", "--rows", "t", "r_wo_dt", "dt_10"]
+    study.main([*options, "--", "threads=1", "method.writer.precision=bfloat16"])
+    kinds = [
+        next(one for one in program if one.startswith(("method=", "experiment=")))
+        for program in study.programs
+    ]
+    trained = [f"experiment=toca/flickr8k_{kind}_small" for kind in ("t", "d", "dt", "d", "dt")]
+    assert kinds == [
+        trained[0],
+        "method=toca",
+        *trained[1:3],
+        "method=toca",
+        *trained[3:],
+        *trained,
+    ]
+    synthesis = study.programs[1]
+    assert "method.use_relations=false" in synthesis
+    assert "method.writer.precision=bfloat16" in synthesis
+    assert "threads=1" not in synthesis
+    assert "threads=1" in study.programs[2]
+    assert not any(one.startswith("method.") for one in study.programs[2])
+    first = tmp_path / "flickr8k/viecap_small-toca_d-10000of0.01_r_wo-1/seed0"
+    assert f"start_from={first}" in study.programs[3]
+    assert "corpus.share=0.1" in study.programs[5]
+    assert len({one for p in study.programs for one in p if one.startswith("run_name=")}) == 5
+    number = len(study.programs)
+    study.main(options)
+    assert len(study.programs) == number
+
+
+@pytest.mark.parametrize("data", ["flickr8k", "coco"])
+def test_its_commands_are_what_hydra_reads(study, data, tmp_path):
+    photos = ["data.tested=ids.txt"] if data == "coco" else []
+    study.main(["--data", data, "--seeds", "0", "--rows", "t", "dt_25", "--", *photos])
+    with initialize_config_dir(str(BENCHMARKS.parent / "configs"), version_base="1.3"):
+        alone, part, both = (
+            compose("train", [one for one in program if "=" in one])
+            for program in study.programs
+            if program[0] == "train.py"
+        )
+        plain = compose("train", [f"experiment=toca/{data}_t_small"])
+        synthesis = compose("augmentation", study.programs[1][2:])
+    assert alone.run_name == plain.run_name
+    assert alone.num_epochs == part.num_epochs + both.num_epochs
+    assert part.corpus.train.path == f"{synthesis.out}/captions.txt"
+    assert (part.corpus.share, both.corpus.share) == (0.25, synthesis.corpus.share)
+    assert both.start_from == str(tmp_path / part.run_name / "seed0")
+    assert both.corpus.train == alone.corpus.train
+    left_out = "ids.txt" if photos else None
+    assert both.corpus.train.exclude_ids == synthesis.corpus.train.exclude_ids == left_out
+
+
+def test_on_coco_the_tested_captions_are_left_out(study, capsys):
+    with pytest.raises(SystemExit):
+        study.main(["--data", "coco"])
+    assert "data.tested=FILE" in capsys.readouterr().err
+    study.main(["--data", "coco", "--rows", "d", "--seeds", "0", "--", "data.tested=ids.txt"])
+    assert "corpus.train.exclude_ids=ids.txt" in study.programs[0]
+    assert "data.tested=ids.txt" not in study.programs[0]
+    assert "data.tested=ids.txt" in study.programs[1]
