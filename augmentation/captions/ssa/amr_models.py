@@ -185,7 +185,7 @@ def read_linear(line: str) -> Graph | None:
 
 def _variable(token: str, nodes: dict[str, Node]) -> str:
     """The node of a label: one that has it, or a new one; each constant is a node of its own."""
-    if token in nodes and not nodes[token].is_constant:
+    if token in nodes and not nodes[token].is_literal:
         return token
     node = node_of(_NUMBERED.sub("", token))
     variable = token

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 _SENSE = re.compile(r".-\d\d$")
-_CONSTANT = re.compile(r'[0-9"+]|-$')
+# A number, a quoted text or a sign; "4-wheeler" is a word.
+_LITERAL = re.compile(r'[+-]?\d[\d.,:/]*$|".*"$|[+-]$', re.DOTALL)
 JOINTS = ("and", "or")
 MULTI_SENTENCE = "multi-sentence"
 
@@ -63,9 +64,9 @@ class Node:
         return self.names[0].concept
 
     @property
-    def is_constant(self) -> bool:
-        """Whether it is a number, a text or a sign, which AMR writes without a variable."""
-        return bool(_CONSTANT.match(self.concept))
+    def is_literal(self) -> bool:
+        """Whether its label is a number, a text or a sign and names no thing, as "a 747" does."""
+        return bool(_LITERAL.match(self.concept)) and not self.names[0].noun
 
     @property
     def is_predicate(self) -> bool:
@@ -116,6 +117,14 @@ class Graph:
     def into(self) -> Mapping[str, tuple[Edge, ...]]:
         """Edges by target."""
         return _grouped(self.nodes, ((edge.target, edge) for edge in self.edges))
+
+    def is_constant(self, variable: str) -> bool:
+        """Whether AMR writes a node without a variable: a literal that an edge leads to.
+
+        The root, and what has edges of its own, need a variable whatever their labels are.
+        """
+        bare = not self.out[variable] and bool(self.into[variable])
+        return bare and variable != self.root and self.nodes[variable].is_literal
 
     def children(self, variable: str, *roles: str) -> list[str]:
         """Targets of a node's edges in some roles."""

@@ -91,7 +91,7 @@ class Merging:
 
     def _same_thing(self, ours: Node, theirs: Node) -> float | None:
         """How alike two names of one thing are; None where they are not of one thing."""
-        if ours.is_predicate or theirs.is_predicate or ours.is_constant or theirs.is_constant:
+        if ours.is_predicate or theirs.is_predicate or ours.is_literal or theirs.is_literal:
             return None
         if (ours.concept in JOINTS) != (theirs.concept in JOINTS):
             return None
@@ -168,7 +168,7 @@ class Merging:
         if not up & above or down != below:
             return False
         one, two = first.nodes[a], second.nodes[b]
-        if one.is_constant or two.is_constant:
+        if one.is_literal or two.is_literal:
             return one.concept == two.concept
         return self._likeness(one, two) >= self.least_similar
 

@@ -36,7 +36,7 @@ def _written(
     graph: Graph, variable: str, names: dict[str, str], done: set[str], used: set[int]
 ) -> str:
     node = graph.nodes[variable]
-    if node.is_constant:
+    if graph.is_constant(variable):
         return node.concept
     if variable in done:
         return names[variable]
@@ -105,7 +105,7 @@ class _Reader:
             if target not in self._nodes:
                 target = f"_{len(self._nodes)}"
                 self._nodes[target] = node_of(value)
-                if not self._nodes[target].is_constant and not re.match(r"\w+$", value):
+                if not self._nodes[target].is_literal and not re.match(r"[\w-]+$", value):
                     raise ValueError(f"{value!r} is no variable of the graph, and no constant")
             edges.append(edge_of(source, role, target))
         return Graph(self._nodes, tuple(edges), root)

@@ -58,7 +58,7 @@ class Triples:
 
 def triples(graph: Graph) -> Triples:
     """The triples of a graph, its root among them."""
-    order = [v for v, node in graph.nodes.items() if not node.is_constant]
+    order = [v for v in graph.nodes if not graph.is_constant(v)]
     number = {variable: n for n, variable in enumerate(order)}
     facts: list[set[tuple[str, str]]] = [{("instance", graph.nodes[v].concept)} for v in order]
     facts[number[graph.root]].add((TOP, graph.nodes[graph.root].concept))

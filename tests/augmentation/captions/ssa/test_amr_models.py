@@ -45,6 +45,7 @@ def test_a_models_line_is_read() -> None:
         ("dog :mod brown", "(d / dog :mod (b / brown))"),
         ("( dog cat :mod dog )", "(d / dog)"),
         (":ARG0 ( dog )", "(d / dog)"),
+        ("( 5 )", "(x / 5)"),
         ("( )", None),
         ("", None),
     ],

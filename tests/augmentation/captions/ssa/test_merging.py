@@ -10,8 +10,10 @@ from augmentation.captions.ssa.grounding import ground
 from augmentation.captions.ssa.merging import Merging
 from augmentation.captions.ssa.nouns import NounForms
 from augmentation.captions.ssa.parser import read_words
+from augmentation.captions.ssa.penman import read_penman, write_penman
 from augmentation.captions.ssa.realiser import STYLES, Realiser, caption_of
 from augmentation.captions.ssa.sampling import Sampler
+from augmentation.captions.ssa.smatch import smatch
 from augmentation.captions.ssa.words import words_of
 from captioning.text.parser import SpacyParser, build_caption_parser
 from captioning.types import Phrase
@@ -95,6 +97,23 @@ def test_captions_without_anything_in_common_stand_side_by_side(parser: SpacyPar
     merged = MERGING.merge_all(graphs)
     assert merged.nodes[merged.root].concept == MULTI_SENTENCE
     assert len(merged.out[merged.root]) == 3
+
+
+@pytest.mark.parametrize("caption", ["747.", "2", "A 4-wheeler in the mud."])
+def test_a_number_at_the_root_is_merged_as_a_thing(parser: SpacyParser, caption: str):
+    number = grounded(parser, caption)
+    assert smatch(number, number).f1 == 1
+    assert smatch(read_penman(write_penman(number)), number).f1 == 1
+    merged = MERGING.merge_all([number, grounded(parser, "A dog runs."), number])
+    assert of(merged, "run-02")
+    assert number.nodes[number.root].concept in {n.concept for n in merged.nodes.values()}
+
+
+def test_a_thing_that_a_number_names_is_one_with_its_other_name(parser: SpacyParser):
+    one = grounded(parser, "A man looks at a 747.", **{"747": 0})
+    two = grounded(parser, "A plane flies.", plane=0)
+    merged = MERGING.merge_all([one, two])
+    assert of(merged, "747") == of(merged, "plane")
 
 
 def test_no_graphs_are_refused():
