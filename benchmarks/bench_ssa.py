@@ -13,7 +13,7 @@ import argparse
 import platform
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
@@ -40,11 +40,11 @@ def timed(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Print the rates."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scenes", type=int, default=400)
-    scenes = parser.parse_args().scenes
+    scenes = parser.parse_args(arguments).scenes
     SpacyParser.parse = timed("words and tags", SpacyParser.parse)
     method.read_words = timed("graphs", method.read_words)
     Merging.merge_all = timed("merging, smatch within", Merging.merge_all)
@@ -56,7 +56,7 @@ def main() -> None:
             parser=build_caption_parser(num_processes=1), vectors=build_token_table(), rules=Rules()
         )
         start = time.process_time()
-        made = sum(map(len, ssa.captions(roster)))
+        made = sum(len(of.captions) for of in ssa.captions(roster))
         total = time.process_time() - start
     print(f"{platform.processor() or platform.machine()}, one process")
     print(
