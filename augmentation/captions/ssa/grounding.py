@@ -45,7 +45,8 @@ def ground(graph: Graph, words: Words, phrases: Iterable[Phrase]) -> Graph:
 
 def _node(graph: Graph, words: Words, inside: list[int], at: dict[int, str]) -> str | None:
     """The node that a phrase speaks of."""
-    heads = [i for i in inside if i in at and words.tokens[i].head not in inside]
+    above = {i: words.tokens[i].head for i in inside if i in at}
+    heads = [i for i, head in above.items() if head == i or head not in inside]  # a root is its own
     nouns = [i for i in inside if i in at and graph.nodes[at[i]].names[0].noun]
     nouns_at_top = [i for i in heads if i in nouns]
     if not nouns and not heads:

@@ -58,6 +58,12 @@ def test_boxes_are_those_of_the_heads(parser: SpacyParser):
     assert boxes == {"boy": {2}, "ball": {5}}
 
 
+@pytest.mark.parametrize("rest", [" in a park.", " stands in a park."])
+def test_a_phrase_at_the_root_grounds_its_head(parser: SpacyParser, rest: str):
+    graph = grounded(parser, "A group of people" + rest, **{"A group of people": 1})
+    assert {node.concept for node in graph.nodes.values() if node.regions} == {"group"}
+
+
 def test_a_box_of_both_is_that_of_and(parser: SpacyParser):
     caption = "Men and women dance."
     graph = grounded(parser, caption, **{"Men and women": 1})
