@@ -28,32 +28,32 @@ HISSES = ("s", "x", "z", "ch", "sh", "o")
 
 
 def third_person(verb: str) -> str:
-    """``"rides"`` of ``"ride"``; a particle stays behind: ``"takes off"``."""
-    word, blank, particle = verb.partition(" ")
+    """``"rides"`` of ``"ride"``; a particle stays behind: ``"takes off"``, ``"water-skis"``."""
+    before, word, behind = _parts(verb)
     if word in _THIRD:
         form = _THIRD[word]
     elif word.endswith("y") and word[-2:-1] not in VOWELS:
         form = word[:-1] + "ies"
     else:
         form = word + ("es" if word.endswith(HISSES) else "s")
-    return form + blank + particle
+    return before + form + behind
 
 
 def ing(verb: str) -> str:
     """``"riding"`` of ``"ride"``."""
-    word, blank, particle = verb.partition(" ")
+    before, word, behind = _parts(verb)
     if word in _ING:
         form = _ING[word]
     elif word.endswith("e") and not word.endswith(("ee", "oe", "ye")):
         form = word[:-1] + "ing"
     else:
         form = _doubled(word) + "ing"
-    return form + blank + particle
+    return before + form + behind
 
 
 def participle(verb: str) -> str:
     """``"ridden"`` of ``"ride"``."""
-    word, blank, particle = verb.partition(" ")
+    before, word, behind = _parts(verb)
     if word in PARTICIPLES:
         form = PARTICIPLES[word]
     elif word.endswith("e"):
@@ -62,7 +62,14 @@ def participle(verb: str) -> str:
         form = word[:-1] + "ied"
     else:
         form = _doubled(word) + "ed"
-    return form + blank + particle
+    return before + form + behind
+
+
+def _parts(verb: str) -> tuple[str, str, str]:
+    """What stands before the word that is inflected, that word, and its particle."""
+    words, blank, particle = verb.partition(" ")
+    before, hyphen, word = words.rpartition("-")
+    return before + hyphen, word, blank + particle
 
 
 def _doubled(word: str) -> str:

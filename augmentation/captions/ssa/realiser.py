@@ -16,6 +16,7 @@ from augmentation.captions.ssa.lexicon import (
     NUMBERS,
     POINTERS,
     SUBJECT_IS_ARG1,
+    concept_of,
     is_living,
 )
 from augmentation.captions.ssa.nouns import NounForms
@@ -33,6 +34,7 @@ _ORDER = {
     "path": "along", "location": "in", "instrument": "with", "accompanier": "with",
     "manner": "", "mod": "", "purpose": "for", "topic": "about", "time": "during",
 }  # fmt: skip
+_OF_ADVERBS = ("direction", "mod", "manner", "location", "ARG2", "time")
 _IN_WORDS = {number: word for word, number in NUMBERS.items()}
 
 
@@ -120,7 +122,11 @@ class Realiser:
 
     def _verb(self, variable: str) -> str:
         """Dictionary form of a verb, its particle behind it."""
-        verb = self.graph.nodes[variable].concept.rsplit("-", 1)[0].replace("-", " ")
+        node = self.graph.nodes[variable]
+        word = node.names[0].word
+        if concept_of(word) == node.concept:
+            return word  # the label has "-" both in "take-off-08" and in "water-ski-01"
+        verb = node.concept.rsplit("-", 1)[0].replace("-", " ")
         return "be" if verb == "be located at" else verb
 
     def _verb_form(self, variable: str, many: bool, passive: bool) -> list[Piece]:
@@ -152,14 +158,7 @@ class Realiser:
         if self.graph.children(edge.target, "op1") and node.concept not in JOINTS:
             return self._relative(edge.target)
         name = node.names[0]
-        if not name.noun and edge.role in (
-            "direction",
-            "mod",
-            "manner",
-            "location",
-            "ARG2",
-            "time",
-        ):
+        if not name.noun and edge.role in _OF_ADVERBS:
             return _words(self._word(edge.target)) if not edge.word else self._with_word(edge)
         return self._with_word(edge)
 

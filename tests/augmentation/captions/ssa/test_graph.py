@@ -82,6 +82,8 @@ def test_edges_to_nowhere_are_refused():
         ("play", "plays playing played"),
         ("open", "opens opening opened"),
         ("take off", "takes off/taking off/taken off"),
+        ("water-ski", "water-skis water-skiing water-skied"),
+        ("belly-flop", "belly-flops belly-flopping belly-flopped"),
     ],
 )
 def test_forms_of_verbs(verb: str, forms: str):

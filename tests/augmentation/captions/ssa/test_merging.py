@@ -148,6 +148,10 @@ def test_samples_say_what_somebody_has_said(parser: SpacyParser):
         ("Two women sit.", ["Two women are sitting.", "Two women sit.", "Two women sitting."]),
         ("An old man holds his hat.", ["An old man is holding his hat.",
                                        "An old man holds his hat.", "An old man holding his hat."]),
+        ("A person hang-glides.", ["A person is hang-gliding.", "A person hang-glides.",
+                                   "A person hang-gliding."]),
+        ("A plane takes off.", ["A plane is taking off.", "A plane takes off.",
+                                "A plane taking off."]),
     ],
 )  # fmt: skip
 def test_a_graph_is_said_in_three_ways(parser: SpacyParser, caption: str, styles: list[str]):
