@@ -8,14 +8,15 @@ dictionary forms, so most nodes find theirs. Nodes without a word have no boxes 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from augmentation.captions.ssa.builder import PLURAL_TAGS
 from augmentation.captions.ssa.graph import Edge, Graph, Name
 from augmentation.captions.ssa.lexicon import NUMBERS
+from augmentation.captions.ssa.merging import Similarity
 from augmentation.captions.ssa.phrases import ARTICLES
-from augmentation.captions.ssa.realiser import Caption
+from augmentation.captions.ssa.sentences import Caption
 from augmentation.captions.ssa.words import Words
 from captioning.text.parts import NOUNS
 
@@ -44,36 +45,49 @@ def aligned(graph: Graph, words: Words) -> Graph:
     return Graph(nodes, edges, graph.root)
 
 
-def caption_by_words(graph: Graph, text: str, words: Words) -> Caption:
+def caption_by_words(
+    graph: Graph, text: str, words: Words, *, similarity: Similarity, least: float
+) -> Caption:
     """A sentence that somebody else wrote for a graph, and where it names what.
 
     Args:
         graph: with words and boxes.
         text: the sentence.
         words: of it.
+        similarity: of two words.
+        least: above which a thing may be called by another noun than its own.
 
     Raises:
-        ValueError: it leaves out a thing of the graph, or names one that the graph does not have.
+        ValueError: it leaves out a thing of the graph.
     """
     found = aligned(graph, words)
-    at = {variable: node.names[0].token for variable, node in found.nodes.items()}
-    things = [variable for variable, node in graph.nodes.items() if node.names[0].noun]
-    lost = [graph.nodes[variable].names[0].word for variable in things if at[variable] < 0]
-    known = {at[variable] for variable in things}
-    invented = [
-        token.text
-        for i, token in enumerate(words.tokens)
-        if token.pos in NOUNS and token.dep != "compound" and i not in known
-    ]
-    if lost or invented:
-        raise ValueError(f"{text!r} leaves out {lost}, and names {invented} besides")
+    at = {v: found.nodes[v].names[0].token for v, node in graph.nodes.items() if node.names[0].noun}
+    tokens = words.tokens
+    nouns = [i for i, t in enumerate(tokens) if t.pos in NOUNS and t.dep != "compound"]
+    lost = {v: graph.nodes[v].names[0].word for v, place in at.items() if place < 0}
+    spare = {i: tokens[i].lemma for i in nouns if i not in at.values()}
+    pairs = ((similarity(a, b), v, i) for v, a in lost.items() for i, b in spare.items())
+    at |= _matched(pair for pair in pairs if pair[0] > least)
+    lost = [word for v, word in lost.items() if at[v] < 0]
+    if lost:
+        raise ValueError(f"{text!r} leaves out {lost}")
     mentions = []
-    for variable in things:
-        start, end = words.spans[at[variable]]
-        begins = [words.spans[i][0] for i in words.having(at[variable], *_BEFORE_NOUNS)]
-        start = min([start, *begins])
+    for variable, place in at.items():
+        start, end = words.spans[place]
+        start = min([start, *(words.spans[i][0] for i in words.having(place, *_BEFORE_NOUNS))])
         mentions.append((start, text[start:end], variable))
-    return Caption(text, tuple(sorted(mentions)))
+    besides = tuple(word for i, word in spare.items() if i not in at.values())
+    named = tuple(tokens[i].lemma for i in nouns)
+    return Caption(text, tuple(sorted(mentions)), nouns=named, besides=besides)
+
+
+def _matched(pairs: Iterable[tuple[float, str, int]]) -> dict[str, int]:
+    """Variables with words, the likest first, each once."""
+    found: dict[str, int] = {}
+    for _, variable, place in sorted(pairs, key=lambda pair: (-pair[0], *pair[1:])):
+        if variable not in found and place not in found.values():
+            found[variable] = place
+    return found
 
 
 def _places(concept: str, words: Words) -> Iterator[int]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from augmentation.captions.ssa.frames import Frames
 from augmentation.captions.ssa.graph import Graph
 from augmentation.captions.ssa.lexicon import BODY_PARTS
+from augmentation.captions.ssa.merging import Similarity
+from augmentation.captions.ssa.sentences import Caption
 from augmentation.regions.proposal import draw_key
 from captioning.data.roster import Roster
 from captioning.interfaces import AbstractLanguageModel
@@ -26,6 +28,7 @@ _BANNED = """
     thing things image photo picture photograph shot
 """
 BANNED = frozenset(_BANNED.split())
+LEAST_LIKE_OF = {"couch": 0.8, "table": 0.8}
 UNGROUNDED, UNUSUAL, UNSEEN = "not fully grounded", "unusual arguments", "noun not seen with it"
 BANNED_WORD, OWN_PART, DUPLICATE = "banned word", "a part that everybody has", "duplicate"
 ILL_FORMED, SHORT, NOT_SAID = "not well-formed", "too short", "cannot be said"
@@ -41,31 +44,41 @@ class Rules:
         least_words: of a caption.
         banned: words that no caption may hold.
         ungrounded: kinds of phrases whose nouns need no box, such as ``("notvisual",)``.
+        least_like: similarity to a noun of the photo's captions above which a written sentence may
+            have a noun that they do not have (the authors' .5).
+        least_like_of: the same for single nouns (theirs: .8 for "couch" and "table").
     """
 
     least_well_formed: float = BALANCE
     least_words: int = 3
     banned: Collection[str] = BANNED
     ungrounded: Collection[str] = ()
+    least_like: float = 0.5
+    least_like_of: Mapping[str, float] = field(default_factory=lambda: dict(LEAST_LIKE_OF))
 
-    def problem(self, graph: Graph, text: str, frames: Frames, seen: Collection[str]) -> str:
+    def problem(
+        self, graph: Graph, said: Caption, frames: Frames, *, seen: Collection[str],
+        similarity: Similarity,
+    ) -> str:  # fmt: skip
         """Why a caption is refused, by its graph and its words; empty if it is not.
 
         Args:
             graph: what it says.
-            text: the caption.
+            said: the caption.
             frames: usual arguments of verbs.
             seen: lemmas of the nouns of the photo's own captions.
+            similarity: of two words.
         """
-        words = re.findall(r"[a-z']+", text.lower())
+        words = re.findall(r"[a-z']+", said.text.lower())
         if len(words) < self.least_words:
             return SHORT
         if set(words) & set(self.banned):
             return BANNED_WORD
-        names = [(node, node.names[0]) for node in graph.nodes.values() if node.names[0].noun]
-        if any(name.word not in seen for _, name in names):
+        if not all(self._is_known(noun, seen, similarity) for noun in said.nouns):
             return UNSEEN
-        if not names or any(not self._is_grounded(node.regions, node.kinds) for node, _ in names):
+        things = [node for node in graph.nodes.values() if node.names[0].noun]
+        grounded = all(self._is_grounded(node.regions, node.kinds) for node in things)
+        if said.besides or not things or not grounded:
             return UNGROUNDED
         if _is_own_part(graph):
             return OWN_PART
@@ -73,6 +86,11 @@ class Rules:
         if not all(frames.usual(graph, v) for v in predicates):
             return UNUSUAL
         return ""
+
+    def _is_known(self, noun: str, seen: Collection[str], similarity: Similarity) -> bool:
+        """Whether the photo's captions have a noun, or one that is like it."""
+        least = self.least_like_of.get(noun, self.least_like)
+        return noun in seen or any(similarity(noun, other) > least for other in seen)
 
     def _is_grounded(self, regions: Collection[int], kinds: Collection[str]) -> bool:
         return bool(regions) or bool(kinds and set(kinds) <= set(self.ungrounded))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 import numpy as np
@@ -26,8 +26,9 @@ from augmentation.captions.ssa.merging import Merging
 from augmentation.captions.ssa.nouns import NounForms
 from augmentation.captions.ssa.parser import read_words
 from augmentation.captions.ssa.penman import write_penman
-from augmentation.captions.ssa.realiser import STYLES, Caption, Realiser, caption_of
+from augmentation.captions.ssa.realiser import STYLES, Realiser
 from augmentation.captions.ssa.sampling import Sampler
+from augmentation.captions.ssa.sentences import Caption, caption_of
 from augmentation.captions.ssa.similarity import WordSimilarity
 from augmentation.captions.ssa.words import words_of
 from augmentation.regions.proposal import draw_key
@@ -35,11 +36,21 @@ from captioning.data.added_captions import focus
 from captioning.data.roster import Roster
 from captioning.interfaces import AbstractLanguageModel, AbstractParser, AbstractWordVectors
 from captioning.text.entities import as_sentence
+from captioning.text.parts import NOUNS
 from captioning.types import Phrase, Sample
 
 PARSED_AT_ONCE = 4096
 MORE = "more than wanted of a photo"
 UNREADABLE = "caption without a graph"
+
+
+@dataclass(kw_only=True)
+class _Read:
+    """What the captions of a photo say: graphs, and lemmas of nouns; and how many do not parse."""
+
+    graphs: list[Graph] = field(default_factory=list)
+    nouns: set[str] = field(default_factory=set)
+    unreadable: int = 0
 
 
 class Ssa(AbstractCaptionMethod):
@@ -111,22 +122,21 @@ class Ssa(AbstractCaptionMethod):
                 f"{roster.name}: no phrase of its captions has a box: method=ssa needs captions "
                 "with boxes, such as data=flickr8k_entities or data=miniworld"
             )
-        graphs, unreadable = self._graphs(roster)
-        everything = [graph for found in graphs.values() for graph in found]
+        read = self._read(roster)
+        everything = [graph for one in read.values() for graph in one.graphs]
         nouns, frames = NounForms(everything), Frames(everything)
         scores = CrossFittedScores(roster, language_model=self.language_model, seed=self.seed)
         for image_id, rows in islice(roster.rows_by_image.items(), skip, None):
-            refused = Counter({UNREADABLE: unreadable[image_id]})
+            refused = Counter({UNREADABLE: read[image_id].unreadable})
             sample = roster.samples[rows[0]]
             own = {self._plain(roster.samples[row].caption) for row in rows}
-            found = self._of_photo(sample, graphs[image_id], nouns, frames, own, refused)
+            found = self._of_photo(sample, read[image_id], nouns, frames, own, refused)
             kept = self._well_formed(found, scores, refused)
             yield MadeOfPhoto(captions=self._drawn(kept, refused), refused=+refused)
 
-    def _graphs(self, roster: Roster) -> tuple[dict[str, list[Graph]], Counter[str]]:
-        """Grounded graphs of the captions by image, and how many of each do not parse."""
-        found: dict[str, list[Graph]] = {image_id: [] for image_id in roster.rows_by_image}
-        unreadable: Counter[str] = Counter()
+    def _read(self, roster: Roster) -> dict[str, _Read]:
+        """Grounded graphs of the captions, and their nouns, by image."""
+        found = {image_id: _Read() for image_id in roster.rows_by_image}
         for start in range(0, len(roster), PARSED_AT_ONCE):
             part = roster.samples[start : start + PARSED_AT_ONCE]
             captions = [sample.caption for sample in part]
@@ -134,28 +144,28 @@ class Ssa(AbstractCaptionMethod):
             if self.graph_parser is not None:
                 read = self.graph_parser.graphs(captions)
             for sample, parse, one in zip(part, self.parser.parse(captions), read, strict=True):
-                words = words_of(sample.caption, parse)
+                words, own = words_of(sample.caption, parse), found[sample.image_id]
+                own.nouns.update(token.lemma for token in words.tokens if token.pos in NOUNS)
                 if self.graph_parser is None:
                     graph = read_words(words)
                 else:
                     graph = one and aligned(one, words)
                 if graph is None:
-                    unreadable[sample.image_id] += 1
+                    own.unreadable += 1
                 else:
-                    found[sample.image_id].append(ground(graph, words, sample.phrases))
-        return found, unreadable
+                    own.graphs.append(ground(graph, words, sample.phrases))
+        return found
 
     def _of_photo(
-        self, sample: Sample, graphs: Sequence[Graph], nouns: NounForms, frames: Frames,
+        self, sample: Sample, read: _Read, nouns: NounForms, frames: Frames,
         own: set[str], refused: Counter[str],
     ) -> list[NewCaption]:  # fmt: skip
         """Candidates of a photo that pass all filters but that of well-formedness."""
-        if not graphs:
+        if not read.graphs:
             return []
-        whole = self.merging.merge_all(graphs)
+        whole = self.merging.merge_all(read.graphs)
         key = int(draw_key(self.seed, "ssa", sample.image_id), 16)
         rng = np.random.default_rng(key)
-        seen = {name.word for node in whole.nodes.values() for name in node.names}
         found: dict[str, NewCaption] = {}
         for _ in range(self.rounds):
             samples = Sampler(whole, rng, detail=self.detail).samples()
@@ -164,7 +174,9 @@ class Ssa(AbstractCaptionMethod):
                     refused[NOT_SAID] += 1
                     continue
                 made = _new_caption(sample, graph, said)
-                problem = self.rules.problem(graph, made.text, frames, seen)
+                problem = self.rules.problem(
+                    graph, said, frames, seen=read.nouns, similarity=self.merging.similarity
+                )
                 if not problem and self._plain(made.text) in {*found, *own}:
                     problem = DUPLICATE
                 if problem:
@@ -190,6 +202,7 @@ class Ssa(AbstractCaptionMethod):
 
     def _written(self, graphs: Sequence[Graph]) -> Iterator[tuple[Graph, Caption | None]]:
         """The same by another model, whose sentences have to name what the graph has."""
+        words_alike = {"similarity": self.merging.similarity, "least": self.rules.least_like}
         answers = self.graph_writer.sentences(graphs)
         texts = [as_sentence(text) if any(map(str.isalpha, text)) else "" for text in answers]
         parses = iter(self.parser.parse([text for text in texts if text]))
@@ -197,7 +210,8 @@ class Ssa(AbstractCaptionMethod):
             said = None
             if text:
                 try:
-                    said = caption_by_words(graph, text, words_of(text, next(parses)))
+                    words = words_of(text, next(parses))
+                    said = caption_by_words(graph, text, words, **words_alike)
                 except ValueError:
                     said = None
             yield graph, said

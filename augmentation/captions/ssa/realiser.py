@@ -21,6 +21,7 @@ from augmentation.captions.ssa.lexicon import (
 )
 from augmentation.captions.ssa.nouns import NounForms
 from augmentation.captions.ssa.sampling import HELD, is_attribute, is_colour
+from augmentation.captions.ssa.sentences import Piece
 from augmentation.regions.closed_classes import FEMININE, MASCULINE
 from augmentation.regions.inflection import indefinite_article, possessive_mark
 
@@ -36,14 +37,6 @@ _ORDER = {
 }  # fmt: skip
 _OF_ADVERBS = ("direction", "mod", "manner", "location", "ARG2", "time")
 _IN_WORDS = {number: word for word, number in NUMBERS.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Words of a caption, with the node that they name, if they name one."""
-
-    text: str
-    node: str = ""
 
 
 @dataclass(kw_only=True)
@@ -369,29 +362,3 @@ class Realiser:
 
 def _words(*words: str) -> list[Piece]:
     return [Piece(word) for word in words if word]
-
-
-@dataclass(frozen=True, slots=True)
-class Caption:
-    """A caption and where it names what.
-
-    Attributes:
-        text: the caption.
-        mentions: ``(start, text, node)``.
-    """
-
-    text: str
-    mentions: tuple[tuple[int, str, str], ...]
-
-
-def caption_of(pieces: Iterable[Piece]) -> Caption:
-    """Pieces as a sentence with a capital and a full stop."""
-    text, found = "", []
-    for piece in pieces:
-        if text and piece.text != ",":
-            text += " "
-        if piece.node:
-            found.append((len(text), len(piece.text), piece.node))
-        text += piece.text
-    text = text[:1].upper() + text[1:] + "."
-    return Caption(text, tuple((start, text[start : start + n], node) for start, n, node in found))

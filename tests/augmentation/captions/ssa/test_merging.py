@@ -11,8 +11,9 @@ from augmentation.captions.ssa.merging import Merging
 from augmentation.captions.ssa.nouns import NounForms
 from augmentation.captions.ssa.parser import read_words
 from augmentation.captions.ssa.penman import read_penman, write_penman
-from augmentation.captions.ssa.realiser import STYLES, Realiser, caption_of
+from augmentation.captions.ssa.realiser import STYLES, Realiser
 from augmentation.captions.ssa.sampling import Sampler
+from augmentation.captions.ssa.sentences import caption_of
 from augmentation.captions.ssa.smatch import smatch
 from augmentation.captions.ssa.words import words_of
 from captioning.text.parser import SpacyParser, build_caption_parser

@@ -13,11 +13,13 @@ from PIL import Image
 
 from augmentation.captions.caption_set import write_captions
 from augmentation.captions.ssa.amr_models import AbstractGraphParser, AbstractGraphWriter
-from augmentation.captions.ssa.filters import NOT_SAID, UNGROUNDED, Rules
+from augmentation.captions.ssa.filters import NOT_SAID, UNGROUNDED, UNSEEN, Rules
+from augmentation.captions.ssa.frames import Frames
 from augmentation.captions.ssa.graph import Graph
 from augmentation.captions.ssa.method import UNREADABLE, Ssa
 from augmentation.captions.ssa.parser import RuleParser
 from augmentation.captions.ssa.penman import read_penman, write_penman
+from augmentation.captions.ssa.sentences import Caption
 from captioning.data.added_captions import Mixture, focus, read_added_captions
 from captioning.data.roster import Roster, build_roster
 from captioning.text.parser import build_caption_parser
@@ -99,6 +101,43 @@ def test_graphs_and_sentences_of_other_models(roster: Roster):
     assert [of.refused[UNREADABLE] for of in made] == [1, 0, 0]
     by_rule = list(ssa(graph_parser=known).captions(roster))
     assert "A boy wearing a red hat." in {one.text for of in by_rule for one in of.captions}
+
+
+class Writer(AbstractGraphWriter):
+    """Says the same of every graph."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def sentences(self, graphs: Sequence[Graph]) -> list[str]:
+        return [self.text] * len(graphs)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("A boy rides a horse with a cat.", UNSEEN),
+        ("A boy rides a horse on a beach.", UNGROUNDED),  # a caption has it, and it has no box
+        ("A kid rides a horse.", ""),  # .51 like "boy"
+    ],
+)
+def test_nouns_of_a_written_sentence_are_those_of_the_captions(
+    roster: Roster, text: str, reason: str
+):
+    made = list(ssa(graph_writer=Writer(text)).captions(roster))
+    texts = {one.text for of in made for one in of.captions}
+    assert texts == (set() if reason else {text})
+    assert all(of.refused[reason] > 0 for of in made if reason)
+
+
+def test_a_noun_of_its_own_limit_has_to_be_more_alike():
+    rules = Rules()
+    graph = read_penman("(s / sofa)")
+    said = Caption("There is a couch.", (), nouns=("couch",))
+    about = {"seen": {"sofa"}, "similarity": lambda one, two: 0.7}
+    assert rules.problem(graph, said, Frames([]), **about) == UNSEEN
+    said = replace(said, nouns=("divan",))
+    assert rules.problem(graph, said, Frames([]), **about) == UNGROUNDED
 
 
 def test_other_boxes_are_refused(roster: Roster, tmp_path: Path):

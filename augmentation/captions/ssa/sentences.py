@@ -1,0 +1,45 @@
+"""Sentences that say a graph, and where they name what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Words of a caption, with the node that they name, if they name one."""
+
+    text: str
+    node: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Caption:
+    """A caption and where it names what.
+
+    Attributes:
+        text: the caption.
+        mentions: ``(start, text, node)``.
+        nouns: lemmas of the nouns of a sentence that a model wrote; none where the rules wrote it,
+            which say no noun but those of the photo's captions.
+        besides: those of them that name nothing in the graph.
+    """
+
+    text: str
+    mentions: tuple[tuple[int, str, str], ...]
+    nouns: tuple[str, ...] = ()
+    besides: tuple[str, ...] = ()
+
+
+def caption_of(pieces: Iterable[Piece]) -> Caption:
+    """Pieces as a sentence with a capital and a full stop."""
+    text, found = "", []
+    for piece in pieces:
+        if text and piece.text != ",":
+            text += " "
+        if piece.node:
+            found.append((len(text), len(piece.text), piece.node))
+        text += piece.text
+    text = text[:1].upper() + text[1:] + "."
+    return Caption(text, tuple((start, text[start : start + n], node) for start, n, node in found))
