@@ -82,6 +82,9 @@ def test_edges_to_nowhere_are_refused():
         ("play", "plays playing played"),
         ("open", "opens opening opened"),
         ("take off", "takes off/taking off/taken off"),
+        ("quit", "quits quitting quit"),
+        ("picnic", "picnics picnicking picnicked"),
+        ("equip", "equips equipping equipped"),
         ("water-ski", "water-skis water-skiing water-skied"),
         ("belly-flop", "belly-flops belly-flopping belly-flopped"),
     ],
@@ -89,3 +92,16 @@ def test_edges_to_nowhere_are_refused():
 def test_forms_of_verbs(verb: str, forms: str):
     found = [third_person(verb), ing(verb), participle(verb)]
     assert found == forms.split("/" if "/" in forms else None)
+
+
+def test_irregular_participles():
+    said = """
+        found stolen beaten known felt heard flung slung strung risen crept sworn clung swung spun
+        dug stuck struck hung lain laid sat torn worn woven wound bent sprung stung wept sewn sawn
+    """
+    verbs = """
+        find steal beat know feel hear fling sling string rise creep swear cling swing spin
+        dig stick strike hang lie lay sit tear wear weave wind bend spring sting weep sew saw
+    """
+    assert [participle(verb) for verb in verbs.split()] == said.split()
+    assert participle("lean") == "leaned"
