@@ -21,7 +21,7 @@ from captioning.metrics.well_formedness import BALANCE, WellFormedness, calibrat
 from captioning.text.ngrams import NgramLanguageModel
 
 FOLDS = 2
-MOST_CALIBRATED = 3000  # captions of each fold that the scale is fitted to
+MOST_CALIBRATED = 3000  # captions that a scale is fitted to
 # Words that only mean something beside other sentences, or speak of the picture.
 _BANNED = """
     one ones other others another each itself who which what something someone somebody anything
@@ -111,7 +111,7 @@ class CrossFittedScores:
 
     Photos are dealt into two folds; a model of trigrams learns the captions of one, its scale is
     fitted to tell those of the other from broken ones, and it judges new captions of the other. A
-    given language model judges all, and its scale is fitted to all captions alike.
+    given language model has read none of them: it judges all, by one scale.
 
     Args:
         roster: people's captions.
@@ -123,19 +123,21 @@ class CrossFittedScores:
         self, roster: Roster, *, language_model: AbstractLanguageModel | None = None, seed: int = 0
     ) -> None:
         self.seed = seed
+        rng = np.random.default_rng(seed)
+        if language_model is not None:
+            everything = [sample.caption for sample in roster.samples]
+            scores = _fitted(language_model, everything[:MOST_CALIBRATED], rng)
+            self._scores = dict.fromkeys(range(FOLDS), scores)
+            return
         texts: dict[int, list[str]] = defaultdict(list)
         for sample in roster.samples:
             texts[self.fold(sample.image_id)].append(sample.caption)
         everything = [text for fold in sorted(texts) for text in texts[fold]]
-        self._scores: Mapping[int, WellFormedness] = {}
-        rng = np.random.default_rng(seed)
+        self._scores = {}
         for fold in range(FOLDS):
             others = [text for other in texts if other != fold for text in texts[other]]
-            model = language_model or NgramLanguageModel(others or everything)
             own = (texts.get(fold) or everything)[:MOST_CALIBRATED]
-            scale = calibrate(model, well_formed=own, broken=[broken(text, rng) for text in own])
-            scores = WellFormedness(language_model=model, calibration=scale)
-            self._scores = {**self._scores, fold: scores}
+            self._scores[fold] = _fitted(NgramLanguageModel(others or everything), own, rng)
 
     def fold(self, image_id: str) -> int:
         """Which fold a photo is of."""
@@ -144,6 +146,15 @@ class CrossFittedScores:
     def score(self, image_id: str, captions: Sequence[str]) -> list[float]:
         """Scores in [0, 1] of new captions of a photo."""
         return [found.total for found in self._scores[self.fold(image_id)].score(captions)]
+
+
+def _fitted(
+    model: AbstractLanguageModel, captions: Sequence[str], rng: np.random.Generator
+) -> WellFormedness:
+    """Scores on the scale that tells captions from broken ones."""
+    wrong = [broken(text, rng) for text in captions]
+    scale = calibrate(model, well_formed=captions, broken=wrong)
+    return WellFormedness(language_model=model, calibration=scale)
 
 
 def broken(caption: str, rng: np.random.Generator) -> str:

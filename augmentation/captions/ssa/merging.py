@@ -207,7 +207,7 @@ def _side_by_side(graph: Graph, other_root: str) -> Graph:
     if graph.nodes[graph.root].concept == MULTI_SENTENCE:
         top, nodes, edges = graph.root, dict(graph.nodes), graph.edges
     else:
-        top = f"m{len(graph.nodes)}"
+        top = f"m_{graph.root}"  # by its size two clusters could have the same
         nodes = {**graph.nodes, top: Node((Name(MULTI_SENTENCE),))}
         edges = (*graph.edges, Edge(top, "snt1", graph.root))
     number = sum(edge.source == top for edge in edges) + 1

@@ -123,6 +123,21 @@ def test_a_thing_that_a_number_names_is_one_with_its_other_name(parser: SpacyPar
     assert of(merged, "747") == of(merged, "plane")
 
 
+def test_pairs_without_anything_in_common_keep_all_their_sentences(parser: SpacyParser):
+    # two dogs, two cats: each pair has equal graphs and is merged first, and no boxes are shared
+    texts = {0: ("A dog runs.", "dog"), 1: ("A dog runs.", "dog"),
+             2: ("A cat sleeps.", "cat"), 3: ("A cat sleeps.", "cat")}  # fmt: skip
+    graphs = [grounded(parser, text, **{word: box}) for box, (text, word) in texts.items()]
+    merged = MERGING.merge_all(graphs)
+    assert not any(edge.source == edge.target for edge in merged.edges)
+    tops = of(merged, MULTI_SENTENCE)
+    assert [[e.role for e in merged.out[top]] for top in tops] == [
+        ["snt1", "snt2", "snt3"],
+        ["snt1", "snt2"],
+    ]
+    assert merged.reachable(merged.root) == set(merged.nodes)
+
+
 def test_no_graphs_are_refused():
     with pytest.raises(ValueError, match="there must be a graph"):
         MERGING.merge_all([])

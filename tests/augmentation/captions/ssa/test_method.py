@@ -10,10 +10,19 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from torch import Tensor
 
 from augmentation.captions.caption_set import write_captions
+from augmentation.captions.ssa import filters
 from augmentation.captions.ssa.amr_models import AbstractGraphParser, AbstractGraphWriter
-from augmentation.captions.ssa.filters import NOT_SAID, UNGROUNDED, UNSEEN, Rules
+from augmentation.captions.ssa.filters import (
+    FOLDS,
+    NOT_SAID,
+    UNGROUNDED,
+    UNSEEN,
+    CrossFittedScores,
+    Rules,
+)
 from augmentation.captions.ssa.frames import Frames
 from augmentation.captions.ssa.graph import Graph
 from augmentation.captions.ssa.method import UNREADABLE, Ssa
@@ -22,6 +31,8 @@ from augmentation.captions.ssa.penman import read_penman, write_penman
 from augmentation.captions.ssa.sentences import Caption
 from captioning.data.added_captions import Mixture, focus, read_added_captions
 from captioning.data.roster import Roster, build_roster
+from captioning.interfaces import AbstractLanguageModel
+from captioning.text.ngrams import NgramLanguageModel
 from captioning.text.parser import build_caption_parser
 from captioning.text.word_tables import build_token_table
 from captioning.types import Phrase, Region, Sample
@@ -138,6 +149,30 @@ def test_a_noun_of_its_own_limit_has_to_be_more_alike():
     assert rules.problem(graph, said, Frames([]), **about) == UNSEEN
     said = replace(said, nouns=("divan",))
     assert rules.problem(graph, said, Frames([]), **about) == UNGROUNDED
+
+
+class Counted(AbstractLanguageModel):
+    """Trigrams that count the texts they are asked for."""
+
+    name = "counted"
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._model, self.asked = NgramLanguageModel(texts), 0
+
+    def log_probs(self, texts: Sequence[str]) -> list[Tensor]:
+        self.asked += len(texts)
+        return self._model.log_probs(texts)
+
+
+def test_a_given_language_model_judges_all_photos_by_one_scale(roster: Roster, monkeypatch):
+    monkeypatch.setattr(filters, "MOST_CALIBRATED", 4)
+    model = Counted(CAPTIONS)
+    scores = CrossFittedScores(roster, language_model=model)
+    assert model.asked == 2 * 4  # captions, and the same broken
+    photos = {scores.fold(image_id): image_id for image_id in map(str, range(9))}
+    assert len(photos) == FOLDS
+    first, second = (scores.score(photos[fold], ["A boy rides a hat."]) for fold in photos)
+    assert first == second
 
 
 def test_other_boxes_are_refused(roster: Roster, tmp_path: Path):
