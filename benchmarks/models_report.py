@@ -68,8 +68,8 @@ def page(table: Table) -> list[str]:
     lines += head("python benchmarks/models_report.py", table)
     lines += _scores(table)
     diverse = {
-        f"{ROWS[name]}, seed {seed}, {search}": content["scores"]
-        for name, seed, search, content in _further(table, "diverse.json")
+        f"{ROWS[name]}, seed {seed}, {_search(folder)}": content["scores"]
+        for name, seed, folder, content in _further(table, "diverse.json")
     }
     if diverse:
         lines += ["", "## Several captions an image", "", *tables(diverse)]
@@ -109,9 +109,9 @@ def _share(values: Sequence[float], reference: Sequence[float]) -> str:
 
 
 def _further(table: Table, file_name: str) -> list[tuple[str, int, str, dict[str, Any]]]:
-    """What a further command left in each run: name, seed, how it searched and content."""
+    """What a further command left in each run: name, seed, folder's name and content."""
     return [
-        (name, seed, path.parent.name.rpartition("-")[2].replace("_", " "), read_json(path))
+        (name, seed, path.parent.name, read_json(path))
         for name in ROWS
         for seed, run in sorted(table.get((name,), {}).items())
         for path in sorted(run.folder.glob(f"evaluation/*/{file_name}"))
@@ -126,12 +126,27 @@ def _control(table: Table) -> list[str]:
     columns = [m for m in SHOWN if any(m in content["scores"]["corpus"] for *_, content in found)]
     last = ["IoU of its own regions", "of swapped ones", "difference, 95%", "changed"]
     rows = []
-    for name, seed, _, content in found:
+    for name, seed, folder, content in found:
         corpus = content["scores"]["corpus"]
         cells = [f"{corpus[m]:.3f}" if m in corpus else "-" for m in columns]
-        rows.append([ROWS[name], str(seed), *cells, *_swapped(content["swapped"])])
+        captioner = ROWS[name] + _evaluated(name.partition("/")[0], folder)
+        rows.append([captioner, str(seed), *cells, *_swapped(content["swapped"])])
     table_lines = markdown_lines(["captioner", "seed", *columns, *last], rows)
     return ["", "## Control", "", *table_lines]
+
+
+def _search(folder: str) -> str:
+    """How captions were searched for, which the folder's name ends with."""
+    return folder.rpartition("-")[2].replace("_", " ")
+
+
+def _evaluated(data: str, folder: str) -> str:
+    """What was asked for, where it is not people's captions of the data's own test split."""
+    plain = f"{data}-test"
+    if folder == plain:
+        return ""
+    made = folder.removeprefix(f"{plain}-")
+    return f", evaluated on {folder}" if made == folder else f", asked for the captions of {made}"
 
 
 def _swapped(said: Mapping[str, Any] | None) -> list[str]:
