@@ -18,9 +18,11 @@ from typing import Any
 
 from omegaconf import OmegaConf
 from report_parts import (
+    PEOPLE,
     RECORDS,
     ROOT,
     Table,
+    asked,
     finished,
     head,
     read_table,
@@ -129,7 +131,8 @@ def _control(table: Table) -> list[str]:
     for name, seed, folder, content in found:
         corpus = content["scores"]["corpus"]
         cells = [f"{corpus[m]:.3f}" if m in corpus else "-" for m in columns]
-        captioner = ROWS[name] + _evaluated(name.partition("/")[0], folder)
+        what = asked(name.partition("/")[0], folder)
+        captioner = ROWS[name] if what == PEOPLE else f"{ROWS[name]}, asked for {what}"
         rows.append([captioner, str(seed), *cells, *_swapped(content["swapped"])])
     table_lines = markdown_lines(["captioner", "seed", *columns, *last], rows)
     return ["", "## Control", "", *table_lines]
@@ -138,15 +141,6 @@ def _control(table: Table) -> list[str]:
 def _search(folder: str) -> str:
     """How captions were searched for, which the folder's name ends with."""
     return folder.rpartition("-")[2].replace("_", " ")
-
-
-def _evaluated(data: str, folder: str) -> str:
-    """What was asked for, where it is not people's captions of the data's own test split."""
-    plain = f"{data}-test"
-    if folder == plain:
-        return ""
-    made = folder.removeprefix(f"{plain}-")
-    return f", evaluated on {folder}" if made == folder else f", asked for the captions of {made}"
 
 
 def _swapped(said: Mapping[str, Any] | None) -> list[str]:

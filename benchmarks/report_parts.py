@@ -12,6 +12,7 @@ from captioning.metrics.run_folders import Run, read_runs
 ROOT = Path(__file__).resolve().parents[1]
 RECORDS = ROOT / "docs" / "results" / "runs"
 METRIC = "CIDEr-D"
+PEOPLE = "people's captions"
 
 Table = dict[tuple[str, ...], dict[int, Run]]  # by what tells rows apart, then by seed
 
@@ -47,6 +48,15 @@ def head(command: str, table: Table) -> list[str]:
         values = sorted({str(run.versions.get(key)) for run in every})
         lines.append(f"- {name}: {', '.join(values)}")
     return [*lines, f"- seeds: {sorted({seed for runs in table.values() for seed in runs})}", ""]
+
+
+def asked(data: str, folder: str) -> str:
+    """Which captions a folder of ``evaluation`` was asked for.
+
+    Those of people in the test split of ``data``, of a set made of its photos, or of other data.
+    """
+    plain = f"{data}-test"
+    return PEOPLE if folder == plain else f"captions of {folder.removeprefix(f'{plain}-')}"
 
 
 def scores(runs: dict[int, Run]) -> dict[int, float]:

@@ -31,6 +31,6 @@ def test_control_asked_for_by_other_captions_says_so(report, tmp_path):
     called = "| CIC-BART, ordered control"
     assert sorted(names) == [
         called,
-        f"{called}, asked for the captions of ssa",
-        f"{called}, evaluated on coco_entities-test",
+        f"{called}, asked for captions of coco_entities-test",
+        f"{called}, asked for captions of ssa",
     ]

@@ -1,0 +1,94 @@
+"""The page of structured semantic augmentation, from run folders."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
+PEOPLE, MADE = "toy-test", "toy-test-ssa_made"
+
+
+@pytest.fixture
+def report(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return importlib.import_module("ssa_report")
+
+
+def run(folder: Path, name: str, *, seed: int = 0, **evaluations: dict[str, Any]) -> None:
+    """A run folder; ``people`` and ``made`` are what is in their control.json."""
+    place = folder / "toy" / name / f"seed{seed}"
+    for key, scores in evaluations.items():
+        path = place / "evaluation" / {"people": PEOPLE, "made": MADE}[key] / "control.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps({"scores": scores, "swapped": None}))
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "config.yaml").write_text(json.dumps({"run_name": f"toy/{name}", "seed": seed}))
+    scores = {"test": {"corpus": {"CIDEr-D": 0.5}}, "val_history": [{"step": 30}, {"step": 60}]}
+    (place / "metrics.json").write_text(json.dumps(scores))
+
+
+def control(iou: float, **settings: object) -> dict[str, Any]:
+    low = {"low": 0.0, "high": 0.5, "share": 0.25, "means": {"IoU": iou / 2, "Hal": 0.5}}
+    high = {"low": 0.5, "high": 1.0, "share": 0.75, "means": {"IoU": iou}}
+    found = {"parser": "captions", "num_captions": 4} | settings
+    return {"corpus": {"IoU": iou, "sC": 0.7}, "bands": [low, high], "settings": found}
+
+
+def built(report, folder: Path) -> tuple[list[str], dict]:
+    table = report.read_rows([folder], data="toy", model="cic")
+    evaluations = report.read_evaluations("toy", table)
+    return report.page("toy", "cic", table, evaluations), evaluations
+
+
+def test_rows_are_mixtures_in_the_order_of_the_paper(report, tmp_path):
+    run(tmp_path, "cic_ssa-all-none-none", people=control(0.6), made=control(0.8))
+    run(tmp_path, "cic_ssa-all-none-none", seed=1, people=control(0.5))
+    run(tmp_path, "cic_ssa-random25-none-none", people=control(0.4))
+    run(tmp_path, "cic_paraphrase-all-none-none")
+    run(tmp_path, "cic-none-none", people=control(0.3), made=control(0.2))
+    run(tmp_path, "cic_set-none-none", people=control(0.9))  # another control
+    run(tmp_path, "cic_ssa-all-swap20-none", people=control(0.9))  # planted faults
+    lines, _ = built(report, tmp_path)
+    first = lines.index("## Asked for people's captions (the paper's Tables 1, 3, 4, 6 and 10)")
+    assert lines[first + 2 : first + 7] == [
+        "| trained on | seeds | IoU | sC |",
+        "| --- | --- | --- | --- |",
+        "| people's captions alone | 1 | 0.3000 | 0.7000 |",
+        "| + SSA, 25% | 1 | 0.4000 | 0.7000 |",
+        "| + SSA, 100% | 2 | 0.5500 ± 0.0707 | 0.7000 ± 0.0000 |",
+    ]
+    assert "Not asked for people's captions yet: + paraphrases, 100%." in lines
+    second = lines.index("## Asked for captions of ssa_made (the paper's Tables 2, 5 and 7)")
+    assert "| + SSA, 100% | 1 | 0.8000 | 0.7000 |" in lines[second:]
+    assert "| + paraphrases, 100% | 1 | 60 | - | - | - | 0.5000 | - |" in lines
+    assert not any("0.9000" in line for line in lines)
+
+
+def test_bands_of_coverage_are_tabled_and_drawn(report, tmp_path):
+    run(tmp_path, "cic-none-none", people=control(0.4))
+    run(tmp_path, "cic_ssa-all-none-none", people=control(0.6))
+    run(tmp_path, "cic_ssa-all-none-none", seed=1, people=control(0.8))
+    lines, evaluations = built(report, tmp_path)
+    assert "| of the photo | captions | people's captions alone | + SSA, 100% |" in lines
+    assert "| 0 to 50% | 25.0% | 0.2000 | 0.3500 ± 0.0707 |" in lines
+    assert "| 50 to 100% | 75.0% | - | - |" in lines  # of Hal, which that band lacks
+    report.draw("toy", evaluations, tmp_path / "bands.png")
+    assert (tmp_path / "bands.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_scores_of_different_tools_are_refused(report, tmp_path):
+    run(tmp_path, "cic-none-none", people=control(0.4))
+    run(tmp_path, "cic_ssa-all-none-none", people=control(0.6, parser="other"))
+    with pytest.raises(ValueError, match='parser of "captions" and of "other"'):
+        built(report, tmp_path)
+
+
+def test_no_runs_are_an_error(report, capsys):
+    with pytest.raises(SystemExit):
+        report.main(["--data", "nowhere"])
+    assert "no finished run of nowhere/cic_bart_small" in capsys.readouterr().err
