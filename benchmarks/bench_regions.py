@@ -23,8 +23,9 @@ import numpy as np
 from PIL import Image
 
 from augmentation.regions.boxes import Limits
+from augmentation.regions.cutswap.clusters import Clustering
 from augmentation.regions.cutswap.embeddings import by_sentences
-from augmentation.regions.cutswap.method import Clustering, CutSwap
+from augmentation.regions.cutswap.method import CutSwap
 from augmentation.regions.cutswap.patches import Areas
 from augmentation.regions.cutswap.text import SwapRules
 from augmentation.regions.paste import Blending, Paste, paste

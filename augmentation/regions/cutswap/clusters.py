@@ -21,6 +21,7 @@ from captioning.files import read_json, write_json
 Method = Literal["agglomerative", "kmeans", "bisecting_kmeans"]
 METHODS: tuple[Method, ...] = ("agglomerative", "kmeans", "bisecting_kmeans")
 NUM_CLUSTERS = 122
+THESIS_WORDS = 332  # lemmas of object classes that the thesis has 122 clusters of
 # Runs of K-Means from other beginnings, of which the best is kept.
 NUM_STARTS = 10
 DECIMALS = 6
@@ -77,6 +78,53 @@ class Clusters:
         lengths = np.linalg.norm(self.centres, axis=1, keepdims=True)
         directions = self.centres / np.maximum(lengths, np.finfo(np.float32).tiny)
         return (vectors @ directions.T).argmax(axis=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clustering:
+    """How object words are grouped (section 4.4.1).
+
+    Attributes:
+        method: algorithm, one of `METHODS`.
+        num_clusters: k; None: the thesis' 122 of 332 words, and as many a word of fewer words.
+        curve: numbers of clusters for the curves of the report, see `numbers`.
+
+    Raises:
+        ValueError: no number for the curves, or one below 1.
+    """
+
+    method: Method = "agglomerative"
+    num_clusters: int | None = None
+    curve: tuple[int, ...] = (30, 60, 122, 180, 240)
+
+    def __post_init__(self) -> None:
+        if min(self.curve, default=0) < 1:
+            raise ValueError(
+                f"curve must be numbers of clusters, at least 1: got {list(self.curve)}; leave it "
+                "out for 30, 60, 122, 180 and 240"
+            )
+
+    def clusters(self, embeddings: WordEmbeddings, *, seed: int) -> Clusters:
+        """The words' clusters."""
+        number = self.num_clusters
+        if number is None:
+            number = _scaled(NUM_CLUSTERS, len(embeddings.words))
+        return cluster_words(embeddings, method=self.method, num_clusters=number, seed=seed)
+
+    def numbers(self, num_words: int) -> tuple[int, ...]:
+        """The curve's numbers that so many words can have, ascending.
+
+        Of fewer words than any of them, the numbers are as large a share as of the thesis' words:
+        small data has curves too.
+        """
+        fitting = {number for number in self.curve if number <= num_words}
+        return tuple(sorted(fitting or {_scaled(number, num_words) for number in self.curve}))
+
+
+def _scaled(number: int, num_words: int) -> int:
+    """A number of clusters of the thesis' words, and as large a share of fewer words."""
+    share = min(1.0, num_words / THESIS_WORDS)
+    return max(1, min(round(number * share), num_words))
 
 
 def cluster_words(

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from augmentation.regions.annotations import records
 from augmentation.regions.boxes import Box, Limits
 from augmentation.regions.cutswap.cluster_report import cluster_curves, write_cluster_report
-from augmentation.regions.cutswap.clusters import NUM_CLUSTERS, Clusters, Method, cluster_words
+from augmentation.regions.cutswap.clusters import Clustering, Clusters
 from augmentation.regions.cutswap.embeddings import Embed, WordEmbeddings, embed_words
 from augmentation.regions.cutswap.manner import manner
 from augmentation.regions.cutswap.objects import (
@@ -64,7 +64,6 @@ NO_PATCH = "no patch of a new object within the limits"
 CHUNK = 128  # photos whose captions are parsed at once
 PARSED_AT_ONCE = 2048  # captions
 NUM_PAIRS = 300  # of the estimate of a threshold
-THESIS_WORDS = 332  # lemmas of object classes that the thesis has 122 clusters of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,29 +85,6 @@ class Found:
     embeddings: WordEmbeddings
     clusters: Clusters
     swapper: CaptionSwapper
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Clustering:
-    """How object words are grouped (section 4.4.1).
-
-    Attributes:
-        method: algorithm, one of `augmentation.regions.cutswap.clusters.METHODS`.
-        num_clusters: k; None: the thesis' 122 of 332 words, and as many a word of fewer words.
-        curve: numbers of clusters for the curves of the report.
-    """
-
-    method: Method = "agglomerative"
-    num_clusters: int | None = None
-    curve: tuple[int, ...] = (30, 60, 122, 180, 240)
-
-    def clusters(self, embeddings: WordEmbeddings, *, seed: int) -> Clusters:
-        """The words' clusters."""
-        number = self.num_clusters
-        if number is None:
-            share = min(1.0, len(embeddings.words) / THESIS_WORDS)
-            number = max(1, round(NUM_CLUSTERS * share))
-        return cluster_words(embeddings, method=self.method, num_clusters=number, seed=seed)
 
 
 class CutSwap(AbstractRegionMethod):
@@ -350,7 +326,8 @@ class CutSwap(AbstractRegionMethod):
             threshold=self._threshold.value if self._threshold else None,
             space=self.encoder.space,
         )
-        curves = cluster_curves(found.embeddings, numbers=self.clustering.curve, seed=self.seed)
+        numbers = self.clustering.numbers(len(found.embeddings.words))
+        curves = cluster_curves(found.embeddings, numbers=numbers, seed=self.seed)
         write_cluster_report(
             folder / "clusters",
             embeddings=found.embeddings,

@@ -13,6 +13,7 @@ from augmentation.regions.cutswap.cluster_report import (
 )
 from augmentation.regions.cutswap.clusters import (
     METHODS,
+    Clustering,
     cluster_words,
     load_clusters,
     save_clusters,
@@ -89,6 +90,17 @@ def test_bad_settings_are_refused():
         cluster_words(embedded(), method="means")
     with pytest.raises(ValueError, match="num_clusters must be at least 1"):
         cluster_words(embedded(), num_clusters=0)
+    for curve in ((), (0, 5)):
+        with pytest.raises(ValueError, match="curve must be numbers of clusters"):
+            Clustering(curve=curve)
+
+
+@pytest.mark.parametrize(
+    ("num_words", "numbers"),
+    [(332, (30, 60, 122, 180, 240)), (60, (30, 60)), (29, (3, 5, 11, 16, 21)), (1, (1,))],
+)
+def test_fewer_words_have_fewer_points_on_the_curves(num_words, numbers):
+    assert Clustering().numbers(num_words) == numbers
 
 
 def test_a_missing_scikit_learn_is_named(monkeypatch):

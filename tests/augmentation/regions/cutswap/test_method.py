@@ -14,8 +14,9 @@ from small_set import Letters
 
 from augmentation.regions.boxes import Limits
 from augmentation.regions.cutswap import method as cutswap
+from augmentation.regions.cutswap.clusters import Clustering
 from augmentation.regions.cutswap.embeddings import by_texts
-from augmentation.regions.cutswap.method import Clustering, CutSwap
+from augmentation.regions.cutswap.method import CutSwap
 from augmentation.regions.cutswap.patches import TOO_LITTLE, TOO_MUCH, Areas
 from augmentation.regions.cutswap.text import SwapRules
 from augmentation.regions.paste import Blending
@@ -24,6 +25,7 @@ from augmentation.regions.ranking import CosineScorer, Ranker, Threshold
 from augmentation.regions.rendering import NOT_BEST, TOO_UNLIKE, PictureFormat
 from augmentation.regions.writer import write_set
 from captioning.data.roster import Roster, build_roster
+from captioning.files import read_json
 from tests.augmentation.regions.scenes import photo, sample
 
 SPACE = "redness"
@@ -188,6 +190,17 @@ def test_ranking_and_statistics_are_the_same_after_a_kill(parser, animals, tmp_p
     assert content["similarities"]["num_pairs"] == 8
     assert content["swaps"]["num_swaps"] == len(list((whole / "images").glob("*.png")))
     assert (whole / "clusters" / "clusters.md").is_file()
+
+
+def test_small_data_is_finished_with_the_default_clustering(parser, animals, tmp_path):
+    made, out = method(parser, clustering=Clustering()), tmp_path / "out"
+    made.threshold(animals)
+    write(made, animals, out)
+    made.finish(out, animals)
+    num_words = made.report()["words"]
+    assert num_words < min(Clustering().curve)
+    points = read_json(out / "clusters" / "curves.json")
+    assert {point["num_clusters"] for point in points} <= set(range(1, num_words + 1))
 
 
 def test_thresholds_are_set_known_or_estimated(parser, animals):
