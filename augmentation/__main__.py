@@ -25,7 +25,7 @@ from augmentation.images.training.card import write_card
 from augmentation.regions.labels import named_by_phrases
 from augmentation.regions.ranking import Ranker, Threshold, cosine_ranker
 from augmentation.regions.writer import write_set
-from augmentation.set_folder import claim_folder
+from augmentation.set_folder import claim_folder, data_identity
 from captioning.data.roster import Roster
 from captioning.data.shares import share_of_photos
 from captioning.text.lemmas import load_lemmas
@@ -60,7 +60,6 @@ def augment(config: DictConfig) -> dict[str, Any]:
     if isinstance(method, ToCa):
         return _augment_texts(config, method)
     roster = named_by_phrases(_read_photos(config), load_lemmas(LEMMAS))
-    settings = _plain(config, MAKING) | {"data": [roster.name, roster.fingerprint]}
     if isinstance(method, AbstractCaptionMethod):
         return _augment_captions(config, method, roster)
     threshold = method.threshold(roster)
@@ -68,7 +67,7 @@ def augment(config: DictConfig) -> dict[str, Any]:
         islice(method.candidates(roster), config.max_pairs),
         folder=folder,
         form=build_part(config.format),
-        settings=settings,
+        settings=_plain(config, MAKING) | {"data": data_identity(roster)},
         build_ranker=threshold and _ranker_of(config.method, threshold),
         num_processes=config.num_processes,
         sheet_number=config.sheet_number,
@@ -122,7 +121,7 @@ def _augment_captions(
         method,
         folder=Path(config.out),
         roster=roster,
-        settings=_without_places(noted) | {"data": [roster.name, roster.fingerprint]},
+        settings=_without_places(noted) | {"data": data_identity(roster)},
     )
     return write_card(
         Path(config.out),

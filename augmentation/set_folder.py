@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from captioning.data.roster import Roster
 from captioning.files import read_json, write_json
+from captioning.types import Sample
 
 
 def claim_folder(folder: Path, settings: Mapping[str, Any]) -> None:
@@ -23,12 +26,48 @@ def claim_folder(folder: Path, settings: Mapping[str, Any]) -> None:
     """
     path, plain = folder / "settings.json", json.loads(json.dumps(settings))
     if path.is_file():
-        if read_json(path) != plain:
+        found = read_json(path)
+        if found != plain:
             raise ValueError(
-                f"{folder} holds a set of other settings (settings.json): choose another out=, or "
-                "delete the folder"
+                f"{folder} holds a set of other settings or data (settings.json differs in "
+                f"{_differing(found, plain)}): choose another out=, or delete the folder"
             )
         return
     if folder.exists() and any(folder.iterdir()):
         raise ValueError(f"{folder} is not empty and holds no set: choose another out=")
     write_json(path, plain)
+
+
+def _differing(found: Any, wanted: dict[str, Any]) -> str:
+    if not isinstance(found, dict):
+        return "all"
+    keys = sorted({*found, *wanted})
+    return ", ".join(key for key in keys if found.get(key) != wanted.get(key))
+
+
+def data_identity(roster: Roster) -> dict[str, str]:
+    """The data that a set is made of, boxes included, as a setting for `claim_folder`.
+
+    `Roster.fingerprint` is of ids and captions alone: journals hold with any boxes, sets do not.
+
+    Args:
+        roster: with the same regions in all samples of an image.
+
+    Returns:
+        ``roster``, its name; ``fingerprint``; and ``boxes``, 16 hex digits of a SHA-256 of regions
+        and phrases.
+    """
+    digest = hashlib.sha256()
+    for rows in roster.rows_by_image.values():
+        for value in _boxes([roster.samples[row] for row in rows]):
+            digest.update(json.dumps(value).encode() + b"\n")
+    boxes = digest.hexdigest()[:16]
+    return {"roster": roster.name, "fingerprint": roster.fingerprint, "boxes": boxes}
+
+
+def _boxes(samples: list[Sample]) -> Iterator[list[Any]]:
+    """Regions of an image and phrases of its captions, as plain values."""
+    yield [(*region.box, region.label, region.score) for region in samples[0].regions]
+    for sample in samples:
+        # not by dataclasses.astuple, which takes half a minute for COCO
+        yield [(p.start, p.text, p.chain_id, p.kinds, p.regions) for p in sample.phrases]
