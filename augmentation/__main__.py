@@ -69,6 +69,7 @@ def augment(config: DictConfig) -> dict[str, Any]:
         form=build_part(config.format),
         settings=_plain(config, MAKING) | {"data": data_identity(roster)},
         build_ranker=threshold and _ranker_of(config.method, threshold),
+        report=method.report,
         num_processes=config.num_processes,
         sheet_number=config.sheet_number,
         seed=config.seed,

@@ -65,6 +65,7 @@ def write_set(
     form: PictureFormat,
     settings: Mapping[str, Any],
     build_ranker: Callable[[], Ranker] | None = None,
+    report: Callable[[], Mapping[str, Any]] = dict,
     num_processes: int = 0,
     sheet_number: int = 20,
     seed: int = 0,
@@ -77,6 +78,7 @@ def write_set(
         form: of the pictures.
         settings: plain values that the set depends on; another set is refused the folder.
         build_ranker: builds in each process what chooses among competing ones; None makes all.
+        report: `AbstractRegionMethod.report`, for the error where nothing is made.
         num_processes: that make pictures; 0 makes them in this one.
         sheet_number: pairs on the contact sheet.
         seed: of the sheet's choice.
@@ -107,7 +109,7 @@ def write_set(
         deque(groups, maxlen=0)  # a method's report is of all of them
         counts = _counts(records(done, all_records=True))
     if not counts["pictures"]:
-        raise ValueError(f"no picture was made; refused: {counts['refused'] or 'nothing proposed'}")
+        raise ValueError(_why_nothing(counts["refused"], report()))
     part.unlink(missing_ok=True)
     write_annotations(folder, done)
     return counts
@@ -227,6 +229,16 @@ def _counts(found: Iterable[Record]) -> dict[str, Any]:
             continue
         counts.update(pictures=1, captions=len(record["captions"]), pastes=len(record["pastes"]))
     return dict(counts) | {"refused": dict(sorted(refused.items()))}
+
+
+def _why_nothing(refused: Mapping[str, int], report: Mapping[str, Any]) -> str:
+    """What is said where no picture was made: a method's own counts say what the data lack."""
+    found = "; ".join(f"{name}: {value or 'none'}" for name, value in report.items())
+    return (
+        f"no picture was made; refused: {dict(refused) or 'nothing proposed'}; found: "
+        f"{found or 'nothing'}; check that captions name objects that have boxes (the annotations, "
+        "or detections=), or widen the settings that the reasons name"
+    )
 
 
 def _write_sheet(folder: Path, part: Path, shown: Shown) -> None:

@@ -201,6 +201,12 @@ class CutSwap(AbstractRegionMethod):
             least_uses=self.least_uses,
             note=patches.add,
         )
+        if not table.classes:
+            raise ValueError(
+                f"{roster.name}: no object is named {self.least_uses} times or more in its "
+                f"{len(roster)} captions: lower method.least_uses, read more photos, or give "
+                "method.objects=FILE with the names of its objects"
+            )
         embeddings = embed_words(table.names, self.embed)
         clusters = self.clustering.clusters(embeddings, seed=self.seed)
         swapper = CaptionSwapper(

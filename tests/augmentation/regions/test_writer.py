@@ -132,6 +132,8 @@ def test_refused_proposals_are_counted_by_reason(proposals, tmp_path):
 def test_nothing_made_and_names_twice_are_refused(proposals, tmp_path):
     with pytest.raises(ValueError, match="nothing proposed"):
         write([], tmp_path / "none")
+    with pytest.raises(ValueError, match="found: photos: none; classes: {'dog': 0}; check"):
+        write([], tmp_path / "why", report=lambda: {"photos": {}, "classes": {"dog": 0}})
     with pytest.raises(ValueError, match="unique"):
         write([proposals[0], proposals[0]], tmp_path / "twice")
 

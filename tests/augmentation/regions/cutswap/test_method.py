@@ -18,7 +18,7 @@ from augmentation.regions.cutswap.clusters import Clustering
 from augmentation.regions.cutswap.embeddings import by_texts
 from augmentation.regions.cutswap.method import CutSwap
 from augmentation.regions.cutswap.patches import TOO_LITTLE, TOO_MUCH, Areas
-from augmentation.regions.cutswap.text import SwapRules
+from augmentation.regions.cutswap.text import NO_BOX, SwapRules
 from augmentation.regions.paste import Blending
 from augmentation.regions.proposal import Proposal
 from augmentation.regions.ranking import CosineScorer, Ranker, Threshold
@@ -190,6 +190,20 @@ def test_ranking_and_statistics_are_the_same_after_a_kill(parser, animals, tmp_p
     assert content["similarities"]["num_pairs"] == 8
     assert content["swaps"]["num_swaps"] == len(list((whole / "images").glob("*.png")))
     assert (whole / "clusters" / "clusters.md").is_file()
+
+
+def test_why_nothing_was_made_is_said(parser, animals, tmp_path):
+    bare = build_roster("bare", [replace(sample, regions=()) for sample in animals.samples])
+    made = method(parser)
+    made.threshold(bare)
+    with pytest.raises(ValueError, match="no picture was made; refused: nothing proposed") as error:
+        write(made, bare, tmp_path / "bare", report=made.report)
+    said = str(error.value)
+    assert "boxes to cut out: none" in said
+    assert f"captions left out, by reason: {{'{NO_BOX}': 8}}" in said
+    rain = build_roster("rain", [replace(s, caption="It rains.") for s in animals.samples])
+    with pytest.raises(ValueError, match="rain: no object is named 2 times or more in its 8 capt"):
+        write(made, rain, tmp_path / "rain", report=made.report)
 
 
 def test_small_data_is_finished_with_the_default_clustering(parser, animals, tmp_path):

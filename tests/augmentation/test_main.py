@@ -1,0 +1,73 @@
+"""``python -m augmentation`` in this process, on a few tiny photos with boxes of a detector."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig
+
+from augmentation.__main__ import augment
+from captioning.data.detections import detection_line
+from captioning.types import Region
+from tests.augmentation.regions.scenes import scenes
+
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+HELD_OUT = "method.classes={dog: {candidates: [cat]}}"
+Change = Callable[[Region], Region | None]
+
+
+def config_of(folder: Path, *overrides: str) -> DictConfig:
+    given = [f"paths.cache={folder / 'cache'}", f"out={folder / 'out'}", "num_processes=0"]
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        return compose("augmentation", overrides=[*given, *overrides])
+
+
+@pytest.fixture
+def detected(tmp_path: Path) -> Callable[[str, Change], DictConfig]:
+    """The config for photos of cats and dogs with their boxes changed, or lost, by a detector."""
+    (tmp_path / "images").mkdir()
+    roster = scenes(tmp_path / "images")
+    lines = [
+        json.dumps({"image": s.image_path.name, "image_id": s.image_id, "caption": s.caption})
+        for s in roster.samples
+    ]
+    (tmp_path / "train.jsonl").write_text("\n".join(lines) + "\n")
+
+    def config(name: str, change: Change) -> DictConfig:
+        found = ['{"detector": "test"}']
+        for rows in roster.rows_by_image.values():
+            one = roster.samples[rows[0]]
+            regions = [r for r in map(change, one.regions) if r is not None]
+            found.append(detection_line(one.image_id, one.image_path.name, (64, 64), regions))
+        path = tmp_path / f"{name}.jsonl"
+        path.write_text("\n".join(found) + "\n")
+        given = [f"data.root={tmp_path}", f"detections=[{path}]", HELD_OUT]
+        return config_of(tmp_path, "data=jsonl", "method.limits.smallest_area=50", *given)
+
+    return config
+
+
+def test_a_folder_is_refused_to_pairs_of_other_detections(detected) -> None:
+    first = detected("first", lambda region: region)
+    card = augment(first)
+    assert card["counts"]["pictures"] > 0
+    moved = detected("moved", lambda r: replace(r, box=(r.box[0] - 4, *r.box[1:])))
+    with pytest.raises(ValueError, match="other settings or data"):
+        augment(moved)
+    assert augment(first)["counts"] == card["counts"]
+
+
+def test_a_detector_that_finds_nothing_is_told_from_the_counts(detected, tmp_path) -> None:
+    with pytest.raises(ValueError, match="no picture was made") as error:
+        augment(detected("blind", lambda region: None))
+    assert "'photos with boxes': 0, 'candidates': {'cat': 0}" in str(error.value)
+    assert "\n" not in str(error.value)
+    no_dogs = detected("no_dogs", lambda region: region if region.label != "dog" else None)
+    no_dogs.out = str(tmp_path / "no_dogs")
+    with pytest.raises(ValueError, match=r"left out, by reason: {'no box of the novel obj.*': 6}"):
+        augment(no_dogs)
