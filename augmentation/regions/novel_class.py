@@ -43,7 +43,8 @@ class Choices:
     """What the paper fixes, and what it leaves open.
 
     Attributes:
-        num_pictures: K, of each novel class at most; each of its m candidates gets K/m.
+        num_pictures: K, of each novel class at most; each of its m candidates gets K/m, rounded
+            down. Where m is more than K, the first K candidates get one each.
         num_candidates: m, where candidates are counted.
         several: replace several things of a photo at once; if not, photos of several are left.
         replaced: share of the candidate's boxes in a photo that must be replaced; the paper wants

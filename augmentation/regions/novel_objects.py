@@ -124,8 +124,9 @@ class NovelObjects(AbstractRegionMethod):
             known = candidates[novel.name]
             said = {"photos with boxes": len(pool.photos), "candidates": dict.fromkeys(known, 0)}
             self._report["classes"][novel.name] = said
-            share = self.choices.num_pictures // max(len(known), 1)
-            for label in known:
+            most = self.choices.num_pictures
+            share = max(most // max(len(known), 1), 1)
+            for label in known[:most]:
                 found = islice(self._of_pair(novel, label, pool, photos), share)
                 pairs.append(_counted(found, said, label, pool))
         yield from _in_turns(pairs)

@@ -81,6 +81,16 @@ def test_k_is_shared_out_to_the_candidates_which_take_turns(parser, roster):
     assert names == ["cat", "bird", "cat", "bird"]
 
 
+@pytest.mark.parametrize(("number", "names"), [(1, ["cat"]), (2, ["cat", "bird"])])
+def test_fewer_pictures_than_candidates_are_of_the_first_of_them(parser, roster, number, names):
+    classes = {"dog": {"candidates": ["cat", "bird", "horse"]}}
+    made = method(parser, classes=classes, choices=Choices(num_pictures=number))
+    birds = changed(roster, lambda s: replace(s, caption=s.caption.replace("Birds", "A bird")))
+    assert [p.notes["candidate"] for p in made.proposals(birds)] == names
+    said = made.report()["classes"]["dog"]["candidates"]
+    assert said == {"cat": 0, "bird": 0, "horse": 0} | dict.fromkeys(names, 1)
+
+
 def test_several_things_at_once(parser, roster):
     cats = region("cat", 2, 2, 22, 22), region("cat", 30, 2, 50, 22), region("cat", 0, 50, 60, 60)
     several = with_regions(roster, "cat0", *cats)
