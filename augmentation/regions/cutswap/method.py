@@ -7,11 +7,13 @@ each, `augmentation.regions.ranking.Ranker` keeps the best pairs.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
+
+import numpy as np
 
 from augmentation.regions.annotations import records
 from augmentation.regions.boxes import Box, Limits
@@ -26,7 +28,11 @@ from augmentation.regions.cutswap.objects import (
     build_object_table,
 )
 from augmentation.regions.cutswap.patches import Areas, Patch, Patches
-from augmentation.regions.cutswap.statistics import mention_statistics, write_statistics
+from augmentation.regions.cutswap.statistics import (
+    mention_statistics,
+    swap_statistics,
+    write_statistics,
+)
 from augmentation.regions.cutswap.text import CaptionSwap, CaptionSwapper, SwapRules
 from augmentation.regions.mentions import Mention, find_mentions
 from augmentation.regions.paste import Paste
@@ -181,8 +187,8 @@ class CutSwap(AbstractRegionMethod):
         for start in range(0, len(order), CHUNK):
             photos = order[start : start + CHUNK]
             rows = [row for image_id in photos for row in roster.rows_by_image[image_id]]
-            samples = [roster.samples[row] for row in rows]
-            parses = {sample.sample_id: parse for sample, parse in self._parsed(samples)}
+            captions = ((roster.samples[n].sample_id, roster.samples[n].caption) for n in rows)
+            parses = {sample_id: parse for sample_id, _, parse in self._parsed(captions)}
             for image_id in photos:
                 own = [roster.samples[row] for row in roster.rows_by_image[image_id]]
                 own.sort(key=lambda sample: draw_key(self.seed, sample.sample_id))
@@ -195,7 +201,7 @@ class CutSwap(AbstractRegionMethod):
         patches = Patches(limits=self.limits, areas=self.areas)
         table = build_object_table(
             roster,
-            (parse for _, parse in self._parsed(roster.samples)),
+            (parse for *_, parse in self._parsed((s.image_id, s.caption) for s in roster.samples)),
             object_words=words,
             labels=self._labels,
             least_uses=self.least_uses,
@@ -236,12 +242,12 @@ class CutSwap(AbstractRegionMethod):
         names |= {label for label, count in counts.items() if count >= self.least_uses}
         return ObjectWords(names=sorted(names), lemmatizer=load_lemmas(LEMMAS))
 
-    def _parsed(self, samples: Sequence[Sample]) -> Iterator[tuple[Sample, Parse]]:
-        """Samples with their parses, a few in memory at a time."""
-        for start in range(0, len(samples), PARSED_AT_ONCE):
-            chunk = samples[start : start + PARSED_AT_ONCE]
-            parses = self.parser.parse([sample.caption for sample in chunk])
-            yield from zip(chunk, parses, strict=True)
+    def _parsed(self, captions: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str, Parse]]:
+        """Ids and captions with the parses, a few in memory at a time."""
+        left = iter(captions)
+        while chunk := list(islice(left, PARSED_AT_ONCE)):
+            parses = self.parser.parse([caption for _, caption in chunk])
+            yield from ((*one, parse) for one, parse in zip(chunk, parses, strict=True))
 
     def _of_sample(self, sample: Sample, parse: Parse, found: Found) -> tuple[Proposal, ...]:
         """All pairs of a caption; none, counted by reason, if there are none."""
@@ -313,22 +319,15 @@ class CutSwap(AbstractRegionMethod):
         found = self._found
         if found is None:
             return
-        names, swaps, best = [], [], []
-        for record in records(folder / "provenance.jsonl", all_records=True):
-            if "refused" not in record:
-                names.append(record["name"])
-                swaps.append(CaptionSwap(caption=record["captions"][0], **record["notes"]["swap"]))
-            elif record.get("best") is not None:
-                best.append(record["best"])
-        parses = self.parser.parse([swap.caption for swap in swaps])
-        new = zip(names, (swap.caption for swap in swaps), parses, strict=True)
-        old = ((s.image_id, s.caption, parse) for s, parse in self._parsed(roster.samples))
+        path, by_image = folder / "provenance.jsonl", roster.rows_by_image
+        old = ((key, roster.samples[row].caption) for key, rows in by_image.items() for row in rows)
+        new = ((record["name"], record["captions"][0]) for record in records(path))
         write_statistics(
             folder / "statistics",
-            before=mention_statistics(old, object_words=found.words),
-            after=mention_statistics(new, object_words=found.words),
-            swaps=swaps,
-            similarities=best,
+            before=mention_statistics(self._parsed(old), object_words=found.words),
+            after=mention_statistics(self._parsed(new), object_words=found.words),
+            swaps=swap_statistics(_swap(record) for record in records(path)),
+            similarities=np.fromiter(_best(path), dtype=np.float64),
             threshold=self._threshold.value if self._threshold else None,
             space=self.encoder.space,
         )
@@ -342,6 +341,18 @@ class CutSwap(AbstractRegionMethod):
             table=found.table,
             seed=self.seed,
         )
+
+
+def _swap(record: Mapping[str, Any]) -> CaptionSwap:
+    """The swap that a picture was made for."""
+    return CaptionSwap(caption=record["captions"][0], **record["notes"]["swap"])
+
+
+def _best(path: Path) -> Iterator[float]:
+    """The best similarity of each augmented caption, from the lines on what was not made."""
+    for record in records(path, all_records=True):
+        if record.get("best") is not None:
+            yield record["best"]
 
 
 def _proposal(

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -54,10 +56,10 @@ class MentionStatistics:
 def mention_statistics(
     captions: Iterable[tuple[str, str, Parse]], *, object_words: ObjectWords
 ) -> MentionStatistics:
-    """Count what captions mention.
+    """Count what captions mention, in memory that does not grow with them.
 
     Args:
-        captions: (image id, caption, parse), each caption once.
+        captions: (image id, caption, parse), each caption once, those of an image in a row.
         object_words: the classes.
 
     Raises:
@@ -65,28 +67,29 @@ def mention_statistics(
     """
     objects: Counter[str] = Counter()
     attributes: Counter[str] = Counter()
+    photos: Counter[str] = Counter()
     pairs: set[tuple[str, str]] = set()
-    shown: set[tuple[str, str]] = set()
-    images: set[str] = set()
-    count = 0
-    for image_id, caption, parse in captions:
-        count += 1
-        images.add(image_id)
-        for mention in find_mentions(caption, parse, object_words):
-            objects[mention.name] += 1
-            attributes.update(mention.attributes)
-            pairs.update((mention.name, attribute) for attribute in mention.attributes)
-            shown.add((image_id, mention.name))
-    photos = Counter(name for _, name in shown)
+    num_images = num_captions = 0
+    for _, own in groupby(captions, key=itemgetter(0)):
+        num_images += 1
+        shown: set[str] = set()
+        for _, caption, parse in own:
+            num_captions += 1
+            mentions = find_mentions(caption, parse, object_words)
+            shown.update(mention.name for mention in mentions)
+            objects.update(mention.name for mention in mentions)
+            attributes.update(attribute for one in mentions for attribute in one.attributes)
+            pairs.update((one.name, attribute) for one in mentions for attribute in one.attributes)
+        photos.update(shown)
     return MentionStatistics(
-        num_images=len(images),
-        num_captions=count,
+        num_images=num_images,
+        num_captions=num_captions,
         num_mentions=objects.total(),
         num_attributes=attributes.total(),
         objects=dict(sorted(objects.items())),
         attributes=dict(sorted(attributes.items())),
         num_pairs=len(pairs),
-        image_share={name: photos[name] / len(images) for name in sorted(photos)},
+        image_share={name: photos[name] / num_images for name in sorted(photos)},
     )
 
 
@@ -156,23 +159,28 @@ class SwapStatistics:
     changes: Mapping[str, int] = field(default_factory=dict)
 
 
-def swap_statistics(swaps: Sequence[CaptionSwap], *, num: int = 50) -> SwapStatistics:
+def swap_statistics(swaps: Iterable[CaptionSwap], *, num: int = 50) -> SwapStatistics:
     """What was swapped for what; ``num`` changes are listed.
 
     Raises:
         ValueError: no swaps.
     """
-    if not swaps:
+    totals: Counter[str] = Counter()
+    changes: Counter[str] = Counter()
+    for one in swaps:
+        totals["swaps"] += 1
+        totals["objects"] += one.old_object != one.new_object
+        totals["attributes"] += one.old_attribute != one.new_attribute
+        totals["plural"] += one.plural
+        changes[f"{one.old_object} > {one.new_object}"] += 1
+    if not totals:
         raise ValueError("swaps must not be empty: no caption was changed")
-    changes = Counter(f"{one.old_object} > {one.new_object}" for one in swaps)
     common = sorted(changes.items(), key=lambda item: (-item[1], item[0]))[:num]
     return SwapStatistics(
-        num_swaps=len(swaps),
-        changed_objects=float(np.mean([one.old_object != one.new_object for one in swaps])),
-        changed_attributes=float(
-            np.mean([one.old_attribute != one.new_attribute for one in swaps])
-        ),
-        plural=float(np.mean([one.plural for one in swaps])),
+        num_swaps=totals["swaps"],
+        changed_objects=totals["objects"] / totals["swaps"],
+        changed_attributes=totals["attributes"] / totals["swaps"],
+        plural=totals["plural"] / totals["swaps"],
         changes=dict(common),
     )
 
@@ -182,8 +190,8 @@ def write_statistics(
     *,
     before: MentionStatistics,
     after: MentionStatistics,
-    swaps: Sequence[CaptionSwap] = (),
-    similarities: Sequence[float] = (),
+    swaps: SwapStatistics | None = None,
+    similarities: Sequence[float] | np.ndarray = (),
     threshold: float | None = None,
     space: str = "",
 ) -> tuple[str, ...]:
@@ -193,7 +201,7 @@ def write_statistics(
         folder: made if need be.
         before: of the original data.
         after: of the augmented data.
-        swaps: all of them, for the shares of what changed.
+        swaps: of the augmented data.
         similarities: of the augmented pairs.
         threshold: drawn among them.
         space: of the similarities.
@@ -209,7 +217,7 @@ def write_statistics(
         "before": asdict(before),
         "after": asdict(after),
         "comparison": asdict(compare(before, after)),
-        "swaps": asdict(swap_statistics(swaps)) if swaps else None,
+        "swaps": asdict(swaps) if swaps else None,
         "similarities": _summary(scores, threshold, space) if len(scores) else None,
     }
     write_json(folder / "statistics.json", content)

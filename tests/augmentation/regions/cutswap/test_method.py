@@ -192,6 +192,34 @@ def test_ranking_and_statistics_are_the_same_after_a_kill(parser, animals, tmp_p
     assert (whole / "clusters" / "clusters.md").is_file()
 
 
+class Watched:
+    """A parser that knows how many captions it was given at once."""
+
+    def __init__(self, parser) -> None:
+        self.parser, self.most = parser, 0
+
+    def parse(self, captions):
+        self.most = max(self.most, len(captions))
+        return self.parser.parse(captions)
+
+
+def test_few_captions_are_parsed_at_once_to_the_same_statistics(
+    parser, animals, tmp_path, monkeypatch
+):
+    def statistics(name: str) -> tuple[int, bytes]:
+        watched = Watched(parser)
+        made, out = method(watched), tmp_path / name
+        made.threshold(animals)
+        assert write(made, animals, out)["pictures"] > 3
+        made.finish(out, animals)
+        return watched.most, (out / "statistics" / "statistics.json").read_bytes()
+
+    at_once = statistics("at once")
+    monkeypatch.setattr(cutswap, "PARSED_AT_ONCE", 3)
+    assert at_once[0] > 3
+    assert statistics("few") == (3, at_once[1])
+
+
 def test_why_nothing_was_made_is_said(parser, animals, tmp_path):
     bare = build_roster("bare", [replace(sample, regions=()) for sample in animals.samples])
     made = method(parser)

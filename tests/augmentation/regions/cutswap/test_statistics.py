@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from augmentation.regions.cutswap.statistics import (
@@ -45,6 +47,23 @@ def test_objects_are_counted_by_caption_and_by_photo(counted):
     assert (found.attributes, found.num_pairs) == ({"black": 2}, 2)
 
 
+def test_counting_many_takes_no_more_memory_than_few(parser, object_words):
+    (parse,) = parser.parse(["A black dog runs ."])
+
+    def peak(number: int) -> int:
+        captions = ((f"photo{n}", "A black dog runs .", parse) for n in range(number))
+        tracemalloc.start()
+        found = mention_statistics(captions, object_words=object_words)
+        swaps = swap_statistics(swapped("cat") for _ in range(number))
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert found.num_images == swaps.num_swaps == number
+        return most
+
+    peak(4000)  # fills caches and lists of free tuples
+    assert peak(4000) < peak(100) + 20_000
+
+
 def test_data_sets_are_compared_by_the_share_of_photos(counted):
     before = counted(("1", "A dog runs ."), ("2", "A dog runs ."), ("3", "A cat sits ."))
     after = counted(("1", "A dog runs ."), ("2", "A horse runs ."), ("3", "A cat sits ."))
@@ -76,7 +95,7 @@ def test_statistics_are_written_as_json_and_pictures(counted, tmp_path):
         tmp_path,
         before=before,
         after=after,
-        swaps=[swapped("cat")],
+        swaps=swap_statistics([swapped("cat")]),
         similarities=[0.1, 0.2, 0.3],
         threshold=0.2,
         space="joint-space",
