@@ -1,12 +1,22 @@
 """How many pairs a second region augmentation makes on one core, and in how much memory.
 
 python benchmarks/bench_regions.py [--num 400] [--size 224] [--suffix jpg]
+python benchmarks/bench_regions.py --samples 100000
 
 Photos of noise and shapes are drawn to a folder first. "paste" is blending alone, of patches from
 decoded photos; "render" is all that a process does for a picture: reading the photos, pasting and
 writing the file; "CutSwap" is all that comes before its re-ranking, for captions made up here:
 parsing, swapping, choosing patches, reading photos and pasting. All are processor seconds of this
 process.
+
+With ``--samples N`` it is memory alone: CutSwap makes a set of N captions, those of up to 1,000
+scenes of MiniWorld again and again under new ids. All candidates of every caption are drawn (n_p =
+32, n_i = 4; things of 2% of the picture and more), but none is ranked, and only the first of each
+caption is pasted and written; its picture is removed when the next is asked for. Statistics and
+clusters are written as for any set. The most memory that the process has held is printed when all
+captions were read, after each tenth of them, and at the end: the roster and the index of what can
+be cut out grow with N, what comes after them should not. Records and annotations lie in a temporary
+folder meanwhile, about 1 KB a caption.
 """
 
 from __future__ import annotations
@@ -16,8 +26,11 @@ import platform
 import resource
 import tempfile
 import time
+from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 from PIL import Image
@@ -31,12 +44,17 @@ from augmentation.regions.cutswap.text import SwapRules
 from augmentation.regions.paste import Blending, Paste, paste
 from augmentation.regions.proposal import Proposal
 from augmentation.regions.rendering import PictureFormat, Renderer
+from augmentation.regions.writer import write_set
+from captioning.data.miniworld.dataset import read_miniworld
 from captioning.data.roster import Roster, build_roster
 from captioning.text.parser import build_caption_parser
 from captioning.text.sentences import build_sentence_encoder
 from captioning.types import Region, Sample
 
 CAPTIONS = 60  # whose candidates are made
+SCENES = 1000  # of MiniWorld, at most
+CAPTIONS_OF_SCENE = 5
+SMALL = 0.02  # share of a picture that is replaced, at least: MiniWorld's things are small
 
 
 def draw_photos(folder: Path, number: int, size: int, draw: np.random.Generator) -> list[Path]:
@@ -92,20 +110,25 @@ def made_up(paths: list[Path], size: int) -> Roster:
     return build_roster("made up", samples)
 
 
+def build_cutswap(**more: object) -> CutSwap:
+    """CutSwap with its own networks, but without ranking."""
+    settings = {
+        "parser": build_caption_parser(num_processes=1),
+        "embed": by_sentences(build_sentence_encoder()),
+        "encoder": SimpleNamespace(space="none"),  # nothing is ranked
+        "rules": SwapRules(),
+        "clustering": Clustering(),
+        "areas": Areas(),
+        "limits": Limits(smallest_area=0),
+        "seed": 0,
+        "keep": None,
+    }
+    return CutSwap(**settings | more)
+
+
 def measure_cutswap(folder: Path, paths: list[Path], size: int) -> None:
     """Print the rate of CutSwap's candidates, 32 captions by 4 patches."""
-    encoder = build_sentence_encoder()
-    method = CutSwap(
-        parser=build_caption_parser(num_processes=1),
-        embed=by_sentences(encoder),
-        encoder=None,  # nothing is ranked
-        rules=SwapRules(),
-        clustering=Clustering(),
-        areas=Areas(),
-        limits=Limits(smallest_area=0),
-        seed=0,
-        keep=None,
-    )
+    method = build_cutswap()
     renderer = Renderer(folder=folder, form=PictureFormat(blending=Blending()))
     roster = made_up(paths, size)
     next(method.candidates(roster))  # networks are loaded
@@ -117,6 +140,53 @@ def measure_cutswap(folder: Path, paths: list[Path], size: int) -> None:
     spent = time.process_time() - start
     print(f"CutSwap: {number / spent:6.0f} candidate pairs/s, {number} of {CAPTIONS} captions,")
     print(f"        {peak() - before:.0f} MiB more than at the start")
+
+
+def repeated(roster: Roster, number: int) -> Roster:
+    """So many samples, the same ones again and again under new ids."""
+    samples = []
+    for n in range(number):
+        again, row = divmod(n, len(roster))
+        one = roster.samples[row]
+        ids = {"sample_id": f"{again}-{one.sample_id}", "image_id": f"{again}-{one.image_id}"}
+        samples.append(replace(one, **ids))
+    return build_roster(roster.name, samples)
+
+
+def watched(method: CutSwap, roster: Roster, images: Path) -> Iterator[tuple[Proposal, ...]]:
+    """The first candidate of each caption, its picture removed afterwards; prints memory."""
+    pairs = tenths = 0
+    start = time.process_time()
+    for number, group in enumerate(method.candidates(roster), start=1):
+        if number == 1:
+            print(f"all read {peak():7.0f} MiB, {time.process_time() - start:.0f} s", flush=True)
+        yield group[:1]
+        (images / f"{group[0].name}.jpg").unlink(missing_ok=True)
+        pairs += len(group)
+        left_out = sum(method.report()["captions left out, by reason"].values())
+        if 10 * (number + left_out) // len(roster) > tenths:
+            tenths = 10 * (number + left_out) // len(roster)
+            spent = f"{pairs} candidate pairs, {time.process_time() - start:.0f} s"
+            print(f"{10 * tenths:7}% {peak():7.0f} MiB, {spent}", flush=True)
+
+
+def measure_samples(folder: Path, number: int) -> None:
+    """Print the memory of CutSwap over so many captions."""
+    scenes = min(SCENES, -(-number // CAPTIONS_OF_SCENE))
+    drawn = read_miniworld(name="miniworld", folder=folder, split="train", num_scenes=scenes)
+    roster, out = repeated(drawn, number), folder / "out"
+    method = build_cutswap(captions_per_photo=None, areas=Areas(smallest=SMALL))
+    print(f"roster   {peak():7.0f} MiB, {number} captions of {scenes} scenes", flush=True)
+    counts = write_set(
+        watched(method, roster, out / "images"),
+        folder=out,
+        form=PictureFormat(blending=Blending()),
+        settings={},
+        sheet_number=0,
+    )
+    print(f"written  {peak():7.0f} MiB, {counts['pictures']} pictures", flush=True)
+    method.finish(out, roster)
+    print(f"finished {peak():7.0f} MiB, {time.process_time():.0f} s in all")
 
 
 def peak() -> float:
@@ -155,9 +225,15 @@ def main() -> None:
     parser.add_argument("--num", type=int, default=400)
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--suffix", choices=("jpg", "png"), default="jpg")
+    parser.add_argument("--samples", type=int, help="captions; measure CutSwap's memory alone")
     given = parser.parse_args()
+    if given.samples is not None and given.samples < 1:
+        parser.error(f"--samples must be at least 1: got {given.samples}")
     print(f"{platform.machine()}, Python {platform.python_version()}")
     with tempfile.TemporaryDirectory() as folder:
+        if given.samples is not None:
+            measure_samples(Path(folder), given.samples)
+            return
         measure(Path(folder), given.num, given.size, given.suffix)
 
 
