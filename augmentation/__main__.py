@@ -22,10 +22,10 @@ from augmentation.captions.caption_set import write_captions
 from augmentation.captions.made import AbstractCaptionMethod
 from augmentation.captions.toca.method import ToCa
 from augmentation.images.training.card import write_card
-from augmentation.regions.labels import named_by_phrases
 from augmentation.regions.ranking import Ranker, Threshold, cosine_ranker
 from augmentation.regions.writer import write_set
 from augmentation.set_folder import claim_folder, data_identity
+from captioning.data.region_labels import named_by_phrases
 from captioning.data.roster import Roster
 from captioning.data.shares import share_of_photos
 from captioning.text.lemmas import load_lemmas

@@ -21,8 +21,8 @@ from pathlib import Path
 from omegaconf import DictConfig, OmegaConf
 from report_parts import RECORDS, ROOT, finished, head, read_table, spread, write_page
 
-from augmentation.regions.labels import named_by_phrases
 from captioning.data.held_out import classes_shown
+from captioning.data.region_labels import named_by_phrases
 from captioning.files import read_json, write_json
 from captioning.metrics.record import keep_record
 from captioning.metrics.table_formats import markdown_lines

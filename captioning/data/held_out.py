@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from captioning.data.region_labels import regions_by_phrases
 from captioning.data.roster import Dropped, Roster, build_roster
+from captioning.text.lemmas import Lemmatizer
 from captioning.text.word_forms import classes_named, form_patterns
 from captioning.types import Sample
 
@@ -20,7 +22,11 @@ classes, with commas between, stand in until one is written."""
 
 
 def hold_out(
-    roster: Roster, *, classes: Mapping[str, Sequence[str]], samples_per_photo: int = 0
+    roster: Roster,
+    *,
+    classes: Mapping[str, Sequence[str]],
+    lemmatizer: Lemmatizer,
+    samples_per_photo: int = 0,
 ) -> Roster:
     """A training set without the captions of photos that show held-out classes.
 
@@ -30,6 +36,7 @@ def hold_out(
     Args:
         roster: of training.
         classes: word forms by class, such as ``{"bus": ("bus", "buses")}``; phrases are allowed.
+        lemmatizer: gives the singular, where regions are called as captions call them.
         samples_per_photo: samples that each left-out photo keeps, of origin `UNPAIRED` and weight
             0, for captions that are yet to be written (`curation.amend.pseudo_label`); 0 leaves
             the photos out.
@@ -58,9 +65,14 @@ def hold_out(
         for row in roster.rows_by_image[image_id]
     ]
     unpaired = [
-        replace(_unpaired(roster, image_id, found), sample_id=f"{image_id}#unpaired{number}")
+        sample
         for image_id, found in shown.items()
-        for number in range(samples_per_photo)
+        for sample in _unpaired(
+            [roster.samples[row] for row in roster.rows_by_image[image_id]],
+            found,
+            number=samples_per_photo,
+            lemmatizer=lemmatizer,
+        )
     ]
     return build_roster(roster.name, [*paired, *unpaired], [*roster.dropped, *dropped])
 
@@ -79,8 +91,16 @@ def classes_shown(roster: Roster, classes: Mapping[str, Sequence[str]]) -> dict[
     return shown
 
 
-def _unpaired(roster: Roster, image_id: str, found: set[str]) -> Sample:
-    """A sample that says no more than what is in the photo."""
-    first = roster.samples[roster.rows_by_image[image_id][0]]
-    caption = ", ".join(sorted(found))
-    return replace(first, caption=caption, phrases=(), origin=UNPAIRED, weight=0.0)
+def _unpaired(
+    samples: Sequence[Sample], found: set[str], *, number: int, lemmatizer: Lemmatizer
+) -> list[Sample]:
+    """Samples of a photo that say no more than what is in it, and what its regions show."""
+    waiting = replace(
+        samples[0],
+        caption=", ".join(sorted(found)),
+        regions=regions_by_phrases(samples, lemmatizer),
+        phrases=(),
+        origin=UNPAIRED,
+        weight=0.0,
+    )
+    return [replace(waiting, sample_id=f"{waiting.image_id}#unpaired{k}") for k in range(number)]

@@ -21,6 +21,8 @@ from captioning.data.held_out import UNPAIRED, hold_out
 from captioning.data.photos import check_photos, drop_photos
 from captioning.data.roster import Roster, build_roster
 from captioning.data.shares import share_of_photos, with_added
+from captioning.text.lemmas import load_lemmas
+from captioning.text.object_words import LEMMAS
 from captioning.training.parts import build_part
 from captioning.types import Sample
 from captioning.vision.backbones import Backbone
@@ -104,7 +106,7 @@ def read_train(config: DictConfig) -> tuple[Roster, dict[str, str]]:
     if held.get("classes"):
         settings = OmegaConf.to_container(held, resolve=True)
         settings.pop("name")
-        roster = hold_out(roster, **settings)
+        roster = hold_out(roster, lemmatizer=load_lemmas(LEMMAS), **settings)
         log.info(f"{roster.name}: held out, {_number_held_out(roster)}")
     share, seed = config.get("train_share") or 1.0, config.get("split_seed", 0)
     roster = share_of_photos(roster, share, seed=seed)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from captioning.data.held_out import UNPAIRED, classes_shown, hold_out
 from captioning.data.roster import Roster, build_roster
-from captioning.types import Sample
+from captioning.text.lemmas import load_lemmas
+from captioning.text.object_words import LEMMAS
+from captioning.types import Phrase, Region, Sample
 
+LEMMATIZER = load_lemmas(LEMMAS)
 BUS, DOG = {"bus": ["bus", "buses"]}, {"hot dog": ["hot dog"], "dog": ["dog", "dogs"]}
 
 
@@ -28,9 +32,8 @@ def roster(**captions: tuple[str, ...]) -> Roster:
 
 
 def test_all_captions_of_a_photo_go_if_one_mentions_the_class() -> None:
-    found = hold_out(
-        roster(a=("Two Buses.", "A street"), b=("A busy street", "a bush")), classes=BUS
-    )
+    everything = roster(a=("Two Buses.", "A street"), b=("A busy street", "a bush"))
+    found = hold_out(everything, classes=BUS, lemmatizer=LEMMATIZER)
     assert [sample.sample_id for sample in found.samples] == ["b#0", "b#1"]
     assert [(entry.item, entry.rule) for entry in found.dropped] == [
         ("a#0", "held out: bus"),
@@ -40,13 +43,32 @@ def test_all_captions_of_a_photo_go_if_one_mentions_the_class() -> None:
 
 def test_photos_can_wait_for_captions() -> None:
     everything = roster(a=("A dog eats a hot dog", "x"), b=("y",))
-    found = hold_out(everything, classes=DOG, samples_per_photo=2)
+    found = hold_out(everything, classes=DOG, samples_per_photo=2, lemmatizer=LEMMATIZER)
     waiting = found.samples[1:]
     assert [sample.sample_id for sample in waiting] == ["a#unpaired0", "a#unpaired1"]
     assert {sample.caption for sample in waiting} == {"dog, hot dog"}
     assert {(sample.origin, sample.weight) for sample in waiting} == {(UNPAIRED, 0.0)}
     assert found.samples[0].weight == 1
     assert "A dog" not in " ".join(sample.caption for sample in found.samples)
+
+
+def test_regions_of_waiting_photos_are_called_by_the_phrases_that_go() -> None:
+    everything = roster(a=("two dogs", "x"), b=("y",))
+    phrase = Phrase(start=0, text="two dogs", chain_id="1", kinds=("animals",), regions=(0,))
+    first, second, other = everything.samples
+    region = Region(box=(0, 0, 9, 9), label="animals")
+    said = [
+        replace(first, regions=(region,), phrases=(phrase,)),
+        replace(second, regions=(region,)),
+    ]
+    found = hold_out(
+        build_roster("some/train", [*said, other]),
+        classes={"dog": ["dogs"]},
+        samples_per_photo=1,
+        lemmatizer=LEMMATIZER,
+    )
+    assert [region.label for region in found.samples[-1].regions] == ["dog"]
+    assert found.samples[-1].phrases == ()
 
 
 def test_phrases_are_found_as_wholes() -> None:
@@ -64,5 +86,6 @@ def test_phrases_are_found_as_wholes() -> None:
     ],
 )
 def test_what_makes_no_sense_is_refused(classes: dict, number: int, message: str) -> None:
+    settings = {"classes": classes, "samples_per_photo": number, "lemmatizer": LEMMATIZER}
     with pytest.raises(ValueError, match=message):
-        hold_out(roster(a=("a bus",), b=("a car",)), classes=classes, samples_per_photo=number)
+        hold_out(roster(a=("a bus",), b=("a car",)), **settings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from augmentation.regions.labels import named_by_phrases
+from captioning.data.region_labels import named_by_phrases
 from captioning.data.roster import build_roster
 from captioning.text.lemmas import load_lemmas
 from captioning.text.object_words import LEMMAS

@@ -1,0 +1,48 @@
+"""Labels that captions use: annotations may call a dog "animals"."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from captioning.data.roster import Roster, build_roster
+from captioning.text.lemmas import Lemmatizer
+from captioning.types import Region, Sample
+
+
+def named_by_phrases(roster: Roster, lemmatizer: Lemmatizer) -> Roster:
+    """The roster with regions called as the photo's captions call them.
+
+    Args:
+        roster: with phrases and kinds, as Flickr30k Entities has them; others stay as they are.
+        lemmatizer: gives the singular.
+    """
+    samples = list(roster.samples)
+    for rows in roster.rows_by_image.values():
+        regions = regions_by_phrases([samples[row] for row in rows], lemmatizer)
+        for row in rows:
+            samples[row] = replace(samples[row], regions=regions)
+    return build_roster(roster.name, samples, roster.dropped)
+
+
+def regions_by_phrases(samples: Sequence[Sample], lemmatizer: Lemmatizer) -> tuple[Region, ...]:
+    """The regions of one photo, called as its captions call them.
+
+    Only regions whose label is a kind of a phrase ("animals") are renamed: to the last word, in
+    the singular, that most phrases about them end on; of equally many, the earliest caption's.
+
+    Args:
+        samples: of the photo; those without phrases say nothing of its regions.
+        lemmatizer: gives the singular.
+    """
+    regions = samples[0].regions
+    votes: dict[int, Counter[str]] = {}
+    for phrase in (phrase for sample in samples for phrase in sample.phrases):
+        word = lemmatizer(phrase.text.split()[-1].lower(), "NNS")
+        for region in (n for n in phrase.regions if regions[n].label in phrase.kinds):
+            votes.setdefault(region, Counter())[word] += 1
+    return tuple(
+        replace(region, label=votes[n].most_common(1)[0][0]) if n in votes else region
+        for n, region in enumerate(regions)
+    )

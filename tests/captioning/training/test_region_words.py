@@ -1,0 +1,62 @@
+"""Constraints from regions, by the words that captions have for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.utils import instantiate
+
+from captioning.decoding.wanted import Wanted
+from captioning.types import Phrase, Region, Sample
+
+
+@pytest.fixture
+def chosen(repository: Path) -> Callable[..., Callable[..., Wanted]]:
+    """The constraints that ``evaluate.py constraints=NAME`` builds."""
+
+    def build(name: str, *overrides: str) -> Callable[..., Wanted]:
+        with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
+            config = compose("evaluate", [f"constraints={name}", *overrides])
+        return instantiate(config.constraints)
+
+    return build
+
+
+def sample(*regions: Region, text: str = "x", phrases: tuple[Phrase, ...] = ()) -> Sample:
+    return Sample(
+        row=0,
+        sample_id=text,
+        image_id="1",
+        image_path=Path("1.jpg"),
+        caption=text,
+        regions=regions,
+        phrases=phrases,
+    )
+
+
+def region(label: str, left: float = 0, score: float = 1.0, width: float = 10) -> Region:
+    return Region(box=(left, 0, left + width, 10), label=label, score=score)
+
+
+def firsts(wanted: Wanted) -> list[str]:
+    return [words[0] for words in wanted.words["1"]]
+
+
+def test_regions_of_a_kind_are_called_by_the_phrases_of_all_captions(chosen) -> None:
+    def phrase(text: str, kind: str, *regions: int) -> Phrase:
+        return Phrase(start=0, text=text, chain_id=text, kinds=(kind,), regions=regions)
+
+    regions = (region("animals"), region("people", 20), region("other", 40))
+    said = [
+        sample(*regions, text="a", phrases=(phrase("a puppy", "animals", 0),)),
+        sample(*regions, text="b", phrases=(phrase("two brown dogs", "animals", 0),)),
+        sample(
+            *regions,
+            text="c",
+            phrases=(phrase("The dogs", "animals", 0), phrase("a man", "people", 1)),
+        ),
+    ]
+    assert firsts(chosen("detections")(said)) == ["dog", "man", "other"]
