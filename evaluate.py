@@ -39,7 +39,8 @@ def evaluate(config: DictConfig) -> dict[str, float]:
         from captioning.training.predict import predict_run  # slow to import, needed here only
 
         chosen = {"split": config.split}
-        chosen |= {part: config.get(part) for part in ("search", "rerank", "constraints")}
+        parts = ("search", "rerank", "constraints", "detections")
+        chosen |= {part: config.get(part) for part in parts}
         found, roster, decoding = predict_run(Path(config.run), config.get("data"), **chosen)
         captions = {group[0].image_id: [p.caption for p in group] for group in found}
         place = Path(config.run) / "evaluation" / roster.name.replace("/", "-")

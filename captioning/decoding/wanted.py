@@ -129,7 +129,8 @@ def words_of_regions(samples: Iterable[Sample], *, required: int = 2, **settings
     if not any(regions.values()):
         raise ValueError(
             "constraints=detections needs a data set with labelled regions: this one has none; "
-            "give words by constraints=words constraints.path=FILE"
+            "give boxes by detections=[FILE] (python -m captioning.find_objects), or words by "
+            "constraints=words constraints.path=FILE"
         )
     words = {i: detection_constraints(some, **settings) for i, some in regions.items()}
     return Wanted(words=words, required=required)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,7 @@ def load_run(
     data: DictConfig | None = None,
     split: str = "test",
     search: DictConfig | None = None,
+    detections: Sequence[str] | None = None,
 ) -> LoadedRun:
     """A finished or stopped run's model, and a split; see `predict_run`."""
     run = RunFolder(Path(folder))
@@ -61,6 +62,8 @@ def load_run(
         config = OmegaConf.merge(config, {"data": None}, {"data": data, "limit_images": None})
     if search is not None:
         config = OmegaConf.merge(config, {"search": None}, {"search": search})
+    if detections is not None:
+        config = OmegaConf.merge(config, {"detections": list(detections)})
     roster = read_roster(config, split)
     inputs = load_inputs(config, only=roster)
     model = build_model(config, tokenizer, inputs, horizon=1)
@@ -79,6 +82,7 @@ def predict_run(
     search: DictConfig | None = None,
     rerank: DictConfig | None = None,
     constraints: DictConfig | None = None,
+    detections: Sequence[str] | None = None,
 ) -> tuple[list[list[Prediction]], Roster, dict[str, Any]]:
     """Captions by a finished or stopped run for any data set.
 
@@ -91,12 +95,14 @@ def predict_run(
             `captioning.training.rerank.rerank_by_consensus`, with the run's training photos.
         constraints: what constrained search shall say, from the data set's samples, such as
             `captioning.decoding.wanted.words_of_file`.
+        detections: files of boxes that take the place of the split's annotated ones; None: the
+            files that the run was trained with, if any; none in the list: the annotated boxes.
 
     Returns:
         The search's captions of each image, the best first; the roster with the references; and the
         settings by which captions were found and chosen.
     """
-    run = load_run(folder, data, split, search)
+    run = load_run(folder, data, split, search, detections)
     roster = run.roster
     wanted = None if constraints is None else build_part(constraints)(roster.samples)
     predictions = _captioned(run.model, run.datamodule.eval_dataloader(roster), wanted)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 from hydra import compose, initialize_config_dir
 
-from captioning.training.predict import predict_run
+from captioning.training.inputs import read_roster
+from captioning.training.predict import load_run, predict_run
 from captioning.training.run import train
 from evaluate import evaluate
 
@@ -48,3 +50,59 @@ def test_a_run_says_the_words_asked_for(
     assert {len(group["captions"]) for group in groups} == {3}
     with pytest.raises(ValueError, match="needs machines"):
         captions("search=constrained")
+
+
+def laptops(path: Path, image_ids: Iterable[str]) -> Path:
+    """Detections of a laptop in each photo."""
+    box = {"box": [0, 0, 9, 9], "label": "laptop", "score": 0.9}
+    photos = [
+        {"image_id": i, "file_name": i, "size": [96, 96], "regions": [box]} for i in image_ids
+    ]
+    path.write_text("\n".join(map(json.dumps, [{"detector": "mine"}, *photos])))
+    return path
+
+
+def test_boxes_of_a_detector_say_the_words_of_another_split(
+    small, repository: Path, tmp_path: Path
+) -> None:
+    trained = small("num_epochs=1", "search.max_length=20")
+    train(trained)
+    near = read_roster(trained, "test_near").rows_by_image
+    path = laptops(tmp_path / "near.jsonl", near)
+
+    def captions(*overrides: str) -> dict[str, dict]:
+        options = [f"run={tmp_path / 'run'}", f"out={tmp_path / 'out'}", "metrics=fast"]
+        options += ["split=test_near", "search=constrained", "constraints=detections", *overrides]
+        with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
+            evaluate(compose("evaluate", options))
+        entries = json.loads((tmp_path / "out" / "predictions.json").read_text())
+        return {str(entry["image_id"]): entry for entry in entries}
+
+    found = captions(f"detections=[{path}]")
+    assert found.keys() == near.keys()
+    assert all(
+        "laptop" in entry["caption"].split() for entry in found.values() if entry["constraints_met"]
+    )
+    assert any(entry["constraints_met"] for entry in found.values())
+    evaluated = json.loads((tmp_path / "out" / "metrics.json").read_text())["evaluated"]
+    assert evaluated["detections"] == [str(path)]
+    with pytest.raises(ValueError, match=r"detections= lacks .* photos"):
+        captions(f"detections=[{path}]", "split=test")
+
+
+def test_boxes_of_training_give_way(small, tmp_path: Path) -> None:
+    trained = small("num_epochs=1", "data.train.num_scenes=24")
+    rosters = [read_roster(trained, split).rows_by_image for split in ("train", "val", "test")]
+    seen = {image for roster in rosters for image in roster}
+    path = laptops(tmp_path / "trained.jsonl", seen)
+    train(small("num_epochs=1", "data.train.num_scenes=24", f"detections=[{path}]"))
+
+    def labels(detections: list[str] | None) -> set[str]:
+        samples = load_run(tmp_path / "run", detections=detections).roster.samples
+        return {region.label for sample in samples for region in sample.regions}
+
+    assert labels(None) == {"laptop"}
+    assert len(labels([])) > 1
+    assert load_run(tmp_path / "run", split="test_near", detections=[]).roster.samples
+    with pytest.raises(ValueError, match=r"detections= lacks .* photos"):
+        load_run(tmp_path / "run", split="test_near")
