@@ -16,6 +16,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+UNPAIRED = "unpaired"
+"""Origin of samples whose photo has no caption; the names of its held-out
+classes, with commas between, stand in until one is written."""
+
 EditAction = Literal["remove", "replace_caption", "replace_image", "down_weight"]
 
 

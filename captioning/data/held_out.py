@@ -14,11 +14,7 @@ from captioning.data.region_labels import regions_by_phrases
 from captioning.data.roster import Dropped, Roster, build_roster
 from captioning.text.lemmas import Lemmatizer
 from captioning.text.word_forms import classes_named, form_patterns
-from captioning.types import Sample
-
-UNPAIRED = "unpaired"
-"""Origin of samples whose photo has no caption; the names of its held-out
-classes, with commas between, stand in until one is written."""
+from captioning.types import UNPAIRED, Sample
 
 
 def hold_out(

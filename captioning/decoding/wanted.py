@@ -12,7 +12,12 @@ from captioning.decoding.detections import detection_constraints
 from captioning.decoding.machine import Machine
 from captioning.files import read_json
 from captioning.interfaces import AbstractTokenizer
-from captioning.types import Sample
+from captioning.types import UNPAIRED, Sample
+
+_ELSEWHERE = (
+    "evaluate.py holds nothing out: give words by constraints=words constraints.path=FILE, or "
+    "labelled boxes by constraints=detections"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,21 +101,37 @@ def _list(value: Any) -> list[Any]:
 
 
 def words_of_classes(
-    samples: Iterable[Sample], *, classes: Mapping[str, Sequence[str]], required: int = 1
+    samples: Iterable[Sample], *, classes: Mapping[str, Sequence[str]] | None, required: int = 1
 ) -> Wanted:
-    """Constraints from captions that are names of classes, with commas between.
+    """Constraints from what stands in for the captions of photos that have none.
 
-    Such stand in for the captions of photos that have none, see `captioning.data.held_out`.
+    Such are names of classes with commas between, see `captioning.data.held_out`.
 
     Args:
-        samples: of such photos; other captions give no constraints.
+        samples: of such photos, of origin `UNPAIRED`; captions give no constraints.
         classes: word forms by class.
         required: see `Wanted`.
+
+    Raises:
+        ValueError: no classes, or samples of which none is of such a photo: nothing would be
+            constrained.
     """
+    if not classes:
+        raise ValueError(
+            "constraints=held_out needs classes: this config holds none out; choose hold_out=NAME "
+            f"in training. {_ELSEWHERE}"
+        )
     words: dict[str, list[Words]] = {}
-    for sample in samples:
+    samples = list(samples)
+    for sample in (sample for sample in samples if sample.origin == UNPAIRED):
         named = [name for name in sample.caption.split(", ") if name in classes]
         words[sample.image_id] = [tuple(classes[name]) for name in named]
+    if samples and not words:
+        raise ValueError(
+            f"constraints=held_out is for photos whose captions were held out: of {len(samples)} "
+            f"samples none is of origin {UNPAIRED!r}; in training set hold_out.samples_per_photo. "
+            f"{_ELSEWHERE}"
+        )
     return Wanted(words=words, required=required)
 
 

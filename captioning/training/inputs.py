@@ -17,14 +17,14 @@ from captioning.data.added_captions import Mixture
 from captioning.data.detections import read_detections, with_detections
 from captioning.data.feature_store import FeatureStore
 from captioning.data.features import ensure_features
-from captioning.data.held_out import UNPAIRED, hold_out
+from captioning.data.held_out import hold_out
 from captioning.data.photos import check_photos, drop_photos
 from captioning.data.roster import Roster, build_roster
 from captioning.data.shares import share_of_photos, with_added
 from captioning.text.lemmas import load_lemmas
 from captioning.text.object_words import LEMMAS
 from captioning.training.parts import build_part
-from captioning.types import Sample
+from captioning.types import UNPAIRED, Sample
 from captioning.vision.backbones import Backbone
 
 log = logging.getLogger(__name__)

@@ -122,13 +122,15 @@ def _captioned(
     words = model.tokenizer
     if missing := wanted.missing(words):
         log.info(f"{len(missing)} constraints left out, not in the vocabulary: {missing[:5]}")
-    predictions = [
-        found
-        for batch in batches
-        for found in model.candidates(batch, machines=wanted.machines(batch.image_ids, words))
-    ]
-    met = sum(bool(group[0].satisfied) for group in predictions)
-    log.info(f"constraints met by the captions of {met} of {len(predictions)} images")
+    predictions, asked = [], []
+    for batch in batches:
+        machines = wanted.machines(batch.image_ids, words)
+        found = model.candidates(batch, machines=machines)
+        predictions += found
+        asked += [g for g, machine in zip(found, machines, strict=True) if machine.num_constraints]
+    met = sum(bool(group[0].satisfied) for group in asked)
+    free = len(predictions) - len(asked)
+    log.info(f"constraints met by captions of {met} of {len(asked)} images; {free} have none")
     return predictions
 
 

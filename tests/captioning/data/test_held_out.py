@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from captioning.data.held_out import UNPAIRED, classes_shown, hold_out
+from captioning.data.held_out import classes_shown, hold_out
 from captioning.data.roster import Roster, build_roster
 from captioning.text.lemmas import load_lemmas
 from captioning.text.object_words import LEMMAS
-from captioning.types import Phrase, Region, Sample
+from captioning.types import UNPAIRED, Phrase, Region, Sample
 
 LEMMATIZER = load_lemmas(LEMMAS)
 BUS, DOG = {"bus": ["bus", "buses"]}, {"hot dog": ["hot dog"], "dog": ["dog", "dogs"]}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from captioning.data.tokenizers import WordTokenizer
-from captioning.decoding.wanted import words_of_file, words_of_regions
-from captioning.types import Region, Sample
+from captioning.decoding.wanted import words_of_classes, words_of_file, words_of_regions
+from captioning.types import UNPAIRED, Region, Sample
 
 TOKENIZER = WordTokenizer(words=["a", "dog", "dogs", "cat", "traffic", "light"])
 
@@ -90,3 +91,29 @@ def test_regions_give_their_surest_labels():
 def test_a_data_set_without_regions_is_refused():
     with pytest.raises(ValueError, match="needs a data set with labelled regions: this one has"):
         words_of_regions(samples({"1": ()}))
+
+
+CLASSES = {"dog": ["dog", "dogs"], "cat": ["cat"]}
+
+
+def test_names_of_classes_are_constraints_only_where_they_stand_in_for_captions():
+    first, second, captioned = samples({"1": (), "2": (), "3": ()})
+    waiting = [
+        replace(first, caption="cat, dog", origin=UNPAIRED, weight=0.0),
+        replace(second, caption="dog", origin=UNPAIRED, weight=0.0),
+    ]
+    wanted = words_of_classes([*waiting, replace(captioned, caption="dog")], classes=CLASSES)
+    assert wanted.words == {"1": [("cat",), ("dog", "dogs")], "2": [("dog", "dogs")]}
+    assert wanted.required == 1
+
+
+@pytest.mark.parametrize("classes", [{}, None])
+def test_held_out_words_need_classes(classes):
+    some = [replace(one, origin=UNPAIRED) for one in samples({"1": ()})]
+    with pytest.raises(ValueError, match="needs classes: .* choose hold_out=NAME in training"):
+        words_of_classes(some, classes=classes)
+
+
+def test_held_out_words_need_photos_without_captions():
+    with pytest.raises(ValueError, match="of 2 samples none is of origin 'unpaired'; in training"):
+        words_of_classes(samples({"1": (), "2": ()}), classes=CLASSES)

@@ -16,7 +16,7 @@ from evaluate import evaluate
 
 
 def test_a_run_says_the_words_asked_for(
-    small, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small, repository: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     train(small("num_epochs=1", "search.max_length=20"))
     run = tmp_path / "run"
@@ -50,6 +50,12 @@ def test_a_run_says_the_words_asked_for(
     assert {len(group["captions"]) for group in groups} == {3}
     with pytest.raises(ValueError, match="needs machines"):
         captions("search=constrained")
+    with pytest.raises(ValueError, match=r"constraints=held_out needs classes.*constraints=words"):
+        captions("search=constrained", "constraints=held_out")
+    caplog.clear()
+    with caplog.at_level("INFO"):
+        captions(*constrained)
+    assert f"of 1 images; {len(found) - 1} have none" in caplog.text
 
 
 def laptops(path: Path, image_ids: Iterable[str]) -> Path:
