@@ -7,19 +7,16 @@ what is left of the classes in in-domain captions is found and counted.
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from captioning.data.roster import Roster, build_roster
 from captioning.text.lemmas import Lemmatizer
-from captioning.text.word_forms import classes_named, form_patterns
+from captioning.text.word_forms import classes_named, form_patterns, forms_left
 from captioning.types import Region
 
 Words = Mapping[str, Sequence[str]]
-_WORD = re.compile(r"[a-z0-9]+(?:['-][a-z0-9]+)*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,12 +84,8 @@ def held_out(roster: Roster, words: Words, *, lemmatizer: Lemmatizer) -> HeldOut
         if found
     )
     in_domain = build_roster(f"{roster.name} in-domain", left, roster.dropped)
-    return HeldOut(in_domain=in_domain, novel=novel, leaks=_leaks(in_domain, words, lemmatizer))
-
-
-def words_of(caption: str) -> list[str]:
-    """Words in lower case, without punctuation; "zebra's" is "zebra"."""
-    return [word.removesuffix("'s") for word in _WORD.findall(caption.lower())]
+    leaks = forms_left((sample.caption for sample in left), words, lemmatizer)
+    return HeldOut(in_domain=in_domain, novel=novel, leaks=leaks)
 
 
 def read_words(path: str | Path, *, lemmatizer: Lemmatizer) -> dict[str, list[str]]:
@@ -111,16 +104,3 @@ def read_words(path: str | Path, *, lemmatizer: Lemmatizer) -> dict[str, list[st
     if not found:
         raise ValueError(f"{path}: holds no words; wanted one a line")
     return found
-
-
-def _leaks(roster: Roster, words: Words, lemmatizer: Lemmatizer) -> dict[str, int]:
-    forms = (form.lower().split() for some in words.values() for form in some)
-    single = {form[0] for form in forms if len(form) == 1}
-    stems = single | {lemmatizer(word, "NNS") for word in single}
-    counts = Counter(
-        word
-        for sample in roster.samples
-        for word in set(words_of(sample.caption))
-        if word in stems or lemmatizer(word, "NNS") in stems
-    )
-    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

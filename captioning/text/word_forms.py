@@ -1,11 +1,15 @@
-"""Which classes a caption names, by the forms of their words; words for numbers."""
+"""Which classes captions name, by the forms of their words; words for numbers."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from captioning.text.lemmas import Lemmatizer
+
 Patterns = Mapping[str, re.Pattern[str]]
+_WORD = re.compile(r"[a-z0-9]+(?:['-][a-z0-9]+)*")
 _NUMBERS = "zero one two three four five six seven eight nine ten eleven twelve"
 NUMBER_WORDS = {word: number for number, word in enumerate(_NUMBERS.split())}
 
@@ -25,6 +29,39 @@ def form_patterns(classes: Mapping[str, Iterable[str]]) -> dict[str, re.Pattern[
 def classes_named(caption: str, patterns: Patterns) -> set[str]:
     """The classes of which a form stands in a caption."""
     return {name for name, pattern in patterns.items() if pattern.search(caption)}
+
+
+def words_of(caption: str) -> list[str]:
+    """Words in lower case, without punctuation; "zebra's" is "zebra"."""
+    return [word.removesuffix("'s") for word in _WORD.findall(caption.lower())]
+
+
+def forms_left(
+    captions: Iterable[str], classes: Mapping[str, Iterable[str]], lemmatizer: Lemmatizer
+) -> dict[str, int]:
+    """Forms of the classes' words that captions hold, each with the number of captions.
+
+    Of captions that name none of the classes these are forms that the classes lack: "buses", where
+    "bus" and "busses" are listed. Forms of several words are not looked for.
+
+    Args:
+        captions: in any case.
+        classes: forms by class.
+        lemmatizer: leads from "buses" to "bus".
+
+    Returns:
+        The most frequent first; equals by name.
+    """
+    forms = (form.lower().split() for some in classes.values() for form in some)
+    single = {form[0] for form in forms if len(form) == 1}
+    stems = single | {lemmatizer(word, "NNS") for word in single}
+    counts = Counter(
+        word
+        for caption in captions
+        for word in set(words_of(caption))
+        if word in stems or lemmatizer(word, "NNS") in stems
+    )
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
 def _pattern(name: str, forms: Iterable[str]) -> re.Pattern[str]:

@@ -20,9 +20,10 @@ from captioning.data.features import ensure_features
 from captioning.data.held_out import hold_out
 from captioning.data.photos import check_photos, drop_photos
 from captioning.data.roster import Roster, build_roster
-from captioning.data.shares import share_of_photos, with_added
+from captioning.data.shares import ADDED, share_of_photos, with_added
 from captioning.text.lemmas import load_lemmas
 from captioning.text.object_words import LEMMAS
+from captioning.text.word_forms import forms_left
 from captioning.training.parts import build_part
 from captioning.types import UNPAIRED, Sample
 from captioning.vision.backbones import Backbone
@@ -40,6 +41,8 @@ class Inputs:
     Attributes:
         train, val, test: the samples.
         truth: planted faults of the training samples, kind by ``sample_id``.
+        held_out_left: forms of held-out words in captions that are trained on all the same, with
+            the number of captions; None: no class is held out.
         features: cached features of all photos; None: pixels through ``backbone``.
         extend_features: computes those of further photos, see `CaptionDataModule`; None for
             imported features.
@@ -53,6 +56,7 @@ class Inputs:
     val: Roster
     test: Roster | None
     truth: dict[str, str] = field(default_factory=dict)
+    held_out_left: dict[str, int] | None = None
     features: FeatureStore | None = None
     extend_features: Callable[[Mapping[Path, Sample]], FeatureStore] | None = None
     feature_size: int = 0
@@ -130,6 +134,27 @@ def _number_held_out(roster: Roster) -> str:
     return f"{left_out} captions left out, {waiting} samples without caption"
 
 
+def _held_out_left(roster: Roster, config: DictConfig) -> dict[str, int] | None:
+    """What is left of the held-out classes in the data set's own captions; see `Inputs`."""
+    classes = (config.get("hold_out") or {}).get("classes")
+    if not classes:
+        return None
+    captions = (
+        sample.caption
+        for sample in roster.samples
+        # neither what stands in for captions nor pairs made of these classes are left over
+        if sample.origin != UNPAIRED and not sample.origin.startswith(ADDED)
+    )
+    left = forms_left(captions, classes, load_lemmas(LEMMAS))
+    if left:
+        said = ", ".join(f"{word} ({count})" for word, count in list(left.items())[:10])
+        log.warning(
+            f"{roster.name}: captions to train on still have held-out words, by number: {said}; "
+            "to hold them out too, add them to hold_out.classes"
+        )
+    return left
+
+
 def trains_on_text(config: DictConfig) -> bool:
     """Whether training sees captions alone."""
     return bool((config.get("corpus") or {}).get("train"))
@@ -189,14 +214,18 @@ def load_inputs(config: DictConfig, *, only: Roster | None = None) -> Inputs:
         config: of the run.
         only: for evaluation: this roster stands for all splits, and no faults are planted.
     """
+    truth: dict[str, str] = {}
+    left = None
     if only is not None:
         rosters: tuple[Roster, Roster, Roster | None] = (only, only, only)
-        truth: dict[str, str] = {}
     else:
         train, truth = read_train(config)
+        left = _held_out_left(train, config)
         test = read_roster(config, "test") if config.data.get("test") else None
         rosters = (train, read_roster(config, "val"), test)
-    inputs = Inputs(train=rosters[0], val=rosters[1], test=rosters[2], truth=truth)
+    inputs = Inputs(
+        train=rosters[0], val=rosters[1], test=rosters[2], truth=truth, held_out_left=left
+    )
     pictured = rosters
     if only is None and trains_on_text(config):
         inputs, pictured = replace(inputs, texts=_texts(config)), rosters[1:]

@@ -165,10 +165,15 @@ def build(config: DictConfig, folder: Path) -> Experiment:
 
 
 def _write_dropped(inputs: Inputs, folder: Path) -> None:
-    """``dropped.json``: all that the rosters leave out, and by which rule."""
+    """``dropped.json``: all that the rosters leave out, and by which rule.
+
+    Where classes are held out, ``held_out_left.json`` says what is left of their words.
+    """
     rosters = [roster for roster in (inputs.train, inputs.val, inputs.test) if roster is not None]
     dropped = {r.name: [asdict(item) for item in r.dropped] for r in rosters}
     write_json(folder / "dropped.json", dropped)
+    if inputs.held_out_left is not None:
+        write_json(folder / "held_out_left.json", inputs.held_out_left)
 
 
 def _callbacks(config: DictConfig, folder: Path, truth: dict[str, str]) -> list[pl.Callback]:

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from augmentation.regions.candidates import count_candidates, read_predictions
-from augmentation.regions.held_out import held_out, read_words, words_of
+from augmentation.regions.held_out import held_out, read_words
 from captioning.data.roster import Roster, build_roster
 from captioning.files import write_json
 from captioning.text.lemmas import load_lemmas
 from captioning.text.object_words import LEMMAS
-from captioning.text.word_forms import form_patterns
+from captioning.text.word_forms import form_patterns, words_of
 from tests.augmentation.regions.scenes import sample
 
 LEMMATIZER = load_lemmas(LEMMAS)

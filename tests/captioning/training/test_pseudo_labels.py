@@ -13,7 +13,7 @@ from PIL import Image
 
 from captioning.files import read_json, write_json
 from captioning.models.updown import UpDown
-from captioning.training.inputs import read_train
+from captioning.training.inputs import load_inputs, read_train
 from captioning.training.run import load_checkpoint, train
 from captioning.types import Batch, CaptionLosses
 
@@ -58,6 +58,17 @@ def test_the_test_scores_the_classes_held_out(small: Small, tmp_path) -> None:
     scores = read_json(tmp_path / "run" / "metrics.json")["test"]
     assert {"F1 out-of-domain", "CIDEr-D in-domain"} <= scores["corpus"].keys()
     assert scores["settings"]["novel_objects"]["forms"]["laptop"] == ["laptop", "laptops"]
+
+
+def test_forms_that_a_class_lacks_are_recorded(small: Small, tmp_path, caplog) -> None:
+    lacking = ("+hold_out.classes.cake=[cake]", "hold_out.samples_per_photo=1")
+    config = small("num_epochs=1", *HELD_OUT, *lacking)
+    train(config)
+    left = [s.caption for s in read_train(config)[0].samples if "cakes" in s.caption.lower()]
+    assert left
+    assert read_json(tmp_path / "run" / "held_out_left.json") == {"cakes": len(left)}
+    assert f"still have held-out words, by number: cakes ({len(left)}); to hold" in caplog.text
+    assert load_inputs(small("num_epochs=1")).held_out_left is None
 
 
 def test_two_steps_of_partially_supervised_training(small: Small, first: Path, tmp_path) -> None:
@@ -141,5 +152,7 @@ def test_pairs_of_a_folder_are_trained_on_too(small: Small, tmp_path: Path) -> N
     assert roster.samples[-1].caption == "a red laptop"
     assert roster.samples[-1].origin == "added:more"
     assert "laptop" not in " ".join(sample.caption for sample in roster.samples[:-1])
+    # the pairs are made to say the held-out words
+    assert load_inputs(small(*HELD_OUT, f"added=[{folder}]")).held_out_left == {}
     with pytest.raises(FileNotFoundError, match=r"added=nowhere: no captions\.json"):
         read_train(small("added=[nowhere]"))
