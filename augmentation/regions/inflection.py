@@ -1,47 +1,12 @@
-"""Plurals, possessives and the indefinite article of English nouns and adjectives.
+"""Possessives and the indefinite article of English nouns and adjectives.
 
-The way back, from a plural to its singular, is `captioning.text.lemmas`.
+Plurals are in `captioning.text.plurals`.
 """
 
 from __future__ import annotations
 
 import re
 
-# Words whose plural no rule gives. Those that end with "man", "child" and the like come by suffix.
-IRREGULAR = {
-    "person": "people",
-    "child": "children",
-    "man": "men",
-    "foot": "feet",
-    "tooth": "teeth",
-    "goose": "geese",
-    "mouse": "mice",
-    "louse": "lice",
-    "ox": "oxen",
-    "die": "dice",
-    "cactus": "cacti",
-    "bus": "buses",
-    "gas": "gases",
-    "quiz": "quizzes",
-    "lens": "lenses",
-    "passerby": "passersby",
-}
-# Compounds in one word that take the plural of their end: "snowman", "grandchild", "dormouse".
-IRREGULAR_ENDINGS = ("man", "child", "foot", "tooth", "mouse", "person")
-NOT_OF_MAN = ("human", "german", "roman", "shaman", "talisman", "ottoman", "caiman", "norman")
-_UNCHANGED = """
-    sheep deer fish moose elk bison aircraft spacecraft watercraft series species salmon trout
-    shrimp swine offspring cattle police people luggage
-"""
-_F_TO_VES = "calf half elf leaf loaf self sheaf shelf thief wolf scarf hoof"
-_FE_TO_VES = "knife wife life housewife midwife penknife"
-_O_TO_OES = "potato tomato hero mosquito buffalo mango domino echo volcano tornado"
-UNCHANGED = frozenset(_UNCHANGED.split())
-F_TO_VES = frozenset(_F_TO_VES.split())
-FE_TO_VES = frozenset(_FE_TO_VES.split())
-O_TO_OES = frozenset(_O_TO_OES.split())
-HISSES = ("s", "x", "z", "ch", "sh")
-NO_HISS = ("stomach", "loch")
 VOWELS = "aeiou"
 
 # Spelt with a vowel and spoken with a consonant: "a uniform", but "an uninterested cat".
@@ -54,35 +19,6 @@ SILENT_H = ("hour", "honest", "honor", "honour", "heir")
 SPELLED_OUT = ("atv", "suv", "mp3", "rv", "lcd", "led", "x-ray", "xray", "f1")
 # Letters whose names begin with a vowel: "an NBA player", "a TV".
 VOWEL_NAMES = "aefhilmnorsx"
-
-
-def pluralise(noun: str) -> str:
-    """The plural of a noun in the singular; of several words the last is changed.
-
-    Args:
-        noun: lower case, such as ``"fire hydrant"``.
-    """
-    before, blank, word = noun.rpartition(" ")
-    return before + blank + _plural(word)
-
-
-def _plural(word: str) -> str:
-    if word in UNCHANGED:
-        return word
-    if word in IRREGULAR:
-        return IRREGULAR[word]
-    ending = next((e for e in IRREGULAR_ENDINGS if word.endswith(e)), "")
-    if ending and not word.endswith(NOT_OF_MAN):
-        return word.removesuffix(ending) + IRREGULAR[ending]
-    if word in F_TO_VES:
-        return word[:-1] + "ves"
-    if word in FE_TO_VES:
-        return word[:-2] + "ves"
-    if word in O_TO_OES or (word.endswith(HISSES) and not word.endswith(NO_HISS)):
-        return word + "es"
-    if word.endswith("y") and word[-2:-1] not in VOWELS:
-        return word[:-1] + "ies"
-    return word + "s"
 
 
 def possessive_mark(noun: str, *, plural: bool) -> str:

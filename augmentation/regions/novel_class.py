@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from augmentation.regions.inflection import pluralise
 from augmentation.regions.novel_captions import Name
+from captioning.text.plurals import pluralise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,6 @@ from typing import Any
 from augmentation.regions.boxes import Box, Limits, whole, without_doubles
 from augmentation.regions.candidates import count_candidates, read_predictions
 from augmentation.regions.held_out import HeldOut, held_out, read_words
-from augmentation.regions.inflection import pluralise
 from augmentation.regions.novel_captions import (
     NO_OBJECT,
     OTHER_NAME,
@@ -39,6 +38,7 @@ from captioning.data.roster import Roster
 from captioning.interfaces import AbstractParser
 from captioning.text.lemmas import load_lemmas
 from captioning.text.object_words import LEMMAS
+from captioning.text.plurals import pluralise
 from captioning.text.word_forms import form_patterns, words_of
 from captioning.types import Region, Sample
 

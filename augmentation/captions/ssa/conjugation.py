@@ -1,4 +1,4 @@
-"""Forms of English verbs: "rides", "riding", "ridden"; nouns are in `regions.inflection`."""
+"""Forms of English verbs: "rides", "riding", "ridden"; nouns are in `captioning.text.plurals`."""
 
 from __future__ import annotations
 

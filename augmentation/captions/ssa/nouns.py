@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from augmentation.captions.ssa.graph import Graph, Name
 from augmentation.captions.ssa.lexicon import PEOPLE_WORDS
-from augmentation.regions.inflection import pluralise
+from captioning.text.plurals import pluralise
 
 # Nouns whose lemma the tagger gives in the singular and that are said in the plural alone.
 _ALWAYS_PLURAL = {

@@ -14,11 +14,11 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from augmentation.regions.inflection import pluralise
 from augmentation.regions.mentions import Mention, clean, find_mentions, offsets
 from captioning.data.roster import Roster
 from captioning.files import read_json, write_json
 from captioning.text.object_words import COCO_OBJECTS, ObjectWords
+from captioning.text.plurals import pluralise
 from captioning.types import Parse, Sample
 
 FORMAT = 1

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from augmentation.regions import novel_captions
-from augmentation.regions.inflection import indefinite_article, pluralise
+from augmentation.regions.inflection import indefinite_article
 from augmentation.regions.novel_captions import Name, Radius, num_named, rename_object
+from captioning.text.plurals import pluralise
 from captioning.types import Token
 
 

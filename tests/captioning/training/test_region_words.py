@@ -60,3 +60,44 @@ def test_regions_of_a_kind_are_called_by_the_phrases_of_all_captions(chosen) -> 
         ),
     ]
     assert firsts(chosen("detections")(said)) == ["dog", "man", "other"]
+
+
+def test_plurals_say_a_label_too(chosen) -> None:
+    regions = [region("dog"), region("hot dog", 20), region("scissors", 40)]
+    wanted = chosen("detections")([sample(*regions)])
+    assert wanted.words["1"] == [("dog", "dogs"), ("hot dog", "hot dogs"), ("scissors",)]
+    given = chosen("detections", "+constraints.forms={dog: [puppy], hot dog: []}")
+    words = given([sample(*regions)]).words["1"]
+    assert words == [("dog", "puppy"), ("hot dog",), ("scissors",)]
+
+
+def test_classes_of_open_images_that_say_little_are_left_out_or_renamed(chosen) -> None:
+    constraints = chosen("open_images")
+    settings = constraints.keywords
+    assert (len(settings["blacklist"]), len(settings["renames"])) == (39, 6)
+    table, man = region("kitchen & dining room table"), region("man", 20)
+    wanted = constraints([sample(table, man, region("traffic light", 40))])
+    assert sorted(wanted.words["1"]) == [("table", "tables"), ("traffic light", "traffic lights")]
+    assert (wanted.required, settings["max_constraints"], settings["max_overlap"]) == (2, 3, 0.85)
+
+
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [
+        ("dog", "carnivore"),
+        ("carnivore", "animal"),
+        ("ladybug", "insect"),
+        ("brown bear", "bear"),
+        ("limousine", "car"),
+        ("car", "vehicle"),
+        ("boat", "watercraft"),
+        ("table", "furniture"),
+        ("pastry", "baked goods"),
+        ("apple", "food"),
+        ("fork", "kitchen utensil"),
+        ("tableware", "kitchenware"),
+    ],
+)
+def test_of_two_classes_of_open_images_the_lower_is_said(chosen, low: str, high: str) -> None:
+    regions = [region(high, score=0.9), region(low, score=0.1)]
+    assert firsts(chosen("open_images")([sample(*regions)])) == [low]
