@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -237,6 +238,25 @@ def test_pseudo_labels_of_constrained_search_alone():
     amender = instantiate(config.curation.amend)
     assert amender.searches["plain"] is None
     assert amender.constraints([]).words == {}
+
+
+@needs_train
+def test_the_commands_of_partial_supervision_can_say_the_words_held_out():
+    page = (CONFIGS.parent / "docs" / "partial_supervision.md").read_text(encoding="utf-8")
+    lines = page.replace("\\\n", " ").splitlines()
+    commands = [shlex.split(line)[2:] for line in lines if line.startswith("python train.py ")]
+    assert len(commands) == 4
+    for config in (composed(*options) for options in commands):
+        forms = {
+            word
+            for some in config.hold_out.classes.values()
+            for form in some
+            for word in form.split()
+        }
+        assert forms <= set(config.tokenizer.extra_words)
+        assert config.model.module.tied
+        assert config.schedule._target_.endswith(("linear", "rounds"))
+    assert config.start_from.endswith("in_domain/seed0")
 
 
 @pytest.mark.parametrize("file", sorted(CONFIGS.glob("*.yaml")), ids=lambda file: file.stem)
