@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from captioning.decoding.beam import beam_search
@@ -26,6 +27,7 @@ def search_latents(
     seed: int = 0,
     keys: Sequence[int | str] | None = None,
     at_once: int = 20,
+    distinct: bool = False,
     **beam: Any,
 ) -> SearchResult:
     """Draw latents several times an image, and find the most probable caption of each draw.
@@ -44,6 +46,8 @@ def search_latents(
         seed: at least 0.
         keys: one for each image, whole numbers of at least 0 or texts; None for the positions.
         at_once: draws of an image that are searched together; fewer take less memory.
+        distinct: take of each draw the best caption of its beam that no draw before it gave, if
+            there is one, so that few draws are spent on what was said already.
         **beam: further arguments of `captioning.decoding.beam.beam_search`.
 
     Returns:
@@ -62,13 +66,19 @@ def search_latents(
             f"{type(state).__name__}; sample words with search=sampling instead"
         )
     keys = range(num_images) if keys is None else keys
-    found = []
+    found: list[SearchResult] = []
+    taken: list[set[tuple[int, ...]]] = [set() for _ in range(num_images)]
     for first in range(0, num_draws, at_once):
         draws = range(first, min(first + at_once, num_draws))
         drawn = state.drawn(keys=keys, draws=draws, temperature=temperature, seed=seed)
         blocks = num_images * len(draws)
         options = {"num_images": blocks, "pad_id": pad_id, "beam_size": beam_size, **beam}
-        found.append(_by_image(beam_search(stepper, drawn, **options), num_images))
+        options["num_best"] = beam_size if distinct else 1
+        result = beam_search(stepper, drawn, **options)
+        chosen = torch.zeros(blocks, dtype=torch.int64, device=result.tokens.device)
+        if distinct:
+            chosen = _first_new(result, taken).to(chosen)
+        found.append(_by_image(result, chosen, num_images))
     longest = max(result.tokens.shape[2] for result in found)
     tokens = [
         functional.pad(result.tokens, (0, longest - result.tokens.shape[2]), value=pad_id)
@@ -85,10 +95,33 @@ def search_latents(
     )
 
 
-def _by_image(result: SearchResult, num_images: int) -> SearchResult:
-    """The best hypotheses of an image's draws, side by side."""
+def _first_new(result: SearchResult, taken: Sequence[set[tuple[int, ...]]]) -> Tensor:
+    """Of each block the best hypothesis that its image has not ``taken`` yet, else the best.
+
+    What is chosen is added to ``taken``, which has a set an image.
+    """
+    tokens, lengths = result.tokens.tolist(), result.lengths.tolist()
+    alive = (result.scores != DEAD).tolist()
+    draws, chosen = len(tokens) // len(taken), []
+    for block in range(len(tokens)):
+        said = [
+            tuple(words[:length])
+            for words, length, lives in zip(
+                tokens[block], lengths[block], alive[block], strict=True
+            )
+            if lives
+        ]
+        before = taken[block // draws]
+        chosen.append(next((n for n, one in enumerate(said) if one not in before), 0))
+        before.update(said[chosen[-1] : chosen[-1] + 1])
+    return torch.tensor(chosen)
+
+
+def _by_image(result: SearchResult, chosen: Tensor, num_images: int) -> SearchResult:
+    """The chosen hypotheses ``(blocks,)`` of an image's draws, side by side."""
+    rows = torch.arange(len(chosen), device=chosen.device)
     return SearchResult(
-        tokens=result.tokens[:, 0].unflatten(0, (num_images, -1)),
-        scores=result.scores[:, 0].unflatten(0, (num_images, -1)),
-        lengths=result.lengths[:, 0].unflatten(0, (num_images, -1)),
+        tokens=result.tokens[rows, chosen].unflatten(0, (num_images, -1)),
+        scores=result.scores[rows, chosen].unflatten(0, (num_images, -1)),
+        lengths=result.lengths[rows, chosen].unflatten(0, (num_images, -1)),
     )

@@ -112,3 +112,24 @@ def test_a_model_without_latents_is_refused() -> None:
     updown.search = bind_search(functools.partial(search_latents, **SETTINGS), updown.tokenizer)
     with pytest.raises(ValueError, match="needs a model with latents.*UpDownState"):
         updown.generate(make_batch())
+
+
+def test_distinct_draws_say_what_none_before_said(model: CosCvae) -> None:
+    """At temperature 0 all beams are the same, so that they are gone through from their top."""
+    batch = make_batch()
+    means = {"temperature": 0, "beam_size": 3, "distinct": True}
+    found = candidates(model, batch, num_draws=4, **means)
+    best = functools.partial(beam_search, beam_size=3, num_best=3, max_length=8)
+    model.search = bind_search(best, model.tokenizer)
+    for group, predictions in zip(found, model.candidates(batch), strict=True):
+        first, second, third = (prediction.caption for prediction in predictions)
+        assert group == [first, second, third, first]
+    assert candidates(model, batch, num_draws=4, at_once=1, **means) == found
+
+
+def test_distinct_draws_keep_the_first_and_are_more(model: CosCvae) -> None:
+    plain = candidates(model, make_batch(), num_draws=20)
+    distinct = candidates(model, make_batch(), num_draws=20, distinct=True)
+    assert [group[0] for group in plain] == [group[0] for group in distinct]
+    assert all(len(set(d)) >= len(set(p)) for p, d in zip(plain, distinct, strict=True))
+    assert sum(len(set(d)) - len(set(p)) for p, d in zip(plain, distinct, strict=True)) > 0
