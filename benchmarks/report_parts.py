@@ -1,8 +1,10 @@
-"""What builders of docs/results share: finished runs by row and seed, and where they come from."""
+"""What studies and builders of docs/results share: programs, finished runs by row and seed."""
 
 from __future__ import annotations
 
 import statistics
+import subprocess
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -15,6 +17,18 @@ METRIC = "CIDEr-D"
 PEOPLE = "people's captions"
 
 Table = dict[tuple[str, ...], dict[int, Run]]  # by what tells rows apart, then by seed
+
+
+def run(program: Sequence[str]) -> None:
+    """A program in a process of its own.
+
+    Raises:
+        SystemExit: it failed.
+    """
+    print(" ".join(program), flush=True)
+    done = subprocess.run([sys.executable, *program], check=False, cwd=ROOT)
+    if done.returncode:
+        sys.exit(f"it ended with {done.returncode}; what is finished is kept, run this again")
 
 
 def write_page(name: str, lines: Sequence[str]) -> Path:

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
-from report_parts import RECORDS, ROOT, finished, head, read_table, spread, write_page
+from report_parts import RECORDS, ROOT, finished, head, read_table, run, spread, write_page
 
 from captioning.data.held_out import classes_shown
 from captioning.data.region_labels import named_by_phrases
@@ -131,18 +130,6 @@ def held_out(data: str) -> dict[str, list[str]]:
     """Word forms of a data set's classes that are held out."""
     found = OmegaConf.load(ROOT / "configs" / "hold_out" / f"{data.removesuffix('_heldout')}.yaml")
     return OmegaConf.to_container(found.classes)
-
-
-def run(program: Sequence[str]) -> None:
-    """A program in a process of its own.
-
-    Raises:
-        SystemExit: it failed.
-    """
-    print(" ".join(program), flush=True)
-    done = subprocess.run([sys.executable, *program], check=False, cwd=ROOT)
-    if done.returncode:
-        sys.exit(f"it ended with {done.returncode}; what is finished is kept, run this again")
 
 
 def make_pairs(data: str, name: str, folder: Path, limit: Sequence[str]) -> None:

@@ -14,7 +14,6 @@ paths and ``limit_images`` to both, all others to train.py.
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from pathlib import Path
 
 import toca_report
 from omegaconf import OmegaConf
-from report_parts import ROOT
+from report_parts import ROOT, run
 
 MODEL = "viecap_small"
 # Ablations by how their sets are called: what the synthesis is told.
@@ -130,18 +129,6 @@ class Study:
         """Of synthetic captions."""
         name = f"{self.data}-{self.captions}of{self.share:.10g}"
         return self.runs / "toca_captions" / (f"{name}_{way}" if way else name)
-
-
-def run(program: Sequence[str]) -> None:
-    """A program in a process of its own.
-
-    Raises:
-        SystemExit: it failed.
-    """
-    print(" ".join(program), flush=True)
-    done = subprocess.run([sys.executable, *program], check=False, cwd=ROOT)
-    if done.returncode:
-        sys.exit(f"it ended with {done.returncode}; what is finished is kept, run this again")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
