@@ -21,7 +21,16 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from omegaconf import OmegaConf
-from report_parts import RECORDS, ROOT, finished, head, spread, write_page
+from report_parts import (
+    RECORDS,
+    ROOT,
+    finished,
+    head,
+    spread,
+    updates,
+    values_of,
+    write_page,
+)
 
 from captioning.files import read_json, write_json, write_whole
 from captioning.metrics.novel import NOCAPS_DOMAINS
@@ -67,11 +76,6 @@ def read_table(folders: Sequence[Path]) -> Table:
     return table
 
 
-def updates(run: Run) -> int:
-    """How many a run has made."""
-    return max(int(epoch["step"]) for epoch in run.metrics["val_history"])
-
-
 def page(data: str, model: str, table: Table) -> list[str]:
     """The lines of the page: a table an evaluation, a row a share of data and of pairs."""
     named = {tuple(map(str, row)): runs for row, runs in table.items()}
@@ -114,7 +118,7 @@ def draw(table: Table, path: Path) -> None:
         axis.set(xlabel="% of the photos", ylabel=f"test {metric}")
         for kind in sorted({row[1:] for row in table}):
             rows = sorted(row for row in table if row[1:] == kind)
-            found = {row[0]: _values(table[row], metric) for row in rows}
+            found = {row[0]: values_of(table[row], metric) for row in rows}
             found = {share: values for share, values in found.items() if values}
             means = [statistics.fmean(values) for values in found.values()]
             bars = [statistics.stdev(v) if len(v) > 1 else 0.0 for v in found.values()]
@@ -123,11 +127,6 @@ def draw(table: Table, path: Path) -> None:
         axis.legend()
     figure.savefig(path, format="png", dpi=90)
     plt.close(figure)
-
-
-def _values(runs: dict[int, Run], metric: str) -> list[float]:
-    found = (run.value(metric, "test") for run in runs.values())
-    return [value for value in found if value is not None]
 
 
 def keep(folder: Path) -> None:

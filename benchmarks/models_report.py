@@ -28,6 +28,7 @@ from report_parts import (
     read_table,
     scores,
     spread,
+    values_of,
     write_page,
 )
 
@@ -98,10 +99,9 @@ def _scores(table: Table) -> list[str]:
     ]
 
 
-def _cell(runs: Mapping[int, Run], metric: str) -> str:
-    values = [run.value(metric, "test") for run in runs.values()]
+def _cell(runs: dict[int, Run], metric: str) -> str:
     digits = ".0f" if metric.startswith("timing.") else ".4f"
-    return spread([value for value in values if value is not None], digits)
+    return spread(values_of(runs, metric), digits)
 
 
 def _share(values: Sequence[float], reference: Sequence[float]) -> str:

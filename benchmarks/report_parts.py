@@ -79,6 +79,18 @@ def scores(runs: dict[int, Run]) -> dict[int, float]:
     return {seed: value for seed, value in found.items() if value is not None}
 
 
+def values_of(runs: dict[int, Run], metric: str) -> list[float]:
+    """A test score of all runs that have it."""
+    found = (run.value(metric, "test") for run in runs.values())
+    return [value for value in found if value is not None]
+
+
+def updates(run: Run) -> int | None:
+    """How many updates a run has made; None if it was never validated."""
+    history = run.metrics.get("val_history") or []
+    return max((int(epoch["step"]) for epoch in history), default=None)
+
+
 def spread(values: Sequence[float], digits: str) -> str:
     """Mean, and the deviation over seeds where there are several."""
     if not values:

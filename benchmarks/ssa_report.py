@@ -34,6 +34,8 @@ from report_parts import (
     head,
     read_table,
     spread,
+    updates,
+    values_of,
     write_page,
 )
 
@@ -188,16 +190,14 @@ def bands(
 def _standard(table: Table) -> list[str]:
     rows = []
     for row, runs in table.items():
-        found = [[run.value(name, "test") for run in runs.values()] for name in STANDARD]
-        cells = [_mean([value for value in values if value is not None]) for values in found]
+        cells = [_mean(values_of(runs, name)) for name in STANDARD]
         rows.append([row, str(len(runs)), _updates(list(runs.values())), *cells])
     return markdown_lines(["trained on", "seeds", "updates", *STANDARD], rows)
 
 
 def _updates(runs: Sequence[Run]) -> str:
     """How many a row's runs have made: more captions are more updates an epoch."""
-    histories = [run.metrics.get("val_history") or [] for run in runs]
-    steps = {max(epoch["step"] for epoch in history) for history in histories if history}
+    steps = {made for run in runs if (made := updates(run)) is not None}
     return " or ".join(map(str, sorted(steps))) or "-"
 
 

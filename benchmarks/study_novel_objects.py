@@ -18,7 +18,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
-from report_parts import RECORDS, ROOT, finished, head, read_table, run, spread, write_page
+from report_parts import (
+    RECORDS,
+    ROOT,
+    finished,
+    head,
+    read_table,
+    run,
+    spread,
+    values_of,
+    write_page,
+)
 
 from captioning.data.held_out import classes_shown
 from captioning.data.region_labels import named_by_phrases
@@ -248,8 +258,7 @@ def report(data: str, folder: Path) -> None:
     columns = [name for name in corpus if name.endswith(("out-of-domain", "in-domain"))]
     rows = []
     for name, runs in found.items():
-        values = [[run.value(column, "test") for run in runs.values()] for column in columns]
-        cells = [spread([v for v in column if v is not None], ".4f") for column in values]
+        cells = [spread(values_of(runs, column), ".4f") for column in columns]
         if runs:
             rows.append([SAID[name], str(len(runs)), *cells])
     lines += [*markdown_lines(["trained on", "seeds", *columns], rows), "", NOTE]
