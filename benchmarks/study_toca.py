@@ -14,6 +14,7 @@ paths and ``limit_images`` to both, all others to train.py.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from report_parts import ROOT, run
 MODEL = "viecap_small"
 # Ablations by how their sets are called: what the synthesis is told.
 WAYS = {"": [], "r_wo": ["method.use_relations=false"], "g_wo": ["method.use_structures=false"]}
+EPOCHS, CORPUS = 4, 616_767  # of D and of T in the experiments; captions of COCO
 OF_SYNTHESIS = ("method.", "writer@method.")
 OF_BOTH = ("limit_images=", "paths.", "corpus.share_seed=")
 
@@ -35,7 +37,7 @@ class Row:
     """A run of the tables.
 
     Attributes:
-        kind: experiment: "t", "d" or "dt".
+        kind: experiment: "t", "d" or "dt"; "tt" is "t" with about as many updates as D and T.
         way: of `WAYS`, by which D was made.
         volume: share of D.
         begins: the row whose weights it begins with.
@@ -49,6 +51,7 @@ class Row:
 
 ROWS: dict[str, Row] = {
     "t": Row("t"),
+    "tt": Row("tt"),
     "d": Row("d"),
     "dt": Row("dt", begins="d"),
     "r_wo_d": Row("d", "r_wo"),
@@ -106,21 +109,25 @@ class Study:
 
     def training(self, row: Row, seed: int) -> list[str]:
         """What train.py is given."""
-        given = [f"experiment=toca/{self.data}_{row.kind}_small", f"seed={seed}"]
+        kind = row.kind.replace("tt", "t")
+        given = [f"experiment=toca/{self.data}_{kind}_small", f"seed={seed}"]
         given.append(f"run_name={self.folder(row, seed).parent.relative_to(self.runs)}")
         if row.kind == "d":
             path = self.set_folder(row.way) / "captions.txt"
             given += [f"corpus.train.path={path}", f"corpus.share={row.volume:g}"]
         else:
             given.append(f"corpus.share={self.share:.10g}")
+        if row.kind == "tt":
+            ratio = self.captions / (self.share * CORPUS)
+            given.append(f"num_epochs={EPOCHS + math.ceil(EPOCHS * ratio)}")
         if row.begins is not None:
             given.append(f"start_from={self.folder(ROWS[row.begins], seed)}")
         return [*given, *(one for one in self.extra if not one.startswith(OF_SYNTHESIS))]
 
     def folder(self, row: Row, seed: int) -> Path:
         """Of a row's run."""
-        name = f"{MODEL}-toca_t-coco-{self.share:.10g}"  # as the experiment calls it
-        if row.kind != "t":
+        name = f"{MODEL}-toca_{row.kind}-coco-{self.share:.10g}"  # "t": as the experiment calls it
+        if row.kind not in toca_report.ALONE:
             made = self.set_folder(row.way).name.removeprefix(f"{self.data}-")
             name = f"{MODEL}-toca_{row.kind}-{made}-{row.volume:g}"
         return self.runs / self.data / name / f"seed{seed}"

@@ -28,13 +28,16 @@ from captioning.metrics.table_formats import markdown_lines
 
 METRICS = ("BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D")
 TITLES = {"flickr8k": "Flickr8k's photos", "coco": "COCO's photos"}
-KINDS = {"t": "T alone", "d": "D alone", "dt": "D, then T"}  # as run folders are called
+# As run folders are called.
+KINDS = {"t": "T alone", "tt": "T alone, longer", "d": "D alone", "dt": "D, then T"}
+ALONE = ("t", "tt")  # without synthetic captions
 FOLDERS = "{model}-toca_*"
 FACTS = "synthetic.json"  # in a record: what the synthetic captions are
 NOTE = (
     "Mean ± sample standard deviation over seeds, test split. T: a share of COCO's 616,767 "
     "captions, on COCO's photos without those of the tested ones; D: synthetic captions, made of "
-    "the same share. T alone is trained for as many epochs as D and T together."
+    "the same share. T alone is trained for as many epochs as D and T together, or longer: with "
+    "as many updates."
 )
 
 
@@ -105,7 +108,7 @@ def way_of(facts: Mapping[str, Any]) -> str:
 
 def keep(folder: Path) -> Path:
     """Copy the record of a run with what its synthetic captions are; returns its folder."""
-    facts = None if kind_of(folder) == "t" else synthetic_captions(folder)
+    facts = None if kind_of(folder) in ALONE else synthetic_captions(folder)
     record = keep_record(folder, RECORDS)
     if facts is not None:
         write_json(record / FACTS, facts)
@@ -121,8 +124,8 @@ def kind_of(folder: Path) -> str:
     found = re.search(r"-toca_(\w+?)-", folder.parent.name)
     if found is None or found[1] not in KINDS:
         raise ValueError(
-            f"{folder}: the name of a run must have -toca_t-, -toca_d- or -toca_dt-, as those of "
-            "experiment=toca/*_small have"
+            f"{folder}: the name of a run must have -toca_t-, -toca_tt-, -toca_d- or -toca_dt-, as "
+            "those of experiment=toca/*_small have"
         )
     return found[1]
 
@@ -148,7 +151,7 @@ def read_table(folders: Sequence[Path]) -> Table:
 def row_of(run: Run) -> Row:
     """The row of a recorded run."""
     kind, data = kind_of(run.folder), run.config["data"]["name"]
-    if kind == "t":
+    if kind in ALONE:
         return Row(data, float(run.config["corpus"]["share"] or 1), "", 0, kind)
     facts = read_json(run.folder / FACTS)
     return Row(data, float(facts["share"]), way_of(facts), int(facts["captions"]), kind)
@@ -189,7 +192,7 @@ def _place(item: tuple[Row, object]) -> tuple[float, str, int, int]:
     """Where a row stands: by share, T first, then the whole D before parts of it."""
     row = item[0]
     kind = [*KINDS].index(row.kind)
-    return (row.share, row.way, -row.captions if kind else -(10**12), kind)
+    return (row.share, row.way, -(10**12) if row.kind in ALONE else -row.captions, kind)
 
 
 def _cell(runs: Mapping[int, Run], metric: str) -> str:

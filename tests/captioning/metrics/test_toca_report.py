@@ -61,13 +61,15 @@ def test_rows_by_what_was_trained_on(report, tmp_path):
         run(tmp_path, "d-lines-1", path=path, seed=1, score=0.2),
         run(tmp_path, "dt-coco-0.01", share=0.01, start_from=first, score=0.4),
         run(tmp_path, "t-coco-0.01", share=0.01, score=0.3),
+        run(tmp_path, "tt-coco-0.01", share=0.01, score=0.35),
         run(tmp_path, "d-r_wo-1", path=without, score=0.05),
         run(tmp_path, "t-coco-0.01", share=0.01, score=0.6, data="coco"),
     ]
     lines = lines_of(report, runs)
     table = lines.index("## Flickr8k's photos")
-    assert lines[table + 4 : table + 8] == [
+    assert lines[table + 4 : table + 9] == [
         "| T alone | 0.01 | - | 1 | - | 0.2000 | - | 0.3000 |",
+        "| T alone, longer | 0.01 | - | 1 | - | 0.2000 | - | 0.3500 |",
         "| D alone | 0.01 | 1,000 | 2 | - | 0.2000 ± 0.0000 | - | 0.1500 ± 0.0707 |",
         "| D, then T | 0.01 | 1,000 | 1 | - | 0.2000 | - | 0.4000 |",
         "| D alone (R w/o) | 0.01 | 800 | 1 | - | 0.2000 | - | 0.0500 |",
@@ -116,7 +118,7 @@ def test_runs_that_say_too_little_are_refused(report, tmp_path):
     path.with_name("card.json").unlink()
     with pytest.raises(FileNotFoundError, match=r"its synthetic captions have no .*card\.json"):
         report.keep(folder)
-    with pytest.raises(ValueError, match="must have -toca_t-, -toca_d- or -toca_dt-"):
+    with pytest.raises(ValueError, match="must have -toca_t-, -toca_tt-, -toca_d- or -toca_dt-"):
         report.keep(run(tmp_path, "flickr30k-lines-1"))
 
 
@@ -174,15 +176,18 @@ def test_the_study_makes_what_is_missing_in_order(study, tmp_path):
 @pytest.mark.parametrize("data", ["flickr8k", "coco"])
 def test_its_commands_are_what_hydra_reads(study, data, tmp_path):
     photos = ["data.tested=ids.txt"] if data == "coco" else []
-    study.main(["--data", data, "--seeds", "0", "--rows", "t", "dt_25", "--", *photos])
+    study.main(["--data", data, "--seeds", "0", "--rows", "t", "tt", "dt_25", "--", *photos])
     with initialize_config_dir(str(BENCHMARKS.parent / "configs"), version_base="1.3"):
-        alone, part, both = (
+        alone, longer, part, both = (
             compose("train", [one for one in program if "=" in one])
             for program in study.programs
             if program[0] == "train.py"
         )
         plain = compose("train", [f"experiment=toca/{data}_t_small"])
-        synthesis = compose("augmentation", study.programs[1][2:])
+        synthesis = compose("augmentation", study.programs[2][2:])
+    assert longer.corpus == alone.corpus
+    assert longer.num_epochs == 4 + 7  # 4 of T, and 10,000 captions of D are 1.6 times as many
+    assert longer.run_name == alone.run_name.replace("toca_t-", "toca_tt-")
     assert alone.run_name == plain.run_name
     assert alone.num_epochs == part.num_epochs + both.num_epochs
     assert part.corpus.train.path == f"{synthesis.out}/captions.txt"
