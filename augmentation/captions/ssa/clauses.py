@@ -196,7 +196,7 @@ class Clauses:
         """A verb with its particles, and those that say which way: "up" of "walks up a hill"."""
         lemma = self.tokens[i].lemma
         particles = [self.tokens[j].lemma for j in self.words.having(i, "prt")]
-        moves = lemma in MOTION | {"look", "fall", "stand", "sit", "lie", "lay"}
+        moves = lemma.rpartition("-")[2] in MOTION | {"look", "fall", "stand", "sit", "lie", "lay"}
         ways = [p for p in particles if p in WAYS and moves and f"{lemma} {p}" not in SENSES]
         return " ".join([lemma, *(p for p in particles if p not in ways)]), ways
 

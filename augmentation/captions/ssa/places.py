@@ -101,7 +101,7 @@ class Places:
             self._where(site, name, j)
 
     def _where(self, site: Site, name: str, j: int) -> None:
-        moves = site.verb.split(" ")[0] in MOTION
+        moves = site.verb.split(" ")[0].rpartition("-")[2] in MOTION
         if name in PATHS and (moves or name not in RELATIVE_PLACES):
             self._relative(site, "path", name, j)
         elif name in GOALS:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from augmentation.captions.hyphens import hyphen_groups
 from augmentation.captions.ssa.lexicon import COMPOUND_PREPOSITIONS
+from augmentation.captions.ssa.mends import mend, verb_nouns
 from augmentation.regions.mentions import offsets
 from captioning.text.parts import children_of
 from captioning.types import Parse
@@ -20,7 +22,7 @@ class Words:
     """Words of a caption.
 
     Attributes:
-        tokens: with words that hyphens join as one.
+        tokens: with words that hyphens join as one, and what `mends` mends mended.
         spans: characters ``(start, end)`` of each in the caption with single blanks.
         children: of each, in order.
     """
@@ -69,22 +71,37 @@ def words_of(caption: str, parse: Parse) -> Words:
     spans = offsets(caption, parse)
     touches = [i > 0 and spans[i - 1][1] == start for i, (start, _) in enumerate(spans)]
     groups = hyphen_groups([token.text for token in parse], touches)
+    for noun in reversed(verb_nouns(_joined(parse, groups))):
+        groups[noun : noun + 2] = [groups[noun] + groups[noun + 1]]
+    tokens = mend(_joined(parse, groups))
+    return Words(
+        tokens=tuple(tokens),
+        spans=tuple((spans[group[0]][0], spans[group[-1]][1]) for group in groups),
+        children=tuple(map(tuple, children_of(tokens))),
+    )
+
+
+def _joined(parse: Parse, groups: Sequence[Sequence[int]]) -> Parse:
+    """One word for each group of words."""
     new_of = {old: new for new, group in enumerate(groups) for old in group}
     tokens = []
     for new, group in enumerate(groups):
         head = _head(parse, group)
         token = parse[head]
         if len(group) > 1:
-            text = "".join(parse[i].text for i in group)
             last = parse[group[-1]]
+            text = _spelt([parse[i].text for i in group])
             lemma = text.lower().removesuffix(last.text.lower()) + last.lemma
             token = replace(token, text=text, lemma=lemma)
         # a word that is its own head, or whose head is within its group, stays what it was
         tokens.append(replace(token, head=new if token.head in group else new_of[token.head]))
-    return Words(
-        tokens=tuple(tokens),
-        spans=tuple((spans[group[0]][0], spans[group[-1]][1]) for group in groups),
-        children=tuple(map(tuple, children_of(tokens))),
+    return tuple(tokens)
+
+
+def _spelt(texts: Sequence[str]) -> str:
+    """ "hula-hooping" of "hula" and "hooping", and of "hula", "-" and "hooping"."""
+    return "".join(texts[:1]) + "".join(
+        text if "-" in (before, text) else f"-{text}" for before, text in pairwise(texts)
     )
 
 
