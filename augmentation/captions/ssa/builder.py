@@ -32,11 +32,11 @@ class Builder:
 
     def add(
         self, concept: str, word: str = "", *, token: int = -1, plural: bool = False,
-        article: str = "", noun: bool = False,
+        article: str = "", noun: bool = False, form: str = "",
     ) -> str:  # fmt: skip
         """A new node; its variable."""
         variable = f"v{len(self.nodes)}"
-        name = Name(concept, word, plural, article, token=token, noun=noun)
+        name = Name(concept, word, plural, article, token=token, noun=noun, form=form)
         self.nodes[variable] = Node((name,))
         if token >= 0:
             self.of.setdefault(token, variable)

@@ -31,6 +31,7 @@ class Name:
         caption: number of the caption; synonyms of one node are of several.
         token: position of the word in the caption; -1 if there is none.
         noun: whether it names a thing; compounds' first words and adjectives do not.
+        form: of a noun in the plural, as the caption has it: "geese"; empty if unknown.
     """
 
     concept: str
@@ -40,6 +41,7 @@ class Name:
     caption: int = 0
     token: int = -1
     noun: bool = False
+    form: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from augmentation.captions.ssa.graph import Graph, Name
 from augmentation.captions.ssa.lexicon import PEOPLE_WORDS
+from captioning.text.lemmas import PLURALS_ONLY
 from captioning.text.plurals import pluralise
 
 # Nouns whose lemma the tagger gives in the singular and that are said in the plural alone.
@@ -17,19 +18,24 @@ _ALWAYS_PLURAL = {
 
 
 class NounForms:
-    """Counts of articles by noun.
+    """Counts of articles and plurals by noun.
 
     Args:
-        graphs: of captions; their nouns' articles are counted.
+        graphs: of captions; their nouns' articles and plurals are counted.
     """
 
     def __init__(self, graphs: Iterable[Graph] = ()) -> None:
         self._counts: dict[str, Counter[str]] = defaultdict(Counter)
+        self._plurals: dict[str, Counter[str]] = defaultdict(Counter)
+        self._all_plurals: set[str] = set()
         for graph in graphs:
             for variable, node in graph.nodes.items():
                 name = node.names[0]
                 if name.noun and not name.plural and not graph.children(variable, "poss"):
                     self._counts[name.word][name.article] += 1
+                if name.form:
+                    self._plurals[name.word][name.form] += 1
+                    self._all_plurals.add(name.form)
 
     def article(self, name: Name) -> str:
         """``"a"``, ``"the"`` or ``""`` before a singular: its own where that is usual.
@@ -46,7 +52,12 @@ class NounForms:
         return "" if usual == "" else usual
 
     def plural(self, word: str) -> str:
-        """The plural of a noun."""
+        """The plural of a noun: what most captions have, else by rule."""
+        counts = self._plurals.get(word)
+        if counts and word not in PLURALS_ONLY:
+            return max(sorted(counts), key=lambda form: counts[form])
+        if word in PLURALS_ONLY or word in self._all_plurals:  # "jockeys" of "jockeys race horses"
+            return word
         return _ALWAYS_PLURAL.get(word) or pluralise(word)
 
     def is_person(self, word: str) -> bool:

@@ -67,10 +67,23 @@ class Phrases:
             lemma = "person" if token.lemma == "people" else self.spelt(i)
             determiners = [self.tokens[j].lemma for j in self.words.having(i, "det")]
             article = next((ARTICLES[word] for word in determiners if word in ARTICLES), "")
-            plural = token.tag in PLURAL_TAGS or token.lemma == "people"
-            noun = token.pos in NOUNS or lemma in COLOURS
-            self.builder.add(lemma, lemma, token=i, plural=plural, article=article, noun=noun)
+            plural = token.tag in PLURAL_TAGS or token.lemma == "people" or self._counted(i)
+            self.builder.add(
+                lemma,
+                lemma,
+                token=i,
+                plural=plural,
+                article=article,
+                noun=token.pos in NOUNS or lemma in COLOURS,
+                form=token.text.lower() if plural else "",
+            )
         return self.builder.of[i]
+
+    def _counted(self, i: int) -> bool:
+        """Whether a number above one is said of a noun: "fish" of "two fish", whatever its tag."""
+        said = (self.tokens[j].lemma for j in self.words.having(i, "nummod"))
+        numbers = (NUMBERS.get(lemma, lemma) for lemma in said)
+        return any(number.isdigit() and int(number) > 1 for number in numbers)
 
     def spelt(self, i: int) -> str:
         """The dictionary form of a word; a name keeps its capital within a sentence."""

@@ -197,3 +197,33 @@ def test_mentions_are_where_the_text_has_them(parser: SpacyParser):
     assert [text for _, text, _ in caption.mentions] == ["A boy", "a brown horse"]
     for start, text, _ in caption.mentions:
         assert caption.text[start : start + len(text)] == text
+
+
+@pytest.mark.parametrize(
+    "caption",
+    [
+        "A boy wears dark clothes and sunglasses.",  # these have no singular
+        "Two gangas are running.",  # the tagger takes them for one
+    ],
+)
+def test_plurals_are_as_the_captions_have_them(parser: SpacyParser, caption: str):
+    graph = grounded(parser, caption)
+    forms = NounForms([graph])
+    assert caption_of(Realiser(graph=graph, style="progressive", nouns=forms).pieces()).text == (
+        caption
+    )
+
+
+def test_most_captions_decide_on_a_plural(parser: SpacyParser):
+    graphs = [grounded(parser, f"Two {word} are in the water.") for word in ("fish", "fishes", "fish")]
+    assert NounForms(graphs).plural("fish") == "fish"
+    assert NounForms(graphs[1:2]).plural("fish") == "fishes"
+    assert NounForms(graphs[1:2]).plural("fishes") == "fishes"
+    assert NounForms().plural("ostrich") == "ostriches"
+
+
+def test_what_belongs_to_somebody_not_named_before(parser: SpacyParser):
+    for caption in ("A catcher is holding his glove.", "Two dirtbikers are riding their bikes."):
+        assert said(grounded(parser, caption)) == caption
+    with pytest.raises(ValueError, match="nobody knows who is meant"):
+        said(grounded(parser, "He is jumping over a hurdle."))
