@@ -67,10 +67,15 @@ def head(command: str, table: Table) -> list[str]:
 def asked(data: str, folder: str) -> str:
     """Which captions a folder of ``evaluation`` was asked for.
 
-    Those of people in the test split of ``data``, of a set made of its photos, or of other data.
+    Those of people in the test split of ``data`` (MiniWorld's is called ``test_in``), of a set made
+    of its photos, or of other data.
     """
-    plain = f"{data}-test"
-    return PEOPLE if folder == plain else f"captions of {folder.removeprefix(f'{plain}-')}"
+    for plain in (f"{data}-test_in", f"{data}-test"):
+        if folder == plain:
+            return PEOPLE
+        if folder.startswith(f"{plain}-"):
+            return f"captions of {folder.removeprefix(f'{plain}-')}"
+    return f"captions of {folder}"
 
 
 def scores(runs: dict[int, Run]) -> dict[int, float]:

@@ -5,9 +5,9 @@
     python benchmarks/ssa_report.py --data flickr8k_entities
 
 Copies the records of finished runs to docs/results/runs, and builds docs/results/ssa_DATA.md and
-docs/images/ssa_DATA.png from them: a row a mixture of captions (Tables 1 to 7, 9 and 10 of Basioti
-et al., 2024), for people's captions and for each set of made ones that was asked for, and scores by
-the share of the photo that was asked for (Fig. 4, 12, 13).
+docs/images/ssa_DATA.png from them: a row a mixture of captions (Tables 1 to 10 of Basioti et al.,
+2024), for people's captions and for each set of made ones that was asked for, and scores by the
+share of the photo that was asked for (Fig. 4, 12, 13).
 """
 
 from __future__ import annotations
@@ -56,12 +56,24 @@ MIXES = {
 }
 COLUMNS = ("H", "IoU", "Hal", "missing", "L", "LP", "G", "sC", "D-1", "D-2")
 STANDARD = ("BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D", "SPICE")
+RANDOM = ("D-1", "D-2", "L", "LP")
 BY_COVERAGE = ("IoU", "Hal")
+# Scores beside those of control that lie in control.json.
+FURTHER = ("random", "standard")
 # Settings of the scores without whose equality rows cannot be compared.
 COMPARED = ("parser", "word_vectors", "lemmas", "num_captions", "well_formedness")
+COMPARED_FURTHER = {
+    "random": ("controls", "best", "shortest", "longest", "regions", "seed", "num_images"),
+    "standard": ("tokenizer", "references_hash"),
+}
+
+WITHOUT_CONTROL = (
+    "Each image is asked what its first reference asks for, and held against all of its references."
+)
 
 Table = dict[str, dict[int, Run]]  # by what was trained on, in the order of the page, then by seed
 Evaluations = dict[str, dict[str, dict[int, dict[str, Any]]]]  # by what was asked, row and seed
+Rows = Mapping[str, Mapping[int, Mapping[str, Any]]]  # scores by row and seed
 
 
 def read_rows(folders: Sequence[Path], *, data: str, model: str) -> Table:
@@ -102,15 +114,24 @@ def read_evaluations(data: str, table: Table) -> Evaluations:
         for seed, run in sorted(runs.items()):
             for path in sorted(run.folder.glob("evaluation/*/control.json")):
                 rows = found.setdefault(asked(data, path.parent.name), {})
-                rows.setdefault(row, {})[seed] = read_json(path)["scores"]
+                content = read_json(path)
+                further = {name: content.get(name) for name in FURTHER}
+                rows.setdefault(row, {})[seed] = content["scores"] | further
     for name, rows in found.items():
         _check(name, [scores for runs in rows.values() for scores in runs.values()])
     return {name: rows for name, rows in found.items() if rows}
 
 
 def _check(name: str, scores: Sequence[Mapping[str, Any]]) -> None:
-    for key in COMPARED:
-        values = {json.dumps(one["settings"][key]) for one in scores if key in one["settings"]}
+    _check_settings(name, COMPARED, [one["settings"] for one in scores])
+    for part, keys in COMPARED_FURTHER.items():
+        found = [one[part]["settings"] for one in scores if one.get(part)]
+        _check_settings(f"{name} ({part})", keys, found)
+
+
+def _check_settings(name: str, keys: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> None:
+    for key in keys:
+        values = {json.dumps(one[key]) for one in settings if key in one}
         if len(values) > 1:
             raise ValueError(
                 f"control.json of {name} was made with {key} of {' and of '.join(sorted(values))}: "
@@ -126,11 +147,14 @@ def page(data: str, model: str, table: Table, evaluations: Evaluations) -> list[
     lines += head(command, {(row,): runs for row, runs in table.items()})
     lines += [
         "Mean ± sample standard deviation over seeds. Columns: [scores of control]"
-        "(../metrics_control.md); H is the harmonic mean of IoU, G and sC."
+        "(../metrics_control.md); H is the harmonic mean of IoU, G and sC. L and LP are of each "
+        "caption's own control: the paper's L is of random ones, which have a table of their own."
     ]
     for name, rows in evaluations.items():
         tables = "1, 3, 4, 6 and 10" if name == PEOPLE else "2, 5 and 7"
-        lines += ["", f"## Asked for {name} (the paper's Tables {tables})", "", *_control(rows)]
+        corpora = _corpora(rows, "corpus")
+        lines += ["", f"## Asked for {name} (the paper's Tables {tables})", ""]
+        lines += [*_scored(corpora, COLUMNS), *_further(rows)]
     lacking = [row for row in table if row not in evaluations.get(PEOPLE, {})]
     if lacking:
         lines += ["", f"Not asked for {PEOPLE} yet: {'; '.join(lacking)}."]
@@ -139,14 +163,45 @@ def page(data: str, model: str, table: Table, evaluations: Evaluations) -> list[
     for name, rows in evaluations.items():
         for score in BY_COVERAGE:
             lines += ["", f"{score}, asked for {name}:", "", *_by_coverage(rows, score)]
-    return [*lines, "", "## One caption an image (Table 9)", "", *_standard(table)]
+    lines += ["", "## One caption an image", "", WITHOUT_CONTROL, ""]
+    return [*lines, *_standard(table)]
 
 
-def _control(rows: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> list[str]:
+def _corpora(rows: Rows, *path: str) -> dict[str, list[Mapping[str, float]]]:
+    """Scores that lie somewhere in those of the runs, by row; rows without them are left out."""
+    found: dict[str, list[Mapping[str, float]]] = {}
+    for row, runs in rows.items():
+        for one in runs.values():
+            for key in path:
+                one = one.get(key) or {}
+            if one:
+                found.setdefault(row, []).append(one)
+    return found
+
+
+def _further(rows: Rows) -> list[str]:
+    """Tables of random controls, and of every caption against its own."""
+    lines = []
+    if found := _corpora(rows, "random", "corpus"):
+        drawn = next(iter(_corpora(rows, "random", "settings").values()))[0]
+        what = (
+            f"Random controls (Table 8; L of Tables 1, 4 and 6): {drawn['controls']} an image, of "
+            f"{drawn['shortest']} to {drawn['longest']} words; D-1 and D-2 are of the best "
+            f"{drawn['best']} captions, L and LP of all."
+        )
+        lines += ["", what, "", *_scored(found, RANDOM)]
+    if found := _corpora(rows, "standard", "corpus"):
+        lines += ["", "Each caption against the one that it was asked for by (Table 9):", ""]
+        lines += _scored(found, STANDARD)
+    return lines
+
+
+def _scored(
+    corpora: Mapping[str, Sequence[Mapping[str, float]]], wanted: Sequence[str]
+) -> list[str]:
     """A row a mixture; what no run has is left out."""
-    corpora = {row: [one["corpus"] for one in runs.values()] for row, runs in rows.items()}
     known = {name for some in corpora.values() for corpus in some for name in corpus}
-    columns = [name for name in COLUMNS if name in known]
+    columns = [name for name in wanted if name in known]
     cells = [
         [row, str(len(some)), *(_mean([c[name] for c in some if name in c]) for name in columns)]
         for row, some in corpora.items()
@@ -158,7 +213,7 @@ def _mean(values: Sequence[float]) -> str:
     return spread(values, ".4f")
 
 
-def _by_coverage(rows: Mapping[str, Mapping[int, Mapping[str, Any]]], score: str) -> list[str]:
+def _by_coverage(rows: Rows, score: str) -> list[str]:
     """A row a band of coverage, a column a mixture."""
     shares, values = bands(rows, score)
     cells = [
@@ -172,9 +227,7 @@ def _by_coverage(rows: Mapping[str, Mapping[int, Mapping[str, Any]]], score: str
 Band = tuple[float, float]
 
 
-def bands(
-    rows: Mapping[str, Mapping[int, Mapping[str, Any]]], score: str
-) -> tuple[dict[Band, float], dict[str, dict[Band, list[float]]]]:
+def bands(rows: Rows, score: str) -> tuple[dict[Band, float], dict[str, dict[Band, list[float]]]]:
     """Share of the captions in each band, and the values of a score by row and band."""
     shares: dict[Band, float] = {}
     values: dict[str, dict[Band, list[float]]] = {row: {} for row in rows}
@@ -220,7 +273,7 @@ def draw(data: str, evaluations: Evaluations, path: Path) -> None:
 
 def _draw_bands(
     axis: plt.Axes,
-    rows: Mapping[str, Mapping[int, Mapping[str, Any]]],
+    rows: Rows,
     score: str,
     colours: Mapping[str, str],
 ) -> None:

@@ -29,7 +29,7 @@ COPIED = (
 )
 # Scores of further commands, in ``evaluation/DATA-SPLIT``, and what of them is kept.
 FURTHER = ("diverse.json", "control.json")
-_KEPT = ("scores", "swapped")
+_KEPT = ("scores", "swapped", "random", "standard")
 _DIGITS = 4
 
 
@@ -77,6 +77,9 @@ def keep_record(run: Path, out: Path, *, per_image: Collection[str] = ()) -> Pat
 def _further(content: dict[str, Any], folders: Mapping[str, str]) -> dict[str, Any]:
     """Scores of the whole set, and the versions that they were made with."""
     kept = {name: content[name] for name in _KEPT if name in content}
+    kept = json.loads(_portable(json.dumps(kept), folders))
+    if kept.get("random"):
+        kept["random"].pop("captions", None)
     for name in ("per_caption", "per_image"):
         kept["scores"].pop(name, None)
     return kept | {"versions": _noted(content.get("versions") or {}, folders)}

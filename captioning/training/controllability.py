@@ -2,7 +2,9 @@
 
 ``python -m captioning.training.controllability run=FOLDER`` asks for the regions and the length of
 each caption of a split, scores what is said (`captioning.metrics.control`), and asks the same photo
-again for the regions of another of its captions: nouns asked for first must then be said less.
+again for the regions of another of its captions: nouns asked for first must then be said less. It
+also asks for random regions and lengths (`captioning.training.random_controls`), and scores every
+caption against the one that it was asked for by, as captions without control are scored.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from captioning.data.dataset import CaptionDataset
 from captioning.files import write_json
 from captioning.interfaces import AbstractParser
 from captioning.metrics.cider import CiderStatistics
+from captioning.metrics.coco import evaluate_captions
 from captioning.metrics.control import (
     ControlledCaption,
     ControlScores,
@@ -40,6 +43,7 @@ from captioning.metrics.tokenizer import tokenize_python
 from captioning.training.folder import versions
 from captioning.training.parts import build_part
 from captioning.training.predict import LoadedRun, load_run
+from captioning.training.random_controls import RandomControls
 from captioning.types import Control, Sample
 
 SHOWN = ("IoU", "Hal", "missing", "L", "LP", "G", "sC", "D-1", "D-2", "H")
@@ -49,12 +53,14 @@ def evaluate_control(config: DictConfig) -> dict[str, Any]:
     """Caption a split by its own controls and by swapped ones; write ``control.json``.
 
     Returns:
-        What was written: ``scores`` (`ControlScores`), ``swapped`` (see `compare_swapped`), and
+        What was written: ``scores`` (`ControlScores`), ``swapped`` (see `compare_swapped`),
+        ``random`` (see `RandomControls.scores`), ``standard`` (see `standard_scores`), and
         ``captions`` with what each was asked for.
 
     Raises:
         ValueError: no caption of the split has a grounded noun.
     """
+    drawing = RandomControls(**config.random) if config.random.controls else None
     run = load_run(Path(config.run), config.get("data"), config.split, config.get("search"))
     parser = build_part(config.parser)
     made = None if config.get("made") is None else Path(config.made)
@@ -70,6 +76,8 @@ def evaluate_control(config: DictConfig) -> dict[str, Any]:
     others = swapped(samples, controls)
     kept = [number for number, other in enumerate(others) if other is not None]
     result: dict[str, Any] = {"scores": scores.to_dict(), "swapped": None}
+    result["random"] = drawing and _asked_at_random(run, drawing, samples, controls)
+    result["standard"] = config.get("metrics") and standard_scores(samples, said, config.metrics)
     if kept:
         again = caption(run, [samples[n] for n in kept], [others[n] for n in kept])
         other_scores = score_control(_controlled([chosen[n] for n in kept], again), **tools)
@@ -80,6 +88,7 @@ def evaluate_control(config: DictConfig) -> dict[str, Any]:
     out = Path(config.out or Path(config.run) / "evaluation" / name)
     write_json(out / "control.json", result | {"versions": versions()})
     _show(scores, result["swapped"], name, out)
+    _show_further(result, out)
     return result
 
 
@@ -232,6 +241,32 @@ def _image_means(
     return {image_id: {"IoU": fmean(found)} for image_id, found in values.items()}
 
 
+def _asked_at_random(
+    run: LoadedRun, drawing: RandomControls, samples: Sequence[Sample], controls: Sequence[Control]
+) -> dict[str, Any]:
+    drawn = drawing.draw(samples, controls)
+    asked = [sample for sample, _ in drawn]
+    return drawing.scores(drawn, caption(run, asked, [control for _, control in drawn]))
+
+
+def standard_scores(
+    samples: Sequence[Sample], said: Mapping[str, str], metrics: Mapping[str, Any]
+) -> dict[str, Any]:
+    """BLEU to SPICE of each caption against the one whose control it was asked for by (Table 9).
+
+    Args:
+        samples: the captions whose controls were asked for, each its own only reference.
+        said: captions by sample id.
+        metrics: config with the names to compute, ``test``, and the ``tokenizer``.
+    """
+    references = {sample.sample_id: [sample.caption] for sample in samples}
+    candidates = {sample_id: said[sample_id] for sample_id in references}
+    found = evaluate_captions(
+        candidates, references, metrics=list(metrics["test"]), tokenizer=metrics["tokenizer"]
+    )
+    return {"corpus": found.corpus, "settings": found.settings}
+
+
 def _controlled(chosen: Sequence[Chosen], said: Mapping[str, str]) -> list[ControlledCaption]:
     found = []
     for sample, control, nouns in chosen:
@@ -291,6 +326,15 @@ def _show(scores: ControlScores, swap: Mapping[str, Any] | None, name: str, out:
         d = swap["difference"]
         text = f"IoU, swapped less own: {d['mean']:+.4f} [{d['low']:+.4f}, {d['high']:+.4f}]"
         console.print(f"{text}, p = {d['p_value']:.4f}; changed {swap['changed']:.1%}")
+
+
+def _show_further(result: Mapping[str, Any], out: Path) -> None:
+    console = Console()
+    named = {"random": "random controls", "standard": "against its own caption"}
+    for key, name in named.items():
+        if result[key]:
+            values = [f"{score} {value:.4f}" for score, value in result[key]["corpus"].items()]
+            console.print(f"{name}: {', '.join(values)}", markup=False, highlight=False)
     console.print(f"written: {out / 'control.json'}", markup=False, soft_wrap=True)
 
 

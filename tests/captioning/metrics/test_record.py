@@ -61,6 +61,7 @@ def test_scores_of_further_commands_are_kept_without_captions(run, tmp_path) -> 
     out.mkdir(parents=True)
     scores = {"corpus": {"IoU": 0.4}, "per_caption": {"a#0": {"IoU": 0.4}}}
     control = {"scores": scores, "swapped": {"matched": {"IoU": 0.4}}, "captions": ["a dog"]}
+    control |= {"random": {"corpus": {"L": 1.5}, "captions": ["a dog"]}, "standard": None}
     evaluated = {"evaluated": {"run": "/somewhere/of/mine"}, "versions": {"commit": "abc"}}
     (out / "control.json").write_text(json.dumps(control | evaluated))
     (out / "diverse.json").write_text(json.dumps({"scores": {"20": {"Div-1": 0.3}}} | evaluated))
@@ -70,6 +71,8 @@ def test_scores_of_further_commands_are_kept_without_captions(run, tmp_path) -> 
     assert json.loads((kept / "control.json").read_text()) == {
         "scores": {"corpus": {"IoU": 0.4}},
         "swapped": {"matched": {"IoU": 0.4}},
+        "random": {"corpus": {"L": 1.5}},
+        "standard": None,
         "versions": {"commit": "abc"},
     }
     assert json.loads((kept / "diverse.json").read_text())["scores"] == {"20": {"Div-1": 0.3}}

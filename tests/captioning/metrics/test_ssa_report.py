@@ -25,7 +25,8 @@ def run(folder: Path, name: str, *, seed: int = 0, **evaluations: dict[str, Any]
     for key, scores in evaluations.items():
         path = place / "evaluation" / {"people": PEOPLE, "made": MADE}[key] / "control.json"
         path.parent.mkdir(parents=True)
-        path.write_text(json.dumps({"scores": scores, "swapped": None}))
+        further = {name: scores.pop(name) for name in ("random", "standard") if name in scores}
+        path.write_text(json.dumps({"scores": scores, "swapped": None} | further))
     place.mkdir(parents=True, exist_ok=True)
     (place / "config.yaml").write_text(json.dumps({"run_name": f"toy/{name}", "seed": seed}))
     scores = {"test": {"corpus": {"CIDEr-D": 0.5}}, "val_history": [{"step": 30}, {"step": 60}]}
@@ -37,6 +38,15 @@ def control(iou: float, **settings: object) -> dict[str, Any]:
     high = {"low": 0.5, "high": 1.0, "share": 0.75, "means": {"IoU": iou}}
     found = {"parser": "captions", "num_captions": 4} | settings
     return {"corpus": {"IoU": iou, "sC": 0.7}, "bands": [low, high], "settings": found}
+
+
+def further(score: float, **settings: object) -> dict[str, Any]:
+    """What random controls and single references give."""
+    drawn = {"controls": 10, "best": 5, "shortest": 5, "longest": 29} | settings
+    return {
+        "random": {"corpus": {"D-1": score, "D-2": 0.9, "L": 1.5}, "settings": drawn},
+        "standard": {"corpus": {"BLEU-4": score / 2}, "settings": {"tokenizer": "ptb"}},
+    }
 
 
 def built(report, folder: Path) -> tuple[list[str], dict]:
@@ -67,6 +77,33 @@ def test_rows_are_mixtures_in_the_order_of_the_paper(report, tmp_path):
     assert "| + SSA, 100% | 1 | 0.8000 | 0.7000 |" in lines[second:]
     assert "| + paraphrases, 100% | 1 | 60 | - | - | - | 0.5000 | - |" in lines
     assert not any("0.9000" in line for line in lines)
+
+
+def test_random_controls_and_single_references_have_tables(report, tmp_path):
+    run(tmp_path, "cic-none-none", people=control(0.4) | further(0.6))
+    run(tmp_path, "cic_ssa-all-none-none", people=control(0.5) | further(0.7))
+    run(tmp_path, "cic_ssa-all-none-none", seed=1, people=control(0.5) | further(0.8))
+    run(tmp_path, "cic_ssa-random25-none-none", people=control(0.5))  # not asked at random
+    lines, _ = built(report, tmp_path)
+    first = next(n for n, line in enumerate(lines) if line.startswith("Random controls (Table 8"))
+    assert "10 an image, of 5 to 29 words; D-1 and D-2 are of the best 5" in lines[first]
+    assert lines[first + 2 : first + 6] == [
+        "| trained on | seeds | D-1 | D-2 | L |",
+        "| --- | --- | --- | --- | --- |",
+        "| people's captions alone | 1 | 0.6000 | 0.9000 | 1.5000 |",
+        "| + SSA, 100% | 2 | 0.7500 ± 0.0707 | 0.9000 ± 0.0000 | 1.5000 ± 0.0000 |",
+    ]
+    assert "| + SSA, 100% | 2 | 0.3750 ± 0.0354 |" in lines[first + 6 :]
+    run(tmp_path, "cic_ssa-random50-none-none", people=control(0.4) | further(0.6, controls=20))
+    with pytest.raises(ValueError, match="controls of 10 and of 20"):
+        built(report, tmp_path)
+
+
+def test_the_test_split_of_miniworld_is_that_of_people(report):
+    assert report.asked("miniworld", "miniworld-test_in") == report.PEOPLE
+    assert report.asked("miniworld", "miniworld-test_in-made") == "captions of made"
+    assert report.asked("miniworld", "miniworld-test_out") == "captions of miniworld-test_out"
+    assert report.asked("toy", "toy-test-made") == "captions of made"
 
 
 def test_bands_of_coverage_are_tabled_and_drawn(report, tmp_path):

@@ -1,0 +1,89 @@
+"""Best-k diversity: that of the most diverse k of the captions of an image.
+
+Chen et al. (2020, ASG2Caption) and Basioti et al. (2024, Table 8) ask a controllable captioner for
+ten captions of an image by random controls, and take of all sets of five the one with the highest
+Div-n, for each n its own; the score is the mean over images.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+
+import numpy as np
+
+from captioning.metrics.coco import MetricResult
+from captioning.metrics.diversity import Tokenize, check_texts, tokenized, tokenizer_name
+from captioning.metrics.tokenizer import tokenize_python
+
+NGRAMS = (1, 2)
+MOST_SETS = 20_000  # all sets of 5 of 20 captions are 15,504
+
+
+def best_diversity(
+    captions: Mapping[str, Sequence[str]],
+    *,
+    k: int = 5,
+    tokenize: Tokenize | None = tokenize_python,
+) -> MetricResult:
+    """Div-1 and Div-2 of the most diverse ``k`` captions of each image.
+
+    Div-n is the number of distinct n-grams over the number of words, as in
+    `captioning.metrics.diversity`; a set without words has 0.
+
+    Args:
+        captions: raw text; at least ``k`` of each image.
+        k: captions of a set.
+        tokenize: such as `tokenize_python` or `tokenize_ptb`; None if all captions are tokenized.
+
+    Raises:
+        TypeError: captions of an image that are no list of texts.
+        ValueError: no images, one with fewer than ``k`` captions, or too many sets to try.
+    """
+    check_texts(captions, "captions")
+    few = [image_id for image_id, group in captions.items() if len(group) < k]
+    if not captions or few or k < 1:
+        raise ValueError(f"best-{k} diversity needs {k} captions or more an image: got {few[:3]}")
+    sets = max(math.comb(len(group), k) for group in captions.values())
+    if sets > MOST_SETS:
+        raise ValueError(
+            f"an image's captions have {sets} sets of {k}, at most {MOST_SETS} are tried: "
+            "give fewer captions"
+        )
+    flat = tokenized([text for group in captions.values() for text in group], tokenize)
+    rest = iter(flat)
+    per_image = {
+        image_id: best_of([next(rest).split() for _ in group], k)
+        for image_id, group in captions.items()
+    }
+    names = [f"Div-{n}" for n in NGRAMS]
+    return MetricResult(
+        corpus={n: float(np.mean([found[n] for found in per_image.values()])) for n in names},
+        per_image=per_image,
+        settings={
+            "tokenizer": tokenizer_name(tokenize),
+            "best": k,
+            "num_images": len(captions),
+            "num_captions": len(flat),
+            "missing": {},
+        },
+    )
+
+
+def best_of(captions: Sequence[Sequence[str]], k: int) -> dict[str, float]:
+    """The highest Div-n of any ``k`` of an image's captions, given as words."""
+    sets = np.array(list(combinations(range(len(captions)), k)))
+    num_words = np.array([len(words) for words in captions])[sets].sum(1)
+    found = {}
+    for n in NGRAMS:
+        said = [
+            set(zip(*(words[start:] for start in range(n)), strict=False)) for words in captions
+        ]
+        numbers = {gram: number for number, gram in enumerate(set().union(*said))}
+        has = np.zeros((len(captions), len(numbers)), dtype=bool)
+        for row, grams in zip(has, said, strict=True):
+            row[[numbers[gram] for gram in grams]] = True
+        distinct = has[sets].any(1).sum(1)
+        found[f"Div-{n}"] = float((distinct / np.maximum(1, num_words)).max())
+    return found

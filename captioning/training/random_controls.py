@@ -1,0 +1,136 @@
+"""Random control signals: what a captioner says of regions and lengths that nobody asked for.
+
+Table 8 of CIC-BART-SSA (Basioti et al., 2024) and its length error L are of ten random controls an
+image (appendix C.1). How they are drawn is in the authors' code (``diverse_length``): a caption's
+regions in random order, and any number of words from 5 to 29.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from captioning.metrics.best_sets import best_diversity
+from captioning.metrics.control import ControlledCaption, score_control
+from captioning.types import Control, Sample
+
+REGIONS = ("caption", "any")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RandomControls:
+    """How controls are drawn.
+
+    Attributes:
+        controls: drawn for each image, at least ``best``.
+        best: captions of a set for `best_diversity`.
+        shortest, longest: numbers of words, all alike likely.
+        regions: ``"caption"``: those of one of the image's captions; ``"any"``: as many as one of
+            them asks for, of all regions that its captions ask for.
+        seed: of all draws.
+
+    Raises:
+        ValueError: settings out of their ranges.
+    """
+
+    controls: int = 10
+    best: int = 5
+    shortest: int = 5
+    longest: int = 29
+    regions: str = "caption"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.best <= self.controls:
+            raise ValueError(
+                f"random.controls must be at least random.best, and that at least 1: got "
+                f"{self.controls} and {self.best}"
+            )
+        if not 1 <= self.shortest <= self.longest:
+            raise ValueError(
+                "random.shortest must be at least 1 and at most random.longest: got "
+                f"{self.shortest} and {self.longest}"
+            )
+        if self.regions not in REGIONS:
+            raise ValueError(f"random.regions must be one of {REGIONS}: got {self.regions!r}")
+
+    def draw(
+        self, samples: Sequence[Sample], controls: Sequence[Control]
+    ) -> list[tuple[Sample, Control]]:
+        """Controls of each image, with a sample that has an id of its own.
+
+        Args:
+            samples: captions, several an image.
+            controls: what each of them asks for. Where it asks for no length, none is drawn; verbs
+                are not asked for.
+        """
+        by_image: dict[str, list[tuple[Sample, Control]]] = {}
+        for sample, control in zip(samples, controls, strict=True):
+            by_image.setdefault(sample.image_id, []).append((sample, control))
+        generator = np.random.default_rng(self.seed)
+        drawn = []
+        for image_id, asked in by_image.items():
+            every = list(dict.fromkeys(r for _, control in asked for r in control.regions or ()))
+            for number in range(self.controls):
+                sample, control = asked[int(generator.integers(len(asked)))]
+                named = replace(sample, sample_id=f"{image_id} random {number}")
+                drawn.append((named, self._one(control, every, generator)))
+        return drawn
+
+    def _one(
+        self, control: Control, every: Sequence[int], generator: np.random.Generator
+    ) -> Control:
+        own = control.regions or ()
+        pool = own if self.regions == "caption" else every
+        regions = tuple(int(r) for r in generator.permutation(pool)[: len(own)])
+        num_words = int(generator.integers(self.shortest, self.longest + 1))
+        asks = control.num_words is not None
+        return replace(
+            control, regions=regions, num_words=num_words if asks else None, level=None, verbs=()
+        )
+
+    def scores(
+        self, drawn: Sequence[tuple[Sample, Control]], said: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """``D-1`` and ``D-2`` of the best captions of each image, ``L`` and ``LP`` of all.
+
+        Args:
+            drawn: what `draw` gave.
+            said: captions by sample id.
+
+        Returns:
+            ``corpus``, ``settings`` and ``captions`` with what each was asked for.
+        """
+        groups: dict[str, list[str]] = {}
+        for sample, _ in drawn:
+            groups.setdefault(sample.image_id, []).append(said[sample.sample_id])
+        best = best_diversity(groups, k=self.best)
+        lengths = score_control(
+            [
+                ControlledCaption(
+                    sample_id=sample.sample_id,
+                    image_id=sample.image_id,
+                    caption=said[sample.sample_id],
+                    num_words=control.num_words,
+                )
+                for sample, control in drawn
+            ]
+        ).corpus
+        corpus = {"D-1": best.corpus["Div-1"], "D-2": best.corpus["Div-2"]}
+        corpus |= {name: lengths[name] for name in ("L", "LP") if name in lengths}
+        return {
+            "corpus": corpus,
+            "settings": best.settings | asdict(self),
+            "captions": [
+                {
+                    "image_id": sample.image_id,
+                    "regions": control.regions,
+                    "num_words": control.num_words,
+                    "caption": said[sample.sample_id],
+                }
+                for sample, control in drawn
+            ],
+        }
