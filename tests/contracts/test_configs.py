@@ -20,7 +20,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
 
-NUM_EXPERIMENTS = 46
+NUM_EXPERIMENTS = 51
 
 CONFIGS = Path(__file__).resolve().parent.parent.parent / "configs"
 EXPERIMENTS = sorted((CONFIGS / "experiment").rglob("*.yaml"))

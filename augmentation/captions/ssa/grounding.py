@@ -9,7 +9,9 @@ from augmentation.captions.ssa.graph import JOINTS, Graph
 from augmentation.captions.ssa.words import Words
 from captioning.types import Phrase
 
-NO_CHAIN = "0"  # of Flickr30k Entities: things that cannot be seen have no chain of their own
+# Things without a chain of their own: what cannot be seen in Flickr30k Entities, and what nothing
+# was detected for in COCO Entities.
+NO_CHAINS = frozenset(("0", "_"))
 
 
 def ground(graph: Graph, words: Words, phrases: Iterable[Phrase]) -> Graph:
@@ -32,7 +34,7 @@ def ground(graph: Graph, words: Words, phrases: Iterable[Phrase]) -> Graph:
         ]
         variable = _node(graph, words, inside, at)
         if variable is not None:
-            chain = {phrase.chain_id} - {NO_CHAIN}
+            chain = {phrase.chain_id} - NO_CHAINS
             node = nodes[variable]
             nodes[variable] = replace(
                 node,

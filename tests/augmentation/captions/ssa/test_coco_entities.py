@@ -1,0 +1,82 @@
+"""Captions of COCO Entities' released file, from the reader to new captions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from augmentation.captions.ssa.filters import Rules
+from augmentation.captions.ssa.graph import Graph
+from augmentation.captions.ssa.grounding import ground
+from augmentation.captions.ssa.merging import Merging
+from augmentation.captions.ssa.method import Ssa
+from augmentation.captions.ssa.parser import read_words
+from augmentation.captions.ssa.words import words_of
+from captioning.data.coco_entities import read_coco_entities
+from captioning.data.roster import Roster
+from captioning.text.parser import build_caption_parser
+from captioning.text.word_tables import build_token_table
+
+HORSE, WOMAN = [10, 5, 90, 80], [30, 1, 60, 50]
+DETECTED = {"woman": [[9, WOMAN]], "horse": [[0, HORSE]]}
+# Words with their class; "_": a noun chunk that nothing was detected for.
+CAPTIONS = (
+    "a/woman woman/woman in sunglasses/_ riding a/horse brown/horse horse/horse",
+    "a/woman woman/woman is riding a/horse horse/horse on the/_ grass/_",
+    "a/horse horse/horse near a/_ fence/_",
+)
+
+
+def entry(marked: str) -> tuple[str, dict]:
+    words, classes = zip(*(word.partition("/")[::2] for word in marked.split(" ")), strict=True)
+    chunks: dict[str, list[str]] = {}
+    for word, label in zip(words, classes, strict=True):
+        if label not in ("", "_"):
+            chunks.setdefault(label, []).append(word)
+    return " ".join(words), {
+        "det_sequences": [label or None for label in classes],
+        "noun_chunks": [[" ".join(some), label] for label, some in chunks.items()],
+        "detections": {label: DETECTED[label] for label in chunks},
+        "split": "train",
+    }
+
+
+@pytest.fixture
+def roster(tmp_path: Path) -> Roster:
+    Image.new("RGB", (100, 100)).save(tmp_path / "000000000007.jpg")
+    path = tmp_path / "coco_entities_release.json"
+    path.write_text(json.dumps({"7": dict(map(entry, CAPTIONS))}))
+    return read_coco_entities(
+        name="c/train", annotations=path, image_folder=tmp_path, split="train"
+    )
+
+
+def test_what_was_not_detected_is_not_one_thing(roster: Roster):
+    parser = build_caption_parser(num_processes=1)
+    graphs: list[Graph] = []
+    for sample in roster.samples:
+        words = words_of(sample.caption, parser.parse([sample.caption])[0])
+        graphs.append(ground(read_words(words), words, sample.phrases))
+    whole = Merging(similarity=lambda one, two: float(one == two)).merge_all(graphs)
+    named = [{name.concept for name in node.names} for node in whole.nodes.values()]
+    for thing in ("woman", "horse", "sunglasses", "grass", "fence"):
+        assert [names for names in named if thing in names] == [{thing}]
+
+
+def test_new_captions_have_the_boxes_of_the_classes(roster: Roster):
+    method = Ssa(
+        parser=build_caption_parser(num_processes=1),
+        vectors=build_token_table(),
+        rules=Rules(least_well_formed=0.0),
+    )
+    (made,) = method.captions(roster)
+    texts = {one.text for one in made.captions}
+    assert texts & {"A woman rides a horse.", "A woman is riding a horse."}
+    assert not any(word in text for text in texts for word in ("grass", "fence", "sunglasses"))
+    regions = {region.label: number for number, region in enumerate(roster.samples[0].regions)}
+    for one in made.captions:
+        for phrase in one.phrases:
+            assert phrase.regions == (regions[phrase.text.split(" ")[-1]],)
