@@ -16,6 +16,10 @@ from augmentation.captions.ssa.words import Words, words_of
 from captioning.interfaces import AbstractParser
 from captioning.types import Parse
 
+# Words between a word and its root: more are not read, as reading and merging are recursive. A
+# caption of 200 words that is all relative clauses has 100.
+MOST_DEEP = 150
+
 
 class RuleParser:
     """Graphs of captions.
@@ -30,7 +34,7 @@ class RuleParser:
         self.parser = parser
 
     def parse(self, captions: Sequence[str]) -> list[Graph | None]:
-        """A graph a caption, in order; None where nothing in it can be a node."""
+        """A graph a caption, in order; None where `read_words` has none."""
         parses = self.parser.parse(captions)
         return [graph_of(caption, parse) for caption, parse in zip(captions, parses, strict=True)]
 
@@ -47,7 +51,9 @@ def graph_of(caption: str, parse: Parse) -> Graph | None:
 
 
 def read_words(words: Words) -> Graph | None:
-    """The graph of words."""
+    """The graph of words; None where nothing in them can be a node, or they are nested too deep."""
+    if _is_too_deep(words.tokens):
+        return None
     builder = Builder(words)
     clauses = Clauses(builder)
     roots = [
@@ -63,3 +69,10 @@ def read_words(words: Words) -> Graph | None:
     for number, variable in enumerate(roots, start=1):
         builder.link(root, f"snt{number}", variable)
     return builder.graph(root)
+
+
+def _is_too_deep(tokens: Parse) -> bool:
+    heads = range(len(tokens))
+    for _ in range(MOST_DEEP):
+        heads = [tokens[head].head for head in heads]
+    return any(tokens[head].head != head for head in heads)

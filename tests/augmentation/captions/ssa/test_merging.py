@@ -138,6 +138,21 @@ def test_pairs_without_anything_in_common_keep_all_their_sentences(parser: Spacy
     assert merged.reachable(merged.root) == set(merged.nodes)
 
 
+def test_captions_that_close_a_circle_are_one_graph_without_it(parser: SpacyParser):
+    box = {"boy": 0, "dog": 1, "cat": 2}
+    texts = {"A boy beside a dog.": ("boy", "dog"), "A dog near a cat.": ("dog", "cat"),
+             "A cat in front of a boy.": ("cat", "boy")}  # fmt: skip
+    graphs = [grounded(parser, text, **{w: box[w] for w in words}) for text, words in texts.items()]
+    merged = MERGING.merge_all(graphs)
+    assert len(of(merged, "boy")) == len(of(merged, "dog")) == len(of(merged, "cat")) == 1
+    assert len(merged.edges) == sum(len(graph.edges) for graph in graphs) - 1
+    left = dict(merged.nodes)
+    while ends := [v for v in left if not any(edge.target in left for edge in merged.out[v])]:
+        for variable in ends:
+            del left[variable]
+    assert not left  # what leads nowhere is taken away again and again: no circle is left
+
+
 def test_no_graphs_are_refused():
     with pytest.raises(ValueError, match="there must be a graph"):
         MERGING.merge_all([])
