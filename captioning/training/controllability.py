@@ -335,6 +335,8 @@ def _show_further(result: Mapping[str, Any], out: Path) -> None:
         if result[key]:
             values = [f"{score} {value:.4f}" for score, value in result[key]["corpus"].items()]
             console.print(f"{name}: {', '.join(values)}", markup=False, highlight=False)
+            for missing, reason in result[key]["settings"]["missing"].items():
+                console.print(f"{missing} is missing: {reason}", markup=False)
     console.print(f"written: {out / 'control.json'}", markup=False, soft_wrap=True)
 
 

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from captioning.lengths import count_words
 from captioning.metrics.coco import evaluate_captions
-from captioning.training.controllability import evaluate_control, standard_scores
+from captioning.training.controllability import _show_further, evaluate_control, standard_scores
 from captioning.training.random_controls import RandomControls
 from captioning.training.run import train
 from captioning.types import Control, Region, Sample
@@ -131,6 +131,14 @@ def asked(repository: Path, cache: Path, tmp_path: Path, small_settings: tuple[s
         return found
 
     return build
+
+
+def test_what_is_missing_is_said(capsys, tmp_path: Path) -> None:
+    standard = {"corpus": {"BLEU-4": 0.5}, "settings": {"missing": {"SPICE": "no jars"}}}
+    _show_further({"random": None, "standard": standard}, tmp_path)
+    said = capsys.readouterr().out
+    assert "against its own caption: BLEU-4 0.5000" in said
+    assert "SPICE is missing: no jars" in said
 
 
 def test_a_run_is_asked_at_random_and_scored_caption_by_caption(asked, tmp_path: Path) -> None:
