@@ -24,7 +24,7 @@ from augmentation.captions.toca.method import ToCa
 from augmentation.images.training.card import write_card
 from augmentation.regions.ranking import Ranker, Threshold, cosine_ranker
 from augmentation.regions.writer import write_set
-from augmentation.set_folder import claim_folder, data_identity
+from augmentation.set_folder import claim_folder, data_identity, file_identity
 from captioning.data.region_labels import named_by_phrases
 from captioning.data.roster import Roster
 from captioning.data.shares import share_of_photos
@@ -63,11 +63,13 @@ def augment(config: DictConfig) -> dict[str, Any]:
     if isinstance(method, AbstractCaptionMethod):
         return _augment_captions(config, method, roster)
     threshold = method.threshold(roster)
+    settings = _plain(config, MAKING) | {"data": data_identity(roster)}
+    files = {"files": found} if (found := file_identity(settings["method"])) else {}
     counts = write_set(
         islice(method.candidates(roster), config.max_pairs),
         folder=folder,
         form=build_part(config.format),
-        settings=_plain(config, MAKING) | {"data": data_identity(roster)},
+        settings=settings | files,
         build_ranker=threshold and _ranker_of(config.method, threshold),
         report=method.report,
         num_processes=config.num_processes,
@@ -82,6 +84,7 @@ def augment(config: DictConfig) -> dict[str, Any]:
         config=OmegaConf.create(_plain(config, NOTED)),
         counts=counts,
         method=method.report(),
+        **files,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os.path
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,30 @@ def _differing(found: Any, wanted: dict[str, Any]) -> str:
         return "all"
     keys = sorted({*found, *wanted})
     return ", ".join(key for key in keys if found.get(key) != wanted.get(key))
+
+
+def file_identity(settings: Any, key: str = "") -> dict[str, str]:
+    """Contents of the files that settings name, for `claim_folder`: names may stay the same.
+
+    Args:
+        settings: plain values, at any depth; text that is the path of a file counts as one.
+        key: of the settings themselves.
+
+    Returns:
+        By dotted key, 16 hex digits of a SHA-256; folders are passed over.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    if isinstance(settings, dict | list):
+        parts = settings.items() if isinstance(settings, dict) else enumerate(settings)
+        found = (file_identity(value, f"{key}.{name}".lstrip(".")) for name, value in parts)
+        return {name: digest for one in found for name, digest in one.items()}
+    # not Path.is_file, which refuses text that is too long for a name
+    if not isinstance(settings, str) or not os.path.isfile(settings):
+        return {}
+    with Path(settings).open("rb") as file:
+        return {key: hashlib.file_digest(file, "sha256").hexdigest()[:16]}
 
 
 def data_identity(roster: Roster) -> dict[str, str]:

@@ -71,3 +71,24 @@ def test_a_detector_that_finds_nothing_is_told_from_the_counts(detected, tmp_pat
     no_dogs.out = str(tmp_path / "no_dogs")
     with pytest.raises(ValueError, match=r"left out, by reason: {'no box of the novel obj.*': 6}"):
         augment(no_dogs)
+
+
+@pytest.mark.parametrize(
+    ("setting", "before", "after"),
+    [
+        ("words_file", "dog\ndogs\n", "dog\n"),
+        ("predictions", "[]", "[ ]"),
+    ],
+)
+def test_a_folder_is_refused_where_a_file_of_the_settings_has_changed(
+    detected, tmp_path, setting: str, before: str, after: str
+) -> None:
+    config, path = detected("all", lambda region: region), tmp_path / "given.txt"
+    config.method[setting] = str(path)
+    path.write_text(before)
+    card = augment(config)
+    assert card["files"].keys() == {setting}
+    assert augment(config)["files"] == card["files"]
+    path.write_text(after)
+    with pytest.raises(ValueError, match=r"settings.json differs in files\)"):
+        augment(config)

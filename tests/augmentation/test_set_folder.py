@@ -10,7 +10,7 @@ import pytest
 
 from augmentation.__main__ import _augment_captions
 from augmentation.captions.made import AbstractCaptionMethod, MadeOfPhoto, NewCaption
-from augmentation.set_folder import claim_folder, data_identity
+from augmentation.set_folder import claim_folder, data_identity, file_identity
 from captioning.data.roster import Roster, build_roster
 from captioning.types import Phrase, Region, Sample
 from tests.augmentation.regions.scenes import photo
@@ -59,6 +59,21 @@ def test_what_differs_is_named(tmp_path: Path) -> None:
     (tmp_path / "settings.json").write_text("[]")
     with pytest.raises(ValueError, match="differs in all"):
         claim_folder(tmp_path, {"seed": 1})
+
+
+def test_files_that_settings_name_are_known_by_their_contents(tmp_path: Path) -> None:
+    (tmp_path / "words.txt").write_text("dog")
+    (tmp_path / "list.txt").write_text("cat")
+    words = str(tmp_path / "words.txt")
+    others = {"folder": str(tmp_path), "name": "words.txt", "text": "x" * 9999, "k": 3, "no": None}
+    settings = {"words": words, "deep": {"parts": [1, str(tmp_path / "list.txt")]}, **others}
+    before = file_identity(settings)
+    assert before.keys() == {"words", "deep.parts.1"}
+    assert len(set(before.values())) == 2
+    assert file_identity(settings) == before
+    (tmp_path / "words.txt").write_text("dog ")
+    after = file_identity(settings)
+    assert {key for key in before if before[key] != after[key]} == {"words"}
 
 
 class Echo(AbstractCaptionMethod):

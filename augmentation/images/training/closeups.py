@@ -18,6 +18,7 @@ from PIL import Image
 from rich.progress import track
 
 from augmentation.regions.boxes import area, clipped
+from augmentation.set_folder import data_identity
 from captioning.data.controls import spoken_of
 from captioning.data.photos import load_rgb
 from captioning.data.roster import Roster, build_roster
@@ -68,7 +69,8 @@ def read_closeups(
     if not any(map(spoken_of, roster.samples)):
         raise ValueError(f"{roster.name} has no captions with boxes to make close-ups of")
     settings = {"margins": tuple(margins), "smallest": smallest, "centred": centred, "seed": seed}
-    digest = hashlib.sha256(json.dumps([settings, roster.fingerprint]).encode()).hexdigest()[:12]
+    shown = [settings, roster.fingerprint, data_identity(roster)["boxes"]]
+    digest = hashlib.sha256(json.dumps(shown).encode()).hexdigest()[:12]
     cutter = _Cutter(folder=Path(folder) / digest, **settings)
     photos = list(roster.rows_by_image.values())
     found: list[Sample] = []

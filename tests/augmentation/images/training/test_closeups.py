@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -123,6 +124,20 @@ def test_the_same_seed_cuts_the_same_windows_and_cuts_them_once(tmp_path: Path) 
     other = closeups(tmp_path, whole=True, centred=False, seed=1)
     assert other.samples[4].image_path != first.samples[4].image_path
     assert other.samples[4].regions != first.samples[4].regions
+
+
+def test_other_boxes_get_windows_of_their_own(tmp_path: Path) -> None:
+    """The fingerprint is of ids and captions alone."""
+    roster = park(tmp_path)
+    first = closeups(tmp_path, roster=roster).samples[0]
+    sun = [replace(sample, regions=sample.regions[::-1]) for sample in roster.samples]
+    moved = build_roster("park", sun)
+    assert moved.fingerprint == roster.fingerprint
+    again = closeups(tmp_path, roster=moved).samples[0]
+    assert again.image_path != first.image_path
+    pixels = np.asarray(load_rgb(again.image_path))
+    assert (pixels == COLOURS["sun"]).all(-1).any()
+    assert not (pixels == COLOURS["dog"]).all(-1).any()
 
 
 @pytest.mark.parametrize(
