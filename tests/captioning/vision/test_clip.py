@@ -10,18 +10,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import save_file
 
 from captioning.vision import clip
 from captioning.vision.clip import ClipEncoder, build_clip
+from tests.clip_folder import SIZES, clip_folder
 
 open_clip = pytest.importorskip("open_clip", reason="needs open_clip")
-
-SIZES = {
-    "embed_dim": 8,
-    "vision_cfg": {"image_size": 32, "layers": 1, "width": 64, "patch_size": 16},
-    "text_cfg": {"context_length": 12, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 1},
-}
 
 
 @pytest.fixture(scope="module")
@@ -31,13 +25,8 @@ def model() -> torch.nn.Module:
 
 
 @pytest.fixture(scope="module")
-def folder(model: torch.nn.Module, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("models") / "tiny-clip"
-    path.mkdir()
-    config = {"model_cfg": SIZES, "preprocess_cfg": {"mean": [0.5] * 3, "std": [0.5] * 3}}
-    (path / "open_clip_config.json").write_text(json.dumps(config))
-    save_file(model.state_dict(), path / "open_clip_model.safetensors")
-    return path
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return clip_folder(tmp_path_factory.mktemp("models") / "tiny-clip")
 
 
 @pytest.fixture(scope="module")

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import save_file
 
 from captioning.data.features import ensure_features
 from captioning.vision.backbones import build_backbone
 from captioning.vision.clip import ClipEncoder, build_clip
 from captioning.vision.embedding_backbones import ClipBackbone, JointSpaceBackbone
 from captioning.vision.joint_space import JointSpace, JointSpaceEncoder
-
-SIZES = {
-    "embed_dim": 8,
-    "vision_cfg": {"image_size": 32, "layers": 1, "width": 64, "patch_size": 16},
-    "text_cfg": {"context_length": 12, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 1},
-}
+from tests.clip_folder import clip_folder
 
 
 @pytest.fixture
@@ -43,13 +36,7 @@ def joint_space() -> JointSpaceEncoder:
 
 @pytest.fixture
 def clip(tmp_path: Path) -> ClipEncoder:
-    open_clip = pytest.importorskip("open_clip", reason="needs open_clip")
-    torch.manual_seed(0)
-    folder = tmp_path / "tiny-clip"
-    folder.mkdir()
-    config = {"model_cfg": SIZES, "preprocess_cfg": {"mean": [0.4] * 3, "std": [0.3] * 3}}
-    (folder / "open_clip_config.json").write_text(json.dumps(config))
-    save_file(open_clip.CLIP(**SIZES).state_dict(), folder / "open_clip_model.safetensors")
+    folder = clip_folder(tmp_path / "tiny-clip")
     return build_clip(name=str(folder), weights=None, device="cpu")
 
 

@@ -1,0 +1,125 @@
+"""CutSwap's settings by the command line: which vectors the object words have."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from omegaconf import OmegaConf
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from augmentation.__main__ import augment
+from augmentation.regions.cutswap.embeddings import embed_words
+from captioning.files import read_json
+from captioning.text.sentences import build_sentence_encoder
+from captioning.text.word_tables import GloveVectors, build_token_table
+from captioning.training.parts import build_part
+from captioning.vision.backbones import build_backbone
+from captioning.vision.clip import build_clip
+from captioning.vision.joint_space import build_joint_space
+from tests.augmentation.regions.scenes import photo
+from tests.augmentation.test_main import config_of
+from tests.clip_folder import clip_folder
+
+WORDS = ("bird", "cat", "dog")
+GLOVE = {"bird": (0, 0, 1), "cat": (1, 0, 0), "dog": (0, 1, 0), "zebra": (9, 9, 9)}
+# Choices of vectors, with the file or folder that they are of.
+CHOICES = {
+    "sentences": ("by_sentences", None),
+    "joint_space": ("by_texts", None),
+    "clip": ("by_texts", "method.embed.encoder.name"),
+    "tokens": ("by_word_vectors", None),
+    "glove": ("by_word_vectors", "method.embed.vectors.path"),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Photos of cats beside birds and of dogs, as ``data=jsonl``."""
+    root = tmp_path_factory.mktemp("data")
+    (root / "images").mkdir()
+    lines = []
+    for n in range(6):
+        cat = [("cat", (4 + n, 4, 34 + n, 34)), ("bird", (40, 40, 60, 60))]
+        dog = [("dog", (10, 10 + n, 40, 42 + n))]
+        texts = "A white cat sits beside a bird.", "A black dog sits beside a bird."
+        for name, things, text in (("cat", cat, texts[0]), ("dog", dog, texts[1])):
+            path = photo(root / "images" / f"{name}{n}.png", things, ground=100 + n)
+            regions = [{"label": label, "box": box} for label, box in things]
+            line = {"image": path.name, "image_id": path.stem, "caption": text, "regions": regions}
+            lines.append(json.dumps(line))
+    (root / "train.jsonl").write_text("\n".join(lines))
+    return root
+
+
+def given(choice: str, folder: Path) -> list[str]:
+    """Options for a choice, with small files and models for those that want some."""
+    key = CHOICES[choice][1]
+    options = [f"embed@method.embed={choice}", *([] if key is None else [f"{key}={folder}"])]
+    if choice == "glove":
+        lines = (" ".join(map(str, (word, *values))) for word, values in GLOVE.items())
+        folder.write_text("\n".join(lines) + "\n")
+    if choice == "clip":
+        clip_folder(folder)
+        options.append("method.embed.encoder.weights=null")
+    return options
+
+
+def pairs(tmp_path: Path, folder: Path, *options: str) -> dict:
+    few = ("method.keep=null", "method.least_uses=2", "method.rules.num_captions=2", "max_pairs=2")
+    fixed = ("method=cutswap", "data=jsonl", f"data.root={folder}", *few)
+    return augment(config_of(tmp_path, *fixed, "method.clustering.num_clusters=1", *options))
+
+
+def expected(choice: str, path: Path) -> Tensor:
+    """The words' vectors by the encoder itself."""
+    if choice == "sentences":
+        return build_sentence_encoder().embed(WORDS)
+    if choice == "joint_space":
+        encoder = build_joint_space(
+            backbone=build_backbone(name="efficientnet_lite0"), sentences=build_sentence_encoder()
+        )
+        return encoder.embed_texts(WORDS)
+    if choice == "clip":
+        return build_clip(name=str(path), weights=None).embed_texts(WORDS)
+    table = build_token_table() if choice == "tokens" else GloveVectors(path=path)
+    return table.vectors(WORDS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("choice", CHOICES)
+def test_words_have_the_vectors_that_were_chosen(choice: str, folder: Path, tmp_path: Path) -> None:
+    options = given(choice, tmp_path / choice)
+    config = config_of(tmp_path, "method=cutswap", *options)
+    found = embed_words(WORDS, build_part(config.method.embed))
+    np.testing.assert_allclose(
+        found.vectors, normalize(expected(choice, tmp_path / choice)), atol=1e-6
+    )
+    card = pairs(tmp_path, folder, *options)
+    assert card["counts"]["pictures"] > 0
+    settings = read_json(tmp_path / "out" / "settings.json")
+    chosen = OmegaConf.to_container(config.method.embed, resolve=True)
+    assert settings["method"]["embed"] == card["config"]["method"]["embed"] == chosen
+    assert chosen["_target_"].rpartition(".")[2] == CHOICES[choice][0]
+    other = "tokens" if choice == "sentences" else "sentences"
+    with pytest.raises(ValueError, match="differs in (files, )?method"):
+        pairs(tmp_path, folder, *given(other, tmp_path / other))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changed", ["glove", "objects"])
+def test_other_contents_of_files_are_refused_the_folder(
+    changed: str, folder: Path, tmp_path: Path
+) -> None:
+    files = {name: tmp_path / name for name in ("glove", "objects")}
+    options = [*given("glove", files["glove"]), f"method.objects={files['objects']}"]
+    files["objects"].write_text("\n".join(WORDS))
+    card = pairs(tmp_path, folder, *options)
+    assert card["files"].keys() == {"objects", "embed.vectors.path"}
+    assert pairs(tmp_path, folder, *options)["files"] == card["files"]
+    files[changed].write_text(files[changed].read_text() + "\n")
+    with pytest.raises(ValueError, match=r"settings.json differs in files\)"):
+        pairs(tmp_path, folder, *options)
