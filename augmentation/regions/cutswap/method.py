@@ -111,7 +111,8 @@ class CutSwap(AbstractRegionMethod):
             from pairs of the data.
         objects: a file with a class a line, such as Visual Genome's; None: COCO's words and the
             labels of the data's boxes.
-        least_uses: pairs of object and attribute seen less often are dropped, and so are classes.
+        least_uses: pairs of object and attribute seen less often are dropped.
+        least_mentions: classes seen less often are dropped; None: ``least_uses``.
         match_manner: patches must do and wear what the caption says of the object, and what
             another object wears or holds is left alone.
         seed: of all draws.
@@ -137,6 +138,7 @@ class CutSwap(AbstractRegionMethod):
         similarity: float | Literal["estimate"] | None = None,
         objects: str | None = None,
         least_uses: int = LEAST_USES,
+        least_mentions: int | None = None,
         match_manner: bool = True,
     ) -> None:
         if min(num_patches, captions_per_photo or 1) < 1:
@@ -148,7 +150,7 @@ class CutSwap(AbstractRegionMethod):
         self.rules, self.clustering = replace(rules, need_boxes=True), clustering
         self.areas, self.limits, self.num_patches = areas, limits, num_patches
         self.captions_per_photo, self.keep, self.similarity = captions_per_photo, keep, similarity
-        self.objects, self.least_uses = objects, least_uses
+        self.objects, self.least_uses, self.least_mentions = objects, least_uses, least_mentions
         self.embed, self.match_manner = embed, match_manner
         self._labels = build_labels()
         self._left_out: Counter[str] = Counter()
@@ -205,12 +207,14 @@ class CutSwap(AbstractRegionMethod):
             object_words=words,
             labels=self._labels,
             least_uses=self.least_uses,
+            least_mentions=self.least_mentions,
             note=patches.add,
         )
         if not table.classes:
+            least = self.least_mentions or self.least_uses
             raise ValueError(
-                f"{roster.name}: no object is named {self.least_uses} times or more in its "
-                f"{len(roster)} captions: lower method.least_uses, read more photos, or give "
+                f"{roster.name}: no object is named {least} times or more in its {len(roster)} "
+                "captions: lower method.least_uses or least_mentions, read more photos, or give "
                 "method.objects=FILE with the names of its objects"
             )
         embeddings = embed_words(table.names, self.embed)

@@ -221,6 +221,7 @@ def build_object_table(
     object_words: ObjectWords,
     labels: Labels | None = None,
     least_uses: int = LEAST_USES,
+    least_mentions: int | None = None,
     note: Callable[[Sample, Parse, Mention, tuple[int, ...]], None] | None = None,
 ) -> ObjectTable:
     """Read all captions of a roster.
@@ -230,7 +231,8 @@ def build_object_table(
         parses: one a sample, in order.
         object_words: the object classes.
         labels: which box labels show an object, from `build_labels`; None: those of its own name.
-        least_uses: pairs of object and attribute seen less often are dropped, and so are classes.
+        least_uses: pairs of object and attribute seen less often are dropped.
+        least_mentions: classes seen less often are dropped; None: ``least_uses``.
         note: called with a sample, its parse, each mention that has boxes, and their positions in
             ``sample.regions``.
 
@@ -248,7 +250,8 @@ def build_object_table(
             tallies[mention.name, mention.plural].add(mention, sample, bool(boxes))
             if boxes and note is not None:
                 note(sample, parse, mention, boxes)
-    kept = [key for key in sorted(tallies) if tallies[key].forms.total() >= least_uses]
+    least = least_uses if least_mentions is None else least_mentions
+    kept = [key for key in sorted(tallies) if tallies[key].forms.total() >= least]
     classes = tuple(tallies[key].record(key, least_uses) for key in kept)
     seen = sum(len(tally.attributes) for tally in tallies.values())
     return ObjectTable(

@@ -59,6 +59,8 @@ class Areas:
             label, may cover from before it; 1 for any.
         overlaid: largest share of an object's box that a thing which the caption names and which
             lies mostly within it may cover (the shirt of a man); 1 for any.
+        tell_groups: boxes of several things are told from those of one each, see `Patches`, and
+            those that two phrases share are left alone; off: each box is taken.
 
     Raises:
         ValueError: shares that are not in order within [0, 1].
@@ -70,6 +72,7 @@ class Areas:
     behind: float = 0.8
     clear: float = 0.3
     overlaid: float = 0.1
+    tell_groups: bool = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.smallest <= self.largest <= 1 or not 0 <= self.doubles <= 1:
@@ -84,7 +87,8 @@ class Areas:
 
     def problem(self, sample: Sample, chosen: Collection[int]) -> str:
         """Why the boxes of an object cannot be replaced; empty when they can."""
-        if sum(not set(chosen).isdisjoint(phrase.regions) for phrase in sample.phrases) > 1:
+        phrases = sum(not set(chosen).isdisjoint(phrase.regions) for phrase in sample.phrases)
+        if self.tell_groups and phrases > 1:
             return SHARED
         try:
             width, height = upright_size(sample.image_path)
@@ -139,6 +143,10 @@ class Areas:
             if n != number and iou(region.box, own.box) <= self.doubles
         )
 
+    def shows_group(self, plural: bool, boxes: Sequence[Box]) -> bool:
+        """Whether boxes of a mentioned object show several; all of a plural where none are told."""
+        return plural and (len(boxes) == 1 or not self.tell_groups)
+
     def _is_behind(self, box: Box, targets: Sequence[Box]) -> bool:
         return any(
             common(box, target) >= self.behind * area(target)
@@ -187,7 +195,7 @@ class Patches:
 
     Args:
         limits: which box may replace which.
-        areas: tell doubles.
+        areas: tell doubles and groups.
     """
 
     def __init__(self, *, limits: Limits, areas: Areas) -> None:
@@ -202,9 +210,9 @@ class Patches:
     def add(self, sample: Sample, parse: Parse, mention: Mention, chosen: Sequence[int]) -> None:
         """Note the boxes of a mentioned object at positions of ``sample.regions``."""
         boxes = self._areas.targets(sample, chosen)
-        if not mention.plural and len(boxes) != 1:
+        if self._areas.tell_groups and not mention.plural and len(boxes) != 1:
             return
-        group, said = _is_group(mention.plural, boxes), manner(parse, mention)
+        group, said = self._areas.shows_group(mention.plural, boxes), manner(parse, mention)
         clear = {sample.regions[n].box for n in chosen if self._areas.is_clear(sample, n)}
         for box in boxes:
             if self._limits.box_problem(box) or not (group or box in clear):
@@ -239,7 +247,7 @@ class Patches:
             num: at most so many.
             generator: of the draw.
         """
-        key = (name, _is_group(plural, targets), attribute)
+        key = (name, self._areas.shows_group(plural, targets), attribute)
         if key not in self._found:
             return
         if key not in self._sorted:
@@ -258,7 +266,3 @@ def _telling(attributes: Sequence[str]) -> list[str]:
     """Attributes without colours where there are several: a black and white dog is no white one."""
     several = sum(attribute in COLOURS for attribute in attributes) > 1
     return [one for one in attributes if not (several and one in COLOURS)]
-
-
-def _is_group(plural: bool, boxes: Sequence[Box]) -> bool:
-    return plural and len(boxes) == 1

@@ -78,3 +78,13 @@ def test_cutswap_makes_pairs_that_are_read_back(tmp_path: Path):
     refused = run(tmp_path, "method=cutswap", "method.num_patches=0", f"out={tmp_path / 'x'}")
     assert refused.returncode == 1
     assert "num_patches" in refused.stderr.strip().splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_the_thesis_cutswap_makes_pairs(tmp_path: Path):
+    few = ["smoke.max_pairs=2", "method.similarity=-1"]
+    done = run(tmp_path, "method=cutswap_thesis", *few)
+    assert done.returncode == 0, done.stderr
+    card = json.loads((tmp_path / "out" / "card.json").read_text())
+    assert 0 < card["counts"]["pictures"] <= 2 * 3
+    assert card["config"]["method"]["rules"]["num_captions"] == 32

@@ -1,8 +1,9 @@
-"""CutSwap's settings by the command line: which vectors the object words have."""
+"""CutSwap's settings by the command line: the vectors of object words, and the thesis' values."""
 
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch.nn.functional import normalize
 
 from augmentation.__main__ import augment
 from augmentation.regions.cutswap.embeddings import embed_words
+from augmentation.regions.ranking import known_threshold
 from captioning.files import read_json
 from captioning.text.sentences import build_sentence_encoder
 from captioning.text.word_tables import GloveVectors, build_token_table
@@ -21,7 +23,7 @@ from captioning.vision.backbones import build_backbone
 from captioning.vision.clip import build_clip
 from captioning.vision.joint_space import build_joint_space
 from tests.augmentation.regions.scenes import photo
-from tests.augmentation.test_main import config_of
+from tests.augmentation.test_main import CONFIGS, config_of
 from tests.clip_folder import clip_folder
 
 WORDS = ("bird", "cat", "dog")
@@ -33,6 +35,38 @@ CHOICES = {
     "clip": ("by_texts", "method.embed.encoder.name"),
     "tokens": ("by_word_vectors", None),
     "glove": ("by_word_vectors", "method.embed.vectors.path"),
+}
+
+# What the thesis says (Hahn, 2022), with the section.
+STATED = {
+    "method.least_uses": 5,  # 3.2.1: attributes occurring less than five times are filtered out
+    "method.rules.one_object": True,  # 3.2.2: only one of the objects
+    "method.rules.draw_by": "uniform",  # 3.2.2: randomly selected
+    "method.areas.smallest": 0.1,  # 3.2.3
+    "method.areas.largest": 0.7,  # 3.2.3
+    "format.blending.most_omitted": 0.5,  # 3.2.3
+    "method.clustering.method": "agglomerative",  # 4.4.1
+    "method.clustering.num_clusters": 122,  # 4.4.1
+    "method.embed._target_": "augmentation.regions.cutswap.embeddings.by_texts",  # 4.4.1
+    "method.embed.encoder.name": "ViT-B-32",  # 4.4.1, of the CLIP that ranks
+    "method.encoder.name": "ViT-B-32",  # 4.4.2
+    "method.encoder.weights": "openai",  # 4.1: the official implementation
+    "method.rules.num_captions": 32,  # 4.6: n_p
+    "method.num_patches": 4,  # 4.6: n_i
+    "method.keep": 3,  # 4.6
+    "method.captions_per_photo": None,  # 3.2.2: given a pair of photo and caption
+}
+# Checks of this framework, off.
+OFF = {
+    "method.least_mentions": 1,
+    "method.match_manner": False,
+    "method.rules.match_grammar": False,
+    "method.rules.match_slots": False,
+    "method.rules.match_pronouns": False,
+    "method.rules.allow_repeats": True,
+    "method.areas.tell_groups": False,
+    "method.areas.clear": 1.0,
+    "method.areas.overlaid": 1.0,
 }
 
 
@@ -123,3 +157,36 @@ def test_other_contents_of_files_are_refused_the_folder(
     files[changed].write_text(files[changed].read_text() + "\n")
     with pytest.raises(ValueError, match=r"settings.json differs in files\)"):
         pairs(tmp_path, folder, *options)
+
+
+def test_the_thesis_has_its_values(tmp_path: Path) -> None:
+    lines = (CONFIGS / "method" / "cutswap_thesis.yaml").read_text().splitlines()
+    head = " ".join(line.strip("# \\") for line in lines if line.startswith("#"))
+    command = head[head.index("python -m augmentation") : head.index(" out=FOLDER")]
+    config = config_of(tmp_path, *shlex.split(command)[3:])
+    for key, value in (STATED | OFF).items():
+        assert OmegaConf.select(config, key, throw_on_missing=True) == value, key
+    # by the threshold that is known of a space (4.4.2)
+    name = f"{config.method.encoder.name}/{config.method.encoder.weights}"
+    assert config.method.similarity is None
+    assert known_threshold(name).value == 0.28
+    assert config.method.areas.behind > 1
+    assert config.method.objects == "objects_vocab.txt"
+
+
+def test_the_thesis_differs_from_the_default_in_what_is_said_to_be_ours(tmp_path: Path) -> None:
+    plain, thesis = (
+        OmegaConf.to_container(config_of(tmp_path, f"method={name}").method, resolve=True)
+        for name in ("cutswap", "cutswap_thesis")
+    )
+    differing = {
+        f"method.{part}{key}"
+        for part, one, other in [
+            ("", plain, thesis),
+            *((f"{name}.", plain[name], thesis[name]) for name in ("rules", "areas")),
+        ]
+        for key in one
+        if not isinstance(one[key], dict) and one[key] != other[key]
+    }
+    assert differing == {*OFF, "method.areas.behind", "method.captions_per_photo"}
+    assert plain["embed"] == thesis["embed"]

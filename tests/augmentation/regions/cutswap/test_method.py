@@ -232,6 +232,8 @@ def test_why_nothing_was_made_is_said(parser, animals, tmp_path):
     rain = build_roster("rain", [replace(s, caption="It rains.") for s in animals.samples])
     with pytest.raises(ValueError, match="rain: no object is named 2 times or more in its 8 capt"):
         write(made, rain, tmp_path / "rain", report=made.report)
+    with pytest.raises(ValueError, match="no object is named 1 times or more"):
+        list(method(parser, least_mentions=1).candidates(rain))
 
 
 def test_small_data_is_finished_with_the_default_clustering(parser, animals, tmp_path):

@@ -37,6 +37,10 @@ def test_rare_attributes_and_a_class_with_one_instance_are_dropped_and_counted(
     every = build_object_table(ROSTER, parses, object_words=object_words, least_uses=1)
     assert every.by_key["truck", False].attributes == ("tall",)
     assert every.dropped_classes == 0
+    rules = {"least_uses": 2, "least_mentions": 1}
+    thesis = build_object_table(ROSTER, parses, object_words=object_words, **rules)
+    assert thesis.by_key["truck", False].attributes == ()
+    assert (thesis.dropped_classes, thesis.dropped_pairs) == (0, 1)
 
 
 def test_images_with_a_box_of_the_object(table):

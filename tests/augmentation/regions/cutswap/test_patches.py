@@ -38,11 +38,11 @@ def test_what_is_said_of_a_man(parser, object_words, caption, said):
     assert manner(parse, mention) == said
 
 
-def chosen(parser, object_words, caption: str, *regions: Region, **more):
+def chosen(parser, object_words, caption: str, *regions: Region, areas=None, **more):
     """Patches of a caption's first object, for a target of 20 by 20 pixels."""
     (parse,) = parser.parse([caption])
     mention = find_mentions(caption, parse, object_words)[0]
-    patches = Patches(limits=Limits(smallest_area=0), areas=Areas())
+    patches = Patches(limits=Limits(smallest_area=0), areas=areas or Areas())
     patches.add(grounded(caption, caption, *regions), parse, mention, range(len(regions)))
     wanted = {"plural": False, "wanted": (), "image_id": "x", "num": 4, "targets": [DOG.box]} | more
     generator = np.random.default_rng(0)
@@ -63,6 +63,16 @@ def test_one_thing_and_groups_are_told_apart(parser, object_words):
     assert chosen(parser, object_words, *one, wanted={"run"}) == [DOG.box]
     assert chosen(parser, object_words, *one, wanted={"sit"}) == []
     assert chosen(parser, object_words, *one, targets=[(0, 0, 80, 80)]) == []
+
+
+def test_groups_are_not_told_where_that_is_not_asked(parser, object_words):
+    """As in the thesis: each box of a class is a patch, and plurals are classes of their own."""
+    other, any_box = Region(box=(30, 30, 50, 50), label="dog"), {"areas": Areas(tell_groups=False)}
+    both = sorted([DOG.box, other.box])
+    assert sorted(chosen(parser, object_words, "A dog runs", DOG, other, **any_box)) == both
+    two = ("Two dogs run", DOG, other)
+    assert sorted(chosen(parser, object_words, *two, plural=True, **any_box)) == both
+    assert chosen(parser, object_words, *two, **any_box) == []
 
 
 def test_what_lies_behind_may_be_covered(parser, object_words):
@@ -90,6 +100,7 @@ def test_a_box_of_two_things_is_left_alone():
     sample = grounded("A girl on a swing.", "A girl", DOG)
     twice = replace(sample, phrases=(*sample.phrases, replace(sample.phrases[0], start=10)))
     assert Areas().problem(twice, (0,)) == SHARED
+    assert Areas(tell_groups=False).problem(twice, (0,)) == NO_PHOTO
 
 
 def test_doubles_count_once():
