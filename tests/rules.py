@@ -59,6 +59,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "augmentation.images.training": ("captioning", "augmentation"),
     "augmentation.images.round_trip": ("captioning", "augmentation"),
     "augmentation.__main__": ("captioning", "augmentation"),
+    "augmentation.captioned": ("captioning", "augmentation"),
     "augmentation.captions.toca.compare": ("captioning", "augmentation"),
     "curation": (
         *CONTRACTS,

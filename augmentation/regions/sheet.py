@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from PIL import Image, ImageDraw, ImageFont
 
 from augmentation.regions.boxes import Box
+from captioning.types import Region
 
 LINE, LINES = 12, 5
 
@@ -17,6 +18,7 @@ def pair_sheet(
     *,
     size: int = 224,
     columns: int = 3,
+    num_lines: int = LINES,
 ) -> Image.Image:
     """Pairs in rows, each above its text.
 
@@ -25,8 +27,9 @@ def pair_sheet(
             are shrunk or enlarged to fit.
         size: of the longer side of a photo on the page, in pixels.
         columns: pairs in a row.
+        num_lines: of text, at most.
     """
-    cell = (2 * size + 12, size + 8 + LINE * LINES)
+    cell = (2 * size + 12, size + 8 + LINE * num_lines)
     rows = -(-len(pairs) // columns)
     sheet = Image.new("RGB", (columns * cell[0], max(rows, 1) * cell[1]), "white")
     pen, font = ImageDraw.Draw(sheet), ImageFont.load_default(10)
@@ -39,11 +42,20 @@ def pair_sheet(
         for box in boxes:
             x1, y1, x2, y2 = (round(value * scale) for value in box)
             pen.rectangle((x + x1, y + y1, x + x2 - 1, y + y2 - 1), outline="red")
-        lines = _lines(text, width=cell[0] // 6)
+        lines = _lines(text, width=cell[0] // 6)[:num_lines]
         pen.multiline_text((x, y + size + 2), "\n".join(lines), fill="black", font=font, spacing=1)
     return sheet
 
 
 def _lines(text: str, *, width: int) -> list[str]:
-    lines = [line for part in text.splitlines() for line in textwrap.wrap(part, width=width)]
-    return lines[:LINES]
+    return [line for part in text.splitlines() for line in textwrap.wrap(part, width=width)]
+
+
+def with_regions(image: Image.Image, regions: Sequence[Region]) -> Image.Image:
+    """A copy of a photo with boxes and labels of regions drawn on it."""
+    drawn = image.convert("RGB")
+    pen, font = ImageDraw.Draw(drawn), ImageFont.load_default(max(10, max(drawn.size) // 24))
+    for region in regions:
+        pen.rectangle(region.box, outline="yellow")
+        pen.text((region.box[0] + 2, region.box[1] + 1), region.label, fill="yellow", font=font)
+    return drawn
