@@ -49,6 +49,7 @@ class CaptionDataModule(pl.LightningDataModule):
         texts: for training on captions alone, see `CaptionDataset`; the training samples' photos
             are then never looked at.
         contexts: contexts of other photos for models that learn from them; None for none.
+        lenders: captions that lend contexts and are not trained on, see `ContextIndex.of_epoch`.
 
     Raises:
         ValueError: ``own_updates`` for epochs that may shrink.
@@ -75,6 +76,7 @@ class CaptionDataModule(pl.LightningDataModule):
         controls: Callable[[Sequence[Sample]], Sequence[Control]] | None = None,
         texts: Extras | None = None,
         contexts: ContextIndex | None = None,
+        lenders: Sequence[Sample] = (),
     ) -> None:
         super().__init__()
         self.train, self.val, self.test = train, val, test
@@ -93,7 +95,7 @@ class CaptionDataModule(pl.LightningDataModule):
         self._extend_features, self.texts = extend_features, texts
         pictured = (None if texts else train, val, test)
         rosters = [roster for roster in pictured if roster is not None]
-        self.contexts = contexts
+        self.contexts, self.lenders = contexts, lenders
         self.controls = controls
         self._pictured = {s.image_path: s for roster in rosters for s in roster.samples}
         self._rewrite: Rewrite | None = None
@@ -162,7 +164,7 @@ class CaptionDataModule(pl.LightningDataModule):
         extras = None
         if self.contexts is not None:
             self._check_slots(self.contexts)
-            extras = self.contexts.of_epoch(self.train, samples, self.tokenizer)
+            extras = self.contexts.of_epoch(self.train, samples, self.tokenizer, self.lenders)
         return self._loader(self._train_dataset(samples, self.train_transform, extras), sampler)
 
     def _check_slots(self, contexts: ContextIndex) -> None:

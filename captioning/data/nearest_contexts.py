@@ -75,21 +75,30 @@ class ContextIndex:
         self.num_nearest, self.num_words = num_nearest, num_words
         self._encoder = encoder
         self._folder = None if cache_folder is None else Path(cache_folder)
-        self._found: tuple[Roster, Tensor] | None = None
+        self._found: tuple[Roster, Sequence[Sample], Tensor] | None = None
 
-    def neighbours(self, roster: Roster) -> Tensor:
+    def neighbours(self, roster: Roster, lenders: Sequence[Sample] = ()) -> Tensor:
         """Rows ``(N, num_nearest) int64`` of the nearest contexts of each caption of a roster.
 
         Nearest by cosine of the sentence embeddings, the earliest among equals; of other images,
         different from the caption's own and from each other, and with an object. `NOTHING` where
         there are no more.
+
+        Args:
+            roster: of N captions.
+            lenders: further captions, in rows behind the roster's.
         """
-        if self._found is None or self._found[0] is not roster:
-            self._found = (roster, self._read_or_find(roster))
-        return self._found[1]
+        if not (self._found and self._found[0] is roster and self._found[1] is lenders):
+            rows = self._read_or_find([*roster.samples, *lenders])[: len(roster)]
+            self._found = (roster, lenders, rows)
+        return self._found[2]
 
     def of_epoch(
-        self, roster: Roster, samples: Sequence[Sample], tokenizer: AbstractTokenizer
+        self,
+        roster: Roster,
+        samples: Sequence[Sample],
+        tokenizer: AbstractTokenizer,
+        lenders: Sequence[Sample] = (),
     ) -> Callable[[Sequence[Sample]], dict[str, Tensor]]:
         """What makes a batch's further tensors, see `EpochContexts.tensors`.
 
@@ -98,10 +107,12 @@ class ContextIndex:
             samples: those of the epoch. Contexts of captions that curation has removed or changed
                 are not used, and a changed caption gets none.
             tokenizer: turns words into ids.
+            lenders: captions of other images that lend contexts and are not trained on.
         """
+        unchanged = {s.row: s for s in samples if s.caption == roster.samples[s.row].caption}
         return EpochContexts(
-            neighbours=self.neighbours(roster),
-            unchanged={s.row: s for s in samples if s.caption == roster.samples[s.row].caption},
+            neighbours=self.neighbours(roster, lenders),
+            unchanged=unchanged | dict(enumerate(lenders, len(roster))),
             words=self.words,
             photo_words=_photo_words(samples, self.words, tokenizer, self.num_words),
             tokenizer=tokenizer,
@@ -120,9 +131,9 @@ class ContextIndex:
             for sample in samples
         }
 
-    def _read_or_find(self, roster: Roster) -> Tensor:
-        contexts = [_context(sample.caption, self.words) for sample in roster.samples]
-        images = [sample.image_id for sample in roster.samples]
+    def _read_or_find(self, samples: Sequence[Sample]) -> Tensor:
+        contexts = [_context(sample.caption, self.words) for sample in samples]
+        images = [sample.image_id for sample in samples]
         if isinstance(self._encoder, str):
             folder = None if self._folder is None else self._folder / "sentences"
             self._encoder = build_sentence_encoder(name=self._encoder, cache_folder=folder)

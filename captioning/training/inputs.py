@@ -50,6 +50,7 @@ class Inputs:
         backbone: for end-to-end training.
         train_transform, eval_transform: pixels to tensors, for end-to-end training.
         texts: for training on captions alone, see `CaptionDataset`.
+        lenders: captions that lend contexts and are not trained on, see `ContextIndex`.
     """
 
     train: Roster
@@ -64,6 +65,7 @@ class Inputs:
     train_transform: Callable[..., Any] | None = None
     eval_transform: Callable[..., Any] | None = None
     texts: Callable[[Sequence[Sample]], dict[str, Tensor]] | None = None
+    lenders: tuple[Sample, ...] = ()
 
 
 def read_roster(config: DictConfig, split: str) -> Roster:
@@ -215,21 +217,34 @@ def load_inputs(config: DictConfig, *, only: Roster | None = None) -> Inputs:
         only: for evaluation: this roster stands for all splits, and no faults are planted.
     """
     truth: dict[str, str] = {}
-    left = None
+    left, lenders = None, ()
     if only is not None:
         rosters: tuple[Roster, Roster, Roster | None] = (only, only, only)
     else:
         train, truth = read_train(config)
-        left = _held_out_left(train, config)
+        left, lenders = _held_out_left(train, config), _lenders(train, config)
         test = read_roster(config, "test") if config.data.get("test") else None
         rosters = (train, read_roster(config, "val"), test)
     inputs = Inputs(
-        train=rosters[0], val=rosters[1], test=rosters[2], truth=truth, held_out_left=left
+        train=rosters[0],
+        val=rosters[1],
+        test=rosters[2],
+        truth=truth,
+        held_out_left=left,
+        lenders=lenders,
     )
     pictured = rosters
     if only is None and trains_on_text(config):
         inputs, pictured = replace(inputs, texts=_texts(config)), rosters[1:]
     return _with_pictures(config, inputs, [one for one in pictured if one is not None])
+
+
+def _lenders(train: Roster, config: DictConfig) -> tuple[Sample, ...]:
+    """Captions of the photos that ``train_share`` leaves out, where contexts come of all photos."""
+    if not config.model.get("contexts_of_all"):
+        return ()
+    whole, _ = read_train(OmegaConf.merge(config, {"train_share": None, "added": []}))
+    return tuple(one for one in whole.samples if one.image_id not in train.rows_by_image)
 
 
 def _texts(config: DictConfig) -> Callable[[Sequence[Sample]], dict[str, Tensor]]:

@@ -271,6 +271,7 @@ def build_datamodule(
         controls=build_part(config.control) if config.get("control") else None,
         texts=inputs.texts,
         contexts=build_part(config.model.contexts) if config.model.get("contexts") else None,
+        lenders=inputs.lenders,
         **config.loader,
     )
 

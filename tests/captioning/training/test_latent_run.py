@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from captioning.models import cos_cvae
 from captioning.training import run as run_module
 from captioning.training.diverse_captions import evaluate_draws
+from captioning.training.inputs import load_inputs, read_roster
 from captioning.training.predict import predict_run
 from captioning.training.run import train
 
@@ -57,6 +58,23 @@ def searched(repository: Path, *overrides: str) -> DictConfig:
         config = compose("evaluate", ["search=latents", "search.num_draws=6", *overrides])
     OmegaConf.resolve(config)
     return config
+
+
+def test_photos_that_a_share_leaves_out_lend_contexts_where_that_is_asked(
+    latent, tmp_path: Path
+) -> None:
+    share = ("train_share=0.5", "num_epochs=2")  # contexts are of the second on
+    every, own = latent(*share, "model.contexts_of_all=true"), latent(*share, folder="own")
+    inputs = load_inputs(every)
+    lent = {sample.image_id for sample in inputs.lenders}
+    whole = read_roster(every, "train")
+    assert not lent & inputs.train.rows_by_image.keys()
+    assert lent | inputs.train.rows_by_image.keys() == whole.rows_by_image.keys()
+    assert load_inputs(own).lenders == ()
+    train(every)
+    train(own)
+    one, other = weights(tmp_path / "run"), weights(tmp_path / "own")
+    assert any(not torch.equal(one[name], other[name]) for name in one)
 
 
 def test_one_and_one_epoch_are_two(latent, tmp_path: Path, monkeypatch) -> None:
