@@ -37,7 +37,6 @@ from captioning.types import Region
 
 BEFORE, AFTER = "captions before", "captions after"
 PHOTOS, PICTURES = "photos", "pictures"
-LINES = 12  # of a picture's text on the sheet
 
 Best = Mapping[str, Mapping[str, str]]  # captions of photos and of pictures, by the pair's name
 
@@ -275,15 +274,16 @@ def _write(
     write_text(out / "captioned.md", "\n".join(tables(found)) + "\n")
     lines = (json.dumps(one, ensure_ascii=False) for one in _lines(pairs, photos, pictures))
     write_lines(out / "captions.jsonl", lines)
-    shown = []
+    shown, most = [], min(config.most_captions, max(map(len, photos.captions.values())))
     for one in pairs[: config.shown]:
         images = [load_rgb(photos.path(one.image_id)), load_rgb(pictures.path(one.name))]
         if config.detections:
             regions = photos.regions(one.image_id), pictures.regions(one.name)
             images = [with_regions(*both) for both in zip(images, regions, strict=True)]
-        text = _text(one, photos, pictures, config.most_captions)
+        text = _text(one, photos, pictures, most)
         shown.append((images[0], images[1], one.places, text))
-    write_whole(out / "sheet.png", pair_sheet(shown, num_lines=LINES).save)
+    # two of each caption of people's
+    write_whole(out / "sheet.png", pair_sheet(shown, num_lines=2 * (2 + most)).save)
 
 
 def _lines(pairs: Sequence[Pair], photos: Seen, pictures: Seen) -> Iterable[dict[str, Any]]:
