@@ -5,7 +5,8 @@
 First the synthetic pairs (``python -m augmentation``), then the steps, each from the weights of the
 one before; what is finished is not made again. At the end (or alone, with ``--report``) records go
 to docs/results/runs, and docs/results/novel_DATA.md is built from them. What follows ``--`` goes to
-train.py, such as ``-- threads=1 limit_images=500``.
+train.py, such as ``-- threads=1 limit_images=500``, or for the paper's S columns, which need Java,
+``-- 'extra_metrics.novel_objects.metrics=[SPICE,METEOR,CIDEr-D]'``.
 """
 
 from __future__ import annotations
@@ -253,9 +254,9 @@ def report(data: str, folder: Path) -> None:
     found = {name: table.get((f"{folder.name}/{name}",), {}) for name in SAID}
     lines = [f"# Novel objects on {data}", ""]
     lines += head(f"python benchmarks/study_novel_objects.py --data {data} --report", table)
-    some = next((runs for runs in found.values() if runs), {})
-    corpus = next((run.scores("test", "corpus") for run in some.values()), {})
-    columns = [name for name in corpus if name.endswith(("out-of-domain", "in-domain"))]
+    scores = [run.scores("test", "corpus") for runs in found.values() for run in runs.values()]
+    names = dict.fromkeys(name for corpus in scores for name in corpus)
+    columns = [name for name in names if name.endswith(("out-of-domain", "in-domain"))]
     rows = []
     for name, runs in found.items():
         cells = [spread(values_of(runs, column), ".4f") for column in columns]

@@ -230,7 +230,9 @@ def test_plurals_are_as_the_captions_have_them(parser: SpacyParser, caption: str
 
 
 def test_most_captions_decide_on_a_plural(parser: SpacyParser):
-    graphs = [grounded(parser, f"Two {word} are in the water.") for word in ("fish", "fishes", "fish")]
+    graphs = [
+        grounded(parser, f"Two {word} are in the water.") for word in ("fish", "fishes", "fish")
+    ]
     assert NounForms(graphs).plural("fish") == "fish"
     assert NounForms(graphs[1:2]).plural("fish") == "fishes"
     assert NounForms(graphs[1:2]).plural("fishes") == "fishes"
