@@ -70,8 +70,8 @@ def read_table(folders: Sequence[Path]) -> Table:
         runs = [run for key, some in table.items() if key[0] == share for run in some.values()]
         if len(found := {updates(run) for run in runs}) > 1:
             raise ValueError(
-                f"runs of train_share={share} made {sorted(found)} updates, which must be equal: "
-                "train all with loader.own_updates=true and the same num_epochs"
+                f"runs of train_share={share} made {sorted(found, key=str)} updates, which must be "
+                "equal: train all with loader.own_updates=true and the same num_epochs"
             )
     return table
 
@@ -106,7 +106,7 @@ def _row(key: Row, runs: dict[int, Run], evaluation: str, metrics: Sequence[str]
         f"{share:.0%}",
         f"+{added:.0%} of {of}",
         str(len(found)),
-        str(updates(next(iter(runs.values())))),
+        str(updates(next(iter(runs.values()))) or "-"),
     )
     return [*first, *(spread(values, ".4f") for values in cells)]
 

@@ -91,9 +91,10 @@ def values_of(runs: dict[int, Run], metric: str) -> list[float]:
 
 
 def updates(run: Run) -> int | None:
-    """How many updates a run has made; None if it was never validated."""
+    """How many updates a run has made; None if an older version made it and never validated."""
     history = run.metrics.get("val_history") or []
-    return max((int(epoch["step"]) for epoch in history), default=None)
+    made = [entry["updates"] for entry in run.timing if "updates" in entry]
+    return max([*made, *(int(epoch["step"]) for epoch in history)], default=None)
 
 
 def spread(values: Sequence[float], digits: str) -> str:

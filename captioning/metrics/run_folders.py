@@ -22,7 +22,8 @@ class Run:
         versions: ``versions.json``: commit, date, machine, command, library versions.
         metrics: ``metrics.json``: ``{split: {"corpus": ..., "per_image": ..., "settings": ...}}``.
         detection: ``curation/detection.json``: one entry an epoch with ``auc``, ``precision``, ...
-        timing: ``timing.json``: one entry an epoch with ``seconds``, ``captions_per_second``.
+        timing: ``timing.json``: one entry an epoch with ``seconds``, ``captions_per_second``,
+            ``updates``.
     """
 
     folder: Path

@@ -216,9 +216,10 @@ def write_results(
 
 
 class Speed(pl.Callback):
-    """Seconds and captions a second of every training epoch, validation left out.
+    """Seconds, captions a second, and updates until its end, of every training epoch.
 
-    Written to ``timing.json``: times differ from run to run, so they stay out of ``metrics.json``.
+    Validation is left out of the seconds. Written to ``timing.json``: times differ from run to run,
+    so they stay out of ``metrics.json``.
 
     Args:
         folder: of the run.
@@ -254,7 +255,8 @@ class Speed(pl.Callback):
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Write the epoch's speed."""
         rate = self._captions * trainer.world_size / max(self._seconds, 1e-9)
-        self.epochs = [*self.epochs, {"seconds": self._seconds, "captions_per_second": rate}]
+        epoch = {"seconds": self._seconds, "captions_per_second": rate}
+        self.epochs = [*self.epochs, epoch | {"updates": trainer.global_step}]
         pl_module.log("speed/captions_per_second", rate)
         if trainer.is_global_zero:
             write_json(self.path, {"epochs": self.epochs})

@@ -46,6 +46,20 @@ def test_different_numbers_of_updates_are_refused(report, tmp_path):
         report.read_table([tmp_path])
 
 
+def test_runs_without_validation_have_their_updates_too(report, tmp_path):
+    unknown = run(tmp_path, 0.0)
+    for place, made in ((unknown, None), (run(tmp_path, 0.2), 72)):
+        scores = json.loads((place / "metrics.json").read_text())
+        (place / "metrics.json").write_text(json.dumps({"test": scores["test"]}))
+        timing = {"epochs": [{"seconds": 1.0} | ({"updates": made} if made else {})]}
+        (place / "timing.json").write_text(json.dumps(timing))
+    with pytest.raises(ValueError, match=r"made \[72, None\] updates"):
+        report.read_table([tmp_path])
+    (unknown / "timing.json").write_text(json.dumps({"epochs": [{"updates": 72}]}))
+    lines = report.page("x", "y", report.read_table([tmp_path]))
+    assert "| 10% | +0% of photos | 1 | 72 | - | - | - | - | 0.5000 | - | - | - |" in lines
+
+
 def test_shares_of_captions_are_rows_of_their_own_and_drawn(report, tmp_path):
     run(tmp_path, 0.0), run(tmp_path, 0.2)
     place = run(tmp_path, 0.3)
