@@ -19,7 +19,17 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
-from report_parts import METRIC, RECORDS, ROOT, finished, head, scores, spread, write_page
+from report_parts import (
+    METRIC,
+    RECORDS,
+    ROOT,
+    finished,
+    head,
+    scores,
+    spread,
+    values_of,
+    write_page,
+)
 
 from captioning.files import read_json, write_json
 from captioning.metrics.record import keep_record
@@ -195,9 +205,8 @@ def _place(item: tuple[Row, object]) -> tuple[float, str, int, int]:
     return (row.share, row.way, -(10**12) if row.kind in ALONE else -row.captions, kind)
 
 
-def _cell(runs: Mapping[int, Run], metric: str) -> str:
-    values = [run.value(metric, "test") for run in runs.values()]
-    return spread([value for value in values if value is not None], ".4f")
+def _cell(runs: dict[int, Run], metric: str) -> str:
+    return spread(values_of(runs, metric), ".4f")
 
 
 def _by_share(table: Table) -> list[str]:

@@ -87,7 +87,7 @@ def evaluate_control(config: DictConfig) -> dict[str, Any]:
     name = run.roster.name.replace("/", "-") + (f"-{made.name}" if made else "")
     out = Path(config.out or Path(config.run) / "evaluation" / name)
     write_json(out / "control.json", result | {"versions": versions()})
-    _show(scores, result["swapped"], name, out)
+    _show(scores, result["swapped"], name)
     _show_further(result, out)
     return result
 
@@ -310,7 +310,7 @@ def _listed(
     return rows
 
 
-def _show(scores: ControlScores, swap: Mapping[str, Any] | None, name: str, out: Path) -> None:
+def _show(scores: ControlScores, swap: Mapping[str, Any] | None, name: str) -> None:
     console, table = Console(), Table(title=name)
     for column in ("score", "its own regions", "all that can be swapped", "swapped regions"):
         table.add_column(column)

@@ -136,6 +136,8 @@ _ANIMALS = """
     terrier collie labrador lab husky pup canine dalmatian chihuahua dachshund boxer parrot swan
 """
 ANIMALS = frozenset(_ANIMALS.split())
+# Words of who and whose.
+WHOSE = {"he": "his", "she": "her", "it": "its", "they": "their"}
 # Said of a thing by its place in a sentence alone; never part of what is seen.
 NUMBERS = {word: str(number) for word, number in NUMBER_WORDS.items()}
 QUANTIFIERS = frozenset(("some", "several", "many", "few", "both", "all", "various", "multiple"))

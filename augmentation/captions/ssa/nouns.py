@@ -53,10 +53,11 @@ class NounForms:
 
     def plural(self, word: str) -> str:
         """The plural of a noun: what most captions have, else by rule."""
-        counts = self._plurals.get(word)
-        if counts and word not in PLURALS_ONLY:
+        if word in PLURALS_ONLY:
+            return word
+        if counts := self._plurals.get(word):
             return max(sorted(counts), key=lambda form: counts[form])
-        if word in PLURALS_ONLY or word in self._all_plurals:  # "jockeys" of "jockeys race horses"
+        if word in self._all_plurals:  # "jockeys" of "jockeys race horses"
             return word
         return _ALWAYS_PLURAL.get(word) or pluralise(word)
 

@@ -10,6 +10,7 @@ from augmentation.captions.ssa.lexicon import (
     POINTERS,
     QUANTIFIERS,
     QUANTITIES,
+    WHOSE,
     concept_of,
     subject_role,
 )
@@ -141,7 +142,7 @@ class Phrases:
             self.describe(owner, j)
         else:
             found = self.builder.antecedent(j)
-            said = {"his": "he", "her": "she", "their": "they", "its": "it"}
+            said = {whose: who for who, whose in WHOSE.items()}
             word = self.tokens[j].lemma
             word = said.get(self.tokens[j].text.lower(), word)
             owner = found or self.builder.add(word, word, token=j)

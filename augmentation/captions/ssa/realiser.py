@@ -16,6 +16,7 @@ from augmentation.captions.ssa.lexicon import (
     NUMBERS,
     POINTERS,
     SUBJECT_IS_ARG1,
+    WHOSE,
     concept_of,
     is_living,
 )
@@ -37,8 +38,6 @@ _ORDER = {
 }  # fmt: skip
 _OF_ADVERBS = ("direction", "mod", "manner", "location", "ARG2", "time")
 _IN_WORDS = {number: word for word, number in NUMBERS.items()}
-# Of somebody whom the caption has not named before: "a boy with his bow" without the boy.
-_WHOSE = {"he": "his", "she": "her", "it": "its", "they": "their"}
 
 
 @dataclass(kw_only=True)
@@ -207,7 +206,7 @@ class Realiser:
             return self._list(variable)
         if variable in self._said:
             return _words(self._again(variable))
-        if self.graph.nodes[variable].names[0].word in _WHOSE:
+        if self.graph.nodes[variable].names[0].word in WHOSE:
             raise ValueError("nobody knows who is meant")
         self._said.add(variable)
         before, owner = self._before(variable)
@@ -297,9 +296,9 @@ class Realiser:
         if owner in self._said:
             return self.pronoun(owner)
         word = self.graph.nodes[owner].names[0].word
-        if word in _WHOSE:
+        if word in WHOSE:  # somebody not named before: "a boy with his bow" without the boy
             self._said.add(owner)
-            return _WHOSE[word]
+            return WHOSE[word]
         pieces = self.noun_phrase(owner)
         text = " ".join(piece.text for piece in pieces[:1])
         return text + possessive_mark(text, plural=self.is_plural(owner))

@@ -71,11 +71,14 @@ def words_of(caption: str, parse: Parse) -> Words:
     spans = offsets(caption, parse)
     touches = [i > 0 and spans[i - 1][1] == start for i, (start, _) in enumerate(spans)]
     groups = hyphen_groups([token.text for token in parse], touches)
-    for noun in reversed(verb_nouns(_joined(parse, groups))):
-        groups[noun : noun + 2] = [groups[noun] + groups[noun + 1]]
-    tokens = mend(_joined(parse, groups))
+    tokens = _joined(parse, groups)
+    if nouns := verb_nouns(tokens):
+        for noun in reversed(nouns):
+            groups[noun : noun + 2] = [groups[noun] + groups[noun + 1]]
+        tokens = _joined(parse, groups)
+    tokens = mend(tokens)
     return Words(
-        tokens=tuple(tokens),
+        tokens=tokens,
         spans=tuple((spans[group[0]][0], spans[group[-1]][1]) for group in groups),
         children=tuple(map(tuple, children_of(tokens))),
     )
