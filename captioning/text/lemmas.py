@@ -32,8 +32,9 @@ INFLECTED = {
 # Tags of words that are as they stand in the dictionary.
 PLAIN_FORMS = {"NN": "noun", "VB": "verb", "VBP": "verb", "JJ": "adjective", "RB": "adverb"}
 # Endings by tag, the first that leads to a known word wins: "boxes" is no form of "boxe".
+# A past tense in "s" is a present that was mistaken for one: "windsurfs".
 _S = (("ies", "y"), ("s", ""), ("es", ""), ("ves", "f"), ("ves", "fe"), ("men", "man"))
-_ED = (("ied", "y"), ("ed", "e"), ("ed", ""))
+_ED = (("ied", "y"), ("ed", "e"), ("ed", ""), *_S[:3])
 _ER = (("ier", "y"), ("er", ""), ("er", "e"))
 _EST = (("iest", "y"), ("est", ""), ("est", "e"))
 ENDINGS = {
@@ -140,6 +141,9 @@ def _stems(form: str, tag: str) -> Iterator[str]:
     for ending, instead in ENDINGS.get(tag, ()):
         stem = form.removesuffix(ending)
         if stem == form or len(stem) < 2 or (ending == "es" and not stem.endswith(HISSES)):
+            continue
+        # a verb has a vowel before its ending: "sled" is none of "sle", nor "sling"
+        if ending in ("ed", "ing") and not set(stem) & set(VOWELS + "y"):
             continue
         if not instead and ending != "s" and stem[-1] == stem[-2] and stem[-1] not in VOWELS:
             yield stem[:-1]

@@ -22,7 +22,7 @@ from captioning.types import Parse, Token
 PACKAGED = Path(__file__).parent / "weights" / "captions_parser"
 LEMMAS_FILE = "lemmas.json"
 # Counted up when the same pipeline gives other parses, so that no old ones are taken from a cache.
-FORMAT = 1
+FORMAT = 2
 BATCH_SIZE = 256
 # Captions between two writes to the cache: what a killed process has to do again.
 CHUNK_SIZE = 4096

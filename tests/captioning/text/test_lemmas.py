@@ -38,6 +38,13 @@ BY_RULE = [
     ("playing", "VBG", "play"),
     ("parked", "VBN", "park"),
     ("stopped", "VBD", "stop"),
+    ("tried", "VBD", "try"),
+    # nothing that could be a verb is left before the ending
+    ("sled", "VBD", "sled"),
+    ("sling", "VBG", "sling"),
+    # no past tense, whatever the tagger says
+    ("windsurfs", "VBD", "windsurf"),
+    ("cross", "VBD", "cross"),
     ("wider", "JJR", "wide"),
     ("biggest", "JJS", "big"),
     ("happier", "JJR", "happy"),

@@ -39,6 +39,10 @@ MENDED = {
     "(d / down :op1 (s / street))))",
     "A woman hula-hooping in a red shirt.": "(w / woman :ARG0-of (h / hula-hoop-01) :ARG0-of "
     "(w2 / wear-01 :ARG1 (s / shirt :ARG1-of (r / red-02))))",
+    # a present that is taken for a past tense, and a verb that ends as one does
+    "A man windsurfs in the ocean.": "(w / windsurf-01 :ARG0 (m / man) :location (o / ocean))",
+    "Two boys sled down the hill .": "(s / sled-01 :ARG0 (b / boy :quant 2) :path (d / down "
+    ":op1 (h / hill)))",
     # a way, not a particle of the verb
     "A man roller-skates down a ramp.": "(r / roller-skate-01 :ARG0 (m / man) :path (d / down "
     ":op1 (r2 / ramp)))",
