@@ -108,13 +108,16 @@ def _name(concept: str, words: Words, place: int) -> Name:
         return Name(concept, "" if _SENSE.search(concept) else label.replace("-", " "))
     token = words.tokens[place]
     determiners = [words.tokens[i].lemma for i in words.having(place, "det")]
+    plural = token.tag in PLURAL_TAGS or token.lemma == "people"
+    noun = token.pos in NOUNS and token.dep != "compound"
     return Name(
         concept,
         token.lemma,
-        plural=token.tag in PLURAL_TAGS or token.lemma == "people",
+        plural=plural,
         article=next((ARTICLES[word] for word in determiners if word in ARTICLES), ""),
         token=place,
-        noun=token.pos in NOUNS and token.dep != "compound",
+        noun=noun,
+        form=token.text.lower() if plural and noun else "",
     )
 
 

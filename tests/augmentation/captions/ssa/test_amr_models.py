@@ -115,8 +115,18 @@ def test_words_are_found_again() -> None:
     for node in own.nodes.values():
         wanted, name = node.names[0], names[node.concept]
         assert (name.token, name.plural, name.noun) == (wanted.token, wanted.plural, wanted.noun)
+        assert name.form == wanted.form
+    assert {name.form for name in names.values()} == {"boys", ""}
     assert said_with(found) == said_with(own)
     assert ("location", "beach", "on") in {parts[1:] for parts in said_with(own)}
+
+
+def test_plurals_are_as_the_caption_has_them() -> None:
+    words, own = read("The wolves run past a sports car.")
+    found = aligned(read_penman(write_penman(own)), words)
+    names = {node.concept: node.names[0] for node in found.nodes.values()}
+    assert names["wolf"].form == "wolves"
+    assert names["sport"].form == ""  # "sports" is part of another noun's name
 
 
 def said_with(graph: Graph) -> set[tuple[str, str, str, str]]:
