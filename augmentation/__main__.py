@@ -64,7 +64,7 @@ def augment(config: DictConfig) -> dict[str, Any]:
         return _augment_captions(config, method, roster)
     threshold = method.threshold(roster)
     settings = _plain(config, MAKING) | {"data": data_identity(roster)}
-    files = {"files": found} if (found := file_identity(settings["method"])) else {}
+    files = _files_of(settings)
     counts = write_set(
         islice(method.candidates(roster), config.max_pairs),
         folder=folder,
@@ -101,7 +101,8 @@ def _augment_texts(config: DictConfig, method: ToCa) -> dict[str, Any]:
     rosters = {group: read_corpus(config, group) for group in groups}
     settings = _without_places(_plain(config, MAKING_TEXTS))
     read = {group: [roster.name, roster.fingerprint] for group, roster in rosters.items()}
-    claim_folder(folder, settings | read)
+    files = _files_of(settings)
+    claim_folder(folder, settings | read | files)
     counts = method.synthesise(
         rosters["corpus"], folder, prior=rosters.get("prior"), at_most=config.max_pairs
     )
@@ -113,6 +114,7 @@ def _augment_texts(config: DictConfig, method: ToCa) -> dict[str, Any]:
         share={group: config[group].share for group in groups},
         counts=counts,
         method=method.report(),
+        **files,
     )
 
 
@@ -121,11 +123,13 @@ def _augment_captions(
 ) -> dict[str, Any]:
     """The same for captions of the photos as they are."""
     noted = _plain(config, CAPTION_MAKING)
+    settings = _without_places(noted)
+    files = _files_of(settings)
     counts = write_captions(
         method,
         folder=Path(config.out),
         roster=roster,
-        settings=_without_places(noted) | {"data": data_identity(roster)},
+        settings=settings | {"data": data_identity(roster)} | files,
     )
     return write_card(
         Path(config.out),
@@ -133,7 +137,14 @@ def _augment_captions(
         rosters={config.split: roster},
         config=OmegaConf.create(noted),
         counts=counts,
+        **files,
     )
+
+
+def _files_of(settings: dict[str, Any]) -> dict[str, Any]:
+    """``files``, contents of those that a set's method names, if it names any."""
+    found = file_identity(settings["method"])
+    return {"files": found} if found else {}
 
 
 def _without_places(settings: dict[str, Any]) -> dict[str, Any]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from augmentation.__main__ import _augment_captions
+from augmentation.__main__ import CAPTION_MAKING, _augment_captions, _augment_texts
 from augmentation.captions.made import AbstractCaptionMethod, MadeOfPhoto, NewCaption
 from augmentation.set_folder import claim_folder, data_identity, file_identity
 from captioning.data.roster import Roster, build_roster
@@ -87,6 +89,16 @@ class Echo(AbstractCaptionMethod):
             yield MadeOfPhoto(captions=[made])
 
 
+class NoTexts:
+    """Stands for `ToCa`, and makes nothing."""
+
+    def synthesise(self, corpus: Roster, folder: Path, **settings: Any) -> dict[str, int]:
+        return {"captions": 0}
+
+    def report(self) -> dict[str, Any]:
+        return {}
+
+
 def test_captions_of_other_boxes_are_refused_the_folder(tmp_path: Path) -> None:
     config = config_of(tmp_path, "method=ssa")
     path = photo(tmp_path / "1.png", [])
@@ -95,3 +107,38 @@ def test_captions_of_other_boxes_are_refused_the_folder(tmp_path: Path) -> None:
     _augment_captions(config, Echo(), roster)
     with pytest.raises(ValueError, match="other settings or data"):
         _augment_captions(config, Echo(), moved)
+
+
+def test_captions_of_changed_files_are_refused_the_folder(tmp_path: Path) -> None:
+    vectors = tmp_path / "vectors.txt"
+    vectors.write_text("cat 1.0")
+    given = ("word_vectors@method.vectors=glove", f"method.vectors.path={vectors}")
+    config = config_of(tmp_path, "method=ssa", *given)
+    roster = one_photo(BOX, path=photo(tmp_path / "1.png", []))
+    card = _augment_captions(config, Echo(), roster)
+    assert card["files"].keys() == {"vectors.path"}
+    assert _augment_captions(config, Echo(), roster)["files"] == card["files"]
+    vectors.write_text("cat 2.0")
+    with pytest.raises(ValueError, match=r"settings.json differs in files\)"):
+        _augment_captions(config, Echo(), roster)
+
+
+def test_captions_of_no_files_are_gone_on_with_as_before(tmp_path: Path) -> None:
+    config = config_of(tmp_path, "method=paraphrase")
+    _augment_captions(config, Echo(), one_photo(BOX, path=photo(tmp_path / "1.png", [])))
+    settings = json.loads((tmp_path / "out" / "settings.json").read_text())
+    assert settings.keys() == {*CAPTION_MAKING, "data"}
+
+
+def test_texts_of_changed_files_are_refused_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "corpus.txt").write_text("A cat sits .\n")
+    (tmp_path / "model.gguf").write_text("weights")
+    given = ("corpus=lines", f"corpus.train.path={tmp_path / 'corpus.txt'}")
+    given = (*given, "writer@method.writer=llama_cpp", f"method.writer.path={tmp_path}/model.gguf")
+    config = config_of(tmp_path, "method=toca", *given)
+    card = _augment_texts(config, NoTexts())
+    assert card["files"].keys() == {"writer.path"}
+    assert _augment_texts(config, NoTexts())["files"] == card["files"]
+    (tmp_path / "model.gguf").write_text("others")
+    with pytest.raises(ValueError, match=r"settings.json differs in files\)"):
+        _augment_texts(config, NoTexts())
