@@ -31,6 +31,9 @@ COPIED = (
 FURTHER = ("diverse.json", "control.json")
 _KEPT = ("scores", "swapped", "random", "standard")
 _DIGITS = 4
+# Where an absolute path begins; one part of it; the whole.
+_BEGIN, _PART = r"(?<![\w.$}/*~-])", r"[^\s/,'\"\[\]{}()]+"
+_ABSOLUTE = re.compile(rf"{_BEGIN}/{_PART}(?:/+{_PART})*")
 
 
 def keep_record(run: Path, out: Path, *, per_image: Collection[str] = ()) -> Path:
@@ -86,19 +89,30 @@ def _further(content: dict[str, Any], folders: Mapping[str, str]) -> dict[str, A
 
 
 def _portable(text: str, folders: Mapping[str, str]) -> str:
-    """The text without the machine's folders, which say nothing of the result."""
+    """The text without the machine's folders, which say nothing of the result.
+
+    Paths in none of the run's own folders are kept to their end.
+    """
     for name in sorted(folders, key=lambda name: -len(str(folders[name]))):
-        text = text.replace(str(folders[name]), f"$CAPTIONING_{name.upper()}")
-    return text
+        folder = str(folders[name]).rstrip("/")
+        if folder.startswith("/"):  # not "data", which is the name of settings too
+            whole = rf"{_BEGIN}{re.escape(folder)}(?![\w.-])"
+            text = re.sub(whole, f"$CAPTIONING_{name.upper()}", text)
+    return _ABSOLUTE.sub(lambda path: _end(path[0]), text)
+
+
+def _end(path: str) -> str:
+    """Its last two parts at most, without the first two: "home" or a disk, and whose it is."""
+    parts = [part for part in path.split("/") if part]
+    return "/".join(["$ELSEWHERE", *(parts[2:] or parts[-1:])[-2:]])
 
 
 def _noted(found: dict[str, Any], folders: Mapping[str, str]) -> dict[str, Any]:
-    """Versions whose commands name programs and files, wherever they lay."""
+    """Versions whose commands name programs, wherever they lay."""
     for versions in [found, *found.get("resumed", [])]:
         if not versions.get("command"):
             continue
         program, *given = _portable(versions["command"], folders).split(" ")
-        given = [re.sub(r"(?<==)/\S*/(?=[^/\s])", "", argument) for argument in given]
         versions["command"] = " ".join([Path(program).name, *given])
     return found
 

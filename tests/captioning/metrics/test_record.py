@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+import yaml
 
 from captioning.metrics.record import keep_record, main
 from captioning.metrics.run_folders import read_runs
@@ -39,12 +40,52 @@ def test_a_record_is_a_small_run_folder_without_the_machines_paths(run, tmp_path
     (found,) = read_runs([tmp_path / "kept"])
     assert found.value("CIDEr-D", "test") == 0.5
     assert found.setting("seed") == "3"
-    command = "train.py seed=3 pool=$CAPTIONING_DATA/photos list=a.txt"
+    command = "train.py seed=3 pool=$CAPTIONING_DATA/photos list=$ELSEWHERE/a.txt"
     assert found.versions == {
         "command": command,
         "commit": "abc",
         "resumed": [{"command": command}],
     }
+
+
+CONFIG = """
+paths: {{data: /disk/me/data, cache: cache, runs: /disk/me/runs/}}
+data: {{name: set, root: /disk/me/data/set, url: https://host.org/me/set.zip}}
+cache: {{kind: cache}}
+added: [{0}/pairs, /disk/me/runs/own/pairs]
+lists:
+- {0}/a.txt
+- /disk/me/database/b.txt
+- /disk//c.txt
+corpus: {{train: {{path: '{0}/made/captions.txt', files: ../set/*/x/y.zip}}}}
+start_from: {0}/name/seed0
+"""
+
+
+def test_paths_outside_the_runs_folders_are_kept_to_their_end(run, tmp_path) -> None:
+    (run / "config.yaml").write_text(CONFIG.format("/disk/you/more"))
+    command = "/disk/me/train.py added=[/disk/you/more/pairs,/disk/me/runs/own/pairs]"
+    (run / "versions.json").write_text(json.dumps({"command": command}))
+    kept = keep_record(run, tmp_path / "kept")
+    found = yaml.safe_load((kept / "config.yaml").read_text())
+    assert found == {
+        "paths": {"data": "$CAPTIONING_DATA", "cache": "cache", "runs": "$CAPTIONING_RUNS/"},
+        "data": {
+            "name": "set",
+            "root": "$CAPTIONING_DATA/set",
+            "url": "https://host.org/me/set.zip",
+        },
+        "cache": {"kind": "cache"},
+        "added": ["$ELSEWHERE/more/pairs", "$CAPTIONING_RUNS/own/pairs"],
+        "lists": ["$ELSEWHERE/more/a.txt", "$ELSEWHERE/database/b.txt", "$ELSEWHERE/c.txt"],
+        "corpus": {"train": {"path": "$ELSEWHERE/made/captions.txt", "files": "../set/*/x/y.zip"}},
+        "start_from": "$ELSEWHERE/name/seed0",
+    }
+    command = "train.py added=[$ELSEWHERE/more/pairs,$CAPTIONING_RUNS/own/pairs]"
+    assert json.loads((kept / "versions.json").read_text())["command"] == command
+    (run / "config.yaml").write_text(CONFIG.format("/else/others/more"))
+    again = yaml.safe_load((keep_record(run, tmp_path / "kept") / "config.yaml").read_text())
+    assert again == found  # one result, wherever the files lay
 
 
 def test_scores_of_single_images_are_kept_if_asked_for(run, tmp_path) -> None:
