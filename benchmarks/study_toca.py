@@ -21,13 +21,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import toca_report
+from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from report_parts import ROOT, run
 
 MODEL = "viecap_small"
 # Ablations by how their sets are called: what the synthesis is told.
 WAYS = {"": [], "r_wo": ["method.use_relations=false"], "g_wo": ["method.use_structures=false"]}
-EPOCHS, CORPUS = 4, 616_767  # of D and of T in the experiments; captions of COCO
+CORPUS = 616_767  # captions of COCO
 OF_SYNTHESIS = ("method.", "writer@method.")
 OF_BOTH = ("limit_images=", "paths.", "corpus.share_seed=")
 
@@ -119,10 +120,15 @@ class Study:
             given.append(f"corpus.share={self.share:.10g}")
         if row.kind == "tt":
             ratio = self.captions / (self.share * CORPUS)
-            given.append(f"num_epochs={EPOCHS + math.ceil(EPOCHS * ratio)}")
+            given.append(f"num_epochs={self.epochs('dt') + math.ceil(self.epochs('d') * ratio)}")
         if row.begins is not None:
             given.append(f"start_from={self.folder(ROWS[row.begins], seed)}")
         return [*given, *(one for one in self.extra if not one.startswith(OF_SYNTHESIS))]
+
+    def epochs(self, kind: str) -> int:
+        """Of T ("dt") or of D ("d"), as the experiment says."""
+        with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
+            return compose("train", [f"experiment=toca/{self.data}_{kind}_small"]).num_epochs
 
     def folder(self, row: Row, seed: int) -> Path:
         """Of a row's run."""
