@@ -1,14 +1,15 @@
 """ToCa's tables in small: synthetic captions and the trainings on them, row by row.
 
     python benchmarks/study_toca.py --data flickr8k --seeds 0 1 2 -- threads=1
-    python benchmarks/study_toca.py --data coco --seeds 0 1 2 -- data.image_folder=FOLDER \
-        data.tested=FILE
+    python benchmarks/study_toca.py --data coco --also flickr8k --seeds 0 1 2 -- \
+        data.image_folder=FOLDER data.tested=FILE
 
 First the synthetic captions (``python -m augmentation``), one set for all seeds, then the runs;
 what is finished is not made again, and a row that begins with another one has that made first. At
 the end (or alone, with ``--report``) `benchmarks/toca_report.py` builds docs/results/toca.md. Of
 what follows ``--``, settings of ``method`` and its writer go to the synthesis, those of the corpus,
-paths and ``limit_images`` to both, all others to train.py.
+paths and ``limit_images`` to both, all others to train.py. With ``--also`` each run is tested on
+further photos (evaluate.py), by the metrics of its own test, into RUN/flickr8k.
 """
 
 from __future__ import annotations
@@ -78,6 +79,7 @@ class Study:
         captions: synthetic ones that are wanted.
         runs: folder of all runs.
         extra: settings for synthesis and training.
+        also: further data sets that runs are tested on.
     """
 
     data: str
@@ -85,12 +87,20 @@ class Study:
     captions: int
     runs: Path
     extra: Sequence[str] = ()
+    also: Sequence[str] = ()
 
     def make(self, name: str, seed: int) -> None:
-        """A row's run, and before it what it needs, where they are not finished yet."""
+        """A row's run and its further tests, where they are not finished yet."""
         row = ROWS[name]
-        if (self.folder(row, seed) / "metrics.json").is_file():
-            return
+        folder = self.folder(row, seed)
+        if not (folder / "metrics.json").is_file():
+            self.train(row, seed)
+        for data in self.also:
+            if not (folder / data / "metrics.json").is_file():
+                run(["evaluate.py", *self.further_test(folder, data)])
+
+    def train(self, row: Row, seed: int) -> None:
+        """A run, and before it what it needs."""
         if row.begins is not None:
             self.make(row.begins, seed)
         elif row.kind == "d":
@@ -125,6 +135,14 @@ class Study:
             given.append(f"start_from={self.folder(ROWS[row.begins], seed)}")
         return [*given, *(one for one in self.extra if not one.startswith(OF_SYNTHESIS))]
 
+    def further_test(self, folder: Path, data: str) -> list[str]:
+        """What evaluate.py is given to test a run on other photos."""
+        metrics = OmegaConf.load(folder / "config.yaml").metrics
+        given = [f"run={folder}", f"data={data}", f"out={folder / data}"]
+        given.append(f"metrics.test=[{','.join(metrics.test)}]")
+        given.append(f"metrics.tokenizer={metrics.tokenizer}")
+        return [*given, *(one for one in self.extra if one.startswith("paths."))]
+
     def epochs(self, kind: str) -> int:
         """Of T ("dt") or of D ("d"), as the experiment says."""
         with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
@@ -155,6 +173,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
     parser.add_argument("--shares", nargs="+", type=float, default=[0.01], help="of COCO")
     parser.add_argument("--captions", type=int, default=10_000, help="synthetic ones of each share")
+    parser.add_argument(
+        "--also", nargs="+", choices=toca_report.ALSO, default=[], help="photos to test on, too"
+    )
     parser.add_argument("--report", action="store_true", help="train nothing")
     options = parser.parse_args(arguments[:cut])
     tested = any(one.startswith("data.tested=") for one in extra)
@@ -163,10 +184,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
             "--data coco needs -- data.image_folder=FOLDER data.tested=FILE, the ids of the photos "
             "to test on: their captions are left out of synthesis and training"
         )
+    if options.data in options.also:
+        parser.error(f"--also {options.data}: runs of --data {options.data} are tested on it")
     runs = Path(OmegaConf.load(ROOT / "configs" / "paths" / "default.yaml").runs).absolute()
     for share in [] if options.report else options.shares:
         study = Study(
-            data=options.data, share=share, captions=options.captions, runs=runs, extra=extra
+            data=options.data,
+            share=share,
+            captions=options.captions,
+            runs=runs,
+            extra=extra,
+            also=options.also,
         )
         for seed in options.seeds:
             for name in options.rows:

@@ -6,6 +6,7 @@ Copies the records of finished runs of experiment=toca/*_small to docs/results/r
 card of their synthetic captions says, and builds docs/results/toca.md: for each data set a row for
 T (people's captions) alone, D (synthetic ones) alone, D then T, and those without relations (R w/o)
 or structures (G w/o), as the paper's Table 6; by share of T, as Table 5; by volume, as Figure 1.
+Runs that were tested on further photos (RUN/flickr8k) have those scores in a section of their own.
 `benchmarks/study_toca.py` makes the runs.
 """
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ from captioning.metrics.table_formats import markdown_lines
 
 METRICS = ("BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D")
 TITLES = {"flickr8k": "Flickr8k's photos", "coco": "COCO's photos"}
+ALSO = ("flickr8k",)  # on whose photos runs of other data sets can be tested, without settings
 # As run folders are called.
 KINDS = {"t": "T alone", "tt": "T alone, longer", "d": "D alone", "dt": "D, then T"}
 ALONE = ("t", "tt")  # without synthetic captions
@@ -49,6 +51,12 @@ NOTE = (
     "the same share. T alone is trained for as many epochs as D and T together, or longer: with "
     "as many updates."
 )
+ALSO_NOTE = (
+    "The runs of COCO's photos again, asked for captions of Flickr8k's test photos. Runs of "
+    "`--data flickr8k` are others: their T and D have the captions of COCO's tested photos, too, "
+    "and they are tested at the epoch that is best on Flickr8k's validation photos; these are at "
+    "their last one, no photo chooses it."
+)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -56,11 +64,12 @@ class Row:
     """What runs of a row have in common.
 
     Attributes:
-        data: whose photos are tested on.
+        data: whose photos the run itself is tested on.
         share: of COCO's captions, T.
         way: how the synthetic captions differ from ToCa's: "R w/o", "G w/o", "τ = 1" or "".
         captions: synthetic ones that are trained on; 0 for T alone.
         kind: of `KINDS`.
+        also: of `ALSO`, whose photos the finished run was tested on; "": its own test.
     """
 
     data: str
@@ -68,6 +77,7 @@ class Row:
     way: str
     captions: int
     kind: str
+    also: str = ""
 
 
 Table = dict[Row, dict[int, Run]]  # by row, then by seed
@@ -117,9 +127,17 @@ def way_of(facts: Mapping[str, Any]) -> str:
 
 
 def keep(folder: Path) -> Path:
-    """Copy the record of a run with what its synthetic captions are; returns its folder."""
+    """Copy the record of a run, its further tests and what its synthetic captions are.
+
+    Returns:
+        The record's folder.
+    """
     facts = None if kind_of(folder) in ALONE else synthetic_captions(folder)
     record = keep_record(folder, RECORDS)
+    for also in ALSO:
+        path = folder / also / "metrics.json"
+        if path.is_file():
+            write_json(record / f"{also}.json", read_json(path)["test"]["corpus"])
     if facts is not None:
         write_json(record / FACTS, facts)
     return record
@@ -148,8 +166,9 @@ def read_table(folders: Sequence[Path]) -> Table:
         FileNotFoundError: a record of a run on D says nothing of D.
     """
     table: Table = {}
-    for run in read_runs(folders) if folders else []:
-        runs, seed = table.setdefault(row_of(run), {}), int(run.config["seed"])
+    read = read_runs(folders) if folders else []
+    for also, run in (test for one in read for test in tests_of(one).items()):
+        runs, seed = table.setdefault(row_of(run, also), {}), int(run.config["seed"])
         if seed in runs:
             raise ValueError(
                 f"{runs[seed].folder} and {run.folder} are the same row and seed: keep one of them"
@@ -158,25 +177,44 @@ def read_table(folders: Sequence[Path]) -> Table:
     return table
 
 
-def row_of(run: Run) -> Row:
-    """The row of a recorded run."""
+def tests_of(run: Run) -> dict[str, Run]:
+    """A recorded run with the scores of its own test (""), and with those of each further one."""
+    paths = {also: run.folder / f"{also}.json" for also in ALSO}
+    further = {
+        also: replace(run, metrics={"test": {"corpus": read_json(path)}})
+        for also, path in paths.items()
+        if path.is_file()
+    }
+    return {"": run, **further}
+
+
+def row_of(run: Run, also: str = "") -> Row:
+    """The row of a recorded run, or of a further test of it."""
     kind, data = kind_of(run.folder), run.config["data"]["name"]
     if kind in ALONE:
-        return Row(data, float(run.config["corpus"]["share"] or 1), "", 0, kind)
+        return Row(data, float(run.config["corpus"]["share"] or 1), "", 0, kind, also)
     facts = read_json(run.folder / FACTS)
-    return Row(data, float(facts["share"]), way_of(facts), int(facts["captions"]), kind)
+    return Row(data, float(facts["share"]), way_of(facts), int(facts["captions"]), kind, also)
 
 
 def page(table: Table) -> list[str]:
     """The lines of docs/results/toca.md."""
     named = {(str(row),): runs for row, runs in table.items()}
     lines = ["# ToCa in small", "", *head("python benchmarks/toca_report.py", named), NOTE]
-    for data in sorted({row.data for row in table}, key=[*TITLES].index):
-        part = {row: runs for row, runs in table.items() if row.data == data}
-        lines += ["", f"## {TITLES[data]}", "", *_scores(part)]
+    tests = {(row.data, row.also) for row in table}
+    for data, also in sorted(tests, key=lambda test: ([*TITLES].index(test[0]), test[1])):
+        part = {row: runs for row, runs in table.items() if (row.data, row.also) == (data, also)}
+        lines += ["", *_title(data, also), "", *_scores(part)]
         lines += _section("By share of T (Table 5)", _by_share(part))
         lines += _section("By volume (Figure 1)", _by_volume(part))
     return lines
+
+
+def _title(data: str, also: str) -> list[str]:
+    """Of a test; with a note where it could be taken for that of other runs."""
+    if not also:
+        return [f"## {TITLES[data]}"]
+    return [f"## {TITLES[also]}, by the runs of {TITLES[data]}", "", ALSO_NOTE]
 
 
 def _section(title: str, lines: Sequence[str]) -> list[str]:

@@ -47,6 +47,13 @@ def run(folder: Path, name: str, *, seed: int = 0, score: float = 0.5, **setting
     return place
 
 
+def add_test(folder: Path, score: float) -> None:
+    """Give a run what evaluate.py writes of Flickr8k's photos."""
+    (folder / "flickr8k").mkdir()
+    scores = {"corpus": {"METEOR": 0.1, "CIDEr-D": score}, "per_image": {}}
+    (folder / "flickr8k" / "metrics.json").write_text(json.dumps({"test": scores}))
+
+
 def lines_of(report, runs: list[Path]) -> list[str]:
     for folder in runs:
         report.keep(folder)
@@ -105,6 +112,36 @@ def test_shares_and_volumes(report, tmp_path):
     ]
 
 
+def test_other_photos_have_a_section_of_their_own(report, tmp_path):
+    runs = [
+        run(tmp_path, "t-coco-0.01", share=0.01, seed=seed, score=score, data="coco")
+        for seed, score in enumerate((0.6, 0.7))
+    ]
+    add_test(runs[0], 0.1)
+    add_test(runs[1], 0.2)
+    more = run(tmp_path, "t-coco-0.1", share=0.1, score=0.8, data="coco")  # not tested there
+    own = run(tmp_path, "t-coco-0.01", share=0.01, score=0.3)
+    lines = lines_of(report, [*runs, more, own])
+    titles = [
+        "## Flickr8k's photos",
+        "## COCO's photos",
+        "## Flickr8k's photos, by the runs of COCO's photos",
+    ]
+    assert [line for line in lines if line.startswith("## ")] == titles
+    flickr8k, coco, also = (lines.index(title) for title in titles)
+    assert [line for line in lines[flickr8k:coco] if line.startswith("| T alone")] == [
+        "| T alone | 0.01 | - | 1 | - | 0.2000 | - | 0.3000 |"
+    ]
+    assert [line for line in lines[coco:also] if line.startswith("| T alone")] == [
+        "| T alone | 0.01 | - | 2 | - | 0.2000 ± 0.0000 | - | 0.6500 ± 0.0707 |",
+        "| T alone | 0.1 | - | 1 | - | 0.2000 | - | 0.8000 |",
+    ]
+    assert "`--data flickr8k` are others" in lines[also + 2]
+    assert lines[also + 6 :] == [
+        "| T alone | 0.01 | - | 2 | - | 0.1000 ± 0.0000 | - | 0.1500 ± 0.0707 |"
+    ]
+
+
 def test_runs_that_say_too_little_are_refused(report, tmp_path):
     path = captions(tmp_path / "plain")
     folder = run(tmp_path, "d-lines-1", path=path)
@@ -132,10 +169,14 @@ def study(report, monkeypatch, tmp_path):
     def fake(program: list[str]) -> None:
         module.programs.append(program)
         given = dict(one.split("=", 1) for one in program if "=" in one)
-        out = Path(given["out"]) if "out" in given else tmp_path / given["run_name"]
-        target = out / "card.json" if "out" in given else out / f"seed{given['seed']}/metrics.json"
-        target.parent.mkdir(parents=True)
-        target.write_text("{}")
+        trains = program[0] == "train.py"
+        out = tmp_path / given["run_name"] / f"seed{given['seed']}" if trains else given["out"]
+        name = "card.json" if "method" in given else "metrics.json"
+        Path(out).mkdir(parents=True)
+        (Path(out) / name).write_text("{}")
+        if trains:
+            asked = "metrics: {test: [BLEU, CIDEr-D], tokenizer: python}"
+            (out / "config.yaml").write_text(asked)
 
     monkeypatch.setattr(module, "run", fake)
     monkeypatch.setattr(module.toca_report, "main", lambda arguments: None)
@@ -208,3 +249,27 @@ def test_on_coco_the_tested_captions_are_left_out(study, capsys):
     assert "corpus.train.exclude_ids=ids.txt" in study.programs[0]
     assert "data.tested=ids.txt" not in study.programs[0]
     assert "data.tested=ids.txt" in study.programs[1]
+
+
+def test_finished_runs_are_tested_on_other_photos_once(study, capsys, tmp_path):
+    options = ["--data", "coco", "--rows", "dt", "--seeds", "0"]
+    extra = ["--", "data.tested=ids.txt", "threads=1", "paths.data=photos"]
+    study.main([*options, *extra])
+    assert not any(program[0] == "evaluate.py" for program in study.programs)
+    study.programs.clear()
+    study.main([*options, "--also", "flickr8k", *extra])
+    run = tmp_path / "coco/viecap_small-toca_dt-10000of0.01-1/seed0"
+    (program,) = study.programs  # the run itself is there
+    assert program[0] == "evaluate.py"
+    with initialize_config_dir(str(BENCHMARKS.parent / "configs"), version_base="1.3"):
+        config = compose("evaluate", program[1:])
+    assert (config.run, config.out, config.split) == (str(run), str(run / "flickr8k"), "test")
+    assert (config.data.name, config.paths.data) == ("flickr8k", "photos")
+    assert (config.metrics.test, config.metrics.tokenizer) == (["BLEU", "CIDEr-D"], "python")
+    study.main([*options, "--also", "flickr8k", *extra])
+    assert len(study.programs) == 1
+    study.main(["--data", "coco", "--rows", "t", "--seeds", "0", "--also", "flickr8k", *extra])
+    assert [program[0] for program in study.programs[1:]] == ["train.py", "evaluate.py"]
+    with pytest.raises(SystemExit):
+        study.main(["--also", "flickr8k"])
+    assert "--data flickr8k are tested on it" in capsys.readouterr().err
