@@ -53,9 +53,9 @@ NOTE = (
 )
 ALSO_NOTE = (
     "The runs of COCO's photos again, asked for captions of Flickr8k's test photos. Runs of "
-    "`--data flickr8k` are others: their T and D have the captions of COCO's tested photos, too, "
-    "and they are tested at the epoch that is best on Flickr8k's validation photos; these are at "
-    "their last one, no photo chooses it."
+    "`--data flickr8k` are others: their T is drawn from all of COCO's captions, those of its "
+    "tested photos too, and they are tested at the epoch that is best on Flickr8k's validation "
+    "photos; these are tested at their last one, which no photo chooses."
 )
 
 
