@@ -54,6 +54,8 @@ MIXES = {
     "random75": "75%",
     "all": "100%",
 }
+# Ends the mixture's name of runs with loader.own_updates=true, where both kinds are compared.
+SHORT = "_short"
 COLUMNS = ("H", "IoU", "Hal", "missing", "L", "LP", "G", "sC", "D-1", "D-2")
 STANDARD = ("BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D", "SPICE")
 RANDOM = ("D-1", "D-2", "L", "LP")
@@ -61,7 +63,7 @@ BY_COVERAGE = ("IoU", "Hal")
 # Scores beside those of control that lie in control.json.
 FURTHER = ("random", "standard")
 # Settings of the scores without whose equality rows cannot be compared.
-COMPARED = ("parser", "word_vectors", "lemmas", "num_captions", "well_formedness")
+COMPARED = ("parser", "word_vectors", "lemmas", "well_formedness")
 COMPARED_FURTHER = {
     "random": ("controls", "best", "shortest", "longest", "regions", "seed", "num_images"),
     "standard": ("tokenizer", "references_hash"),
@@ -91,32 +93,48 @@ def read_rows(folders: Sequence[Path], *, data: str, model: str) -> Table:
     for (run_name,), runs in read_table(folders, ("run_name",)).items():
         match = name.match(run_name)
         if match:
-            found[_place(*match.groups())] = runs
+            found[_place(*match.groups(), _is_short(runs))] = runs
     return {label: found[key] for key in sorted(found) for label in key[2:]}
 
 
-def _place(kind: str | None, mix: str | None) -> tuple[int, int, str]:
+def _is_short(runs: Mapping[int, Run]) -> bool:
+    """Whether runs with captions added make no more updates than without."""
+    return any(
+        run.config.get("added") and run.config["loader"].get("own_updates", False)
+        for run in runs.values()
+    )
+
+
+def _place(kind: str | None, mix: str | None, is_short: bool) -> tuple[int, int, str]:
     """Where a row stands, and its name."""
     if kind is None:
         return 0, 0, "people's captions alone"
+    mix = mix.removesuffix(SHORT) if is_short else mix
     place = list(MIXES).index(mix) if mix in MIXES else len(MIXES)
-    return 1 + list(ADDED).index(kind), place, f"+ {ADDED[kind]}, {MIXES.get(mix, mix)}"
+    label = f"+ {ADDED[kind]}, {MIXES.get(mix, mix)}"
+    is_short &= mix != "random0"  # which has nothing more to be trained on
+    return 1 + list(ADDED).index(kind), place, label + ", for the same updates" * is_short
 
 
 def read_evaluations(data: str, table: Table) -> Evaluations:
-    """The scores of control that lie in runs, those of people's captions first.
+    """The scores of control that lie in runs, by the captions asked for; people's come first.
+
+    Scores of other numbers of captions (``most_images=``) are told apart.
 
     Raises:
         ValueError: scores of one set of captions were made with different tools.
     """
-    found: Evaluations = {PEOPLE: {}}
+    found: Evaluations = {}
     for row, runs in table.items():
         for seed, run in sorted(runs.items()):
             for path in sorted(run.folder.glob("evaluation/*/control.json")):
-                rows = found.setdefault(asked(data, path.parent.name), {})
                 content = read_json(path)
-                further = {name: content.get(name) for name in FURTHER}
+                number = content["scores"]["settings"]["num_captions"]
+                name = f"{asked(data, path.parent.name)}, {number:,} of them"
+                further = {part: content.get(part) for part in FURTHER}
+                rows = found.setdefault(name, {})
                 rows.setdefault(row, {})[seed] = content["scores"] | further
+    found = dict(sorted(found.items(), key=lambda one: not one[0].startswith(PEOPLE)))
     for name, rows in found.items():
         _check(name, [scores for runs in rows.values() for scores in runs.values()])
     return {name: rows for name, rows in found.items() if rows}
@@ -151,11 +169,12 @@ def page(data: str, model: str, table: Table, evaluations: Evaluations) -> list[
         "caption's own control: the paper's L is of random ones, which have a table of their own."
     ]
     for name, rows in evaluations.items():
-        tables = "1, 3, 4, 6 and 10" if name == PEOPLE else "2, 5 and 7"
+        tables = "1, 3, 4, 6 and 10" if name.startswith(PEOPLE) else "2, 5 and 7"
         corpora = _corpora(rows, "corpus")
         lines += ["", f"## Asked for {name} (the paper's Tables {tables})", ""]
         lines += [*_scored(corpora, COLUMNS), *_further(rows)]
-    lacking = [row for row in table if row not in evaluations.get(PEOPLE, {})]
+    there = {row for name, rows in evaluations.items() if name.startswith(PEOPLE) for row in rows}
+    lacking = [row for row in table if row not in there]
     if lacking:
         lines += ["", f"Not asked for {PEOPLE} yet: {'; '.join(lacking)}."]
     lines += ["", "## By the share of the photo that is asked for (Fig. 4, 12, 13)", ""]

@@ -19,7 +19,9 @@ def report(monkeypatch):
     return importlib.import_module("ssa_report")
 
 
-def run(folder: Path, name: str, *, seed: int = 0, **evaluations: dict[str, Any]) -> None:
+def run(
+    folder: Path, name: str, *, seed: int = 0, short: bool = False, **evaluations: dict[str, Any]
+) -> None:
     """A run folder; ``people`` and ``made`` are what is in their control.json."""
     place = folder / "toy" / name / f"seed{seed}"
     for key, scores in evaluations.items():
@@ -28,7 +30,8 @@ def run(folder: Path, name: str, *, seed: int = 0, **evaluations: dict[str, Any]
         further = {name: scores.pop(name) for name in ("random", "standard") if name in scores}
         path.write_text(json.dumps({"scores": scores, "swapped": None} | further))
     place.mkdir(parents=True, exist_ok=True)
-    (place / "config.yaml").write_text(json.dumps({"run_name": f"toy/{name}", "seed": seed}))
+    config = {"run_name": f"toy/{name}", "seed": seed, "loader": {"own_updates": short}}
+    (place / "config.yaml").write_text(json.dumps(config | {"added": ["made"]}))
     scores = {"test": {"corpus": {"CIDEr-D": 0.5}}, "val_history": [{"step": 30}, {"step": 60}]}
     (place / "metrics.json").write_text(json.dumps(scores))
 
@@ -64,7 +67,8 @@ def test_rows_are_mixtures_in_the_order_of_the_paper(report, tmp_path):
     run(tmp_path, "cic_set-none-none", people=control(0.9))  # another control
     run(tmp_path, "cic_ssa-all-swap20-none", people=control(0.9))  # planted faults
     lines, _ = built(report, tmp_path)
-    first = lines.index("## Asked for people's captions (the paper's Tables 1, 3, 4, 6 and 10)")
+    title = "## Asked for people's captions, 4 of them (the paper's Tables 1, 3, 4, 6 and 10)"
+    first = lines.index(title)
     assert lines[first + 2 : first + 7] == [
         "| trained on | seeds | IoU | sC |",
         "| --- | --- | --- | --- |",
@@ -73,7 +77,9 @@ def test_rows_are_mixtures_in_the_order_of_the_paper(report, tmp_path):
         "| + SSA, 100% | 2 | 0.5500 ± 0.0707 | 0.7000 ± 0.0000 |",
     ]
     assert "Not asked for people's captions yet: + paraphrases, 100%." in lines
-    second = lines.index("## Asked for captions of ssa_made (the paper's Tables 2, 5 and 7)")
+    second = lines.index(
+        "## Asked for captions of ssa_made, 4 of them (the paper's Tables 2, 5 and 7)"
+    )
     assert "| + SSA, 100% | 1 | 0.8000 | 0.7000 |" in lines[second:]
     assert "| + paraphrases, 100% | 1 | 60 | - | - | - | 0.5000 | - |" in lines
     assert not any("0.9000" in line for line in lines)
@@ -97,6 +103,27 @@ def test_random_controls_and_single_references_have_tables(report, tmp_path):
     run(tmp_path, "cic_ssa-random50-none-none", people=control(0.4) | further(0.6, controls=20))
     with pytest.raises(ValueError, match="controls of 10 and of 20"):
         built(report, tmp_path)
+
+
+def test_runs_for_the_same_updates_have_a_row_of_their_own(report, tmp_path):
+    run(tmp_path, "cic_ssa-random0-none-none", short=True, people=control(0.4))
+    run(tmp_path, "cic_ssa-random0-none-none", seed=1, people=control(0.6))
+    run(tmp_path, "cic_ssa-all-none-none", people=control(0.7))
+    run(tmp_path, "cic_ssa-all_short-none-none", short=True, people=control(0.8))
+    lines, _ = built(report, tmp_path)
+    assert "| + SSA, 0% | 2 | 0.5000 ± 0.1414 | 0.7000 ± 0.0000 |" in lines
+    assert "| + SSA, 100% | 1 | 0.7000 | 0.7000 |" in lines
+    assert "| + SSA, 100%, for the same updates | 1 | 0.8000 | 0.7000 |" in lines
+
+
+def test_scores_of_part_of_the_captions_are_told_apart(report, tmp_path):
+    run(tmp_path, "cic_ssa-all-none-none", people=control(0.5))
+    run(tmp_path, "cic-none-none", people=control(0.4, num_captions=1400))
+    lines, _ = built(report, tmp_path)
+    titles = [line for line in lines if line.startswith("## Asked for people's captions, ")]
+    assert [title.split(",", 1)[1].split(" of")[0] for title in titles] == [" 1,400", " 4"]
+    assert "| people's captions alone | 1 | 0.4000 | 0.7000 |" in lines
+    assert not any(line.startswith("Not asked for") for line in lines)
 
 
 def test_the_test_split_of_miniworld_is_that_of_people(report):
