@@ -10,6 +10,10 @@ the end (or alone, with ``--report``) `benchmarks/toca_report.py` builds docs/re
 what follows ``--``, settings of ``method`` and its writer go to the synthesis, those of the corpus,
 paths and ``limit_images`` to both, all others to train.py. With ``--also`` each run is tested on
 further photos (evaluate.py), by the metrics of its own test, into RUN/flickr8k.
+
+Small shares need more epochs than large ones, and synthetic captions do not help a captioner that
+has not learned yet what people's have to teach. ``--read 50000`` trains on D for so many captions,
+each as often as it takes, on T behind it for as many, and on T alone for twice as many.
 """
 
 from __future__ import annotations
@@ -80,6 +84,8 @@ class Study:
         runs: folder of all runs.
         extra: settings for synthesis and training.
         also: further data sets that runs are tested on.
+        read: captions that a training on D reads, and one on T behind it; None: the experiments'
+            epochs.
     """
 
     data: str
@@ -88,6 +94,7 @@ class Study:
     runs: Path
     extra: Sequence[str] = ()
     also: Sequence[str] = ()
+    read: int | None = None
 
     def make(self, name: str, seed: int) -> None:
         """A row's run and its further tests, where they are not finished yet."""
@@ -128,7 +135,9 @@ class Study:
             given += [f"corpus.train.path={path}", f"corpus.share={row.volume:g}"]
         else:
             given.append(f"corpus.share={self.share:.10g}")
-        if row.kind == "tt":
+        if self.read is not None:
+            given.append(f"num_epochs={self.epochs_for(self.read, row)}")
+        elif row.kind == "tt":
             ratio = self.captions / (self.share * CORPUS)
             given.append(f"num_epochs={self.epochs('dt') + math.ceil(self.epochs('d') * ratio)}")
         if row.begins is not None:
@@ -147,6 +156,11 @@ class Study:
         """Of T ("dt") or of D ("d"), as the experiment says."""
         with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
             return compose("train", [f"experiment=toca/{self.data}_{kind}_small"]).num_epochs
+
+    def epochs_for(self, read: int, row: Row) -> int:
+        """In which a run reads so many captions, on T alone twice as many."""
+        size = self.captions * row.volume if row.kind == "d" else self.share * CORPUS
+        return max(1, round(read * (2 if row.kind in toca_report.ALONE else 1) / size))
 
     def folder(self, row: Row, seed: int) -> Path:
         """Of a row's run."""
@@ -177,6 +191,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--also", nargs="+", choices=toca_report.ALSO, default=[], help="photos to test on, too"
     )
     parser.add_argument("--report", action="store_true", help="train nothing")
+    parser.add_argument("--read", type=int, help="captions that D's and T's trainings read, each")
     options = parser.parse_args(arguments[:cut])
     tested = any(one.startswith("data.tested=") for one in extra)
     if options.data == "coco" and not options.report and not tested:
@@ -195,6 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             runs=runs,
             extra=extra,
             also=options.also,
+            read=options.read,
         )
         for seed in options.seeds:
             for name in options.rows:

@@ -273,3 +273,13 @@ def test_finished_runs_are_tested_on_other_photos_once(study, capsys, tmp_path):
     with pytest.raises(SystemExit):
         study.main(["--also", "flickr8k"])
     assert "--data flickr8k are tested on it" in capsys.readouterr().err
+
+
+def test_small_shares_are_read_more_often(study):
+    options = ["--data", "coco", "--seeds", "0", "--shares", "0.001", "--captions", "2000"]
+    rows = ["--rows", "t", "dt", "dt_10"]
+    study.main([*options, *rows, "--read", "30000", "--", "data.tested=ids.txt"])
+    trained = [program for program in study.programs if program[0] == "train.py"]
+    epochs = [one for program in trained for one in program if one.startswith("num_epochs=")]
+    # 617 captions of T, 2,000 of D and then T, 200 of D and then T
+    assert epochs == [f"num_epochs={number}" for number in (97, 15, 49, 150, 49)]
