@@ -53,6 +53,8 @@ class TemplateSampler:
         use_structures: False is the ablation "G w/o": only the number of words is drawn; they are
             of any part of speech, and no function word is given.
         use_relations: False is the ablation "R w/o": every word is drawn by Eq. 8.
+        only_whole: `templates` leaves out those with a slot that no word fits: of a small corpus
+            most have one, and what is left is often no sentence ("a person next to with").
 
     Raises:
         ValueError: ``tau`` is not above 0.
@@ -65,12 +67,13 @@ class TemplateSampler:
         tau: float | None = None,
         use_structures: bool = True,
         use_relations: bool = True,
+        only_whole: bool = False,
     ) -> None:
         if tau is not None and not tau > 0:
             raise ValueError(f"tau must be above 0, or null for infinity: got {tau}")
         self.statistics = statistics
         self._tau, self._use_relations = tau, use_relations
-        self._use_structures = use_structures
+        self._use_structures, self._only_whole = use_structures, only_whole
         # floats, as what is looked up in them: else each look-up would convert all of them
         self._structures = np.cumsum(statistics.structure_counts, dtype=np.float64)
         self._parsed: dict[int, list[int | str]] = {}
@@ -87,7 +90,8 @@ class TemplateSampler:
         repeats = 0
         while repeats < MOST_REPEATS:
             template = self.draw(generator)
-            if not template.words or template.text in seen:
+            lacks = self._only_whole and len(template.words) < template.structure.count("[")
+            if not template.words or lacks or template.text in seen:
                 repeats += 1
                 continue
             repeats = 0

@@ -145,6 +145,16 @@ def test_56_captions_give_a_thousand_templates(gold) -> None:
         assert len(set(one.words)) == len(one.words) <= len(parts)
 
 
+def test_whole_templates_have_a_word_in_every_slot(gold) -> None:
+    statistics = count_corpus(deconstruct(tags) for _, tags in gold[:56])
+    drawn = islice(TemplateSampler(statistics).templates(np.random.default_rng(0)), 200)
+    assert any(len(one.words) < one.structure.count("[") for one in drawn)
+    whole = TemplateSampler(statistics, only_whole=True)
+    found = list(islice(whole.templates(np.random.default_rng(0)), 200))
+    assert len(found) == 200
+    assert all(len(one.words) == one.structure.count("[") for one in found)
+
+
 def test_an_exhausted_corpus_ends(monkeypatch) -> None:
     monkeypatch.setattr(sampling, "MOST_REPEATS", 200)
     statistics = count_corpus([Deconstructed(structure="[N] .", words=(("dog", "N"),))])
