@@ -49,7 +49,7 @@ NOTE = (
     "Mean ± sample standard deviation over seeds, test split. T: a share of COCO's 616,767 "
     "captions, on COCO's photos without those of the tested ones; D: synthetic captions, made of "
     "the same share. T alone is trained for as many epochs as D and T together, or longer: with "
-    "as many updates."
+    "as many updates. Epochs are those of the row's own training: of D, then T those on T."
 )
 ALSO_NOTE = (
     "The runs of COCO's photos again, asked for captions of Flickr8k's test photos. Runs of "
@@ -69,6 +69,7 @@ class Row:
         way: how the synthetic captions differ from ToCa's: "R w/o", "G w/o", "τ = 1" or "".
         captions: synthetic ones that are trained on; 0 for T alone.
         kind: of `KINDS`.
+        epochs: of this training; of one on T that began with D, those on T.
         also: of `ALSO`, whose photos the finished run was tested on; "": its own test.
     """
 
@@ -77,6 +78,7 @@ class Row:
     way: str
     captions: int
     kind: str
+    epochs: int
     also: str = ""
 
 
@@ -191,10 +193,12 @@ def tests_of(run: Run) -> dict[str, Run]:
 def row_of(run: Run, also: str = "") -> Row:
     """The row of a recorded run, or of a further test of it."""
     kind, data = kind_of(run.folder), run.config["data"]["name"]
+    epochs = int(run.config["num_epochs"])
     if kind in ALONE:
-        return Row(data, float(run.config["corpus"]["share"] or 1), "", 0, kind, also)
+        return Row(data, float(run.config["corpus"]["share"] or 1), "", 0, kind, epochs, also)
     facts = read_json(run.folder / FACTS)
-    return Row(data, float(facts["share"]), way_of(facts), int(facts["captions"]), kind, also)
+    share, captions = float(facts["share"]), int(facts["captions"])
+    return Row(data, share, way_of(facts), captions, kind, epochs, also)
 
 
 def page(table: Table) -> list[str]:
@@ -228,19 +232,22 @@ def _scores(table: Table) -> list[str]:
             KINDS[row.kind] + (f" ({row.way})" if row.way else ""),
             f"{row.share:.10g}",
             f"{row.captions:,}" if row.captions else "-",
+            str(row.epochs),
             str(len(runs)),
             *(_cell(runs, metric) for metric in METRICS),
         ]
         for row, runs in sorted(table.items(), key=_place)
     ]
-    return markdown_lines(["trained on", "share of T", "captions of D", "seeds", *METRICS], rows)
+    columns = ["trained on", "share of T", "captions of D", "epochs", "seeds"]
+    return markdown_lines([*columns, *METRICS], rows)
 
 
-def _place(item: tuple[Row, object]) -> tuple[float, str, int, int]:
+def _place(item: tuple[Row, object]) -> tuple[float, str, int, int, int]:
     """Where a row stands: by share, T first, then the whole D before parts of it."""
     row = item[0]
     kind = [*KINDS].index(row.kind)
-    return (row.share, row.way, -(10**12) if row.kind in ALONE else -row.captions, kind)
+    volume = -(10**12) if row.kind in ALONE else -row.captions
+    return (row.share, row.way, volume, kind, row.epochs)
 
 
 def _cell(runs: dict[int, Run], metric: str) -> str:
@@ -267,7 +274,11 @@ def _by_volume(table: Table) -> list[str]:
 
 
 def _grid(name: str, table: Table, of: Callable[[Row], float], form: str) -> list[str]:
-    """CIDEr-D, a line a value and a column a kind; nothing where there is one value."""
+    """CIDEr-D, a line a value and a column a kind; nothing where there is one value.
+
+    Of trainings that differ in their epochs alone the longest counts.
+    """
+    table = dict(sorted(table.items(), key=lambda item: item[0].epochs))
     values = sorted({of(row) for row in table})
     kinds = [kind for kind in KINDS if any(row.kind == kind for row in table)]
     cells = {(of(row), row.kind): spread([*scores(r).values()], ".4f") for row, r in table.items()}

@@ -31,7 +31,7 @@ def captions(folder: Path, number: int = 1000, share: float | None = 0.01, **met
 
 
 def run(folder: Path, name: str, *, seed: int = 0, score: float = 0.5, **settings) -> Path:
-    """A finished run; ``settings`` are ``share``, ``path`` and ``start_from``."""
+    """A finished run; ``settings`` are ``share``, ``path``, ``start_from``, ``epochs``."""
     data = settings.get("data", "flickr8k")
     place = folder / data / f"viecap_small-toca_{name}" / f"seed{seed}"
     place.mkdir(parents=True)
@@ -39,6 +39,7 @@ def run(folder: Path, name: str, *, seed: int = 0, score: float = 0.5, **setting
         "seed": seed,
         "data": {"name": data},
         "corpus": {"share": settings.get("share", 1), "train": {"path": str(settings.get("path"))}},
+        "num_epochs": settings.get("epochs", 4),
         "start_from": settings.get("start_from") and str(settings["start_from"]),
     }
     (place / "config.yaml").write_text(json.dumps(config))
@@ -76,15 +77,15 @@ def test_rows_by_what_was_trained_on(report, tmp_path):
     lines = lines_of(report, runs)
     table = lines.index("## Flickr8k's photos")
     assert lines[table + 4 : table + 9] == [
-        "| T alone | 0.01 | - | 1 | - | 0.2000 | - | 0.3000 |",
-        "| T alone, longer | 0.01 | - | 1 | - | 0.2000 | - | 0.3500 |",
-        "| D alone | 0.01 | 1,000 | 2 | - | 0.2000 ± 0.0000 | - | 0.1500 ± 0.0707 |",
-        "| D, then T | 0.01 | 1,000 | 1 | - | 0.2000 | - | 0.4000 |",
-        "| D alone (R w/o) | 0.01 | 800 | 1 | - | 0.2000 | - | 0.0500 |",
+        "| T alone | 0.01 | - | 4 | 1 | - | 0.2000 | - | 0.3000 |",
+        "| T alone, longer | 0.01 | - | 4 | 1 | - | 0.2000 | - | 0.3500 |",
+        "| D alone | 0.01 | 1,000 | 4 | 2 | - | 0.2000 ± 0.0000 | - | 0.1500 ± 0.0707 |",
+        "| D, then T | 0.01 | 1,000 | 4 | 1 | - | 0.2000 | - | 0.4000 |",
+        "| D alone (R w/o) | 0.01 | 800 | 4 | 1 | - | 0.2000 | - | 0.0500 |",
     ]
     photos = lines.index("## COCO's photos")
     assert photos > table
-    assert "| T alone | 0.01 | - | 1 | - | 0.2000 | - | 0.6000 |" in lines[photos:]
+    assert "| T alone | 0.01 | - | 4 | 1 | - | 0.2000 | - | 0.6000 |" in lines[photos:]
     assert not any(line.startswith("###") for line in lines)  # one share and one volume
 
 
@@ -112,6 +113,27 @@ def test_shares_and_volumes(report, tmp_path):
     ]
 
 
+def test_longer_trainings_are_rows_of_their_own(report, tmp_path):
+    path = captions(tmp_path / "set")
+    first = run(tmp_path, "d-a", path=path, score=0.1)
+    runs = [
+        first,
+        run(tmp_path, "t-0.01", share=0.01, score=0.3, epochs=8),
+        run(tmp_path, "tt-0.01", share=0.01, score=0.35, epochs=16),
+        run(tmp_path, "t-0.1", share=0.1, score=0.5),
+        run(tmp_path, "dt-a", share=0.01, start_from=first, score=0.4, epochs=12),
+        run(tmp_path, "dt-b", share=0.01, start_from=first, score=0.45, epochs=16),
+    ]
+    lines = lines_of(report, runs)
+    shown = [line for line in lines if line.startswith(("| T alone | 0.01", "| D, then"))]
+    assert shown == [
+        "| T alone | 0.01 | - | 8 | 1 | - | 0.2000 | - | 0.3000 |",
+        "| D, then T | 0.01 | 1,000 | 12 | 1 | - | 0.2000 | - | 0.4000 |",
+        "| D, then T | 0.01 | 1,000 | 16 | 1 | - | 0.2000 | - | 0.4500 |",
+    ]
+    assert "| 0.01 | 0.3000 | 0.3500 | 0.1000 | 0.4500 |" in lines  # the longest counts
+
+
 def test_other_photos_have_a_section_of_their_own(report, tmp_path):
     runs = [
         run(tmp_path, "t-coco-0.01", share=0.01, seed=seed, score=score, data="coco")
@@ -130,15 +152,15 @@ def test_other_photos_have_a_section_of_their_own(report, tmp_path):
     assert [line for line in lines if line.startswith("## ")] == titles
     flickr8k, coco, also = (lines.index(title) for title in titles)
     assert [line for line in lines[flickr8k:coco] if line.startswith("| T alone")] == [
-        "| T alone | 0.01 | - | 1 | - | 0.2000 | - | 0.3000 |"
+        "| T alone | 0.01 | - | 4 | 1 | - | 0.2000 | - | 0.3000 |"
     ]
     assert [line for line in lines[coco:also] if line.startswith("| T alone")] == [
-        "| T alone | 0.01 | - | 2 | - | 0.2000 ± 0.0000 | - | 0.6500 ± 0.0707 |",
-        "| T alone | 0.1 | - | 1 | - | 0.2000 | - | 0.8000 |",
+        "| T alone | 0.01 | - | 4 | 2 | - | 0.2000 ± 0.0000 | - | 0.6500 ± 0.0707 |",
+        "| T alone | 0.1 | - | 4 | 1 | - | 0.2000 | - | 0.8000 |",
     ]
     assert "`--data flickr8k` are others" in lines[also + 2]
     assert lines[also + 6 :] == [
-        "| T alone | 0.01 | - | 2 | - | 0.1000 ± 0.0000 | - | 0.1500 ± 0.0707 |"
+        "| T alone | 0.01 | - | 4 | 2 | - | 0.1000 ± 0.0000 | - | 0.1500 ± 0.0707 |"
     ]
 
 
