@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 
 import numpy as np
 
@@ -22,11 +22,12 @@ from augmentation.captions.ssa.filters import (
 from augmentation.captions.ssa.frames import Frames
 from augmentation.captions.ssa.graph import Graph
 from augmentation.captions.ssa.grounding import ground
+from augmentation.captions.ssa.joining import joined
 from augmentation.captions.ssa.merging import Merging
 from augmentation.captions.ssa.nouns import NounForms
 from augmentation.captions.ssa.parser import read_words
 from augmentation.captions.ssa.penman import write_penman
-from augmentation.captions.ssa.realiser import STYLES, Realiser
+from augmentation.captions.ssa.realiser import STYLES, STYLES_OF_SEVERAL, Realiser
 from augmentation.captions.ssa.sampling import Sampler
 from augmentation.captions.ssa.sentences import Caption, caption_of
 from augmentation.captions.ssa.similarity import WordSimilarity
@@ -40,6 +41,7 @@ from captioning.text.parts import NOUNS
 from captioning.types import Phrase, Sample
 
 PARSED_AT_ONCE = 4096
+TRIES = 8  # orders in which events are joined, a long caption that is wanted
 MORE = "more than wanted of a photo"
 UNREADABLE = "caption without a graph"
 
@@ -65,6 +67,10 @@ class Ssa(AbstractCaptionMethod):
         detail: probability that something optional is said of a thing.
         small: coverage, in [0, 1], below which a caption is of a small part of its photo.
         broad: captions of larger parts are kept until a photo has so many captions.
+        long: words from which on a caption is long.
+        most_long: long captions a photo, of several events (`joined`; by the rules alone), whose
+            lengths are drawn evenly from `long` to `longest`, as far as there are any near them.
+        longest: words of a long caption.
         least_similar, least_similar_beside: see `Merging`.
         language_model: judges well-formedness; None for trigrams of the roster's captions.
         graph_parser: makes the captions' graphs; None for the rules of `read_words`.
@@ -88,6 +94,9 @@ class Ssa(AbstractCaptionMethod):
         detail: float = 0.5,
         small: float = 0.3,
         broad: int = 2,
+        long: int = 14,
+        most_long: int = 0,
+        longest: int = 30,
         least_similar: float = 0.7,
         least_similar_beside: float = 0.5,
         language_model: AbstractLanguageModel | None = None,
@@ -101,8 +110,14 @@ class Ssa(AbstractCaptionMethod):
                 "method.detail and method.small in [0, 1]: "
                 f"got {most}, {rounds}, {broad}, {detail} and {small}"
             )
+        if most_long < 0 or not 1 <= long <= longest:
+            raise ValueError(
+                "method.most_long must be at least 0, method.long at least 1 and at most "
+                f"method.longest: got {most_long}, {long} and {longest}"
+            )
         self.parser, self.rules, self.most, self.rounds = parser, rules, most, rounds
         self.detail, self.small, self.broad, self.seed = detail, small, broad, seed
+        self.long, self.most_long, self.longest = long, most_long, longest
         self.language_model = language_model
         self.graph_parser, self.graph_writer = graph_parser, graph_writer
         self.merging = Merging(
@@ -167,22 +182,25 @@ class Ssa(AbstractCaptionMethod):
         key = int(draw_key(self.seed, "ssa", sample.image_id), 16)
         rng = np.random.default_rng(key)
         found: dict[str, NewCaption] = {}
-        for _ in range(self.rounds):
-            samples = Sampler(whole, rng, detail=self.detail).samples()
-            for graph, said in self._said(samples, nouns, rng):
-                if said is None:
-                    refused[NOT_SAID] += 1
-                    continue
-                made = _new_caption(sample, graph, said)
-                problem = self.rules.problem(
-                    graph, said, frames, seen=read.nouns, similarity=self.merging.similarity
-                )
-                if not problem and self._plain(made.text) in {*found, *own}:
-                    problem = DUPLICATE
-                if problem:
-                    refused[problem] += 1
-                else:
-                    found[self._plain(made.text)] = made
+        good: list[Graph] = []
+        sampler = Sampler(whole, rng, detail=self.detail)
+        samples = chain.from_iterable(sampler.samples() for _ in range(self.rounds))
+        several = joined(good, rng, tries=self.most_long * TRIES)  # when the others are there
+        for graph, said in self._said(chain(samples, several), nouns, rng):
+            if said is None:
+                refused[NOT_SAID] += 1
+                continue
+            made = _new_caption(sample, graph, said)
+            problem = self.rules.problem(
+                graph, said, frames, seen=read.nouns, similarity=self.merging.similarity
+            )
+            if not problem and self._plain(made.text) in {*found, *own}:
+                problem = DUPLICATE
+            if problem:
+                refused[problem] += 1
+            else:
+                found[self._plain(made.text)] = made
+                good.append(graph)
         return list(found.values())
 
     def _said(
@@ -193,7 +211,9 @@ class Ssa(AbstractCaptionMethod):
             yield from self._written(list(graphs))
             return
         for graph in graphs:
-            style = STYLES[int(rng.integers(len(STYLES)))]
+            several = not graph.nodes[graph.root].is_predicate
+            styles = STYLES_OF_SEVERAL if several else STYLES
+            style = styles[int(rng.integers(len(styles)))]
             try:
                 said = caption_of(Realiser(graph=graph, style=style, nouns=nouns).pieces())
             except ValueError:
@@ -232,14 +252,27 @@ class Ssa(AbstractCaptionMethod):
         return kept
 
     def _drawn(self, found: Sequence[NewCaption], refused: Counter[str]) -> list[NewCaption]:
-        """At most `most` of small parts, and larger ones while there are fewer than `broad`."""
+        """At most `most` of small parts, larger ones up to `broad` captions, and long ones."""
         order = sorted(
             found, key=lambda one: draw_key(self.seed, "drawn", one.sample.image_id, one.text)
         )
-        small = [one for one in order if focus(_as_sample(one)) < self.small]
-        large = [one for one in order if one not in small]
+        short = [one for one in order if not self.most_long or _num_words(one) < self.long]
+        small = [one for one in short if focus(_as_sample(one)) < self.small]
+        large = [one for one in short if one not in small]
         kept = [*small[: self.most], *large[: max(self.broad - len(small), 0)]]
+        kept += self._long([one for one in order if one not in short])
         refused[MORE] += len(found) - len(kept)
+        return kept
+
+    def _long(self, found: Sequence[NewCaption]) -> list[NewCaption]:
+        """Those nearest to lengths that are drawn."""
+        left = [one for one in found if _num_words(one) <= self.longest]
+        kept: list[NewCaption] = []
+        for number in range(min(self.most_long, len(left))):
+            key = draw_key(self.seed, "long", left[0].sample.image_id, str(number))
+            wanted = self.long + int(key, 16) % (self.longest - self.long + 1)
+            kept.append(min(left, key=lambda one: abs(_num_words(one) - wanted)))
+            left.remove(kept[-1])
         return kept
 
     @staticmethod
@@ -271,6 +304,10 @@ def phrases_of(said: Caption, graph: Graph) -> tuple[Phrase, ...]:
         for start, text, variable in said.mentions
         for node in (graph.nodes[variable],)
     )
+
+
+def _num_words(one: NewCaption) -> int:
+    return len(one.text.split())
 
 
 def _as_sample(one: NewCaption) -> Sample:

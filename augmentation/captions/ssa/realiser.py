@@ -27,6 +27,7 @@ from augmentation.regions.closed_classes import FEMININE, MASCULINE
 from augmentation.regions.inflection import indefinite_article, possessive_mark
 
 STYLES = ("progressive", "simple", "phrase")
+STYLES_OF_SEVERAL = STYLES[:2]
 # Verbs that are hardly said in the progressive.
 _STATES = "have wear overlook surround resemble belong contain cover"
 STATES = frozenset(_STATES.split())
@@ -67,6 +68,9 @@ class Realiser:
         node = self.graph.nodes[root]
         if node.is_predicate:
             return self.clause(root)
+        parts = [e.target for e in self.graph.out[root] if e.role.startswith("op")]
+        if parts and all(self.graph.nodes[part].is_predicate for part in parts):
+            return self._events(parts)
         return self.noun_phrase(root)
 
     # -- clauses -----------------------------------------------------------------------------
@@ -83,6 +87,31 @@ class Realiser:
         who = self.noun_phrase(subject.target)
         many = self.is_plural(subject.target)
         return [*who, *self._verb_form(variable, many, passive), *self._tail(rest)]
+
+    def _events(self, events: list[str]) -> list[Piece]:
+        """ "a man rides a bike and waves while two girls watch": events of one or two subjects."""
+        by_subject: dict[str, list[str]] = {}
+        self._said.update(events)
+        for event in events:
+            subject, verb = self._arguments(event)[0], self._verb(event)
+            if subject is None or verb in (*STATES, "be") or is_attribute(self.graph, event):
+                raise ValueError("events are joined of somebody who does something")
+            by_subject.setdefault(subject.target, []).append(event)
+        found: list[Piece] = []
+        for first, *others in by_subject.values():
+            found += [*_words("while" if found else ""), *self.clause(first)]
+            for event in others:
+                found += [*_words("and" if event == others[-1] else ","), *self._and_does(event)]
+        return found
+
+    def _and_does(self, variable: str) -> list[Piece]:
+        """What the subject of the clause before does, too."""
+        _, rest, passive = self._arguments(variable)
+        style = self.style
+        self.style = "phrase" if style == "progressive" else style  # "is riding a bike and waving"
+        form = self._verb_form(variable, self.is_plural(self._subject), passive)
+        self.style = style
+        return [*form, *self._tail(rest)]
 
     def _attributed(self, variable: str, thing: str) -> list[Piece]:
         """ "the dog is black and white": with all of its colours."""

@@ -87,6 +87,30 @@ def test_captions_are_written_and_read_for_training(roster: Roster, tmp_path: Pa
         write_captions(ssa(), folder=folder, roster=roster, settings={"seed": 1})
 
 
+def test_long_captions_have_several_events(roster: Roster):
+    waves = tuple(
+        Phrase(start=start, text=word, chain_id=word, regions=(region,))
+        for region, (word, start) in enumerate([("boy", 2), ("hat", 18)])
+    )
+    samples = [
+        replace(sample, caption="A boy waves a red hat.", phrases=waves)
+        if sample.sample_id.endswith("#1")
+        else sample
+        for sample in roster.samples
+    ]
+    roster = build_roster("toy/train", samples)
+    plain = [one.text for of in ssa().captions(roster) for one in of.captions]
+    assert plain
+    assert not any(" and " in text for text in plain)
+    several = list(ssa(most_long=1, long=9).captions(roster))
+    texts = [one.text for of in several for one in of.captions if " and " in one.text]
+    assert texts
+    for of in several:
+        assert sum(len(one.text.split()) >= 9 for one in of.captions) <= 1
+    for text in texts:
+        assert {"horse", "hat"} <= set(text.strip(".").replace(",", "").split())
+
+
 class Known(AbstractGraphParser, AbstractGraphWriter):
     """Gives the graphs of the rules without their words; says some of what it is asked for."""
 
@@ -191,7 +215,9 @@ def test_captions_without_boxes_are_refused(roster: Roster):
         list(ssa().captions(bare))
 
 
-@pytest.mark.parametrize("setting", [{"most": 0}, {"detail": 2.0}, {"broad": -1}])
+@pytest.mark.parametrize(
+    "setting", [{"most": 0}, {"detail": 2.0}, {"broad": -1}, {"most_long": -1}, {"longest": 9}]
+)
 def test_settings_out_of_range_are_refused(setting: dict[str, object]):
     with pytest.raises(ValueError, match=r"method\.most"):
         ssa(**setting)
