@@ -26,15 +26,15 @@ from report_parts import (
     ROOT,
     finished,
     head,
+    keep_with_tests,
     spread,
     updates,
     values_of,
     write_page,
 )
 
-from captioning.files import read_json, write_json, write_whole
+from captioning.files import read_json, write_whole
 from captioning.metrics.novel import NOCAPS_DOMAINS
-from captioning.metrics.record import keep_record
 from captioning.metrics.run_folders import Run, read_runs
 from captioning.metrics.table_formats import markdown_lines
 
@@ -129,15 +129,6 @@ def draw(table: Table, path: Path) -> None:
     plt.close(figure)
 
 
-def keep(folder: Path) -> None:
-    """Copy the record of a run and of the evaluations in it."""
-    record = keep_record(folder, RECORDS)
-    for evaluation in filter(None, COLUMNS):
-        path = folder / evaluation / "metrics.json"
-        if path.is_file():
-            write_json(record / f"{evaluation}.json", read_json(path)["test"]["corpus"])
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Records and page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -147,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     paths = OmegaConf.load(ROOT / "configs" / "paths" / "default.yaml")
     name = f"cutswap-{given.data}-{given.model}"
     for folder in finished((Path(paths.runs) / "cutswap" / name).glob("*/seed*")):
-        keep(folder)
+        keep_with_tests(folder, RECORDS, filter(None, COLUMNS))
     table = read_table([*RECORDS.glob(name)])
     lines = page(given.data, given.model, table)
     picture = f"cutswap_{given.data}_{given.model}.png"

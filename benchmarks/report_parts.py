@@ -8,7 +8,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from captioning.files import write_text
+from captioning.files import read_json, write_json, write_text
+from captioning.metrics.record import keep_record
 from captioning.metrics.run_folders import Run, read_runs
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -88,6 +89,25 @@ def values_of(runs: dict[int, Run], metric: str) -> list[float]:
     """A test score of all runs that have it."""
     found = (run.value(metric, "test") for run in runs.values())
     return [value for value in found if value is not None]
+
+
+def keep_with_tests(folder: Path, out: Path, names: Iterable[str]) -> Path:
+    """Copy the record of a run, and the scores of further tests that lie in it as ``NAME.json``.
+
+    Args:
+        folder: of the run.
+        out: folder of all records.
+        names: of the folders in the run that evaluate.py wrote; what is not there is passed over.
+
+    Returns:
+        The record's folder.
+    """
+    record = keep_record(folder, out)
+    for name in names:
+        path = folder / name / "metrics.json"
+        if path.is_file():
+            write_json(record / f"{name}.json", read_json(path)["test"]["corpus"])
+    return record
 
 
 def updates(run: Run) -> int | None:

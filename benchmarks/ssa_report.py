@@ -137,7 +137,7 @@ def read_evaluations(data: str, table: Table) -> Evaluations:
     found = dict(sorted(found.items(), key=lambda one: not one[0].startswith(PEOPLE)))
     for name, rows in found.items():
         _check(name, [scores for runs in rows.values() for scores in runs.values()])
-    return {name: rows for name, rows in found.items() if rows}
+    return found
 
 
 def _check(name: str, scores: Sequence[Mapping[str, Any]]) -> None:

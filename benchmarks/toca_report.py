@@ -26,6 +26,7 @@ from report_parts import (
     ROOT,
     finished,
     head,
+    keep_with_tests,
     scores,
     spread,
     values_of,
@@ -33,7 +34,6 @@ from report_parts import (
 )
 
 from captioning.files import read_json, write_json
-from captioning.metrics.record import keep_record
 from captioning.metrics.run_folders import Run, read_runs
 from captioning.metrics.table_formats import markdown_lines
 
@@ -135,11 +135,7 @@ def keep(folder: Path) -> Path:
         The record's folder.
     """
     facts = None if kind_of(folder) in ALONE else synthetic_captions(folder)
-    record = keep_record(folder, RECORDS)
-    for also in ALSO:
-        path = folder / also / "metrics.json"
-        if path.is_file():
-            write_json(record / f"{also}.json", read_json(path)["test"]["corpus"])
+    record = keep_with_tests(folder, RECORDS, ALSO)
     if facts is not None:
         write_json(record / FACTS, facts)
     return record

@@ -185,7 +185,9 @@ class Ssa(AbstractCaptionMethod):
         good: list[Graph] = []
         sampler = Sampler(whole, rng, detail=self.detail)
         samples = chain.from_iterable(sampler.samples() for _ in range(self.rounds))
-        several = joined(good, rng, tries=self.most_long * TRIES)  # when the others are there
+        several: Iterable[Graph] = ()
+        if self.most_long:
+            several = joined(good, rng, tries=self.most_long * TRIES)  # when the others are there
         for graph, said in self._said(chain(samples, several), nouns, rng):
             if said is None:
                 refused[NOT_SAID] += 1
@@ -256,11 +258,12 @@ class Ssa(AbstractCaptionMethod):
         order = sorted(
             found, key=lambda one: draw_key(self.seed, "drawn", one.sample.image_id, one.text)
         )
-        short = [one for one in order if not self.most_long or _num_words(one) < self.long]
+        long = [one for one in order if self.most_long and _num_words(one) >= self.long]
+        short = [one for one in order if one not in long]
         small = [one for one in short if focus(_as_sample(one)) < self.small]
         large = [one for one in short if one not in small]
         kept = [*small[: self.most], *large[: max(self.broad - len(small), 0)]]
-        kept += self._long([one for one in order if one not in short])
+        kept += self._long(long)
         refused[MORE] += len(found) - len(kept)
         return kept
 
