@@ -31,7 +31,7 @@ from augmentation.captions.toca.corpus_statistics import (
     save_statistics,
 )
 from augmentation.captions.toca.prompts import PromptWriter
-from augmentation.captions.toca.sampling import TemplateSampler
+from augmentation.captions.toca.sampling import SentenceTemplate, TemplateSampler
 from augmentation.captions.toca.templates import deconstruct
 from augmentation.captions.toca.whole_words import whole_words
 from augmentation.captions.writing.acceptance import Judge
@@ -82,11 +82,19 @@ def statistics_of(captions: list[str], path: Path | None) -> CorpusStatistics:
 
 
 def draw(statistics: CorpusStatistics, number: int) -> None:
-    """The rate of drawing."""
+    """The rates of drawing as it comes, and of different templates with a word in every slot."""
     sampler, draws = TemplateSampler(statistics), np.random.default_rng(0)
     with timed("templates drawn", number):
-        for _ in range(number):
-            sampler.draw(draws)
+        whole = sum(is_whole(sampler.draw(draws)) for _ in range(number))
+    print(f"{whole} of them with a word in every slot")
+    with timed("different whole templates", number):
+        found = list(islice(sampler.templates(np.random.default_rng(0)), number))
+    print(f"{sum(map(is_whole, found))} of {len(found)} with a word in every slot")
+
+
+def is_whole(template: SentenceTemplate) -> bool:
+    """Whether no slot was passed over."""
+    return len(template.words) == template.structure.count("[")
 
 
 def draw_of_few(captions: list[str], number: int) -> None:
@@ -95,8 +103,9 @@ def draw_of_few(captions: list[str], number: int) -> None:
     chosen = [captions[row] for row in rows]
     sampler = TemplateSampler(count_corpus(map(deconstruct, tagged(chosen))))
     draws = np.random.default_rng(0)
-    found = {sampler.draw(draws).text for _ in range(20_000)}
-    print(f"{number} captions: {len(found)} different templates in 20,000 draws")
+    found = {one.text: one for one in (sampler.draw(draws) for _ in range(20_000))}
+    whole = sum(map(is_whole, found.values()))
+    print(f"{number} captions: {len(found)} different templates in 20,000 draws, {whole} whole")
 
 
 def ask(statistics: CorpusStatistics, captions: list[str], given: argparse.Namespace) -> None:

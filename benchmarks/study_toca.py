@@ -12,8 +12,9 @@ paths and ``limit_images`` to both, all others to train.py. With ``--also`` each
 further photos (evaluate.py), by the metrics of its own test, into RUN/flickr8k.
 
 Small shares need more epochs than large ones, and synthetic captions do not help a captioner that
-has not learned yet what people's have to teach. ``--read 50000`` trains on D for so many captions,
-each as often as it takes, on T behind it for as many, and on T alone for twice as many.
+has not learned yet what people's have to teach. ``--read 50000 100000`` trains on D for the first
+number of captions, each as often as it takes, and on T, behind D or alone, for the second; "tt", T
+alone for longer, reads both numbers. The names of these runs' folders end with the epochs.
 """
 
 from __future__ import annotations
@@ -32,7 +33,13 @@ from report_parts import ROOT, run
 
 MODEL = "viecap_small"
 # Ablations by how their sets are called: what the synthesis is told.
-WAYS = {"": [], "r_wo": ["method.use_relations=false"], "g_wo": ["method.use_structures=false"]}
+WAYS = {
+    "": [],
+    "r_wo": ["method.use_relations=false"],
+    "g_wo": ["method.use_structures=false"],
+    "tau1": ["method.tau=1"],
+    "any": ["method.whole_first=false"],
+}
 CORPUS = 616_767  # captions of COCO
 OF_SYNTHESIS = ("method.", "writer@method.")
 OF_BOTH = ("limit_images=", "paths.", "corpus.share_seed=")
@@ -64,6 +71,10 @@ ROWS: dict[str, Row] = {
     "r_wo_dt": Row("dt", "r_wo", begins="r_wo_d"),
     "g_wo_d": Row("d", "g_wo"),
     "g_wo_dt": Row("dt", "g_wo", begins="g_wo_d"),
+    "tau1_d": Row("d", "tau1"),
+    "tau1_dt": Row("dt", "tau1", begins="tau1_d"),
+    "any_d": Row("d", "any"),
+    "any_dt": Row("dt", "any", begins="any_d"),
     "d_10": Row("d", volume=0.1),
     "dt_10": Row("dt", volume=0.1, begins="d_10"),
     "d_25": Row("d", volume=0.25),
@@ -84,8 +95,8 @@ class Study:
         runs: folder of all runs.
         extra: settings for synthesis and training.
         also: further data sets that runs are tested on.
-        read: captions that a training on D reads, and one on T behind it; None: the experiments'
-            epochs.
+        read: captions that a training on D reads, and one on T, alone or behind D; None: the
+            experiments' epochs.
     """
 
     data: str
@@ -94,7 +105,7 @@ class Study:
     runs: Path
     extra: Sequence[str] = ()
     also: Sequence[str] = ()
-    read: int | None = None
+    read: tuple[int, int] | None = None
 
     def make(self, name: str, seed: int) -> None:
         """A row's run and its further tests, where they are not finished yet."""
@@ -133,10 +144,11 @@ class Study:
         if row.kind == "d":
             path = self.set_folder(row.way) / "captions.txt"
             given += [f"corpus.train.path={path}", f"corpus.share={row.volume:g}"]
+            given.append(f"vocabulary.share={self.share:.10g}")
         else:
             given.append(f"corpus.share={self.share:.10g}")
         if self.read is not None:
-            given.append(f"num_epochs={self.epochs_for(self.read, row)}")
+            given.append(f"num_epochs={self.epochs_for(*self.read, row)}")
         elif row.kind == "tt":
             ratio = self.captions / (self.share * CORPUS)
             given.append(f"num_epochs={self.epochs('dt') + math.ceil(self.epochs('d') * ratio)}")
@@ -157,10 +169,12 @@ class Study:
         with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
             return compose("train", [f"experiment=toca/{self.data}_{kind}_small"]).num_epochs
 
-    def epochs_for(self, read: int, row: Row) -> int:
-        """In which a run reads so many captions, on T alone twice as many."""
-        size = self.captions * row.volume if row.kind == "d" else self.share * CORPUS
-        return max(1, round(read * (2 if row.kind in toca_report.ALONE else 1) / size))
+    def epochs_for(self, of_d: int, of_t: int, row: Row) -> int:
+        """In which a run reads so many captions; T alone for longer both numbers."""
+        if row.kind == "d":
+            return max(1, round(of_d / (self.captions * row.volume)))
+        wanted = of_t + (of_d if row.kind == "tt" else 0)
+        return max(1, round(wanted / (self.share * CORPUS)))
 
     def folder(self, row: Row, seed: int) -> Path:
         """Of a row's run."""
@@ -168,6 +182,8 @@ class Study:
         if row.kind not in toca_report.ALONE:
             made = self.set_folder(row.way).name.removeprefix(f"{self.data}-")
             name = f"{MODEL}-toca_{row.kind}-{made}-{row.volume:g}"
+        if self.read is not None:
+            name += f"-{self.epochs_for(*self.read, row)}epochs"
         return self.runs / self.data / name / f"seed{seed}"
 
     def set_folder(self, way: str) -> Path:
@@ -191,7 +207,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--also", nargs="+", choices=toca_report.ALSO, default=[], help="photos to test on, too"
     )
     parser.add_argument("--report", action="store_true", help="train nothing")
-    parser.add_argument("--read", type=int, help="captions that D's and T's trainings read, each")
+    parser.add_argument(
+        "--read", nargs=2, type=int, metavar=("OF_D", "OF_T"), help="captions that trainings read"
+    )
     options = parser.parse_args(arguments[:cut])
     tested = any(one.startswith("data.tested=") for one in extra)
     if options.data == "coco" and not options.report and not tested:
@@ -210,7 +228,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             runs=runs,
             extra=extra,
             also=options.also,
-            read=options.read,
+            read=options.read and tuple(options.read),
         )
         for seed in options.seeds:
             for name in options.rows:

@@ -48,8 +48,9 @@ FACTS = "synthetic.json"  # in a record: what the synthetic captions are
 NOTE = (
     "Mean ± sample standard deviation over seeds, test split. T: a share of COCO's 616,767 "
     "captions, on COCO's photos without those of the tested ones; D: synthetic captions, made of "
-    "the same share. T alone is trained for as many epochs as D and T together, or longer: with "
-    "as many updates. Epochs are those of the row's own training: of D, then T those on T."
+    "the same share. Epochs are those of the row's own training: of D, then T those on T, behind "
+    "the D alone of the same set; of T alone there are trainings for as many epochs as that, and "
+    "for as many updates as D and T together."
 )
 ALSO_NOTE = (
     "The runs of COCO's photos again, asked for captions of Flickr8k's test photos. Runs of "
@@ -115,15 +116,20 @@ def synthetic_captions(folder: Path) -> dict[str, Any]:
         "captions": max(1, int((config.corpus.share or 1) * made)),
         "share": card["share"]["corpus"] or 1,
         **{name: method[name] for name in ("tau", "use_relations", "use_structures")},
+        # what older versions had no setting for
+        "whole_first": method.get("whole_first", False),
+        "words_of_t": bool((config.get("vocabulary") or {}).get("train")),
     }
 
 
 def way_of(facts: Mapping[str, Any]) -> str:
-    """How a synthesis differs from the paper's, as its tables call it."""
+    """How a synthesis, or the vocabulary, differs from the default, as the paper's tables say."""
     ways = {
         "R w/o": not facts["use_relations"],
         "G w/o": not facts["use_structures"],
         f"τ = {facts['tau']}": facts["tau"] is not None,
+        "slots passed over": not facts["whole_first"],
+        "words of D alone": not facts["words_of_t"],
     }
     return ", ".join(way for way, is_so in ways.items() if is_so)
 

@@ -177,19 +177,25 @@ def read_corpus(config: DictConfig, group: str = "corpus") -> Roster:
     _log_dropped(roster)
     if chosen.get("share") is None:
         return roster
-    return random_share(roster, chosen.share, seed=chosen.share_seed)
+    return random_share(roster, chosen.share, seed=chosen.share_seed, name=f"{group}.share")
 
 
-def random_share(roster: Roster, share: float, *, seed: int) -> Roster:
+def random_share(roster: Roster, share: float, *, seed: int, name: str = "corpus.share") -> Roster:
     """Some of a roster's captions, drawn at random and at least one.
 
     Larger shares of one seed hold the smaller ones.
+
+    Args:
+        roster: not empty.
+        share: of its captions.
+        seed: of the draw.
+        name: of the setting that gave the share, for errors.
 
     Raises:
         ValueError: the share is not above 0 and at most 1.
     """
     if not 0 < share <= 1:
-        raise ValueError(f"corpus.share must be above 0 and at most 1: got {share}")
+        raise ValueError(f"{name} must be above 0 and at most 1: got {share}")
     order = np.random.default_rng(seed).permutation(len(roster))
     rows = sorted(order[: max(1, int(share * len(roster)))].tolist())
     return build_roster(roster.name, [roster.samples[row] for row in rows], roster.dropped)

@@ -6,6 +6,7 @@ import logging
 import os
 import pickle
 import warnings
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from captioning.training.averaging import WarmWeightAveraging
 from captioning.training.callbacks import CaptionEvaluation, FiniteLoss, Speed, StepSeed
 from captioning.training.checkpoint_io import WholeCheckpointIO
 from captioning.training.folder import RunFolder
-from captioning.training.inputs import Inputs, load_inputs
+from captioning.training.inputs import Inputs, load_inputs, read_corpus
 from captioning.training.parts import build_part
 from captioning.training.preflight import check_run, with_precision
 
@@ -129,7 +130,7 @@ def build(config: DictConfig, folder: Path) -> Experiment:
     _write_dropped(inputs, folder)
     start = None if not config.get("start_from") else finished_weights(Path(config.start_from))
     if start is None:
-        tokenizer = build_part(config.tokenizer)(sample.caption for sample in inputs.train.samples)
+        tokenizer = build_part(config.tokenizer)(_captions(config, inputs))
     else:
         tokenizer = restored(start["captioner"]["tokenizer"])
     datamodule = build_datamodule(config, inputs, tokenizer)
@@ -162,6 +163,13 @@ def build(config: DictConfig, folder: Path) -> Experiment:
         enable_model_summary=False,
     )
     return Experiment(model=model, datamodule=datamodule, trainer=trainer, evaluation=evaluation)
+
+
+def _captions(config: DictConfig, inputs: Inputs) -> Iterator[str]:
+    """What a vocabulary is made of: the captions to train on, and those of ``vocabulary``."""
+    yield from (sample.caption for sample in inputs.train.samples)
+    if (config.get("vocabulary") or {}).get("train"):
+        yield from (sample.caption for sample in read_corpus(config, "vocabulary").samples)
 
 
 def _write_dropped(inputs: Inputs, folder: Path) -> None:

@@ -39,7 +39,7 @@ class ToCa:
         tagger: parts of speech.
         prompts: how the language model is asked.
         cache_folder: keeps statistics of corpora.
-        tau, use_structures, use_relations, only_whole: see `TemplateSampler`.
+        tau, use_structures, use_relations, whole_first: see `TemplateSampler`.
         most_words: of a caption.
         pace: arguments of `Pace`.
         seed: of all draws.
@@ -55,7 +55,7 @@ class ToCa:
         tau: float | None = None,
         use_structures: bool = True,
         use_relations: bool = True,
-        only_whole: bool = False,
+        whole_first: bool = True,
         most_words: int = 30,
         pace: dict[str, Any],
         seed: int = 0,
@@ -66,7 +66,7 @@ class ToCa:
             "tau": tau,
             "use_structures": use_structures,
             "use_relations": use_relations,
-            "only_whole": only_whole,
+            "whole_first": whole_first,
         }
         self.pace, self._seed = Pace(**pace), seed
         self._report: dict[str, Any] = {}

@@ -53,8 +53,9 @@ class TemplateSampler:
         use_structures: False is the ablation "G w/o": only the number of words is drawn; they are
             of any part of speech, and no function word is given.
         use_relations: False is the ablation "R w/o": every word is drawn by Eq. 8.
-        only_whole: `templates` leaves out those with a slot that no word fits: of a small corpus
-            most have one, and what is left is often no sentence ("a person next to with").
+        whole_first: `templates` gives those with a word in every slot first, and others only when
+            there are no more. Of a small corpus most have a slot that no word fits, and what is
+            left is often no sentence ("a person next to with"). False gives them as they are drawn.
 
     Raises:
         ValueError: ``tau`` is not above 0.
@@ -67,13 +68,13 @@ class TemplateSampler:
         tau: float | None = None,
         use_structures: bool = True,
         use_relations: bool = True,
-        only_whole: bool = False,
+        whole_first: bool = True,
     ) -> None:
         if tau is not None and not tau > 0:
             raise ValueError(f"tau must be above 0, or null for infinity: got {tau}")
         self.statistics = statistics
         self._tau, self._use_relations = tau, use_relations
-        self._use_structures, self._only_whole = use_structures, only_whole
+        self._use_structures, self._whole_first = use_structures, whole_first
         # floats, as what is looked up in them: else each look-up would convert all of them
         self._structures = np.cumsum(statistics.structure_counts, dtype=np.float64)
         self._parsed: dict[int, list[int | str]] = {}
@@ -87,19 +88,21 @@ class TemplateSampler:
     def templates(self, generator: np.random.Generator) -> Iterator[SentenceTemplate]:
         """Different templates, until many draws in a row bring nothing new."""
         seen: set[str] = set()
-        repeats = 0
-        while repeats < MOST_REPEATS:
-            template = self.draw(generator)
-            lacks = self._only_whole and len(template.words) < template.structure.count("[")
-            if not template.words or lacks or template.text in seen:
-                repeats += 1
-                continue
+        for whole in (True, False) if self._whole_first else (False,):
             repeats = 0
-            seen.add(template.text)
-            yield template
+            while repeats < MOST_REPEATS:
+                template = self.draw(generator, whole=whole)
+                if template is None or not template.words or template.text in seen:
+                    repeats += 1
+                    continue
+                repeats = 0
+                seen.add(template.text)
+                yield template
 
-    def draw(self, generator: np.random.Generator) -> SentenceTemplate:
-        """One template."""
+    def draw(
+        self, generator: np.random.Generator, *, whole: bool = False
+    ) -> SentenceTemplate | None:
+        """One template; None if a whole one is wanted, and no word fits a slot of this one."""
         chance = generator.random() * self._structures[-1]
         number = int(self._structures.searchsorted(chance, side="right"))
         tokens, drawn = [], []
@@ -111,6 +114,8 @@ class TemplateSampler:
             if word is not None and word not in drawn:
                 drawn.append(word)
                 tokens.append((self.statistics.words[word], SLOTS[self.statistics.slots[word]]))
+            elif whole:
+                return None
         return SentenceTemplate(
             structure=self.statistics.structures[number],
             words=tuple(self.statistics.words[word] for word in drawn),

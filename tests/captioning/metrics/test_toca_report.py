@@ -11,7 +11,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 
 BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
-PLAIN = {"tau": None, "use_relations": True, "use_structures": True}
+PLAIN = {"tau": None, "use_relations": True, "use_structures": True, "whole_first": True}
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def captions(folder: Path, number: int = 1000, share: float | None = 0.01, **met
 
 
 def run(folder: Path, name: str, *, seed: int = 0, score: float = 0.5, **settings) -> Path:
-    """A finished run; ``settings`` are ``share``, ``path``, ``start_from``, ``epochs``."""
+    """A finished run, by ``share``, ``path``, ``start_from``, ``epochs`` and ``own_words``."""
     data = settings.get("data", "flickr8k")
     place = folder / data / f"viecap_small-toca_{name}" / f"seed{seed}"
     place.mkdir(parents=True)
@@ -39,6 +39,7 @@ def run(folder: Path, name: str, *, seed: int = 0, score: float = 0.5, **setting
         "seed": seed,
         "data": {"name": data},
         "corpus": {"share": settings.get("share", 1), "train": {"path": str(settings.get("path"))}},
+        "vocabulary": {"train": None if settings.get("own_words") else {"path": "T"}},
         "num_epochs": settings.get("epochs", 4),
         "start_from": settings.get("start_from") and str(settings["start_from"]),
     }
@@ -64,6 +65,7 @@ def lines_of(report, runs: list[Path]) -> list[str]:
 def test_rows_by_what_was_trained_on(report, tmp_path):
     path = captions(tmp_path / "plain")
     without = captions(tmp_path / "r_wo", 800, use_relations=False)
+    passing = captions(tmp_path / "any", whole_first=False)
     first = run(tmp_path, "d-lines-1", path=path, score=0.1)
     runs = [
         first,
@@ -72,16 +74,19 @@ def test_rows_by_what_was_trained_on(report, tmp_path):
         run(tmp_path, "t-coco-0.01", share=0.01, score=0.3),
         run(tmp_path, "tt-coco-0.01", share=0.01, score=0.35),
         run(tmp_path, "d-r_wo-1", path=without, score=0.05),
+        run(tmp_path, "d-any-1", path=passing, own_words=True, score=0.02),
         run(tmp_path, "t-coco-0.01", share=0.01, score=0.6, data="coco"),
     ]
     lines = lines_of(report, runs)
     table = lines.index("## Flickr8k's photos")
-    assert lines[table + 4 : table + 9] == [
+    different = "slots passed over, words of D alone"
+    assert lines[table + 4 : table + 10] == [
         "| T alone | 0.01 | - | 4 | 1 | - | 0.2000 | - | 0.3000 |",
         "| T alone, longer | 0.01 | - | 4 | 1 | - | 0.2000 | - | 0.3500 |",
         "| D alone | 0.01 | 1,000 | 4 | 2 | - | 0.2000 ± 0.0000 | - | 0.1500 ± 0.0707 |",
         "| D, then T | 0.01 | 1,000 | 4 | 1 | - | 0.2000 | - | 0.4000 |",
         "| D alone (R w/o) | 0.01 | 800 | 4 | 1 | - | 0.2000 | - | 0.0500 |",
+        f"| D alone ({different}) | 0.01 | 1,000 | 4 | 1 | - | 0.2000 | - | 0.0200 |",
     ]
     photos = lines.index("## COCO's photos")
     assert photos > table
@@ -230,7 +235,7 @@ def test_the_study_makes_what_is_missing_in_order(study, tmp_path):
     assert not any(one.startswith("method.") for one in study.programs[2])
     first = tmp_path / "flickr8k/viecap_small-toca_d-10000of0.01_r_wo-1/seed0"
     assert f"start_from={first}" in study.programs[3]
-    assert "corpus.share=0.1" in study.programs[5]
+    assert {"corpus.share=0.1", "vocabulary.share=0.01"} <= set(study.programs[5])
     assert len({one for p in study.programs for one in p if one.startswith("run_name=")}) == 5
     number = len(study.programs)
     study.main(options)
@@ -256,6 +261,8 @@ def test_its_commands_are_what_hydra_reads(study, data, tmp_path):
     assert alone.run_name == plain.run_name
     assert alone.num_epochs == part.num_epochs + both.num_epochs
     assert part.corpus.train.path == f"{synthesis.out}/captions.txt"
+    assert part.vocabulary == both.corpus
+    assert both.vocabulary.train is None
     assert (part.corpus.share, both.corpus.share) == (0.25, synthesis.corpus.share)
     assert both.start_from == str(tmp_path / part.run_name / "seed0")
     assert both.corpus.train == alone.corpus.train
@@ -299,9 +306,11 @@ def test_finished_runs_are_tested_on_other_photos_once(study, capsys, tmp_path):
 
 def test_small_shares_are_read_more_often(study):
     options = ["--data", "coco", "--seeds", "0", "--shares", "0.001", "--captions", "2000"]
-    rows = ["--rows", "t", "dt", "dt_10"]
-    study.main([*options, *rows, "--read", "30000", "--", "data.tested=ids.txt"])
+    rows = ["--rows", "t", "tt", "dt", "dt_10"]
+    study.main([*options, *rows, "--read", "30000", "60000", "--", "data.tested=ids.txt"])
     trained = [program for program in study.programs if program[0] == "train.py"]
     epochs = [one for program in trained for one in program if one.startswith("num_epochs=")]
     # 617 captions of T, 2,000 of D and then T, 200 of D and then T
-    assert epochs == [f"num_epochs={number}" for number in (97, 15, 49, 150, 49)]
+    assert epochs == [f"num_epochs={number}" for number in (97, 146, 15, 97, 150, 97)]
+    named = [one for program in trained for one in program if one.startswith("run_name=")]
+    assert [name.rpartition("-")[2] for name in named] == [f"{e[11:]}epochs" for e in epochs]

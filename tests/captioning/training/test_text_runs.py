@@ -11,11 +11,12 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.data.datamodule import CaptionDataModule
+from captioning.data.subwords import restored
 from captioning.training import run as run_module
 from captioning.training.inputs import read_corpus
 from captioning.training.parts import build_part
 from captioning.training.predict import predict_run
-from captioning.training.run import train
+from captioning.training.run import load_checkpoint, train
 from tests.captioning.training.conftest import SMALL
 
 # A cell of the small backbone's grid has 96 values; their mean stands for a photo's embedding.
@@ -103,6 +104,22 @@ def test_first_synthetic_captions_then_a_share_of_the_true_ones(composed, tmp_pa
     train(composed("corpus=lines", "num_epochs=1", folder="d"))
     then = ("corpus=lines", "corpus.share=0.5", f"start_from={tmp_path / 'd'}", "num_epochs=1")
     assert train(composed(*then, folder="dt"))["BLEU-1"] >= 0
+
+
+def test_a_vocabulary_knows_the_words_of_another_corpus_too(composed, tmp_path: Path) -> None:
+    (tmp_path / "true.txt").write_text("a zebra sleeps\n" * 4 + "a zebra is seen by an okapi")
+    further = ("corpus@vocabulary=lines", f"vocabulary.train.path={tmp_path / 'true.txt'}")
+    # "sleeps" stands four times in each corpus, of the first of which 20 captions are read
+    asked = ("corpus=lines", "num_epochs=1", "tokenizer.min_count=5")
+    train(composed(*asked, *further, folder="d"))
+    train(composed(*asked, f"start_from={tmp_path / 'd'}", folder="dt"))
+    for folder in ("d", "dt"):
+        saved = load_checkpoint(tmp_path / folder / "checkpoints/last.ckpt")
+        words = restored(saved["captioner"]["tokenizer"]).words
+        assert {"zebra", "sleeps"} <= set(words)
+        assert "okapi" not in words
+    with pytest.raises(ValueError, match=r"vocabulary\.share must be above 0 and at most 1: got 5"):
+        train(composed(*asked, *further, "vocabulary.share=5", folder="none"))
 
 
 def test_a_share_of_a_corpus(composed) -> None:

@@ -145,14 +145,19 @@ def test_56_captions_give_a_thousand_templates(gold) -> None:
         assert len(set(one.words)) == len(one.words) <= len(parts)
 
 
-def test_whole_templates_have_a_word_in_every_slot(gold) -> None:
+def test_whole_templates_come_first(gold, monkeypatch) -> None:
+    monkeypatch.setattr(sampling, "MOST_REPEATS", 2000)
     statistics = count_corpus(deconstruct(tags) for _, tags in gold[:56])
-    drawn = islice(TemplateSampler(statistics).templates(np.random.default_rng(0)), 200)
-    assert any(len(one.words) < one.structure.count("[") for one in drawn)
-    whole = TemplateSampler(statistics, only_whole=True)
-    found = list(islice(whole.templates(np.random.default_rng(0)), 200))
-    assert len(found) == 200
-    assert all(len(one.words) == one.structure.count("[") for one in found)
+
+    def whole(**asked) -> list[bool]:
+        drawn = TemplateSampler(statistics, **asked).templates(np.random.default_rng(0))
+        return [len(t.words) == t.structure.count("[") for t in islice(drawn, 1000)]
+
+    first = whole()
+    number = first.index(False)
+    assert 200 < number < 1000
+    assert sum(first[number:]) < 50  # the few that were not found before
+    assert False in whole(whole_first=False)[:50]
 
 
 def test_an_exhausted_corpus_ends(monkeypatch) -> None:

@@ -44,7 +44,7 @@ def synthesise(
         pace=Pace(**{"num_captions": 40, "batch_size": 6} | pace),
         seed=3,
     )
-    templates = TemplateSampler(statistics).templates(np.random.default_rng(3))
+    templates = TemplateSampler(statistics, whole_first=False).templates(np.random.default_rng(3))
     return synthesis.run(templates, folder)
 
 
