@@ -45,7 +45,12 @@ from captioning.metrics.run_folders import Run
 from captioning.metrics.table_formats import markdown_lines
 
 # What was added to the training captions, by what follows the model in a run's name.
-ADDED = {"ssa": "SSA", "ssa_verbs": "SSA, asked for verbs", "paraphrase": "paraphrases"}
+ADDED = {
+    "ssa": "SSA",
+    "ssa_long": "SSA with long captions",
+    "ssa_verbs": "SSA, asked for verbs",
+    "paraphrase": "paraphrases",
+}
 MIXES = {
     "random0": "0%",
     "random25": "25%",

@@ -183,8 +183,10 @@ class Ssa(AbstractCaptionMethod):
         rng = np.random.default_rng(key)
         found: dict[str, NewCaption] = {}
         good: list[Graph] = []
-        sampler = Sampler(whole, rng, detail=self.detail)
-        samples = chain.from_iterable(sampler.samples() for _ in range(self.rounds))
+        details = [self.detail] * self.rounds
+        details += [1.0] * self.rounds if self.most_long else []  # for long ones, with all there is
+        samplers = (Sampler(whole, rng, detail=detail) for detail in details)
+        samples = chain.from_iterable(sampler.samples() for sampler in samplers)
         several: Iterable[Graph] = ()
         if self.most_long:
             several = joined(good, rng, tries=self.most_long * TRIES)  # when the others are there
