@@ -111,6 +111,17 @@ def test_long_captions_have_several_events(roster: Roster):
         assert {"horse", "hat"} <= set(text.strip(".").replace(",", "").split())
 
 
+def test_where_long_captions_are_wanted_all_details_are_said(roster: Roster):
+    def dressed(**settings) -> bool:
+        made = ssa(detail=0.0, **settings).captions(roster)
+        return any(
+            "red hat" in one.text and "horse" in one.text for of in made for one in of.captions
+        )
+
+    assert not dressed()
+    assert dressed(most_long=1, long=7)
+
+
 class Known(AbstractGraphParser, AbstractGraphWriter):
     """Gives the graphs of the rules without their words; says some of what it is asked for."""
 
