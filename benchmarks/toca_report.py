@@ -17,6 +17,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -50,7 +51,8 @@ NOTE = (
     "captions, on COCO's photos without those of the tested ones; D: synthetic captions, made of "
     "the same share. Epochs are those of the row's own training: of D, then T those on T, behind "
     "the D alone of the same set; of T alone there are trainings for as many epochs as that, and "
-    "for as many updates as D and T together."
+    "for as many updates as D and T together. By share and by volume, of trainings that differ in "
+    "their epochs alone, the one that scores highest stands."
 )
 ALSO_NOTE = (
     "The runs of COCO's photos again, asked for captions of Flickr8k's test photos. Runs of "
@@ -278,9 +280,10 @@ def _by_volume(table: Table) -> list[str]:
 def _grid(name: str, table: Table, of: Callable[[Row], float], form: str) -> list[str]:
     """CIDEr-D, a line a value and a column a kind; nothing where there is one value.
 
-    Of trainings that differ in their epochs alone the longest counts.
+    Of trainings that differ in their epochs alone the one that scores highest counts, for too many
+    epochs harm a small share.
     """
-    table = dict(sorted(table.items(), key=lambda item: item[0].epochs))
+    table = dict(sorted(table.items(), key=lambda item: fmean(scores(item[1]).values())))
     values = sorted({of(row) for row in table})
     kinds = [kind for kind in KINDS if any(row.kind == kind for row in table)]
     cells = {(of(row), row.kind): spread([*scores(r).values()], ".4f") for row, r in table.items()}
