@@ -30,7 +30,7 @@ from captioning.data.roster import Roster
 from captioning.data.shares import share_of_photos
 from captioning.text.lemmas import load_lemmas
 from captioning.text.object_words import LEMMAS
-from captioning.training.inputs import read_corpus, read_roster
+from captioning.training.inputs import has_corpus, read_corpus, read_roster
 from captioning.training.parts import build_part
 
 log = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ def _read_photos(config: DictConfig) -> Roster:
 def _augment_texts(config: DictConfig, method: ToCa) -> dict[str, Any]:
     """Make a corpus of ``config.corpus``, with a card."""
     folder = Path(config.out)
-    groups = ["corpus", *(["prior"] if config.prior.train is not None else [])]
+    groups = ["corpus", *(["prior"] if has_corpus(config, "prior") else [])]
     rosters = {group: read_corpus(config, group) for group in groups}
     settings = _without_places(_plain(config, MAKING_TEXTS))
     read = {group: [roster.name, roster.fingerprint] for group, roster in rosters.items()}

@@ -105,7 +105,7 @@ class Study:
     runs: Path
     extra: Sequence[str] = ()
     also: Sequence[str] = ()
-    read: tuple[int, int] | None = None
+    read: Sequence[int] | None = None
 
     def make(self, name: str, seed: int) -> None:
         """A row's run and its further tests, where they are not finished yet."""
@@ -228,7 +228,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             runs=runs,
             extra=extra,
             also=options.also,
-            read=options.read and tuple(options.read),
+            read=options.read,
         )
         for seed in options.seeds:
             for name in options.rows:

@@ -37,6 +37,7 @@ from report_parts import (
 from captioning.files import read_json, write_json
 from captioning.metrics.run_folders import Run, read_runs
 from captioning.metrics.table_formats import markdown_lines
+from captioning.training.inputs import has_corpus
 
 METRICS = ("BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D")
 TITLES = {"flickr8k": "Flickr8k's photos", "coco": "COCO's photos"}
@@ -120,7 +121,7 @@ def synthetic_captions(folder: Path) -> dict[str, Any]:
         **{name: method[name] for name in ("tau", "use_relations", "use_structures")},
         # what older versions had no setting for
         "whole_first": method.get("whole_first", False),
-        "words_of_t": bool((config.get("vocabulary") or {}).get("train")),
+        "words_of_t": has_corpus(config, "vocabulary"),
     }
 
 

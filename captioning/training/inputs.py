@@ -159,7 +159,12 @@ def _held_out_left(roster: Roster, config: DictConfig) -> dict[str, int] | None:
 
 def trains_on_text(config: DictConfig) -> bool:
     """Whether training sees captions alone."""
-    return bool((config.get("corpus") or {}).get("train"))
+    return has_corpus(config, "corpus")
+
+
+def has_corpus(config: DictConfig, group: str) -> bool:
+    """Whether a key holds a corpus; configs of older runs lack keys that came later."""
+    return bool((config.get(group) or {}).get("train"))
 
 
 def read_corpus(config: DictConfig, group: str = "corpus") -> Roster:
@@ -180,7 +185,7 @@ def read_corpus(config: DictConfig, group: str = "corpus") -> Roster:
     return random_share(roster, chosen.share, seed=chosen.share_seed, name=f"{group}.share")
 
 
-def random_share(roster: Roster, share: float, *, seed: int, name: str = "corpus.share") -> Roster:
+def random_share(roster: Roster, share: float, *, seed: int, name: str) -> Roster:
     """Some of a roster's captions, drawn at random and at least one.
 
     Larger shares of one seed hold the smaller ones.

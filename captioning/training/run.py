@@ -28,7 +28,7 @@ from captioning.training.averaging import WarmWeightAveraging
 from captioning.training.callbacks import CaptionEvaluation, FiniteLoss, Speed, StepSeed
 from captioning.training.checkpoint_io import WholeCheckpointIO
 from captioning.training.folder import RunFolder
-from captioning.training.inputs import Inputs, load_inputs, read_corpus
+from captioning.training.inputs import Inputs, has_corpus, load_inputs, read_corpus
 from captioning.training.parts import build_part
 from captioning.training.preflight import check_run, with_precision
 
@@ -168,7 +168,7 @@ def build(config: DictConfig, folder: Path) -> Experiment:
 def _captions(config: DictConfig, inputs: Inputs) -> Iterator[str]:
     """What a vocabulary is made of: the captions to train on, and those of ``vocabulary``."""
     yield from (sample.caption for sample in inputs.train.samples)
-    if (config.get("vocabulary") or {}).get("train"):
+    if has_corpus(config, "vocabulary"):
         yield from (sample.caption for sample in read_corpus(config, "vocabulary").samples)
 
 
