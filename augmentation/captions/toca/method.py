@@ -39,7 +39,7 @@ class ToCa:
         tagger: parts of speech.
         prompts: how the language model is asked.
         cache_folder: keeps statistics of corpora.
-        tau, use_structures, use_relations, whole_first: see `TemplateSampler`.
+        tau, use_structures, use_relations, whole_first, most_given: see `TemplateSampler`.
         most_words: of a caption.
         pace: arguments of `Pace`.
         seed: of all draws.
@@ -56,6 +56,7 @@ class ToCa:
         use_structures: bool = True,
         use_relations: bool = True,
         whole_first: bool = True,
+        most_given: int | None = None,
         most_words: int = 30,
         pace: dict[str, Any],
         seed: int = 0,
@@ -67,6 +68,7 @@ class ToCa:
             "use_structures": use_structures,
             "use_relations": use_relations,
             "whole_first": whole_first,
+            "most_given": most_given,
         }
         self.pace, self._seed = Pace(**pace), seed
         self._report: dict[str, Any] = {}

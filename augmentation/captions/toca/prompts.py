@@ -31,17 +31,21 @@ class PromptWriter:
     Args:
         style: ``"gaps"``, as the paper asks, or ``"words"``: the given words alone, in order.
         num_examples: in each prompt.
+        instruct: False says nothing of what to do: for a model that was taught to do it.
 
     Raises:
         ValueError: another style, or a negative number.
     """
 
-    def __init__(self, *, style: str = "gaps", num_examples: int = 5) -> None:
+    def __init__(
+        self, *, style: str = "gaps", num_examples: int = 5, instruct: bool = True
+    ) -> None:
         if style not in STYLES:
             raise ValueError(f"style must be one of {STYLES}: got {style!r}")
         if num_examples < 0:
             raise ValueError(f"num_examples must not be negative: got {num_examples}")
         self.style, self.num_examples = style, num_examples
+        self._instruction = INSTRUCTIONS[style] if instruct else ""
         self._pool: list[tuple[str, str]] = []
 
     def learn(self, captions: Sequence[str], tagged: Sequence[Tagged]) -> None:
@@ -62,7 +66,7 @@ class PromptWriter:
         examples = tuple(self._pool[n] for n in chosen)
         return [
             Prompt(
-                instruction=INSTRUCTIONS[self.style],
+                instruction=self._instruction,
                 examples=examples,
                 question=self._question(template.text),
                 names=(QUESTION[self.style], ANSWER),

@@ -56,6 +56,8 @@ class TemplateSampler:
         whole_first: `templates` gives those with a word in every slot first, and others only when
             there are no more. Of a small corpus most have a slot that no word fits, and what is
             left is often no sentence ("a person next to with"). False gives them as they are drawn.
+        most_given: `templates` gives at most so many of a template's words, in order and without
+            function words; how many, and which, is drawn. None: the whole template, as the paper.
 
     Raises:
         ValueError: ``tau`` is not above 0.
@@ -69,10 +71,13 @@ class TemplateSampler:
         use_structures: bool = True,
         use_relations: bool = True,
         whole_first: bool = True,
+        most_given: int | None = None,
     ) -> None:
         if tau is not None and not tau > 0:
             raise ValueError(f"tau must be above 0, or null for infinity: got {tau}")
-        self.statistics = statistics
+        if most_given is not None and most_given < 1:
+            raise ValueError(f"most_given must be at least 1, or null for all: got {most_given}")
+        self.statistics, self._most_given = statistics, most_given
         self._tau, self._use_relations = tau, use_relations
         self._use_structures, self._whole_first = use_structures, whole_first
         # floats, as what is looked up in them: else each look-up would convert all of them
@@ -97,7 +102,10 @@ class TemplateSampler:
                     continue
                 repeats = 0
                 seen.add(template.text)
-                yield template
+                if self._most_given is None:
+                    yield template
+                else:
+                    yield with_some_words(template, self._most_given, generator)
 
     def draw(
         self, generator: np.random.Generator, *, whole: bool = False
@@ -187,6 +195,26 @@ class TemplateSampler:
         if slot < 0:
             return starts[0], starts[-1]
         return starts[slot], starts[slot + 1]
+
+
+def with_some_words(
+    template: SentenceTemplate, most: int, generator: np.random.Generator
+) -> SentenceTemplate:
+    """A template with at most so many of its words, and no function words.
+
+    How many is drawn from 1 to ``most``, as far as there are so many; all are as likely to stay.
+    """
+    lexical = [token for token in template.tokens if token[1]]
+    number = int(generator.integers(1, min(most, len(lexical)), endpoint=True))
+    kept = sorted(generator.choice(len(lexical), number, replace=False).tolist())
+    tokens = [lexical[place] for place in kept]
+    words = tuple(word for word, _ in tokens)
+    return SentenceTemplate(
+        structure=template.structure,
+        words=words,
+        text=sentence_template([*words, END]),
+        tokens=(*tokens, (END, "")),
+    )
 
 
 def _divided(weights: Floats, counts: NDArray[np.int64], power: float) -> Floats:

@@ -101,7 +101,7 @@ class CausalWriter(AbstractWriter):
         lines = [] if self._filling is None else self._filling.lines([p.given for p in prompts])
         draw = partial(self._draw, generator=torch.Generator(self._device).manual_seed(seed))
         cache = self._read(head, len(prompts))
-        tokens, mask = _padded_left(tails)
+        tokens, mask = padded_left(tails)
         mask = torch.cat([torch.ones(len(tails), len(head), dtype=torch.long), mask], 1)
         tokens, mask = tokens.to(self._device), mask.to(self._device)
         rows, sums = self._sample(tokens, mask, cache, draw, lines)
@@ -187,7 +187,7 @@ class CausalWriter(AbstractWriter):
         return order.gather(1, chosen).squeeze(1)
 
 
-def _padded_left(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+def padded_left(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
     """``(B, T) int64`` tokens and their mask."""
     longest = max(map(len, rows))
     tokens = torch.tensor([[*[0] * (longest - len(row)), *row] for row in rows])

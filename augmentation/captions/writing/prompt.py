@@ -10,7 +10,7 @@ class Prompt:
     """A question with what stands before it.
 
     Attributes:
-        instruction: what to do.
+        instruction: what to do; empty for a model that was taught to do it.
         examples: pairs of question and answer.
         question: the sentence template, in the prompt's style.
         names: of question and answer in running text.
@@ -27,7 +27,7 @@ class Prompt:
         """The running text before the question: the same for prompts of the same examples."""
         asked, answered = self.names
         shown = [f"{asked}: {left}\n{answered}: {right}" for left, right in self.examples]
-        return "\n\n".join([self.instruction, *shown, f"{asked}:"])
+        return "\n\n".join([*filter(None, [self.instruction]), *shown, f"{asked}:"])
 
     def ending(self) -> str:
         """The running text that follows `opening`; a sentence and a line's end are to come."""
@@ -43,5 +43,7 @@ class Prompt:
         for question, answer in (*self.examples, (self.question, "")):
             turns.append({"role": "user", "content": question})
             turns.append({"role": "assistant", "content": answer})
-        turns[0]["content"] = f"{self.instruction} Answer with it alone.\n\n{turns[0]['content']}"
+        if self.instruction:
+            said = f"{self.instruction} Answer with it alone."
+            turns[0]["content"] = f"{said}\n\n{turns[0]['content']}"
         return turns[:-1]
