@@ -34,7 +34,7 @@ def byte_pairs() -> Tokenizer:
     return tokenizer
 
 
-def save_causal(folder: Path) -> Path:
+def save_causal(folder: Path, *, positions: int = POSITIONS) -> Path:
     """Network and tokenizer as transformers saves them."""
     tokenizer = byte_pairs()
     torch.manual_seed(1)
@@ -43,7 +43,7 @@ def save_causal(folder: Path) -> Path:
         n_embd=32,
         n_layer=2,
         n_head=2,
-        n_positions=POSITIONS,
+        n_positions=positions,
         bos_token_id=0,
         eos_token_id=0,
         tie_word_embeddings=False,

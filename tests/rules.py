@@ -61,6 +61,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "augmentation.__main__": ("captioning", "augmentation"),
     "augmentation.captioned": ("captioning", "augmentation"),
     "augmentation.captions.toca.compare": ("captioning", "augmentation"),
+    "augmentation.captions.toca.teaching": ("captioning", "augmentation"),
     "curation": (
         *CONTRACTS,
         "captioning.data.roster",

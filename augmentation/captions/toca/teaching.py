@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,112 +22,16 @@ from omegaconf import DictConfig, OmegaConf
 from rich.progress import track
 from torch import Tensor, nn
 
+from augmentation.captions.toca.lessons import IGNORED, Lessons, with_templates
 from augmentation.captions.toca.prompts import PromptWriter
-from augmentation.captions.toca.sampling import SentenceTemplate, with_some_words
-from augmentation.captions.toca.templates import deconstruct, filled, sentence_template
-from augmentation.captions.toca.whole_words import whole_words
-from augmentation.captions.writing.causal_writer import LINE_END, padded_left
 from augmentation.images.training.card import write_card
 from augmentation.images.training.loop import TrainingLoop
 from captioning.data.roster import Roster
 from captioning.text.causal import causal_source, imported, load_causal
-from captioning.text.entities import as_sentence
-from captioning.text.tagger import CaptionTagger
 from captioning.training.inputs import read_corpus
 from captioning.training.parts import build_part
 
 log = logging.getLogger(__name__)
-
-NEAR = 8  # batches' worth of captions of about the same length, of which a batch is drawn
-IGNORED = -100  # tokens that are given
-
-
-class Lessons:
-    """Captions with the questions that they answer, drawn anew each time.
-
-    Args:
-        captions: pairs of a caption and its own sentence template.
-        prompts: how it is asked, without examples.
-        tokenizer: of the language model.
-        whole: share of the questions that give the whole template; the others give some of its
-            lexical words, as `with_some_words` does.
-    """
-
-    def __init__(
-        self,
-        captions: Sequence[tuple[str, SentenceTemplate]],
-        *,
-        prompts: PromptWriter,
-        tokenizer: Any,
-        whole: float,
-    ) -> None:
-        self._captions = sorted(captions, key=lambda pair: len(pair[0]))
-        self._prompts, self._tokenizer, self._whole = prompts, tokenizer, whole
-
-    def __len__(self) -> int:
-        return len(self._captions)
-
-    def draw(self, number: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-        """Questions with their answers, the captions of a draw being of about the same length.
-
-        Returns:
-            ``(B, T) int64`` tokens, padded on the left, their mask, and what is to be learned of
-            them: the answers' tokens, `IGNORED` elsewhere.
-        """
-        draws = np.random.default_rng(int(torch.randint(2**31, (), generator=generator)))
-        start = draws.integers(len(self._captions))
-        near = draws.choice(NEAR * number, number, replace=False)
-        rows = [self._row(int(start + n) % len(self._captions), draws) for n in near]
-        tokens, mask = padded_left([asked + answer for asked, answer in rows])
-        labels, _ = padded_left([[IGNORED] * len(asked) + answer for asked, answer in rows])
-        return tokens, mask, labels.masked_fill(mask == 0, IGNORED)
-
-    def _row(self, place: int, draws: np.random.Generator) -> tuple[list[int], list[int]]:
-        """Tokens of a question and of its answer."""
-        caption, template = self._captions[place]
-        if draws.random() >= self._whole:
-            template = with_some_words(template, len(template.words), draws)
-        (prompt,) = self._prompts.prompts([template], draws)
-        # in parts, as a writer reads them
-        asked = [*self._ids(prompt.opening()), *self._ids(prompt.ending())]
-        return asked, self._ids(f" {caption}{LINE_END}")
-
-    def _ids(self, text: str) -> list[int]:
-        return self._tokenizer(text, add_special_tokens=False)["input_ids"]
-
-
-def read_captions(roster: Roster, tagger: CaptionTagger) -> list[tuple[str, SentenceTemplate]]:
-    """Captions as sentences with their own templates; those that have none are left out."""
-    captions = [sample.caption for sample in roster.samples]
-    tagged = track(
-        tagger.tag(captions),
-        total=len(captions),
-        description=f"reading {roster.name}",
-        transient=True,
-    )
-    return [*_with_templates(captions, map(whole_words, captions, tagged))]
-
-
-def _with_templates(
-    captions: Sequence[str], tagged: Iterator[Any]
-) -> Iterator[tuple[str, SentenceTemplate]]:
-    for caption, tags in zip(captions, tagged, strict=True):
-        parts = deconstruct(tags)
-        if parts.problem:
-            continue
-        words = tuple(word for word, _ in parts.words)
-        slots = iter(parts.words)
-        tokens = [
-            next(slots) if part.startswith("[") else (part, "")
-            for part in parts.structure.split(" ")
-        ]
-        text = sentence_template([*filled(parts.structure, words)])
-        yield (
-            as_sentence(caption),
-            SentenceTemplate(
-                structure=parts.structure, words=words, text=text, tokens=tuple(tokens)
-            ),
-        )
 
 
 def mean_loss_of(
@@ -159,7 +63,8 @@ def teach(config: DictConfig) -> dict[str, Any]:
         The card, which lies in the folder too: settings, corpus, versions and losses.
 
     Raises:
-        ValueError: wrong settings, or fewer than two captions that can be taken apart.
+        ValueError: wrong settings, fewer than two captions that can be taken apart, or captions
+            that are longer than the model takes.
         OSError, ModuleNotFoundError: files that cannot be read or written, see `load_causal`.
     """
     if config.threads:
@@ -168,13 +73,35 @@ def teach(config: DictConfig) -> dict[str, Any]:
     tokenizer = imported("transformers").AutoTokenizer.from_pretrained(**causal_source(config.name))
     lessons = read_lessons(roster, tokenizer, config)
     network = load_causal(config.name)
+    check_length(network, max(those.longest() for those in lessons.values()))
     device = config.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     # dropout draws from a generator that a killed run could not go on with
-    network = network.to(device).eval()
+    network.to(device).eval()
     # words that the corpus has not keep their meaning beside those that it has
     network.get_input_embeddings().requires_grad_(False)
+    before, history = fit(network, lessons, config)
+    save_causal(network, tokenizer, Path(config.out))
+    return write_card(
+        Path(config.out),
+        what=f"{config.name}, taught to write captions from some of their words",
+        rosters={"corpus": roster},
+        config=config,
+        captions={part: len(those) for part, those in lessons.items()},
+        before=before,
+        history=history,
+    )
+
+
+def fit(
+    network: nn.Module, lessons: Mapping[str, Lessons], config: DictConfig
+) -> tuple[dict[str, float], list[dict[str, float]]]:
+    """Train on ``lessons["train"]``, or go on with a training that was killed.
+
+    Returns:
+        The loss of ``lessons["val"]`` before, and losses of both with their ``step``.
+    """
     size, half = config.training.batch_size, config.precision == "bf16-mixed"
 
     def loss_of(_: int, generator: torch.Generator) -> Tensor:
@@ -188,25 +115,24 @@ def teach(config: DictConfig) -> dict[str, Any]:
         return {"val loss": float(torch.stack(losses).mean())}
 
     whole = math.ceil(config.num_epochs * len(lessons["train"]) / size)
+    steps = {"num_steps": config.training.num_steps or whole}
     loop = TrainingLoop(
         model=network,
-        settings=OmegaConf.merge(
-            config.training, {"num_steps": config.training.num_steps or whole}
-        ),
+        settings=OmegaConf.merge(config.training, steps),
         checkpoint=Path(config.checkpoint),
         seed=config.seed,
     )
-    before, history = validate(0), loop.run(loss_of, validate)
-    save_causal(network, tokenizer, Path(config.out))
-    return write_card(
-        Path(config.out),
-        what=f"{config.name}, taught to write captions from some of their words",
-        rosters={"corpus": roster},
-        config=config,
-        captions={part: len(those) for part, those in lessons.items()},
-        before=before,
-        history=history,
-    )
+    return validate(0), loop.run(loss_of, validate)
+
+
+def check_length(network: nn.Module, longest: int) -> None:
+    """Raise ValueError where a language model takes fewer tokens than ``longest``."""
+    most = getattr(network.config, "max_position_embeddings", longest)
+    if longest > most:
+        raise ValueError(
+            f"captions with their questions have up to {longest} tokens, the language model takes "
+            f"{most}: choose another one (name)"
+        )
 
 
 def read_lessons(roster: Roster, tokenizer: Any, config: DictConfig) -> dict[str, Lessons]:
@@ -215,7 +141,14 @@ def read_lessons(roster: Roster, tokenizer: Any, config: DictConfig) -> dict[str
     Raises:
         ValueError: fewer than two captions can be taken apart.
     """
-    captions = read_captions(roster, build_part(config.tagger))
+    texts = [sample.caption for sample in roster.samples]
+    tagged = track(
+        build_part(config.tagger).tag(texts),
+        total=len(texts),
+        description=f"reading {roster.name}",
+        transient=True,
+    )
+    captions = [*with_templates(texts, tagged)]
     if len(captions) < 2:
         raise ValueError(
             f"{roster.name}: a language model is taught by captions with lexical words, at least "

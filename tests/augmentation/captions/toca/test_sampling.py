@@ -160,6 +160,23 @@ def test_whole_templates_come_first(gold, monkeypatch) -> None:
     assert False in whole(whole_first=False)[:50]
 
 
+def test_of_a_template_some_words_are_given(gold) -> None:
+    statistics = count_corpus(deconstruct(tags) for _, tags in gold)
+    full, some = (
+        [*islice(TemplateSampler(statistics, most_given=most).templates(draws), 300)]
+        for most, draws in ((None, np.random.default_rng(1)), (2, np.random.default_rng(1)))
+    )
+    assert Counter(len(template.words) for template in some).keys() == {1, 2}
+    assert full[0].structure == some[0].structure
+    places = [full[0].words.index(word) for word in some[0].words]
+    assert places == sorted(places)
+    for template in some:
+        assert [word for word, slot in template.tokens if slot] == [*template.words]
+        assert template.text == " ".join(f"[ ] {word}" for word in (*template.words, "."))
+    with pytest.raises(ValueError, match="most_given must be at least 1, or null for all: got 0"):
+        TemplateSampler(statistics, most_given=0)
+
+
 def test_an_exhausted_corpus_ends(monkeypatch) -> None:
     monkeypatch.setattr(sampling, "MOST_REPEATS", 200)
     statistics = count_corpus([Deconstructed(structure="[N] .", words=(("dog", "N"),))])

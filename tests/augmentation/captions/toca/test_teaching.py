@@ -1,0 +1,212 @@
+"""A small language model is taught a corpus, and then asked for captions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig
+from safetensors.torch import load_file
+
+from augmentation.captions.toca import teaching
+from augmentation.captions.toca.lessons import IGNORED, Lessons, with_templates
+from augmentation.captions.toca.method import ToCa
+from augmentation.captions.toca.prompts import PromptWriter
+from augmentation.captions.toca.teaching import mean_loss_of, teach
+from augmentation.captions.writing.causal_writer import CausalWriter
+from captioning.text.causal import imported, load_causal
+from captioning.text.tagger import CaptionTagger
+from captioning.training.inputs import read_corpus
+from tests.augmentation.captions.toca.conftest import Filler
+from tests.causal_folder import save_causal
+
+ROOT = Path(__file__).resolve().parents[4]
+UNASKED = {"style": "words", "num_examples": 0, "instruct": False}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_causal(tmp_path_factory.mktemp("causal"), positions=256)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(folder: Path):
+    return imported("transformers").AutoTokenizer.from_pretrained(str(folder))
+
+
+@pytest.fixture
+def corpus(tmp_path: Path, gold) -> Path:
+    path = tmp_path / "captions.txt"
+    path.write_text("".join(f"{caption}\n" for caption, _ in gold[:20]), encoding="utf-8")
+    return path
+
+
+def config(name: str, *overrides: str) -> DictConfig:
+    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
+        return compose(name, list(overrides))
+
+
+def settings(folder: Path, corpus: Path, *more: str) -> DictConfig:
+    return config(
+        "teaching",
+        "corpus=lines",
+        f"corpus.train.path={corpus}",
+        f"name={folder}",
+        "device=cpu",
+        "training.batch_size=4",
+        "training.log_every=1",
+        "val_batches=1",
+        f"out={corpus.parent / 'taught'}",
+        *more,
+    )
+
+
+def lessons(gold, tokenizer, whole: float) -> Lessons:
+    captions, tagged = zip(*gold, strict=True)
+    return Lessons(
+        [*with_templates(captions, tagged)],
+        prompts=PromptWriter(**UNASKED),
+        tokenizer=tokenizer,
+        whole=whole,
+    )
+
+
+@pytest.mark.parametrize("whole", [0.0, 1.0])
+def test_a_lesson_asks_by_words_of_its_caption_and_answers_with_it(gold, tokenizer, whole) -> None:
+    taught = lessons(gold, tokenizer, whole)
+    tokens, mask, labels = taught.draw(6, torch.Generator().manual_seed(3))
+    captions = {caption.lower().rstrip(" .") for caption, _ in gold}
+    shorter = 0
+    for row, seen, answer in zip(tokens, mask.bool(), labels, strict=True):
+        learned = tokenizer.decode(answer[answer != IGNORED])
+        assert learned.endswith(".\n")
+        caption = learned.lower().strip(" .\n")
+        assert caption in captions
+        text = tokenizer.decode(row[seen])
+        asked = text.removesuffix(learned)
+        assert asked.startswith("Words: ")
+        assert asked.endswith("\nSentence:")
+        words = asked.removeprefix("Words: ").removesuffix("\nSentence:").split(", ")
+        places = [f" {caption} ".find(f"{word}") for word in words]
+        assert -1 not in places
+        shorter += len(words) < len(caption.split()) / 3
+    assert (shorter > 0) == (whole == 0)
+
+
+def test_lessons_are_drawn_by_the_generator_alone(gold, tokenizer) -> None:
+    taught = lessons(gold, tokenizer, 0.5)
+    first, again, other = (taught.draw(4, torch.Generator().manual_seed(n))[0] for n in (1, 1, 2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def test_the_loss_is_that_of_the_answers_alone_wherever_rows_are_padded(
+    gold, folder: Path, tokenizer
+) -> None:
+    network = load_causal(str(folder)).eval().requires_grad_(False)
+    tokens, mask, labels = lessons(gold, tokenizer, 0.5).draw(4, torch.Generator().manual_seed(0))
+    together = mean_loss_of(network, tokens, mask, labels, half=False)
+    total, number = 0.0, 0
+    for row, seen, answer in zip(tokens, mask.bool(), labels, strict=True):
+        row, answer = row[seen], answer[seen]
+        logits = network(input_ids=row[None]).logits[0, :-1].log_softmax(-1)
+        for place in (answer[1:] != IGNORED).nonzero()[:, 0].tolist():
+            total -= float(logits[place, row[place + 1]])
+            number += 1
+    assert float(together) == pytest.approx(total / number, rel=1e-5)
+
+
+@pytest.mark.slow
+def test_a_model_that_learned_a_corpus_by_heart_writes_its_captions(
+    gold, folder: Path, tmp_path: Path
+) -> None:
+    known = [(caption, tags) for caption, tags in gold if len(tags) < 10][:4]
+    path = tmp_path / "captions.txt"
+    path.write_text("".join(f"{caption}\n" for caption, _ in known), encoding="utf-8")
+    fast = ("training.num_steps=250", "training.lr=0.01", "whole=1", "val_share=0")
+    card = teach(settings(folder, path, *fast))
+    assert card["captions"] == {"train": 3, "val": 1}
+    assert card["history"][-1]["loss"] < 0.1 * card["history"][0]["loss"]
+    embedding = "transformer.wte.weight"
+    trained, before = (
+        load_file(place / "model.safetensors") for place in (tmp_path / "taught", folder)
+    )
+    assert torch.equal(trained[embedding], before[embedding])
+    writer = CausalWriter(name=str(tmp_path / "taught"), temperature=0, max_new_tokens=64)
+    texts = [caption for caption, _ in known]
+    captions = [*with_templates(texts, CaptionTagger().tag(texts))]
+    draws = np.random.default_rng(0)
+    asked = PromptWriter(**UNASKED).prompts([template for _, template in captions], draws)
+    answers = [answer.text for answer in writer.answers(asked, seed=0)]
+    right = [said == caption for said, (caption, _) in zip(answers, captions, strict=True)]
+    assert sum(right) == 3  # but for the one that was kept back
+
+
+def test_the_taught_model_is_asked_as_it_was_taught() -> None:
+    asked = config("augmentation", "method=toca_taught", "method.writer.name=x").method
+    assert asked.prompts == {
+        "_target_": "augmentation.captions.toca.prompts.PromptWriter",
+        **config("teaching").prompts,
+    }
+    assert asked.writer.most_small_words is None
+
+
+def test_few_words_of_each_template_are_asked_for(gold, corpus: Path, tmp_path: Path) -> None:
+    method = ToCa(
+        writer=Filler(),
+        tagger=CaptionTagger(),
+        prompts=PromptWriter(),
+        cache_folder=tmp_path,
+        most_given=3,
+        pace={"num_captions": 8},
+    )
+    method.synthesise(read_corpus(settings(tmp_path, corpus)), tmp_path)
+    lines = (tmp_path / "provenance.jsonl").read_text(encoding="utf-8").splitlines()
+    records = [json.loads(line) for line in lines]
+    assert {len(record["words"]) for record in records} == {1, 2, 3}
+
+
+@pytest.mark.slow
+def test_a_killed_teaching_goes_on_as_if_it_had_not_been(
+    folder: Path, corpus: Path, tmp_path: Path, monkeypatch
+) -> None:
+    steps = ("training.num_steps=4", "training.checkpoint_every=2")
+    teach(settings(folder, corpus, *steps, f"out={tmp_path / 'whole'}"))
+    calls = []
+
+    def dying(*args, **kwargs):
+        calls.append(args)
+        if len(calls) == 5:  # the first is the validation before
+            raise ConnectionError("killed")
+        return mean_loss_of(*args, **kwargs)
+
+    monkeypatch.setattr(teaching, "mean_loss_of", dying)
+    with pytest.raises(ConnectionError):
+        teach(settings(folder, corpus, *steps))
+    monkeypatch.undo()
+    card = teach(settings(folder, corpus, *steps))
+    assert [line["step"] for line in card["history"]] == [1, 2, 3, 4]
+    whole, resumed = (
+        load_file(tmp_path / name / "model.safetensors") for name in ("whole", "taught")
+    )
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+def test_captions_that_the_model_does_not_take_are_refused_before_training(
+    corpus: Path, tmp_path: Path
+) -> None:
+    short = save_causal(tmp_path / "short", positions=40)
+    with pytest.raises(ValueError, match=r"up to \d+ tokens, the language model takes 40"):
+        teach(settings(short, corpus))
+    assert not (tmp_path / "taught").exists()
+
+
+def test_a_corpus_of_one_caption_teaches_nothing(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "one.txt"
+    path.write_text("A dog.\n")
+    with pytest.raises(ValueError, match="at least two: got 1"):
+        teach(settings(folder, path))
