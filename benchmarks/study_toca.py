@@ -7,9 +7,10 @@
 First the synthetic captions (``python -m augmentation``), one set for all seeds, then the runs;
 what is finished is not made again, and a row that begins with another one has that made first. At
 the end (or alone, with ``--report``) `benchmarks/toca_report.py` builds docs/results/toca.md. Of
-what follows ``--``, settings of ``method`` and its writer go to the synthesis, those of the corpus,
-paths and ``limit_images`` to both, all others to train.py. With ``--also`` each run is tested on
-further photos (evaluate.py), by the metrics of its own test, into RUN/flickr8k.
+what follows ``--``, settings of ``method`` and its writer go to the synthesis, those that begin
+with ``teaching.``, without this, to the teaching of rows "taught", those of the corpus, paths and
+``limit_images`` to all, all others to train.py. With ``--also`` each run is tested on further
+photos (evaluate.py), by the metrics of its own test, into RUN/flickr8k.
 
 Small shares need more epochs than large ones, and synthetic captions do not help a captioner that
 has not learned yet what people's have to teach. ``--read 50000 100000`` trains on D for the first
@@ -39,9 +40,13 @@ WAYS = {
     "g_wo": ["method.use_structures=false"],
     "tau1": ["method.tau=1"],
     "any": ["method.whole_first=false"],
+    "taught": [],
+    "taught_whole": ["method.most_given=null"],
 }
+TAUGHT = "taught"  # sets of this name are made by a language model that was taught T
 CORPUS = 616_767  # captions of COCO
 OF_SYNTHESIS = ("method.", "writer@method.")
+OF_TEACHING = "teaching."
 OF_BOTH = ("limit_images=", "paths.", "corpus.share_seed=")
 
 
@@ -75,6 +80,12 @@ ROWS: dict[str, Row] = {
     "tau1_dt": Row("dt", "tau1", begins="tau1_d"),
     "any_d": Row("d", "any"),
     "any_dt": Row("dt", "any", begins="any_d"),
+    "taught_d": Row("d", TAUGHT),
+    "taught_dt": Row("dt", TAUGHT, begins="taught_d"),
+    "taught_d_25": Row("d", TAUGHT, volume=0.25),
+    "taught_dt_25": Row("dt", TAUGHT, volume=0.25, begins="taught_d_25"),
+    "taught_whole_d": Row("d", "taught_whole"),
+    "taught_whole_dt": Row("dt", "taught_whole", begins="taught_whole_d"),
     "d_10": Row("d", volume=0.1),
     "dt_10": Row("dt", volume=0.1, begins="d_10"),
     "d_25": Row("d", volume=0.25),
@@ -129,12 +140,30 @@ class Study:
         """Synthetic captions, if they are not there yet."""
         if (self.set_folder(way) / "card.json").is_file():
             return
-        given = ["method=toca", "corpus=coco", f"corpus.share={self.share:.10g}"]
-        given += [f"method.pace.num_captions={self.captions}", *WAYS[way]]
-        tested = [one.partition("=")[2] for one in self.extra if one.startswith("data.tested=")]
-        given += [f"corpus.train.exclude_ids={path}" for path in tested]
+        given = ["method=toca", *WAYS[way]]
+        if way.startswith(TAUGHT):
+            given = ["method=toca_taught", f"method.writer.name={self.taught()}", *WAYS[way]]
+        given.append(f"method.pace.num_captions={self.captions}")
         extra = [one for one in self.extra if one.startswith((*OF_SYNTHESIS, *OF_BOTH))]
-        run(["-m", "augmentation", *given, f"out={self.set_folder(way)}", *extra])
+        out = f"out={self.set_folder(way)}"
+        run(["-m", "augmentation", *given, *self.share_of_t(), out, *extra])
+
+    def taught(self) -> Path:
+        """Folder of a language model that was taught T; it is taught if it is not there yet."""
+        folder = self.runs / "teaching" / f"{self.data}-{self.share:.10g}"
+        if not (folder / "card.json").is_file():
+            own = [one for one in self.extra if one.startswith(OF_TEACHING)]
+            extra = [one.removeprefix(OF_TEACHING) for one in own]
+            extra += [one for one in self.extra if one.startswith(OF_BOTH)]
+            module = "augmentation.captions.toca.teaching"
+            run(["-m", module, *self.share_of_t(), f"out={folder}", *extra])
+        return folder
+
+    def share_of_t(self) -> list[str]:
+        """The captions that are taught and that templates are made of."""
+        tested = [one.partition("=")[2] for one in self.extra if one.startswith("data.tested=")]
+        left_out = [f"corpus.train.exclude_ids={path}" for path in tested]
+        return ["corpus=coco", f"corpus.share={self.share:.10g}", *left_out]
 
     def training(self, row: Row, seed: int) -> list[str]:
         """What train.py is given."""
@@ -154,7 +183,8 @@ class Study:
             given.append(f"num_epochs={self.epochs('dt') + math.ceil(self.epochs('d') * ratio)}")
         if row.begins is not None:
             given.append(f"start_from={self.folder(ROWS[row.begins], seed)}")
-        return [*given, *(one for one in self.extra if not one.startswith(OF_SYNTHESIS))]
+        others = (*OF_SYNTHESIS, OF_TEACHING)
+        return [*given, *(one for one in self.extra if not one.startswith(others))]
 
     def further_test(self, folder: Path, data: str) -> list[str]:
         """What evaluate.py is given to test a run on other photos."""

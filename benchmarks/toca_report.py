@@ -70,7 +70,7 @@ class Row:
     Attributes:
         data: whose photos the run itself is tested on.
         share: of COCO's captions, T.
-        way: how the synthetic captions differ from ToCa's: "R w/o", "G w/o", "τ = 1" or "".
+        way: how the synthetic captions differ from ToCa's, see `way_of`; "" if in nothing.
         captions: synthetic ones that are trained on; 0 for T alone.
         kind: of `KINDS`.
         epochs: of this training; of one on T that began with D, those on T.
@@ -121,13 +121,18 @@ def synthetic_captions(folder: Path) -> dict[str, Any]:
         **{name: method[name] for name in ("tau", "use_relations", "use_structures")},
         # what older versions had no setting for
         "whole_first": method.get("whole_first", False),
+        "most_given": method.get("most_given"),
+        "taught": not method.get("prompts", {}).get("instruct", True),
         "words_of_t": has_corpus(config, "vocabulary"),
     }
 
 
 def way_of(facts: Mapping[str, Any]) -> str:
     """How a synthesis, or the vocabulary, differs from the default, as the paper's tables say."""
+    few = facts.get("most_given") is not None
     ways = {
+        "taught": facts.get("taught", False) and few,
+        "taught, whole templates": facts.get("taught", False) and not few,
         "R w/o": not facts["use_relations"],
         "G w/o": not facts["use_structures"],
         f"τ = {facts['tau']}": facts["tau"] is not None,
@@ -214,8 +219,17 @@ def page(table: Table) -> list[str]:
     for data, also in sorted(tests, key=lambda test: ([*TITLES].index(test[0]), test[1])):
         part = {row: runs for row, runs in table.items() if (row.data, row.also) == (data, also)}
         lines += ["", *_title(data, also), "", *_scores(part)]
-        lines += _section("By share of T (Table 5)", _by_share(part))
-        lines += _section("By volume (Figure 1)", _by_volume(part))
+        for way in sorted({row.way for row in part}):
+            # T alone stands beside each of them, as far as there is such a share
+            shares = {row.share for row in part if row.way == way}
+            beside = {
+                row: runs
+                for row, runs in part.items()
+                if row.way == way or (row.kind in ALONE and row.share in shares)
+            }
+            named = f", {way}" if way else ""
+            lines += _section(f"By share of T (Table 5){named}", _by_share(beside))
+            lines += _section(f"By volume (Figure 1){named}", _by_volume(beside))
     return lines
 
 
@@ -261,18 +275,19 @@ def _cell(runs: dict[int, Run], metric: str) -> str:
 
 def _by_share(table: Table) -> list[str]:
     """CIDEr-D by share with all of D; nothing where there is one share."""
-    plain = {row: runs for row, runs in table.items() if not row.way}
-    most = {row.share: max(r.captions for r in plain if r.share == row.share) for row in plain}
-    whole = {row: runs for row, runs in plain.items() if row.captions in (0, most[row.share])}
+    most: dict[float, int] = {}
+    for row in table:
+        most[row.share] = max(most.get(row.share, 0), row.captions)
+    whole = {row: runs for row, runs in table.items() if row.captions in (0, most[row.share])}
     return _grid("share of T", whole, lambda row: row.share, "{:.10g}")
 
 
 def _by_volume(table: Table) -> list[str]:
     """CIDEr-D by volume, at the share of which there are several."""
-    plain = {row: runs for row, runs in table.items() if not row.way and row.captions}
+    made = {row: runs for row, runs in table.items() if row.captions}
     lines: list[str] = []
-    for share in sorted({row.share for row in plain}):
-        part = {row: runs for row, runs in plain.items() if row.share == share}
+    for share in sorted({row.share for row in made}):
+        part = {row: runs for row, runs in made.items() if row.share == share}
         found = _grid("captions of D", part, lambda row: row.captions, "{:,}")
         lines += [*([""] if lines else []), f"Share of T: {share:.10g}", "", *found] * bool(found)
     return lines

@@ -118,6 +118,30 @@ def test_shares_and_volumes(report, tmp_path):
     ]
 
 
+def test_what_a_taught_model_wrote_has_tables_of_its_own(report, tmp_path):
+    taught = {"prompts": {"instruct": False}}
+    runs = [run(tmp_path, "t-coco-0.01", share=0.01, score=0.3)]
+    for name, most, score in (("few", 3, 0.5), ("whole", None, 0.4)):
+        path = captions(tmp_path / name, most_given=most, **taught)
+        runs.append(run(tmp_path, f"d-{name}-1", path=path, score=score))
+        if most is not None:
+            runs.append(run(tmp_path, f"d-{name}-0.25", path=path, share=0.25, score=0.45))
+    plain = captions(tmp_path / "plain", prompts={"instruct": True}, most_given=None)
+    runs.append(run(tmp_path, "d-plain-1", path=plain, score=0.1))
+    lines = lines_of(report, runs)
+    assert [line[:34] for line in lines if line.startswith("| D alone")] == [
+        "| D alone | 0.01 | 1,000 | 4 | 1 |",
+        "| D alone (taught) | 0.01 | 1,000 ",
+        "| D alone (taught) | 0.01 | 250 | ",
+        "| D alone (taught, whole templates",
+    ]
+    assert [line for line in lines if line.startswith("###")] == [
+        "### By volume (Figure 1), taught"
+    ]
+    table = lines.index("### By volume (Figure 1), taught")
+    assert lines[table + 6 :] == ["| 250 | 0.4500 |", "| 1,000 | 0.5000 |"]
+
+
 def test_longer_trainings_are_rows_of_their_own(report, tmp_path):
     path = captions(tmp_path / "set")
     first = run(tmp_path, "d-a", path=path, score=0.1)
@@ -198,7 +222,7 @@ def study(report, monkeypatch, tmp_path):
         given = dict(one.split("=", 1) for one in program if "=" in one)
         trains = program[0] == "train.py"
         out = tmp_path / given["run_name"] / f"seed{given['seed']}" if trains else given["out"]
-        name = "card.json" if "method" in given else "metrics.json"
+        name = "card.json" if program[0] == "-m" else "metrics.json"
         Path(out).mkdir(parents=True)
         (Path(out) / name).write_text("{}")
         if trains:
@@ -240,6 +264,33 @@ def test_the_study_makes_what_is_missing_in_order(study, tmp_path):
     number = len(study.programs)
     study.main(options)
     assert len(study.programs) == number
+
+
+def test_a_language_model_is_taught_once(study, tmp_path):
+    options = ["--data", "coco", "--seeds", "0", "--rows", "taught_dt", "taught_whole_d"]
+    study.main([*options, "--", "data.tested=ids.txt", "teaching.num_epochs=1", "threads=1"])
+    assert [program[1] for program in study.programs if program[0] == "-m"] == [
+        "augmentation.captions.toca.teaching",
+        "augmentation",
+        "augmentation",
+    ]
+    with initialize_config_dir(str(BENCHMARKS.parent / "configs"), version_base="1.3"):
+        teaching = compose("teaching", study.programs[0][2:])
+        few, whole = (
+            compose("augmentation", program[2:])
+            for program in study.programs
+            if program[:2] == ["-m", "augmentation"]
+        )
+        assert all(
+            compose("train", program[1:]).threads == 1
+            for program in study.programs
+            if program[0] == "train.py"
+        )
+    assert (teaching.num_epochs, teaching.threads) == (1, None)
+    assert teaching.corpus == few.corpus == whole.corpus
+    assert few.corpus.train.exclude_ids == "ids.txt"
+    assert few.method.writer.name == whole.method.writer.name == teaching.out
+    assert (few.method.most_given, whole.method.most_given) == (3, None)
 
 
 @pytest.mark.parametrize("data", ["flickr8k", "coco"])
