@@ -33,6 +33,8 @@ from captioning.training.parts import build_part
 
 log = logging.getLogger(__name__)
 
+PRECISIONS = ("float32", "bf16-mixed")
+
 
 def mean_loss_of(
     network: nn.Module, tokens: Tensor, mask: Tensor, labels: Tensor, *, half: bool
@@ -67,6 +69,8 @@ def teach(config: DictConfig) -> dict[str, Any]:
             that are longer than the model takes.
         OSError, ModuleNotFoundError: files that cannot be read or written, see `load_causal`.
     """
+    if config.precision not in PRECISIONS:
+        raise ValueError(f"precision must be one of {PRECISIONS}: got {config.precision!r}")
     if config.threads:
         torch.set_num_threads(config.threads)
     roster = read_corpus(config)

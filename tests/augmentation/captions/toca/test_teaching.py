@@ -205,8 +205,12 @@ def test_captions_that_the_model_does_not_take_are_refused_before_training(
     assert not (tmp_path / "taught").exists()
 
 
-def test_a_corpus_of_one_caption_teaches_nothing(folder: Path, tmp_path: Path) -> None:
+def test_a_corpus_of_one_caption_and_wrong_settings_are_refused(
+    folder: Path, tmp_path: Path
+) -> None:
     path = tmp_path / "one.txt"
     path.write_text("A dog.\n")
     with pytest.raises(ValueError, match="at least two: got 1"):
         teach(settings(folder, path))
+    with pytest.raises(ValueError, match="precision must be one of .*: got 'half'"):
+        teach(settings(folder, path, "precision=half"))
