@@ -10,7 +10,7 @@ import pytest
 
 from augmentation.captions.toca import sampling
 from augmentation.captions.toca.corpus_statistics import CorpusStatistics, count_corpus
-from augmentation.captions.toca.sampling import TemplateSampler
+from augmentation.captions.toca.sampling import TemplateSampler, with_some_words
 from augmentation.captions.toca.templates import SLOTS, Deconstructed, deconstruct
 
 NUM = 20_000
@@ -167,9 +167,11 @@ def test_of_a_template_some_words_are_given(gold) -> None:
         for most, draws in ((None, np.random.default_rng(1)), (2, np.random.default_rng(1)))
     )
     assert Counter(len(template.words) for template in some).keys() == {1, 2}
-    assert full[0].structure == some[0].structure
-    places = [full[0].words.index(word) for word in some[0].words]
-    assert places == sorted(places)
+    for template in full:
+        few = with_some_words(template, 3, np.random.default_rng(2))
+        places = [template.words.index(word) for word in few.words]
+        assert places == sorted(places)
+        assert few.structure == template.structure
     for template in some:
         assert [word for word, slot in template.tokens if slot] == [*template.words]
         assert template.text == " ".join(f"[ ] {word}" for word in (*template.words, "."))
