@@ -100,6 +100,7 @@ def _augment_texts(config: DictConfig, method: ToCa) -> dict[str, Any]:
     groups = ["corpus", *(["prior"] if has_corpus(config, "prior") else [])]
     rosters = {group: read_corpus(config, group) for group in groups}
     settings = _without_places(_plain(config, MAKING_TEXTS))
+    settings["method"]["pace"]["num_captions"] = None  # a set may be asked for more of the same
     read = {group: [roster.name, roster.fingerprint] for group, roster in rosters.items()}
     files = _files_of(settings)
     claim_folder(folder, settings | read | files)

@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -86,7 +86,7 @@ class Synthesis:
     seed: int = 0
 
     def run(self, templates: Iterator[SentenceTemplate], folder: Path) -> dict[str, Any]:
-        """Write the corpus, or go on with one that was begun.
+        """Write the corpus, or go on with one that was begun, or that more is wanted of now.
 
         Args:
             templates: the same in every run of the same settings.
@@ -102,6 +102,8 @@ class Synthesis:
                 in ``batches.part.jsonl``, and the same command goes on with it.
         """
         done, part = folder / DONE, folder / PART
+        if done.is_file() and _counts(read_lines(done))["captions"] < self.pace.num_captions:
+            self._reopen(done, part)
         if not done.is_file():
             self._write(templates, part)
             counts = _counts(_records(part))
@@ -113,16 +115,21 @@ class Synthesis:
         _write_stream(folder / CAPTIONS, captions)
         return _counts(read_lines(done))
 
+    def _reopen(self, done: Path, part: Path) -> None:
+        """Make batches of a finished set again, as if it had been killed behind the last one."""
+        size = self.pace.batch_size
+        # answers to one template stand together
+        of_templates = (list(those) for _, those in groupby(read_lines(done), _template_of))
+        batches = iter(lambda: [*chain.from_iterable(islice(of_templates, size))], [])
+        _write_stream(part, map(as_line, batches))
+        done.unlink()
+
     def _write(self, templates: Iterator[SentenceTemplate], part: Path) -> None:
         """Append batches until there are captions enough."""
-        begun, made, wanted = cut_to_whole_lines(part), 0, self.pace.num_captions
-        for record in _records(part):
-            made += "caption" in record
-            if "caption" in record or record["refused"] == UNLIKELY:  # both were said before
-                self.judge.remember(record.get("caption") or record["answer"])
+        begun, wanted = cut_to_whole_lines(part), self.pace.num_captions
+        made, refused = self._read_back(part)
         batches = enumerate(_batches(templates, self.pace.batch_size, self.pace.num_templates))
         failed: list[list[Record]] = []  # kept once an answer comes; else they are asked again
-        refused: Counter[str] = Counter()
         with (
             part.open("a", encoding="utf-8", newline="\n") as file,
             Progress(transient=True) as bar,
@@ -138,10 +145,22 @@ class Synthesis:
                 _append(file, [*failed, records])
                 failed = []
                 found = sum("caption" in record for record in records)
-                refused = Counter() if found else refused + Counter(r["refused"] for r in records)
+                refused = Counter() if found else refused + _reasons(records)
                 made += found
                 bar.update(task, completed=made)
             _append(file, failed)
+
+    def _read_back(self, part: Path) -> tuple[int, Counter[str]]:
+        """Captions so far, which the judge then knows, and answers refused since the last one."""
+        made, refused = 0, Counter[str]()
+        for records in read_lines(part):
+            found = [record["caption"] for record in records if "caption" in record]
+            made += len(found)
+            refused = Counter() if found else refused + _reasons(records)
+            for record in records:
+                if "caption" in record or record["refused"] == UNLIKELY:  # both were said before
+                    self.judge.remember(record.get("caption") or record["answer"])
+        return made, refused
 
     def _batch(self, number: int, batch: Sequence[SentenceTemplate]) -> list[Record]:
         """A record an answer, up to the first good one to each template."""
@@ -176,6 +195,14 @@ class Synthesis:
                     yield record | {"caption": verdict.caption}, answer.likelihood
                     break
                 yield record | {"refused": verdict.problem, "answer": answer.text[:MOST_KEPT]}, None
+
+
+def _template_of(record: Record) -> str:
+    return record["template"]
+
+
+def _reasons(records: Iterable[Record]) -> Counter[str]:
+    return Counter(record["refused"] for record in records)
 
 
 def _with_failed(failed: list[list[Record]], records: list[Record]) -> list[list[Record]]:

@@ -81,6 +81,26 @@ def test_a_killed_synthesis_goes_on_to_the_same_bytes(gold, tmp_path: Path) -> N
     assert again.calls == before
 
 
+@pytest.mark.parametrize("answers", [1, 3])
+def test_a_finished_synthesis_may_be_asked_for_more(gold, tmp_path: Path, answers: int) -> None:
+    whole = synthesise(gold, tmp_path / "whole", Filler(), num_answers=answers)
+    first, second = Filler(), Filler()
+    few = synthesise(gold, tmp_path / "grown", first, num_captions=12, num_answers=answers)
+    assert few["captions"] < whole["captions"]
+    grown = synthesise(gold, tmp_path / "grown", second, num_answers=answers)
+    assert grown == whole
+    assert second.calls == whole["templates"] / 6 - first.calls
+    for name in ("captions.txt", "provenance.jsonl"):
+        one, other = tmp_path / "whole" / name, tmp_path / "grown" / name
+        assert one.read_bytes() == other.read_bytes()
+    assert not (tmp_path / "grown" / "batches.part.jsonl").exists()
+    # fewer are all there
+    assert (
+        synthesise(gold, tmp_path / "grown", Filler(dies_at=0), num_answers=answers, num_captions=5)
+        == whole
+    )
+
+
 def test_several_answers_to_a_template(gold, tmp_path: Path) -> None:
     one = synthesise(gold, tmp_path / "a", Filler())
     three = synthesise(gold, tmp_path / "b", Filler(), num_answers=3)
@@ -212,6 +232,7 @@ def test_a_model_that_is_always_refused_is_given_up(gold, tmp_path: Path, monkey
 def test_a_corpus_without_anything_new_left_ends(gold, tmp_path: Path, monkeypatch, caplog) -> None:
     class Same(Filler):
         def answers(self, prompts, *, seed):
+            super().answers(prompts, seed=seed)  # which may die
             return [Answer(text=f"a dog runs {'y' * (n + 1)}.") for n in range(len(prompts))]
 
     class Wordless(Judge):
@@ -225,6 +246,7 @@ def test_a_corpus_without_anything_new_left_ends(gold, tmp_path: Path, monkeypat
     assert counts["captions"] == 6
     assert counts["refused"] == {DUPLICATE: 24}
     assert "this ends with 6 captions" in caplog.text
+    assert synthesise(gold, tmp_path, Same(dies_at=0), Wordless()) == counts
 
 
 def test_examples_are_the_corpus_own(gold, tmp_path: Path) -> None:
