@@ -52,7 +52,8 @@ NOTE = (
     "captions, on COCO's photos without those of the tested ones; D: synthetic captions, made of "
     "the same share. Epochs are those of the row's own training: of D, then T those on T, behind "
     "the D alone of the same set; of T alone there are trainings for as many epochs as that, and "
-    "for as many updates as D and T together. By share and by volume, of trainings that differ in "
+    "for as many updates as D and T together. Taught: the language model that wrote D was trained "
+    "on T before (docs/toca.md). By share and by volume, of trainings that differ in "
     "their epochs alone, the one that scores highest stands."
 )
 ALSO_NOTE = (
