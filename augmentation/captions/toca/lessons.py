@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from augmentation.captions.toca.prompts import PromptWriter
-from augmentation.captions.toca.sampling import SentenceTemplate, with_some_words
-from augmentation.captions.toca.templates import deconstruct, filled, sentence_template
+from augmentation.captions.toca.sampling import SentenceTemplate, as_template, with_some_words
+from augmentation.captions.toca.templates import deconstruct
 from augmentation.captions.toca.whole_words import whole_words
 from augmentation.captions.writing.causal_writer import LINE_END, padded_left
 from captioning.text.entities import as_sentence
@@ -96,14 +96,9 @@ def with_templates(
         parts = deconstruct(whole_words(caption, tags))
         if parts.problem:
             continue
-        words, slots = tuple(word for word, _ in parts.words), iter(parts.words)
-        template = SentenceTemplate(
-            structure=parts.structure,
-            words=words,
-            text=sentence_template([*filled(parts.structure, words)]),
-            tokens=tuple(
-                next(slots) if part.startswith("[") else (part, "")
-                for part in parts.structure.split(" ")
-            ),
-        )
-        yield as_sentence(caption), template
+        slots = iter(parts.words)
+        tokens = [
+            next(slots) if part.startswith("[") else (part, "")
+            for part in parts.structure.split(" ")
+        ]
+        yield as_sentence(caption), as_template(parts.structure, tokens)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -124,12 +124,7 @@ class TemplateSampler:
                 tokens.append((self.statistics.words[word], SLOTS[self.statistics.slots[word]]))
             elif whole:
                 return None
-        return SentenceTemplate(
-            structure=self.statistics.structures[number],
-            words=tuple(self.statistics.words[word] for word in drawn),
-            text=sentence_template([token for token, _ in tokens]),
-            tokens=tuple(tokens),
-        )
+        return as_template(self.statistics.structures[number], tokens)
 
     def _parts(self, number: int) -> list[int | str]:
         """A structure as positions of slots and texts of function words; -1 is any slot."""
@@ -197,6 +192,16 @@ class TemplateSampler:
         return starts[slot], starts[slot + 1]
 
 
+def as_template(structure: str, tokens: Sequence[tuple[str, str]]) -> SentenceTemplate:
+    """The template of a structure that gives some tokens, each with its slot."""
+    return SentenceTemplate(
+        structure=structure,
+        words=tuple(token for token, slot in tokens if slot),
+        text=sentence_template([token for token, _ in tokens]),
+        tokens=tuple(tokens),
+    )
+
+
 def with_some_words(
     template: SentenceTemplate, most: int, generator: np.random.Generator
 ) -> SentenceTemplate:
@@ -207,14 +212,7 @@ def with_some_words(
     lexical = [token for token in template.tokens if token[1]]
     number = int(generator.integers(1, min(most, len(lexical)), endpoint=True))
     kept = sorted(generator.choice(len(lexical), number, replace=False).tolist())
-    tokens = [lexical[place] for place in kept]
-    words = tuple(word for word, _ in tokens)
-    return SentenceTemplate(
-        structure=template.structure,
-        words=words,
-        text=sentence_template([*words, END]),
-        tokens=(*tokens, (END, "")),
-    )
+    return as_template(template.structure, [*(lexical[place] for place in kept), (END, "")])
 
 
 def _divided(weights: Floats, counts: NDArray[np.int64], power: float) -> Floats:
