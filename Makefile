@@ -21,7 +21,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $(STAMP)
 
 demo: env
-	$(BIN)/python -m captioning.training.demo
+	$(BIN)/captioning demo
 
 test: env
 	$(BIN)/python -m pytest
@@ -34,7 +34,7 @@ bench: env
 	@set -e; for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python $$script; done
 
 # docs/results/*.md from the records of runs; see docs/results/README.md
-TABLE := $(BIN)/python -m captioning.metrics.table
+TABLE := $(BIN)/captioning table
 RECORDS := docs/results/runs
 SCORES := BLEU-1 BLEU-4 METEOR ROUGE-L CIDEr-D
 FOUND := detection.auc@1 detection.auc@2 detection.auc@3 detection.precision_at_noise_rate@3 detection.precision@1 detection.precision@2 detection.precision@3

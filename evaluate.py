@@ -11,9 +11,9 @@ from omegaconf import DictConfig, OmegaConf
 from captioning.data.roster import Roster
 from captioning.files import write_json
 from captioning.metrics.evaluation import evaluate_all
-from captioning.metrics.results import read_results, write_candidates, write_results
-from captioning.metrics.show import show_result
-from captioning.training.folder import versions
+from captioning.results.coco_results import read_results, write_candidates, write_results
+from captioning.results.run_folder import versions
+from captioning.results.show import show_result
 from captioning.training.parts import build_part
 
 
@@ -36,7 +36,7 @@ def evaluate(config: DictConfig) -> dict[str, float]:
         captions, roster = read_results(config.predictions), _roster(config)
         out, decoding = Path(config.out or Path(config.predictions).with_suffix("")), None
     else:
-        from captioning.training.predict import predict_run  # slow to import, needed here only
+        from captioning.evaluation.predict import predict_run  # slow to import, needed here only
 
         chosen = {"split": config.split}
         parts = ("search", "rerank", "constraints", "detections")

@@ -1,4 +1,4 @@
-"""New pairs, or new captions alone: ``python -m augmentation method=NAME data=NAME out=FOLDER``.
+"""New pairs, or new captions alone: ``captioning augment method=NAME data=NAME out=FOLDER``.
 
 Settings are in ``configs/augmentation.yaml``; docs/region_augmentation.md, docs/ssa.md and
 docs/toca.md say what is written.
@@ -27,7 +27,7 @@ from augmentation.regions.writer import write_set
 from augmentation.set_folder import claim_folder, data_identity, file_identity
 from captioning.data.region_labels import named_by_phrases
 from captioning.data.roster import Roster
-from captioning.data.shares import share_of_photos
+from captioning.data.steps.shares import share_of_photos
 from captioning.text.lemmas import load_lemmas
 from captioning.text.object_words import LEMMAS
 from captioning.training.inputs import has_corpus, read_corpus, read_roster

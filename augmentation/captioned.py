@@ -1,4 +1,4 @@
-"""What a trained captioner says of pasted pictures: ``python -m augmentation.captioned``.
+"""What a trained captioner says of pasted pictures: ``captioning augment captioned``.
 
 Sections 4.5.1 and 4.5.2 of the CutSwap thesis (Hahn, 2022) show examples: a detector and captioners
 that never saw such pictures find their way in them. Here is such a page (``sheet.png``) and its
@@ -26,13 +26,13 @@ from augmentation.regions.proposal import draw_key
 from augmentation.regions.sheet import pair_sheet, with_regions
 from captioning.data.photos import load_rgb
 from captioning.data.roster import Roster, build_roster
+from captioning.evaluation.predict import predict_run
 from captioning.files import write_json, write_lines, write_text, write_whole
 from captioning.metrics.coco import MetricResult, evaluate_captions
-from captioning.metrics.table_formats import markdown_lines
+from captioning.results.run_folder import versions
+from captioning.results.table_formats import markdown_lines
 from captioning.text.plurals import pluralise
 from captioning.text.word_forms import classes_named, form_patterns
-from captioning.training.folder import versions
-from captioning.training.predict import predict_run
 from captioning.types import Region
 
 BEFORE, AFTER = "captions before", "captions after"
@@ -137,7 +137,7 @@ def read_pairs(folder: Path, *, number: int | None, seed: int) -> list[Pair]:
     path = folder / "provenance.jsonl"
     if not path.is_file():
         raise ValueError(
-            f"{folder}: no provenance.jsonl; give made.root=FOLDER that python -m augmentation has "
+            f"{folder}: no provenance.jsonl; give made.root=FOLDER that captioning augment has "
             "written to its end"
         )
     pairs = [_pair(record) for record in records(path)]

@@ -28,7 +28,7 @@ from transformers import BartConfig, BartForConditionalGeneration
 
 from captioning.decoding.beam import beam_search
 from captioning.models.layers.bart_stepper import BartStepper
-from captioning.training.folder import versions
+from captioning.results.run_folder import versions
 
 BEAM, STEPS, INPUTS = 5, 20, 36
 PUBLISHED_PEER = 3.3  # images a second of transformers, on two shared cores

@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 from transformers import BlipConfig, BlipForConditionalGeneration
 
-from captioning.data.tokenizers import WordTokenizer
 from captioning.decoding.greedy import greedy
 from captioning.models.blip import Blip
+from captioning.text.tokenizers.words import WordTokenizer
 from captioning.types import Batch
 from captioning.vision.blip import BlipVision
 

@@ -22,10 +22,10 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from transformers import BartForConditionalGeneration
 
-from captioning.data.tokenizers import WordTokenizer
 from captioning.decoding.greedy import greedy
 from captioning.models.cic_bart import CicBart
 from captioning.text.control_tokens import CONTROL_TOKENS
+from captioning.text.tokenizers.words import WordTokenizer
 from captioning.types import Batch, Control
 
 FEATURES, BOXES = 2048, 9

@@ -31,13 +31,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
-from captioning.data.tokenizers import WordTokenizer
 from captioning.decoding.beam import beam_search
 from captioning.decoding.constrained import constrained_beam_search
 from captioning.decoding.machine import Machine, build_machine
 from captioning.interfaces import AbstractDecoderState, AbstractStepper
 from captioning.models.updown import UpDown
-from captioning.training.folder import versions
+from captioning.results.run_folder import versions
+from captioning.text.tokenizers.words import WordTokenizer
 from captioning.training.preflight import fast_bfloat16
 from captioning.types import Batch
 

@@ -26,10 +26,10 @@ from captioning.data.roster import CurationView, build_roster
 from captioning.types import Sample
 from curation.amend.remove import Remove
 from curation.amend.replace_caption import ReplaceCaption
-from curation.callback import CurationCallback
-from curation.curator import Curator
-from curation.policy import CurationPolicy
-from curation.run_folder import RunFolder
+from curation.loop.callback import CurationCallback
+from curation.loop.curator import Curator
+from curation.loop.policy import CurationPolicy
+from curation.loop.run_folder import RunFolder
 from curation.select.sigma import Sigma
 from curation.select.top import Top
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from captioning.data.features import ensure_features
+from captioning.data.features.build import ensure_features
 from captioning.data.photos import load_rgb
 from captioning.vision.backbones import Backbone, build_backbone
 

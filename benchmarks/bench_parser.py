@@ -3,7 +3,7 @@
     python benchmarks/bench_parser.py [--captions 100000] [--peer PYTHON]
 
 Captions are COCO's, from inside the installed pycocoevalcap. ``--peer`` names the Python of an
-environment with the spaCy 2 model that taught the parser (captioning/text/annotate_spacy2.py says
+environment with the spaCy 2 model that taught the parser (captioning/assets/annotate_spacy2.py says
 how it is made): it parses a twentieth as many on one core, and the ratio is printed.
 """
 
@@ -22,9 +22,9 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY))
 
-from captioning.data.coco import load_annotations  # noqa: E402
+from captioning.data.readers.coco import load_annotations  # noqa: E402
+from captioning.results.run_folder import versions  # noqa: E402
 from captioning.text.parser import PACKAGED, build_caption_parser  # noqa: E402
-from captioning.training.folder import versions  # noqa: E402
 
 SPACY2 = REPOSITORY / "captioning" / "text" / "annotate_spacy2.py"
 

@@ -36,9 +36,9 @@ from augmentation.captions.toca.templates import deconstruct
 from augmentation.captions.toca.whole_words import whole_words
 from augmentation.captions.writing.acceptance import Judge
 from augmentation.captions.writing.causal_writer import CausalWriter
-from captioning.data.coco import read_coco
+from captioning.data.readers.coco import read_coco
+from captioning.results.run_folder import versions
 from captioning.text.tagger import CaptionTagger, Tagged
-from captioning.training.folder import versions
 
 BATCH, SHOWN = 32, 12
 

@@ -22,10 +22,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from captioning.data.tokenizers import WordTokenizer
 from captioning.decoding.beam import beam_search
 from captioning.models.updown import UpDown
-from captioning.training.folder import versions
+from captioning.results.run_folder import versions
+from captioning.text.tokenizers.words import WordTokenizer
 from captioning.types import Batch
 
 # Published speeds of the originals on two shared cores, captions or images a second.

@@ -21,11 +21,11 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from captioning.data.tokenizers import WordTokenizer
 from captioning.decoding.beam import beam_search
 from captioning.interfaces import AbstractDecoderState, AbstractStepper
 from captioning.models.viecap import ViECap
 from captioning.text.entity_index import EntityIndex
+from captioning.text.tokenizers.words import WordTokenizer
 from captioning.types import Batch
 
 EMBEDDING, NUM_ENTITIES = 512, 700

@@ -25,7 +25,7 @@ from bench_blip import SIZES, build, make_batch, make_parser, seconds
 
 from captioning.decoding.beam import beam_search
 from captioning.decoding.words import bind_search
-from captioning.training.folder import versions
+from captioning.results.run_folder import versions
 
 # Settings of `train.py`: model.checkpointing=true, trainer.precision=bf16-mixed.
 WAYS = {

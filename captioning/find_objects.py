@@ -1,4 +1,4 @@
-"""``python -m captioning.find_objects data=NAME split=train detector=NAME``: what photos show.
+"""``captioning find-objects data=NAME split=train detector=NAME``: what photos show.
 
 Training, augmentation and evaluation then read them with ``detections=[FILE]``.
 """
@@ -14,9 +14,9 @@ import hydra
 from omegaconf import DictConfig, OmegaConf
 from rich.progress import track
 
-from captioning.data.detections import detection_line, read_detections
 from captioning.data.photos import load_rgb
 from captioning.data.roster import Roster
+from captioning.data.steps.detections import detection_line, read_detections
 from captioning.files import write_lines
 from captioning.training.inputs import read_roster
 from captioning.training.parts import build_part

@@ -1,6 +1,6 @@
-"""``python -m captioning.prepare data=NAME``: make a data set ready, or say what is missing.
+"""``captioning prepare data=NAME``: make a data set ready, or say what is missing.
 
-``python -m captioning.prepare metrics`` fetches the parts of SPICE that pip does not bring.
+``captioning prepare metrics`` fetches the parts of SPICE that pip does not bring.
 The exit status is 1 when something is missing or wrong.
 """
 
@@ -25,7 +25,7 @@ from rich.progress import (
 from rich.table import Table
 
 from captioning.data.download import download, unpack
-from captioning.data.features import FeatureStore
+from captioning.data.features.build import FeatureStore
 from captioning.data.file_lock import locked
 from captioning.data.roster import Roster
 from captioning.metrics.spice import prepare_spice
@@ -209,7 +209,7 @@ def _prepare_metrics() -> int:
 
 
 def main() -> None:
-    """Entry point of ``python -m captioning.prepare``."""
+    """Entry point of ``captioning prepare``."""
     if sys.argv[1:2] == ["metrics"]:
         sys.exit(_prepare_metrics())
     _prepare_data()

@@ -30,7 +30,7 @@ class Context:
         seed: seed of the run.
         signals: further measurements by name, such as the visual gain: ``(E, N) float32`` over the
             closed epochs, the newest last; NaN where unknown.
-        keep: ids of samples that no policy may edit, see `curation.keep`.
+        keep: ids of samples that no policy may edit, see `curation.loop.keep`.
         policy: name of the policy that decides.
     """
 

@@ -1,4 +1,4 @@
-"""How well every score finds the planted faults of a run: ``python -m curation.detect run=FOLDER``.
+"""How well every score finds the planted faults of a run: ``captioning curate detect run=FOLDER``.
 
 Nothing is trained again: the run's losses and signals are read from its folder, so a new score can
 be tried on old runs. Writes ``curation/detection_by_score.json``, an entry an epoch. The scores are
@@ -24,8 +24,8 @@ from captioning.metrics.detection import detect_kinds
 from captioning.training.parts import build_part
 from curation.base import AbstractScore, Context, as_numpy
 from curation.finished_run import read_run
-from curation.ledger import read_history
-from curation.truth import faulty_kinds
+from curation.loop.ledger import read_history
+from curation.loop.truth import faulty_kinds
 
 FILE_NAME = "detection_by_score.json"
 _NO_SIGNALS = ("losses.npz",)

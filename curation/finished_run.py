@@ -10,9 +10,9 @@ from omegaconf import OmegaConf
 from captioning.data.roster import CurationView
 from captioning.files import read_json
 from captioning.training.inputs import read_train
-from curation.journal import find_journal, read_journal
-from curation.keep import FILE_NAME, read_keep
-from curation.ledger import read_history
+from curation.journal.journal import find_journal, read_journal
+from curation.loop.keep import FILE_NAME, read_keep
+from curation.loop.ledger import read_history
 from curation.record import RunRecord
 
 

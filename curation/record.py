@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from captioning.data.roster import CurationView
 from captioning.types import Edit, Sample
-from curation.keep import KeepList
-from curation.truth import fault_of
+from curation.loop.keep import KeepList
+from curation.loop.truth import fault_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class RunRecord:
         policy: its name.
         seed: of the run.
         view: the roster and all edits.
-        records: counts and detection scores of each epoch, see `curation.curator.Outcome`.
+        records: counts and detection scores of each epoch, see `curation.loop.curator.Outcome`.
         epochs: numbers of the epochs in ``history``.
         history: ``(E, N)`` losses in nats a token, NaN where a sample was not seen.
         truth: kind of planted fault by ``sample_id``; empty where it is not known.
@@ -61,7 +61,7 @@ class Change:
 def changes(view: CurationView, truth: Mapping[str, str]) -> Iterator[Change]:
     """The journal's edits in order, each with what it found.
 
-    What counts as a fault is said by `curation.truth.faulty_kinds`.
+    What counts as a fault is said by `curation.loop.truth.faulty_kinds`.
     """
     current: dict[str, Sample] = {}
     held: dict[str, str] = {}

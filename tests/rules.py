@@ -35,6 +35,11 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "captioning.metrics": CONTRACTS,
     "captioning.data": (*CONTRACTS, "captioning.text", "captioning.vision"),
     "captioning.models": (*CONTRACTS, *PARTS),
+    "captioning.results": (
+        *CONTRACTS,
+        "captioning.metrics",
+        "captioning.training.checkpoint_io",
+    ),
     "captioning": ("captioning",),  # training, prepare
     # Pools of photos are listed and opened as training does it.
     "augmentation": (
@@ -50,7 +55,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *CONTRACTS,
         *PARTS,
         "captioning.data.roster",
-        "captioning.data.added_captions",
+        "captioning.data.steps.added_captions",
         "captioning.metrics.well_formedness",
         "augmentation.regions",
         "augmentation.set_folder",
@@ -83,13 +88,15 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "captioning.training.parts",
         "curation",
     ),
-    "curation.annotations": (*CONTRACTS, "captioning.data", "curation"),
+    "curation.export.annotations": (*CONTRACTS, "captioning.data", "curation"),
     "curation.study.manifest": (*CONTRACTS, "captioning.data", "curation"),
-    "train": ("captioning.training", "captioning.metrics"),
+    "train": ("captioning.training", "captioning.results"),
     "evaluate": (
         "captioning.files",
         "captioning.training",
+        "captioning.evaluation",
         "captioning.metrics",
+        "captioning.results",
         "captioning.data.roster",
     ),
 }

@@ -11,7 +11,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
-import captioning.training.predict as training
+import captioning.evaluation.predict as training
 from captioning.data.roster import Roster, build_roster
 from captioning.types import Prediction, Sample
 from evaluate import evaluate
@@ -103,7 +103,7 @@ def test_a_run_predicts_and_is_scored(
     )
     chosen = {
         "search": "captioning.decoding.greedy.greedy",
-        "rerank": "captioning.training.rerank.rerank_by_consensus",
+        "rerank": "captioning.evaluation.rerank.rerank_by_consensus",
     }
     assert asked == [(tmp_path, None, "val", {}), (tmp_path, None, "val", chosen)]
     folder = tmp_path / "evaluation" / "small-test"

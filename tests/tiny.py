@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import torch
 
-from captioning.data.tokenizers import WordTokenizer
 from captioning.decoding.beam import beam_search
 from captioning.interfaces import AbstractTokenizer
 from captioning.models.base import AbstractCaptioner
@@ -18,6 +17,7 @@ from captioning.models.cos_cvae import CosCvae
 from captioning.models.updown import UpDown
 from captioning.models.viecap import ViECap
 from captioning.text.entity_index import EntityIndex
+from captioning.text.tokenizers.words import WordTokenizer
 from captioning.types import Batch, Control
 
 CAPTIONS = (

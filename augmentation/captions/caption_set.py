@@ -15,8 +15,8 @@ from rich.progress import Progress
 from augmentation.captions.line_log import as_line, cut_to_whole_lines, read_lines
 from augmentation.captions.made import AbstractCaptionMethod, NewCaption
 from augmentation.set_folder import claim_folder
-from captioning.data.added_captions import FILE, focus, read_added_captions
 from captioning.data.roster import Roster
+from captioning.data.steps.added_captions import FILE, focus, read_added_captions
 from captioning.files import read_json, write_json, write_lines, write_whole
 from captioning.lengths import count_words, length_level
 from captioning.types import Sample

@@ -5,7 +5,7 @@ Captioning": pictures are made for the captions of validation photos, a fixed ca
 them, and its captions are scored against the photos' own. A model's pictures are as good as the
 captioner's captions of them are near to those of the real photos, which are the upper bound. A
 call is one row of the table and leaves a run folder; ``-m`` makes them all (see
-``configs/round_trip.yaml``), `captioning.metrics.table` puts them side by side.
+``configs/round_trip.yaml``), `captioning.results.table` puts them side by side.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from omegaconf import DictConfig, OmegaConf
 
 from augmentation.base import AbstractImageSource, ImageRequest, Picture
 from captioning.data.roster import Roster
+from captioning.evaluation.predict import predict_run
 from captioning.files import read_json, write_json, write_lines, write_text
 from captioning.metrics.evaluation import evaluate_all
-from captioning.metrics.results import write_results
-from captioning.training.folder import versions
+from captioning.results.coco_results import write_results
+from captioning.results.run_folder import versions
 from captioning.training.inputs import read_roster
 from captioning.training.parts import build_part
-from captioning.training.predict import predict_run
 
 log = logging.getLogger(__name__)
 
@@ -143,7 +143,7 @@ def round_trip(config: DictConfig) -> dict[str, float]:
 def _data(name: str, pictures: Path, folder: Path) -> DictConfig:
     """A data set's config that reads the pictures for every split."""
     reader = {
-        "_target_": "captioning.data.jsonl.read_jsonl",
+        "_target_": "captioning.data.readers.jsonl.read_jsonl",
         "name": name,
         "annotations": str(pictures),
         "image_folder": str(folder),

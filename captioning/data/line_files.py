@@ -15,7 +15,7 @@ def read_text(path: str | Path) -> str:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(
-            f"{path}: no such file; `python -m captioning.prepare data=NAME` says where to get it"
+            f"{path}: no such file; `captioning prepare data=NAME` says where to get it"
         )
     return decode(path.read_bytes(), str(path))
 

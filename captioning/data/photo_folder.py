@@ -46,7 +46,7 @@ class PhotoFolder:
         self.folder = Path(folder)
         if not self.folder.is_dir():
             raise FileNotFoundError(
-                f"{self.folder}: no such photo folder; `python -m captioning.prepare data=NAME` "
+                f"{self.folder}: no such photo folder; `captioning prepare data=NAME` "
                 "says where to get it, and image_folder=null reads the captions alone"
             )
         self._names: dict[str, frozenset[str]] = {}

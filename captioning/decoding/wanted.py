@@ -105,7 +105,7 @@ def words_of_classes(
 ) -> Wanted:
     """Constraints from what stands in for the captions of photos that have none.
 
-    Such are names of classes with commas between, see `captioning.data.held_out`.
+    Such are names of classes with commas between, see `captioning.data.steps.held_out`.
 
     Args:
         samples: of such photos, of origin `UNPAIRED`; captions give no constraints.
@@ -150,7 +150,7 @@ def words_of_regions(samples: Iterable[Sample], *, required: int = 2, **settings
     if not any(regions.values()):
         raise ValueError(
             "constraints=detections needs a data set with labelled regions: this one has none; "
-            "give boxes by detections=[FILE] (python -m captioning.find_objects), or words by "
+            "give boxes by detections=[FILE] (captioning find-objects), or words by "
             "constraints=words constraints.path=FILE"
         )
     words = {i: detection_constraints(some, **settings) for i, some in regions.items()}

@@ -388,7 +388,7 @@ def score_nocaps(
 
     Args:
         candidates, references, options: see `score_groups`.
-        domains: by image, as `captioning.data.nocaps.read_domains` gives them.
+        domains: by image, as `captioning.data.readers.nocaps.read_domains` gives them.
 
     Raises:
         ValueError: an image without one of the domains, or what `score_groups` refuses.

@@ -91,7 +91,7 @@ def _instructions(missing: Sequence[str], folder: Path, failures: Sequence[str])
     tried = "".join(f"\n  tried: {failure}" for failure in failures)
     return (
         f"SPICE needs these files in {folder}:\n{files}\n"
-        "Install Maven (`apt-get install maven`) and run `python -m captioning.prepare metrics` "
+        "Install Maven (`apt-get install maven`) and run `captioning prepare metrics` "
         f"again, or put them there by hand.{tried}"
     )
 
@@ -158,7 +158,7 @@ def score_spice(
     missing = missing_jars(folder, java_version)
     if missing:
         names = ", ".join(missing)
-        raise JavaError(f"SPICE lacks {names}: run `python -m captioning.prepare metrics`")
+        raise JavaError(f"SPICE lacks {names}: run `captioning prepare metrics`")
     _check_lengths(image_ids, candidates, references)
     items = [
         {"image_id": image_id, "test": candidate, "refs": list(refs)}

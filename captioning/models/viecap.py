@@ -27,7 +27,7 @@ from captioning.text.entities import hard_prompt
 from captioning.text.entity_index import EntityIndex
 from captioning.types import Batch, CaptionLosses
 
-# Of `Batch.extras` in training on captions alone; `captioning.data.caption_texts` fills them.
+# Of `Batch.extras` in training on captions alone; filled by `caption_texts` of captioning.data.
 EMBEDDINGS, ENTITIES = "text_embeddings", "text_entities"
 NONE = -1  # no entity
 

@@ -17,7 +17,7 @@ from captioning.data.roster import Roster
 from captioning.files import read_json, write_json
 from captioning.metrics.coco import MetricResult
 from captioning.metrics.evaluation import AbstractMetric, evaluate_all
-from captioning.metrics.results import write_results as write_predictions
+from captioning.results.coco_results import write_results as write_predictions
 from captioning.types import Prediction
 
 log = logging.getLogger(__name__)

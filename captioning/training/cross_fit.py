@@ -19,11 +19,11 @@ import torch
 from omegaconf import OmegaConf
 from torch import Tensor
 
-from captioning.data.feature_store import FeatureStore
-from captioning.data.features import ensure_features
+from captioning.assets.joint_space import fit, read_pairs
+from captioning.data.features.build import ensure_features
+from captioning.data.features.store import FeatureStore
 from captioning.data.roster import Roster, build_roster
 from captioning.text.sentences import SentenceEncoder
-from captioning.training.joint_space import fit, read_pairs
 from captioning.types import Sample
 from captioning.vision.backbones import Backbone
 from captioning.vision.joint_space import JointSpace, load_heads, save_heads
@@ -41,7 +41,7 @@ class CrossFit:
     Args:
         backbone: frozen network of the photos.
         sentences: frozen encoder of the captions.
-        features: arguments of `captioning.data.features.ensure_features`.
+        features: arguments of `captioning.data.features.build.ensure_features`.
         heads: arguments of `captioning.vision.joint_space.JointSpace`.
         training: as the group ``training`` of ``configs/joint_space.yaml``.
         num_folds: so many parts, at least 2.

@@ -1,6 +1,6 @@
 """The demonstration: train on generated scenes with faulty captions, with and without curation.
 
-Run by ``make demo``, or ``python -m captioning.training.demo [key=value ...]``.
+Run by ``make demo``, or ``captioning demo [key=value ...]``.
 """
 
 from __future__ import annotations

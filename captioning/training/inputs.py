@@ -13,14 +13,14 @@ import numpy as np
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
-from captioning.data.added_captions import Mixture
-from captioning.data.detections import read_detections, with_detections
-from captioning.data.feature_store import FeatureStore
-from captioning.data.features import ensure_features
-from captioning.data.held_out import hold_out
+from captioning.data.features.build import ensure_features
+from captioning.data.features.store import FeatureStore
 from captioning.data.photos import check_photos, drop_photos
 from captioning.data.roster import Roster, build_roster
-from captioning.data.shares import ADDED, share_of_photos, with_added
+from captioning.data.steps.added_captions import Mixture
+from captioning.data.steps.detections import read_detections, with_detections
+from captioning.data.steps.held_out import hold_out
+from captioning.data.steps.shares import ADDED, share_of_photos, with_added
 from captioning.text.lemmas import load_lemmas
 from captioning.text.object_words import LEMMAS
 from captioning.text.word_forms import forms_left

@@ -17,17 +17,17 @@ from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.callbacks import ModelCheckpoint, RichProgressBar
 from pytorch_lightning.loggers import WandbLogger
 
-from captioning.data.datamodule import CaptionDataModule
-from captioning.data.noise import write_truth
-from captioning.data.subwords import restored
+from captioning.data.batches.datamodule import CaptionDataModule
+from captioning.data.steps.noise import write_truth
 from captioning.files import write_json
 from captioning.interfaces import AbstractTokenizer
 from captioning.models.base import AbstractCaptioner
+from captioning.results.run_folder import RunFolder
+from captioning.text.tokenizers.subwords import restored
 from captioning.training.adapt import adapt
 from captioning.training.averaging import WarmWeightAveraging
 from captioning.training.callbacks import CaptionEvaluation, FiniteLoss, Speed, StepSeed
 from captioning.training.checkpoint_io import WholeCheckpointIO
-from captioning.training.folder import RunFolder
 from captioning.training.inputs import Inputs, has_corpus, load_inputs, read_corpus
 from captioning.training.parts import build_part
 from captioning.training.preflight import check_run, with_precision

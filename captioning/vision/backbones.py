@@ -2,7 +2,7 @@
 
 A `Backbone` turns normalised pixels into grid features. It is an ordinary module: gradients flow,
 so it can be trained end to end with a captioner, or run once over all photos
-(`captioning.data.features`).
+(`captioning.data.features.build`).
 """
 
 from __future__ import annotations

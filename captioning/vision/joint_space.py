@@ -3,7 +3,7 @@
 A photo is the pooled grid of a frozen `Backbone`; a sentence is the vector of a frozen sentence
 encoder; each goes through a small network into one space, where a dot product is a cosine. The
 heads that come with the package were trained on one set of photos (``weights/joint_space.json``);
-`captioning.training.joint_space` trains others. This is no CLIP, and its similarities are not to be
+`captioning.assets.joint_space` trains others. This is no CLIP, and its similarities are not to be
 reported under that name.
 """
 
@@ -186,7 +186,7 @@ def build_joint_space(
         if trained_over[part] != identity:
             raise ValueError(
                 f"{path}: its heads were trained over {part} {trained_over[part]}: got {identity}; "
-                "use that one, or train heads with python -m captioning.training.joint_space"
+                "use that one, or train heads with python -m captioning.assets.joint_space"
             )
     return JointSpaceEncoder(heads=heads, backbone=backbone, sentences=sentences)
 

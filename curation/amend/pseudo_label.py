@@ -12,7 +12,7 @@ import torch.distributed as dist
 from captioning.data.roster import build_roster
 from captioning.types import Prediction, Sample
 from curation.base import AbstractAmender, Amended, Context, Selected
-from curation.probes import undisturbed
+from curation.loop.probes import undisturbed
 
 Written = dict[str, Prediction]
 """Captions by image."""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from curation.base import AbstractScore, Context
-from curation.truth import faulty_kinds
+from curation.loop.truth import faulty_kinds
 
 
 class Truth(AbstractScore):

@@ -17,7 +17,7 @@ class VisualGain(AbstractScore):
     photo shows. The difference leaves what the photo contributes, which is little or negative where
     caption and photo do not belong together.
 
-    Needs `curation.probes.VisualGainProbe`, which measures it.
+    Needs `curation.loop.probes.VisualGainProbe`, which measures it.
 
     Args:
         num_epochs: mean over so many last epochs, of those in which it was measured.

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from curation.base import AbstractSelector, Context, Selected, as_numpy
-from curation.ramp import Ramp, require_ratio
+from curation.loop.ramp import Ramp, require_ratio
 from curation.select.ranking import num_of_fraction, worst_rows
 
 

@@ -8,7 +8,7 @@ from curation.base import (
     Selected,
     as_numpy,
 )
-from curation.ramp import Ramp, require_ratio
+from curation.loop.ramp import Ramp, require_ratio
 from curation.select.by_score import AbstractByScore
 from curation.select.ranking import num_of_fraction, worst_rows
 

@@ -2,6 +2,6 @@
 
 ::
 
-    python -m curation.study IMAGES                      serve the page to annotators
-    python -m curation.study IMAGES --results FOLDER     write the table, figures and agreement
+    captioning curate study IMAGES                      serve the page to annotators
+    captioning curate study IMAGES --results FOLDER     write the table, figures and agreement
 """

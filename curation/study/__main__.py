@@ -1,4 +1,4 @@
-"""The command ``python -m curation.study``."""
+"""The command ``captioning curate study``."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m curation.study")
+    parser = argparse.ArgumentParser(prog="captioning curate study")
     parser.add_argument("images", help="folder with manifest.jsonl or .csv, or a run folder")
     parser.add_argument("--store", help="database; default IMAGES/study.sqlite")
     parser.add_argument("--within", nargs="+", default=[], help="further folders of pictures")

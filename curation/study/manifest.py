@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from captioning.data.json_files import Record, is_number, load_json_lines
-from captioning.data.jsonl import captions_of
 from captioning.data.photo_folder import checked_file_name
+from captioning.data.readers.jsonl import captions_of
 from curation.finished_run import read_run
 from curation.study.items import Item, check_inside
 

@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from captioning.data.photos import load_rgb
-from curation.page import build_page
+from curation.report.page import build_page
 from curation.study.categories import CATEGORIES
 from curation.study.items import check_inside
 from curation.study.store import Annotation, Store

@@ -1,4 +1,4 @@
-"""``python -m augmentation`` in this process, on a few tiny photos with boxes of a detector."""
+"""``captioning augment`` in this process, on a few tiny photos with boxes of a detector."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
 from augmentation.__main__ import augment
-from captioning.data.detections import detection_line
+from captioning.data.steps.detections import detection_line
 from captioning.types import Region
 from tests.augmentation.regions.scenes import scenes
 

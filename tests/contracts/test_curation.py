@@ -12,9 +12,9 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
-from captioning.data.controls import CaptionControls
-from captioning.data.datamodule import CaptionDataModule
-from captioning.data.feature_store import (
+from captioning.data.batches.controls import CaptionControls
+from captioning.data.batches.datamodule import CaptionDataModule
+from captioning.data.features.store import (
     FeatureIndex,
     FeatureStore,
     FeatureWriter,
@@ -23,9 +23,8 @@ from captioning.data.feature_store import (
     record_key,
 )
 from captioning.data.miniworld.dataset import read_miniworld
-from captioning.data.noise import plant_noise
 from captioning.data.roster import Roster
-from captioning.data.tokenizers import WordTokenizer
+from captioning.data.steps.noise import plant_noise
 from captioning.decoding.greedy import greedy
 from captioning.models.base import AbstractCaptioner
 from captioning.models.blip import Blip
@@ -33,13 +32,14 @@ from captioning.models.cic_bart import CicBart
 from captioning.models.cos_cvae import CosCvae
 from captioning.models.updown import UpDown
 from captioning.models.viecap import ViECap
+from captioning.text.tokenizers.words import WordTokenizer
 from captioning.types import Sample
 from curation.amend.remove import Remove
-from curation.callback import CurationCallback
-from curation.policy import CurationPolicy, Schedule
+from curation.loop.callback import CurationCallback
+from curation.loop.policy import CurationPolicy, Schedule
+from curation.loop.visual_gain_probe import VisualGainProbe
 from curation.score.visual_gain import VisualGain
 from curation.select.top import Top
-from curation.visual_gain_probe import VisualGainProbe
 
 NUM_SCENES, SIZE, LABEL_SIZE, RATIO = 400, 32, 60, 0.2
 # All that ViECap knows of a photo is one vector: of 400 scenes it learns them by heart (.80).

@@ -17,7 +17,7 @@ from curation.amend.replace_both import ReplaceBoth
 from curation.amend.replace_caption import ReplaceCaption
 from curation.amend.replace_image import ReplaceImage
 from curation.base import Context
-from curation.policy import CurationPolicy, Schedule
+from curation.loop.policy import CurationPolicy, Schedule
 from curation.select.above import Above
 from curation.select.mixture import Mixture
 from curation.select.random import Random

@@ -19,8 +19,8 @@ from captioning.data.roster import CurationView, Roster, build_roster
 from captioning.types import Sample
 from curation.amend.remove import Remove
 from curation.amend.replace_caption import ReplaceCaption
-from curation.callback import CurationCallback
-from curation.policy import CurationPolicy, Schedule
+from curation.loop.callback import CurationCallback
+from curation.loop.policy import CurationPolicy, Schedule
 from curation.select.top import Top
 
 

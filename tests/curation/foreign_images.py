@@ -13,7 +13,7 @@ from squares import Squares
 from augmentation.images.cache import PictureCache
 from augmentation.images.generated import GeneratedImages
 from curation.amend.replace_image import ReplaceImage
-from curation.callback import CurationCallback
+from curation.loop.callback import CurationCallback
 
 
 class Logged(Squares):

@@ -8,8 +8,8 @@ import pytest
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 
-from curation.callback import CurationCallback
-from curation.probes import OnlineProbe, RescoreProbe
+from curation.loop.callback import CurationCallback
+from curation.loop.probes import OnlineProbe, RescoreProbe
 
 PRESET = r"(remove|replace_caption|replace_image)_(top_loss|random|sigma)_(\d+)"
 

@@ -11,7 +11,7 @@ import foreign
 import foreign_images
 import pytest
 
-from curation.ledger import read_history
+from curation.loop.ledger import read_history
 
 
 @pytest.mark.slow

@@ -12,14 +12,14 @@ import torch
 from omegaconf import OmegaConf
 from PIL import Image
 
-from captioning.data.jsonl import read_jsonl
+from captioning.data.readers.jsonl import read_jsonl
 from captioning.types import Edit
-from curation.export import main as export
+from curation.export.export import main as export
 from curation.finished_run import read_run
-from curation.journal import Header, encode, write_journal
-from curation.keep import KeepList, write_keep
-from curation.ledger import LossLedger
-from curation.report_command import main as report
+from curation.journal.journal import Header, encode, write_journal
+from curation.loop.keep import KeepList, write_keep
+from curation.loop.ledger import LossLedger
+from curation.report.command import main as report
 from curation.study.manifest import read_items
 
 
@@ -40,7 +40,7 @@ def run(tmp_path) -> Path:
     config = {
         "data": {
             "name": "toy",
-            "train": {"_target_": "captioning.data.jsonl.read_jsonl", **reader},
+            "train": {"_target_": "captioning.data.readers.jsonl.read_jsonl", **reader},
         },
         "noise": {"name": "none"},
         "curation": {"name": "by hand"},

@@ -9,8 +9,8 @@ from foreign import make_roster
 
 from captioning.data.roster import CurationView
 from captioning.types import Edit
+from curation.loop.truth import faulty_kinds
 from curation.record import changes
-from curation.truth import faulty_kinds
 
 
 def edit(sample_id: str, action: str, value: str | None = None, **fields) -> Edit:

@@ -33,8 +33,8 @@ from augmentation.captions.ssa.sentences import Caption, caption_of
 from augmentation.captions.ssa.similarity import WordSimilarity
 from augmentation.captions.ssa.words import words_of
 from augmentation.regions.proposal import draw_key
-from captioning.data.added_captions import focus
 from captioning.data.roster import Roster
+from captioning.data.steps.added_captions import focus
 from captioning.interfaces import AbstractLanguageModel, AbstractParser, AbstractWordVectors
 from captioning.text.entities import as_sentence
 from captioning.text.parts import NOUNS

@@ -36,7 +36,7 @@ def fill_contexts(
     Slots of a number are filled with the photo's words of that number in turn, from one of them on.
 
     Args:
-        extras: of a batch, see `captioning.data.nearest_contexts.EpochContexts.tensors`.
+        extras: of a batch, see `captioning.data.batches.nearest_contexts.EpochContexts.tensors`.
         keys: of the captions; what is chosen depends on a caption's own key alone.
         size: V; the ids of the placeholders are V for the singular and V + 1 for the plural.
     """

@@ -14,8 +14,8 @@ from augmentation.captions.paraphrase import PHOTOS_AT_ONCE, Paraphrase, carried
 from augmentation.captions.writing.acceptance import COPY, REFUSAL
 from augmentation.captions.writing.prompt import Prompt
 from augmentation.captions.writing.writers import AbstractWriter, Answer
-from captioning.data.added_captions import read_added_captions
 from captioning.data.roster import Roster, build_roster
+from captioning.data.steps.added_captions import read_added_captions
 from captioning.types import Phrase, Region, Sample
 
 CAPTION = "A boy in a red hat rides a horse."

@@ -1,4 +1,4 @@
-"""``python -m augmentation`` on MiniWorld in small."""
+"""``captioning augment`` on MiniWorld in small."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from captioning.data.coco import read_coco
+from captioning.data.readers.coco import read_coco
 
 HELD_OUT = "method.classes={truck: {candidates: [pickup truck, van]}, cat: {candidates: [dog]}}"
 

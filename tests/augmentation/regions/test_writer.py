@@ -15,8 +15,8 @@ from augmentation.regions.paste import OUTSIDE, Blending
 from augmentation.regions.proposal import Proposal
 from augmentation.regions.rendering import PictureFormat, Renderer, from_run_lengths, run_lengths
 from augmentation.regions.writer import write_set
-from captioning.data.coco import read_coco
-from captioning.data.imagefolder import read_imagefolder
+from captioning.data.readers.coco import read_coco
+from captioning.data.readers.imagefolder import read_imagefolder
 from tests.augmentation.regions.test_novel_objects import method
 
 FORM = PictureFormat(blending=Blending(feather=2), suffix="png", owners="rle")

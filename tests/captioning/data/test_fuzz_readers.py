@@ -18,14 +18,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from captioning.data.coco import read_coco
-from captioning.data.coco_entities import read_coco_entities
-from captioning.data.flickr8k import read_flickr8k
-from captioning.data.flickr30k_entities import read_flickr30k_entities
-from captioning.data.imagefolder import read_imagefolder
-from captioning.data.jsonl import read_jsonl
-from captioning.data.karpathy import read_karpathy
-from captioning.data.nocaps import read_nocaps
+from captioning.data.readers.coco import read_coco
+from captioning.data.readers.coco_entities import read_coco_entities
+from captioning.data.readers.flickr8k import read_flickr8k
+from captioning.data.readers.flickr30k_entities import read_flickr30k_entities
+from captioning.data.readers.imagefolder import read_imagefolder
+from captioning.data.readers.jsonl import read_jsonl
+from captioning.data.readers.karpathy import read_karpathy
+from captioning.data.readers.nocaps import read_nocaps
 from captioning.data.roster import Roster
 from tests.captioning.data.damage import DAMAGES
 

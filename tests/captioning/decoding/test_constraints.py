@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from captioning.data.tokenizers import WordTokenizer
 from captioning.decoding.constraints import constrain
+from captioning.text.tokenizers.words import WordTokenizer
 
 TOKENIZER = WordTokenizer(words=["a", "dog", "dogs", "hot", "runs", "traffic", "light"])
 ENCODE = TOKENIZER.spellings

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from captioning.data.tokenizers import WordTokenizer
 from captioning.decoding.wanted import words_of_classes, words_of_file, words_of_regions
+from captioning.text.tokenizers.words import WordTokenizer
 from captioning.types import UNPAIRED, Region, Sample
 
 TOKENIZER = WordTokenizer(words=["a", "dog", "dogs", "cat", "traffic", "light"])

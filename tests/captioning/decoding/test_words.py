@@ -7,12 +7,12 @@ import functools
 import pytest
 import torch
 
-from captioning.data.tokenizers import WordTokenizer
 from captioning.decoding.beam import beam_search
 from captioning.decoding.constrained import constrained_beam_search
 from captioning.decoding.machine import build_machine
 from captioning.decoding.sampling import sample
 from captioning.decoding.words import bind_search
+from captioning.text.tokenizers.words import WordTokenizer
 from tests.tiny import MODELS, build, make_batch
 
 TOKENIZER = WordTokenizer(words=["a", "dog", "cat", "stop"])

@@ -62,7 +62,7 @@ def test_the_oracle_is_the_highest_of_samples_scored_one_by_one() -> None:
 )
 def test_every_metric_takes_the_highest_sample(metric: str, real_java: str) -> None:
     if metric == "SPICE" and (missing := missing_jars(spice_folder(), real_java)):
-        pytest.skip(f"needs {missing[0]}: run `python -m captioning.prepare metrics`")
+        pytest.skip(f"needs {missing[0]}: run `captioning prepare metrics`")
     samples = {image_id: SAMPLES[image_id][1:3] for image_id in ("9", "7", "5")}
     result = oracle(samples, metrics=[metric])
     alone = [

@@ -136,7 +136,7 @@ def test_number_where_the_jars_are_and_none_when_they_are_taken_away(
     real_java: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if missing := missing_jars(spice_folder(), real_java):
-        pytest.skip(f"needs {missing[0]}: run `python -m captioning.prepare metrics`")
+        pytest.skip(f"needs {missing[0]}: run `captioning prepare metrics`")
     captions = {"1": "a brown dog runs on the grass"}
     references = {"1": ["a brown dog runs over green grass", "the dog is on the grass"]}
     options = {"metrics": ["SPICE", "BLEU"], "tokenizer": "python"}
@@ -213,7 +213,7 @@ def test_prepare_without_java_says_so(no_java: None, tmp_path: Path) -> None:
 
 def test_digits_are_those_of_pycocoevalcap(real_java: str, tmp_path: Path) -> None:
     if missing := missing_jars(spice_folder(), real_java):
-        pytest.skip(f"needs {missing[0]}: run `python -m captioning.prepare metrics`")
+        pytest.skip(f"needs {missing[0]}: run `captioning prepare metrics`")
     golden = json.loads((Path(__file__).parent / "golden.json").read_text("utf-8"))
     ids = list(golden["candidates"])
     result = evaluate_captions(golden["candidates"], golden["references"], metrics=["SPICE"])

@@ -64,7 +64,7 @@ def name(request: pytest.FixtureRequest) -> str:
     made = scored(*REFERENCES)
     assert made.missing == {}
     if request.param not in made.corpus:
-        pytest.skip(f"{request.param} needs Java and `python -m captioning.prepare metrics`")
+        pytest.skip(f"{request.param} needs Java and `captioning prepare metrics`")
     return request.param
 
 

@@ -16,9 +16,9 @@ from tokenizers.models import WordPiece
 from tokenizers.pre_tokenizers import Whitespace
 from transformers import BlipConfig, BlipForConditionalGeneration
 
-from captioning.data.subwords import SubwordTokenizer, restored
 from captioning.decoding.greedy import greedy
 from captioning.models.blip import Blip
+from captioning.text.tokenizers.subwords import SubwordTokenizer, restored
 from captioning.training.adapt import adapt
 from captioning.types import Batch
 from captioning.vision.blip import build_blip_vision

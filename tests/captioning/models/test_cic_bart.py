@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import BartConfig, BartForConditionalGeneration
 
-from captioning.data.bart_tokenizer import BartTokenizer
 from captioning.decoding.greedy import greedy
 from captioning.models.cic_bart import CicBart
+from captioning.text.tokenizers.bart import BartTokenizer
 from captioning.types import Batch, Control
 from tests.captioning.data.byte_pairs import write_byte_pairs
 from tests.tiny import CONTROLS, FEATURE_SIZE, build, cic_bart, make_batch, only, tokenizer

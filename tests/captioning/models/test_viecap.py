@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from captioning.data.sentence_tokens import SentenceTokenizer
-from captioning.data.tokenizers import WordTokenizer
 from captioning.decoding.beam import beam_search
 from captioning.models.layers.embedding_noise import with_noise
 from captioning.models.viecap import EMBEDDINGS, ENTITIES, ViECap
 from captioning.text.entities import hard_prompt
 from captioning.text.entity_index import EntityIndex
+from captioning.text.tokenizers.sentences import SentenceTokenizer
+from captioning.text.tokenizers.words import WordTokenizer
 from captioning.types import Batch
 from tests.causal_folder import POSITIONS, save_causal
 from tests.tiny import CAPTIONS, FEATURE_SIZE, NUM_IMAGES, make_batch

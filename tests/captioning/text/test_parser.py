@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import spacy
 
+from captioning.assets.parser_accuracy import accuracy, read_parses
 from captioning.text import parser as parsing
-from captioning.text.accuracy import accuracy, read_parses
 from captioning.text.parser import (
     PACKAGED,
     SpacyParser,

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize_config_dir
 
+from captioning.evaluation.predict import load_run, predict_run
 from captioning.training.inputs import read_roster
-from captioning.training.predict import load_run, predict_run
 from captioning.training.run import train
 from evaluate import evaluate
 

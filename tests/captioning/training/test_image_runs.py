@@ -12,7 +12,7 @@ import torch
 from captioning.training import run as run_module
 from captioning.training.inputs import read_train
 from captioning.training.run import train
-from curation.journal import read_journal, replay
+from curation.journal.journal import read_journal, replay
 
 TOY = (
     "~curation/image_source",

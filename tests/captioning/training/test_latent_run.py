@@ -11,11 +11,11 @@ import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
+from captioning.evaluation.diverse_captions import evaluate_draws
+from captioning.evaluation.predict import predict_run
 from captioning.models import cos_cvae
 from captioning.training import run as run_module
-from captioning.training.diverse_captions import evaluate_draws
 from captioning.training.inputs import load_inputs, read_roster
-from captioning.training.predict import predict_run
 from captioning.training.run import train
 
 COS_CVAE = (

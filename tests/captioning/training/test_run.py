@@ -10,10 +10,10 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
+from captioning.evaluation.predict import predict_run
+from captioning.results.run_folder import RunFolder
 from captioning.training import preflight
 from captioning.training import run as run_module
-from captioning.training.folder import RunFolder
-from captioning.training.predict import predict_run
 from captioning.training.run import train
 
 CURATED = ("noise=swap20", "curation=replace_caption_top_loss_10")

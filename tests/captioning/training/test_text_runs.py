@@ -10,12 +10,12 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.data.datamodule import CaptionDataModule
-from captioning.data.subwords import restored
+from captioning.data.batches.datamodule import CaptionDataModule
+from captioning.evaluation.predict import predict_run
+from captioning.text.tokenizers.subwords import restored
 from captioning.training import run as run_module
 from captioning.training.inputs import read_corpus
 from captioning.training.parts import build_part
-from captioning.training.predict import predict_run
 from captioning.training.run import load_checkpoint, train
 from tests.captioning.training.conftest import SMALL
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from captioning.data.features import ensure_features
+from captioning.data.features.build import ensure_features
 from captioning.vision.backbones import build_backbone
 from captioning.vision.clip import ClipEncoder, build_clip
 from captioning.vision.embedding_backbones import ClipBackbone, JointSpaceBackbone

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from captioning.data.roster import CurationView, build_roster
 from captioning.types import Edit, Sample
 from curation.base import Context
-from curation.ramp import Ramp
+from curation.loop.ramp import Ramp
 from curation.select.above import Above
 from curation.select.mixture import Mixture, TwoNormals, fit_two_normals
 from curation.select.random import Random

@@ -15,7 +15,7 @@ from augmentation.captions.ssa.merging import Merging
 from augmentation.captions.ssa.method import Ssa
 from augmentation.captions.ssa.parser import read_words
 from augmentation.captions.ssa.words import words_of
-from captioning.data.coco_entities import read_coco_entities
+from captioning.data.readers.coco_entities import read_coco_entities
 from captioning.data.roster import Roster
 from captioning.text.parser import build_caption_parser
 from captioning.text.word_tables import build_token_table

@@ -29,8 +29,8 @@ from augmentation.captions.ssa.method import UNREADABLE, Ssa
 from augmentation.captions.ssa.parser import RuleParser
 from augmentation.captions.ssa.penman import read_penman, write_penman
 from augmentation.captions.ssa.sentences import Caption
-from captioning.data.added_captions import Mixture, focus, read_added_captions
 from captioning.data.roster import Roster, build_roster
+from captioning.data.steps.added_captions import Mixture, focus, read_added_captions
 from captioning.interfaces import AbstractLanguageModel
 from captioning.text.ngrams import NgramLanguageModel
 from captioning.text.parser import build_caption_parser

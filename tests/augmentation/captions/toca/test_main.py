@@ -1,4 +1,4 @@
-"""``python -m augmentation method=toca`` with a server in this process as the language model."""
+"""``captioning augment method=toca`` with a server in this process as the language model."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from augmentation.images.training.closeups import read_closeups, regions_within
-from captioning.data.controls import spoken_of
+from captioning.data.batches.controls import spoken_of
 from captioning.data.photos import load_rgb
 from captioning.data.roster import Roster, build_roster
 from captioning.types import Phrase, Region, Sample

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from captioning.data.tokenizers import WordTokenizer
 from captioning.models.layers.control_text import ControlText
 from captioning.text.control_tokens import CONTROL_TOKENS
+from captioning.text.tokenizers.words import WordTokenizer
 from captioning.types import Control
 
 NUMBERS = [str(number) for number in range(1, 60)]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from captioning.data.tokenizers import WordTokenizer
 from captioning.models.layers.object_split import ObjectSplit
 from captioning.text.lemmas import load_lemmas
 from captioning.text.object_words import LEMMAS, ObjectWords, build_object_words
+from captioning.text.tokenizers.words import WordTokenizer
 
 CAPTIONS = (
     "two men eat hot dogs at a table",

@@ -1,0 +1,1 @@
+"""Makers of the small weights that the package ships; nothing imports them."""

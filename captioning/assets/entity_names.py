@@ -1,0 +1,87 @@
+"""The names of entities that captions use: ``python -m captioning.assets.entity_names --help``.
+
+``captioning/text/weights/entities.txt`` was made with the defaults.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+from captioning.data.readers.coco import read_coco
+from captioning.files import write_text
+from captioning.interfaces import AbstractParser
+from captioning.text.entities import PACKAGED, find_entities
+from captioning.text.parser import build_caption_parser
+
+# Nouns of captions that name nothing to be seen, and what the tagger takes for nouns.
+_NO_THINGS = """
+architecture army attire bathing electronic ingredient league material opponent self skiis
+surfing transportation trio utility world
+action afternoon air amount angle area arrangement assortment autumn back background balance
+batting bend bit black blind block boarding boogie bottom break brown bunch bundle business
+caption case celebration center character circle clearing close closeup cluster collection color
+competition conference construction content control conversation cooking corner country course
+crossing cut cutting dark day daytime decor den design dinner direction display distance double
+downtown dozen drinking drive driving dusk edge end entertainment evening event exit face fall
+fashion figure fishing flight flip float flock focus foliage foreground formation front fun
+gathering gold good green grocery group half hang head heard hit hold holding home image indoor
+inside item jump junk key kick kind label landing landscape language layer left length level lid
+life lighting limit link look lot love lunch mall match meeting metal meter mid midair middle
+midst mode model money motion mouth move music name navy neon night nose note number object one
+order outdoor outside pack pair para part pass patch pattern pay performance photo photograph pick
+picture piece pile pink place plain play playing point portion pose posing position practice
+presentation process produce product progress project prop range red rest resting ride riding roll
+round row run scene season seating section selection series serve set setting shade shape shopping
+short shot side sight silver size slope someone something sort space speed sport spot spread
+square stage stance stand standing standup step stir stop storage story stretch style sub summer
+swim swimming team text thing time tip tone top toss trick trip turn type unit up use variety view
+wait wake walk walking war warning watch watching wave way weather wedge while winter word work
+yellow youth
+"""
+NO_THINGS = frozenset(_NO_THINGS.split())
+
+
+def count_entities(captions: Iterable[str], parser: AbstractParser) -> Counter[str]:
+    """How many captions name each entity."""
+    parses = parser.parse(list(captions))
+    return Counter(entity for parse in parses for entity in find_entities(parse))
+
+
+def frequent_names(counts: Counter[str], min_count: int) -> list[str]:
+    """Names of things in order of their counts, equal ones by the alphabet."""
+    names = [
+        name
+        for name, count in counts.items()
+        if count >= min_count and name not in NO_THINGS and name.isalpha() and len(name) > 1
+    ]
+    return sorted(names, key=lambda name: (-counts[name], name))
+
+
+def main() -> None:
+    """Count, and write the list."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--annotations", default="pycocoevalcap:captions_train2014")
+    parser.add_argument("--every", type=int, default=16, help="one caption of so many is read")
+    parser.add_argument("--min_count", type=int, default=8)
+    parser.add_argument("--cache", help="folder of parses; none keeps none")
+    parser.add_argument("--out", type=Path, default=PACKAGED)
+    given = parser.parse_args()
+    roster = read_coco(name="captions", annotations=given.annotations, image_folder=None)
+    captions = [sample.caption for sample in roster.samples[:: given.every]]
+    counts = count_entities(captions, build_caption_parser(cache_folder=given.cache))
+    names = frequent_names(counts, given.min_count)
+    head = (
+        f"# Nouns in {given.min_count} or more of {len(captions)} captions of {given.annotations}, "
+        "the most frequent first.\n# COCO's captions: CC BY 4.0, cocodataset.org\n"
+    )
+    write_text(given.out, head + "\n".join(names) + "\n")
+    print(f"{given.out}: {len(names)} names")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""How often a parser is right: against parses that are taken as the truth.
+
+``python -m captioning.assets.parser_accuracy PARSES.jsonl TRUTH.jsonl`` compares two files of
+the same captions, such as a teacher's answers and the captions checked by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from captioning.text.lemmas import universal_pos
+from captioning.types import Parse, Token
+
+COUNTED_POS = ("NOUN", "VERB", "ADJ", "ADV", "ADP", "PROPN")
+# Nouns are what metrics ask for; whether one is a name is often a matter of taste.
+NOUNS = ("NOUN", "PROPN")
+
+
+def read_parses(path: str | Path, split: str | None = None) -> list[tuple[str, Parse]]:
+    """Captions and parses of a file that `captioning.assets.annotate_spacy2` wrote.
+
+    Args:
+        split: keep the lines of this split; None keeps all.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: a line is not as said.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} does not exist; docs/text.md says how it is made")
+    parses = []
+    with path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                record = json.loads(line)
+                if split in (None, record.get("split")):
+                    parses.append((record["caption"], _parse(record)))
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                raise ValueError(f"{path}, line {number}: not a parsed caption: {error}") from error
+    return parses
+
+
+def _parse(record: dict[str, list]) -> Parse:
+    columns = [record[name] for name in ("words", "lemmas", "tags", "deps", "heads")]
+    return tuple(
+        Token(
+            text=word,
+            lemma=lemma,
+            pos=universal_pos(tag=tag, dep=dep, lemma=lemma),
+            tag=tag,
+            dep=dep,
+            head=head,
+        )
+        for word, lemma, tag, dep, head in zip(*columns, strict=True)
+    )
+
+
+def accuracy(parses: Sequence[Parse], truth: Sequence[Parse]) -> dict[str, float]:
+    """Shares of words that are right, in [0, 1].
+
+    A caption that is split into other words than the truth counts as wrong throughout. Heads are
+    counted without punctuation, as is usual.
+
+    Returns:
+        ``tag``, ``pos``, ``lemma``; ``UAS`` and ``LAS``, right heads and right heads with their
+        relations; ``nouns``, the F1 of noun lemmas as bags a caption; ``F1 POS`` of each common
+        part of speech; ``captions``, those without a fault in tags and heads; and ``words``, their
+        number.
+
+    Raises:
+        ValueError: other numbers of parses.
+    """
+    if len(parses) != len(truth):
+        raise ValueError(f"one parse a caption: got {len(parses)} for {len(truth)}")
+    right: Counter[str] = Counter()
+    for parse, wanted in zip(parses, truth, strict=True):
+        right.update(_count(parse, wanted))
+    words, heads = right["words"], right["heads"]
+    shares = {name: right[name] / max(words, 1) for name in ("tag", "pos", "lemma")}
+    shares |= {name: right[name] / max(heads, 1) for name in ("UAS", "LAS")}
+    shares |= {name: _f1(right, name) for name in ("nouns", *(f"F1 {pos}" for pos in COUNTED_POS))}
+    return shares | {"captions": right["captions"] / max(len(truth), 1), "words": float(words)}
+
+
+def _f1(right: Counter[str], name: str) -> float:
+    total = right[f"{name} given"] + right[f"{name} wanted"]
+    return 2 * right[name] / total if total else 1.0
+
+
+def _count(parse: Parse, wanted: Parse) -> Counter[str]:
+    count: Counter[str] = Counter(words=len(wanted))
+    scored = [token.pos != "PUNCT" for token in wanted]
+    count["heads"] = sum(scored)
+    _count_bags(count, parse, wanted)
+    if [token.text for token in parse] != [token.text for token in wanted]:
+        return count
+    for ours, theirs, is_scored in zip(parse, wanted, scored, strict=True):
+        count["tag"] += ours.tag == theirs.tag
+        count["pos"] += ours.pos == theirs.pos
+        count["lemma"] += ours.lemma == theirs.lemma
+        count["UAS"] += is_scored and ours.head == theirs.head
+        count["LAS"] += is_scored and (ours.head, ours.dep) == (theirs.head, theirs.dep)
+        if ours.pos == theirs.pos:
+            count[f"F1 {ours.pos}"] += 1
+    count["captions"] += count["tag"] == len(wanted) and count["UAS"] == count["heads"]
+    return count
+
+
+def _count_bags(count: Counter[str], parse: Parse, wanted: Parse) -> None:
+    bags = [Counter(t.lemma for t in tokens if t.pos in NOUNS) for tokens in (parse, wanted)]
+    count["nouns"] += (bags[0] & bags[1]).total()
+    for tokens, bag, side in zip((parse, wanted), bags, ("given", "wanted"), strict=True):
+        count[f"nouns {side}"] += bag.total()
+        count.update(f"F1 {token.pos} {side}" for token in tokens)
+
+
+def main(parses: str, truth: str) -> None:
+    """Print the accuracy of a file's parses.
+
+    Raises:
+        ValueError: the files are not of the same captions.
+    """
+    given, wanted = read_parses(parses), read_parses(truth)
+    if [caption for caption, _ in given] != [caption for caption, _ in wanted]:
+        raise ValueError(f"{parses} and {truth} are not of the same captions in the same order")
+    scores = accuracy([parse for _, parse in given], [parse for _, parse in wanted])
+    print(" ".join(f"{name} {value:.4f}" for name, value in scores.items()))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit("usage: python -m captioning.assets.parser_accuracy PARSES.jsonl TRUTH.jsonl")
+    main(*sys.argv[1:])

@@ -1,0 +1,61 @@
+"""Captions for the caption parser's teacher: ``python -m captioning.assets.parser_captions``.
+
+Writes ``out`` with lines of ``{"id", "split", "caption"}``, drawn from the data sets that
+``configs/parser_captions.yaml`` names; `captioning/assets/annotate_spacy2.py` parses them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+
+import hydra
+import numpy as np
+from omegaconf import DictConfig
+
+from captioning.data.roster import Roster
+from captioning.files import write_lines
+from captioning.training.parts import build_part
+
+log = logging.getLogger(__name__)
+
+
+def draw_captions(
+    roster: Roster, *, number: int, split: str, rng: np.random.Generator
+) -> Iterator[dict[str, str]]:
+    """``number`` different captions of a roster, or all where it has fewer.
+
+    Captions of one text count once, so that a held-out set is not full of "a man on a bench".
+    """
+    texts: dict[str, str] = {}
+    for sample in roster.samples:
+        texts.setdefault(" ".join(sample.caption.split()), sample.sample_id)
+    captions = list(texts)
+    for index in rng.permutation(len(captions))[:number]:
+        caption = captions[index]
+        yield {"id": f"{roster.name}/{texts[caption]}", "split": split, "caption": caption}
+
+
+def gather(sources: DictConfig, *, seed: int) -> list[dict[str, str]]:
+    """Records of all sources; a held-out caption that is also trained on is left out."""
+    rng = np.random.default_rng(seed)
+    records: list[dict[str, str]] = []
+    for source in sources.values():
+        roster = build_part(source["reader"])
+        records += draw_captions(roster, number=source["number"], split=source["split"], rng=rng)
+        log.info("%s: %d captions so far", roster.name, len(records))
+    trained = {record["caption"].lower() for record in records if record["split"] == "train"}
+    return [r for r in records if r["split"] == "train" or r["caption"].lower() not in trained]
+
+
+@hydra.main(config_path="../../configs", config_name="parser_captions", version_base="1.3")
+def main(config: DictConfig) -> None:
+    """Write the list of captions."""
+    records = gather(config.sources, seed=config.seed)
+    write_lines(config.out, (json.dumps(record, ensure_ascii=False) for record in records))
+    log.info("%d captions in %s", len(records), config.out)
+
+
+if __name__ == "__main__":
+    main()

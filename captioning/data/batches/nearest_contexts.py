@@ -1,0 +1,363 @@
+"""Contexts of other photos that are like a caption's own: what COS-CVAE learns from besides.
+
+A context is a caption with a stand-in for each of its objects. Two photos of one scene have like
+contexts with other objects, so a context of one, filled with the objects of the other, is nearly a
+caption of that (Mahajan and Roth, 2020, section 3.3).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from captioning.data.roster import Roster
+from captioning.files import write_whole
+from captioning.interfaces import AbstractTokenizer
+from captioning.text.object_words import NONE, PLURAL, SINGULAR, ObjectWords, build_object_words
+from captioning.text.sentences import SentenceEncoder, build_sentence_encoder
+from captioning.text.tokenizers.words import split_words
+from captioning.types import Sample
+
+log = logging.getLogger(__name__)
+
+# Where there is no context, or no word.
+NOTHING = -1
+_BLOCK = 256
+_NUMBERS = (SINGULAR, PLURAL)
+
+
+class ContextIndex:
+    """Finds the nearest contexts of a training set, once, and gives them to batches.
+
+    Args:
+        objects: words that name objects, see `build_object_words`; the model's.
+        encoder: name of the sentence encoder, see `build_sentence_encoder`, or one that is built.
+        num_nearest: contexts of each caption.
+        num_words: object words of a photo that slots can be filled with, of each number.
+        slots: ``"captions"``: the model fills them with the words of the photo's captions alone;
+            ``"regions"``: with the labels of the regions that it attends to, which wants features
+            of the annotated boxes.
+        cache_folder: where neighbours are kept, by content; None keeps nothing.
+
+    Raises:
+        ValueError: no neighbour or no word is asked for, or other ``slots``.
+    """
+
+    def __init__(
+        self,
+        *,
+        objects: str = "coco",
+        encoder: str | SentenceEncoder = "minilm",
+        num_nearest: int = 4,
+        num_words: int = 5,
+        slots: str = "captions",
+        cache_folder: str | Path | None = None,
+    ) -> None:
+        if num_nearest < 1 or num_words < 1:
+            raise ValueError(
+                f"num_nearest and num_words must be at least 1: got {num_nearest} and {num_words}"
+            )
+        if slots not in ("captions", "regions"):
+            raise ValueError(f"slots must be captions or regions: got {slots!r}")
+        self.slots = slots
+        self.words = build_object_words(objects)
+        self.num_nearest, self.num_words = num_nearest, num_words
+        self._encoder = encoder
+        self._folder = None if cache_folder is None else Path(cache_folder)
+        self._found: tuple[Roster, Sequence[Sample], Tensor] | None = None
+
+    def neighbours(self, roster: Roster, lenders: Sequence[Sample] = ()) -> Tensor:
+        """Rows ``(N, num_nearest) int64`` of the nearest contexts of each caption of a roster.
+
+        Nearest by cosine of the sentence embeddings, the earliest among equals; of other images,
+        different from the caption's own and from each other, and with an object. `NOTHING` where
+        there are no more.
+
+        Args:
+            roster: of N captions.
+            lenders: further captions, in rows behind the roster's.
+        """
+        if not (self._found and self._found[0] is roster and self._found[1] is lenders):
+            rows = self._read_or_find([*roster.samples, *lenders])[: len(roster)]
+            self._found = (roster, lenders, rows)
+        return self._found[2]
+
+    def of_epoch(
+        self,
+        roster: Roster,
+        samples: Sequence[Sample],
+        tokenizer: AbstractTokenizer,
+        lenders: Sequence[Sample] = (),
+    ) -> Callable[[Sequence[Sample]], dict[str, Tensor]]:
+        """What makes a batch's further tensors, see `EpochContexts.tensors`.
+
+        Args:
+            roster: that contexts are looked for in.
+            samples: those of the epoch. Contexts of captions that curation has removed or changed
+                are not used, and a changed caption gets none.
+            tokenizer: turns words into ids.
+            lenders: captions of other images that lend contexts and are not trained on.
+        """
+        unchanged = {s.row: s for s in samples if s.caption == roster.samples[s.row].caption}
+        return EpochContexts(
+            neighbours=self.neighbours(roster, lenders),
+            unchanged=unchanged | dict(enumerate(lenders, len(roster))),
+            words=self.words,
+            photo_words=_photo_words(samples, self.words, tokenizer, self.num_words),
+            tokenizer=tokenizer,
+            labels=self._labels(samples, tokenizer) if self.slots == "regions" else None,
+        ).tensors
+
+    def _labels(
+        self, samples: Sequence[Sample], tokenizer: AbstractTokenizer
+    ) -> dict[Path, np.ndarray]:
+        """Ids ``(2, 1 + n)`` of the labels of a photo's regions, by its path."""
+        forms = _label_forms({r.label for s in samples for r in s.regions}, self.words, tokenizer)
+        return {
+            sample.image_path: np.array(
+                [(NOTHING, NOTHING), *(forms[region.label] for region in sample.regions)]
+            ).T
+            for sample in samples
+        }
+
+    def _read_or_find(self, samples: Sequence[Sample]) -> Tensor:
+        contexts = [_context(sample.caption, self.words) for sample in samples]
+        images = [sample.image_id for sample in samples]
+        if isinstance(self._encoder, str):
+            folder = None if self._folder is None else self._folder / "sentences"
+            self._encoder = build_sentence_encoder(name=self._encoder, cache_folder=folder)
+        find = partial(find_nearest, contexts, images, self._encoder.embed, self.num_nearest)
+        if self._folder is None:
+            return find()
+        digest = hashlib.sha256(f"{self._encoder.identity} {self.num_nearest}".encode())
+        for pair in zip(images, contexts, strict=True):
+            digest.update(repr(pair).encode())
+        path = self._folder / "nearest_contexts" / f"{digest.hexdigest()[:16]}.safetensors"
+        if path.is_file():
+            return _read(path, (len(contexts), self.num_nearest))
+        log.info(f"nearest contexts of {len(contexts)} captions")
+        found = find()
+        write_whole(path, lambda part: part.write_bytes(save({"neighbours": found})))
+        return found
+
+
+class EpochContexts:
+    """The contexts that an epoch's captions can be given.
+
+    Args:
+        neighbours: ``(N, M) int64`` rows.
+        unchanged: samples by row whose captions the neighbours are of.
+        words: that name objects.
+        photo_words: ids of each photo's object words, ``(2, O)``, by its path.
+        tokenizer: of captions.
+        labels: ids of the labels of each photo's regions, the whole photo first, ``(2, R)`` by its
+            path; None where slots are filled without them.
+    """
+
+    def __init__(
+        self,
+        *,
+        neighbours: Tensor,
+        unchanged: dict[int, Sample],
+        words: ObjectWords,
+        photo_words: dict[Path, np.ndarray],
+        tokenizer: AbstractTokenizer,
+        labels: dict[Path, np.ndarray] | None = None,
+    ) -> None:
+        self._labels = labels
+        self._neighbours = neighbours.numpy()
+        self._unchanged, self._words, self._photo_words = unchanged, words, photo_words
+        self._tokenizer = tokenizer
+        self._ids: dict[int, list[int]] = {}
+
+    def tensors(self, samples: Sequence[Sample]) -> dict[str, Tensor]:
+        """Tensors of a batch's captions.
+
+        Args:
+            samples: B captions.
+
+        Returns:
+            ``context_tokens (B, M, T) int64`` in [0, V + 2): the vocabulary's tokens with begin and
+            end, V for an object in the singular and V + 1 in the plural, padded;
+            ``context_lengths (B, M) int64`` their tokens, 0 where there is no context, which stand
+            last; ``object_words (B, 2, O) int64`` tokens of the photo's objects in the singular and
+            in the plural, the most frequent first, `NOTHING` behind the last. With labels also
+            ``region_words (B, 2, R) int64``, those of the photo's regions, `NOTHING` where the
+            vocabulary has no such word.
+        """
+        rows = [self._usable(sample) for sample in samples]
+        shape = (len(samples), self._neighbours.shape[1])
+        lengths = np.zeros(shape, dtype=np.int64)
+        contexts = [[self._context_ids(row) for row in some] for some in rows]
+        longest = max((len(ids) for some in contexts for ids in some), default=2)
+        tokens = np.full((*shape, longest), self._tokenizer.pad_id, dtype=np.int64)
+        for place, some in enumerate(contexts):
+            for number, ids in enumerate(some):
+                tokens[place, number, : len(ids)] = ids
+                lengths[place, number] = len(ids)
+        words = np.stack([self._photo_words[sample.image_path] for sample in samples])
+        found = {
+            "context_tokens": torch.from_numpy(tokens),
+            "context_lengths": torch.from_numpy(lengths),
+            "object_words": torch.from_numpy(words),
+        }
+        if self._labels is not None:
+            of_photos = [torch.from_numpy(self._labels[s.image_path]).T for s in samples]
+            padded = pad_sequence(of_photos, batch_first=True, padding_value=NOTHING)
+            found["region_words"] = padded.transpose(1, 2)
+        return found
+
+    def _usable(self, sample: Sample) -> list[int]:
+        if self._unchanged.get(sample.row) is None:
+            return []
+        return [row for row in self._neighbours[sample.row].tolist() if row in self._unchanged]
+
+    def _context_ids(self, row: int) -> list[int]:
+        if row not in self._ids:
+            self._ids[row] = _placed(
+                self._tokenizer, self._unchanged[row].caption, self._words, len(self._tokenizer)
+            )
+        return self._ids[row]
+
+
+def find_nearest(
+    contexts: Sequence[str | None],
+    images: Sequence[str],
+    embed: Callable[[Sequence[str]], Tensor],
+    num_nearest: int,
+) -> Tensor:
+    """Rows of the nearest contexts, see `ContextIndex.neighbours`.
+
+    Args:
+        contexts: N texts; None for those without an object, which are nobody's neighbours and
+            have none.
+        images: the image of each.
+        embed: gives unit vectors ``(U, D)`` of U texts.
+        num_nearest: M.
+
+    Returns:
+        ``(N, M) int64``.
+    """
+    rows_of: dict[str, list[int]] = {}
+    for row, context in enumerate(contexts):
+        if context is not None:
+            rows_of.setdefault(context, []).append(row)
+    found = torch.full((len(contexts), num_nearest), NOTHING, dtype=torch.long)
+    texts = list(rows_of)
+    if not texts:
+        return found
+    # A row of the first image, and one of another, serve every image.
+    lenders = [_two_images(rows, images) for rows in rows_of.values()]
+    most_own = max(Counter(images).values())
+    vectors = embed(texts)
+    count = min(len(texts), 1 + num_nearest + most_own)
+    for start in range(0, len(texts), _BLOCK):
+        likeness = vectors[start : start + _BLOCK] @ vectors.t()
+        # Whole numbers, so that rounding decides no order; then by place.
+        likeness = (likeness.double() * 1e6).round().long() * len(texts)
+        likeness -= torch.arange(len(texts))
+        nearest = likeness.topk(count, dim=1).indices.tolist()
+        for place, others in enumerate(nearest, start):
+            for row in rows_of[texts[place]]:
+                rows = _others(place, others, lenders, images, images[row])[:num_nearest]
+                found[row, : len(rows)] = torch.tensor(rows, dtype=torch.long)
+    return found
+
+
+def _two_images(rows: Sequence[int], images: Sequence[str]) -> list[int]:
+    other = next((row for row in rows if images[row] != images[rows[0]]), None)
+    return [rows[0]] if other is None else [rows[0], other]
+
+
+def _others(
+    own: int, texts: list[int], lenders: list[list[int]], images: Sequence[str], image: str
+) -> list[int]:
+    """A row of another image for each of the texts that has one, their own left out."""
+    found = []
+    for text in texts:
+        row = next((row for row in lenders[text] if images[row] != image), None)
+        if text != own and row is not None:
+            found.append(row)
+    return found
+
+
+def _context(caption: str, words: ObjectWords) -> str | None:
+    """A caption's context as text; None if it names no object."""
+    split = split_words(caption)
+    return words.context(split) if any(words.numbers(split)) else None
+
+
+def _placed(tokenizer: AbstractTokenizer, caption: str, words: ObjectWords, size: int) -> list[int]:
+    """Ids of a caption with one placeholder, ``size`` or the next, for each object."""
+    ids = tokenizer.encode(caption)
+    split = split_words(caption)[: len(ids) - 2]
+    if len(split) != len(ids) - 2:
+        raise ValueError(
+            "contexts need a tokenizer with one token a word (tokenizer=words): got "
+            f"{len(ids) - 2} tokens for {len(split)} words"
+        )
+    found, done = [ids[0]], 0
+    for start, end, number in words.spans(split):
+        found += [*ids[1 + done : 1 + start], size + _NUMBERS.index(number)]
+        done = end
+    return [*found, *ids[1 + done :]]
+
+
+def _photo_words(
+    samples: Sequence[Sample], words: ObjectWords, tokenizer: AbstractTokenizer, most: int
+) -> dict[Path, np.ndarray]:
+    """Ids of the single words that name objects in each photo's captions, by number."""
+    counts: dict[Path, tuple[Counter[int], Counter[int]]] = {}
+    for sample in samples:
+        of_photo = counts.setdefault(sample.image_path, (Counter(), Counter()))
+        split, ids = split_words(sample.caption), tokenizer.encode(sample.caption)[1:-1]
+        for start, end, number in words.spans(split[: len(ids)]):
+            if end == start + 1 and number != NONE and ids[start] != tokenizer.unk_id:
+                of_photo[_NUMBERS.index(number)][ids[start]] += 1
+    found = {}
+    for path, of_photo in counts.items():
+        found[path] = np.full((len(_NUMBERS), most), NOTHING, dtype=np.int64)
+        for number, counter in enumerate(of_photo):
+            best = sorted(counter, key=lambda token: (-counter[token], token))[:most]
+            found[path][number, : len(best)] = best
+    return found
+
+
+def _label_forms(
+    labels: Iterable[str], words: ObjectWords, tokenizer: AbstractTokenizer
+) -> dict[str, tuple[int, int]]:
+    """Ids of labels in the singular and in the plural, as far as the vocabulary has one word."""
+    plurals: dict[str, str] = {}
+    for word in getattr(tokenizer, "words", ()):
+        if words.lemma(word) != word:
+            plurals.setdefault(words.lemma(word), word)
+    return {
+        label: (_single(label, tokenizer), _single(plurals.get(label, ""), tokenizer))
+        for label in labels
+    }
+
+
+def _single(word: str, tokenizer: AbstractTokenizer) -> int:
+    found = tokenizer.spellings(word) if word else []
+    return found[0][0] if found and len(found[0]) == 1 else NOTHING
+
+
+def _read(path: Path, shape: tuple[int, int]) -> Tensor:
+    try:
+        found = load_file(path)["neighbours"]
+    except (SafetensorError, KeyError) as error:
+        raise ValueError(f"{path}: damaged ({error}); delete it") from error
+    if tuple(found.shape) != shape:
+        raise ValueError(f"{path}: wanted neighbours {shape}: got {tuple(found.shape)}; delete it")
+    return found

@@ -1,0 +1,98 @@
+"""Photos to network input, for training a backbone end to end."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from captioning.data.batches.distortion import distorted
+from captioning.vision.backbones import Backbone
+
+
+class EvalTransform:
+    """Resize to the backbone's square and normalise; the same pixels as cached features see."""
+
+    def __init__(self, *, backbone: Backbone) -> None:
+        """Take the size, mean and standard deviation of ``backbone``."""
+        self.image_size = backbone.image_size
+        self._mean = torch.tensor(backbone.mean).view(3, 1, 1) * 255
+        self._std = torch.tensor(backbone.std).view(3, 1, 1) * 255
+
+    def __call__(self, image: Image.Image) -> Tensor:
+        """``(3, H, W) float32`` of an RGB photo."""
+        return self.normalised(self.crop(image, (0, 0, image.width, image.height)))
+
+    def crop(self, image: Image.Image, box: tuple[float, float, float, float]) -> Image.Image:
+        """A part ``(x1, y1, x2, y2)`` of a photo at the backbone's size."""
+        size = (self.image_size, self.image_size)
+        if box != (0, 0, *size) or image.size != size:
+            image = image.resize(size, Image.Resampling.BICUBIC, box=box)
+        return image
+
+    def normalised(self, image: Image.Image) -> Tensor:
+        """``(3, H, W) float32`` of an RGB photo of the backbone's size."""
+        pixels = torch.from_numpy(np.array(image, dtype=np.uint8)).permute(2, 0, 1)
+        return (pixels.to(torch.float32) - self._mean) / self._std
+
+
+class TrainTransform:
+    """A random crop, perhaps mirrored, resized and normalised.
+
+    Crops that cut away what a caption speaks of make the caption wrong, so they are large. A
+    mirrored photo makes captions with "left" or "right" wrong, and text in it unreadable; hence
+    ``flip`` is off unless asked for.
+    """
+
+    def __init__(
+        self,
+        *,
+        backbone: Backbone,
+        smallest_crop: float = 0.6,
+        flip: bool = False,
+        distortions: int = 0,
+        generator: np.random.Generator | None = None,
+    ) -> None:
+        """Make the transform.
+
+        Args:
+            backbone: see `EvalTransform`.
+            smallest_crop: smallest share of the photo's area, in (0, 1]; 1 never crops.
+            flip: mirror every second photo.
+            distortions: see `captioning.data.batches.distortion.distorted`; 0 for none.
+            generator: draws crops and flips; None draws a seed per photo from torch's own
+                generator, which a run seeds and restores on resume, and which differs in every
+                `DataLoader` worker.
+
+        Raises:
+            ValueError: ``smallest_crop`` is outside (0, 1], or ``distortions`` negative.
+        """
+        self._whole = EvalTransform(backbone=backbone)
+        if not 0 < smallest_crop <= 1:
+            raise ValueError(f"smallest_crop must be in (0, 1]: got {smallest_crop}")
+        if distortions < 0:
+            raise ValueError(f"distortions must be at least 0: got {distortions}")
+        self.distortions = distortions
+        self.smallest_crop = smallest_crop
+        self.flip = flip
+        self._generator = generator
+
+    def __call__(self, image: Image.Image) -> Tensor:
+        """``(3, H, W) float32`` of an RGB photo."""
+        draw = self._draws()
+        scale = np.sqrt(draw.uniform(self.smallest_crop, 1))
+        width, height = image.width * scale, image.height * scale
+        left, top = draw.uniform(0, image.width - width), draw.uniform(0, image.height - height)
+        mirrored = self.flip and draw.random() < 0.5
+        # Rounding must not push the box over the edge, which Pillow refuses.
+        right, bottom = min(left + width, image.width), min(top + height, image.height)
+        part = self._whole.crop(image, (left, top, right, bottom))
+        part = distorted(part, self.distortions, draw)
+        normal = self._whole.normalised(part)
+        return normal.flip(2) if mirrored else normal
+
+    def _draws(self) -> np.random.Generator:
+        if self._generator is not None:
+            return self._generator
+        return np.random.default_rng(int(torch.randint(2**62, ()).item()))

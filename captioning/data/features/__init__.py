@@ -1,0 +1,1 @@
+"""Features of photos: computed once, imported, stored."""

@@ -1,0 +1,351 @@
+"""Compute the features of photos once, and keep them (`captioning.data.features.store`)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from PIL import Image
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from torch import Tensor
+
+from captioning.data.features.store import (
+    INDEX_NAME,
+    LOCK_NAME,
+    Box,
+    FeatureIndex,
+    FeatureStore,
+    FeatureWriter,
+    absolute,
+    hash_file,
+    known_digest,
+    load_index,
+    record_key,
+)
+from captioning.data.file_lock import locked
+from captioning.data.photos import load_rgb
+from captioning.vision.backbones import Backbone
+from captioning.vision.boxes import pool_regions, scale_boxes
+
+__all__ = ["FeatureStore", "ensure_features", "store_folder"]
+
+Kind = Literal["grid", "regions"]
+Precision = Literal["float32", "bfloat16"]
+Load = Callable[[Path], Image.Image]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Photo:
+    """One photo whose features are wanted."""
+
+    path: Path
+    key: str
+    boxes: tuple[Box, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Plan:
+    """What is missing from a store: records, and entries of paths."""
+
+    missing: list[_Photo]
+    paths: dict[str, tuple[int, int, str]]
+
+
+def store_folder(
+    folder: str | Path, *, backbone: Backbone, kind: Kind, precision: Precision = "float32"
+) -> Path:
+    """Where the features of a backbone lie below ``folder``: one store per kind and photo size."""
+    if precision not in ("float32", "bfloat16"):
+        raise ValueError(f"precision must be 'float32' or 'bfloat16': got {precision!r}")
+    name = f"{backbone.identity}-{kind}-{backbone.image_size}px"
+    return Path(folder) / (name if precision == "float32" else f"{name}-{precision}")
+
+
+def ensure_features(
+    paths: Sequence[str | Path],
+    *,
+    backbone: Backbone,
+    folder: str | Path,
+    kind: Kind = "grid",
+    boxes: Sequence[Sequence[Box]] | None = None,
+    max_boxes: int = 36,
+    batch_size: int = 4,
+    chunk_size: int = 512,
+    num_workers: int | None = None,
+    precision: Precision = "float32",
+    device: str | torch.device = "auto",
+    load: Load | None = None,
+    progress: bool = True,
+) -> FeatureStore:
+    """The features of all ``paths``; computes those that are missing.
+
+    Photos are made square by the backbone: usually resized without keeping their proportions, so
+    that the grid covers all of them. Every ``chunk_size`` photos are made safe: a killed run goes
+    on from there. Two runs that build the same store take turns.
+
+    Args:
+        paths: photo files; repeats are allowed.
+        backbone: the encoder; it is not changed.
+        folder: parent of all stores, usually ``cache/features``.
+        kind: ``"grid"`` (h*w cells), or ``"regions"``: the whole photo, then its boxes.
+        boxes: for ``"regions"``, the boxes of each path, in pixels of the file.
+        max_boxes: the first so many boxes of a photo are used.
+        batch_size: photos through the network at once, in each worker; small batches stay in the
+            processor's cache. 64 is better on a GPU.
+        chunk_size: photos between two commits.
+        num_workers: threads that decode photos and run the network; None for as many as torch
+            would use (cores, or ``OMP_NUM_THREADS``).
+        precision: ``"bfloat16"`` runs the convolutions in it, about twice as fast where the
+            processor knows it, and keeps the features in a store of their own.
+        device: ``"auto"`` takes a GPU if there is one.
+        load: reads a photo as an RGB image; None for `captioning.data.photos.load_rgb`.
+        progress: show a progress bar.
+
+    Raises:
+        FileNotFoundError: a photo does not exist.
+        ValueError: a photo that cannot be read, wrong boxes, features that are not finite, or a
+            store of another backbone in the same place.
+        OSError: not enough space.
+    """
+    wanted = _wanted_boxes(paths, boxes, kind, max_boxes)
+    target = store_folder(folder, backbone=backbone, kind=kind, precision=precision)
+    workers = num_workers or torch.get_num_threads()
+    target.mkdir(parents=True, exist_ok=True)
+    options = (load or load_rgb, _device(device), precision)
+    # Opening a photo changes the warning filters for a moment; threads that do so at once would
+    # leave them changed, so they are put back here.
+    with warnings.catch_warnings(), _progress(progress) as bars:
+        plan = _plan(_open_index(target, backbone, kind), wanted, workers, bars)
+        if plan.missing or plan.paths:
+            with locked(target / LOCK_NAME, what=str(target), say=bars.console.print) as waited:
+                index = _open_index(target, backbone, kind)
+                if waited:
+                    plan = _plan(index, wanted, workers, bars)
+                index.paths.update(plan.paths)
+                _check_space(target, backbone, plan.missing)
+                run = _Extraction(backbone, kind, *options)
+                batches = _in_threads(run.features, _batches(plan.missing, batch_size), workers)
+                with FeatureWriter(folder=target, index=index) as writer:
+                    _write(batches, writer, len(plan.missing), chunk_size, bars)
+    store = FeatureStore.open(target)
+    if kind == "regions":
+        store.remember_boxes({path: found for path, found in wanted.items() if found is not None})
+    return store
+
+
+class _Extraction:
+    """Photos through a backbone, each batch in a thread of its own.
+
+    One torch thread a batch and several batches at once beats several threads in one batch: the
+    threads never wait for each other, least of all on a machine that others use too.
+    """
+
+    def __init__(
+        self, backbone: Backbone, kind: Kind, load: Load, device: torch.device, precision: str
+    ) -> None:
+        self.backbone = backbone.for_inference(device)
+        self.kind, self.device, self.load = kind, device, load
+        self.dtype = {"float32": None, "bfloat16": torch.bfloat16}[precision]
+
+    def features(self, batch: list[_Photo]) -> list[np.ndarray]:
+        """The records ``(R, D) float16`` of some photos."""
+        torch.set_num_threads(1)  # of this thread; `_in_threads` restores what it was outside
+        decoded = [self._decode(photo) for photo in batch]
+        autocast = torch.autocast(
+            self.device.type, dtype=self.dtype, enabled=self.dtype is not None
+        )
+        with torch.inference_mode():
+            pixels = torch.stack([pixels for pixels, _ in decoded]).to(self.device)
+            with autocast:
+                grid = self.backbone.grid(self.backbone.normalise(pixels))
+            if self.kind == "grid":
+                found = list(grid)
+            else:
+                found = pool_regions(grid, self.backbone.grid_size, [boxes for _, boxes in decoded])
+            records = [features.to(torch.float16).cpu().numpy() for features in found]
+        return [_finite(photo, record) for photo, record in zip(batch, records, strict=True)]
+
+    def _decode(self, photo: _Photo) -> tuple[Tensor, Tensor]:
+        """Pixels ``(3, H, W) uint8`` and boxes ``(n, 4)`` in shares of the photo."""
+        image = self.load(photo.path)
+        boxes = scale_boxes(photo.boxes, image.width, image.height, str(photo.path))
+        pixels = np.array(self.backbone.fitted(image), dtype=np.uint8)
+        return torch.from_numpy(pixels).permute(2, 0, 1), boxes
+
+
+def _write(
+    batches: Iterator[tuple[list[_Photo], list[np.ndarray]]],
+    writer: FeatureWriter,
+    total: int,
+    chunk_size: int,
+    bars: Progress,
+) -> None:
+    """Append the records of all batches, chunk by chunk."""
+    started, since_commit = time.perf_counter(), 0
+    task = bars.add_task("features", total=total)
+    for batch, records in batches:
+        for photo, record in zip(batch, records, strict=True):
+            writer.append(photo.key, record)
+        since_commit += len(batch)
+        if since_commit >= chunk_size:
+            writer.commit()
+            since_commit = 0
+        bars.advance(task, len(batch))
+    writer.commit()
+    seconds = time.perf_counter() - started
+    if total:
+        bars.console.print(
+            f"features of {total} photos in {seconds:.1f} s ({total / seconds:.1f} photos/s)"
+        )
+
+
+def _in_threads(
+    work: Callable[[list[_Photo]], list[np.ndarray]], batches: list[list[_Photo]], workers: int
+) -> Iterator[tuple[list[_Photo], list[np.ndarray]]]:
+    """Results in order; a bounded number of batches is worked on ahead."""
+    torch_threads = torch.get_num_threads()
+    ahead: deque[tuple[list[_Photo], Future[list[np.ndarray]]]] = deque()
+    pool = ThreadPoolExecutor(workers)
+    try:
+        for batch in batches:
+            ahead.append((batch, pool.submit(work, batch)))
+            if len(ahead) > 3 * workers:
+                ready, future = ahead.popleft()
+                yield ready, future.result()
+        while ahead:
+            ready, future = ahead.popleft()
+            yield ready, future.result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+        torch.set_num_threads(torch_threads)
+
+
+def _wanted_boxes(
+    paths: Sequence[str | Path],
+    boxes: Sequence[Sequence[Box]] | None,
+    kind: Kind,
+    max_boxes: int,
+) -> dict[str, tuple[Box, ...] | None]:
+    """Boxes by absolute path, None for grid features."""
+    if kind not in ("grid", "regions"):
+        raise ValueError(f"kind must be 'grid' or 'regions': got {kind!r}")
+    if kind == "grid":
+        return dict.fromkeys(absolute(path) for path in paths)
+    if boxes is None or len(boxes) != len(paths):
+        got = "none" if boxes is None else str(len(boxes))
+        raise ValueError(f"region features need boxes for each of {len(paths)} photos: got {got}")
+    wanted: dict[str, tuple[Box, ...] | None] = {}
+    for path, found in zip(paths, boxes, strict=True):
+        kept = tuple(tuple(float(side) for side in box) for box in found[:max_boxes])
+        if wanted.setdefault(absolute(path), kept) != kept:
+            raise ValueError(f"{path}: two different lists of boxes for one photo")
+    return wanted
+
+
+def _open_index(target: Path, backbone: Backbone, kind: Kind) -> FeatureIndex:
+    """The store's index, or an empty one; another backbone's is an error."""
+    fresh = FeatureIndex(
+        identity=backbone.identity, kind=kind, image_size=backbone.image_size, dim=backbone.dim
+    )
+    if not (target / INDEX_NAME).exists():
+        return fresh
+    index = load_index(target)
+    for name in ("identity", "kind", "image_size", "dim"):
+        if getattr(index, name) != getattr(fresh, name):
+            raise ValueError(
+                f"{target}: holds features with {name} {getattr(index, name)!r}, wanted are "
+                f"{getattr(fresh, name)!r}; move that folder away or choose another"
+            )
+    return index
+
+
+def _plan(
+    index: FeatureIndex,
+    wanted: dict[str, tuple[Box, ...] | None],
+    num_workers: int,
+    bars: Progress,
+) -> _Plan:
+    """Hash the photos that are new or changed, and list those without features."""
+    digests = {path: known_digest(index, path) for path in wanted}
+    new = [path for path, digest in digests.items() if digest is None]
+    entries: dict[str, tuple[int, int, str]] = {}
+    task = bars.add_task("checking photos", total=len(new), visible=bool(new))
+    with ThreadPoolExecutor(max(1, num_workers)) as pool:
+        for path, entry in zip(new, pool.map(_entry, new), strict=True):
+            entries[path], digests[path] = entry, entry[2]
+            bars.advance(task)
+    missing: dict[str, _Photo] = {}
+    for path, boxes in wanted.items():
+        key = record_key(digests[path] or "", boxes)
+        if key not in index.records and key not in missing:
+            missing[key] = _Photo(path=Path(path), key=key, boxes=boxes or ())
+    return _Plan(missing=list(missing.values()), paths=entries)
+
+
+def _entry(path: str) -> tuple[int, int, str]:
+    try:
+        stat = os.stat(path)
+        return stat.st_size, stat.st_mtime_ns, hash_file(Path(path))
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"photo {path} does not exist; check the data folder (CAPTIONING_DATA) and the "
+            "annotations, or run: captioning prepare data=NAME"
+        ) from error
+
+
+def _finite(photo: _Photo, features: np.ndarray) -> np.ndarray:
+    if not np.isfinite(features).all():
+        raise ValueError(
+            f"{photo.path}: its features are not finite in float16 (NaN or beyond 65504); check "
+            "the weights of the backbone, and that the photo opens"
+        )
+    return features
+
+
+def _batches(photos: list[_Photo], size: int) -> list[list[_Photo]]:
+    return [photos[start : start + size] for start in range(0, len(photos), size)]
+
+
+def _check_space(target: Path, backbone: Backbone, missing: list[_Photo]) -> None:
+    rows = sum(1 + len(photo.boxes) if photo.boxes else backbone.num_cells for photo in missing)
+    needed = rows * backbone.dim * 2 + 64 * 2**20 * bool(missing)
+    free = shutil.disk_usage(target).free
+    if needed > free:
+        raise OSError(
+            f"{target}: features of {len(missing)} photos need {needed / 2**30:.2f} GiB, free are "
+            f"{free / 2**30:.2f} GiB; free some space or set CAPTIONING_CACHE to another disk"
+        )
+
+
+def _device(device: str | torch.device) -> torch.device:
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(device)
+
+
+def _progress(shown: bool) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        disable=not shown,
+    )

@@ -1,0 +1,1 @@
+"""Readers of annotations, one a format; each gives a `Roster`."""

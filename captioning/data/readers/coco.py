@@ -1,0 +1,219 @@
+"""COCO captions (Chen et al., 2015), with boxes from the instances file where wanted.
+
+The COCO 2014 captions lie inside the installed pycocoevalcap; ``pycocoevalcap:captions_val2014``
+and ``pycocoevalcap:captions_train2014`` name them, so they need no download. Boxes are scaled where
+the photo at hand has another size than the annotated one; crowd regions are dropped by rule.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from captioning.data.boxes import Box
+from captioning.data.json_files import Record, as_record, load_json, parse_json
+from captioning.data.line_files import decode, read_image_list
+from captioning.data.photo_folder import checked_file_name
+from captioning.data.readers.collector import collector_paused
+from captioning.data.readers.entries import (
+    BoxEntry,
+    ImageEntry,
+    Policy,
+    Rules,
+    check_unique,
+    numbered,
+    roster_from_entries,
+    selected,
+)
+from captioning.data.roster import Dropped, Roster
+
+JAR_PREFIX = "pycocoevalcap:"
+Paths = str | Path | Sequence[str | Path]
+
+
+@collector_paused()
+def read_coco(
+    *,
+    name: str,
+    annotations: Paths,
+    image_folder: str | Path | None,
+    instances: Paths | None = None,
+    image_ids: Paths | None = None,
+    exclude_ids: Paths | None = None,
+    missing_photos: Policy = "error",
+    missing_captions: Policy = "error",
+    bad_boxes: Policy = "error",
+) -> Roster:
+    """COCO captions of one split; image ids are COCO's numbers as text.
+
+    Args:
+        annotations: ``captions_*.json``; several are read as one.
+        image_folder: where ``file_name`` is looked up; None for the captions alone.
+        instances: ``instances_*.json`` for boxes.
+        image_ids, exclude_ids: lists of ids to keep or to leave out, one a line.
+        missing_photos, missing_captions, bad_boxes: see `Rules`.
+
+    Raises:
+        FileNotFoundError, ValueError: a file or folder is not there, or is not as COCO has it.
+    """
+    documents = [load_annotations(path) for path in _listed(annotations)]
+    boxes, dropped = _read_instances(_listed(instances))
+    entries = coco_entries(documents, boxes)
+    source = ", ".join(document.where for document in documents)
+    return roster_from_entries(
+        name=name,
+        source=source,
+        entries=_chosen(entries, image_ids, exclude_ids, source),
+        known_files=[entry.file_name for entry in entries],
+        image_folder=image_folder,
+        rules=Rules(
+            missing_photos=missing_photos, missing_captions=missing_captions, bad_boxes=bad_boxes
+        ),
+        dropped=dropped,
+    )
+
+
+def _chosen(
+    entries: list[ImageEntry], image_ids: Paths | None, exclude_ids: Paths | None, source: str
+) -> list[ImageEntry]:
+    chosen = selected(entries, _read_lists(image_ids), source)
+    excluded = _read_lists(exclude_ids)
+    if excluded is None:
+        return chosen
+    selected(entries, excluded, source)  # an unknown id here is a wrong list, too
+    return [entry for entry in chosen if entry.image_id not in excluded]
+
+
+def load_annotations(path: str | Path) -> Record:
+    """A COCO file, from disk or (``pycocoevalcap:NAME``) from inside the installed package.
+
+    Raises:
+        FileNotFoundError: no such file, package or member.
+        ValueError: not an object of strict JSON.
+    """
+    text = str(path)
+    if not text.startswith(JAR_PREFIX):
+        return load_json(path)
+    member = f"coco/annotations/{text.removeprefix(JAR_PREFIX)}.json"
+    jar = _jar_path()
+    try:
+        with zipfile.ZipFile(jar) as archive:
+            data = archive.read(member)
+    except KeyError as error:
+        raise FileNotFoundError(
+            f"{text}: {jar} holds no {member}; it has captions_train2014 and captions_val2014"
+        ) from error
+    except (zipfile.BadZipFile, OSError) as error:
+        raise FileNotFoundError(f"{text}: {jar} cannot be read; reinstall pycocoevalcap") from error
+    return as_record(parse_json(decode(data, text), text), text)
+
+
+def _jar_path() -> Path:
+    spec = importlib.util.find_spec("pycocoevalcap")
+    if spec is None or not spec.submodule_search_locations:
+        raise FileNotFoundError("pycocoevalcap is not installed: pip install pycocoevalcap")
+    return Path(next(iter(spec.submodule_search_locations))) / "spice" / "spice-1.0.jar"
+
+
+def coco_entries(
+    documents: Sequence[Record], boxes: dict[str, list[BoxEntry]] | None = None
+) -> list[ImageEntry]:
+    """Images in file order, each with its captions in file order.
+
+    Raises:
+        ValueError: ids twice, captions of unknown images, empty captions, wrong types.
+    """
+    images = [record for document in documents for record in document.records("images")]
+    by_id = {record.identifier("id"): record for record in images}
+    captions: dict[str, list[tuple[str, str]]] = {image_id: [] for image_id in by_id}
+    annotation_ids: dict[str, str] = {}
+    for record in _annotations(documents, annotation_ids):
+        image_id = record.identifier("image_id")
+        if image_id not in captions:
+            raise ValueError(f"{record.where}: caption of image {image_id}, not among the images")
+        captions[image_id].append((record.text("caption"), f"{record.where}: 'caption'"))
+    unknown = next((image_id for image_id in boxes or {} if image_id not in by_id), None)
+    if boxes and unknown is not None:
+        raise ValueError(
+            f"{boxes[unknown][0].where}: box of image {unknown}, which the captions file does not "
+            "have; are the two files of the same split?"
+        )
+    entries = [_entry(record, captions, boxes or {}) for record in images]
+    check_unique(entries)
+    return entries
+
+
+def _annotations(documents: Sequence[Record], seen: dict[str, str]) -> Iterator[Record]:
+    """All annotations, their ids checked to be unique."""
+    for document in documents:
+        for record in document.records("annotations"):
+            record.unique_identifier("id", seen, "annotation id")
+            yield record
+
+
+def _entry(
+    record: Record,
+    captions: dict[str, list[tuple[str, str]]],
+    boxes: dict[str, list[BoxEntry]],
+) -> ImageEntry:
+    image_id = record.identifier("id")
+    found = tuple(boxes.get(image_id, ()))
+    has_size = "width" in record or "height" in record or found
+    return ImageEntry(
+        image_id=image_id,
+        file_name=checked_file_name(record.text("file_name"), record.where),
+        where=record.where,
+        captions=numbered(captions[image_id]),
+        boxes=found,
+        size=(record.integer("width", 1), record.integer("height", 1)) if has_size else None,
+    )
+
+
+def _read_instances(
+    paths: Sequence[str | Path],
+) -> tuple[dict[str, list[BoxEntry]], list[Dropped]]:
+    """Boxes by image id, and the crowd regions, which are left out."""
+    dropped: list[Dropped] = []
+    documents = [load_annotations(path) for path in paths]
+    labels = [
+        {
+            record.identifier("id"): record.text("name").lower()
+            for record in document.records("categories")
+        }
+        for document in documents
+    ]
+    boxes: dict[str, list[BoxEntry]] = {}
+    for document, names in zip(documents, labels, strict=True):
+        for record in _annotations([document], {}):
+            image_id, category = record.identifier("image_id"), record.identifier("category_id")
+            if category not in names:
+                raise ValueError(f"{record.where}: category_id {category} is not in the categories")
+            if record.value.get("iscrowd"):
+                item = f"{record.where} (image {image_id})"
+                dropped.append(Dropped(item=item, rule="crowd region"))
+                continue
+            entry = BoxEntry(box=_corners(record), label=names[category], where=record.where)
+            boxes.setdefault(image_id, []).append(entry)
+    return boxes, dropped
+
+
+def _corners(record: Record) -> Box:
+    x, y, width, height = record.numbers("bbox", 4)
+    return (x, y, x + width, y + height)
+
+
+def _read_lists(paths: Paths | None) -> dict[str, str] | None:
+    if paths is None:
+        return None
+    found: dict[str, str] = {}
+    for path in _listed(paths):
+        found.update(read_image_list(path))
+    return found
+
+
+def _listed(paths: Paths | None) -> list[str | Path]:
+    if paths is None:
+        return []
+    return [paths] if isinstance(paths, str | Path) else list(paths)

@@ -1,0 +1,205 @@
+"""COCO Entities (Cornia et al., 2019): COCO captions with noun chunks and detected boxes.
+
+The released file maps image ids to captions, and each caption to its words' detection classes
+(``det_sequences``), its grounded noun chunks with their class (``noun_chunks``), the boxes of each
+class (``detections``) and its ``split``. A chunk's regions are all boxes of its class, as there; a
+region's label is the class. Words of a chunk that nothing was detected for have the class ``_``:
+they become a phrase without regions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+
+from captioning.data.boxes import Box
+from captioning.data.json_files import Record, as_record, is_number, load_json, shown
+from captioning.data.photo_folder import PhotoFolder
+from captioning.data.readers.collector import collector_paused
+from captioning.data.readers.entries import (
+    BoxEntry,
+    CaptionEntry,
+    ImageEntry,
+    Policy,
+    Rules,
+    normalised,
+    roster_from_entries,
+)
+from captioning.data.roster import Dropped, Roster
+from captioning.types import Phrase
+
+SPLITS = ("train", "val", "test")
+UNMATCHED = "_"
+NO_BOX = "a noun chunk has no box"
+FILE_NAMES = (
+    "train2014/COCO_train2014_{:012d}.jpg",
+    "val2014/COCO_val2014_{:012d}.jpg",
+    "COCO_train2014_{:012d}.jpg",
+    "COCO_val2014_{:012d}.jpg",
+    "{:012d}.jpg",
+)
+Boxes = dict[tuple[int, str], Box]  # by detection and class
+
+
+@collector_paused()
+def read_coco_entities(
+    *,
+    name: str,
+    annotations: str | Path,
+    image_folder: str | Path | None,
+    split: str,
+    drop_unmatched: bool = False,
+    missing_photos: Policy = "error",
+    bad_boxes: Policy = "error",
+) -> Roster:
+    """One split, each caption with its phrases and each image with the boxes of its captions.
+
+    Args:
+        annotations: ``coco_entities_release.json``.
+        image_folder: COCO 2014's photos, or the parent of ``train2014`` and ``val2014``; None for
+            the text alone.
+        split: ``"train"``, ``"val"`` or ``"test"``.
+        drop_unmatched: leave out captions with a noun chunk that has no box, as the authors do in
+            validation and test.
+        missing_photos, bad_boxes: see `Rules`.
+
+    Raises:
+        FileNotFoundError: the file or the photo folder is not there.
+        ValueError: anything in the file that is not as said, or another split.
+    """
+    if split not in SPLITS:
+        raise ValueError(f"split must be one of {SPLITS}: got {split!r}")
+    folder = None if image_folder is None else PhotoFolder(folder=image_folder)
+    dropped: list[Dropped] = []
+    entries, known = [], []
+    for image_id, image in _members(load_json(annotations)):
+        file_name = _file_name(image_id, image.where, folder)
+        known.append(file_name)
+        captions, boxes = _captions(image, split)
+        kept = [one for one, whole in captions if whole or not drop_unmatched]
+        if drop_unmatched:
+            left = (f"{file_name}: {one.text}" for one, whole in captions if not whole)
+            dropped += [Dropped(item=item, rule=NO_BOX) for item in left]
+        if kept:
+            entries.append(
+                ImageEntry(
+                    image_id=image_id,
+                    file_name=file_name,
+                    where=image.where,
+                    captions=tuple(kept),
+                    boxes=tuple(
+                        BoxEntry(box=box, label=label, where=f"{image.where}: detection {number}")
+                        for (number, label), box in boxes.items()
+                    ),
+                )
+            )
+    return roster_from_entries(
+        name=name,
+        source=str(annotations),
+        entries=entries,
+        known_files=known,
+        image_folder=image_folder,
+        rules=Rules(missing_photos=missing_photos, bad_boxes=bad_boxes),
+        dropped=dropped,
+    )
+
+
+def _members(record: Record) -> Iterator[tuple[str, Record]]:
+    """An object's keys with the objects that they hold."""
+    for key, value in record.value.items():
+        yield key, as_record(value, f"{record.where}: {shown(key)}")
+
+
+def _file_name(image_id: str, where: str, folder: PhotoFolder | None) -> str:
+    if not image_id.isascii() or not image_id.isdigit() or len(image_id) > 12:
+        raise ValueError(f"{where}: image ids must be COCO's numbers")
+    names = [form.format(int(image_id)) for form in FILE_NAMES]
+    if folder is None:
+        return names[-1]
+    return next((name for name in names if folder.find(name) is not None), names[0])
+
+
+def _captions(image: Record, split: str) -> tuple[list[tuple[CaptionEntry, bool]], Boxes]:
+    """An image's captions of a split, each with whether all its chunks have boxes; the boxes."""
+    found: list[tuple[str, Record, str]] = []
+    boxes: Boxes = {}
+    for number, (caption, record) in enumerate(_members(image)):
+        if record.text("split") not in SPLITS:
+            raise record.wrong("split", f"one of {SPLITS}")
+        if record.text("split") == split:
+            found.append((caption, record, str(number)))
+            boxes |= _boxes(record)
+    position = {key: place for place, key in enumerate(boxes)}
+    return [_caption(*one, position) for one in found], boxes
+
+
+def _boxes(record: Record) -> Boxes:
+    """The detections of a caption's classes."""
+    found: Boxes = {}
+    detections = as_record(record.get("detections"), f"{record.where}: detections")
+    for label in detections.value:
+        for item in detections.items(label):
+            is_pair = isinstance(item, list) and len(item) == 2 and isinstance(item[0], int)
+            box = item[1] if is_pair else None
+            if not isinstance(box, list) or len(box) != 4 or not all(map(is_number, box)):
+                raise detections.wrong(label, "a list of [number, [x1, y1, x2, y2]]")
+            x1, y1, x2, y2 = map(float, box)
+            found[item[0], label] = (x1, y1, x2, y2)
+    return found
+
+
+def _caption(
+    caption: str, record: Record, key: str, position: dict[tuple[int, str], int]
+) -> tuple[CaptionEntry, bool]:
+    words, classes = caption.split(" "), record.items("det_sequences")
+    if len(words) != len(classes):
+        raise record.wrong("det_sequences", f"a list of {len(words)}, one for each word")
+    text = normalised(caption, record.where)
+    if text != caption:
+        raise ValueError(f"{record.where}: white space at the caption's ends, or several in a row")
+    starts = [sum(len(word) + 1 for word in words[:place]) for place in range(len(words) + 1)]
+    phrases = []
+    for first, end, label in _chunks(words, classes, record):
+        regions = [place for (_, of), place in position.items() if of == label]
+        phrases.append(
+            Phrase(
+                start=starts[first],
+                text=caption[starts[first] : starts[end] - 1],
+                chain_id=label,
+                kinds=() if label == UNMATCHED else (label,),
+                regions=tuple(regions),
+            )
+        )
+    whole = all(phrase.regions for phrase in phrases)
+    return CaptionEntry(key=key, text=text, phrases=tuple(phrases)), whole
+
+
+def _chunks(
+    words: Sequence[str], classes: Sequence[object], record: Record
+) -> Iterator[tuple[int, int, str]]:
+    """Spans of words that have a class, with it; neighbours of one class are told by the chunks."""
+    chunks = [_pair(item, record) for item in record.items("noun_chunks")]
+    place = 0
+    for label, group in groupby(classes):
+        end = place + len(list(group))
+        if label is not None and not isinstance(label, str):
+            raise record.wrong("det_sequences", "a list of texts and nulls")
+        while label is not None and place < end:
+            of_label = (text for text, of in chunks if of == label)
+            sizes = [
+                len(text) for text in of_label if tuple(words[place : place + len(text)]) == text
+            ]
+            size = min(max(sizes, default=end - place), end - place)
+            yield place, place + size, label
+            place += size
+        place = end
+
+
+def _pair(item: object, record: Record) -> tuple[tuple[str, ...], str]:
+    """A noun chunk's words and class."""
+    if not isinstance(item, list) or len(item) != 2 or not all(isinstance(x, str) for x in item):
+        raise record.wrong("noun_chunks", "a list of [text, class]")
+    if not item[0].strip():
+        raise record.wrong("noun_chunks", "a list of [text, class], no text blank")
+    return tuple(item[0].split()), item[1]

@@ -1,0 +1,229 @@
+"""Flickr30k Entities (Plummer et al., 2015): captions, grounded phrases, chains and boxes.
+
+Its ids cover Flickr8k's photos too: a Flickr8k photo ``ID_HASH.jpg`` is the image ``ID``. Boxes are
+given in pixels of the original photo; where the photo at hand has another size they are scaled to
+it. A region's label is its chain's kind, such as ``people``. Phrases of chain 0 (``notvisual``) and
+of scenes have no regions.
+"""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path, PurePosixPath
+
+from captioning.data.boxes import Box
+from captioning.data.line_files import read_image_list
+from captioning.data.photo_folder import PHOTO_SUFFIXES, PhotoFolder, checked_file_name
+from captioning.data.readers.collector import collector_paused
+from captioning.data.readers.entities_files import EntitiesFiles
+from captioning.data.readers.entries import (
+    BoxEntry,
+    CaptionEntry,
+    ImageEntry,
+    Policy,
+    Rules,
+    normalised,
+    roster_from_entries,
+)
+from captioning.data.roster import Roster
+from captioning.types import Phrase
+
+_PHRASE = re.compile(r"\[/EN#(?P<chain>[0-9]+)(?P<kinds>(?:/[a-z]+)+) (?P<text>[^\[\]]+)\]")
+
+
+@collector_paused()
+def read_flickr30k_entities(
+    *,
+    name: str,
+    annotations: str | Path,
+    image_folder: str | Path | None,
+    split_file: str | Path | None = None,
+    image_ids: Sequence[str] | None = None,
+    missing_photos: Policy = "error",
+    bad_boxes: Policy = "error",
+) -> Roster:
+    """One split, each caption with its phrases and each image with its boxes.
+
+    Args:
+        annotations: the official ``annotations.zip``, or its unpacked folder.
+        image_folder: Flickr30k's photos (``ID.jpg``) or Flickr8k's (``ID_HASH.jpg``); None for the
+            text alone.
+        split_file: ids or photo names, one a line (Flickr8k's own lists too); None for all.
+        image_ids: keep these alone, out of the split; None for all of it.
+        missing_photos, bad_boxes: see `Rules`.
+
+    Raises:
+        FileNotFoundError: a file or the photo folder is not there.
+        ValueError: anything in the files that is not as said.
+    """
+    rules = Rules(missing_photos=missing_photos, bad_boxes=bad_boxes)
+    with closing(EntitiesFiles(path=annotations)) as files:
+        photos = _photos_by_id(image_folder)
+        entries = [
+            _entry(files, image_id, photos.get(image_id, f"{image_id}.jpg"))
+            for image_id in _chosen(files, split_file, image_ids)
+        ]
+        known = set(files.ids)
+    return roster_from_entries(
+        name=name,
+        source=str(annotations),
+        entries=entries,
+        known_files=[file for image_id, file in photos.items() if image_id in known],
+        image_folder=image_folder,
+        rules=rules,
+    )
+
+
+def photo_id(file_name: str) -> str:
+    """The Entities id of a photo's name or id: what stands before ``_`` and the suffix."""
+    base = PurePosixPath(file_name)
+    stem = base.stem if base.suffix.lower() in PHOTO_SUFFIXES else base.name
+    return stem.split("_")[0]
+
+
+def _photos_by_id(image_folder: str | Path | None) -> dict[str, str]:
+    if image_folder is None:
+        return {}
+    photos: dict[str, str] = {}
+    for file_name in sorted(PhotoFolder(folder=image_folder).names()):
+        if PurePosixPath(file_name).suffix.lower() not in PHOTO_SUFFIXES:
+            continue
+        image_id = photo_id(file_name)
+        if image_id in photos:
+            raise ValueError(
+                f"{image_folder}: {photos[image_id]} and {file_name} are both image {image_id}; "
+                "remove one"
+            )
+        photos[image_id] = file_name
+    return photos
+
+
+def _chosen(
+    files: EntitiesFiles, split_file: str | Path | None, image_ids: Sequence[str] | None
+) -> list[str]:
+    have = set(files.ids)
+    chosen = files.ids
+    if split_file is not None:
+        listed: dict[str, str] = {}
+        for entry, where in read_image_list(split_file).items():
+            image_id = photo_id(entry)
+            if image_id in listed:
+                raise ValueError(f"{where}: {entry!r} is image {image_id} of {listed[image_id]}")
+            listed[image_id] = where
+        unknown = next((image_id for image_id in listed if image_id not in have), None)
+        if unknown is not None:
+            raise ValueError(
+                f"{listed[unknown]}: the split names {unknown!r}, which {files.path} does not "
+                "have; is the list for other annotations?"
+            )
+        chosen = list(listed)
+    if image_ids is not None:
+        unknown = next((image_id for image_id in image_ids if image_id not in have), None)
+        if unknown is not None:
+            raise ValueError(f"image_ids names {unknown!r}, which {files.path} does not have")
+        wanted = set(image_ids)
+        chosen = [image_id for image_id in chosen if image_id in wanted]
+    return chosen
+
+
+def _entry(files: EntitiesFiles, image_id: str, file_name: str) -> ImageEntry:
+    where = files.where("Sentences", image_id)
+    size, objects = _boxes(
+        files.text("Annotations", image_id), files.where("Annotations", image_id)
+    )
+    lines = files.text("Sentences", image_id).split("\n")
+    captions = tuple(
+        grounded_caption(line, key=str(key), chains=objects, where=f"{where}:{number}")
+        for key, (number, line) in enumerate(
+            (number, line) for number, line in enumerate(lines, start=1) if line.strip()
+        )
+    )
+    kinds = {phrase.chain_id: phrase.kinds[0] for item in captions for phrase in item.phrases}
+    return ImageEntry(
+        image_id=image_id,
+        file_name=checked_file_name(file_name, where),
+        where=where,
+        captions=captions,
+        boxes=tuple(
+            BoxEntry(box=box, label=kinds.get(chain_ids[0], "other"), where=place)
+            for chain_ids, box, place in objects
+        ),
+        size=size,
+    )
+
+
+Objects = list[tuple[list[str], Box, str]]
+
+
+def grounded_caption(line: str, *, key: str, chains: Objects, where: str) -> CaptionEntry:
+    """A line of ``Sentences`` without its brackets, and the phrases that they held.
+
+    Args:
+        line: such as ``[/EN#1/people Two men] run .``
+        key: of the caption.
+        chains: the image's boxes, each with the ids of its chains.
+        where: file and line, for messages.
+
+    Raises:
+        ValueError: brackets that are no ``[/EN#ID/KIND TEXT]``, or an empty caption.
+    """
+    line = normalised(line, where)
+    caption, end, phrases = "", 0, []
+    for match in _PHRASE.finditer(line):
+        caption += line[end : match.start()]
+        end = match.end()
+        chain_id, text = match["chain"], match["text"]
+        regions = [position for position, (ids, _, _) in enumerate(chains) if chain_id in ids]
+        phrases.append(
+            Phrase(
+                start=len(caption),
+                text=text,
+                chain_id=chain_id,
+                kinds=tuple(match["kinds"][1:].split("/")),
+                regions=tuple(regions),
+            )
+        )
+        caption += text
+    caption += line[end:]
+    if "[" in caption or "]" in caption or "/EN#" in caption:
+        raise ValueError(f"{where}: brackets must be [/EN#ID/KIND TEXT]: got {line[:80]!r}")
+    if caption != normalised(caption, where):
+        raise ValueError(f"{where}: white space at a bracket's edge: {line[:80]!r}")
+    return CaptionEntry(key=key, text=caption, phrases=tuple(phrases))
+
+
+def _boxes(text: str, where: str) -> tuple[tuple[int, int], Objects]:
+    """Size of the photo, and each box with its chains and its place."""
+    if re.search("<!(DOCTYPE|ENTITY)", text, re.IGNORECASE):
+        raise ValueError(f"{where}: declares a document type or entities; annotations have none")
+    try:
+        root = ElementTree.fromstring(text)
+    except (ElementTree.ParseError, ValueError) as error:
+        raise ValueError(f"{where}: not XML ({error}); is the file truncated?") from error
+    size = root.find("size")
+    if size is None:
+        raise ValueError(f"{where}: has no <size>; get the file again")
+    width, height = (_pixels(size, tag, where) for tag in ("width", "height"))
+    if width < 1 or height < 1:
+        raise ValueError(f"{where}: <size> is {width}x{height}; it must be at least 1x1")
+    found: Objects = []
+    for number, item in enumerate(root.findall("object")):
+        place = f"{where}: object[{number}]"
+        chain_ids = [(element.text or "").strip() for element in item.findall("name")]
+        if not chain_ids or not all(chain_ids):
+            raise ValueError(f"{place}: has no <name>, so no chain; remove the object")
+        for bounds in item.findall("bndbox"):
+            tags = ("xmin", "ymin", "xmax", "ymax")
+            x1, y1, x2, y2 = (float(_pixels(bounds, tag, place)) for tag in tags)
+            found.append((chain_ids, (x1, y1, x2, y2), place))
+    return (width, height), found
+
+
+def _pixels(element: ElementTree.Element, tag: str, where: str) -> int:
+    text = (element.findtext(tag) or "").strip()
+    if not re.fullmatch(r"-?[0-9]{1,6}", text):
+        raise ValueError(f"{where}: <{tag}> must be a whole number of pixels: got {text[:40]!r}")
+    return int(text)

@@ -1,0 +1,136 @@
+"""One's own photos as plain JSON Lines: one object a line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from captioning.data.json_files import Record, is_number, load_json_lines
+from captioning.data.photo_folder import checked_file_name
+from captioning.data.readers.entries import (
+    BoxEntry,
+    CaptionEntry,
+    ImageEntry,
+    Policy,
+    Rules,
+    normalised,
+    roster_from_entries,
+)
+from captioning.data.roster import Roster
+
+CAPTION_KEYS = ("captions", "caption")
+
+
+def read_jsonl(
+    *,
+    name: str,
+    annotations: str | Path,
+    image_folder: str | Path | None,
+    missing_photos: Policy = "error",
+    bad_boxes: Policy = "error",
+) -> Roster:
+    """Captions of one's own photos.
+
+    A line is ``{"image": "a.jpg", "caption": "..."}`` or ``{"image": ..., "captions": [...]}``,
+    with an optional ``"image_id"`` (the file name if left out) and optional ``"regions"``:
+    ``[{"box": [x1, y1, x2, y2], "label": "dog", "score": 1.0}]`` in pixels. Lines of the same image
+    add their captions; its regions stand in one of them. Other keys are left alone.
+
+    Args:
+        name: of the roster.
+        annotations: the ``.jsonl`` file.
+        image_folder: what ``image`` is relative to; None for the captions alone.
+        missing_photos: ``"error"`` or ``"drop"`` for a line whose photo is not there.
+        bad_boxes: the same for a box without area or outside its photo.
+
+    Raises:
+        FileNotFoundError: the file or the photo folder is not there.
+        ValueError: a line that is not as said above.
+    """
+    lines: dict[str, list[Record]] = {}
+    for record in load_json_lines(annotations):
+        lines.setdefault(_image_id(record), []).append(record)
+    entries = [_entry(image_id, records) for image_id, records in lines.items()]
+    return roster_from_entries(
+        name=name,
+        source=str(annotations),
+        entries=entries,
+        known_files=[entry.file_name for entry in entries],
+        image_folder=image_folder,
+        rules=Rules(missing_photos=missing_photos, bad_boxes=bad_boxes),
+    )
+
+
+def captions_of(record: Record, keys: tuple[str, ...] = CAPTION_KEYS) -> list[str]:
+    """The caption or captions of a line, under exactly one of ``keys``.
+
+    Raises:
+        ValueError: none or several of the keys, an empty list, an empty caption.
+    """
+    given = [key for key in keys if key in record]
+    if len(given) != 1:
+        what = f"has {given}" if given else "has none"
+        raise ValueError(f"{record.where}: needs exactly one of the keys {list(keys)}: {what}")
+    key = given[0]
+    if isinstance(record.value[key], str):
+        return [normalised(record.text(key), f"{record.where}: {key!r}")]
+    values = record.items(key)
+    if not values:
+        raise ValueError(f"{record.where}: {key!r} is empty; add a caption or remove the line")
+    for position, value in enumerate(values):
+        if not isinstance(value, str):
+            raise record.wrong(key, f"texts (item {position} is none)")
+    return [
+        normalised(value, f"{record.where}: {key}[{position}]")
+        for position, value in enumerate(values)
+    ]
+
+
+def _file_name(record: Record) -> str:
+    return checked_file_name(record.text("image"), record.where)
+
+
+def _image_id(record: Record) -> str:
+    return record.identifier("image_id") if "image_id" in record else _file_name(record)
+
+
+def _entry(image_id: str, records: list[Record]) -> ImageEntry:
+    first = records[0]
+    texts: list[str] = []
+    boxes: list[BoxEntry] = []
+    for record in records:
+        if _file_name(record) != _file_name(first):
+            raise ValueError(
+                f"{record.where}: image_id {image_id!r} is of {_file_name(first)!r} at "
+                f"{first.where} and of {_file_name(record)!r} here; give each image its own id"
+            )
+        texts += captions_of(record)
+        found = _boxes(record)
+        if found and boxes:
+            raise ValueError(
+                f"{record.where}: regions of {image_id!r} stand on two lines; join them"
+            )
+        boxes += found
+    return ImageEntry(
+        image_id=image_id,
+        file_name=_file_name(first),
+        where=first.where,
+        captions=tuple(CaptionEntry(key=str(k), text=text) for k, text in enumerate(texts)),
+        boxes=tuple(boxes),
+    )
+
+
+def _boxes(record: Record) -> list[BoxEntry]:
+    if "regions" not in record:
+        return []
+    return [_box(region) for region in record.records("regions")]
+
+
+def _box(region: Record) -> BoxEntry:
+    x1, y1, x2, y2 = region.numbers("box", 4)
+    label = " ".join(region.text("label").lower().split())
+    if not label:
+        raise region.wrong("label", "a class name")
+    score = region.value.get("score", 1.0)
+    if not is_number(score) or not 0 <= score <= 1:
+        raise region.wrong("score", "a number in [0, 1]")
+    return BoxEntry(box=(x1, y1, x2, y2), label=label, where=region.where, score=float(score))

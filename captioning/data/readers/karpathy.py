@@ -1,0 +1,103 @@
+"""Karpathy's ``dataset_*.json`` (Karpathy and Fei-Fei, 2015): COCO, Flickr8k and Flickr30k."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from captioning.data.json_files import Record, load_json
+from captioning.data.photo_folder import checked_file_name
+from captioning.data.readers.collector import collector_paused
+from captioning.data.readers.entries import (
+    ImageEntry,
+    Policy,
+    Rules,
+    check_unique,
+    numbered,
+    roster_from_entries,
+)
+from captioning.data.roster import Roster
+
+Split = Literal["train", "val", "test"]
+SPLITS = ("train", "val", "test", "restval")
+
+
+@collector_paused()
+def read_karpathy(
+    *,
+    name: str,
+    annotations: str | Path,
+    image_folder: str | Path | None,
+    split: Split,
+    restval: bool = True,
+    missing_photos: Policy = "error",
+    missing_captions: Policy = "error",
+) -> Roster:
+    """One split of a Karpathy file; the raw sentences are the captions.
+
+    Image ids are COCO's numbers where the file has them (``cocoid``), else the file names.
+
+    Args:
+        annotations: ``dataset_coco.json``, ``dataset_flickr8k.json`` or ``dataset_flickr30k.json``.
+        image_folder: what ``filepath/filename`` is relative to; None for the captions alone.
+        split: ``train``, ``val`` or ``test``.
+        restval: whether ``train`` takes COCO's ``restval`` too, as usual (113,287 for 82,783).
+        missing_photos, missing_captions: see `Rules`.
+
+    Raises:
+        FileNotFoundError: the file or the photo folder is not there.
+        ValueError: an unknown split, or anything in the file that is not as said.
+    """
+    rules = Rules(missing_photos=missing_photos, missing_captions=missing_captions)
+    if split not in SPLITS:
+        raise ValueError(f"split must be one of {SPLITS}: got {split!r}")
+    wanted = {split, "restval"} if split == "train" and restval else {split}
+    images = list(load_json(annotations).records("images"))
+    splits = [_split_of(record) for record in images]
+    entries = _entries(images)
+    return roster_from_entries(
+        name=name,
+        source=str(annotations),
+        entries=[entry for entry, of in zip(entries, splits, strict=True) if of in wanted],
+        known_files=[entry.file_name for entry in entries],
+        image_folder=image_folder,
+        rules=rules,
+    )
+
+
+def _entries(images: list[Record]) -> list[ImageEntry]:
+    entries = [_entry(record) for record in images]
+    check_unique(entries)
+    _check_sentence_ids(images)
+    return entries
+
+
+def _split_of(record: Record) -> str:
+    split = record.text("split")
+    if split not in SPLITS:
+        raise record.wrong("split", f"one of {SPLITS}")
+    return split
+
+
+def _entry(record: Record) -> ImageEntry:
+    file_name = record.text("filename")
+    if "filepath" in record:
+        file_name = f"{record.text('filepath')}/{file_name}"
+    file_name = checked_file_name(file_name, record.where)
+    return ImageEntry(
+        image_id=record.identifier("cocoid") if "cocoid" in record else file_name,
+        file_name=file_name,
+        where=record.where,
+        captions=numbered(
+            (sentence.text("raw"), f"{sentence.where}: 'raw'")
+            for sentence in record.records("sentences")
+        ),
+    )
+
+
+def _check_sentence_ids(images: list[Record]) -> None:
+    seen: dict[str, str] = {}
+    for record in images:
+        for sentence in record.records("sentences"):
+            if "sentid" in sentence:
+                sentence.unique_identifier("sentid", seen, "sentid")

@@ -1,0 +1,1 @@
+"""Predictions and scores of a finished run."""

@@ -1,0 +1,151 @@
+"""Tables of several captions an image, of a run.
+
+``python -m captioning.evaluation.diverse_captions run=FOLDER`` makes 20, then 100 captions of each
+image, drawn or the likeliest ones, and scores them as COS-CVAE's tables and Tables 4.5, 4.6, 4.9
+and 4.10 of the CutSwap thesis do: the oracle's best of them, the best by consensus, and the
+diversity of the best 5 by consensus.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import hydra
+from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
+from rich.markdown import Markdown
+
+from captioning.data.roster import Roster
+from captioning.evaluation.predict import predict_run
+from captioning.files import write_json, write_text
+from captioning.metrics.coco import MetricResult
+from captioning.metrics.evaluation import evaluate_all
+from captioning.metrics.extra import Diversity, Oracle
+from captioning.results.run_folder import RunFolder, versions
+from captioning.results.table_formats import markdown_lines
+from captioning.training.inputs import read_roster
+
+FILE_NAME = "diverse.json"
+ACCURACY = ("BLEU-4", "BLEU-3", "BLEU-2", "BLEU-1", "CIDEr-D", "ROUGE-L", "METEOR", "SPICE")
+DIVERSITY = ("uniqueness", "novel-sentences", "novelty", "mBLEU-4", "Div-1", "Div-2", "self-CIDEr")
+# How a search calls the number of captions that it makes of an image.
+NUMBERS = ("num_draws", "num_samples", "num_best")
+
+Scores = Mapping[str, Mapping[str, float]]  # by number of draws, then by name
+
+
+def evaluate_draws(config: DictConfig) -> dict[str, dict[str, float]]:
+    """Caption and score; write ``diverse.json`` after each number of captions, and ``diverse.md``.
+
+    Returns:
+        Scores of each number of captions, which is the key, by name: those of the best by
+        consensus, ``oracle ...``, and of diversity.
+
+    Raises:
+        ValueError: a search of one caption, or fewer captions than diversity looks at.
+    """
+    folder = Path(config.run)
+    searches = {str(n): with_number(config.search, n, least=config.most) for n in config.numbers}
+    training = read_roster(RunFolder(folder).config(), "train")
+    found: dict[str, dict[str, float]] = {}
+    settings: dict[str, Any] = {}
+    for number, search in searches.items():
+        chosen = {"split": config.split, "search": search, "rerank": config.rerank}
+        groups, roster, decoding = predict_run(folder, config.get("data"), **chosen)
+        captions = {group[0].image_id: [one.caption for one in group] for group in groups}
+        result = _score(captions, roster, training, config, decoding)
+        found[number], settings[number] = result.corpus, result.settings
+        place = f"{roster.name.replace('/', '-')}-{search_name(search)}"
+        out = Path(config.out or folder / "evaluation" / place)
+        resolved = OmegaConf.to_container(config, resolve=True)
+        kept = {"scores": found, "settings": settings, "evaluated": resolved}
+        write_json(out / FILE_NAME, kept | {"versions": versions()})
+        write_text(out / "diverse.md", "\n".join(tables({folder.name: found})) + "\n")
+    console = Console()
+    console.print(Markdown((out / "diverse.md").read_text()))
+    console.print(f"written: {out / FILE_NAME}", markup=False, soft_wrap=True)
+    return found
+
+
+def with_number(search: DictConfig, number: int, *, least: int) -> DictConfig:
+    """A search that gives ``number`` captions an image; a beam is at least as wide.
+
+    Raises:
+        ValueError: it gives one caption, or ``number`` is below ``least``.
+    """
+    key = next((name for name in NUMBERS if name in search), None)
+    if key is None:
+        raise ValueError(
+            "this search gives one caption: choose search=latents for a model with latents "
+            "(cos_cvae), search=nucleus, search=sampling or search=beam for others"
+        )
+    if number < least:
+        raise ValueError(f"numbers must be at least most={least}, the captions compared: {number}")
+    chosen = {key: number}
+    if key == "num_best":
+        chosen["beam_size"] = max(number, search.beam_size)
+    return OmegaConf.merge(search, chosen)
+
+
+def search_name(search: Mapping[str, Any]) -> str:
+    """What a search is called in tables and folders, such as ``"beam_search"``."""
+    if search.get("top_p") is not None:
+        return "nucleus"
+    return search["_target_"].rpartition(".")[2]
+
+
+def _score(
+    captions: Mapping[str, Sequence[str]],
+    roster: Roster,
+    training: Roster,
+    config: DictConfig,
+    decoding: Mapping[str, Any],
+) -> MetricResult:
+    tokenizer = config.metrics.tokenizer
+    extra = {
+        "oracle": Oracle(metrics=list(config.oracle), tokenizer=tokenizer),
+        "diversity": Diversity(tokenizer=tokenizer, most=config.most, training=training),
+    }
+    standard = {"metrics": list(config.metrics.test), "tokenizer": tokenizer}
+    return evaluate_all(captions, roster, extra=extra, decoding=decoding, **standard)
+
+
+def tables(runs: Mapping[str, Scores]) -> list[str]:
+    """Both tables in Markdown, a row a run and number of draws.
+
+    Args:
+        runs: scores as `evaluate_draws` returns them, by what a row is to be called.
+    """
+    accuracy, diversity = [], []
+    for name, found in runs.items():
+        rows = [(f"oracle of {n}", "oracle {}", scores) for n, scores in found.items()]
+        rows += [(f"consensus of {n}", "{}", scores) for n, scores in found.items()]
+        for label, form, scores in rows:
+            accuracy.append([name, label, *_cells(scores.get(form.format(m)) for m in ACCURACY)])
+        for number, scores in found.items():
+            diversity.append([name, number, *_cells(scores.get(metric) for metric in DIVERSITY)])
+    return [
+        *markdown_lines(["model", "evaluation", *ACCURACY], accuracy),
+        "",
+        *markdown_lines(["model", "best by consensus, of", *DIVERSITY], diversity),
+    ]
+
+
+def _cells(values: Iterable[float | None]) -> list[str]:
+    return ["-" if v is None else f"{v:.0f}" if v > 10 else f"{v:.3f}" for v in values]
+
+
+@hydra.main(version_base="1.3", config_path="../../configs", config_name="diverse_captions")
+def main(config: DictConfig) -> None:
+    """Evaluate and say in one line what was wrong, if something was."""
+    try:
+        evaluate_draws(config)
+    except (ValueError, TypeError, OSError) as error:
+        sys.exit(f"diverse_captions: {error}")
+
+
+if __name__ == "__main__":
+    main()

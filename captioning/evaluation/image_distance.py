@@ -1,0 +1,132 @@
+"""How far two folders of images lie apart: FID and the like.
+
+``captioning image-distance real=FOLDER other=FOLDER`` gives the Fréchet distance over the
+features of any backbone (``features=NAME``) or of Inception-v3 (``inception=true``), under a name
+that says which; with ``paired=true`` the mean distance of images of equal names.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import hydra
+import numpy as np
+import torch
+from omegaconf import DictConfig
+from PIL import Image
+from rich.progress import track
+from torch import Tensor
+
+from captioning.files import write_json
+from captioning.metrics.fid import (
+    INCEPTION,
+    Features,
+    frechet_image_distance,
+    inception_features,
+    paired_image_distance,
+)
+from captioning.results.run_folder import versions
+from captioning.training.parts import build_part
+from captioning.vision.backbones import Backbone
+
+INCEPTION_SIZE = 299
+SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp")
+
+
+def image_distance(config: DictConfig) -> dict[str, Any]:
+    """Compare two folders; write the result to ``config.out`` if that is set.
+
+    Returns:
+        `captioning.metrics.fid.ImageDistance` as a dict.
+
+    Raises:
+        ValueError: a folder without images, an image that cannot be read, or, paired, images
+            without a partner.
+    """
+    folders = [Path(config.real), Path(config.other)]
+    files = [list_images(folder) for folder in folders]
+    if config.paired:
+        check_pairs(*folders, *files)
+    features, network, size = _network(config)
+    sets = (read_images(some, size=size, batch_size=config.batch_size) for some in files)
+    compare = paired_image_distance if config.paired else frechet_image_distance
+    found = compare(*sets, features=features, network=network).to_dict()
+    if config.out is not None:
+        folders = {"real": str(folders[0]), "other": str(folders[1])}
+        write_json(Path(config.out), found | folders | {"versions": versions()})
+    return found
+
+
+def list_images(folder: Path) -> list[Path]:
+    """Image files below a folder, by their path in it.
+
+    Raises:
+        ValueError: there are none.
+    """
+    found = sorted(file for file in folder.rglob("*") if file.suffix.lower() in SUFFIXES)
+    if not found:
+        raise ValueError(f"{folder}: no images ({', '.join(SUFFIXES)}) in this folder")
+    return found
+
+
+def check_pairs(first: Path, second: Path, files: Sequence[Path], others: Sequence[Path]) -> None:
+    """Refuse folders whose images do not have the same names, endings apart."""
+    names = {file.relative_to(first).with_suffix("") for file in files}
+    other_names = {file.relative_to(second).with_suffix("") for file in others}
+    if alone := sorted(names ^ other_names):
+        raise ValueError(
+            f"{len(alone)} images are in one of {first} and {second} alone, such as {alone[0]}; "
+            "paired=false compares sets that do not correspond"
+        )
+    if len(names) != len(files) or len(other_names) != len(others):
+        raise ValueError(f"images of {first} or {second} differ by their endings alone")
+
+
+def read_images(files: Sequence[Path], *, size: int, batch_size: int) -> Iterator[Tensor]:
+    """Batches ``(B, 3, size, size) uint8`` of images, squashed to a square.
+
+    Raises:
+        ValueError: a file that is no image.
+    """
+    starts = range(0, len(files), batch_size)
+    for start in track(starts, description="images", transient=True):
+        yield torch.stack([_read(file, size) for file in files[start : start + batch_size]])
+
+
+def _read(file: Path, size: int) -> Tensor:
+    try:
+        with Image.open(file) as image:
+            squared = image.convert("RGB").resize((size, size), Image.Resampling.BICUBIC)
+    except OSError as error:
+        raise ValueError(f"{file}: not readable as an image: {error}") from error
+    return torch.from_numpy(np.asarray(squared).copy()).permute(2, 0, 1)
+
+
+def _network(config: DictConfig) -> tuple[Features, str, int]:
+    """Features of batches of uint8 images, the network's name, and the side it takes."""
+    if config.inception:
+        return inception_features(config.inception_weights), INCEPTION, INCEPTION_SIZE
+    backbone: Backbone = build_part(config.features.backbone).for_inference("cpu")
+
+    def features(images: Tensor) -> Tensor:
+        return backbone.grid(backbone.normalise(images)).mean(1)
+
+    return features, backbone.identity, backbone.image_size
+
+
+@hydra.main(version_base="1.3", config_path="../configs", config_name="image_distance")
+def main(config: DictConfig) -> None:
+    """Compare, and say in one line what was wrong, if something was."""
+    try:
+        found = image_distance(config)
+    except (ValueError, OSError, ModuleNotFoundError) as error:
+        sys.exit(f"image_distance: {error}")
+    numbers = " and ".join(str(number) for number in found["num_images"])
+    print(f"{found['name']} {found['value']:.4f} ({numbers} images)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""Captions by a trained run, for any data set and by any search."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+from omegaconf import DictConfig, OmegaConf
+
+from captioning.data.batches.datamodule import CaptionDataModule
+from captioning.data.roster import Roster, build_roster
+from captioning.decoding.wanted import Wanted
+from captioning.models.base import AbstractCaptioner
+from captioning.results.run_folder import RunFolder
+from captioning.text.tokenizers.subwords import restored
+from captioning.training.inputs import load_inputs, read_roster
+from captioning.training.parts import build_part
+from captioning.training.run import build_datamodule, build_model, load_checkpoint
+from captioning.types import Batch, Prediction
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedRun:
+    """A trained run, with a split to caption.
+
+    Attributes:
+        trained: the config that it was trained with.
+        config: the same with the data and the search that were asked for.
+        model: with its best or last weights, in evaluation mode.
+        datamodule: gives loaders of the split.
+        roster: the split.
+    """
+
+    trained: DictConfig
+    config: DictConfig
+    model: AbstractCaptioner
+    datamodule: CaptionDataModule
+    roster: Roster
+
+
+def load_run(
+    folder: Path,
+    data: DictConfig | None = None,
+    split: str = "test",
+    search: DictConfig | None = None,
+    detections: Sequence[str] | None = None,
+) -> LoadedRun:
+    """A finished or stopped run's model, and a split; see `predict_run`."""
+    run = RunFolder(Path(folder))
+    config = run.config()
+    checkpoint = load_checkpoint(run.tested_checkpoint(config.monitor))
+    pl.seed_everything(config.seed, workers=True, verbose=False)
+    tokenizer = restored(checkpoint["captioner"]["tokenizer"])
+    trained = config
+    if data is not None:
+        config = OmegaConf.merge(config, {"data": None}, {"data": data, "limit_images": None})
+    if search is not None:
+        config = OmegaConf.merge(config, {"search": None}, {"search": search})
+    if detections is not None:
+        config = OmegaConf.merge(config, {"detections": list(detections)})
+    roster = read_roster(config, split)
+    inputs = load_inputs(config, only=roster)
+    model = build_model(config, tokenizer, inputs, horizon=1)
+    model.on_load_checkpoint(checkpoint)
+    model.load_state_dict(checkpoint["state_dict"])
+    datamodule = build_datamodule(config, inputs, tokenizer)
+    return LoadedRun(
+        trained=trained, config=config, model=model.eval(), datamodule=datamodule, roster=roster
+    )
+
+
+def predict_run(
+    folder: Path,
+    data: DictConfig | None = None,
+    split: str = "test",
+    search: DictConfig | None = None,
+    rerank: DictConfig | None = None,
+    constraints: DictConfig | None = None,
+    detections: Sequence[str] | None = None,
+) -> tuple[list[list[Prediction]], Roster, dict[str, Any]]:
+    """Captions by a finished or stopped run for any data set.
+
+    Args:
+        folder: of the run; its best checkpoint is used, or the last one.
+        data: another data set's config, read whole; None for the run's own.
+        split: key of the roster in the data config.
+        search: another search's config; None for the run's own.
+        rerank: config of a choice among the captions of an image, such as
+            `captioning.evaluation.rerank.rerank_by_consensus`, with the run's training photos.
+        constraints: what constrained search shall say, from the data set's samples, such as
+            `captioning.decoding.wanted.words_of_file`.
+        detections: files of boxes that take the place of the split's annotated ones; None: the
+            files that the run was trained with, if any; none in the list: the annotated boxes.
+
+    Returns:
+        The search's captions of each image, the best first; the roster with the references; and the
+        settings by which captions were found and chosen.
+    """
+    run = load_run(folder, data, split, search, detections)
+    roster = run.roster
+    wanted = None if constraints is None else build_part(constraints)(roster.samples)
+    predictions = _captioned(run.model, run.datamodule.eval_dataloader(roster), wanted)
+    if rerank is not None:
+        predictions = _reranked(predictions, roster, run.trained, rerank)
+    parts = {"search": run.config.search, "rerank": rerank, "constraints": constraints}
+    decoding = {name: part and OmegaConf.to_container(part) for name, part in parts.items()}
+    return predictions, roster, decoding
+
+
+def _captioned(
+    model: AbstractCaptioner, batches: Iterable[Batch], wanted: Wanted | None
+) -> list[list[Prediction]]:
+    """All captions of the batches' images, under the constraints wanted, if any."""
+    if wanted is None:
+        return [found for batch in batches for found in model.candidates(batch)]
+    words = model.tokenizer
+    if missing := wanted.missing(words):
+        log.info(f"{len(missing)} constraints left out, not in the vocabulary: {missing[:5]}")
+    predictions, asked = [], []
+    for batch in batches:
+        machines = wanted.machines(batch.image_ids, words)
+        found = model.candidates(batch, machines=machines)
+        predictions += found
+        asked += [g for g, machine in zip(found, machines, strict=True) if machine.num_constraints]
+    met = sum(bool(group[0].satisfied) for group in asked)
+    free = len(predictions) - len(asked)
+    log.info(f"constraints met by captions of {met} of {len(asked)} images; {free} have none")
+    return predictions
+
+
+def _reranked(
+    predictions: list[list[Prediction]], roster: Roster, config: DictConfig, rerank: DictConfig
+) -> list[list[Prediction]]:
+    """Captions in another order, chosen with the training photos of ``config``."""
+    train = read_roster(config, "train")
+    others = [sample for sample in train.samples if sample.image_id not in roster.rows_by_image]
+    train = build_roster(train.name, others)
+    both = build_roster("both", [*roster.samples, *others])
+    store = load_inputs(config, only=both).features
+    if store is None:
+        raise ValueError("rerank needs cached features: this run has features=none")
+    # Not through the config: Hydra would turn rosters, as dataclasses, into configs.
+    return build_part(rerank)(predictions, photos=roster, train=train, store=store)

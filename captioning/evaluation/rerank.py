@@ -1,0 +1,79 @@
+"""Choice among a run's captions of an image: consensus with the captions of similar photos."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from captioning.data.batches.dataset import find_positions
+from captioning.data.features.store import FeatureStore
+from captioning.data.roster import Roster
+from captioning.metrics.consensus import TrainingImages, consensus_scores
+from captioning.metrics.tokenizer import tokenize_python
+from captioning.types import Prediction
+
+_BLOCK = 128  # photos whose features are in memory at once
+
+
+def rerank_by_consensus(
+    predictions: Sequence[Sequence[Prediction]],
+    *,
+    photos: Roster,
+    train: Roster,
+    store: FeatureStore,
+    num_neighbours: int = 60,
+    num_closest: int | None = None,
+    variant: str = "CIDEr-D",
+) -> list[list[Prediction]]:
+    """Captions of each image by falling consensus; equal ones in their order.
+
+    Args:
+        predictions: captions of each image.
+        photos: the images that they are of.
+        train: the images that lend their captions; none of ``photos`` among them.
+        store: features of all these photos; their means over regions tell who is near.
+        num_neighbours, num_closest, variant: see `captioning.metrics.consensus.consensus_scores`.
+
+    Returns:
+        The same captions; ``score`` is the consensus, in [0, 10].
+
+    Raises:
+        ValueError: fewer training images than neighbours.
+    """
+    lenders = list(train.rows_by_image)
+    references = train.references()
+    captions = [tokenize_python(references[image_id]) for image_id in lenders]
+    training = TrainingImages.prepare(captions, mean_features(store, train, lenders))
+    ids = [group[0].image_id for group in predictions]
+    scores = consensus_scores(
+        {group[0].image_id: tokenize_python([p.caption for p in group]) for group in predictions},
+        mean_features(store, photos, ids),
+        training,
+        num_neighbours=num_neighbours,
+        num_closest=num_closest,
+        variant=variant,
+    )
+    ranked = []
+    for group in predictions:
+        scored = zip(group, scores[group[0].image_id], strict=True)
+        scored = [replace(prediction, score=score) for prediction, score in scored]
+        ranked.append(sorted(scored, key=lambda prediction: -prediction.score))
+    return ranked
+
+
+def mean_features(
+    store: FeatureStore, roster: Roster, image_ids: Sequence[str]
+) -> NDArray[np.float32]:
+    """Means ``(I, D)`` over the regions of images, in the order of the ids."""
+    samples = [roster.samples[roster.rows_by_image[image_id][0]] for image_id in image_ids]
+    positions = find_positions(store, samples)
+    found = []
+    for start in range(0, len(positions), _BLOCK):
+        regions, mask = store.read(positions[start : start + _BLOCK])
+        total = regions.float().sum(1)
+        count = regions.shape[1] if mask is None else mask.sum(1, keepdim=True).clamp(min=1)
+        found.append((total / count).numpy())
+    return np.concatenate(found)

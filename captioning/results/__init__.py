@@ -1,0 +1,1 @@
+"""Run folders, the records that tables are built from, and the tables."""

@@ -1,0 +1,1 @@
+"""Captions to token ids and back."""

@@ -1,0 +1,152 @@
+"""The tokenizer of a published model, as data and captioners here want it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from captioning.files import read_json
+from captioning.interfaces import AbstractTokenizer
+from captioning.model_folder import model_folder
+from captioning.text.tokenizers.bart import BartTokenizer
+from captioning.text.tokenizers.sentences import SentenceTokenizer
+from captioning.text.tokenizers.words import WordTokenizer
+
+FILE_NAME = "tokenizer.json"
+_MARKS = re.compile(r"[.!\"()*#:;~]")
+
+
+def cleaned(caption: str, max_words: int) -> str:
+    """A caption as BLIP is trained on: lower case, some marks blanked, at most ``max_words``."""
+    return " ".join(_MARKS.sub(" ", caption.lower()).split()[:max_words])
+
+
+class SubwordTokenizer(AbstractTokenizer):
+    """Sub-words of a fast tokenizer (the ``tokenizers`` library), between a begin and an end token.
+
+    Args:
+        definition: content of a ``tokenizer.json``.
+        size: V; more than the file's tokens where a model keeps spare ones.
+        bos_id, eos_id, pad_id, unk_id: ids in [0, V).
+        max_words: captions are cut after so many words.
+        max_tokens: and after so many tokens, begin and end counted.
+
+    Raises:
+        ValueError: an id outside [0, V), or more tokens than V.
+    """
+
+    def __init__(
+        self,
+        *,
+        definition: str,
+        size: int,
+        bos_id: int,
+        eos_id: int,
+        pad_id: int,
+        unk_id: int,
+        max_words: int = 30,
+        max_tokens: int = 40,
+    ) -> None:
+        self._tokenizer = Tokenizer.from_str(definition)
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        known = self._tokenizer.get_vocab_size()
+        if known > size:
+            raise ValueError(
+                f"the tokenizer has {known} tokens, the model {size}: they do not belong together"
+            )
+        self.bos_id, self.eos_id, self.pad_id, self.unk_id = bos_id, eos_id, pad_id, unk_id
+        for name, value in self._ids().items():
+            if not 0 <= value < size:
+                raise ValueError(f"{name} must be in [0, {size}): got {value}")
+        self._definition, self._size = definition, size
+        self.max_words, self.max_tokens = max_words, max_tokens
+
+    @classmethod
+    def of_blip(
+        cls, captions: Iterable[str] = (), *, name: str, max_words: int = 30, max_tokens: int = 40
+    ) -> SubwordTokenizer:
+        """That of a BLIP captioner.
+
+        Args:
+            captions: not looked at; the vocabulary is the model's.
+            name: hub name or folder.
+            max_words: see the class; 30 in the authors' code.
+            max_tokens: see the class; 40 in the authors' code.
+
+        Raises:
+            FileNotFoundError: the model comes without ``tokenizer.json``.
+            ValueError: not BLIP's, or a tokenizer without the tokens that are needed.
+        """
+        del captions
+        folder = model_folder(name, instead="tokenizer=words")
+        path = folder / FILE_NAME
+        if not path.is_file():
+            raise FileNotFoundError(f"{path}: no such file; save the model with its fast tokenizer")
+        definition = path.read_text(encoding="utf-8")
+        vocabulary = Tokenizer.from_str(definition).get_vocab()
+        missing = [token for token in ("[SEP]", "[PAD]", "[UNK]") if token not in vocabulary]
+        if missing:
+            raise ValueError(f"{path}: lacks {', '.join(missing)}: not the tokenizer of a BLIP")
+        config = read_json(folder / "config.json")["text_config"]
+        size = config.get("vocab_size", 30524)
+        return cls(
+            definition=definition,
+            size=size,
+            bos_id=config.get("bos_token_id", 30522),
+            eos_id=vocabulary["[SEP]"],
+            pad_id=vocabulary["[PAD]"],
+            unk_id=vocabulary["[UNK]"],
+            max_words=max_words,
+            max_tokens=max_tokens,
+        )
+
+    def _ids(self) -> dict[str, int]:
+        return {name: getattr(self, name) for name in ("bos_id", "eos_id", "pad_id", "unk_id")}
+
+    def __len__(self) -> int:
+        return self._size
+
+    def encode(self, caption: str) -> list[int]:
+        """Begin token, the caption's, end token; at most ``max_tokens``."""
+        text = cleaned(caption, self.max_words)
+        ids = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return [self.bos_id, *ids[: self.max_tokens - 2], self.eos_id]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text up to the first end token."""
+        ids = list(ids)
+        ids = ids[: ids.index(self.eos_id)] if self.eos_id in ids else ids
+        special = {self.bos_id, self.pad_id}
+        return self._tokenizer.decode([one for one in ids if one not in special])
+
+    def continuing(self) -> frozenset[int]:
+        """Tokens written with ``##``."""
+        vocabulary = self._tokenizer.get_vocab()
+        return frozenset(number for token, number in vocabulary.items() if token.startswith("##"))
+
+    def token_id(self, token: str) -> int | None:
+        """Of a sub-word as the vocabulary writes it."""
+        return self._tokenizer.token_to_id(token)
+
+    def state(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "definition": self._definition,
+            "size": self._size,
+            **self._ids(),
+            "max_words": self.max_words,
+            "max_tokens": self.max_tokens,
+        }
+
+
+def restored(state: Mapping[str, Any]) -> AbstractTokenizer:
+    """The tokenizer of a checkpoint, from its `AbstractTokenizer.state`."""
+    if state.get("kind") == "bart":
+        return BartTokenizer(**{name: value for name, value in state.items() if name != "kind"})
+    if "start_id" in state:
+        return SentenceTokenizer(**state)
+    return SubwordTokenizer(**state) if "definition" in state else WordTokenizer(**state)

@@ -1,0 +1,1 @@
+"""The curated set as files."""

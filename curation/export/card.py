@@ -1,0 +1,110 @@
+"""The card of a curated set: ``README.md`` beside its files."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from captioning.data.roster import CurationView
+from curation.journal.journal import Header
+from curation.report.facts import count_words
+
+NAMES = {
+    "remove": "removed",
+    "replace_caption": "caption replaced",
+    "replace_image": "image replaced",
+    "down_weight": "weighted down",
+}
+
+
+def card(
+    view: CurationView,
+    header: Header,
+    *,
+    files: Mapping[str, str],
+    versions: Mapping[str, Any] | None = None,
+    truth: Mapping[str, str] | None = None,
+) -> str:
+    """What was changed, by which policy, when, and how it can be done again; Markdown.
+
+    Args:
+        view: the roster and all edits.
+        header: of the journal.
+        files: what each file of the set holds.
+        versions: ``versions.json`` of the run, where it is known.
+        truth: planted faults, which the reader must be warned of.
+    """
+    roster, left = view.roster, view.samples()
+    front = {"pretty_name": f"{roster.name}, curated", "task_categories": ["image-to-text"]}
+    parts = [
+        "\n".join(["---", *(f"{key}: {json.dumps(value)}" for key, value in front.items()), "---"]),
+        f"# {_plain(roster.name)}, curated\n\nThe captions of {_code(roster.name)} after "
+        f"{len(view.journal)} edits that a policy made while a captioner was trained on them.",
+        _sizes(view),
+        _changes(view),
+        f"## Where it comes from\n\n{_origin(header, len(left), versions or {})}",
+        "## Files\n\n" + "\n".join(f"- `{name}`: {what}" for name, what in files.items()),
+    ]
+    if truth:
+        kinds = ", ".join(f"{n} x {_plain(kind)}" for kind, n in Counter(truth.values()).items())
+        parts.append(
+            f"## Planted faults\n\n**{len(truth)} samples were spoilt on purpose** ({kinds}) "
+            "before the run, to score the policy. Not for training a model to be used."
+        )
+    parts.append(
+        "## Limits\n\nThe edits are a program's choices, not people's: captions may have been "
+        "removed that were right. Boxes and groundings of the original are not part of these "
+        "files. Photos and captions stay under the licences of the original data set."
+    )
+    return "\n\n".join(parts) + "\n"
+
+
+def _sizes(view: CurationView) -> str:
+    before, after = view.roster.samples, view.samples()
+    words = [count_words(sample.caption for sample in part) for part in (before, after)]
+    rows = [
+        ("captions", len(before), len(after)),
+        ("images", *(len({sample.image_id for sample in part}) for part in (before, after))),
+        ("words", *(len(counts) for counts in words)),
+    ]
+    lines = [f"| {name} | {first} | {last} |" for name, first, last in rows]
+    return "\n".join(["| | before | after |", "|---|---:|---:|", *lines])
+
+
+def _changes(view: CurationView) -> str:
+    counts = Counter((edit.epoch, edit.policy, edit.action) for edit in view.journal)
+    rows = [
+        f"| {'before training' if epoch < 0 else epoch} | {_code(policy)} | "
+        f"{NAMES.get(action, action)} | {count} |"
+        for (epoch, policy, action), count in sorted(counts.items())
+    ]
+    head = ["| after epoch | policy | what | edits |", "|---|---|---|---:|"]
+    return "## What was changed\n\n" + "\n".join([*head, *rows])
+
+
+def _origin(header: Header, num_left: int, versions: Mapping[str, Any]) -> str:
+    lines = [
+        f"- annotations: {_code(header.roster)}, fingerprint `{header.fingerprint}`",
+        f"- seed of the run: {header.seed}",
+        f"- captions left: {num_left}",
+    ]
+    lines += [
+        f"- {key}: {_code(str(versions[key]))}" for key in ("commit", "date") if key in versions
+    ]
+    lines.append(
+        "- again from the original annotations: `captioning curate apply curation.jsonl "
+        "ANNOTATIONS --out FILE`"
+    )
+    return "\n".join(lines)
+
+
+def _plain(text: str) -> str:
+    """Text that Markdown takes for nothing but text."""
+    marks = {ord(mark): f"&#{ord(mark)};" for mark in "\\`*_{}[]<>#|&!"}
+    return " ".join(text.split()).translate(marks)
+
+
+def _code(text: str) -> str:
+    return f"`{' '.join(text.split()).replace('`', chr(39)).replace('|', '/')}`"

@@ -1,0 +1,130 @@
+"""The curated set of a run, to be published or trained on elsewhere.
+
+::
+
+    captioning curate export RUN FOLDER --format coco|jsonl|imagefolder|journal [--photos copy]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from captioning.files import read_json, write_text
+from curation.export.card import card
+from curation.export.curated_set import (
+    pictures,
+    place_photos,
+    write_coco,
+    write_jsonl,
+    write_metadata,
+)
+from curation.finished_run import read_run
+from curation.journal.journal import FILE_NAME, Header, encode, write_journal
+from curation.record import RunRecord
+
+FORMATS = ("coco", "jsonl", "imagefolder", "journal")
+PHOTOS = ("none", "copy", "link")
+JOURNAL = "every edit, in order, with its reason"
+
+
+def export(record: RunRecord, run: Path, folder: Path, *, format: str, photos: str) -> int:
+    """Write the curated set with its journal and its card; returns the number of captions.
+
+    The folder appears whole or not at all.
+
+    Args:
+        record: of the run.
+        run: its folder.
+        folder: new or empty.
+        format: one of `FORMATS`.
+        photos: one of `PHOTOS`: whether the pictures come along.
+
+    Raises:
+        ValueError: the folder holds something, or the format needs photos.
+        FileNotFoundError: a picture is gone.
+        OSError: the folder cannot be written.
+    """
+    if format == "imagefolder" and photos == "none":
+        raise ValueError("an image folder holds its photos: choose --photos copy or link")
+    if format == "journal" and photos != "none":
+        raise ValueError("the journal goes alone: choose --photos none")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ValueError(f"{folder} holds something already; choose a new folder")
+
+    def fill(part: Path) -> None:
+        files = _write_set(record, part, format=format, photos=photos)
+        roster = record.view.roster
+        header = Header(roster=roster.name, fingerprint=roster.fingerprint, seed=record.seed)
+        write_journal(part / FILE_NAME, header, map(encode, record.view.journal))
+        known = run / "versions.json"
+        text = card(
+            record.view,
+            header,
+            files=files | {FILE_NAME: JOURNAL},
+            versions=read_json(known) if known.is_file() else None,
+            truth=record.truth,
+        )
+        write_text(part / "README.md", text)
+
+    _write_folder(folder, fill)
+    return len(record.view.samples())
+
+
+def _write_set(record: RunRecord, part: Path, *, format: str, photos: str) -> dict[str, str]:
+    """Write the captions and pictures; what each file holds."""
+    if format == "journal":
+        return {}
+    found = pictures(record.view)
+    below = part if format == "imagefolder" else part / "images"
+    if photos != "none":
+        place_photos(found, below, copy=photos == "copy")
+    files = {} if photos == "none" or format == "imagefolder" else {"images/": "the pictures"}
+    if format == "coco":
+        write_coco(found, part / "captions.json", name=record.view.roster.name)
+        return {"captions.json": "the captions, as COCO has them", **files}
+    if format == "jsonl":
+        write_jsonl(found, part / "captions.jsonl")
+        return {"captions.jsonl": "the captions, one picture a line", **files}
+    write_metadata(found, part / "metadata.jsonl")
+    return {"metadata.jsonl": "the captions, one picture a line; the pictures lie beside it"}
+
+
+def _write_folder(folder: Path, fill: Callable[[Path], None]) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    part = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        fill(part)
+        part.chmod(0o755)
+        os.replace(part, folder)
+    except BaseException:
+        shutil.rmtree(part)
+        raise
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; errors of the user's making are one line on stderr and status 2."""
+    parser = argparse.ArgumentParser(prog="captioning curate export")
+    parser.add_argument("run", help="run folder")
+    parser.add_argument("folder", help="new folder")
+    parser.add_argument("--format", choices=FORMATS, default="coco")
+    parser.add_argument("--photos", choices=PHOTOS, help="none; copy for an image folder")
+    options = parser.parse_args(arguments)
+    photos = options.photos or ("copy" if options.format == "imagefolder" else "none")
+    run, folder = Path(options.run), Path(options.folder)
+    try:
+        count = export(read_run(run), run, folder, format=options.format, photos=photos)
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(f"{folder}: {count} captions; README.md says what was changed")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,272 @@
+"""The journal ``curation.jsonl``: what was changed and why; it can be replayed, and undone.
+
+The first line names the roster, every further line holds one edit. Commands::
+
+    captioning curate journal show   RUN_OR_FILE
+    captioning curate journal undo   RUN_OR_FILE --sample-ids ID ... --epochs 1 2 --policy NAME
+    captioning curate journal repair RUN_OR_FILE
+
+`curation.export.apply` makes the edits to the annotations again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from captioning.data.roster import ACTIONS, CurationView, Roster
+from captioning.files import write_lines
+from captioning.types import Edit
+
+FORMAT = "curation-journal"
+VERSION = 1
+FILE_NAME = "curation.jsonl"
+_QUOTED = json.encoder.encode_basestring  # text as JSON, beyond ASCII as it is
+FIELDS = ("sample_id", "action", "value", "origin", "reason", "policy", "epoch")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """Which annotations a journal speaks of.
+
+    Attributes:
+        roster: name of the data set and split.
+        fingerprint: `Roster.fingerprint`.
+        seed: seed of the run that made the edits.
+    """
+
+    roster: str
+    fingerprint: str
+    seed: int = 0
+
+    def line(self) -> str:
+        """The file's first line, without the line end."""
+        return json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)})
+
+    def check(self, roster: Roster, where: str) -> None:
+        """Refuse a roster of other annotations.
+
+        Raises:
+            ValueError: the fingerprints differ.
+        """
+        if self.fingerprint != roster.fingerprint:
+            raise ValueError(
+                f"{where}: made for {self.roster!r} with fingerprint {self.fingerprint}, but "
+                f"{roster.name!r} has {roster.fingerprint}: use the annotations (same files, same "
+                "filters, same planted faults) that the run was started with"
+            )
+
+
+def encode(edit: Edit) -> str:
+    """An edit as one JSON line, without the line end."""
+    # spelled out: an encoder of the standard library takes three times as long for a record
+    value = "null" if edit.value is None else _QUOTED(edit.value)
+    return (
+        f'{{"sample_id": {_QUOTED(edit.sample_id)}, "action": {_QUOTED(edit.action)}, '
+        f'"value": {value}, "origin": {_QUOTED(edit.origin)}, "reason": {_QUOTED(edit.reason)}, '
+        f'"policy": {_QUOTED(edit.policy)}, "epoch": {edit.epoch}}}'
+    )
+
+
+def decode(line: str, where: str) -> Edit:
+    """The edit of a JSON line.
+
+    Raises:
+        ValueError: not JSON, or not an edit; the message starts with ``where``.
+    """
+    record = _object(line, where)
+    if record.get("format") == FORMAT:
+        raise ValueError(f"{where}: a second header; was one journal appended to another?")
+    unknown, missing = record.keys() - set(FIELDS), {"sample_id", "action"} - record.keys()
+    if unknown or missing:
+        raise ValueError(
+            f"{where}: an edit has the keys {', '.join(FIELDS)}: "
+            f"unknown {sorted(unknown)}, missing {sorted(missing)}"
+        )
+    for name, value in record.items():
+        wanted = int if name == "epoch" else str
+        if not (isinstance(value, wanted) or (name == "value" and value is None)):
+            raise ValueError(f"{where}: {name} must be a {wanted.__name__}: got {value!r}")
+    if record["action"] not in ACTIONS:
+        raise ValueError(f"{where}: action must be one of {ACTIONS}: got {record['action']!r}")
+    return Edit(**record)
+
+
+def write_journal(path: str | Path, header: Header, lines: Iterable[str]) -> None:
+    """Write a whole journal; the file is replaced in one step or stays as it was."""
+    write_lines(path, (header.line(), *lines))
+
+
+def append_lines(path: str | Path, lines: Sequence[str]) -> None:
+    """Add an epoch's edits in one write, on the disk when this returns."""
+    if not lines:
+        return
+    with Path(path).open("a", encoding="utf-8") as file:
+        file.write("".join(line + "\n" for line in lines))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def find_journal(path: str | Path) -> Path:
+    """The journal's file, given it or its run folder.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    path = Path(path)
+    found = path / FILE_NAME if path.is_dir() else path
+    if not found.is_file():
+        raise FileNotFoundError(f"{found}: no journal; was the run trained with a curation policy?")
+    return found
+
+
+def read_journal(path: str | Path) -> tuple[Header, list[Edit]]:
+    """Header and edits of a journal.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: an empty or foreign file, a line cut off, or a line that is not an edit; names
+            the file, the line and the remedy.
+    """
+    path = find_journal(path)
+    text = _read_text(path)
+    lines = text.split("\n")
+    if lines.pop():
+        raise ValueError(
+            f"{path} line {len(lines) + 1}: cut off before its end, as when a run is killed while "
+            f"writing; drop it with: captioning curate journal repair {path}"
+        )
+    header = _header(lines[0] if lines else "", f"{path} line 1")
+    edits = [decode(line, f"{path} line {n}") for n, line in enumerate(lines[1:], start=2)]
+    return header, edits
+
+
+def replay(roster: Roster, path: str | Path) -> CurationView:
+    """The roster with a journal's edits made to it.
+
+    Raises:
+        ValueError: the journal is damaged, belongs to other annotations, names unknown samples, or
+            holds an edit of a removed one.
+    """
+    header, edits = read_journal(path)
+    header.check(roster, str(find_journal(path)))
+    try:
+        return CurationView(roster=roster, image_root=find_journal(path).parent).apply(edits)
+    except ValueError as error:
+        raise ValueError(f"{find_journal(path)}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undone:
+    """A journal after an undo.
+
+    Attributes:
+        journal: the edits that stay, in order.
+        undone: the edits that were asked for.
+        followed: later edits of the same samples: they judged what an undone edit had put there,
+            so they are undone with it.
+    """
+
+    journal: tuple[Edit, ...]
+    undone: tuple[Edit, ...]
+    followed: tuple[Edit, ...]
+
+
+def undo(
+    journal: Sequence[Edit],
+    *,
+    sample_ids: Collection[str] | None = None,
+    epochs: Collection[int] | None = None,
+    policy: str | None = None,
+) -> Undone:
+    """Take edits back: those that match all of the given criteria, and what rests on them.
+
+    Raises:
+        ValueError: no criterion is given, or nothing matches.
+    """
+    if sample_ids is None and epochs is None and policy is None:
+        raise ValueError("say what to undo: sample_ids, epochs or policy")
+    kept: list[Edit] = []
+    undone: list[Edit] = []
+    followed: list[Edit] = []
+    touched: set[str] = set()
+    for edit in journal:
+        if (
+            (sample_ids is None or edit.sample_id in sample_ids)
+            and (epochs is None or edit.epoch in epochs)
+            and (policy is None or edit.policy == policy)
+        ):
+            undone.append(edit)
+            touched.add(edit.sample_id)
+        elif edit.sample_id in touched:
+            followed.append(edit)
+        else:
+            kept.append(edit)
+    if not undone:
+        raise ValueError(
+            f"no edit matches sample_ids={sample_ids}, epochs={epochs}, policy={policy!r}; "
+            "look at the journal with: captioning curate journal show"
+        )
+    return Undone(journal=tuple(kept), undone=tuple(undone), followed=tuple(followed))
+
+
+def repair(path: str | Path) -> str | None:
+    """Drop a last line that was cut off; returns it, or None where the file is whole."""
+    path = find_journal(path)
+    # the last line may end within a character, so bytes are cut, not text
+    whole, _, rest = path.read_bytes().rpartition(b"\n")
+    if not rest:
+        return None
+    lines = whole.decode("utf-8").split("\n")
+    header = _header(lines[0], f"{path} line 1")
+    write_journal(path, header, lines[1:])
+    return rest.decode("utf-8", errors="replace")
+
+
+def _header(line: str, where: str) -> Header:
+    record = _object(line, where) if line else {}
+    if record.get("format") != FORMAT:
+        raise ValueError(f"{where}: not a curation journal (no header with format {FORMAT!r})")
+    if record.get("version") != VERSION:
+        raise ValueError(
+            f"{where}: journal version {record.get('version')!r}, this program reads {VERSION}"
+        )
+    try:
+        return Header(
+            roster=str(record["roster"]),
+            fingerprint=str(record["fingerprint"]),
+            seed=int(record.get("seed", 0)),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{where}: header without a usable {error}") from error
+
+
+def _object(line: str, where: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"{where}: not JSON ({error}): {line[:80]!r}") from error
+    if not isinstance(record, dict):
+        raise ValueError(f"{where}: must be a JSON object: got {line[:80]!r}")
+    return record
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        number = path.read_bytes()[: error.start].count(b"\n") + 1
+        raise ValueError(
+            f"{path} line {number}: not UTF-8; if it is the last line: "
+            f"captioning curate journal repair {path}"
+        ) from error
+
+
+if __name__ == "__main__":
+    from curation.journal.commands import main
+
+    raise SystemExit(main())

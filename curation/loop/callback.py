@@ -1,0 +1,220 @@
+"""Curation as a Lightning callback: hooks and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+
+from captioning.data.roster import CurationView
+from curation.loop.curator import Curator, Outcome
+from curation.loop.keep import read_keep
+from curation.loop.pictures import PictureFolder
+from curation.loop.policy import CurationPolicy
+from curation.loop.probes import AbstractProbe, OnlineProbe
+from curation.loop.run_folder import RunFolder
+from curation.loop.truth import check_truth, load_truth
+
+# How often an epoch's losses so far are looked at to work ahead.
+LOOKS_AN_EPOCH = 4
+
+
+class CurationCallback(pl.Callback):
+    """Records every caption's loss and lets a policy change the training set at epochs' ends.
+
+    Works with any module whose ``training_step`` returns a dict with ``loss``, ``rows`` (B,) and
+    ``per_sample`` (B,), and any data module that keeps a `CurationView` in ``view`` and builds
+    ``train_dataloader()`` from ``view.samples()``. The edits are made after the last training step
+    of an epoch and before its validation, so whatever checkpoint is written for epoch k holds the
+    edits of epoch k.
+
+    Args:
+        policy: selects and amends.
+        probe: where losses come from; default `OnlineProbe`, which is free.
+        seed: of the run; with the epoch it decides all that is random in curation.
+        run_folder: where ``curation.jsonl`` and ``curation/`` go; default the trainer's
+            ``default_root_dir``.
+        truth: kinds of planted faults by ``sample_id`` (mapping or JSON file), to be scored by.
+        plot: whether a histogram of the losses is drawn for each epoch.
+        keep: file of a keep-list, see `curation.loop.keep`: its samples are never edited.
+    """
+
+    def __init__(
+        self,
+        *,
+        policy: CurationPolicy,
+        probe: AbstractProbe | None = None,
+        seed: int = 0,
+        run_folder: str | Path | None = None,
+        truth: Mapping[str, str] | str | Path | None = None,
+        plot: bool = True,
+        keep: str | Path | None = None,
+    ) -> None:
+        self.policy = policy
+        self.probe = probe if probe is not None else OnlineProbe()
+        self.seed = seed
+        self.run_folder = run_folder
+        self.truth = load_truth(truth)
+        self.plot = plot
+        self.keep = None if keep is None else read_keep(keep)
+        self.curator: Curator | None = None
+        self._folder: RunFolder | None = None
+        self._begun: Outcome | None = None
+        self._trainer: pl.Trainer | None = None
+        self._closed_epoch = -1
+        self._resumed = False
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Check that curation can work at all, and start from the data module's view.
+
+        Raises:
+            ValueError: no data module, none with a view, or loaders that are not rebuilt.
+        """
+        if stage != "fit":
+            self.curator = None
+            return
+        folder = Path(self.run_folder or trainer.default_root_dir)
+        view = replace(_require_view(trainer), image_root=folder)
+        trainer.datamodule.view = view
+        check_truth(self.truth, view.roster)
+        _require_new_photos(trainer, self.policy)
+        self.policy.amend.start(view)
+        if self.keep is not None:
+            self.keep.check(view.roster, "curation.keep")
+        self.curator = Curator(
+            policy=self.policy,
+            view=view,
+            seed=self.seed,
+            truth=self.truth,
+            signals=self.probe.signals,
+            keep=self.keep,
+            pictures=PictureFolder(run_folder=folder),
+        )
+        self._trainer = trainer
+        self._closed_epoch = -1
+        self._resumed = False
+        self._folder = RunFolder(path=folder)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The curator's state; plain values and tensors."""
+        return self.curator.state_dict() if self.curator is not None else {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the view. Lightning calls this before it asks for the training loader."""
+        if self.curator is None or self._trainer is None:
+            return
+        self.curator.load_state_dict(state_dict)
+        self._resumed = True
+        if not self._trainer.is_global_zero:
+            # the sums in the checkpoint are of process 0; kept twice they would count twice
+            self.curator.clear_running()
+        self._trainer.datamodule.view = self.curator.view
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Let a policy that acts before training do so; a resumed run has done it."""
+        self.policy.amend.attach(trainer, pl_module)
+        self._begun = None if self._resumed else self.curator.begin()
+        if self._begun is not None:
+            trainer.datamodule.view = self._begun.view
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Put the ledger on the device, and make the files say what the run knows."""
+        self.curator.to(pl_module.device)
+        self._closed_epoch = max((-1, *self.curator.ledger.epochs))
+        if trainer.is_global_zero:
+            self._folder.start(self.curator, resumed=self._resumed)
+            if self._begun is not None:
+                self._folder.write_records(self.curator)
+
+    def on_train_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        """Record the step's losses; after the epoch's last step, decide."""
+        self.probe.observe(self.curator.ledger, outputs)
+        if trainer.is_last_batch:
+            self._close(trainer, pl_module)
+        elif self.policy.amend.works_ahead and _is_look(batch_idx, trainer.num_training_batches):
+            self.curator.expect(trainer.current_epoch)
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Decide here if the epoch was cut short and so had no last batch."""
+        if self._closed_epoch < trainer.current_epoch:
+            self._close(trainer, pl_module)
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Write the report."""
+        if trainer.is_global_zero:
+            self._folder.finish(self.curator)
+
+    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Let go of whatever the amender holds."""
+        self.policy.amend.close()
+
+    def on_exception(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
+    ) -> None:
+        """As `teardown`, which Lightning leaves out after an error."""
+        self.policy.amend.close()
+
+    def _close(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.probe.finish(self.curator.ledger, self.curator.signals, trainer, pl_module)
+        outcome = self.curator.end_epoch(trainer.current_epoch)
+        self._closed_epoch = trainer.current_epoch
+        trainer.datamodule.view = outcome.view
+        pl_module.log_dict(_logged(outcome), on_step=False, on_epoch=True, batch_size=1)
+        if trainer.is_global_zero:
+            self._folder.write(self.curator, outcome, plot=self.plot)
+
+
+def _require_view(trainer: pl.Trainer) -> CurationView:
+    if trainer.reload_dataloaders_every_n_epochs != 1:
+        raise ValueError(
+            "curation needs Trainer(reload_dataloaders_every_n_epochs=1): got "
+            f"{trainer.reload_dataloaders_every_n_epochs}, with which removed samples would go on "
+            "being trained on"
+        )
+    if trainer.datamodule is None:
+        raise ValueError(
+            "curation needs a data module: call trainer.fit(module, datamodule=...) with one that "
+            "builds train_dataloader() from its `view`"
+        )
+    view = getattr(trainer.datamodule, "view", None)
+    if not isinstance(view, CurationView):
+        raise ValueError(
+            f"{type(trainer.datamodule).__name__}.view must be a CurationView after setup('fit'): "
+            f"got {type(view).__name__}"
+        )
+    return view
+
+
+def _require_new_photos(trainer: pl.Trainer, policy: CurationPolicy) -> None:
+    """Refuse at the start what would fail at the first replaced image."""
+    refusal = getattr(trainer.datamodule, "refuses_photos", "")
+    if refusal and policy.amend.changes_images:
+        raise ValueError(f"policy {policy.name!r} replaces images, but {refusal}")
+
+
+def _is_look(batch_idx: int, num_batches: int | float) -> bool:
+    """Whether the losses so far are looked at: after the first step, then at even distances."""
+    if num_batches == float("inf"):
+        return batch_idx == 0
+    return batch_idx % max(1, int(num_batches) // LOOKS_AN_EPOCH) == 0
+
+
+def _logged(outcome: Outcome) -> dict[str, float]:
+    record = outcome.record
+    left_out = ("epoch", "detection", "notes")
+    values = {f"curation/{key}": value for key, value in record.items() if key not in left_out}
+    detection = dict(record.get("detection", {}))
+    for kind, scores in detection.pop("by_kind", {}).items():
+        detection |= {f"{kind}/{key}": value for key, value in scores.items()}
+    values |= {f"curation/detection/{key}": value for key, value in detection.items()}
+    return {key: float(value) for key, value in values.items() if value is not None}

@@ -1,0 +1,267 @@
+"""One epoch's curation from losses to a new view, without a word of Lightning."""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from captioning.data.roster import CurationView
+from curation.base import Context
+from curation.journal.journal import FILE_NAME, Header, append_lines, decode, encode, write_journal
+from curation.loop.keep import KeepList
+from curation.loop.ledger import LossLedger
+from curation.loop.pictures import PictureFolder
+from curation.loop.policy import CurationPolicy, Decision
+from curation.loop.truth import detect, faulty_kinds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What an epoch's end brought.
+
+    Attributes:
+        context: what the decision was made on; ``context.view`` is the view before.
+        decision: what was decided.
+        view: the view after.
+        record: counts and, where the truth is known, detection scores; plain values.
+    """
+
+    context: Context
+    decision: Decision
+    view: CurationView
+    record: dict[str, Any]
+
+
+class Curator:
+    """Holds the ledger, the journal's lines and the records of a run.
+
+    Args:
+        policy: decides.
+        view: the samples at the run's start.
+        seed: of the run.
+        truth: kind of the planted fault by ``sample_id``, where it is known.
+        signals: names of what is measured beside the losses.
+        keep: samples that no policy may edit.
+        pictures: takes the pictures of edits in; None leaves them where their source put them.
+    """
+
+    def __init__(
+        self,
+        *,
+        policy: CurationPolicy,
+        view: CurationView,
+        seed: int = 0,
+        truth: Mapping[str, str] | None = None,
+        signals: Sequence[str] = (),
+        keep: KeepList | None = None,
+        pictures: PictureFolder | None = None,
+    ) -> None:
+        self.policy = policy
+        self.view = view
+        self.seed = seed
+        self.truth = dict(truth or {})
+        self.keep = keep
+        self.pictures = pictures
+        self.ledger = LossLedger(num_samples=len(view.roster))
+        self.signals = {name: LossLedger(num_samples=len(view.roster)) for name in signals}
+        self.records: list[dict[str, Any]] = []
+        self._lines = [encode(edit) for edit in view.journal]
+
+    def _ledgers(self) -> list[LossLedger]:
+        return [self.ledger, *self.signals.values()]
+
+    @property
+    def header(self) -> Header:
+        """First line of this run's journal."""
+        roster = self.view.roster
+        return Header(roster=roster.name, fingerprint=roster.fingerprint, seed=self.seed)
+
+    def end_epoch(self, epoch: int) -> Outcome:
+        """Close the ledger's epoch, decide, and apply the edits to the view.
+
+        Every process comes to the same outcome, because the ledger is summed over them first.
+
+        Raises:
+            ValueError: a loss is not finite, or the edits would leave no sample.
+        """
+        samples = self.view.roster.samples
+        for ledger in self._ledgers():
+            ledger.reduce()
+            ledger.close_epoch(epoch=epoch, name_of=lambda row: samples[row].sample_id)
+        return self._decide(epoch, len(self.ledger.epochs))
+
+    def begin(self) -> Outcome | None:
+        """Decide before training, where the policy does so; see `curation.loop.policy.Schedule`."""
+        return self._decide(-1, 0) if self.policy.schedule.due(-1) else None
+
+    def expect(self, epoch: int) -> None:
+        """Let the policy work ahead on what the epoch under way has shown so far.
+
+        What was not seen yet counts with the epoch before. Costs a look at the device's sums.
+        """
+        history, running = self.ledger.history(), self.ledger.mean().cpu()
+        if len(history):
+            running = torch.where(running.isnan(), history[-1], running)
+        signals = {name: s.history() for name, s in self.signals.items()}
+        self.policy.expect(self._context(epoch, torch.cat([history, running[None]]), signals))
+
+    def _context(self, epoch: int, history: Tensor, signals: Mapping[str, Tensor]) -> Context:
+        unknown = torch.full((len(self.view.roster),), torch.nan)
+        return Context(
+            view=self.view,
+            losses=history[-1] if len(history) else unknown,
+            history=history,
+            epoch=epoch,
+            seed=self.seed,
+            signals=signals,
+            keep=frozenset(self.keep.sample_ids) if self.keep is not None else frozenset(),
+        )
+
+    def _decide(self, epoch: int, num_closed: int) -> Outcome:
+        """Decide on what was measured in the first epochs that were closed, and apply the edits."""
+        signals = {name: s.history()[:num_closed] for name, s in self.signals.items()}
+        context = self._context(epoch, self.ledger.history()[:num_closed], signals)
+        # pictures take long to make and leave much behind, which must be collected
+        with nullcontext() if self.policy.amend.changes_images else _collection_paused():
+            decision = self.policy.deliberate(context)
+            if self.pictures is not None:
+                adopted = tuple(self.pictures.adopt(edit) for edit in decision.edits)
+                decision = replace(decision, edits=adopted)
+            self.view = self.view.apply(decision.edits)
+        record = _record(context, decision, self.view)
+        if self.truth:
+            record["detection"] = detect(
+                context=context,
+                decision=decision,
+                scores=self.policy.select.scores(context),
+                kinds=faulty_kinds(context.view, self.truth),
+            )
+        self.records.append(record)
+        self._lines += [encode(edit) for edit in decision.edits]
+        return Outcome(context=context, decision=decision, view=self.view, record=record)
+
+    def to(self, device: torch.device | str) -> None:
+        """Move what is being measured to where it arises."""
+        for ledger in self._ledgers():
+            ledger.to(device)
+
+    def clear_running(self) -> None:
+        """Forget what was measured in the epoch under way."""
+        for ledger in self._ledgers():
+            ledger.clear_running()
+
+    def start_files(self, folder: Path) -> None:
+        """Make the journal file say what this run knows, whatever it said before."""
+        write_journal(folder / FILE_NAME, self.header, self._lines)
+
+    def append_file(self, folder: Path, num_edits: int) -> None:
+        """Add the last ``num_edits`` edits to the journal file."""
+        append_lines(folder / FILE_NAME, self._lines[len(self._lines) - num_edits :])
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain values and tensors: the whole state, for the checkpoint."""
+        return {
+            "header": self.header.line(),
+            "policy": self.policy.name,
+            "fingerprint": self.header.fingerprint,
+            "roster": self.header.roster,
+            "journal": list(self._lines),
+            "ledger": self.ledger.state_dict(),
+            "signals": {name: ledger.state_dict() for name, ledger in self.signals.items()},
+            "records": list(self.records),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take up a run where a checkpoint left it: view, journal, ledger and records.
+
+        If the checkpoint is of another policy that changed nothing, such as ``track``, this one
+        decides its last epoch anew: what follows is what this policy would have come to alone.
+
+        Raises:
+            ValueError: the checkpoint belongs to other annotations, or to another policy that
+                changed samples, or this policy would have acted before its last epoch.
+        """
+        saved = Header(roster=state["roster"], fingerprint=state["fingerprint"])
+        saved.check(self.view.roster, "checkpoint")
+        edits = [
+            decode(line, f"checkpoint, edit {number}")
+            for number, line in enumerate(state["journal"], start=1)
+        ]
+        self.view = replace(self.view, journal=()).apply(edits)
+        self.ledger.load_state_dict(dict(state["ledger"]))
+        for name, ledger in self.signals.items():
+            if name not in state.get("signals", {}):
+                raise ValueError(
+                    f"the checkpoint's run did not measure {name!r}: start from a run with "
+                    "the same curation/probe"
+                )
+            ledger.load_state_dict(dict(state["signals"][name]))
+        self.records = list(state["records"])
+        self._lines = list(state["journal"])
+        if state["policy"] != self.policy.name:
+            self._branch(state["policy"])
+
+    def _branch(self, other: str) -> None:
+        if self._lines:
+            raise ValueError(
+                f"the checkpoint holds {len(self._lines)} edits by policy {other!r}: "
+                f"{self.policy.name!r} can only branch from a run that changed nothing "
+                "(curation=track)"
+            )
+        self.records = []
+        if self.policy.schedule.due(-1):
+            raise ValueError(
+                f"policy {self.policy.name!r} acts before training, but the checkpoint was trained "
+                "without it: train it without branch_from"
+            )
+        for number, epoch in enumerate(self.ledger.epochs, start=1):
+            if self._lines:
+                raise ValueError(
+                    f"policy {self.policy.name!r} acts at the end of epoch {epoch - 1}, but the "
+                    "checkpoint was trained on after it: branch from the checkpoint of that epoch, "
+                    f"or set curation.schedule.from_epoch={self.ledger.epochs[-1]}"
+                )
+            self._decide(epoch, number)
+
+
+@contextmanager
+def _collection_paused() -> Iterator[None]:
+    """No garbage collection within: many records are made at once and none of them are circular.
+
+    A collection walks the whole roster, a second of nothing at 500,000 samples.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _record(context: Context, decision: Decision, after: CurationView) -> dict[str, Any]:
+    actions = [edit.action for edit in decision.edits]
+    seen = context.losses[~torch.isnan(context.losses)].double()
+    return {
+        "epoch": context.epoch,
+        "num_live_before": len(context.live),
+        "num_live_after": len(after.samples()),
+        "num_seen": len(seen),
+        "num_selected": len(decision.selected),
+        "num_removed": actions.count("remove"),
+        "num_caption_replaced": actions.count("replace_caption"),
+        "num_image_replaced": actions.count("replace_image"),
+        "num_down_weighted": actions.count("down_weight"),
+        "num_kept": len(decision.kept),
+        "notes": dict(sorted(Counter(decision.notes).items())),
+        "loss_mean": float(seen.mean()) if len(seen) else None,
+        "loss_std": float(seen.std()) if len(seen) > 1 else None,
+    }

@@ -1,0 +1,105 @@
+"""The keep-list: samples that people looked at and want left as they are (``curation.keep=FILE``).
+
+The page of ``captioning curate report`` writes it, as JSON with the keys of `KeepList`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from captioning.data.roster import Roster
+from captioning.files import read_json, write_json
+
+FILE_NAME = "keep.json"
+FORMAT = "curation-keep"
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeepList:
+    """Samples that no policy may edit.
+
+    Attributes:
+        roster: name of the data set and split.
+        fingerprint: `Roster.fingerprint` of the annotations that were looked at.
+        sample_ids: never edited.
+        accepted: edits that were looked at and found right; kept so that a review can go on.
+    """
+
+    roster: str
+    fingerprint: str
+    sample_ids: tuple[str, ...] = ()
+    accepted: tuple[str, ...] = ()
+
+    def check(self, roster: Roster, where: str) -> None:
+        """Refuse a roster of other annotations.
+
+        Raises:
+            ValueError: the fingerprints differ, or an id is unknown.
+        """
+        unknown = [one for one in self.sample_ids if one not in roster.by_id]
+        if self.fingerprint != roster.fingerprint or unknown:
+            lacks = f"; it lacks {len(unknown)}, such as {unknown[0]!r}" if unknown else ""
+            raise ValueError(
+                f"{where}: a keep-list for {self.roster!r} with fingerprint {self.fingerprint}, "
+                f"but {roster.name!r} has {roster.fingerprint}{lacks}: use the annotations (same "
+                "files, same filters, same planted faults) of the run that was looked at"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as in the file."""
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "roster": self.roster,
+            "fingerprint": self.fingerprint,
+            "sample_ids": list(self.sample_ids),
+            "accepted": list(self.accepted),
+        }
+
+
+def write_keep(keep: KeepList, path: str | Path) -> None:
+    """Write a keep-list."""
+    write_json(path, keep.to_dict())
+
+
+def read_keep(path: str | Path) -> KeepList:
+    """A keep-list from its file.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: not a keep-list; names the file and the key.
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(
+            f"{path}: no such keep-list; save one from the page of captioning curate report, or "
+            "set curation.keep=null"
+        )
+    record = read_json(path)
+    if not isinstance(record, dict) or record.get("format") != FORMAT:
+        raise ValueError(f"{path}: not a keep-list (no format {FORMAT!r})")
+    if record.get("version") != VERSION:
+        raise ValueError(
+            f"{path}: keep-list version {record.get('version')!r}, this program reads {VERSION}"
+        )
+    return KeepList(
+        roster=_text(record, "roster", path),
+        fingerprint=_text(record, "fingerprint", path),
+        sample_ids=_ids(record, "sample_ids", path),
+        accepted=_ids(record, "accepted", path),
+    )
+
+
+def _text(record: dict[str, Any], key: str, path: str | Path) -> str:
+    if not isinstance(record.get(key), str):
+        raise ValueError(f"{path}: {key!r} must be a text: got {record.get(key)!r}")
+    return record[key]
+
+
+def _ids(record: dict[str, Any], key: str, path: str | Path) -> tuple[str, ...]:
+    values = record.get(key, [])
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise ValueError(f"{path}: {key!r} must be a list of sample ids")
+    return tuple(dict.fromkeys(values))

@@ -1,0 +1,157 @@
+"""When, what and how: a schedule, a selector and an amender make a policy."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from captioning.types import Edit
+from curation.base import AbstractAmender, AbstractSelector, Amended, Context, Selected
+from curation.loop.budget import Budget
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """The epochs at whose end a policy acts. Defaults: every one, the first included.
+
+    Attributes:
+        from_epoch: first epoch (from 0) that is acted on; the epochs before it are the warm-up,
+            in which losses are recorded and nothing is changed. -1: before training, when there
+            are no losses yet (with ``until_epoch=-1``: static curation, paper, section 5.1).
+        until_epoch: last epoch that is acted on; None for no end. Equal to ``from_epoch``: once.
+        every_n_epochs: act on ``from_epoch`` and each ``every_n_epochs``-th after it.
+
+    Raises:
+        ValueError: an epoch below -1, an end before the start, or a step below 1.
+    """
+
+    from_epoch: int = 0
+    until_epoch: int | None = None
+    every_n_epochs: int = 1
+
+    def __post_init__(self) -> None:
+        if self.from_epoch < -1:
+            raise ValueError(f"from_epoch must be at least -1: got {self.from_epoch}")
+        if self.until_epoch is not None and self.until_epoch < self.from_epoch:
+            raise ValueError(
+                f"until_epoch must not lie before from_epoch: got {self.until_epoch} "
+                f"before {self.from_epoch}; use None for no end"
+            )
+        if self.every_n_epochs < 1:
+            raise ValueError(f"every_n_epochs must be at least 1: got {self.every_n_epochs}")
+
+    def due(self, epoch: int) -> bool:
+        """Whether the policy acts at the end of ``epoch``."""
+        if epoch < self.from_epoch or (self.until_epoch is not None and epoch > self.until_epoch):
+            return False
+        return (epoch - self.from_epoch) % self.every_n_epochs == 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """One epoch's outcome.
+
+    Attributes:
+        selected: what was found bad, worst first.
+        edits: what is to be done, stamped with policy and epoch.
+        kept: ids that were found bad and left as they are.
+        notes: what the amender wants to be counted, such as why pictures were not made.
+    """
+
+    selected: tuple[Selected, ...] = ()
+    edits: tuple[Edit, ...] = ()
+    kept: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class CurationPolicy:
+    """Selects and amends at the epochs of a schedule.
+
+    Args:
+        select: finds bad samples.
+        amend: says what to do with them.
+        schedule: when; default every epoch.
+        budget: what must be left alone; default nothing.
+        name: the policy's name in the journal, in logs and in tables.
+    """
+
+    def __init__(
+        self,
+        *,
+        select: AbstractSelector,
+        amend: AbstractAmender,
+        schedule: Schedule | None = None,
+        budget: Budget | None = None,
+        name: str,
+    ) -> None:
+        if not name.strip():
+            raise ValueError("a policy's name must not be empty: it names its edits in the journal")
+        self.select = select
+        self.amend = amend
+        self.schedule = schedule if schedule is not None else Schedule()
+        self.budget = budget if budget is not None else Budget()
+        self.name = name
+
+    def decide(self, context: Context) -> list[Edit]:
+        """The edits alone; see `deliberate`."""
+        return list(self.deliberate(context).edits)
+
+    def deliberate(self, context: Context) -> Decision:
+        """Select and amend, without applying anything.
+
+        Raises:
+            ValueError: the edits would leave no sample, touch one that is not live, or edit one
+                twice.
+        """
+        if not self.schedule.due(context.epoch):
+            return Decision()
+        context = replace(context, policy=self.name)
+        selected = tuple(self.select.select(context))
+        free = self._free(context, selected)
+        amended = self.amend.amend(context, free) if free else Amended(edits=())
+        self._check(context, amended)
+        return Decision(
+            selected=selected,
+            edits=amended.edits,
+            kept=(*amended.kept, *_left_out(selected, free)),
+            notes=amended.notes,
+        )
+
+    def expect(self, context: Context) -> None:
+        """Let the amender begin on what would be selected if the epoch ended now."""
+        if self.amend.works_ahead and self.schedule.due(context.epoch):
+            self.amend.expect(context, self._free(context, self.select.select(context)))
+
+    def _free(self, context: Context, selected: Sequence[Selected]) -> list[Selected]:
+        """What may be edited: neither on the keep-list nor beyond the budget."""
+        free = list(selected)
+        if context.keep:
+            free = [one for one in selected if one.sample.sample_id not in context.keep]
+        return self.budget.affordable(context, free)
+
+    def _check(self, context: Context, amended: Amended) -> None:
+        # a sample may get another caption and another picture, each once
+        edited = Counter((edit.sample_id, edit.action) for edit in amended.edits)
+        live = {sample.sample_id for sample in context.live.values()}
+        for (sample_id, _), number in edited.items():
+            if sample_id not in live:
+                raise ValueError(
+                    f"policy {self.name!r} edits {sample_id!r}, which is not a live sample"
+                )
+            if number > 1:
+                raise ValueError(f"policy {self.name!r} edits {sample_id!r} twice at once")
+        num_removed = sum(edit.action == "remove" for edit in amended.edits)
+        if num_removed == len(context.live):
+            raise ValueError(
+                f"policy {self.name!r} would remove all {num_removed} samples at the end of epoch "
+                f"{context.epoch}: lower the ratio, or set schedule.until_epoch"
+            )
+
+
+def _left_out(selected: Sequence[Selected], free: Sequence[Selected]) -> list[str]:
+    """Ids of the selected that may not be edited."""
+    if len(free) == len(selected):
+        return []
+    touched = {one.sample.sample_id for one in free}
+    return [one.sample.sample_id for one in selected if one.sample.sample_id not in touched]

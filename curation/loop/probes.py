@@ -1,0 +1,175 @@
+"""Where the ledger's losses come from: seen while training, or from an extra pass."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.utilities.seed import isolate_rng
+from torch import Tensor
+
+from curation.loop.ledger import LossLedger
+
+
+class AbstractProbe(ABC):
+    """Fills the ledger of losses, and those of further signals.
+
+    Attributes:
+        signals: names of what else it measures; each gets a ledger of its own.
+    """
+
+    signals: tuple[str, ...] = ()
+
+    @abstractmethod
+    def observe(self, ledger: LossLedger, outputs: Any) -> None:
+        """Called after every training step with what ``training_step`` returned."""
+
+    @abstractmethod
+    def finish(
+        self,
+        ledger: LossLedger,
+        signals: Mapping[str, LossLedger],
+        trainer: pl.Trainer,
+        module: pl.LightningModule,
+    ) -> None:
+        """Called once after the last training step of the epoch."""
+
+
+class OnlineProbe(AbstractProbe):
+    """Records the losses that training computes anyway: no second forward pass.
+
+    The losses are those of training mode, each taken when its sample was trained on. In the first
+    epoch, where the loss falls fast, samples seen early look worse than they are: begin to act
+    later (``schedule.from_epoch``), or use `RescoreProbe`.
+    """
+
+    def observe(self, ledger: LossLedger, outputs: Any) -> None:
+        """Add the step's losses.
+
+        Raises:
+            ValueError: the step did not return rows and per-sample losses.
+        """
+        record(ledger, outputs)
+
+    def finish(
+        self,
+        ledger: LossLedger,
+        signals: Mapping[str, LossLedger],
+        trainer: pl.Trainer,
+        module: pl.LightningModule,
+    ) -> None:
+        """Nothing is left to do."""
+
+
+class RescoreProbe(AbstractProbe):
+    """Scores all live samples again at the epoch's end, in eval mode, as the paper does (3.1).
+
+    Every loss is then of the same weights, at the price of one more forward pass over the set.
+    ``trainer.datamodule.probe_dataloader()`` gives the batches; with several processes it may give
+    each its share, and a sample that more than one of them scores counts with the mean. A module is
+    asked for ``probe_step(batch) -> (rows, per_sample)`` if it has one, else for ``losses(batch)``.
+    """
+
+    def observe(self, ledger: LossLedger, outputs: Any) -> None:
+        """Losses of training are not used."""
+
+    def finish(
+        self,
+        ledger: LossLedger,
+        signals: Mapping[str, LossLedger],
+        trainer: pl.Trainer,
+        module: pl.LightningModule,
+    ) -> None:
+        """Score what the probe loader gives.
+
+        Raises:
+            ValueError: the data module has no ``probe_dataloader``, or the module no way to score.
+        """
+        with measuring(trainer, module) as batches:
+            for batch in batches():
+                ledger.add(*score(module, batch))
+
+
+def score(module: pl.LightningModule, batch: Any) -> tuple[Tensor, Tensor]:
+    """Rows and per-sample losses of a batch, by ``probe_step`` or ``losses``.
+
+    Raises:
+        ValueError: the module has neither.
+    """
+    if hasattr(module, "probe_step"):
+        return module.probe_step(batch)
+    if hasattr(module, "losses"):
+        return batch.rows, module.losses(batch).per_sample
+    raise ValueError(
+        f"{type(module).__name__} cannot be rescored: give it probe_step(batch) -> "
+        "(rows, per_sample), or use OnlineProbe"
+    )
+
+
+def record(ledger: LossLedger, outputs: Any) -> None:
+    """Add what a training step returned.
+
+    Raises:
+        ValueError: the step did not return rows and per-sample losses.
+    """
+    if not outputs:  # the step was skipped
+        return
+    if not isinstance(outputs, Mapping) or not {"rows", "per_sample"} <= outputs.keys():
+        found = sorted(outputs) if isinstance(outputs, Mapping) else type(outputs).__name__
+        raise ValueError(
+            "training_step must return a dict with 'loss', 'rows' (B,) and 'per_sample' (B,) "
+            f"for curation: got {found}"
+        )
+    ledger.add(outputs["rows"], outputs["per_sample"])
+
+
+@contextmanager
+def measuring(
+    trainer: pl.Trainer, module: pl.LightningModule
+) -> Iterator[Callable[[], Iterator[Any]]]:
+    """For a pass over the live samples: eval mode, no gradients, the run's precision.
+
+    Gives a function that makes the batches, on the device.
+
+    Raises:
+        ValueError: the data module has no ``probe_dataloader``.
+    """
+    build = getattr(trainer.datamodule, "probe_dataloader", None)
+    if build is None:
+        raise ValueError(
+            "this probe needs trainer.datamodule.probe_dataloader(), an unshuffled loader over "
+            "view.samples(): add it, or use OnlineProbe"
+        )
+    with undisturbed(trainer, module):
+        yield lambda: (trainer.strategy.batch_to_device(batch) for batch in build())
+
+
+@contextmanager
+def undisturbed(trainer: pl.Trainer, module: pl.LightningModule) -> Iterator[None]:
+    """Passes that training does not notice: eval mode, no gradients, the run's precision.
+
+    The random numbers that training draws are not shifted.
+    """
+    with (
+        isolate_rng(),
+        torch.no_grad(),
+        _eval_mode(module),
+        trainer.precision_plugin.forward_context(),
+    ):
+        yield
+
+
+@contextmanager
+def _eval_mode(module: torch.nn.Module) -> Iterator[None]:
+    """Eval mode within, afterwards each part in the mode it was in (a frozen part stays so)."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, training in modes:
+            part.training = training

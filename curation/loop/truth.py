@@ -1,0 +1,162 @@
+"""Planted faults whose truth is known, and how well a policy finds them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from captioning.data.roster import CurationView, Roster
+from captioning.metrics.detection import area_under_roc, detect_kinds, precision_at_noise_rate
+from captioning.types import Sample
+from curation.base import Context, as_numpy
+from curation.loop.policy import Decision
+
+
+def load_truth(source: Mapping[str, str] | str | Path | None) -> dict[str, str]:
+    """Kind of fault by ``sample_id``.
+
+    Args:
+        source: a mapping, the path of a JSON file that holds one, or None for unknown.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: not a JSON object of strings.
+    """
+    if source is None:
+        return {}
+    where, truth = "truth", source
+    if isinstance(source, str | Path):
+        where = str(source)
+        if not Path(source).is_file():
+            raise FileNotFoundError(
+                f"{where}: no such file; truth names the planted faults as JSON"
+            )
+        try:
+            truth = json.loads(Path(source).read_text(encoding="utf-8"))
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"{where}: not JSON ({error})") from error
+    if not isinstance(truth, Mapping) or not all(
+        isinstance(key, str) and isinstance(kind, str) for key, kind in truth.items()
+    ):
+        raise ValueError(f"{where}: must map sample_id to the kind of fault, both strings")
+    return dict(truth)
+
+
+def check_truth(truth: Mapping[str, str], roster: Roster) -> None:
+    """Refuse a truth that speaks of other samples.
+
+    Raises:
+        ValueError: an id that the roster lacks.
+    """
+    unknown = sorted(truth.keys() - roster.by_id.keys())
+    if unknown:
+        raise ValueError(
+            f"truth names {len(unknown)} samples that {roster.name!r} lacks, such as "
+            f"{unknown[0]!r}: it belongs to other annotations"
+        )
+
+
+def faulty_kinds(view: CurationView, truth: Mapping[str, str]) -> dict[int, str]:
+    """Kind of fault by row of the live samples that are faulty as they stand now.
+
+    A sample whose bad caption was replaced is sound, unless the caption it now holds is itself
+    faulty; one whose photo is wrong stays faulty until the photo is replaced or it is removed.
+    Kinds that begin with ``image`` are faults of the photo, all others of the caption.
+    """
+    found = {
+        sample.row: fault_of(
+            sample, held_id=view.held_id(sample.sample_id), roster=view.roster, truth=truth
+        )
+        for sample in view.samples()
+    }
+    return {row: kind for row, kind in found.items() if kind}
+
+
+def fault_of(sample: Sample, *, held_id: str, roster: Roster, truth: Mapping[str, str]) -> str:
+    """The planted fault that a sample bears as it stands, see `faulty_kinds`, or an empty text.
+
+    Args:
+        sample: with its present caption and photo.
+        held_id: whose caption of the roster it holds: its own, or a sibling's.
+        roster: captions and photos before curation.
+        truth: kind of fault by ``sample_id``.
+    """
+    own = truth.get(sample.sample_id, "")
+    if _of_image(own) and sample.image_path == roster.by_id[sample.sample_id].image_path:
+        return own
+    kind = truth.get(held_id, "")
+    if _of_image(kind) or sample.caption != roster.by_id[held_id].caption:
+        return ""
+    return kind
+
+
+def _of_image(kind: str) -> bool:
+    return kind.startswith("image")
+
+
+def detect(
+    *, context: Context, decision: Decision, scores: Tensor, kinds: Mapping[int, str]
+) -> dict[str, Any]:
+    """Scores of the ranking by loss, of the selector's own ranking, and of the selection.
+
+    Args:
+        context: the decision's context.
+        decision: what was selected.
+        scores: ``(N,)`` the selector's suspicion.
+        kinds: kind of fault by row before the decision, see `faulty_kinds`.
+
+    Returns:
+        Plain values. ``auc`` and ``precision_at_noise_rate`` rank the live samples by loss,
+        ``selector_...`` by the selector's suspicion; ``precision`` and ``recall`` are of what was
+        selected; ``by_kind`` ranks the faults of each kind by loss, see
+        `captioning.metrics.detection.KindDetection`; None where undefined.
+    """
+    faulty = np.zeros(len(context.losses), dtype=bool)
+    faulty[list(kinds)] = True
+    rows = np.array([one.sample.row for one in decision.selected], dtype=np.int64)
+    num_faulty, num_hits = int(faulty.sum()), int(faulty[rows].sum())
+    return {
+        "num_faulty": num_faulty,
+        "noise_rate": num_faulty / len(context.live),
+        **_ranking("", context, context.losses, faulty),
+        **_ranking("selector_", context, scores, faulty),
+        "num_hits": num_hits,
+        "precision": num_hits / len(rows) if len(rows) else None,
+        "recall": num_hits / num_faulty if num_faulty else None,
+        "by_kind": _by_kind(context, kinds),
+    }
+
+
+def count_kinds(truth: Mapping[str, str], sample_ids: list[str]) -> dict[str, int]:
+    """How many of ``sample_ids`` have each kind of fault."""
+    return dict(Counter(truth[one] for one in sample_ids if one in truth).most_common())
+
+
+def _ranking(
+    prefix: str, context: Context, scores: Tensor, faulty: np.ndarray
+) -> dict[str, float | None]:
+    values = as_numpy(scores)
+    known = context.live_rows[~np.isnan(values[context.live_rows])]
+    if not len(known):  # such as a signal that is no longer measured
+        return {f"{prefix}auc": None, f"{prefix}precision_at_noise_rate": None}
+    auc = area_under_roc(values[known], faulty[known])
+    precision = precision_at_noise_rate(values[known], faulty[known])
+    return {
+        f"{prefix}auc": None if np.isnan(auc) else auc,
+        f"{prefix}precision_at_noise_rate": None if np.isnan(precision) else precision,
+    }
+
+
+def _by_kind(context: Context, kinds: Mapping[int, str]) -> dict[str, dict[str, float | None]]:
+    """Detection of each kind by loss, among the live samples."""
+    losses = np.full(len(context.losses), np.nan)
+    losses[context.live_rows] = as_numpy(context.losses)[context.live_rows]
+    if np.isnan(losses).all():  # before training
+        return {}
+    return detect_kinds(losses, kinds).to_dict()["by_kind"]

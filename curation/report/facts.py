@@ -1,0 +1,198 @@
+"""What a report says, as plain values: counts, curves, the worst, and what vanished."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from captioning.types import Sample
+from curation.loop.truth import count_kinds
+from curation.record import Change, RunRecord
+
+NUM_WORST = 12  # cards of each epoch
+NUM_REPEATED = 12
+NUM_VANISHED = 500  # images and words that are named; the others are counted
+NUM_BINS = 48
+_WORD = re.compile(r"[^\W\d_]+(?:['\u2019-][^\W\d_]+)*")
+
+
+def facts(record: RunRecord, made: Sequence[Change]) -> dict[str, Any]:
+    """Everything on the page but the list of edits and the pictures.
+
+    Args:
+        record: of the run.
+        made: its edits, from `curation.record.changes`.
+    """
+    view = record.view
+    return {
+        "roster": view.roster.name,
+        "fingerprint": view.roster.fingerprint,
+        "policy": record.policy,
+        "seed": record.seed,
+        "num_samples": len(view.roster),
+        "num_left": len(view.samples()),
+        "num_edits": len(made),
+        "num_edited": len({change.edit.sample_id for change in made}),
+        "actions": count_actions(made),
+        "epochs": [dict(one) for one in record.records],
+        "truth": truth_facts(record, made),
+        "curves": loss_curves(record, made),
+        "histograms": histograms(record, made),
+        "vanished": {"images": vanished_images(record), "words": vanished_words(record)},
+        "keep": None if record.keep is None else record.keep.to_dict(),
+    }
+
+
+def count_actions(made: Iterable[Change]) -> list[dict[str, Any]]:
+    """Edits of each epoch by policy and action."""
+    counts = Counter((one.edit.epoch, one.edit.policy, one.edit.action) for one in made)
+    return [
+        {"epoch": epoch, "policy": policy, "action": action, "count": count}
+        for (epoch, policy, action), count in sorted(counts.items())
+    ]
+
+
+def truth_facts(record: RunRecord, made: Sequence[Change]) -> dict[str, Any] | None:
+    """Which of the edited were really faulty, by epoch and by kind; None where unknown."""
+    if not record.truth:
+        return None
+    edits = Counter(change.edit.epoch for change in made)
+    hits = Counter(change.edit.epoch for change in made if change.fault)
+    caught: dict[str, set[str]] = defaultdict(set)
+    for change in made:
+        if change.fault:
+            caught[change.fault].add(change.edit.sample_id)
+    planted = count_kinds(record.truth, list(record.truth))
+    return {
+        "rate": len(record.truth) / len(record.view.roster),
+        "epochs": [
+            {"epoch": epoch, "edits": edits[epoch], "hits": hits[epoch]} for epoch in sorted(edits)
+        ],
+        "kinds": [
+            {"kind": kind, "planted": count, "caught": len(caught[kind])}
+            for kind, count in planted.items()
+        ],
+    }
+
+
+def loss_curves(record: RunRecord, made: Sequence[Change]) -> list[dict[str, Any]]:
+    """Mean loss of groups of samples over the epochs; None where none of a group was seen.
+
+    An edited sample counts until its first edit, so that its line is of what was found bad.
+    """
+    if not len(record.epochs):
+        return []
+    by_id = record.view.roster.by_id
+    first: dict[int, int] = {}
+    for change in made:
+        first.setdefault(by_id[change.edit.sample_id].row, change.edit.epoch)
+    until = np.full(len(record.view.roster), np.inf)
+    until[list(first)] = list(first.values())
+    in_time = np.asarray(record.epochs)[:, None] <= until[None, :]
+    losses = np.where(in_time, record.history, np.nan)
+    groups = {"never edited": np.isinf(until), "edited (before it)": np.isfinite(until)}
+    if record.truth:
+        faulty = np.zeros(len(until), dtype=bool)
+        faulty[[by_id[one].row for one in record.truth]] = True
+        groups |= {"planted faults": faulty, "sound": ~faulty}
+    lines = {"all": np.ones(len(until), dtype=bool), **groups}
+    return [
+        {"name": name, "epochs": list(record.epochs), "values": _means(losses[:, rows])}
+        for name, rows in lines.items()
+        if rows.any()
+    ]
+
+
+def _means(losses: np.ndarray) -> list[float | None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of an epoch in which none was seen
+        means = np.nanmean(losses, axis=1, dtype=np.float64)
+    return [None if np.isnan(value) else round(float(value), 4) for value in means]
+
+
+def histograms(record: RunRecord, made: Sequence[Change]) -> dict[str, Any] | None:
+    """Losses of each epoch in equal bins: all that were seen, those edited, those faulty."""
+    seen = record.history[np.isfinite(record.history)]
+    if not len(seen):
+        return None
+    top = max(float(np.quantile(seen, 0.999)), float(seen.min()) + 1e-6)
+    edges = np.linspace(float(seen.min()), top, NUM_BINS + 1)
+    by_id = record.view.roster.by_id
+    edited: dict[int, list[int]] = defaultdict(list)
+    for change in made:
+        edited[change.edit.epoch].append(by_id[change.edit.sample_id].row)
+    faulty = [by_id[one].row for one in record.truth]
+    return {
+        "edges": [round(float(edge), 4) for edge in edges],
+        "epochs": [
+            {
+                "epoch": int(epoch),
+                "seen": _counts(losses, edges),
+                "edited": _counts(losses[edited[epoch]], edges),
+                "faulty": _counts(losses[faulty], edges) if faulty else None,
+            }
+            for epoch, losses in zip(record.epochs, record.history, strict=True)
+        ],
+    }
+
+
+def _counts(losses: np.ndarray, edges: np.ndarray) -> list[int]:
+    # the few beyond the last edge are counted in the last bin
+    values = np.clip(losses[np.isfinite(losses)], edges[0], edges[-1])
+    return np.histogram(values, edges)[0].tolist()
+
+
+def worst(made: Sequence[Change]) -> list[int]:
+    """Positions of the first edits of each epoch: a policy writes the worst first."""
+    taken: Counter[int] = Counter()
+    found = []
+    for position, change in enumerate(made):
+        if taken[change.edit.epoch] < NUM_WORST:
+            taken[change.edit.epoch] += 1
+            found.append(position)
+    return found
+
+
+def most_often_changed(made: Sequence[Change]) -> list[list[int]]:
+    """Positions of the edits of the samples that were edited most often, at least twice."""
+    places: dict[str, list[int]] = defaultdict(list)
+    for position, change in enumerate(made):
+        places[change.edit.sample_id].append(position)
+    repeated = [found for found in places.values() if len(found) > 1]
+    return sorted(repeated, key=lambda found: (-len(found), found[0]))[:NUM_REPEATED]
+
+
+def lost_images(record: RunRecord) -> list[Sample]:
+    """The first caption of each image that no live sample shows any more."""
+    left = {sample.image_path for sample in record.view.samples()}
+    first = {sample.image_path: sample for sample in reversed(record.view.roster.samples)}
+    return [sample for path, sample in reversed(first.items()) if path not in left]
+
+
+def vanished_images(record: RunRecord) -> dict[str, Any]:
+    """Images that lost all their captions, or were replaced in all of them."""
+    lost = lost_images(record)
+    named = [{"image": one.image_id, "caption": one.caption} for one in lost[:NUM_VANISHED]]
+    return {"count": len(lost), "of": len(record.view.roster.rows_by_image), "named": named}
+
+
+def vanished_words(record: RunRecord) -> dict[str, Any]:
+    """Words of the roster that are in no live caption, the most frequent first."""
+    before = count_words(sample.caption for sample in record.view.roster.samples)
+    after = count_words(sample.caption for sample in record.view.samples())
+    lost = sorted((-count, word) for word, count in before.items() if word not in after)
+    named = [{"word": word, "count": -count} for count, word in lost[:NUM_VANISHED]]
+    return {"count": len(lost), "of": len(before), "named": named}
+
+
+def count_words(captions: Iterable[str]) -> Counter[str]:
+    """How often each word (letters, with ``'`` and ``-`` inside) occurs, in lower case."""
+    counts: Counter[str] = Counter()
+    for caption in captions:
+        counts.update(_WORD.findall(caption.lower()))
+    return counts

@@ -1,0 +1,96 @@
+"""What was changed and why, as one HTML page that needs no network: `captioning curate report RUN`.
+
+::
+
+    captioning curate report RUN [--output PAGE.html] [--pictures N]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from captioning.files import write_text
+from curation.record import Change, RunRecord, changes
+from curation.report.edit_list import chunks, item, pack
+from curation.report.facts import facts, lost_images, most_often_changed, worst
+from curation.report.page import build_page
+from curation.report.thumbnails import thumbnails
+
+FILE_NAME = "report.html"
+MAX_BYTES = 50_000_000
+MAX_PICTURE_BYTES = 12_000_000
+NUM_LOST_SHOWN = 24
+
+
+def write_report(record: RunRecord, path: str | Path, *, num_pictures: int) -> int:
+    """Write the page; returns how many edits its list holds.
+
+    The page is at most `MAX_BYTES` long: edits that do not fit are left out of the list, and the
+    page says so.
+
+    Args:
+        record: of the run.
+        path: the HTML file.
+        num_pictures: how many photos are shown, the most telling first.
+    """
+    made = list(changes(record.view, record.truth))
+    photos = thumbnails(
+        _telling_photos(record, made), most=num_pictures, max_bytes=MAX_PICTURE_BYTES
+    )
+    numbers = {photo: number for number, photo in enumerate(photos)}
+    told = facts(record, made)
+    told["worst"] = [item(made[place], numbers) for place in worst(made)]
+    told["repeated"] = [
+        [item(made[place], numbers) for place in places] for places in most_often_changed(made)
+    ]
+    for shown, lost in zip(told["vanished"]["images"]["named"], lost_images(record), strict=False):
+        shown["photo"] = numbers.get(lost.image_path, -1)
+    blocks = [_block("picture", text) for text in photos.values()]
+    num_listed = 0
+    size = sum(map(len, blocks)) + len(page := _page(record, [_block("facts", pack(told))]))
+    for number, packed in chunks(made, numbers):
+        block = _block("edits", packed)
+        # the facts will hold one number more
+        if size + len(block) + 100 > MAX_BYTES:
+            break
+        size += len(block)
+        num_listed += number
+        blocks.append(block)
+    told["num_listed"] = num_listed
+    page = _page(record, [_block("facts", pack(told)), *blocks])
+    write_text(path, page)
+    return num_listed
+
+
+def _page(record: RunRecord, blocks: Sequence[str]) -> str:
+    return build_page(
+        "report.html",
+        title=f"Curation of {record.view.roster.name}",
+        styles=("base.css", "report.css"),
+        scripts=("dom.js", "charts.js", "edits.js", "report.js"),
+        data="\n".join(blocks),
+    )
+
+
+def _block(kind: str, text: str) -> str:
+    return f'<script type="text/plain" data-kind="{kind}">{text}</script>'
+
+
+def _telling_photos(record: RunRecord, made: Sequence[Change]) -> list[Path]:
+    """Photos in the order in which they earn their place on the page."""
+    places = [place for places in most_often_changed(made) for place in places]
+    shown = [made[place] for place in (*worst(made), *places)]
+    photos = [photo for change in shown for photo in _photos(change)]
+    photos += [sample.image_path for sample in lost_images(record)[:NUM_LOST_SHOWN]]
+    return photos + [photo for change in made for photo in _photos(change)]
+
+
+def _photos(change: Change) -> list[Path]:
+    return [one for one in (change.before.image_path, change.new_photo) if one is not None]
+
+
+if __name__ == "__main__":
+    from curation.report.command import main
+
+    raise SystemExit(main())

@@ -1,0 +1,171 @@
+"""The page of all captioners on Flickr8k's photos, from the records of their runs.
+
+    python studies/models_report.py
+
+Copies the records of finished runs of `ROWS` to docs/results/runs, and builds
+docs/results/models_flickr8k.md: a row a captioner, then the tables of several captions
+(`python -m captioning.evaluation.diverse_captions run=FOLDER`) and of control
+(`python -m captioning.evaluation.controllability run=FOLDER`) of the runs that have them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+from report_parts import (
+    PEOPLE,
+    RECORDS,
+    ROOT,
+    Table,
+    asked,
+    finished,
+    head,
+    read_table,
+    scores,
+    spread,
+    values_of,
+    write_page,
+)
+
+from captioning.evaluation.controllability import SHOWN
+from captioning.evaluation.diverse_captions import tables
+from captioning.files import read_json
+from captioning.results.record import keep_record
+from captioning.results.run_folders import Run
+from captioning.results.table_formats import markdown_lines
+
+# Experiments by the folders of their runs: what a row is called.
+ROWS = {
+    "flickr8k/updown_small-none-none": "UpDown",
+    "flickr8k/blip_small-none-none": "BLIP",
+    "flickr8k/cos_cvae_small-none-none": "COS-CVAE",
+    "flickr8k/viecap_small-text_own": "ViECap, Flickr8k's captions without photos",
+    "flickr8k/viecap_small-text_coco": "ViECap, COCO's captions without photos",
+    "flickr8k/clipcap_small": "ViECap trained on pairs (ClipCap)",
+    "flickr8k_entities/updown_small-none-none": "UpDown, gold boxes",
+    "flickr8k_entities/cic_bart_small-none-none": "CIC-BART, ordered control",
+    "flickr8k_entities/cic_bart_small_set-none-none": "CIC-BART, control by a set",
+    "flickr8k_entities/cic_bart_small_uncontrolled-none-none": "CIC-BART, nothing asked",
+    "coco/viecap_small-text_flickr30k": "ViECap, Flickr30k's captions, COCO's photos",
+}
+# What the share in the table is of, by data set.
+REFERENCES = {
+    "flickr8k": "flickr8k/updown_small-none-none",
+    "flickr8k_entities": "flickr8k_entities/updown_small-none-none",
+}
+METRICS = ("BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D", "SPICE", "timing.captions_per_second")
+
+
+def page(table: Table) -> list[str]:
+    """The lines of docs/results/models_flickr8k.md.
+
+    Args:
+        table: runs by their names, such as a key of `ROWS`, then by seed.
+    """
+    lines = ["# Captioners on Flickr8k's photos", ""]
+    lines += head("python studies/models_report.py", table)
+    lines += _scores(table)
+    diverse = {
+        f"{ROWS[name]}, seed {seed}, {_search(folder)}": content["scores"]
+        for name, seed, folder, content in _further(table, "diverse.json")
+    }
+    if diverse:
+        lines += ["", "## Several captions an image", "", *tables(diverse)]
+    return lines + _control(table)
+
+
+def _scores(table: Table) -> list[str]:
+    """One caption an image: mean over seeds, and the share of UpDown's CIDEr-D."""
+    names = [name.removeprefix("timing.").replace("_", " ") for name in METRICS]
+    rows = []
+    for name in (name for name in ROWS if (name,) in table):
+        runs, data = table[name,], name.partition("/")[0]
+        cells = [_cell(runs, metric) for metric in METRICS]
+        reference = scores(table.get((REFERENCES.get(data, ""),), {}))
+        share = _share(list(scores(runs).values()), list(reference.values()))
+        rows.append([ROWS[name], data, str(len(runs)), *cells, share])
+    return [
+        *markdown_lines(["captioner", "data", "seeds", *names, "of UpDown's CIDEr-D"], rows),
+        "",
+        "Mean ± sample standard deviation over seeds, test split of each data set. A captioner "
+        "that is asked for something is told the regions and the length of the first reference, "
+        "which others are not. The small joint space was trained on pairs of Flickr8k's training "
+        "photos and captions: ViECap's rows with it are not zero-shot.",
+    ]
+
+
+def _cell(runs: dict[int, Run], metric: str) -> str:
+    digits = ".0f" if metric.startswith("timing.") else ".4f"
+    return spread(values_of(runs, metric), digits)
+
+
+def _share(values: Sequence[float], reference: Sequence[float]) -> str:
+    if not values or not reference:
+        return "-"
+    return f"{100 * statistics.fmean(values) / statistics.fmean(reference):.0f}%"
+
+
+def _further(table: Table, file_name: str) -> list[tuple[str, int, str, dict[str, Any]]]:
+    """What a further command left in each run: name, seed, folder's name and content."""
+    return [
+        (name, seed, path.parent.name, read_json(path))
+        for name in ROWS
+        for seed, run in sorted(table.get((name,), {}).items())
+        for path in sorted(run.folder.glob(f"evaluation/*/{file_name}"))
+    ]
+
+
+def _control(table: Table) -> list[str]:
+    """What control brings: scores, and agreement when other regions are asked for."""
+    found = _further(table, "control.json")
+    if not found:
+        return []
+    columns = [m for m in SHOWN if any(m in content["scores"]["corpus"] for *_, content in found)]
+    last = ["IoU of its own regions", "of swapped ones", "difference, 95%", "changed"]
+    rows = []
+    for name, seed, folder, content in found:
+        corpus = content["scores"]["corpus"]
+        cells = [f"{corpus[m]:.3f}" if m in corpus else "-" for m in columns]
+        what = asked(name.partition("/")[0], folder)
+        captioner = ROWS[name] if what == PEOPLE else f"{ROWS[name]}, asked for {what}"
+        rows.append([captioner, str(seed), *cells, *_swapped(content["swapped"])])
+    table_lines = markdown_lines(["captioner", "seed", *columns, *last], rows)
+    return ["", "## Control", "", *table_lines]
+
+
+def _search(folder: str) -> str:
+    """How captions were searched for, which the folder's name ends with."""
+    return folder.rpartition("-")[2].replace("_", " ")
+
+
+def _swapped(said: Mapping[str, Any] | None) -> list[str]:
+    if said is None:
+        return ["-"] * 4
+    d = said["difference"]
+    means = [f"{said[side]['IoU']:.3f}" for side in ("matched", "swapped")]
+    return [
+        *means,
+        f"{d['mean']:+.4f} [{d['low']:+.4f}, {d['high']:+.4f}]",
+        f"{said['changed']:.0%}",
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Records and page."""
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args(arguments)
+    runs = Path(OmegaConf.load(ROOT / "configs" / "paths" / "default.yaml").runs)
+    for name in ROWS:
+        for folder in finished((runs / name).glob("seed*")):
+            keep_record(folder, RECORDS)
+    kept = [RECORDS / name for name in ROWS if (RECORDS / name).is_dir()]
+    table = read_table(kept, ("run_name",))
+    print(write_page("models_flickr8k", page(table)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""What studies and builders of docs/results share: programs, finished runs by row and seed."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from captioning.files import read_json, write_json, write_text
+from captioning.results.record import keep_record
+from captioning.results.run_folders import Run, read_runs
+
+ROOT = Path(__file__).resolve().parents[1]
+RECORDS = ROOT / "docs" / "results" / "runs"
+METRIC = "CIDEr-D"
+PEOPLE = "people's captions"
+
+Table = dict[tuple[str, ...], dict[int, Run]]  # by what tells rows apart, then by seed
+
+
+def run(program: Sequence[str]) -> None:
+    """A program in a process of its own.
+
+    Raises:
+        SystemExit: it failed.
+    """
+    print(" ".join(program), flush=True)
+    done = subprocess.run([sys.executable, *program], check=False, cwd=ROOT)
+    if done.returncode:
+        sys.exit(f"it ended with {done.returncode}; what is finished is kept, run this again")
+
+
+def write_page(name: str, lines: Sequence[str]) -> Path:
+    """Write docs/results/NAME.md; returns its path."""
+    path = ROOT / "docs" / "results" / f"{name}.md"
+    write_text(path, "\n".join(lines) + "\n")
+    return path
+
+
+def finished(folders: Iterable[Path]) -> list[Path]:
+    """The run folders that have been tested."""
+    return [folder for folder in sorted(folders) if (folder / "metrics.json").is_file()]
+
+
+def read_table(
+    folders: Sequence[Path], settings: Sequence[str] = ("noise.name", "curation.name")
+) -> Table:
+    """The runs by some of their settings, then by seed."""
+    table: Table = {}
+    for run in read_runs(folders) if folders else []:
+        key = tuple(str(run.setting(name)) for name in settings)
+        table.setdefault(key, {})[int(run.config["seed"])] = run
+    return table
+
+
+def head(command: str, table: Table) -> list[str]:
+    """Where a page's numbers come from."""
+    every = [run for runs in table.values() for run in runs.values()]
+    lines = [f"- built by: {command}"]
+    for name, key in (("commit", "commit"), ("machine", "machine"), ("date", "date")):
+        values = sorted({str(run.versions.get(key)) for run in every})
+        lines.append(f"- {name}: {', '.join(values)}")
+    return [*lines, f"- seeds: {sorted({seed for runs in table.values() for seed in runs})}", ""]
+
+
+def asked(data: str, folder: str) -> str:
+    """Which captions a folder of ``evaluation`` was asked for.
+
+    Those of people in the test split of ``data`` (MiniWorld's is called ``test_in``), of a set made
+    of its photos, or of other data.
+    """
+    for plain in (f"{data}-test_in", f"{data}-test"):
+        if folder == plain:
+            return PEOPLE
+        if folder.startswith(f"{plain}-"):
+            return f"captions of {folder.removeprefix(f'{plain}-')}"
+    return f"captions of {folder}"
+
+
+def scores(runs: dict[int, Run]) -> dict[int, float]:
+    """The test score by seed."""
+    found = {seed: run.value(METRIC, "test") for seed, run in runs.items()}
+    return {seed: value for seed, value in found.items() if value is not None}
+
+
+def values_of(runs: dict[int, Run], metric: str) -> list[float]:
+    """A test score of all runs that have it."""
+    found = (run.value(metric, "test") for run in runs.values())
+    return [value for value in found if value is not None]
+
+
+def keep_with_tests(folder: Path, out: Path, names: Iterable[str]) -> Path:
+    """Copy the record of a run, and the scores of further tests that lie in it as ``NAME.json``.
+
+    Args:
+        folder: of the run.
+        out: folder of all records.
+        names: of the folders in the run that evaluate.py wrote; what is not there is passed over.
+
+    Returns:
+        The record's folder.
+    """
+    record = keep_record(folder, out)
+    for name in names:
+        path = folder / name / "metrics.json"
+        if path.is_file():
+            write_json(record / f"{name}.json", read_json(path)["test"]["corpus"])
+    return record
+
+
+def updates(run: Run) -> int | None:
+    """How many updates a run has made; None if an older version made it and never validated."""
+    history = run.metrics.get("val_history") or []
+    made = [entry["updates"] for entry in run.timing if "updates" in entry]
+    return max([*made, *(int(epoch["step"]) for epoch in history)], default=None)
+
+
+def spread(values: Sequence[float], digits: str) -> str:
+    """Mean, and the deviation over seeds where there are several."""
+    if not values:
+        return "-"
+    spread = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):{digits}}{spread}"

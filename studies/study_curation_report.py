@@ -1,0 +1,302 @@
+"""Tables and the figure of the benchmark of curation, from the records of its runs."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+from report_parts import (
+    METRIC,
+    RECORDS,
+    ROOT,
+    Table,
+    finished,
+    head,
+    read_table,
+    scores,
+    spread,
+    write_page,
+)
+
+from captioning.files import read_json, write_whole
+from captioning.results.record import keep_record
+from captioning.results.run_folders import Run
+from captioning.results.significance import paired_bootstrap, pool_runs
+from captioning.results.table_formats import markdown_lines, put_between_marks
+from curation.detect import FILE_NAME
+from curation.loop.ledger import read_history
+
+# Scores of single images, by which close rows are told apart, are kept of runs on sound data alone.
+PER_IMAGE = ("none",)
+# Of a smaller gain of the oracle, which seeds alone can bring about, no share is told.
+LEAST = 0.01
+# What the README shows: a noise, and its policies.
+SUMMARY = (
+    "swap20",
+    (
+        *("track", "remove_random", "remove_top_loss_10", "remove_visual_gain", "remove_siblings"),
+        *("remove_sibling_words", "remove_similarity", "remove_oracle"),
+    ),
+)
+
+
+def report(data: str, runs: Path) -> None:
+    """Copy the records of all finished runs; write the page and the figure.
+
+    Args:
+        data: name of the data set.
+        runs: parent of the folders ``DATA-NOISE``.
+    """
+    for folder in finished(runs.glob(f"{data}-*/*/seed*")):
+        kept = [METRIC] if folder.parent.parent.name.endswith(PER_IMAGE) else []
+        keep_record(folder, RECORDS, per_image=kept)
+    table = read_table(sorted(RECORDS.glob(f"{data}-*")))
+    lines = [f"# Benchmark of curation on {data}", ""]
+    command = f"python studies/study_curation.py --data {data} --report"
+    lines += head(command, table)
+    if data == "flickr8k":
+        put_between_marks(ROOT / "README.md", summary(table, command), "curation")
+    page = write_page(f"curation_{data}", [*lines, *won_back(table), *found(table)])
+    picture = ROOT / "docs" / "images" / f"curation_{data}.png"
+    write_whole(picture, lambda part: draw(table, runs, part))
+    print(f"{page}\n{picture}")
+
+
+def won_back(table: Table) -> list[str]:
+    """A table a noise: the test score, and how much of the oracle's gain over no curation it is."""
+    lines: list[str] = []
+    for noise in sorted({noise for noise, _ in table}):
+        rows = {name: runs for (of, name), runs in table.items() if of == noise}
+        if rows.keys() - {"track"}:
+            lines += [f"## {noise}: test {METRIC}", "", _size(rows), ""]
+            lines += [*_rows(noise, rows, list(rows)), ""]
+    lines += [
+        "`track` is no curation. Won back: mean over seeds of the gain over no curation, divided "
+        f"by that of the oracle, which removes exactly the faults, if that is at least {LEAST}; "
+        "rows that end in `_before` act before training and are held against "
+        "`remove_oracle_before`, the others once at the end "
+        "of the second epoch or, those by loss, after every epoch from then on. 95% interval: of "
+        "the mean difference to no curation over the test images, the seeds of both pooled, with "
+        "the two-sided p of a paired bootstrap. Precision: of what was selected first.",
+        "",
+    ]
+    return lines
+
+
+def _size(rows: dict[str, dict[int, Run]]) -> str:
+    """How many images a run has seen how often; all that occur, should rows differ."""
+    runs = [run for by_seed in rows.values() for run in by_seed.values()]
+    images, epochs = (
+        sorted({run.setting(name) for run in runs}, key=str)
+        for name in ("limit_images", "num_epochs")
+    )
+    told = ["all" if number is None else number for number in images]
+    return f"{' or '.join(told)} training images, {' or '.join(map(str, epochs))} epochs."
+
+
+def _rows(noise: str, rows: dict[str, dict[int, Run]], shown: Collection[str]) -> list[str]:
+    """Some policies of a noise, the best first."""
+    told = "95% interval" if noise in PER_IMAGE else "won back"
+    columns = ("policy", "seeds", METRIC, "against no curation", told, "precision")
+    cells = []
+    for name in sorted(shown, key=lambda name: -_mean(scores(rows[name]).values())):
+        gain, last = ("-", "-") if name == "track" else _gain(noise, name, rows)
+        score = spread(list(scores(rows[name]).values()), ".4f")
+        cells.append((name, str(len(rows[name])), score, gain, last, _precision(rows[name])))
+    return markdown_lines(columns, cells)
+
+
+def summary(table: Table, command: str) -> str:
+    """The rows of the README, with where they come from."""
+    noise, shown = SUMMARY
+    rows = {name: runs for (of, name), runs in table.items() if of == noise}
+    of_shown = {(noise, name): rows[name] for name in shown if name in rows}
+    lines = [*head(command, of_shown), *_rows(noise, rows, [name for _, name in of_shown])]
+    return "\n".join(lines) + "\n"
+
+
+def _gain(noise: str, name: str, rows: dict[str, dict[int, Run]]) -> tuple[str, str]:
+    """Difference to no curation, and what it is worth."""
+    row, plain = scores(rows[name]), scores(rows.get("track", {}))
+    gain = spread([row[seed] - plain[seed] for seed in sorted(row.keys() & plain.keys())], "+.4f")
+    if noise in PER_IMAGE:
+        return gain, interval(rows.get("track", {}), rows[name])
+    best = "remove_oracle_before" if name.endswith("_before") else "remove_oracle"
+    return gain, _share(row, plain, scores(rows.get(best, {})))
+
+
+def _precision(runs: dict[int, Run]) -> str:
+    """Of what was selected when something was for the first time."""
+    entries = [[entry.get("precision") for entry in run.detection] for run in runs.values()]
+    hits = [next((hit for hit in run if hit is not None), None) for run in entries]
+    return spread([hit for hit in hits if hit is not None], ".2f")
+
+
+def interval(before: dict[int, Run], after: dict[int, Run]) -> str:
+    """What a paired bootstrap over test images says of two rows' difference."""
+    seeds = sorted(scores(before).keys() & scores(after).keys())
+    if not seeds:
+        return "-"
+    pools = [
+        pool_runs([runs[seed].scores("test", "per_image") for seed in seeds], METRIC)
+        for runs in (before, after)
+    ]
+    said = paired_bootstrap(*pools, METRIC, generator=np.random.default_rng(0))
+    return f"{said.low:+.4f} to {said.high:+.4f}, p {said.p_value:.3f}"
+
+
+def _share(row: dict[int, float], plain: dict[int, float], oracle: dict[int, float]) -> str:
+    seeds = sorted(row.keys() & plain.keys() & oracle.keys())
+    if not seeds:
+        return "-"
+    gain = statistics.fmean(row[s] - plain[s] for s in seeds)
+    most = statistics.fmean(oracle[s] - plain[s] for s in seeds)
+    return f"{100 * gain / most:.0f}%" if most >= LEAST else "-"
+
+
+def _mean(values: Sequence[float]) -> float:
+    values = list(values)
+    return statistics.fmean(values) if values else float("-inf")
+
+
+def by_score(runs: dict[int, Run]) -> dict[int, dict[str, list[dict]]]:
+    """Detection of all seeds by epoch and score."""
+    found: dict[int, dict[str, list[dict]]] = {}
+    for run in runs.values():
+        path = run.folder / "curation" / FILE_NAME
+        for entry in read_json(path) if path.is_file() else []:
+            for name, values in entry["scores"].items():
+                found.setdefault(entry["epoch"], {}).setdefault(name, []).append(values)
+    return found
+
+
+def found(table: Table) -> list[str]:
+    """A table a noise: how well each score finds each kind of fault, by epoch."""
+    lines: list[str] = []
+    for noise in sorted({noise for noise, _ in table}):
+        epochs = by_score(table.get((noise, "track"), {}))
+        if not epochs:
+            continue
+        kinds = sorted({k for e in epochs.values() for s in e.values() for k in s[0]["by_kind"]})
+        lines += [f"## {noise}: how well each score finds the faults", ""]
+        lines += ["Area under the ROC curve, and precision at the noise rate, mean over seeds.", ""]
+        columns = ["all", *kinds] if len(kinds) > 1 else ["all"]
+        rows = [
+            (name, _ranges(when), *cells)
+            for name in sorted({name for entry in epochs.values() for name in entry})
+            for cells, when in _epochs_by_cells(epochs, name, columns).items()
+        ]
+        lines += [*markdown_lines(["score", "epoch", *columns], rows), ""]
+    return lines
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Rising numbers, those in a row as first-last."""
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and number == found[-1][-1] + 1:
+            found[-1] = [found[-1][0], number]
+        else:
+            found.append([number])
+    return ", ".join("-".join(map(str, ends)) for ends in found)
+
+
+def _epochs_by_cells(
+    epochs: dict[int, dict[str, list[dict]]], name: str, columns: Sequence[str]
+) -> dict[tuple[str, ...], list[int]]:
+    """A score's cells, each with the epochs that have them: some scores never change."""
+    found: dict[tuple[str, ...], list[int]] = {}
+    for epoch, by_name in sorted(epochs.items()):
+        if name in by_name:
+            cells = tuple(_cell(by_name[name], kind) for kind in columns)
+            found.setdefault(cells, []).append(epoch + 1)
+    return found
+
+
+def _cell(seeds: list[dict], kind: str) -> str:
+    parts = [one if kind == "all" else one["by_kind"][kind] for one in seeds]
+    auc = statistics.fmean(part["auc"] for part in parts)
+    return f"{auc:.3f} / {statistics.fmean(p['precision_at_noise_rate'] for p in parts):.2f}"
+
+
+def draw(table: Table, runs: Path, path: Path) -> None:
+    """Losses by epoch, what each score finds, and what each policy gains."""
+    noises = [n for n in sorted({noise for noise, _ in table}) if (n, "track") in table]
+    figure, axes = plt.subplots(
+        len(noises), 3, figsize=(15, 4 * len(noises)), squeeze=False, layout="constrained"
+    )
+    for row, noise in zip(axes, noises, strict=True):
+        _draw_losses(row[0], table[noise, "track"], runs, noise)
+        _draw_found(row[1], table[noise, "track"])
+        _draw_gains(row[2], {name: scores(r) for (of, name), r in table.items() if of == noise})
+    figure.savefig(path, format="png", dpi=90)
+    plt.close(figure)
+
+
+def _draw_losses(axis: plt.Axes, tracked: dict[int, Run], runs: Path, noise: str) -> None:
+    """As the paper's Figures 2 and 8, sound and faulty captions apart, where the run is at hand."""
+    axis.set(title=f"{noise}: losses by epoch", xlabel="nats a token", ylabel="density")
+    run = tracked[min(tracked)]
+    folder = runs / run.folder.relative_to(RECORDS)
+    if not (folder / "curation" / "losses.npz").is_file():
+        _leave_empty(axis, "the run is not at hand")
+        return
+    ids, epochs, history = read_history(folder / "curation" / "losses.npz")
+    truth_path = folder / "noise_truth.json"
+    truth = read_json(truth_path) if truth_path.is_file() else {}
+    faulty = np.array([name in truth for name in ids])
+    for number, (epoch, losses) in enumerate(zip(epochs, history, strict=True)):
+        for rows, style in ((~faulty, "-"), (faulty, ":")):
+            values = losses[rows & ~np.isnan(losses)]
+            if len(values):
+                counts, edges = np.histogram(values, bins=80, density=True)
+                label = f"epoch {epoch + 1}" if style == "-" else None
+                axis.plot(edges[:-1], counts, style, color=f"C{number}", label=label)
+    axis.legend(title="dotted: faulty" if faulty.any() else None)
+
+
+def _draw_found(axis: plt.Axes, tracked: dict[int, Run]) -> None:
+    epochs = by_score(tracked)
+    axis.set(title="faults found", xlabel="epoch", ylabel="area under the ROC curve")
+    if not epochs:
+        _leave_empty(axis, "no faults were planted, or nobody has looked")
+        return
+    for number, name in enumerate(sorted({name for entry in epochs.values() for name in entry})):
+        points = {
+            epoch + 1: statistics.fmean(one["auc"] for one in entry[name])
+            for epoch, entry in sorted(epochs.items())
+            if name in entry
+        }
+        style = "-" if number < 10 else "--"
+        axis.plot(list(points), list(points.values()), style, marker="o", label=name)
+    axis.set_xticks([epoch + 1 for epoch in sorted(epochs)])
+    axis.axhline(0.5, color="grey", linewidth=0.5)
+    axis.legend(fontsize=7)
+
+
+def _leave_empty(axis: plt.Axes, reason: str) -> None:
+    axis.set(xlabel="", ylabel="", xticks=[], yticks=[])
+    axis.text(0.5, 0.5, reason, ha="center", color="grey", transform=axis.transAxes)
+
+
+def _draw_gains(axis: plt.Axes, rows: dict[str, dict[int, float]]) -> None:
+    """As the paper's Figures 5 and 7: gains over no curation, a dot a seed."""
+    axis.set(title=f"{METRIC} over no curation", xlabel=METRIC)
+    plain = rows.get("track", {})
+    gains = {
+        name: [row[s] - plain[s] for s in sorted(row.keys() & plain.keys())]
+        for name, row in rows.items()
+        if name != "track"
+    }
+    ordered = sorted((g for g in gains.items() if g[1]), key=lambda item: _mean(item[1]))
+    for place, (_, values) in enumerate(ordered):
+        axis.barh(place, _mean(values), color="C0", alpha=0.5)
+        axis.plot(values, [place] * len(values), "k.", markersize=4)
+    axis.set_yticks(range(len(ordered)), [name for name, _ in ordered], fontsize=7)
+    axis.axvline(0, color="grey", linewidth=0.5)

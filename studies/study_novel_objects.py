@@ -1,0 +1,288 @@
+"""Bujimalla et al.'s tables: novel objects by pasted pairs and pseudo-labels, row by row.
+
+    python studies/study_novel_objects.py --data miniworld --seeds 0 1 2
+
+First the synthetic pairs (``captioning augment``), then the steps, each from the weights of the
+one before; what is finished is not made again. At the end (or alone, with ``--report``) records go
+to docs/results/runs, and docs/results/novel_DATA.md is built from them. What follows ``--`` goes to
+train.py, such as ``-- threads=1 limit_images=500``, or for the paper's S columns, which need Java,
+``-- 'extra_metrics.novel_objects.metrics=[SPICE,METEOR,CIDEr-D]'``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from omegaconf import DictConfig, OmegaConf
+from report_parts import (
+    RECORDS,
+    ROOT,
+    finished,
+    head,
+    read_table,
+    run,
+    spread,
+    values_of,
+    write_page,
+)
+
+from captioning.data.region_labels import named_by_phrases
+from captioning.data.steps.held_out import classes_shown
+from captioning.files import read_json, write_json
+from captioning.results.record import keep_record
+from captioning.results.table_formats import markdown_lines
+from captioning.text.lemmas import load_lemmas
+from captioning.text.object_words import LEMMAS
+from captioning.training.inputs import read_roster
+
+# Pasted pairs of a class at most, by data set; 2,400 in the paper. 0: there are no boxes to cut by.
+PICTURES = {"miniworld": 200, "flickr8k_entities": 300, "coco": 0, "coco_heldout": 2400}
+SETS = {"synthetic": 1, "third": 3}  # all of them, and 33%
+# The paper's 15,000 updates of step 2 and rounds of 15,000 (Sch1) or 6,000 (Sch2) as epochs; its
+# 40,000 of step 1 are the experiment's. Rates are a half and a quarter of step 1's.
+LENGTHS = {"coco_heldout": (4, 4, 2)}  # of step 2, of a long and of a short round
+LENGTHS_OF_OTHERS, NUM_ROUNDS = (2, 2, 1), 4
+MOST_CONSTRAINTS = 3  # of a photo, as for detections
+NOTE = (
+    "Test split, mean ± sample standard deviation over seeds. Out-of-domain: photos of which a "
+    "caption names a held-out class, scores averaged over classes; in-domain: all others. The "
+    "names in brackets are the paper's rows."
+)
+# Samples of a photo with pseudo-labels: one a search. With more the phrases of searches become
+# the captioner's own, and it names the classes in photos that lack them.
+SAMPLES = {"PLC": 1, "PLB": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A run of the tables.
+
+    Attributes:
+        said: what it trains on, as the paper calls it, and the paper's row.
+        begins: the row whose weights it begins with; None: from scratch.
+        added: the set of pasted pairs that is trained on too, if any.
+        labels: pseudo-labels: "PLB" by both searches, "PLC" by constrained search.
+        long: the paper's Sch1: rounds of more updates, whose rate falls faster; or Sch2.
+        all_pairs: no class is held out.
+    """
+
+    said: str
+    begins: str | None = None
+    added: str | None = None
+    labels: str | None = None
+    long: bool = True
+    all_pairs: bool = False
+
+
+# In the order in which they must be made.
+ROWS: dict[str, Row] = {
+    "all_pairs": Row("InD + OutD (3A-i)", all_pairs=True),
+    "in_domain": Row("InD (2A)"),
+    "plc": Row("InD + PLC, Sch1 (2C)", "in_domain", None, "PLC"),
+    "plb": Row("InD + PLB, Sch1 (2D)", "in_domain", None, "PLB"),
+    "syn": Row("InD + Syn (2E)", "in_domain", "synthetic"),
+    "syn_plc": Row("InD + Syn + PLC, Sch1 (2F)", "syn", "synthetic", "PLC"),
+    "syn_plb": Row("InD + Syn + PLB, Sch1 (2G)", "syn", "synthetic", "PLB"),
+    "syn_plc_sch2": Row("InD + Syn + PLC, Sch2 (4D)", "syn", "synthetic", "PLC", long=False),
+    "syn_plb_sch2": Row("InD + Syn + PLB, Sch2 (4G)", "syn", "synthetic", "PLB", long=False),
+    "third": Row("InD + Syn33%", "in_domain", "third"),
+    "third_plc": Row("InD + Syn33% + PLC, Sch1 (4B)", "third", "third", "PLC"),
+    "third_plb": Row("InD + Syn33% + PLB, Sch1 (4E)", "third", "third", "PLB"),
+    "all_pairs_syn": Row("InD + OutD + Syn (Table 5)", None, "synthetic", all_pairs=True),
+}
+# Not trained: the first step's captioner, searching under constraints.
+CONSTRAINED = "in_domain_constrained"
+SAID = {name: row.said for name, row in ROWS.items()} | {
+    CONSTRAINED: "InD, constrained search at inference (2B)"
+}
+
+
+def overrides(row: Row, folder: Path, seed: int, rate: float) -> list[str]:
+    """What train.py is given for a row, beside the experiment.
+
+    Args:
+        row: which.
+        folder: of the data set's runs.
+        seed: of the run.
+        rate: the first step's learning rate.
+    """
+    given, data = [], folder.name.removeprefix("novel-")
+    second, *rounds = LENGTHS.get(data, LENGTHS_OF_OTHERS)
+    if row.all_pairs:
+        words = flow(held_out(data))
+        given += ["hold_out.classes=null", f"extra_metrics.novel_objects.classes={words}"]
+    if row.added is not None:
+        given.append(f"added=[{folder / row.added}]")
+    if row.begins is None:
+        return given
+    given.append(f"start_from={folder / row.begins / f'seed{seed}'}")
+    if row.labels is None:
+        return [*given, f"num_epochs={second}", f"optimizer.lr={rate / 2}"]
+    length = rounds[0] if row.long else rounds[1]
+    given += [
+        "curation=pseudo_label",
+        f"hold_out.samples_per_photo={SAMPLES[row.labels]}",
+        f"num_epochs={NUM_ROUNDS * length}",
+        f"curation.schedule.every_n_epochs={length}",
+        f"curation.schedule.until_epoch={(NUM_ROUNDS - 1) * length - 1}",
+        "schedule=rounds",
+        f"schedule.scale={0.5 if row.long else 0.8}",
+        f"optimizer.lr={rate / 4}",
+    ]
+    return given + ["curation.amend.plain=null"] * (row.labels == "PLC")
+
+
+def held_out(data: str) -> dict[str, list[str]]:
+    """Word forms of a data set's classes that are held out."""
+    found = OmegaConf.load(ROOT / "configs" / "hold_out" / f"{data.removesuffix('_heldout')}.yaml")
+    return OmegaConf.to_container(found.classes)
+
+
+def make_pairs(data: str, name: str, folder: Path, limit: Sequence[str]) -> None:
+    """Pasted pairs, if they are not there yet."""
+    if (folder / name / "card.json").is_file():
+        return
+    number = PICTURES[data] // SETS[name]
+    made = ["method=novel_objects", f"data={data}", f"method.choices.num_pictures={number}"]
+    run(["-m", "augmentation", *made, f"out={folder / name}", *limit])
+
+
+def make_runs(options: argparse.Namespace, extra: Sequence[str], folder: Path) -> None:
+    """All rows that are not finished yet, with those that they begin with.
+
+    None of pasted pairs where there are no boxes.
+    """
+    rows = [name for name in chain(options.rows) if PICTURES[options.data] or not ROWS[name].added]
+    experiment = f"experiment=novel_objects/{options.data}"
+    path = ROOT / "configs" / "experiment" / "novel_objects" / f"{options.data}.yaml"
+    rate = OmegaConf.load(path).optimizer.lr
+    limit = [one for one in extra if one.startswith("limit_images=")]
+    for seed in options.seeds:
+        for name in rows:
+            row = ROWS[name]
+            if row.added is not None:
+                make_pairs(options.data, row.added, folder, limit)
+            if not (folder / name / f"seed{seed}" / "metrics.json").is_file():
+                given = overrides(row, folder, seed, rate)
+                named = f"run_name={folder.name}/{name}"
+                run(["train.py", experiment, named, f"seed={seed}", *given, *extra])
+        if "in_domain" in rows:
+            search_constrained(folder, seed)
+
+
+def chain(names: Sequence[str]) -> list[str]:
+    """Rows and those that their weights come from, in the order in which they must be made."""
+    wanted = list(names)
+    for name in wanted:  # grows as it is read
+        first = ROWS[name].begins
+        if first is not None and first not in wanted:
+            wanted.append(first)
+    return [name for name in ROWS if name in wanted]
+
+
+def refuse_others(folder: Path, extra: Sequence[str]) -> None:
+    """Runs of other settings are not taken for finished ones of these.
+
+    Raises:
+        SystemExit: the folder's runs were made with other overrides.
+    """
+    path, given = folder / "overrides.json", sorted(o for o in extra if not o.startswith("threads"))
+    if not path.is_file():
+        write_json(path, given)
+    elif (before := read_json(path)) != given:
+        sys.exit(
+            f"{folder} has runs with the overrides {before}, not {given}: give the same, or move "
+            "the folder away"
+        )
+
+
+def search_constrained(folder: Path, seed: int) -> None:
+    """The first step's captioner by constrained search, as a run folder of its own (2B).
+
+    A caption must name the held-out classes that the photo's boxes are called by: what a detector
+    without faults would say. Where no photo has boxes, those that the references mention.
+    """
+    run_folder, out = (folder / name / f"seed{seed}" for name in ("in_domain", CONSTRAINED))
+    if (out / "metrics.json").is_file():
+        return
+    config = OmegaConf.load(run_folder / "config.yaml")
+    write_json(out / "words.json", words_to_say(config))
+    metric = OmegaConf.to_container(config.extra_metrics.novel_objects, resolve=True)
+    given = [f"run={run_folder}", f"out={out}", "search=constrained", "constraints=words"]
+    given += [f"constraints.path={out / 'words.json'}", "extra_metrics=[novel_objects]"]
+    given += [f"extra_metrics.novel_objects.classes={flow(metric['classes'])}"]
+    given += [f"extra_metrics.novel_objects.metrics={flow(metric['metrics'])}"]
+    given += [f"metrics.test={flow(list(config.metrics.test))}"]
+    run(["evaluate.py", *given, f"metrics.tokenizer={config.metrics.tokenizer}"])
+    config.run_name, config.run_dir = f"{folder.name}/{CONSTRAINED}", str(out)
+    OmegaConf.save(config, out / "config.yaml")
+
+
+def words_to_say(config: DictConfig) -> dict[str, list[list[str]]]:
+    """By test photo: the forms of each held-out class in it, of which a caption must say one."""
+    roster = read_roster(config, "test")
+    classes = OmegaConf.to_container(config.hold_out.classes, resolve=True)
+    if any(sample.regions for sample in roster.samples):
+        seen = {}
+        for sample in named_by_phrases(roster, load_lemmas(LEMMAS)).samples:
+            labels = {region.label for region in sample.regions}
+            seen[sample.image_id] = {one for one in classes if labels & set(classes[one])}
+    else:
+        seen = {image: set() for image in roster.rows_by_image} | classes_shown(roster, classes)
+    return {
+        image: [forms for name, forms in classes.items() if name in found][:MOST_CONSTRAINTS]
+        for image, found in seen.items()
+    }
+
+
+def flow(value: dict | list) -> str:
+    """A value as an override of Hydra has it."""
+    return json.dumps(value).replace('"', "")
+
+
+def report(data: str, folder: Path) -> None:
+    """Copy the records of all finished runs, and write the page."""
+    for done in finished(folder.glob("*/seed*")):
+        keep_record(done, RECORDS)
+    kept = RECORDS / folder.name
+    table = read_table([kept] if kept.is_dir() else [], ("run_name",))
+    found = {name: table.get((f"{folder.name}/{name}",), {}) for name in SAID}
+    lines = [f"# Novel objects on {data}", ""]
+    lines += head(f"python studies/study_novel_objects.py --data {data} --report", table)
+    scores = [run.scores("test", "corpus") for runs in found.values() for run in runs.values()]
+    names = dict.fromkeys(name for corpus in scores for name in corpus)
+    columns = [name for name in names if name.endswith(("out-of-domain", "in-domain"))]
+    rows = []
+    for name, runs in found.items():
+        cells = [spread(values_of(runs, column), ".4f") for column in columns]
+        if runs:
+            rows.append([SAID[name], str(len(runs)), *cells])
+    lines += [*markdown_lines(["trained on", "seeds", *columns], rows), "", NOTE]
+    print(write_page(f"novel_{data}", lines))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run what is missing, then report."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    cut = arguments.index("--") if "--" in arguments else len(arguments)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", choices=PICTURES, default="miniworld")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
+    parser.add_argument("--report", action="store_true", help="train nothing")
+    options = parser.parse_args(arguments[:cut])
+    paths = OmegaConf.load(ROOT / "configs" / "paths" / "default.yaml")
+    folder = Path(paths.runs).absolute() / f"novel-{options.data}"
+    if not options.report:
+        refuse_others(folder, arguments[cut + 1 :])
+        make_runs(options, arguments[cut + 1 :], folder)
+    report(options.data, folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""Embeddings and entities of captions without photos, and batches made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from captioning.data.batches.caption_texts import CaptionTexts
+from captioning.data.batches.dataset import CaptionDataset
+from captioning.interfaces import AbstractParser
+from captioning.text.tokenizers.words import WordTokenizer
+from captioning.types import Parse, Sample, Token
+
+CAPTIONS = ("a cat sees two dogs", "a boy", "a bird", "a cat sees two dogs")
+
+
+class Lengths:
+    """Embeds a text by its length, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def embed_texts(self, texts: Sequence[str]) -> Tensor:
+        self.asked += texts
+        return torch.tensor([[len(text), 1.0] for text in texts])
+
+
+class Plain(AbstractParser):
+    """Every word is a noun."""
+
+    name = "plain"
+
+    def parse(self, captions: Sequence[str]) -> list[Parse]:
+        return [
+            tuple(
+                Token(text=word, lemma=word.rstrip("s"), pos="NOUN", tag="NN", dep="x", head=0)
+                for word in caption.split()
+            )
+            for caption in captions
+        ]
+
+
+def samples(captions: Sequence[str] = CAPTIONS) -> list[Sample]:
+    return [
+        Sample(
+            row=row,
+            sample_id=f"{row}#0",
+            image_id=str(row),
+            image_path=Path(f"{row}.none"),
+            caption=caption,
+        )
+        for row, caption in enumerate(captions)
+    ]
+
+
+@pytest.fixture
+def names(tmp_path: Path) -> Path:
+    file = tmp_path / "names.txt"
+    file.write_text("dog\nperson\ncat\n")
+    return file
+
+
+def test_rows_are_those_of_the_samples(names: Path) -> None:
+    encoder = Lengths()
+    texts = CaptionTexts(encoder=encoder, parser=Plain(), names_path=names)
+    found = texts(samples())
+    lengths = [[20, 1], [6, 1], [7, 1], [20, 1]]  # of "A cat sees two dogs." and so on
+    assert found["text_embeddings"].tolist() == lengths
+    assert found["text_embeddings"].dtype == torch.float16
+    assert found["text_entities"].tolist() == [[2, 0], [1, -1], [-1, -1], [2, 0]]
+    assert encoder.asked == ["A cat sees two dogs.", "A boy.", "A bird."]
+    more = texts(samples(("a bird", "a fish", "a boy")))
+    assert encoder.asked[3:] == ["A fish."]
+    assert more["text_embeddings"].tolist() == [[7, 1], [7, 1], [6, 1]]
+    assert more["text_entities"].tolist() == [[-1], [-1], [1]]
+
+
+def test_without_a_parser_there_are_embeddings_alone() -> None:
+    found = CaptionTexts(encoder=Lengths())(samples())
+    assert list(found) == ["text_embeddings"]
+
+
+def test_features_without_texts_are_refused() -> None:
+    with pytest.raises(ValueError, match="set features=joint_space or features=clip"):
+        CaptionTexts(encoder=None)(samples())
+
+
+def test_batches_hold_their_captions_rows_and_no_photo(names: Path) -> None:
+    texts = CaptionTexts(encoder=Lengths(), parser=Plain(), names_path=names)
+    tokenizer = WordTokenizer.build(CAPTIONS, min_count=1)
+    dataset = CaptionDataset(
+        samples(), tokenizer=tokenizer, features=None, extras=texts, photos=False
+    )
+    batch = dataset[[1, 0, 2]]
+    assert batch.images is None
+    assert batch.regions is None
+    assert batch.rows.tolist() == [0, 1, 2]  # longest first
+    assert batch.extras["text_embeddings"][:, 0].tolist() == [20, 6, 7]
+    assert batch.extras["text_entities"].tolist() == [[2, 0], [1, -1], [-1, -1]]
+    moved = batch.to("cpu")
+    assert torch.equal(moved.extras["text_entities"], batch.extras["text_entities"])
+    with pytest.raises(ValueError, match="needs cached features or a transform"):
+        CaptionDataset([replace(samples()[0])], tokenizer=tokenizer, features=None)

@@ -1,0 +1,169 @@
+"""Batches and loaders, on generated photos with stored features."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from captioning.data.batches.datamodule import CaptionDataModule
+from captioning.data.roster import build_roster
+from captioning.text.tokenizers.words import WordTokenizer
+from captioning.types import Edit, Sample
+
+CAPTIONS = ("a dog", "a brown dog runs", "a dog runs on grass")
+
+
+class Features:
+    """Stands for a store: the features of image k are full of k."""
+
+    kind = "grid"
+
+    def positions(self, paths) -> np.ndarray:
+        return np.array([int(Path(path).stem) for path in paths])
+
+    def read(self, positions):
+        values = torch.as_tensor(np.asarray(positions), dtype=torch.float16)
+        return values.view(-1, 1, 1).expand(-1, 2, 3).clone(), None
+
+
+def roster(name: str, num_images: int = 4):
+    return build_roster(
+        name,
+        [
+            Sample(
+                row=0,
+                sample_id=f"{image}#{number}",
+                image_id=str(image),
+                image_path=Path(f"{image}.jpg"),
+                caption=caption,
+            )
+            for image in range(num_images)
+            for number, caption in enumerate(CAPTIONS)
+        ],
+    )
+
+
+@pytest.fixture
+def module() -> CaptionDataModule:
+    tokenizer = WordTokenizer.build(CAPTIONS, min_count=1)
+    return CaptionDataModule(
+        train=roster("train"),
+        val=roster("val", 3),
+        tokenizer=tokenizer,
+        features=Features(),
+        batch_size=6,
+        captions_per_image=3,
+        eval_batch_size=2,
+    )
+
+
+def test_captions_meet_their_own_pictures(module: CaptionDataModule) -> None:
+    seen = []
+    for batch in module.train_dataloader():
+        assert len(batch.image_ids) == 2
+        for number, sample_id in enumerate(batch.sample_ids):
+            image = int(batch.image_index[number])
+            assert batch.image_ids[image] == sample_id.split("#")[0]
+            assert batch.regions[image].unique().item() == int(batch.image_ids[image])
+            row = int(batch.rows[number])
+            assert module.train.samples[row].sample_id == sample_id
+            words = batch.tokens[number][batch.token_mask[number]].tolist()
+            assert words == module.tokenizer.encode(module.train.samples[row].caption)
+            seen.append(row)
+    assert sorted(seen) == list(range(12))
+
+
+def test_captions_stand_by_falling_length(module: CaptionDataModule) -> None:
+    for batch in module.train_dataloader():
+        lengths = batch.token_mask.sum(1).tolist()
+        assert lengths == sorted(lengths, reverse=True)
+
+
+def test_the_epoch_trains_on_the_view_and_keeps_its_length(module: CaptionDataModule) -> None:
+    edits = [Edit(sample_id=f"0#{number}", action="remove") for number in range(3)]
+    module.view = module.view.apply(edits)
+    batches = list(module.train_dataloader())
+    assert len(batches) == module.updates_per_epoch == 2
+    assert all("0" not in batch.image_ids for batch in batches)
+    module.fixed_updates = False
+    assert sum(len(batch) for batch in module.train_dataloader()) == 9
+
+
+def test_a_replaced_image_is_another_picture_of_the_same_image_id(module) -> None:
+    edit = Edit(sample_id="1#0", action="replace_image", value="3.jpg", origin="made")
+    module.view = module.view.apply([edit])
+    for batch in module.probe_dataloader():
+        for number, sample_id in enumerate(batch.sample_ids):
+            picture = batch.regions[int(batch.image_index[number])].unique().item()
+            assert picture == (3 if sample_id == "1#0" else int(sample_id.split("#")[0]))
+
+
+def test_a_batch_carries_weights_where_one_is_not_1(module: CaptionDataModule) -> None:
+    assert all(batch.weights is None for batch in module.train_dataloader())
+    edit = Edit(sample_id=module.train.samples[3].sample_id, action="down_weight", value="0.25")
+    module.view = module.view.apply([edit])
+    for batch in module.train_dataloader():
+        wanted = [0.25 if row == 3 else 1.0 for row in batch.rows.tolist()]
+        assert (batch.weights.tolist() if 3 in batch.rows else batch.weights) == (
+            wanted if 3 in batch.rows else None
+        )
+
+
+def test_probe_shows_every_live_sample_once_in_order(module: CaptionDataModule) -> None:
+    rows = torch.cat([batch.rows.sort().values for batch in module.probe_dataloader()])
+    assert rows.tolist() == list(range(12))
+
+
+def test_validation_shows_every_image_once(module: CaptionDataModule) -> None:
+    images = [image for batch in module.val_dataloader() for image in batch.image_ids]
+    assert images == ["0", "1", "2"]
+
+
+def test_a_missing_test_split_is_named(module: CaptionDataModule) -> None:
+    with pytest.raises(ValueError, match="no test split"):
+        module.test_dataloader()
+
+
+def test_batches_can_be_moved(module: CaptionDataModule) -> None:
+    batch = next(iter(module.train_dataloader()))
+    moved = batch.to("meta")
+    assert moved.tokens.device.type == moved.regions.device.type == "meta"
+    assert moved.sample_ids == batch.sample_ids
+
+
+def test_features_of_new_photos_are_computed_when_they_are_first_trained_on(module, tmp_path):
+    asked = []
+
+    def extend(samples):
+        asked.append([path.name for path in samples])
+        return Features()
+
+    built = CaptionDataModule(
+        train=module.train,
+        val=module.val,
+        tokenizer=module.tokenizer,
+        features=module.features,
+        batch_size=6,
+        extend_features=extend,
+    )
+    assert (built.refuses_photos, built.features is module.features) == ("", True)
+    next(iter(built.train_dataloader()))
+    assert asked == []
+    edit = Edit(sample_id="1#0", action="replace_image", value="9.jpg")
+    built.view = built.view.apply([edit])
+    batches = [batch for _ in range(2) for batch in built.train_dataloader()]
+    assert asked == [["0.jpg", "1.jpg", "2.jpg", "3.jpg", "9.jpg"]]
+    values = {float(b.regions[i, 0, 0]) for b in batches for i in range(len(b.image_ids))}
+    assert 9.0 in values
+
+
+def test_imported_features_refuse_new_photos(module):
+    module.features.folder = Path("imported")
+    assert "features in imported were imported" in module.refuses_photos
+    pixels = CaptionDataModule(
+        train=module.train, val=module.val, tokenizer=module.tokenizer, features=None
+    )
+    assert pixels.refuses_photos == ""

@@ -1,0 +1,195 @@
+"""Nearest contexts: against brute force, kept by content, and none that curation has touched."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from captioning.data.batches.nearest_contexts import NOTHING, ContextIndex, find_nearest
+from captioning.data.roster import Roster, build_roster
+from captioning.text.tokenizers.words import WordTokenizer
+from captioning.types import Sample
+
+CAPTIONS = {
+    "a": ["a dog runs on the grass", "a brown dog runs", "nothing to be seen"],
+    "b": ["a cat runs on the grass", "two cats run", "a cat sleeps on a red couch"],
+    "c": ["two men eat hot dogs", "the man eats a hot dog", "a man runs on the grass"],
+    "d": ["two women run", "a woman sleeps on a red bed"],
+}
+
+
+def roster() -> Roster:
+    samples = [
+        Sample(row=0, sample_id=f"{i}#{k}", image_id=i, image_path=Path(f"{i}.jpg"), caption=text)
+        for i, texts in CAPTIONS.items()
+        for k, text in enumerate(texts)
+    ]
+    return build_roster("small", samples)
+
+
+class Encoder:
+    """Vectors of words counted, and how often it was asked."""
+
+    identity = "counts"
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def embed(self, texts: list[str]) -> torch.Tensor:
+        self.calls += 1
+        words = sorted({word for texts in CAPTIONS.values() for t in texts for word in t.split()})
+        words += ["something", "things"]
+        counts = [[text.split().count(word) for word in words] for text in texts]
+        return torch.nn.functional.normalize(torch.tensor(counts).float(), dim=1)
+
+
+def tokenizer() -> WordTokenizer:
+    return WordTokenizer.build((t for texts in CAPTIONS.values() for t in texts), min_count=1)
+
+
+def index(**settings) -> ContextIndex:
+    return ContextIndex(encoder=Encoder(), **settings)
+
+
+def brute_force(contexts, images, vectors, number: int) -> list[list[str]]:
+    found = []
+    for own, image in zip(contexts, images, strict=True):
+        others = {
+            text: place
+            for place, (text, other) in reversed(
+                list(enumerate(zip(contexts, images, strict=True)))
+            )
+            if text is not None and text != own and other != image
+        }
+        if own is None:
+            found.append([])
+            continue
+        ranked = sorted(others, key=lambda text: -round(vectors[own] @ vectors[text], 6))
+        found.append(ranked[:number])
+    return found
+
+
+def test_neighbours_are_those_of_brute_force() -> None:
+    rng = np.random.default_rng(0)
+    texts = [f"t{number}" for number in range(40)]
+    vectors = rng.normal(size=(40, 6)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    contexts = [None if rng.random() < 0.1 else texts[rng.integers(40)] for _ in range(150)]
+    images = [f"i{rng.integers(30)}" for _ in contexts]
+    known = dict(zip(texts, vectors.astype(float), strict=True))
+
+    def embed(some: list[str]) -> torch.Tensor:
+        return torch.from_numpy(vectors[[texts.index(text) for text in some]])
+
+    found = find_nearest(contexts, images, embed, 4)
+    for row, expected in enumerate(brute_force(contexts, images, known, 4)):
+        rows = [other for other in found[row].tolist() if other != NOTHING]
+        assert [contexts[other] for other in rows] == expected
+        assert all(images[other] != images[row] for other in rows)
+
+
+def test_a_caption_without_objects_lends_and_gets_none() -> None:
+    small = roster()
+    rows = index(num_nearest=2).neighbours(small)
+    captions = [sample.caption for sample in small.samples]
+    assert rows[captions.index("nothing to be seen")].tolist() == [NOTHING, NOTHING]
+    assert captions.index("nothing to be seen") not in rows.flatten().tolist()
+
+
+def test_neighbours_are_kept_by_content(tmp_path: Path) -> None:
+    one = index(cache_folder=tmp_path)
+    found = one.neighbours(roster())
+    again = index(cache_folder=tmp_path)
+    assert torch.equal(again.neighbours(roster()), found)
+    assert (one._encoder.calls, again._encoder.calls) == (1, 0)
+    samples = [replace(s, caption=s.caption.replace("red", "blue")) for s in roster().samples]
+    again.neighbours(build_roster("small", samples))
+    assert again._encoder.calls == 1
+    for path in tmp_path.rglob("*.safetensors"):
+        path.write_bytes(b"damaged")
+    with pytest.raises(ValueError, match="damaged.*delete it"):
+        index(cache_folder=tmp_path).neighbours(roster())
+
+
+def test_tensors_of_a_batch() -> None:
+    small, words = roster(), tokenizer()
+    extras = index(num_nearest=2).of_epoch(small, small.samples, words)(small.samples)
+    tokens, lengths = extras["context_tokens"], extras["context_lengths"]
+    assert tokens.shape[:2] == lengths.shape == (11, 2)
+    assert lengths[2].tolist() == [0, 0]
+    placeholders = {len(words): "[one]", len(words) + 1: "[many]"}
+    said = [
+        " ".join(placeholders.get(i) or words.decode([i]) for i in tokens[0, k].tolist()[1 : n - 1])
+        for k, n in enumerate(lengths[0].tolist())
+    ]
+    assert len(set(said)) == 2
+    assert all("[one]" in text or "[many]" in text for text in said)
+    of_c = extras["object_words"][6].tolist()
+    # "hot dog" is a pair: no single word to fill a slot with.
+    assert [words.decode([i]) for i in of_c[0] if i != NOTHING] == ["man"]
+    assert [words.decode([i]) for i in of_c[1] if i != NOTHING] == ["men"]
+
+
+def test_a_pair_is_one_slot() -> None:
+    small, words = roster(), tokenizer()
+    extras = index(num_nearest=9).of_epoch(small, small.samples, words)(small.samples[:1])
+    texts = [
+        extras["context_tokens"][0, k].tolist()[1 : n - 1]
+        for k, n in enumerate(extras["context_lengths"][0].tolist())
+    ]
+    singular, plural = len(words), len(words) + 1
+    eats = words.encode("eats")[1]
+    assert [words.encode("the")[1], singular, eats, words.encode("a")[1], singular] in texts
+    assert [words.encode("two")[1], plural, words.encode("eat")[1], plural] in texts
+
+
+def test_what_curation_has_touched_lends_no_context() -> None:
+    small, words = roster(), tokenizer()
+    index_ = index(num_nearest=9)
+    changed = [
+        replace(s, caption="a new caption") if s.sample_id == "b#2" else s
+        for s in small.samples
+        if s.image_id != "d"
+    ]
+    tensors = index_.of_epoch(small, changed, words)(changed)
+    lengths = dict(zip((s.sample_id for s in changed), tensors["context_lengths"], strict=True))
+    assert not lengths["b#2"].any()
+    whole = index_.of_epoch(small, small.samples, words)(changed)["context_lengths"]
+    assert [(lengths["a#0"] > 0).sum(), (whole[0] > 0).sum()] == [3, 4]
+
+
+def test_captions_that_are_not_trained_on_may_lend_contexts(tmp_path: Path) -> None:
+    whole, words = roster(), tokenizer()
+    few = build_roster("few", [s for s in whole.samples if s.image_id in "ab"])
+    lenders = tuple(s for s in whole.samples if s.image_id not in "ab")
+    one = index(num_nearest=3, cache_folder=tmp_path)
+    rows = one.neighbours(few, lenders)
+    # a and b come first in the whole, so rows are the same
+    assert torch.equal(rows, index(num_nearest=3).neighbours(whole)[: len(few)])
+    assert rows.max() >= len(few) > one.neighbours(few).max()
+    assert torch.equal(index(num_nearest=3, cache_folder=tmp_path).neighbours(few, lenders), rows)
+    lent = one.of_epoch(few, few.samples, words, lenders)(few.samples)
+    of_whole = index(num_nearest=3).of_epoch(whole, whole.samples, words)(few.samples)
+    assert torch.equal(lent["context_tokens"], of_whole["context_tokens"])
+    assert torch.equal(lent["object_words"], of_whole["object_words"])
+
+
+def test_a_tokenizer_of_parts_of_words_is_refused() -> None:
+    class Letters(WordTokenizer):
+        def encode(self, caption: str) -> list[int]:
+            return [1, *(4 for letter in caption if letter != " "), 2]
+
+    small, letters = roster(), Letters(words=["x"])
+    tensors = index().of_epoch(small, small.samples, letters)
+    with pytest.raises(ValueError, match="one token a word"):
+        tensors(small.samples)
+
+
+@pytest.mark.parametrize("settings", [{"num_nearest": 0}, {"num_words": 0}])
+def test_none_at_all_is_refused(settings: dict) -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        index(**settings)

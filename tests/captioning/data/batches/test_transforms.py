@@ -1,0 +1,106 @@
+"""Photos to network input."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from captioning.data.batches.distortion import KINDS, SHEAR, SHIFT
+from captioning.data.batches.transforms import EvalTransform, TrainTransform
+from captioning.vision.backbones import Backbone, build_backbone
+
+
+@pytest.fixture(scope="module")
+def backbone() -> Backbone:
+    return build_backbone(name="test_efficientnet", weights="random", image_size=32)
+
+
+@pytest.fixture(scope="module")
+def photo() -> Image.Image:
+    pixels = np.random.default_rng(0).integers(0, 255, (40, 60, 3), dtype=np.uint8)
+    return Image.fromarray(pixels)
+
+
+def test_eval_sees_what_cached_features_see(backbone: Backbone, photo: Image.Image) -> None:
+    resized = np.array(photo.resize((32, 32), Image.Resampling.BICUBIC))
+    expected = backbone.normalise(torch.from_numpy(resized).permute(2, 0, 1)[None])[0]
+    assert torch.equal(EvalTransform(backbone=backbone)(photo), expected)
+
+
+def test_crops_follow_the_generator_and_1_is_the_whole(
+    backbone: Backbone, photo: Image.Image
+) -> None:
+    def draw(seed: int) -> torch.Tensor:
+        generator = np.random.default_rng(seed)
+        return TrainTransform(backbone=backbone, generator=generator)(photo)
+
+    assert torch.equal(draw(1), draw(1))
+    assert not torch.equal(draw(1), draw(2))
+    whole = EvalTransform(backbone=backbone)(photo)
+    assert torch.equal(TrainTransform(backbone=backbone, smallest_crop=1)(photo), whole)
+
+
+def test_flips_mirror_about_half_and_are_off_by_default(
+    backbone: Backbone, photo: Image.Image
+) -> None:
+    whole = EvalTransform(backbone=backbone)(photo)
+    generator = np.random.default_rng(0)
+    options = {"backbone": backbone, "smallest_crop": 1, "generator": generator}
+    flipped = TrainTransform(flip=True, **options)
+    mirrored = sum(torch.equal(flipped(photo), whole.flip(2)) for _ in range(40))
+    assert 10 <= mirrored <= 30
+    plain = TrainTransform(**options)
+    assert all(torch.equal(plain(photo), whole) for _ in range(10))
+
+
+def test_torch_seed_repeats_the_draws(backbone: Backbone, photo: Image.Image) -> None:
+    transform = TrainTransform(backbone=backbone)
+    torch.manual_seed(3)
+    first = transform(photo)
+    torch.manual_seed(3)
+    assert torch.equal(transform(photo), first)
+
+
+@pytest.mark.parametrize("share", [0, -0.1, 1.1])
+def test_smallest_crop_outside_its_range(backbone: Backbone, share: float) -> None:
+    with pytest.raises(ValueError, match="smallest_crop"):
+        TrainTransform(backbone=backbone, smallest_crop=share)
+
+
+def test_each_distortion_does_what_it_says() -> None:
+    side = 64
+    image = Image.new("RGB", (side, side), (60, 60, 60))
+    image.paste((120, 120, 120), (28, 28, 36, 36))
+    bright = np.array(image)[:, :, 0] == 120
+
+    for kind in range(3):
+        assert KINDS[kind](image, 1) is image
+    for kind in (3, 4):
+        assert set(np.unique(np.array(KINDS[kind](image, 1)))) == {0, 255}
+    middle = np.argwhere(bright).mean(0)
+    bright_near = np.zeros((side, side), bool)
+    bright_near[16:48, 16:48] = True  # without the grey that is moved in
+    pixels = np.array(KINDS[7](image, 1))
+    assert (pixels[:, -SHIFT:] == 128).all()  # what is shifted in is grey
+    assert np.array_equal(pixels[:, : side - SHIFT], np.array(image)[:, SHIFT:])
+    pixels = np.array(KINDS[8](image, -1))
+    assert np.array_equal(pixels[SHIFT:], np.array(image)[: side - SHIFT])
+    for kind, moved in ((5, (0, -1)), (6, (-1, 0))):
+        found = np.argwhere((np.array(KINDS[kind](image, 1))[:, :, 0] > 90) & bright_near)
+        assert np.abs(found.mean(0) - middle - np.array(moved) * SHEAR * 31.5).max() < 1
+    turned = np.array(KINDS[9](image, 1))
+    assert (turned[0, 0] == 128).all()
+    assert np.abs(np.argwhere((turned[:, :, 0] > 115) & bright_near).mean(0) - middle).max() < 1
+
+
+def test_distortions_are_drawn(backbone: Backbone, photo: Image.Image) -> None:
+    generator = np.random.default_rng(0)
+    options = {"backbone": backbone, "smallest_crop": 1, "generator": generator}
+    whole = EvalTransform(backbone=backbone)(photo)
+    distorted = TrainTransform(distortions=2, **options)
+    same = sum(torch.equal(distorted(photo), whole) for _ in range(100))
+    assert 30 <= same <= 55  # (1 - 0.5 * 7 / 10) squared of them
+    with pytest.raises(ValueError, match="at least 0: got -1"):
+        TrainTransform(distortions=-1, **options)

@@ -1,0 +1,141 @@
+"""Asking for the regions of another caption of the same photo."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from captioning.data.batches.controls import CaptionControls
+from captioning.evaluation.controllability import (
+    asked_captions,
+    caption,
+    compare_swapped,
+    rounds,
+    swapped,
+)
+from captioning.metrics.control import ControlledCaption, score_control
+from captioning.text.parser import build_caption_parser
+from captioning.text.word_tables import build_token_table
+from captioning.types import Control, Phrase, Prediction, Region, Sample
+
+
+def sample(number: int, image: str, text: str = "a dog", *regions: int) -> Sample:
+    phrases = (Phrase(start=0, text=text, chain_id=text, regions=regions),) if regions else ()
+    return Sample(
+        row=number,
+        sample_id=f"s{number}",
+        image_id=image,
+        image_path=Path(f"{image}.jpg"),
+        caption=text,
+        regions=(Region(box=(0, 0, 1, 1), label="x"),) * 4,
+        phrases=phrases,
+    )
+
+
+def test_no_batch_holds_two_captions_of_a_photo() -> None:
+    samples = [sample(n, image) for n, image in enumerate("aababcab")]
+    blocks = rounds(samples, 2)
+    assert sorted(position for block in blocks for position in block) == list(range(8))
+    for block in blocks:
+        assert 1 <= len(block) <= 2
+        assert len({samples[position].image_id for position in block}) == len(block)
+
+
+def test_the_regions_least_in_common_are_swapped_in() -> None:
+    samples = [sample(n, image) for n, image in enumerate("aaabb")]
+    regions = [(0, 1), (1, 2), (3, 2), (0,), (0,)]
+    controls = [Control(regions=some, num_words=5 + n) for n, some in enumerate(regions)]
+    found = swapped(samples, controls)
+    assert [other and other.regions for other in found] == [(3, 2), (0, 1), (0, 1), None, None]
+    assert [other.num_words for other in found[:3]] == [5, 6, 7]
+
+
+def test_nouns_are_those_of_the_regions_asked_for() -> None:
+    samples = (
+        sample(0, "a", "two young men", 0, 1),
+        sample(1, "a", "nothing grounded"),
+        sample(2, "b", "a dog", 2),
+    )
+    roster = SimpleNamespace(samples=samples, rows_by_image={"a": (0, 1), "b": (2,)}, name="x")
+    controls = CaptionControls(max_regions=2)
+    run = SimpleNamespace(roster=roster, datamodule=SimpleNamespace(controls=controls))
+    ((first, control, nouns),) = asked_captions(run, build_caption_parser())
+    assert (first.sample_id, control.regions, nouns) == ("s0", (0, 1), ("men",))
+    run.datamodule.controls = None
+    assert len(asked_captions(run, build_caption_parser())) == 2
+    assert len(asked_captions(run, build_caption_parser(), most=1)) == 1
+    roster.samples = samples[1:2]
+    with pytest.raises(ValueError, match="no caption has a phrase with a region and a noun"):
+        asked_captions(run, build_caption_parser())
+
+
+def test_made_captions_are_asked_for_in_place_of_peoples(tmp_path: Path) -> None:
+    samples = (sample(0, "a", "two young men", 0, 1), sample(1, "b", "a dog", 2))
+    roster = SimpleNamespace(samples=samples, rows_by_image={"a": (0,), "b": (1,)}, name="x")
+    run = SimpleNamespace(roster=roster, datamodule=SimpleNamespace(controls=None))
+    phrase = {"start": 2, "text": "red cat", "chain_id": "1", "kinds": [], "regions": [3]}
+    box = {"region": 3, "box": [0, 0, 1, 1]}
+    lines = [
+        {"image_id": image, "caption": "A red cat.", "phrases": [phrase], "boxes": [box]}
+        for image in ("b", "elsewhere")
+    ]
+    (tmp_path / "captions.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
+    ((found, control, nouns),) = asked_captions(run, build_caption_parser(), made=tmp_path)
+    assert (found.image_id, control.regions, nouns) == ("b", (3,), ("cat",))
+    with pytest.raises(ValueError, match="no caption is of a photo of x; set split="):
+        asked_captions(run, build_caption_parser(), most=1, made=tmp_path)
+
+
+def test_a_captioner_that_obeys_agrees_less_with_swapped_controls() -> None:
+    samples = [sample(n, image) for n, image in enumerate("aabb")]
+    nouns = [("dog",), ("guitar",), ("boat",), ("bread",)]
+    tools = {"parser": build_caption_parser(), "vectors": build_token_table()}
+
+    def scores(said: dict[str, str]):
+        controlled = [
+            ControlledCaption(
+                sample_id=s.sample_id, image_id=s.image_id, caption=said[s.sample_id], nouns=some
+            )
+            for s, some in zip(samples, nouns, strict=True)
+        ]
+        return score_control(controlled, **tools)
+
+    said = {s.sample_id: f"a {noun}" for s, (noun,) in zip(samples, nouns, strict=True)}
+    again = {f"s{n}": said[f"s{other}"] for n, other in enumerate((1, 0, 3, 2))}
+    found = compare_swapped(samples, scores(said), scores(again), said, again)
+    assert found["matched"]["IoU"] == pytest.approx(1)
+    assert found["swapped"]["IoU"] < 0.6
+    assert found["difference"]["high"] < 0
+    assert found["changed"] == 1
+    deaf = compare_swapped(samples, scores(said), scores(said), said, said)
+    assert deaf["difference"]["mean"] == deaf["changed"] == 0
+    json.dumps(found)
+
+
+def test_captions_go_to_the_samples_that_asked(monkeypatch) -> None:
+    """The data set puts long captions first; answers must follow."""
+
+    class Echo:
+        def __init__(self, samples, *, controls, **_) -> None:
+            self.samples, self.controls = samples, controls
+
+        def __getitem__(self, block):
+            order = sorted(block, reverse=True)
+            return SimpleNamespace(
+                sample_ids=[self.samples[n].sample_id for n in order],
+                image_index=SimpleNamespace(tolist=lambda: list(range(len(order)))),
+                controls=[self.controls[n] for n in order],
+            )
+
+    def generate(batch):
+        return [Prediction(image_id="x", caption=str(c.num_words)) for c in batch.controls]
+
+    monkeypatch.setattr("captioning.evaluation.controllability.CaptionDataset", Echo)
+    module = SimpleNamespace(tokenizer=None, features=None, eval_batch_size=2)
+    run = SimpleNamespace(datamodule=module, model=SimpleNamespace(generate=generate))
+    samples = [sample(n, image) for n, image in enumerate("abac")]
+    controls = [Control(num_words=n + 1) for n in range(4)]
+    assert caption(run, samples, controls) == {"s0": "1", "s1": "2", "s2": "3", "s3": "4"}

@@ -1,0 +1,76 @@
+"""FID and paired distances of folders of images."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig
+from PIL import Image
+
+from captioning.evaluation.image_distance import image_distance
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Eight small pictures in ``real``."""
+    rng = np.random.default_rng(0)
+    (tmp_path / "real" / "deep").mkdir(parents=True)
+    for number in range(8):
+        pixels = rng.integers(0, 256, (40, 60, 3), dtype=np.uint8)
+        name = f"deep/{number}.png" if number % 2 else f"{number}.jpg"
+        Image.fromarray(pixels).save(tmp_path / "real" / name)
+    return tmp_path
+
+
+def configured(repository: Path, folder: Path, *overrides: str) -> DictConfig:
+    given = [
+        "features.backbone.name=test_resnet.r160_in1k",
+        "features.backbone.weights=random",
+        "features.backbone.image_size=64",
+        "batch_size=3",
+        f"real={folder / 'real'}",
+        f"other={folder / 'other'}",
+    ]
+    with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
+        return compose("image_distance", [*given, *overrides])
+
+
+def test_a_folder_lies_at_0_from_itself_and_further_from_a_darker_one(
+    repository: Path, folder: Path
+) -> None:
+    shutil.copytree(folder / "real", folder / "other")
+    out = folder / "out.json"
+    same = image_distance(configured(repository, folder, f"out={out}"))
+    assert same["name"].startswith("FID(test_resnet")
+    assert same["value"] == pytest.approx(0, abs=1e-6)
+    assert same["num_images"] == (8, 8)
+    written = json.loads(out.read_text())
+    assert written["name"] == same["name"]
+    assert written["real"] == str(folder / "real")
+    for file in (folder / "other").rglob("*.*"):
+        Image.open(file).point(lambda value: value // 3).save(file)
+    assert image_distance(configured(repository, folder))["value"] > 0.001 + same["value"]
+    paired = image_distance(configured(repository, folder, "paired=true"))
+    assert paired["name"].startswith("paired L2(")
+    assert paired["value"] > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda other: None, "no images"),
+        (lambda other: Image.new("RGB", (9, 9)).save(other / "more.png"), "alone, such as 0"),
+        (lambda other: (other / "a.jpg").write_bytes(b"no image"), "not readable as an image"),
+    ],
+)
+def test_bad_folders_are_named(repository: Path, folder: Path, change, message: str) -> None:
+    (folder / "other").mkdir()
+    change(folder / "other")
+    paired = "paired=true" if "alone" in message else "paired=false"
+    with pytest.raises(ValueError, match=message):
+        image_distance(configured(repository, folder, paired))

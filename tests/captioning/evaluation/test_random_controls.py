@@ -1,0 +1,158 @@
+"""Random regions and lengths, drawn and scored."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig, OmegaConf
+
+from captioning.evaluation.controllability import _show_further, evaluate_control, standard_scores
+from captioning.evaluation.random_controls import RandomControls
+from captioning.lengths import count_words
+from captioning.metrics.coco import evaluate_captions
+from captioning.training.run import train
+from captioning.types import Control, Region, Sample
+
+TINY = (
+    "experiment=cic_bart/flickr8k_small",
+    "data=miniworld_tiny",
+    "model.module.hidden_size=16",
+    "model.module.num_layers=1",
+    "model.module.num_heads=2",
+    "model.module.intermediate_size=16",
+    "num_epochs=1",
+    "search.max_length=12",
+)
+
+
+def sample(number: int, image: str) -> Sample:
+    return Sample(
+        row=number,
+        sample_id=f"s{number}",
+        image_id=image,
+        image_path=Path(f"{image}.jpg"),
+        caption="a dog",
+        regions=(Region(box=(0, 0, 1, 1), label="x"),) * 9,
+    )
+
+
+SAMPLES = [sample(n, image) for n, image in enumerate("aab")]
+CONTROLS = [
+    Control(regions=(0, 1, 2), num_words=4, verbs=("run",)),
+    Control(regions=(3,), num_words=12),
+    Control(regions=(4, 5), num_words=40),
+]
+
+
+def test_controls_are_a_captions_regions_in_any_order_and_any_length() -> None:
+    drawn = RandomControls(controls=200).draw(SAMPLES, CONTROLS)
+    assert len(drawn) == 400
+    assert len({sample.sample_id for sample, _ in drawn}) == 400
+    of_a = [control for sample, control in drawn if sample.image_id == "a"]
+    assert {tuple(sorted(control.regions)) for control in of_a} == {(0, 1, 2), (3,)}
+    assert len({control.regions for control in of_a}) == 7  # six orders of the three, and (3,)
+    assert {control.num_words for control in of_a} == set(range(5, 30))
+    assert all(control.verbs == () and control.level is None for control in of_a)
+    assert drawn == RandomControls(controls=200).draw(SAMPLES, CONTROLS)
+    assert drawn != RandomControls(controls=200, seed=1).draw(SAMPLES, CONTROLS)
+
+
+def test_any_regions_are_drawn_from_all_that_are_asked_for() -> None:
+    drawn = RandomControls(controls=200, regions="any").draw(SAMPLES, CONTROLS)
+    of_a = {control.regions for sample, control in drawn if sample.image_id == "a"}
+    assert {len(regions) for regions in of_a} == {1, 3}
+    assert {region for regions in of_a for region in regions} == {0, 1, 2, 3}
+    assert any(3 in regions and len(regions) == 3 for regions in of_a)
+
+
+def test_no_length_is_drawn_where_none_is_asked_for() -> None:
+    drawn = RandomControls().draw(SAMPLES[:1], [Control(regions=(1,))])
+    assert {control.num_words for _, control in drawn} == {None}
+    found = RandomControls().scores(drawn, {one.sample_id: "a dog" for one, _ in drawn})
+    assert set(found["corpus"]) == {"D-1", "D-2"}
+
+
+def test_scores_are_of_the_best_sets_and_of_all_lengths() -> None:
+    drawing = RandomControls(controls=3, best=2, shortest=3, longest=3)
+    drawn = drawing.draw(SAMPLES, CONTROLS)
+    texts = ["a dog runs", "a dog runs", "cats sleep"] * 2
+    said = {sample.sample_id: text for (sample, _), text in zip(drawn, texts, strict=True)}
+    found = drawing.scores(drawn, said)
+    assert found["corpus"] == pytest.approx({"D-1": 1.0, "D-2": 0.6, "L": 1 / 3, "LP": 1.0})
+    assert found["settings"]["controls"] == 3
+    assert [one["caption"] for one in found["captions"]] == texts
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"controls": 4}, {"best": 0}, {"shortest": 0}, {"shortest": 30}, {"regions": "all"}]
+)
+def test_settings_out_of_their_ranges_are_refused(wrong: dict) -> None:
+    with pytest.raises(ValueError, match="random"):
+        RandomControls(**wrong)
+
+
+def test_standard_scores_hold_each_caption_against_its_own() -> None:
+    samples = [sample(n, "a") for n in range(2)]
+    samples = [
+        Sample(**{name: getattr(one, name) for name in Sample.__slots__} | {"caption": text})
+        for one, text in zip(samples, ("a dog runs on the grass", "two cats sleep"), strict=True)
+    ]
+    said = {"s0": "a dog runs on the grass", "s1": "a dog runs on the grass", "other": "x"}
+    metrics = {"test": ["BLEU", "CIDEr-D"], "tokenizer": "python"}
+    found = standard_scores(samples, said, metrics)
+    wanted = evaluate_captions(
+        {"1": said["s0"], "2": said["s1"]},
+        {"1": [samples[0].caption], "2": [samples[1].caption]},
+        metrics=("BLEU", "CIDEr-D"),
+        tokenizer="python",
+    )
+    assert found["corpus"] == wanted.corpus
+    assert 0 < found["corpus"]["BLEU-4"] < 1
+    assert found["settings"]["num_images"] == 2
+
+
+@pytest.fixture
+def asked(repository: Path, cache: Path, tmp_path: Path, small_settings: tuple[str, ...]):
+    """Trains a tiny CIC-BART; gives a config of its evaluation."""
+    own = (f"paths.cache={cache}", f"run_dir={tmp_path / 'run'}")
+    with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
+        config = compose("train", [TINY[0], *small_settings, *TINY[1:], *own])
+    OmegaConf.resolve(config)
+    train(config)
+
+    def build(*overrides: str) -> DictConfig:
+        run = f"run={tmp_path / 'run'}"
+        with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
+            found = compose("controllability", [run, f"paths.cache={cache}", *overrides])
+        OmegaConf.resolve(found)
+        return found
+
+    return build
+
+
+def test_what_is_missing_is_said(capsys, tmp_path: Path) -> None:
+    standard = {"corpus": {"BLEU-4": 0.5}, "settings": {"missing": {"SPICE": "no jars"}}}
+    _show_further({"random": None, "standard": standard}, tmp_path)
+    said = capsys.readouterr().out
+    assert "against its own caption: BLEU-4 0.5000" in said
+    assert "SPICE is missing: no jars" in said
+
+
+def test_a_run_is_asked_at_random_and_scored_caption_by_caption(asked, tmp_path: Path) -> None:
+    found = evaluate_control(asked("metrics=fast", "random.controls=6", "most_images=4"))
+    place = tmp_path / "run" / "evaluation" / "miniworld_tiny-test_in" / "control.json"
+    kept = json.loads(place.read_text())
+    assert kept["random"]["corpus"] == found["random"]["corpus"]
+    assert set(kept["random"]["corpus"]) == {"D-1", "D-2", "L", "LP"}
+    captions = kept["random"]["captions"]
+    assert len(captions) == 6 * len({one["image_id"] for one in captions})
+    errors = [abs(count_words(one["caption"]) - one["num_words"]) for one in captions]
+    assert kept["random"]["corpus"]["L"] == pytest.approx(sum(errors) / len(errors))
+    assert {"BLEU-4", "ROUGE-L", "CIDEr-D"} <= set(kept["standard"]["corpus"])
+    assert kept["standard"]["settings"]["num_images"] == kept["scores"]["settings"]["num_captions"]
+    without = evaluate_control(asked("~metrics", "random.controls=0", "most_images=4"))
+    assert without["random"] is without["standard"] is None
+    assert without["scores"]["corpus"] == found["scores"]["corpus"]

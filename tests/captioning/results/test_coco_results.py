@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from captioning.files import write_json
+from captioning.results.coco_results import read_results, write_candidates, write_results
+from captioning.types import Prediction
+
+GOOD = [{"image_id": 9, "caption": "a dog"}, {"image_id": "x", "caption": "", "more": 1}]
+
+
+def test_ids_become_text_and_empty_captions_stay(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps(GOOD))
+    assert read_results(path) == {"9": ["a dog"], "x": [""]}
+    path.write_text('[{"image_id": 9, "captions": ["a dog", "", "a cat"]}]')
+    assert read_results(path) == {"9": ["a dog", "", "a cat"]}
+
+
+@given(
+    st.dictionaries(
+        st.text(max_size=8) | st.integers(0, 10**12).map(str) | st.just("007"),
+        st.text(max_size=20),
+        min_size=1,
+    )
+)
+def test_what_is_written_is_read(
+    tmp_path_factory: pytest.TempPathFactory, captions: dict[str, str]
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "round_trip.json"
+    write_results(path, [Prediction(image_id=i, caption=text) for i, text in captions.items()])
+    assert read_results(path) == {image_id: [text] for image_id, text in captions.items()}
+
+
+def test_several_captions_are_written_best_first(tmp_path: Path) -> None:
+    group = [Prediction(image_id="9", caption=text, score=-n) for n, text in enumerate("ab")]
+    write_candidates(tmp_path / "c.json", [group])
+    assert read_results(tmp_path / "c.json") == {"9": ["a", "b"]}
+    assert json.loads((tmp_path / "c.json").read_text())[0]["scores"] == [0, -1]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[{", "not valid JSON"),
+        ("\xff", "not valid JSON"),
+        ("{}", "must be a list"),
+        ("[]", "an entry or more"),
+        ("[3]", "entry 0: must be an object"),
+        ('[{"caption": "a"}]', "entry 0: image_id must be a number or text: got None"),
+        ('[{"image_id": true, "caption": "a"}]', "image_id must be .* got True"),
+        ('[{"image_id": 1}]', "entry 0: caption must be text: got None"),
+        ('[{"image_id": 1, "caption": ["a"]}]', "caption must be text"),
+        ('[{"image_id": 1, "captions": "a"}]', "captions must be a list of one or more: got 'a'"),
+        ('[{"image_id": 1, "captions": []}]', "captions must be a list of one or more"),
+        ('[{"image_id": 1, "captions": ["a", 2]}]', "caption must be text: got 2"),
+        (
+            '[{"image_id": 1, "caption": "a"}, {"image_id": "1", "caption": "b"}]',
+            "entry 1: image_id '1' occurs twice",
+        ),
+    ],
+)
+def test_bad_files_are_named(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "results.json"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(ValueError, match=message) as caught:
+        read_results(path)
+    assert str(path) in str(caught.value)
+
+
+def test_absent_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="nothing.json: no such file"):
+        read_results(tmp_path / "nothing.json")
+
+
+def test_failed_write_leaves_the_old_file_alone(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.json"
+    write_json(path, {"CIDEr-D": 0.5})
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_json(path, {"CIDEr-D": float("nan")})
+    assert json.loads(path.read_text()) == {"CIDEr-D": 0.5}
+    assert list(tmp_path.iterdir()) == [path]

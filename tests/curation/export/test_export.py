@@ -1,0 +1,173 @@
+"""The curated set as files that can be read again."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from foreign import make_roster
+from PIL import Image
+
+from captioning.data.readers.coco import read_coco
+from captioning.data.readers.imagefolder import read_imagefolder
+from captioning.data.readers.jsonl import read_jsonl
+from captioning.data.roster import CurationView, build_roster
+from captioning.types import Edit
+from curation.export.annotations import read_annotations
+from curation.export.curated_set import pictures, write_coco
+from curation.export.export import export
+from curation.journal.journal import read_journal
+from curation.record import RunRecord
+
+
+@pytest.fixture
+def record(tmp_path):
+    """Photos on the disk; one caption removed, one replaced, one with another picture."""
+    photos, run = tmp_path / "photos", tmp_path / "run"
+    photos.mkdir()
+    (run / "curation" / "images").mkdir(parents=True)
+    for image in range(6):
+        Image.new("RGB", (4, 4), (image, 0, 0)).save(photos / f"img{image}.jpg")
+    Image.new("RGB", (4, 4), "blue").save(run / "curation" / "images" / "new.png")
+    samples = [
+        replace(sample, image_path=photos / sample.image_path, caption=f"<b>| {sample.caption}")
+        for sample in make_roster().samples
+    ]
+    edits = [
+        Edit(sample_id="img0#0", action="remove", policy="p", epoch=0),
+        Edit(sample_id="img0#1", action="replace_caption", value="swapped in", policy="p", epoch=0),
+        Edit(
+            sample_id="img1#2",
+            action="replace_image",
+            value="curation/images/new.png",
+            origin="made",
+            policy="p",
+            epoch=1,
+        ),
+    ]
+    view = CurationView(roster=build_roster("toy/`train`|", samples), image_root=run)
+    (run / "versions.json").write_text('{"commit": "abc", "date": "2026-01-02"}')
+    return RunRecord(policy="p", seed=4, view=view.apply(edits))
+
+
+def captions_by_photo(roster) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for sample in roster.samples:
+        found.setdefault(sample.image_path.name, []).append(sample.caption)
+    return found
+
+
+def test_every_format_is_read_again(record, tmp_path):
+    run = tmp_path / "run"
+    wanted: dict[str, list[str]] = {}
+    for sample in record.view.samples():
+        wanted.setdefault(sample.image_path.name, []).append(sample.caption)
+    for format, photos in (("coco", "link"), ("jsonl", "copy"), ("imagefolder", "copy")):
+        assert export(record, run, tmp_path / format, format=format, photos=photos) == 17
+    read = [
+        read_coco(
+            name="c",
+            annotations=tmp_path / "coco/captions.json",
+            image_folder=tmp_path / "coco/images",
+        ),
+        read_jsonl(
+            name="j",
+            annotations=tmp_path / "jsonl/captions.jsonl",
+            image_folder=tmp_path / "jsonl/images",
+        ),
+        read_imagefolder(name="i", folder=tmp_path / "imagefolder"),
+    ]
+    for roster in read:
+        assert captions_by_photo(roster) == wanted
+        assert roster.dropped == ()
+    assert wanted["new.png"] == [record.view.samples()[4].caption]
+    assert (tmp_path / "coco/images/img0.jpg").is_symlink()
+    assert not (tmp_path / "jsonl/images/replaced/new.png").is_symlink()
+
+
+def test_the_journal_and_the_card_go_with_it(record, tmp_path):
+    export(record, tmp_path / "run", tmp_path / "out", format="journal", photos="none")
+    assert sorted(os.listdir(tmp_path / "out")) == ["README.md", "curation.jsonl"]
+    assert read_journal(tmp_path / "out")[1] == list(record.view.journal)
+    card = (tmp_path / "out/README.md").read_text()
+    assert card.startswith('---\npretty_name: "toy/`train`|, curated"\n')
+    assert "| captions | 18 | 17 |" in card
+    assert "| 0 | `p` | caption replaced | 1 |" in card
+    assert "- commit: `abc`" in card
+    assert "- annotations: `toy/'train'/`" in card
+    assert "# toy/&#96;train&#96;&#124;, curated" in card
+    assert "Planted faults" not in card
+    assert str(tmp_path) not in card
+    spoilt = replace(record, truth={"img0#0": "swap", "img2#0": "swap"})
+    export(spoilt, tmp_path / "run", tmp_path / "spoilt", format="journal", photos="none")
+    assert (
+        "**2 samples were spoilt on purpose** (2 x swap)"
+        in (tmp_path / "spoilt/README.md").read_text()
+    )
+
+
+def test_numbers_stay_cocos_numbers(tmp_path):
+    samples = [
+        replace(s, image_id=s.image_id[3:], sample_id=s.sample_id[3:])
+        for s in make_roster().samples
+    ]
+    edit = Edit(sample_id="2#0", action="replace_image", value="x/new.png")
+    view = CurationView(roster=build_roster("coco", samples)).apply([edit])
+    write_coco(pictures(view), tmp_path / "c.json", name="coco")
+    written = json.loads((tmp_path / "c.json").read_text())
+    assert [one["id"] for one in written["images"]] == [0, 1, 6, 2, 3, 4, 5]
+    assert written["images"][2]["file_name"] == "replaced/new.png"
+    assert [one["id"] for one in written["annotations"]] == list(range(1, 19))
+
+
+def test_a_picture_of_several_images_stands_once(record):
+    again = Edit(sample_id="img3#0", action="replace_image", value="curation/images/new.png")
+    found = pictures(record.view.apply([again]))
+    (shared,) = (one for one in found if one.path.name == "new.png")
+    assert [sample.sample_id for sample in shared.samples] == ["img1#2", "img3#0"]
+
+
+def test_what_cannot_be_exported_leaves_nothing(record, tmp_path):
+    run, out = tmp_path / "run", tmp_path / "out"
+    with pytest.raises(ValueError, match="choose --photos copy or link"):
+        export(record, run, out, format="imagefolder", photos="none")
+    with pytest.raises(ValueError, match="holds something already"):
+        export(record, run, tmp_path / "photos", format="coco", photos="none")
+    (tmp_path / "photos/img5.jpg").unlink()
+    with pytest.raises(FileNotFoundError, match=r"img5.jpg: no such picture; --photos none"):
+        export(record, run, out, format="coco", photos="copy")
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["photos", "run"]
+    assert export(record, run, out, format="coco", photos="none") == 17
+
+
+def test_two_pictures_of_one_name_are_refused(record, tmp_path):
+    edits = [
+        Edit(sample_id=f"img{n}#0", action="replace_image", value=f"{n}/same.png") for n in (2, 3)
+    ]
+    with pytest.raises(ValueError, match="would both be called replaced/same.png"):
+        pictures(record.view.apply(edits))
+
+
+def test_weights_go_with_their_captions(record, tmp_path):
+    lower = Edit(sample_id="img2#1", action="down_weight", value="0.25", policy="p", epoch=1)
+    record = replace(record, view=record.view.apply([lower]))
+    for format in ("coco", "jsonl"):
+        export(record, tmp_path / "run", tmp_path / format, format=format, photos="none")
+    written = json.loads((tmp_path / "coco/captions.json").read_text())["annotations"]
+    assert {one["sample_id"]: one.get("weight") for one in written if "weight" in one} == {
+        "img2#1": 0.25
+    }
+    lines = [
+        json.loads(line) for line in (tmp_path / "jsonl/captions.jsonl").read_text().splitlines()
+    ]
+    assert [line["weights"] for line in lines if "weights" in line] == [[1.0, 0.25, 1.0]]
+    assert "| 1 | `p` | weighted down | 1 |" in (tmp_path / "coco/README.md").read_text()
+
+
+def test_an_export_can_be_curated_again(record, tmp_path):
+    export(record, tmp_path / "run", tmp_path / "out", format="jsonl", photos="none")
+    roster = read_annotations([Path(tmp_path / "out/captions.jsonl")])
+    assert len(roster) == 17
