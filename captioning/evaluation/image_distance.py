@@ -117,7 +117,7 @@ def _network(config: DictConfig) -> tuple[Features, str, int]:
     return features, backbone.identity, backbone.image_size
 
 
-@hydra.main(version_base="1.3", config_path="../configs", config_name="image_distance")
+@hydra.main(version_base="1.3", config_path="../../configs", config_name="image_distance")
 def main(config: DictConfig) -> None:
     """Compare, and say in one line what was wrong, if something was."""
     try:
