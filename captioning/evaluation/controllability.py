@@ -2,9 +2,10 @@
 
 ``python -m captioning.evaluation.controllability run=FOLDER`` asks for the regions and the
 length of each caption of a split, scores what is said (`captioning.metrics.control`), and asks
-the same photo again for the regions of another of its captions: nouns asked for first must then be said less. It
-also asks for random regions and lengths (`captioning.evaluation.random_controls`), and scores every
-caption against the one that it was asked for by, as captions without control are scored.
+the same photo again for the regions of another of its captions: nouns asked for first must then
+be said less. It also asks for random regions and lengths
+(`captioning.evaluation.random_controls`), and scores every caption against the one that it was
+asked for by, as captions without control are scored.
 """
 
 from __future__ import annotations
