@@ -50,7 +50,7 @@ class Wanted:
             raise ValueError(f"image {image_id}: {error}") from error
 
     def machines(self, image_ids: Sequence[str], tokenizer: AbstractTokenizer) -> list[Machine]:
-        """One machine an image, for `constrained_beam_search`."""
+        """One machine an image, for `ConstrainedBeamSearch`."""
         return [self.of_image(image_id, tokenizer).machine for image_id in image_ids]
 
     def missing(self, tokenizer: AbstractTokenizer) -> list[Words]:

@@ -11,6 +11,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 from PIL import Image
+from tests.captioning.training.conftest import SMALL
 
 from augmentation import captioned as module
 from augmentation.__main__ import augment
@@ -25,7 +26,6 @@ from captioning.types import Prediction
 from evaluate import evaluate
 from tests.augmentation.regions.scenes import photo, region
 from tests.augmentation.test_main import CONFIGS, config_of
-from tests.captioning.training.conftest import SMALL
 
 CAT, BIRD = (8.0, 8.0, 40.0, 40.0), (44.0, 44.0, 60.0, 60.0)
 BEFORE, AFTER = "A white cat sits near a bird.", "A white dog sits near a bird."
@@ -135,7 +135,7 @@ def test_pictures_are_drawn_by_the_seed(config) -> None:
 def test_another_search_is_asked_of_the_run(config) -> None:
     assert describe_set(config())["decoding"]["search"] is None
     search = describe_set(config("search=latents"))["decoding"]["search"]
-    assert search["_target_"].endswith("latent_draws.search_latents")
+    assert search["_target_"].endswith("LatentSearch.with_settings")
 
 
 def detections(path: Path, label: str, images: list[tuple[str, str]]) -> str:

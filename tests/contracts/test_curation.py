@@ -25,7 +25,7 @@ from captioning.data.features.store import (
 from captioning.data.miniworld.dataset import read_miniworld
 from captioning.data.roster import Roster
 from captioning.data.steps.noise import plant_noise
-from captioning.decoding.greedy import greedy
+from captioning.decoding.greedy import GreedySearch
 from captioning.models.base import AbstractCaptioner
 from captioning.models.blip import Blip
 from captioning.models.cic_bart import CicBart
@@ -142,7 +142,7 @@ def make_model(name: str, data: CaptionDataModule) -> AbstractCaptioner:
     return kind(
         feature_size=data.features.dim,
         tokenizer=data.tokenizer,
-        search=greedy,
+        search=GreedySearch.with_settings(max_length=20),
         optimizer=functools.partial(torch.optim.Adam, lr=0.004),
         **sizes,
     )

@@ -44,7 +44,7 @@ def test_a_run_says_the_words_asked_for(
     evaluated = json.loads((tmp_path / "out" / "metrics.json").read_text())["evaluated"]
     assert evaluated["constraints"]["path"] == str(path)
     assert "constraints_met" not in captions()[image_id]
-    forbidden = captions("search=beam", f"+search.forbidden_words=[{word}]", "search.num_best=3")
+    forbidden = captions("search=beam", f"search.forbidden_words=[{word}]", "search.num_captions=3")
     assert all(word not in entry["caption"].split() for entry in forbidden.values())
     groups = json.loads((tmp_path / "out" / "candidates.json").read_text())
     assert {len(group["captions"]) for group in groups} == {3}

@@ -55,7 +55,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 
 def searched(repository: Path, *overrides: str) -> DictConfig:
     with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
-        config = compose("evaluate", ["search=latents", "search.num_draws=6", *overrides])
+        config = compose("evaluate", ["search=latents", "search.num_captions=6", *overrides])
     OmegaConf.resolve(config)
     return config
 
@@ -108,7 +108,7 @@ def test_captions_of_draws_in_the_order_of_consensus(latent, tmp_path, repositor
         assert sorted(p.caption for p in group) == sorted(p.caption for p in other)
         scores = [p.score for p in other]
         assert scores == sorted(scores, reverse=True)
-    assert decoding["search"]["num_draws"] == 6
+    assert decoding["search"]["num_captions"] == 6
     assert decoding["search"]["seed"] == 0
 
 
@@ -155,7 +155,7 @@ def test_one_command_makes_the_tables_of_several_captions(latent, tmp_path, repo
         assert 0 <= found["self-CIDEr"] <= 1
     # the first three draws are among the six
     assert scores["6"]["oracle CIDEr-D"] >= scores["3"]["oracle CIDEr-D"]
-    out = run / "evaluation" / "miniworld_tiny-test_in-search_latents"
+    out = run / "evaluation" / "miniworld_tiny-test_in-latent_draws"
     assert json.loads((out / "diverse.json").read_text())["scores"] == scores
     lines = (out / "diverse.md").read_text().splitlines()
     assert [line.split(" | ")[1] for line in lines if line.startswith("| run")] == [
@@ -169,7 +169,7 @@ def test_one_command_makes_the_tables_of_several_captions(latent, tmp_path, repo
     likeliest = evaluate_draws(drawn(repository, run, "numbers=[6]", "most=3", "search=beam"))
     assert likeliest["6"]["Div-1"] > 0  # a beam of 5 was made wider
     made = {path.name.removeprefix("miniworld_tiny-test_in-") for path in out.parent.iterdir()}
-    assert made == {"search_latents", "beam_search"}
+    assert made == {"latent_draws", "beam"}
     with pytest.raises(ValueError, match="gives one caption"):
         evaluate_draws(drawn(repository, run, "search=greedy"))
     with pytest.raises(ValueError, match="at least most=5"):

@@ -144,7 +144,7 @@ def test_a_run_describes_other_splits_with_its_own_vocabulary(small, tmp_path: P
     stored = json.loads((tmp_path / "run" / "predictions.json").read_text())
     assert {p.image_id: p.caption for [p] in again} == {e["image_id"]: e["caption"] for e in stored}
     greedy = OmegaConf.create(
-        {"_target_": "captioning.decoding.greedy.greedy", "_partial_": True, "max_length": 1}
+        {"_target_": "captioning.decoding.greedy.GreedySearch.with_settings", "max_length": 1}
     )
     words, _, decoding = predict_run(tmp_path / "run", search=greedy)
     assert {len(p.caption.split()) for [p] in words} == {1}
