@@ -20,7 +20,16 @@ from captioning.training.checkpoint_io import remove_unfinished
 
 PACKAGES = ("torch", "pytorch-lightning", "timm", "hydra-core", "numpy", "pycocoevalcap")
 # Keys that say how a run is carried out, not what it computes.
-FREE_KEYS = ("resume", "threads", "logger", "paths", "hydra", "keep_every_epoch")
+FREE_KEYS = (
+    "resume",
+    "threads",
+    "logger",
+    "paths",
+    "hydra",
+    "keep_every_epoch",
+    "trainer.enable_progress_bar",
+    "trainer.enable_model_summary",
+)
 # Keys in which a run may differ from the one that it branches from.
 BRANCH_KEYS = ("curation", "run_name", "run_dir", "branch_from", "tracked")
 # What a setting that is newer than a run says when it asks for nothing new.
@@ -122,7 +131,7 @@ class RunFolder:
         """
         before = _flat(OmegaConf.to_container(old, resolve=True))
         after = _flat(OmegaConf.to_container(new, resolve=True))
-        keys = [key for key in sorted(before | after) if key.split(".")[0] not in FREE_KEYS]
+        keys = [k for k in sorted(before | after) if not {k, k.split(".")[0]} & {*FREE_KEYS}]
         changed = {key: (before.get(key), after.get(key)) for key in keys}
         return {
             key: (was, now)

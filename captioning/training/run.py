@@ -14,8 +14,8 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from omegaconf import DictConfig, OmegaConf
-from pytorch_lightning.callbacks import ModelCheckpoint, RichProgressBar
 from pytorch_lightning.loggers import WandbLogger
+from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.data.steps.noise import write_truth
@@ -25,12 +25,11 @@ from captioning.models.base import AbstractCaptioner
 from captioning.results.run_folder import RunFolder
 from captioning.text.tokenizers.subwords import restored
 from captioning.training.adapt import adapt
-from captioning.training.averaging import WarmWeightAveraging
-from captioning.training.callbacks import CaptionEvaluation, FiniteLoss, Speed, StepSeed
-from captioning.training.checkpoint_io import WholeCheckpointIO
+from captioning.training.callbacks import CaptionEvaluation
 from captioning.training.inputs import Inputs, has_corpus, load_inputs, read_corpus
 from captioning.training.parts import build_part
 from captioning.training.preflight import check_run, with_precision
+from captioning.training.trainer import build_trainer, check_trainer, num_updates
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +56,7 @@ def train(config: DictConfig) -> dict[str, float]:
     config = with_precision(config)
     folder = RunFolder(Path(config.run_dir))
     check_run(config)
+    check_trainer(config.trainer)
     checkpoint = folder.open(config)
     if checkpoint is None and folder.finished():
         log.info(f"{folder.path} is finished; resume=never trains it anew")
@@ -120,6 +120,8 @@ def _fit(experiment: Experiment, checkpoint: Path | None, folder: RunFolder) -> 
             raise
         last = folder.last_checkpoint or "the start, as no epoch had ended"
         raise KeyboardInterrupt(f"stopped; resume=auto goes on from {last}") from stopped
+    except MisconfigurationException as error:
+        raise ValueError(f"trainer and callbacks do not fit together: {error}") from error
 
 
 def build(config: DictConfig, folder: Path) -> Experiment:
@@ -134,7 +136,7 @@ def build(config: DictConfig, folder: Path) -> Experiment:
     else:
         tokenizer = restored(start["captioner"]["tokenizer"])
     datamodule = build_datamodule(config, inputs, tokenizer)
-    horizon = config.num_epochs * datamodule.updates_per_epoch
+    horizon = num_updates(config, datamodule.updates_per_epoch)
     model = build_model(config, tokenizer, inputs, horizon)
     if start is not None:
         begin_with(model, start, name=config.start_from)
@@ -147,21 +149,7 @@ def build(config: DictConfig, folder: Path) -> Experiment:
         extra={name: build_part(part) for name, part in further.items()},
         decoding={"search": OmegaConf.to_container(config.search, resolve=True), "rerank": None},
     )
-    trainer = build_part(
-        config.trainer,
-        max_epochs=config.num_epochs,
-        callbacks=[
-            evaluation,
-            *_callbacks(config, folder, inputs.truth),
-            *_checkpoints(config, folder),
-        ],
-        logger=[build_part(entry) for entry in config.logger.values()] or False,
-        default_root_dir=folder,
-        plugins=[WholeCheckpointIO()],
-        reload_dataloaders_every_n_epochs=1,
-        use_distributed_sampler=False,
-        enable_model_summary=False,
-    )
+    trainer = build_trainer(config, folder, evaluation=evaluation, truth=inputs.truth)
     return Experiment(model=model, datamodule=datamodule, trainer=trainer, evaluation=evaluation)
 
 
@@ -182,41 +170,6 @@ def _write_dropped(inputs: Inputs, folder: Path) -> None:
     write_json(folder / "dropped.json", dropped)
     if inputs.held_out_left is not None:
         write_json(folder / "held_out_left.json", inputs.held_out_left)
-
-
-def _callbacks(config: DictConfig, folder: Path, truth: dict[str, str]) -> list[pl.Callback]:
-    callbacks = [StepSeed(seed=config.seed), FiniteLoss(), Speed(folder=folder)]
-    callbacks.append(RichProgressBar())
-    if config.ema_decay is not None:
-        callbacks.append(WarmWeightAveraging(decay=config.ema_decay))
-    if config.curation.get("callback"):
-        settings = {"run_folder": folder, "seed": config.seed, "truth": truth or None}
-        callbacks.append(build_part(config.curation.callback, **settings))
-    return callbacks
-
-
-def _checkpoints(config: DictConfig, folder: Path) -> list[ModelCheckpoint]:
-    """``best.ckpt`` when the monitored score rises, then ``last.ckpt``, which knows of it.
-
-    One callback with ``save_last`` would not do: it writes the last checkpoint only when there is a
-    new best one.
-    """
-    settings = {
-        "dirpath": folder / "checkpoints",
-        # After curation has edited the epoch's samples: a checkpoint holds epoch k and its edits.
-        "save_on_train_epoch_end": True,
-        "enable_version_counter": False,
-    }
-    last = ModelCheckpoint(filename="last", save_top_k=1, **settings)
-    callbacks = [last]
-    if config.monitor != "last":
-        best = ModelCheckpoint(filename="best", monitor=config.monitor, mode="max", **settings)
-        callbacks.insert(0, best)
-    if config.keep_every_epoch:
-        every = {"filename": "epoch{epoch}", "auto_insert_metric_name": False, "save_top_k": -1}
-        # Lightning tells checkpoint callbacks apart by what they monitor.
-        callbacks.append(ModelCheckpoint(monitor="epoch", **every, **settings))
-    return callbacks
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:

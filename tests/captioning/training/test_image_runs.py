@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from captioning.training import run as run_module
+from captioning.training import callbacks
 from captioning.training.inputs import read_train
 from captioning.training.run import train
 from curation.journal.journal import read_journal, replay
@@ -72,14 +72,14 @@ def test_a_killed_run_finds_its_pictures_and_ends_the_same(
     settings = ("num_epochs=3", f"curation={preset}", *toy)
     train(small(*settings, folder="whole"))
     config = small(*settings, folder="halves")
-    original = run_module.Speed.on_train_batch_end
+    original = callbacks.Speed.on_train_batch_end
 
     def interrupt(self, trainer, *args) -> None:
         if trainer.current_epoch == 1 and args[-1] == 1:
             raise KeyboardInterrupt
         original(self, trainer, *args)
 
-    monkeypatch.setattr(run_module.Speed, "on_train_batch_end", interrupt)
+    monkeypatch.setattr(callbacks.Speed, "on_train_batch_end", interrupt)
     with pytest.raises(KeyboardInterrupt, match="resume=auto"):
         train(config)
     monkeypatch.undo()

@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from captioning.evaluation.diverse_captions import evaluate_draws
 from captioning.evaluation.predict import predict_run
 from captioning.models import cos_cvae
-from captioning.training import run as run_module
+from captioning.training import callbacks
 from captioning.training.inputs import load_inputs, read_roster
 from captioning.training.run import train
 
@@ -79,14 +79,14 @@ def test_photos_that_a_share_leaves_out_lend_contexts_where_that_is_asked(
 
 def test_one_and_one_epoch_are_two(latent, tmp_path: Path, monkeypatch) -> None:
     train(latent("num_epochs=2", folder="whole"))
-    original = run_module.Speed.on_train_batch_end
+    original = callbacks.Speed.on_train_batch_end
 
     def interrupt(self, trainer, *args) -> None:
         if trainer.current_epoch == 1 and args[-1] == 1:
             raise KeyboardInterrupt
         original(self, trainer, *args)
 
-    monkeypatch.setattr(run_module.Speed, "on_train_batch_end", interrupt)
+    monkeypatch.setattr(callbacks.Speed, "on_train_batch_end", interrupt)
     with pytest.raises(KeyboardInterrupt, match="resume=auto"):
         train(latent("num_epochs=2", folder="halves"))
     monkeypatch.undo()

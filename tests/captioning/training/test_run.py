@@ -12,8 +12,7 @@ from omegaconf import OmegaConf
 
 from captioning.evaluation.predict import predict_run
 from captioning.results.run_folder import RunFolder
-from captioning.training import preflight
-from captioning.training import run as run_module
+from captioning.training import callbacks, preflight
 from captioning.training.run import train
 
 CURATED = ("noise=swap20", "curation=replace_caption_top_loss_10")
@@ -69,14 +68,14 @@ def test_two_and_two_epochs_are_four(small, tmp_path: Path, monkeypatch) -> None
 
 def _stop_after(monkeypatch, epochs: int) -> None:
     """Raise what Ctrl-C raises, in the middle of the epoch after ``epochs``."""
-    original = run_module.Speed.on_train_batch_end
+    original = callbacks.Speed.on_train_batch_end
 
     def interrupt(self, trainer, *args) -> None:
         if trainer.current_epoch == epochs and args[-1] == 1:
             raise KeyboardInterrupt
         original(self, trainer, *args)
 
-    monkeypatch.setattr(run_module.Speed, "on_train_batch_end", interrupt)
+    monkeypatch.setattr(callbacks.Speed, "on_train_batch_end", interrupt)
 
 
 def test_seeds_differ_and_repeat(small, tmp_path: Path) -> None:
