@@ -131,7 +131,8 @@ def test_a_run_that_stops_early_is_tested_and_stays_stopped(small, tmp_path: Pat
     assert train(small(*STOPPING)) == scores
     assert len(json.loads((run / "history.json").read_text())) == 2
     assert last(run)["global_step"] == before["global_step"]
-    assert train(small(*STOPPING)) == scores, "a finished run is not trained again"
+    quiet = small(*STOPPING, "trainer.enable_progress_bar=false")
+    assert train(quiet) == scores, "a finished run is not trained again"
 
 
 def test_the_state_of_early_stopping_is_resumed(small, tmp_path: Path, monkeypatch) -> None:
