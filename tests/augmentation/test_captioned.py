@@ -11,7 +11,6 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 from PIL import Image
-from tests.captioning.training.conftest import SMALL
 
 from augmentation import captioned as module
 from augmentation.__main__ import augment
