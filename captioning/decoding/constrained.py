@@ -119,13 +119,7 @@ class ConstrainedBeamSearch(AbstractSearch):
         """
         machines, num_images = _checked_machines(request), request.num_images
         rules = self._rules(machines, request)
-        pool = LevelPool(
-            required=rules.table.required,
-            num_best=self.settings.num_captions,
-            max_length=self.settings.max_length,
-            pad_id=request.pad_id,
-            device=request.device,
-        )
+        pool = LevelPool(required=rules.table.required, settings=self.settings, request=request)
         for group in _groups(machines) if self.by_size else [list(range(num_images))]:
             images = torch.tensor(group, dtype=torch.long, device=request.device)
             part = state if len(group) == num_images else state.select(images)

@@ -62,12 +62,14 @@ class Truncation:
             _, tokens = best_tokens(log_probs, count=self.top_k, forbidden=forbidden)
             weights = _only(weights, tokens, weights.gather(1, tokens))
         if self.top_p is not None and self.top_p < 1:
-            weights = self._nucleus(weights, log_probs, forbidden)
+            weights = self._nucleus(self.top_p, weights, log_probs, forbidden)
         return weights
 
-    def _nucleus(self, weights: Tensor, log_probs: Tensor, forbidden: Tensor) -> Tensor:
+    def _nucleus(
+        self, top_p: float, weights: Tensor, log_probs: Tensor, forbidden: Tensor
+    ) -> Tensor:
         """The weights of the fewest most probable tokens that hold ``top_p`` of the whole."""
-        wanted = self.top_p * weights.sum(1, keepdim=True).double()
+        wanted = top_p * weights.sum(1, keepdim=True).double()
         most = min(self.top_k or weights.shape[1], weights.shape[1])
         kept, rows = torch.zeros_like(weights), torch.arange(len(weights), device=weights.device)
         for count in sorted({min(FEW, most), most}):

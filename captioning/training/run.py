@@ -15,7 +15,9 @@ import pytorch_lightning as pl
 import torch
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.loggers import WandbLogger
-from pytorch_lightning.utilities.exceptions import MisconfigurationException
+from pytorch_lightning.utilities.exceptions import (
+    MisconfigurationException,  # pyright: ignore[reportPrivateImportUsage]
+)
 
 from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.data.steps.noise import write_truth

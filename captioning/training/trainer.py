@@ -9,7 +9,9 @@ from typing import Any
 import pytorch_lightning as pl
 from omegaconf import DictConfig
 from pytorch_lightning.callbacks import ModelCheckpoint, ProgressBar, RichProgressBar
-from pytorch_lightning.utilities.exceptions import MisconfigurationException
+from pytorch_lightning.utilities.exceptions import (
+    MisconfigurationException,  # pyright: ignore[reportPrivateImportUsage]
+)
 
 from captioning.training.averaging import WarmWeightAveraging
 from captioning.training.callbacks import FiniteLoss, Speed, StayStopped, StepSeed
