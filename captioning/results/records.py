@@ -2,8 +2,8 @@
 
 A run folder with its checkpoints is too large for a repository. This puts its config, versions,
 scores and times as one line into ``FOLDER/STUDY.jsonl`` (`study_file`), where the study is the
-folder above the run's: ``runs/STUDY/RUN/seed0``. `captioning table` reads such files as it reads run
-folders. Scores of single images, by which rows are compared, are kept of the metrics of
+folder above the run's: ``runs/STUDY/RUN/seed0``. `captioning table` reads such files as it reads
+run folders. Scores of single images, by which rows are compared, are kept of the metrics of
 ``--per-image`` alone, to four digits.
 """
 
@@ -24,7 +24,7 @@ _PLAIN = (TIMING, DETECTION, "curation/detection_by_score.json")
 # Scores of further commands, and what of them is kept.
 _FURTHER = ("evaluation/*/diverse.json", "evaluation/*/control.json")
 _KEPT = ("scores", "swapped", "random", "standard")
-_DIGITS, _DIGITS_OF_IMAGES = 6, 4
+_DIGITS, _DIGITS_OF_IMAGES = 10, 4
 # Where an absolute path begins; one part of it; the whole.
 _BEGIN, _PART = r"(?<![\w.$}/*~-])", r"[^\s/,'\"\[\]{}()]+"
 _ABSOLUTE = re.compile(rf"{_BEGIN}/{_PART}(?:/+{_PART})*")
@@ -62,7 +62,9 @@ def keep_record(
     return path
 
 
-def record_of(run: Run, *, per_image: Collection[str], further: Mapping[str, Any]) -> dict[str, Any]:
+def record_of(
+    run: Run, *, per_image: Collection[str], further: Mapping[str, Any]
+) -> dict[str, Any]:
     """All that is kept of a run, without the machine's folders."""
     folders = run.config.get("paths", {})
     files = {name: run.files[name] for name in _PLAIN if name in run.files}

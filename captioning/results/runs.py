@@ -113,8 +113,10 @@ def read_runs(places: Iterable[str | Path], *, only: Sequence[str] = ()) -> list
     is read too, so that its cells show as missing.
 
     Args:
-        places: run folders, folders that hold some, or ``.jsonl`` files of `records`.
-        only: patterns of names ``RUN/SEED`` or ``RUN``, such as ``updown_small*``; empty: all.
+        places: run folders, folders that hold some, ``.jsonl`` files of `records`, or a folder
+            of such files.
+        only: patterns of names, such as ``updown_small*``: of a run's folder, with the study's
+            name before it or not, and with the seed behind it or not; empty: all.
 
     Raises:
         FileNotFoundError: a folder or file that is not there or holds no run.
@@ -132,7 +134,8 @@ def read_runs(places: Iterable[str | Path], *, only: Sequence[str] = ()) -> list
 
 
 def _is_named(run: Run, patterns: Sequence[str]) -> bool:
-    names = (run.folder.parent.name, f"{run.folder.parent.name}/{run.folder.name}")
+    study, name, seed = ("", "", *run.folder.parts)[-3:]
+    names = (name, f"{name}/{seed}", f"{study}/{name}", run.name)
     return any(fnmatch(name, pattern) for pattern in patterns for name in names)
 
 
@@ -163,9 +166,11 @@ def _of_folder(folder: Path) -> list[Run]:
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: no such folder")
     below = [folder] if (folder / CONFIG).is_file() else _below(folder)
-    if not below:
+    studies = sorted(folder.glob("*.jsonl")) if not below else []
+    if not below and not studies:
         raise FileNotFoundError(f"{folder}: no config.yaml in it or below: not a run folder")
-    return [read_run(path.resolve()) for path in below]
+    runs = [read_run(path.resolve()) for path in below]
+    return runs + [run for study in studies for run in _of_study(study)]
 
 
 def _below(folder: Path) -> list[Path]:

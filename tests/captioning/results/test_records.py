@@ -1,22 +1,27 @@
-"""Small copies of run folders."""
+"""Records of runs: a line a run, read like run folders."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
-import yaml
 
-from captioning.results.record import keep_record, main
-from captioning.results.run_folders import read_runs
+from captioning.results.records import keep_record, main
+from captioning.results.runs import read_runs
+from captioning.results.study_file import read_study, write_study
 
 
 @pytest.fixture
-def run(tmp_path):
-    folder = tmp_path / "runs" / "set" / "model" / "seed3"
+def run(tmp_path: Path) -> Path:
+    return make_run(tmp_path / "runs" / "set" / "model" / "seed3", 3)
+
+
+def make_run(folder: Path, seed: int) -> Path:
     (folder / "curation").mkdir(parents=True)
     (folder / "config.yaml").write_text(
-        "paths:\n  data: /somewhere/of/mine\nroot: /somewhere/of/mine/set\nseed: 3\n"
+        f"paths:\n  data: /somewhere/of/mine\nroot: /somewhere/of/mine/set\nseed: {seed}\n"
     )
     images = {"a": {"CIDEr-D": 0.123456, "BLEU-4": 0.1}, "b": {"CIDEr-D": 0.9, "BLEU-4": 0.2}}
     scores = {"corpus": {"CIDEr-D": 0.5}, "per_image": images}
@@ -30,22 +35,61 @@ def run(tmp_path):
     return folder
 
 
-def test_a_record_is_a_small_run_folder_without_the_machines_paths(run, tmp_path) -> None:
-    kept = keep_record(run, tmp_path / "kept")
-    assert kept == tmp_path / "kept" / "set" / "model" / "seed3"
-    assert "somewhere" not in (kept / "config.yaml").read_text()
-    assert "$CAPTIONING_DATA/set" in (kept / "config.yaml").read_text()
-    assert "per_image" not in (kept / "metrics.json").read_text()
-    assert not (kept / "curation.jsonl").exists()
-    (found,) = read_runs([tmp_path / "kept"])
-    assert found.value("CIDEr-D", "test") == 0.5
-    assert found.setting("seed") == "3"
+def record_of(path: Path) -> dict[str, Any]:
+    (record,) = read_study(path)
+    return record
+
+
+def test_a_record_is_a_line_without_the_machines_paths(run, tmp_path) -> None:
+    path = keep_record(run, tmp_path / "kept")
+    assert path == tmp_path / "kept" / "set.jsonl"
+    assert "somewhere" not in path.read_text()
+    assert "large" not in path.read_text()
+    record = record_of(path)
+    assert record["run"] == "set/model/seed3"
+    assert record["config"]["root"] == "$CAPTIONING_DATA/set"
+    assert "per_image" not in record["metrics"]["test"]
+    (read,) = read_runs([path])
+    assert read.value("CIDEr-D", "test") == 0.5
+    assert read.value("detection.auc@1", "test") == 0.6
+    assert read.setting("seed") == "3"
     command = "train.py seed=3 pool=$CAPTIONING_DATA/photos list=$ELSEWHERE/a.txt"
-    assert found.versions == {
-        "command": command,
-        "commit": "abc",
-        "resumed": [{"command": command}],
-    }
+    assert read.versions == {"command": command, "commit": "abc", "resumed": [{"command": command}]}
+
+
+def test_what_runs_share_is_said_once_and_a_run_recorded_again_takes_its_own_place(tmp_path):
+    for seed in (1, 0):
+        folder = make_run(tmp_path / "runs" / "set" / "model" / f"seed{seed}", seed)
+        keep_record(folder, tmp_path)
+    path = tmp_path / "set.jsonl"
+    first, *lines = map(json.loads, path.read_text().splitlines())
+    assert first["study"] == "set"
+    assert first["common"]["versions"]["commit"] == "abc"
+    assert [line["config"] for line in lines] == [{"seed": 0}, {"seed": 1}]
+    before = read_study(path)
+    (folder / "metrics.json").write_text(json.dumps({"test": {"corpus": {"CIDEr-D": 0.7}}}))
+    keep_record(folder, tmp_path)
+    assert [run.value("CIDEr-D", "test") for run in read_runs([path])] == [0.7, 0.5]
+    assert read_study(path)[1] == before[1]
+
+
+def test_records_come_back_as_they_were_written(tmp_path) -> None:
+    records = [
+        {"run": "a", "config": {"x": {"y": 1}, "z": {}, "list": [1]}, "only": None},
+        {"run": "b", "config": {"x": {"y": True}, "z": {"w": 2}, "list": [1, 2]}},
+        {"run": "c", "config": {"x": 3, "z": {}, "list": []}, "metrics": {"test": {}}},
+    ]
+    write_study(tmp_path / "s.jsonl", records[::-1])
+    assert [json.dumps(r, sort_keys=True) for r in read_study(tmp_path / "s.jsonl")] == [
+        json.dumps(r, sort_keys=True) for r in records
+    ]
+
+
+def test_a_damaged_line_is_named(run, tmp_path) -> None:
+    path = keep_record(run, tmp_path)
+    path.write_text(path.read_text()[:-20])
+    with pytest.raises(ValueError, match=r"set\.jsonl line 2: no record of a run"):
+        read_runs([path])
 
 
 CONFIG = """
@@ -66,9 +110,8 @@ def test_paths_outside_the_runs_folders_are_kept_to_their_end(run, tmp_path) -> 
     (run / "config.yaml").write_text(CONFIG.format("/disk/you/more"))
     command = "/disk/me/train.py added=[/disk/you/more/pairs,/disk/me/runs/own/pairs]"
     (run / "versions.json").write_text(json.dumps({"command": command}))
-    kept = keep_record(run, tmp_path / "kept")
-    found = yaml.safe_load((kept / "config.yaml").read_text())
-    assert found == {
+    record = record_of(keep_record(run, tmp_path / "kept"))
+    assert record["config"] == {
         "paths": {"data": "$CAPTIONING_DATA", "cache": "cache", "runs": "$CAPTIONING_RUNS/"},
         "data": {
             "name": "set",
@@ -82,19 +125,19 @@ def test_paths_outside_the_runs_folders_are_kept_to_their_end(run, tmp_path) -> 
         "start_from": "$ELSEWHERE/name/seed0",
     }
     command = "train.py added=[$ELSEWHERE/more/pairs,$CAPTIONING_RUNS/own/pairs]"
-    assert json.loads((kept / "versions.json").read_text())["command"] == command
+    assert record["versions"]["command"] == command
     (run / "config.yaml").write_text(CONFIG.format("/else/others/more"))
-    again = yaml.safe_load((keep_record(run, tmp_path / "kept") / "config.yaml").read_text())
-    assert again == found  # one result, wherever the files lay
+    again = record_of(keep_record(run, tmp_path / "kept"))
+    assert again["config"] == record["config"]  # one result, wherever the files lay
 
 
 def test_scores_of_single_images_are_kept_if_asked_for(run, tmp_path) -> None:
     main([str(run), "--out", str(tmp_path / "kept"), "--per-image", "CIDEr-D", "SPICE"])
-    (found,) = read_runs([tmp_path / "kept"])
-    assert found.scores("test", "per_image") == {"a": {"CIDEr-D": 0.1235}, "b": {"CIDEr-D": 0.9}}
+    (read,) = read_runs([tmp_path / "kept"])
+    assert read.scores("test", "per_image") == {"a": {"CIDEr-D": 0.1235}, "b": {"CIDEr-D": 0.9}}
     main([str(run), "--out", str(tmp_path / "other"), "--per-image", "SPICE"])
-    (found,) = read_runs([tmp_path / "other"])
-    assert found.scores("test", "per_image") == {}
+    (read,) = read_runs([tmp_path / "other"])
+    assert read.scores("test", "per_image") == {}
 
 
 def test_scores_of_further_commands_are_kept_without_captions(run, tmp_path) -> None:
@@ -106,24 +149,42 @@ def test_scores_of_further_commands_are_kept_without_captions(run, tmp_path) -> 
     evaluated = {"evaluated": {"run": "/somewhere/of/mine"}, "versions": {"commit": "abc"}}
     (out / "control.json").write_text(json.dumps(control | evaluated))
     (out / "diverse.json").write_text(json.dumps({"scores": {"20": {"Div-1": 0.3}}} | evaluated))
-    (out / "candidates.json").write_text("large")
-    kept = keep_record(run, tmp_path / "kept") / "evaluation" / "set-test"
-    assert {path.name for path in kept.iterdir()} == {"control.json", "diverse.json"}
-    assert json.loads((kept / "control.json").read_text()) == {
-        "scores": {"corpus": {"IoU": 0.4}},
-        "swapped": {"matched": {"IoU": 0.4}},
-        "random": {"corpus": {"L": 1.5}},
-        "standard": None,
-        "versions": {"commit": "abc"},
+    (out / "candidates.json").write_text('"large"')
+    (read,) = read_runs([keep_record(run, tmp_path, further={"other.json": {"CIDEr-D": 0.1}})])
+    assert read.matching("evaluation/*/control.json") == {
+        "evaluation/set-test/control.json": {
+            "scores": {"corpus": {"IoU": 0.4}},
+            "swapped": {"matched": {"IoU": 0.4}},
+            "random": {"corpus": {"L": 1.5}},
+            "standard": None,
+            "versions": {"commit": "abc"},
+        }
     }
-    assert json.loads((kept / "diverse.json").read_text())["scores"] == {"20": {"Div-1": 0.3}}
+    assert set(read.files) == {
+        "curation/detection.json",
+        "evaluation/set-test/control.json",
+        "evaluation/set-test/diverse.json",
+        "other.json",
+    }
 
 
 def test_detection_is_read_by_epoch(run) -> None:
-    (found,) = read_runs([run])
-    assert found.value("detection.auc", "test") == 0.7
-    assert found.value("detection.auc@1", "test") == 0.6
-    assert found.value("detection.auc@9", "test") is None
+    (read,) = read_runs([run])
+    assert read.value("detection.auc", "test") == 0.7
+    assert read.value("detection.auc@1", "test") == 0.6
+    assert read.value("detection.auc@9", "test") is None
+
+
+def test_runs_are_chosen_by_their_names(tmp_path) -> None:
+    for name in ("small-none", "small-swap"):
+        for seed in (0, 1):
+            folder = make_run(tmp_path / "runs" / "set" / name / f"seed{seed}", seed)
+            keep_record(folder, tmp_path)
+    for place in (tmp_path / "runs", tmp_path / "set.jsonl"):
+        for only in (["*-swap"], ["set/small-swap"], ["small-swap/seed*"]):
+            assert [run.folder.name for run in read_runs([place], only=only)] == ["seed0", "seed1"]
+        with pytest.raises(ValueError, match=r"no run is called x; there are small-none, small-s"):
+            read_runs([place], only=["x"])
 
 
 def test_unfinished_runs_are_named_and_left_out(run, tmp_path, capsys) -> None:
@@ -131,3 +192,5 @@ def test_unfinished_runs_are_named_and_left_out(run, tmp_path, capsys) -> None:
     main([str(tmp_path / "runs"), "--out", str(tmp_path / "kept")])
     assert "left out, not finished" in capsys.readouterr().out
     assert not (tmp_path / "kept").exists()
+    with pytest.raises(FileNotFoundError, match="the run is not finished"):
+        keep_record(run, tmp_path)
