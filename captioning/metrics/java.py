@@ -1,7 +1,8 @@
 """Java, for the scorers that need it: found once, run with a time limit, named when it fails.
 
 Java runs in a process group of its own, so that whatever a wrapper script has started dies with it
-and nobody waits for a pipe that an orphan holds. A process that crashes or hangs is killed and its
+and nobody waits for a pipe that an orphan holds. It also ends with this process, however that ends:
+see `_GUARD`. A process that crashes or hangs is killed and its
 work tried once more, see `try_twice`.
 """
 
@@ -24,6 +25,15 @@ from typing import IO, TypeVar
 T = TypeVar("T")
 
 INSTALL_JAVA = "install one, e.g. `apt-get install default-jre-headless` (any Java 8 or newer)"
+# Starts Java beside a watcher, which waits for the end of file of a pipe that this process alone
+# holds open for writing. The end comes with the end of this process, by SIGKILL as well, and then
+# the watcher kills the group. It has none of Java's pipes, so that nobody waits for it.
+_GUARD = """
+exec 9<&{pipe} {pipe}<&-
+( read -r _ <&9; kill -9 0 ) </dev/null >/dev/null 2>&1 &
+exec 9<&-
+exec "$@"
+"""
 _TAIL = 800
 _LOGGER = logging.getLogger(__name__)
 _lock = threading.Lock()
