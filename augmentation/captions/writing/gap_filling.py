@@ -89,19 +89,19 @@ class GapFilling:
         self._tokenizer, self._end, self._most = tokenizer, end, most
         self._lemma, self._particles = load_lemmas(LEMMAS), self._single(PARTICLES)
 
-    def lines(self, given: Sequence[Given]) -> list[Line]:
+    def lines(self, words: Sequence[Given]) -> list[Line]:
         """New sentences, of what is given for each, see `up_to_last_lexical`."""
-        return [self._line(up_to_last_lexical(sentence)) for sentence in given]
+        return [self._line(up_to_last_lexical(of_template)) for of_template in words]
 
-    def _line(self, given: Given) -> Line:
+    def _line(self, words: Given) -> Line:
         return Line(
-            words=[self._ids(word) for word, _ in given],
-            determiners=[self._determiners(given, place) for place in range(len(given))],
-            capital=self._ids(given[0][0].capitalize()) if given else [],
+            words=[self._ids(word) for word, _ in words],
+            determiners=[self._determiners(words, place) for place in range(len(words))],
+            capital=self._ids(words[0][0].capitalize()) if words else [],
         )
 
-    def _determiners(self, given: Given, place: int) -> list[int]:
-        words = determiners_before(given, place, self._lemma)
+    def _determiners(self, of_template: Given, place: int) -> list[int]:
+        words = determiners_before(of_template, place, self._lemma)
         return self._single([word.capitalize() if place == 0 else word for word in words])
 
     def choose(
@@ -122,10 +122,10 @@ class GapFilling:
         padded = torch.tensor([[*row, *[-1] * (width - len(row))] for row in allowed])
         padded = padded.to(logits.device)
         values = logits.gather(1, padded.clamp(min=0)).masked_fill(padded < 0, -torch.inf)
-        chosen = padded.gather(1, draw(values)[:, None]).squeeze(1)
-        for line, token in zip(lines, chosen.tolist(), strict=True):
+        tokens = padded.gather(1, draw(values)[:, None]).squeeze(1)
+        for line, token in zip(lines, tokens.tolist(), strict=True):
             _note(line, token)
-        return chosen
+        return tokens
 
     def _allowed(self, line: Line) -> list[int]:
         """Tokens that may come next."""
