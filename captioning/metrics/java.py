@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 INSTALL_JAVA = "install one, e.g. `apt-get install default-jre-headless` (any Java 8 or newer)"
 # Starts Java beside a watcher, which waits for the end of a pipe that this process alone holds open
-# for writing. It comes when this process ends, by SIGKILL too, and then the watcher kills the group.
+# for writing. It comes when this process ends, by SIGKILL too; then the watcher kills the group.
 # (The kernel's signal for that, PDEATHSIG, comes as soon as the thread ends that started Java.)
 # The watcher has none of Java's own pipes, so that nobody waits for it.
 _GUARD = '(read -r _ </dev/fd/{pipe}; kill -9 0) </dev/null >/dev/null 2>&1 & exec "$@"'
