@@ -50,7 +50,7 @@ def test_loader_processes_change_no_result_so_a_run_may_go_on_with_others(tmp_pa
         folder.open(make_config(tmp_path, loader={"batch_size": 5, "num_workers": 0}))
 
 
-@pytest.mark.parametrize("text", ["a: [1, 2", "\x00", "- a\n- b", "just text"])
+@pytest.mark.parametrize("text", ["a: [1, 2", "\x00", "- a\n- b"])
 def test_a_damaged_config_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.yaml").write_text(text)
     with pytest.raises(ValueError, match=r"config\.yaml cannot be read .* damaged or cut off"):
