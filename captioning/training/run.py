@@ -239,13 +239,27 @@ def build_datamodule(
     )
 
 
+def _words(tokenizer: AbstractTokenizer) -> tuple[str, ...]:
+    """The vocabulary of a tokenizer of words.
+
+    Raises:
+        ValueError: its tokens are no words.
+    """
+    if tokenizer.words is None:
+        raise ValueError(
+            "model.word_vectors needs one token a word (tokenizer=words): got "
+            f"{type(tokenizer).__name__}; choose tokenizer=words, or model.word_vectors=null"
+        )
+    return tokenizer.words
+
+
 def build_model(
     config: DictConfig, tokenizer: AbstractTokenizer, inputs: Inputs, horizon: int
 ) -> AbstractCaptioner:
     """The captioner, with its parts bound."""
     parts: dict[str, Any] = {}
     if config.model.get("word_vectors"):
-        parts["word_vectors"] = build_part(config.model.word_vectors, words=tokenizer.words)
+        parts["word_vectors"] = build_part(config.model.word_vectors, words=_words(tokenizer))
     if inputs.backbone is not None:
         parts["backbone"] = inputs.backbone
     model = build_part(

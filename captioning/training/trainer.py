@@ -8,13 +8,14 @@ from typing import Any
 
 import pytorch_lightning as pl
 from omegaconf import DictConfig
-from pytorch_lightning.callbacks import ModelCheckpoint, ProgressBar, RichProgressBar
+from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.callbacks import ProgressBar as AnyProgressBar
 from pytorch_lightning.utilities.exceptions import (
     MisconfigurationException,  # pyright: ignore[reportPrivateImportUsage]
 )
 
 from captioning.training.averaging import WarmWeightAveraging
-from captioning.training.callbacks import FiniteLoss, Speed, StayStopped, StepSeed
+from captioning.training.callbacks import FiniteLoss, ProgressBar, Speed, StayStopped, StepSeed
 from captioning.training.checkpoint_io import WholeCheckpointIO
 from captioning.training.parts import build_part
 
@@ -101,8 +102,8 @@ def _own_callbacks(
     """
     callbacks = [StepSeed(seed=config.seed), FiniteLoss(), Speed(folder=folder), StayStopped()]
     shows_progress = config.trainer.get("enable_progress_bar", True)
-    if shows_progress and not any(isinstance(callback, ProgressBar) for callback in chosen):
-        callbacks.append(RichProgressBar())
+    if shows_progress and not any(isinstance(callback, AnyProgressBar) for callback in chosen):
+        callbacks.append(ProgressBar())
     if config.ema_decay is not None:
         callbacks.append(WarmWeightAveraging(decay=config.ema_decay))
     if config.curation.get("callback"):

@@ -68,7 +68,7 @@ def test_the_callbacks_of_a_config_stand_between_ours_and_the_checkpoints(small,
         "FiniteLoss",
         "Speed",
         "StayStopped",
-        "RichProgressBar",
+        "ProgressBar",
         "WarmWeightAveraging",
         "EarlyStopping",
         "Noisy",
@@ -83,7 +83,7 @@ def test_the_callbacks_of_a_config_stand_between_ours_and_the_checkpoints(small,
 def test_there_is_one_progress_bar_or_none(small, tmp_path: Path) -> None:
     silent = small("trainer.enable_progress_bar=false")
     trainer = build_trainer(silent, tmp_path, evaluation=pl.Callback(), truth={})
-    assert "RichProgressBar" not in names(trainer)
+    assert "ProgressBar" not in names(trainer)
     target = "pytorch_lightning.callbacks.RichProgressBar"
     other = small(f"+callbacks.bar={{_target_: {target}, refresh_rate: 7}}")
     trainer = build_trainer(other, tmp_path, evaluation=pl.Callback(), truth={})
