@@ -18,6 +18,7 @@ METRIC = "CIDEr-D"
 PEOPLE = "people's captions"
 
 Table = dict[tuple[str, ...], dict[int, Run]]  # by what tells rows apart, then by seed
+FAULTS = "steps.plant_faults.name"
 
 
 def run(program: Sequence[str]) -> None:
@@ -44,13 +45,21 @@ def finished(folders: Iterable[Path]) -> list[Path]:
     return [folder for folder in sorted(folders) if (folder / "metrics.json").is_file()]
 
 
+def _value(run: Run, name: str) -> str:
+    """A setting as text; the earliest records have the name of planted faults elsewhere."""
+    value = run.setting(name)
+    if name == FAULTS and value is None:
+        value = run.setting("noise.name") or "none"
+    return str(value)
+
+
 def read_table(
-    folders: Sequence[Path], settings: Sequence[str] = ("noise.name", "curation.name")
+    folders: Sequence[Path], settings: Sequence[str] = (FAULTS, "curation.name")
 ) -> Table:
     """The runs by some of their settings, then by seed."""
     table: Table = {}
     for run in read_runs(folders) if folders else []:
-        key = tuple(str(run.setting(name)) for name in settings)
+        key = tuple(_value(run, name) for name in settings)
         table.setdefault(key, {})[int(run.config["seed"])] = run
     return table
 

@@ -94,7 +94,7 @@ def _size(rows: dict[str, dict[int, Run]]) -> str:
     runs = [run for by_seed in rows.values() for run in by_seed.values()]
     images, epochs = (
         sorted({run.setting(name) for run in runs}, key=str)
-        for name in ("limit_images", "num_epochs")
+        for name in ("first_images", "num_epochs")
     )
     told = ["all" if number is None else number for number in images]
     return f"{' or '.join(told)} training images, {' or '.join(map(str, epochs))} epochs."

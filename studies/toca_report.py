@@ -37,7 +37,7 @@ from report_parts import (
 from captioning.files import read_json, write_json
 from captioning.results.run_folders import Run, read_runs
 from captioning.results.table_formats import markdown_lines
-from captioning.training.inputs import has_corpus
+from captioning.training.rosters import has_corpus
 
 METRICS = ("BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D")
 TITLES = {"flickr8k": "Flickr8k's photos", "coco": "COCO's photos"}

@@ -78,7 +78,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "curation.finished_run": (
         *CONTRACTS,
         "captioning.data.roster",
-        "captioning.training.inputs",
+        "captioning.training.rosters",
         "curation",
     ),
     "curation.detect": (

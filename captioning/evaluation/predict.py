@@ -13,16 +13,20 @@ from omegaconf import DictConfig, OmegaConf
 
 from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.data.roster import Roster, build_roster
+from captioning.data.steps.take_detections import TakeDetections
 from captioning.decoding.wanted import Wanted
 from captioning.models.base import AbstractCaptioner
 from captioning.results.run_folder import RunFolder
 from captioning.text.tokenizers.subwords import restored
-from captioning.training.inputs import load_inputs, read_roster
+from captioning.training.inputs import load_inputs
 from captioning.training.parts import build_part
+from captioning.training.rosters import read_roster
 from captioning.training.run import build_datamodule, build_model, load_checkpoint
 from captioning.types import Batch, Prediction
 
 log = logging.getLogger(__name__)
+
+TAKE_DETECTIONS = "take_detections"  # its key in ``steps``
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,11 +63,11 @@ def load_run(
     tokenizer = restored(checkpoint["captioner"]["tokenizer"])
     trained = config
     if data is not None:
-        config = OmegaConf.merge(config, {"data": None}, {"data": data, "limit_images": None})
+        config = OmegaConf.merge(config, {"data": None}, {"data": data, "first_images": None})
     if search is not None:
         config = OmegaConf.merge(config, {"search": None}, {"search": search})
     if detections is not None:
-        config = OmegaConf.merge(config, {"detections": list(detections)})
+        config = _with_detections(config, detections)
     roster = read_roster(config, split)
     inputs = load_inputs(config, only=roster)
     model = build_model(config, tokenizer, inputs, horizon=1)
@@ -73,6 +77,15 @@ def load_run(
     return LoadedRun(
         trained=trained, config=config, model=model.eval(), datamodule=datamodule, roster=roster
     )
+
+
+def _with_detections(config: DictConfig, files: Sequence[str]) -> DictConfig:
+    """The config with other files of detections, or with the data set's own boxes for none."""
+    steps = {k: v for k, v in (config.get("steps") or {}).items() if k != TAKE_DETECTIONS}
+    if files:
+        target = f"{TakeDetections.__module__}.{TakeDetections.__qualname__}"
+        steps[TAKE_DETECTIONS] = {"_target_": target, "files": list(files)}
+    return OmegaConf.merge(config, {"steps": None}, {"steps": steps})
 
 
 def predict_run(

@@ -18,7 +18,7 @@ from pytorch_lightning.callbacks import ModelCheckpoint, RichProgressBar
 from pytorch_lightning.loggers import WandbLogger
 
 from captioning.data.batches.datamodule import CaptionDataModule
-from captioning.data.steps.noise import write_truth
+from captioning.data.steps.base import StepContext
 from captioning.files import write_json
 from captioning.interfaces import AbstractTokenizer
 from captioning.models.base import AbstractCaptioner
@@ -28,9 +28,11 @@ from captioning.training.adapt import adapt
 from captioning.training.averaging import WarmWeightAveraging
 from captioning.training.callbacks import CaptionEvaluation, FiniteLoss, Speed, StepSeed
 from captioning.training.checkpoint_io import WholeCheckpointIO
-from captioning.training.inputs import Inputs, has_corpus, load_inputs, read_corpus
+from captioning.training.inputs import Inputs, load_inputs
 from captioning.training.parts import build_part
 from captioning.training.preflight import check_run, with_precision
+from captioning.training.rosters import has_corpus, read_corpus
+from captioning.types import Sample
 
 log = logging.getLogger(__name__)
 
@@ -125,9 +127,8 @@ def _fit(experiment: Experiment, checkpoint: Path | None, folder: RunFolder) -> 
 def build(config: DictConfig, folder: Path) -> Experiment:
     """Read the data, build the model, and join them to a trainer."""
     inputs = load_inputs(config)
-    if inputs.truth:
-        write_truth(inputs.truth, folder / "noise_truth.json")
     _write_dropped(inputs, folder)
+    _write_steps(inputs.steps, folder)
     start = None if not config.get("start_from") else finished_weights(Path(config.start_from))
     if start is None:
         tokenizer = build_part(config.tokenizer)(_captions(config, inputs))
@@ -152,7 +153,7 @@ def build(config: DictConfig, folder: Path) -> Experiment:
         max_epochs=config.num_epochs,
         callbacks=[
             evaluation,
-            *_callbacks(config, folder, inputs.truth),
+            *_callbacks(config, folder, inputs.steps.truth),
             *_checkpoints(config, folder),
         ],
         logger=[build_part(entry) for entry in config.logger.values()] or False,
@@ -173,15 +174,18 @@ def _captions(config: DictConfig, inputs: Inputs) -> Iterator[str]:
 
 
 def _write_dropped(inputs: Inputs, folder: Path) -> None:
-    """``dropped.json``: all that the rosters leave out, and by which rule.
-
-    Where classes are held out, ``held_out_left.json`` says what is left of their words.
-    """
+    """``dropped.json``: all that the rosters leave out, and by which rule."""
     rosters = [roster for roster in (inputs.train, inputs.val, inputs.test) if roster is not None]
     dropped = {r.name: [asdict(item) for item in r.dropped] for r in rosters}
     write_json(folder / "dropped.json", dropped)
-    if inputs.held_out_left is not None:
-        write_json(folder / "held_out_left.json", inputs.held_out_left)
+
+
+def _write_steps(steps: StepContext, folder: Path) -> None:
+    """What steps know that is read by people and by later commands, a file each."""
+    if steps.truth:
+        write_json(folder / "noise_truth.json", steps.truth)
+    if steps.held_out_left is not None:
+        write_json(folder / "held_out_left.json", steps.held_out_left)
 
 
 def _callbacks(config: DictConfig, folder: Path, truth: dict[str, str]) -> list[pl.Callback]:
@@ -279,9 +283,16 @@ def build_datamodule(
         controls=build_part(config.control) if config.get("control") else None,
         texts=inputs.texts,
         contexts=build_part(config.model.contexts) if config.model.get("contexts") else None,
-        lenders=inputs.lenders,
+        lenders=inputs.steps.left_out
+        if inputs.steps and config.model.get("contexts_of_all")
+        else (),
         **config.loader,
     )
+
+
+def _lenders(config: DictConfig, inputs: Inputs) -> tuple[Sample, ...]:
+    """Captions of photos that steps have left out, where contexts come of all photos."""
+    return inputs.steps.left_out if inputs.steps and config.model.get("contexts_of_all") else ()
 
 
 def build_model(

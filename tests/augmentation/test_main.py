@@ -12,7 +12,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
 from augmentation.__main__ import augment
-from captioning.data.steps.detections import detection_line
+from captioning.data.steps.take_detections import detection_line
 from captioning.types import Region
 from tests.augmentation.regions.scenes import scenes
 
@@ -46,7 +46,8 @@ def detected(tmp_path: Path) -> Callable[[str, Change], DictConfig]:
             found.append(detection_line(one.image_id, one.image_path.name, (64, 64), regions))
         path = tmp_path / f"{name}.jsonl"
         path.write_text("\n".join(found) + "\n")
-        given = [f"data.root={tmp_path}", f"detections=[{path}]", HELD_OUT]
+        given = [f"data.root={tmp_path}", "steps=[take_detections]", HELD_OUT]
+        given.append(f"steps.take_detections.files=[{path}]")
         return config_of(tmp_path, "data=jsonl", "method.limits.smallest_area=50", *given)
 
     return config

@@ -233,7 +233,11 @@ def test_a_wrong_argument_is_seen():
 
 @needs_train
 def test_pseudo_labels_of_constrained_search_alone():
-    one = ("hold_out=coco", "hold_out.samples_per_photo=1", "curation.amend.plain=null")
+    one = (
+        "steps=[hold_out_coco]",
+        "steps.hold_out.samples_per_photo=1",
+        "curation.amend.plain=null",
+    )
     config = composed("curation=pseudo_label", "schedule=rounds", *one)
     amender = instantiate(config.curation.amend)
     assert amender.searches["plain"] is None
@@ -249,7 +253,7 @@ def test_the_commands_of_partial_supervision_can_say_the_words_held_out():
     for config in (composed(*options) for options in commands):
         forms = {
             word
-            for some in config.hold_out.classes.values()
+            for some in config.steps.hold_out.classes.values()
             for form in some
             for word in form.split()
         }

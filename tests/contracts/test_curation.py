@@ -24,7 +24,7 @@ from captioning.data.features.store import (
 )
 from captioning.data.miniworld.dataset import read_miniworld
 from captioning.data.roster import Roster
-from captioning.data.steps.noise import plant_noise
+from captioning.data.steps.plant_faults import plant_faults
 from captioning.decoding.greedy import greedy
 from captioning.models.base import AbstractCaptioner
 from captioning.models.blip import Blip
@@ -109,7 +109,7 @@ def scenes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Scenes]:
         clean = read_miniworld(
             name="miniworld", folder=folder, split="train", num_scenes=number, size=SIZE
         )
-        roster, truth = plant_noise(clean, kinds="swap", ratio=RATIO, seed=0)
+        roster, truth = plant_faults(clean, kinds={"swap": RATIO}, seed=0)
         first = [clean.samples[rows[0]] for rows in clean.rows_by_image.values()]
         (folder / "features").mkdir()
         return roster, truth, label_features(first, folder / "features")

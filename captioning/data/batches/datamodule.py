@@ -17,7 +17,7 @@ from captioning.data.batches.nearest_contexts import ContextIndex
 from captioning.data.batches.sampler import CaptionBatchSampler
 from captioning.data.features.build import FeatureStore
 from captioning.data.roster import CurationView, Roster
-from captioning.data.steps.shares import num_own
+from captioning.data.steps.add_pairs import num_own
 from captioning.interfaces import AbstractTokenizer
 from captioning.types import Batch, Control, Sample
 
@@ -39,7 +39,7 @@ class CaptionDataModule(pl.LightningDataModule):
             curation removes samples (comparable numbers of updates). False: the epoch shrinks with
             the set, as in the paper.
         own_updates: an epoch has as many batches as without pairs that were added
-            (`captioning.data.steps.shares`), which then change no schedule.
+            (`captioning.data.steps.add_pairs`), which then change no schedule.
         num_workers: loader processes; 0 is best with cached features.
         train_transform, eval_transform: pixels to tensors, when there are no features.
         extend_features: features of these photos too (a sample by path), in a store that also

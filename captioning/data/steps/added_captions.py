@@ -110,8 +110,8 @@ class Mixture:
     def __post_init__(self) -> None:
         if not 0 <= self.share <= 1 or (self.bins is not None and self.bins < 1):
             raise ValueError(
-                f"mix.share must lie in [0, 1] and mix.bins be at least 1: got {self.share} and "
-                f"{self.bins}"
+                "steps.add_pairs.mixture.share must lie in [0, 1] and its bins be at least 1: got "
+                f"{self.share} and {self.bins}"
             )
 
     def __call__(self, own: Sequence[Sample], made: Sequence[Sample]) -> list[Sample]:

@@ -56,7 +56,7 @@ def test_the_command_writes_a_set_that_is_read_back(tmp_path: Path):
 def test_cutswap_makes_pairs_that_are_read_back(tmp_path: Path):
     # photos of MiniWorld mean little to the joint space
     few = ["method.rules.num_captions=3", "method.num_patches=2", "method.similarity=-1"]
-    done = run(tmp_path, "method=cutswap", "limit_images=300", "smoke.max_pairs=4", *few)
+    done = run(tmp_path, "method=cutswap", "first_images=300", "smoke.max_pairs=4", *few)
     assert done.returncode == 0, done.stderr
     out = tmp_path / "out"
     roster = read_coco(
@@ -71,7 +71,7 @@ def test_cutswap_makes_pairs_that_are_read_back(tmp_path: Path):
     for name in ("sheet.png", "statistics/statistics.json", "clusters/clusters.md"):
         assert (out / name).is_file()
     several = [*few, "num_processes=2", f"out={tmp_path / 'several'}"]
-    done = run(tmp_path, "method=cutswap", "limit_images=300", "smoke.max_pairs=4", *several)
+    done = run(tmp_path, "method=cutswap", "first_images=300", "smoke.max_pairs=4", *several)
     assert done.returncode == 0, done.stderr
     for path in (out / "captions.json", out / "provenance.jsonl", *(out / "images").iterdir()):
         assert path.read_bytes() == (tmp_path / "several" / path.relative_to(out)).read_bytes()

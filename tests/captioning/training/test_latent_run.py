@@ -15,7 +15,8 @@ from captioning.evaluation.diverse_captions import evaluate_draws
 from captioning.evaluation.predict import predict_run
 from captioning.models import cos_cvae
 from captioning.training import run as run_module
-from captioning.training.inputs import load_inputs, read_roster
+from captioning.training.inputs import load_inputs
+from captioning.training.rosters import read_roster
 from captioning.training.run import train
 
 COS_CVAE = (
@@ -63,14 +64,17 @@ def searched(repository: Path, *overrides: str) -> DictConfig:
 def test_photos_that_a_share_leaves_out_lend_contexts_where_that_is_asked(
     latent, tmp_path: Path
 ) -> None:
-    share = ("train_share=0.5", "num_epochs=2")  # contexts are of the second on
+    share = (
+        "steps=[share_of_photos]",
+        "steps.share_of_photos.share=0.5",
+        "num_epochs=2",
+    )  # contexts are of the second on
     every, own = latent(*share, "model.contexts_of_all=true"), latent(*share, folder="own")
     inputs = load_inputs(every)
-    lent = {sample.image_id for sample in inputs.lenders}
+    lent = {sample.image_id for sample in inputs.steps.left_out}
     whole = read_roster(every, "train")
     assert not lent & inputs.train.rows_by_image.keys()
     assert lent | inputs.train.rows_by_image.keys() == whole.rows_by_image.keys()
-    assert load_inputs(own).lenders == ()
     train(every)
     train(own)
     one, other = weights(tmp_path / "run"), weights(tmp_path / "own")

@@ -10,16 +10,39 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from captioning.data.boxes import checked_box
 from captioning.data.json_files import Record, load_json_lines
 from captioning.data.roster import Roster, build_roster
+from captioning.data.steps.base import CORPUS, AbstractStep, StepContext
 from captioning.types import Region
 
 Found = dict[str, tuple[Region, ...]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TakeDetections(AbstractStep):
+    """Puts a detector's boxes in the place of the annotated ones, in every split.
+
+    Attributes:
+        files: of ``captioning find-objects``, which together have all photos of the run; of a photo
+            in several files the last one counts.
+    """
+
+    every_split: ClassVar[bool] = True
+    files: Sequence[str]
+
+    def __call__(self, roster: Roster, context: StepContext) -> Roster:
+        """The roster with detected regions; captions without photos stay as they are."""
+        if context.split == CORPUS:
+            return roster
+        regions: Found = {}
+        for path in self.files:
+            regions |= read_detections(path)[1]
+        return with_detections(roster, regions)
 
 
 def read_detections(path: str | Path) -> tuple[dict[str, Any], Found]:
@@ -74,8 +97,9 @@ def with_detections(roster: Roster, found: Mapping[str, tuple[Region, ...]]) -> 
     missing = [image_id for image_id in roster.rows_by_image if image_id not in found]
     if missing:
         raise ValueError(
-            f"{roster.name}: detections= lacks {len(missing)} photos, such as {missing[0]}: run "
-            "captioning find-objects on this split too, and name its file as well"
+            f"{roster.name}: the files of detections lack {len(missing)} photos, such as "
+            f"{missing[0]}: run captioning find-objects on this split too, and name its file as "
+            "well, in steps.take_detections.files or, in evaluation, in detections"
         )
     samples = [
         replace(

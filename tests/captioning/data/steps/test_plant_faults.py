@@ -1,17 +1,17 @@
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hydra.utils import instantiate
-from omegaconf import OmegaConf
+from hydra import compose, initialize_config_dir
 
 from captioning.data.roster import Dropped, Roster, build_roster
-from captioning.data.steps.noise import KINDS, plant_noise, write_truth
-from captioning.data.steps.noise_words import COLORS, DETAILS, NUMBERS, OBJECTS
+from captioning.data.steps.base import StepContext
+from captioning.data.steps.fault_words import COLORS, DETAILS, NUMBERS, OBJECTS
+from captioning.data.steps.plant_faults import KINDS, plant_faults
+from captioning.training.rosters import build_steps
 from captioning.types import Phrase, Region, Sample
 
 ANIMALS = ("dog", "cat", "horse", "cow", "bird", "bear", "zebra", "sheep", "monkey", "duck")
@@ -50,7 +50,7 @@ EACH = dict.fromkeys(KINDS, 0.05)
 
 def test_counts_are_exact_truth_joins_and_the_rest_is_untouched():
     roster = roster_of()
-    planted, truth = plant_noise(roster, kinds=EACH, seed=3)
+    planted, truth = plant_faults(roster, kinds=EACH, seed=3)
     assert Counter(truth.values()) == dict.fromkeys(KINDS, 10)
     assert planted.dropped == roster.dropped
     for before, after in zip(roster.samples, planted.samples, strict=True):
@@ -67,16 +67,16 @@ def test_counts_are_exact_truth_joins_and_the_rest_is_untouched():
 
 def test_the_seed_decides():
     roster = roster_of()
-    first = plant_noise(roster, kinds=EACH, seed=3)
-    assert plant_noise(roster, kinds=EACH, seed=3) == first
-    assert plant_noise(roster, kinds=dict(reversed(EACH.items())), seed=3)[1] == first[1]
-    assert plant_noise(roster, kinds=EACH, seed=4)[1] != first[1]
+    first = plant_faults(roster, kinds=EACH, seed=3)
+    assert plant_faults(roster, kinds=EACH, seed=3) == first
+    assert plant_faults(roster, kinds=dict(reversed(EACH.items())), seed=3)[1] == first[1]
+    assert plant_faults(roster, kinds=EACH, seed=4)[1] != first[1]
 
 
 @pytest.mark.parametrize("ratio", [0.01, 0.2, 1.0])
 def test_swapped_captions_are_of_another_photo_and_trade_places(ratio):
     roster = roster_of()
-    planted, truth = plant_noise(roster, kinds="swap", ratio=ratio, seed=0)
+    planted, truth = plant_faults(roster, kinds={"swap": ratio}, seed=0)
     assert len(truth) == round(ratio * len(roster))
     own = roster.references()
     for sample_id in truth:
@@ -89,7 +89,7 @@ def test_swapped_captions_are_of_another_photo_and_trade_places(ratio):
 
 def test_one_swap_alone_takes_a_caption_from_anywhere():
     roster = roster_of(2)
-    planted, truth = plant_noise(roster, kinds="swap", ratio=0.1, seed=0)
+    planted, truth = plant_faults(roster, kinds={"swap": 0.1}, seed=0)
     (sample_id,) = truth
     assert planted.by_id[sample_id].caption in {s.caption for s in roster.samples}
     assert planted.by_id[sample_id].caption not in roster.references()[sample_id[0]]
@@ -97,7 +97,7 @@ def test_one_swap_alone_takes_a_caption_from_anywhere():
 
 def test_image_faults_bring_the_other_photo_with_its_boxes():
     roster = roster_of()
-    planted, truth = plant_noise(roster, kinds="image", ratio=0.3, seed=0)
+    planted, truth = plant_faults(roster, kinds={"image": 0.3}, seed=0)
     own = roster.references()
     for sample_id in truth:
         sample = planted.by_id[sample_id]
@@ -110,7 +110,7 @@ def test_image_faults_bring_the_other_photo_with_its_boxes():
 
 def test_overlong_captions_go_on_in_made_up_detail():
     roster = roster_of()
-    planted, truth = plant_noise(roster, kinds="overlong", ratio=0.5, seed=0)
+    planted, truth = plant_faults(roster, kinds={"overlong": 0.5}, seed=0)
     for sample_id in truth:
         before, after = roster.by_id[sample_id], planted.by_id[sample_id]
         assert after.caption.startswith(before.caption.rstrip(" ."))
@@ -124,7 +124,7 @@ def test_overlong_captions_go_on_in_made_up_detail():
 )
 def test_wrong_words_are_of_the_same_kind_and_in_no_caption_of_the_photo(kind, rows):
     roster = roster_of()
-    planted, truth = plant_noise(roster, kinds=kind, ratio=0.15, seed=0)
+    planted, truth = plant_faults(roster, kinds={kind: 0.15}, seed=0)
     own = roster.references()
     for sample_id in truth:
         before = roster.by_id[sample_id].caption.lower().split()
@@ -148,45 +148,43 @@ def one(caption: str, sibling: str = "x") -> Roster:
 def test_article_and_capital_agree_with_the_new_word():
     seen = set()
     for seed in range(60):
-        planted, _ = plant_noise(one("Dog of a car"), kinds="object", ratio=0.5, seed=seed)
+        planted, _ = plant_faults(one("Dog of a car"), kinds={"object": 0.5}, seed=seed)
         seen.add(planted.samples[0].caption)
     assert "Dog of an airplane" in seen
     assert "Dog of a truck" in seen
     assert "Elephant of a car" in seen
     siblings = one("an orange ball", "orange grey")
     for seed in range(30):
-        planted, _ = plant_noise(siblings, kinds="color", ratio=0.5, seed=seed)
+        planted, _ = plant_faults(siblings, kinds={"color": 0.5}, seed=seed)
         text = " ".join(sample.caption for sample in planted.samples)
         assert "an orange ball" in text or planted.samples[0].caption.startswith("a ")
         assert "gray" not in text
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("kinds", "message"),
     [
-        ({"kinds": "swop", "ratio": 0.1}, "kind of noise must be one of .* got 'swop'"),
-        ({"kinds": "swap", "ratio": 1.5}, r"ratio of swap must be in \[0, 1\]: got 1.5"),
-        ({"kinds": {"swap": -0.1}}, r"must be in \[0, 1\]"),
-        ({"kinds": {"swap": "0.1"}}, r"must be in \[0, 1\]: got '0.1'"),
-        ({"kinds": {"swap": float("nan")}}, r"must be in \[0, 1\]"),
-        ({"kinds": {"swap": 0.6, "image": 0.6}}, "must not exceed 1 together: got 1.2"),
-        ({"kinds": "swap"}, "needs a ratio"),
-        ({"kinds": {"swap": 0.1}, "ratio": 0.1}, "ratio goes with one kind"),
-        ({"kinds": "number", "ratio": 0.5}, "100 faults of kind 'number' .* 40 captions can bear"),
-        ({"kinds": {"number": 0.2, "color": 0.3}}, r"faults of kind 'color' .* beside the other"),
+        ({"swop": 0.1}, r"steps\.plant_faults\.kinds must be of .* got 'swop'"),
+        ({"swap": 1.5}, r"steps\.plant_faults\.kinds\.swap must be .* in \[0, 1\]: got 1.5"),
+        ({"swap": -0.1}, r"must be a share in \[0, 1\]"),
+        ({"swap": "0.1"}, r"must be a share in \[0, 1\]: got '0.1'"),
+        ({"swap": float("nan")}, r"must be a share in \[0, 1\]"),
+        ({"swap": 0.6, "image": 0.6}, "must not exceed 1 together: got 1.2"),
+        ({"number": 0.5}, "100 faults of kind 'number' .* 40 captions can bear"),
+        ({"number": 0.2, "color": 0.3}, r"faults of kind 'color' .* beside the other"),
     ],
 )
-def test_bad_arguments_are_named(arguments, message):
+def test_bad_kinds_are_named(kinds, message):
     with pytest.raises(ValueError, match=message):
-        plant_noise(roster_of(), seed=0, **arguments)
+        plant_faults(roster_of(), kinds=kinds, seed=0)
 
 
 def test_swaps_that_cannot_be_are_refused():
     same = [replace(sample, caption="The same .") for sample in roster_of(3).samples]
     with pytest.raises(ValueError, match="no other image can trade with"):
-        plant_noise(build_roster("same", same), kinds="swap", ratio=0.5, seed=0)
+        plant_faults(build_roster("same", same), kinds={"swap": 0.5}, seed=0)
     with pytest.raises(ValueError, match="0 captions can bear one"):
-        plant_noise(roster_of(1), kinds="image", ratio=0.5, seed=0)
+        plant_faults(roster_of(1), kinds={"image": 0.5}, seed=0)
 
 
 def test_a_caption_that_every_image_has_gets_no_other_photo():
@@ -194,27 +192,17 @@ def test_a_caption_that_every_image_has_gets_no_other_photo():
         replace(s, caption="So") if s.sample_id[-1] == "4" else s for s in roster_of().samples
     ]
     roster = build_roster("so", samples)
-    _, truth = plant_noise(roster, kinds="image", ratio=0.8, seed=0)
+    _, truth = plant_faults(roster, kinds={"image": 0.8}, seed=0)
     assert {sample_id[-1] for sample_id in truth} == set("0123")
 
 
-def test_truth_is_written_as_json(tmp_path):
-    _, truth = plant_noise(roster_of(), kinds=EACH, seed=3)
-    write_truth(truth, tmp_path / "run" / "truth.json")
-    assert json.loads((tmp_path / "run" / "truth.json").read_text()) == truth
-    assert [path.name for path in (tmp_path / "run").iterdir()] == ["truth.json"]
-
-
 @pytest.mark.parametrize("name", ["swap20", "mixed"])
-def test_configs_plant_noise(repository, name):
-    config = OmegaConf.load(repository / "configs" / "noise" / f"{name}.yaml")
-    config = OmegaConf.create({"seed": 5, "noise": config}).noise
-    assert config.name == name
-    roster = roster_of()
-    _, truth = instantiate(config.plant)(roster)
-    assert len(truth) == round(sum(config.plant.kinds.values()) * len(roster))
-
-
-def test_no_noise_plants_nothing(repository):
-    config = OmegaConf.load(repository / "configs" / "noise" / "none.yaml")
-    assert config == {"name": "none", "suspected": 0.05, "plant": None}
+def test_configs_plant_faults(repository, name, tmp_path):
+    with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
+        config = compose("train", [f"steps=[plant_{name}]", "seed=5", f"paths.cache={tmp_path}"])
+    (step,) = build_steps(config)
+    context = StepContext(split="train", seed=5, cache_folder=tmp_path)
+    planted = step(roster_of(), context)
+    assert planted.planted == context.truth
+    assert len(context.truth) == round(sum(step.kinds.values()) * len(planted))
+    assert step.name == name

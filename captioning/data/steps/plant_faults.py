@@ -16,14 +16,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from captioning.data.roster import PLANTED, Roster, build_roster
-from captioning.data.steps.noise_words import COLORS, DETAILS, NUMBERS, OBJECTS, SAME
-from captioning.files import write_json
+from captioning.data.steps.base import AbstractStep, StepContext
+from captioning.data.steps.fault_words import COLORS, DETAILS, NUMBERS, OBJECTS, SAME
 from captioning.types import Sample
 
 KINDS = ("swap", "overlong", "color", "number", "object", "image")
@@ -33,12 +32,32 @@ _TOKEN = re.compile(r"[A-Za-z]+")
 _NUM_DETAILS = (3, 6)  # clauses appended to an overlong caption: 3, 4 or 5
 
 
-def plant_noise(
+@dataclass(frozen=True, kw_only=True)
+class PlantFaults(AbstractStep):
+    """Plants faults in what is trained on; the truth goes into the context, see `plant_faults`.
+
+    Attributes:
+        kinds: share of all samples, in [0, 1], by kind of fault, such as ``{"swap": 0.2}``.
+        seed: of the choice.
+        name: of these faults, in names of run folders and in tables; changes nothing else.
+    """
+
+    kinds: Mapping[str, float]
+    seed: int
+    name: str = "faults"
+
+    def __call__(self, roster: Roster, context: StepContext) -> Roster:
+        """The roster with faults."""
+        roster, truth = plant_faults(roster, kinds=self.kinds, seed=self.seed)
+        context.truth |= truth
+        return roster
+
+
+def plant_faults(
     roster: Roster,
     *,
-    kinds: Mapping[str, float] | str,
+    kinds: Mapping[str, float],
     seed: int,
-    ratio: float | None = None,
 ) -> tuple[Roster, dict[str, str]]:
     """A copy of the roster with faults planted, and which sample got which.
 
@@ -46,20 +65,18 @@ def plant_noise(
 
     Args:
         roster: clean samples.
-        kinds: the share of all samples that gets each kind, such as ``{"swap": 0.2}``; or one kind
-            whose share is ``ratio``.
+        kinds: the share of all samples that gets each kind, such as ``{"swap": 0.2}``.
         seed: of the choice; the same seed gives the same faults.
-        ratio: share of the one kind.
 
     Returns:
-        The faulty roster, and ``{sample_id: kind}`` of its faults: ``round(ratio * N)`` of each
+        The faulty roster, and ``{sample_id: kind}`` of its faults: ``round(share * N)`` of each
         kind, at most one a sample.
 
     Raises:
-        ValueError: an unknown kind, ratios outside [0, 1] or of more than 1 together, or fewer
+        ValueError: an unknown kind, shares outside [0, 1] or of more than 1 together, or fewer
             captions that can bear a fault than asked for.
     """
-    counts = _counts(roster, kinds, ratio)
+    counts = _counts(roster, kinds)
     rng = np.random.default_rng(seed)
     chosen = _chosen_rows(roster, counts, rng)
     samples = list(roster.samples)
@@ -71,30 +88,19 @@ def plant_noise(
     return build_roster(roster.name, samples, roster.dropped), truth
 
 
-def write_truth(truth: Mapping[str, str], path: str | Path) -> None:
-    """Write the truth as a JSON object."""
-    write_json(path, dict(truth))
-
-
-def _counts(
-    roster: Roster, kinds: Mapping[str, float] | str, ratio: float | None
-) -> dict[str, int]:
-    if isinstance(kinds, str):
-        if ratio is None:
-            raise ValueError(f"kinds={kinds!r} needs a ratio, such as ratio=0.2")
-        kinds = {kinds: ratio}
-    elif ratio is not None:
-        raise ValueError("ratio goes with one kind; kinds given as a mapping hold their own ratios")
+def _counts(roster: Roster, kinds: Mapping[str, float]) -> dict[str, int]:
     for kind, share in kinds.items():
         if kind not in KINDS:
-            raise ValueError(f"kind of noise must be one of {KINDS}: got {kind!r}")
+            raise ValueError(f"steps.plant_faults.kinds must be of {KINDS}: got {kind!r}")
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
-            raise ValueError(f"ratio of {kind} must be in [0, 1]: got {share!r}")
+            raise ValueError(
+                f"steps.plant_faults.kinds.{kind} must be a share in [0, 1]: got {share!r}"
+            )
     counts = {kind: round(share * len(roster)) for kind, share in kinds.items()}
     if sum(counts.values()) > len(roster):
         raise ValueError(
-            f"ratios of noise must not exceed 1 together: got {sum(kinds.values()):g}; a sample "
-            "bears one fault at most"
+            f"steps.plant_faults.kinds must not exceed 1 together: got {sum(kinds.values()):g}; "
+            "a sample bears one fault at most"
         )
     return {kind: count for kind, count in counts.items() if count}
 
@@ -112,7 +118,7 @@ def _chosen_rows(
             raise ValueError(
                 f"{roster.name}: {counts[kind]} faults of kind {kind!r} are wanted, but "
                 f"{len(eligible[kind])} captions can bear one ({len(rows)} beside the other "
-                "kinds); lower the ratio"
+                "kinds); lower steps.plant_faults.kinds"
             )
         taken = np.sort(rng.choice(rows, size=counts[kind], replace=False))
         free[taken] = False

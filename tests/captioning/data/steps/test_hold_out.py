@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from captioning.data.roster import Roster, build_roster
-from captioning.data.steps.held_out import classes_shown, hold_out
+from captioning.data.steps.base import StepContext
+from captioning.data.steps.hold_out import HoldOut, classes_shown, hold_out
 from captioning.text.lemmas import load_lemmas
 from captioning.text.object_words import LEMMAS
 from captioning.types import UNPAIRED, Phrase, Region, Sample
@@ -77,15 +78,28 @@ def test_phrases_are_found_as_wholes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("classes", "number", "message"),
+    ("classes", "message"),
     [
-        (BUS, -1, "samples_per_photo must be at least 0: got -1"),
-        ({"bus": []}, 0, "'bus' has no words"),
-        ({"bus": ["bus"], "zebra": ["zebra"]}, 0, "no caption mentions the held-out zebra"),
-        ({"x": ["a"]}, 0, "every photo shows a held-out class"),
+        ({"bus": []}, "'bus' has no words"),
+        ({"bus": ["bus"], "zebra": ["zebra"]}, "no caption mentions the held-out zebra"),
+        ({"x": ["a"]}, "every photo shows a held-out class"),
     ],
 )
-def test_what_makes_no_sense_is_refused(classes: dict, number: int, message: str) -> None:
-    settings = {"classes": classes, "samples_per_photo": number, "lemmatizer": LEMMATIZER}
+def test_what_makes_no_sense_is_refused(classes: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        hold_out(roster(a=("a bus",), b=("a car",)), **settings)
+        hold_out(roster(a=("a bus",), b=("a car",)), classes=classes, lemmatizer=LEMMATIZER)
+
+
+@pytest.mark.parametrize("number", [-1, 0.5, "two"])
+def test_a_number_of_samples_that_cannot_be_is_named(number) -> None:
+    with pytest.raises(ValueError, match=r"steps\.hold_out\.samples_per_photo must be .* got"):
+        HoldOut(classes=BUS, samples_per_photo=number)
+
+
+def test_the_step_counts_the_words_that_are_left(tmp_path: Path, caplog) -> None:
+    context = StepContext(split="train", seed=0, cache_folder=tmp_path)
+    everything = roster(a=("a bus",), b=("two buses",), c=("a car",))
+    left = HoldOut(classes={"bus": ["bus"]})(everything, context)
+    assert [sample.sample_id for sample in left.samples] == ["b#0", "c#0"]
+    assert context.held_out_left == {"buses": 1}
+    assert "buses (1); to hold them out too, add them to steps.hold_out.classes" in caplog.text

@@ -10,12 +10,16 @@ import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.data.steps.detections import read_detections, with_detections
+from captioning.data.steps.take_detections import (
+    TakeDetections,
+    read_detections,
+    with_detections,
+)
 from captioning.find_objects import find_objects
-from captioning.training.inputs import read_roster
+from captioning.training.rosters import read_roster
 from captioning.vision.detectors import AbstractDetector
 
-CONFIGS = Path(__file__).resolve().parents[3] / "configs"
+CONFIGS = Path(__file__).resolve().parents[4] / "configs"
 
 
 class Corner(AbstractDetector):
@@ -38,7 +42,7 @@ class Corner(AbstractDetector):
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch) -> DictConfig:
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        given = [f"paths.cache={tmp_path}", f"paths.runs={tmp_path}", "limit_images=5"]
+        given = [f"paths.cache={tmp_path}", f"paths.runs={tmp_path}", "first_images=5"]
         config = compose("find_objects", overrides=["data=miniworld_tiny", "batch_size=2", *given])
     monkeypatch.setattr(
         "captioning.find_objects.build_part", lambda given: Corner(threshold=given.threshold)
@@ -54,14 +58,15 @@ def test_a_split_is_looked_at_once_and_read_in_place_of_its_boxes(config) -> Non
     assert Corner.seen == 5
     header, found = read_detections(out)
     assert header["settings"]["threshold"] == 0.5
-    OmegaConf.update(config, "detections", [str(out)], force_add=True)
+    take = {"_target_": f"{TakeDetections.__module__}.TakeDetections", "files": [str(out)]}
+    OmegaConf.update(config, "steps", {"take_detections": take}, force_add=True)
     roster = read_roster(config, "train")
     for sample in roster.samples:
         (region,) = sample.regions
         assert (region.label, region.box, region.score) == ("dog", (0, 0, 10, 10), 0.75)
         assert all(not phrase.regions for phrase in sample.phrases)
     del found[roster.samples[0].image_id]
-    with pytest.raises(ValueError, match="lacks 1 photos"):
+    with pytest.raises(ValueError, match="lack 1 photos"):
         with_detections(roster, found)
 
 
