@@ -64,9 +64,9 @@ def build_steps(config: DictConfig) -> list[AbstractStep]:
         ValueError: a setting of a step is missing or wrong.
     """
     steps = []
-    for name, chosen in (config.get("steps") or {}).items():
+    for chosen in (config.get("steps") or {}).values():
         if missing := sorted(OmegaConf.missing_keys(chosen)):
-            raise ValueError(f"give steps.{name}.{missing[0]}=..., which has no default")
+            raise ValueError(f"give {missing[0]}=..., which has no default")
         steps.append(build_part(chosen, _convert_="all"))
     return steps
 
