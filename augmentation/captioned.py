@@ -82,7 +82,7 @@ class Pair:
     image_id: str
     before: tuple[str, ...]
     after: tuple[str, ...]
-    places: tuple[tuple[float, ...], ...]
+    places: tuple[tuple[float, float, float, float], ...]
     old: str
     new: str
 

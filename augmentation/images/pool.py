@@ -40,9 +40,11 @@ class PhotoEncoder(Protocol):
 
     def embed_images(self, images: Sequence[Image.Image]) -> Tensor:
         """Unit vectors ``(I, size) float32``."""
+        ...
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
         """Unit vectors ``(len(texts), size) float32``."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -71,7 +71,7 @@ class Limits:
             return ASPECT_CHANGES
         return ""
 
-    def allowed(self, sources: Sequence[Box], targets: Sequence[Box]) -> np.ndarray:
+    def allowed(self, sources: Sequence[Box] | np.ndarray, targets: Sequence[Box]) -> np.ndarray:
         """`problem` of many boxes at once.
 
         Returns:
@@ -92,7 +92,7 @@ class Limits:
         return (areas > 0) & (areas >= self.smallest_area) & in_range
 
 
-def _measures(boxes: Sequence[Box]) -> tuple[np.ndarray, np.ndarray]:
+def _measures(boxes: Sequence[Box] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     corners = np.asarray(boxes, dtype=float).reshape(-1, 4)
     widths, heights = corners[:, 2] - corners[:, 0], corners[:, 3] - corners[:, 1]
     return widths.clip(0) * heights.clip(0), widths / heights
@@ -115,8 +115,9 @@ def change(one: float, other: float) -> float:
 
 def common(one: Box, other: Box) -> float:
     """Square pixels that lie in both boxes."""
-    corners = (*map(max, one[:2], other[:2]), *map(min, one[2:], other[2:]))
-    return area(corners)
+    left, top = max(one[0], other[0]), max(one[1], other[1])
+    right, bottom = min(one[2], other[2]), min(one[3], other[3])
+    return area((left, top, right, bottom))
 
 
 def iou(one: Box, other: Box) -> float:

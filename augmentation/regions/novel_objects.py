@@ -92,8 +92,8 @@ class NovelObjects(AbstractRegionMethod):
                 "configs/novel_classes/DATA.yaml"
             )
         self.classes = [
-            NovelClass(name=name, **({"words": tuple((words or {}).get(name, ()))} | (given or {})))
-            for name, given in classes.items()
+            _novel_class(name, settings or {}, tuple((words or {}).get(name, ())))
+            for name, settings in classes.items()
         ]
         self.parser, self.limits, self.radius = parser, limits, radius
         self.choices, self.seed = choices, seed
@@ -314,6 +314,12 @@ class NovelObjects(AbstractRegionMethod):
             label for label in labels if any(any(mentions(w, self._name(label))) for w in said)
         }
         return [region for region in regions if region.label in named]
+
+
+def _novel_class(name: str, settings: Mapping[str, Any], words: tuple[str, ...]) -> NovelClass:
+    """A class by its settings; ``words`` stand in where these name none."""
+    options: dict[str, Any] = {"words": words} | dict(settings)
+    return NovelClass(name=name, **options)
 
 
 def _text(sample: Sample) -> str:

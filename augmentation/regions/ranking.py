@@ -52,9 +52,11 @@ class PairEncoder(Protocol):
 
     def embed_images(self, images: Sequence[Image.Image]) -> Tensor:
         """``(I, D) float32`` of unit length."""
+        ...
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
         """``(N, D) float32`` of unit length."""
+        ...
 
 
 class CosineScorer(AbstractPairScorer):

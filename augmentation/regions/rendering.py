@@ -148,7 +148,7 @@ class Renderer:
         if self.form.suffix == "png":
             write_whole(path, lambda part: picture.save(part, compress_level=1))
         else:
-            settings = {"quality": self.form.quality, "subsampling": 0}
+            settings: dict[str, Any] = {"quality": self.form.quality, "subsampling": 0}
             write_whole(path, lambda part: picture.save(part, **settings))
 
 

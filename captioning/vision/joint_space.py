@@ -35,6 +35,7 @@ class SentenceEmbedder(Protocol):
 
     def embed(self, texts: Sequence[str]) -> Tensor:
         """Vectors ``(len(texts), dim) float32``."""
+        ...
 
 
 class JointSpace(nn.Module):

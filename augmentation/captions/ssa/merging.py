@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from augmentation.captions.ssa.clustering import distances, merge_order
@@ -190,7 +190,7 @@ def _joined(ours: Node, theirs: Node) -> Node:
     )
 
 
-def _union(first: Sequence[Edge], second: object) -> tuple[Edge, ...]:
+def _union(first: Sequence[Edge], second: Iterable[Edge]) -> tuple[Edge, ...]:
     """Edges of both; the same edge once, with the captions of both."""
     found: dict[tuple[str, str, str, str], Edge] = {}
     for edge in (*first, *second):

@@ -212,7 +212,7 @@ class Ssa(AbstractCaptionMethod):
     ) -> Iterator[tuple[Graph, Caption | None]]:
         """Each graph with a sentence that says it, None where it cannot be said."""
         if self.graph_writer is not None:
-            yield from self._written(list(graphs))
+            yield from self._written(self.graph_writer, list(graphs))
             return
         for graph in graphs:
             several = not graph.nodes[graph.root].is_predicate
@@ -224,10 +224,12 @@ class Ssa(AbstractCaptionMethod):
                 said = None
             yield graph, said
 
-    def _written(self, graphs: Sequence[Graph]) -> Iterator[tuple[Graph, Caption | None]]:
+    def _written(
+        self, writer: AbstractGraphWriter, graphs: Sequence[Graph]
+    ) -> Iterator[tuple[Graph, Caption | None]]:
         """The same by another model, whose sentences have to name what the graph has."""
         words_alike = {"similarity": self.merging.similarity, "least": self.rules.least_like}
-        answers = self.graph_writer.sentences(graphs)
+        answers = writer.sentences(graphs)
         texts = [as_sentence(text) if any(map(str.isalpha, text)) else "" for text in answers]
         parses = iter(self.parser.parse([text for text in texts if text]))
         for graph, text in zip(graphs, texts, strict=True):

@@ -208,9 +208,8 @@ class Realiser:
             return []
         self._said.add(variable)
         subject, rest, passive = self._arguments(variable)
-        own = subject is None or subject.target in self._said
         verb = self._verb(variable)
-        if not own:
+        if subject is not None and subject.target not in self._said:
             if edge.role != "time":
                 raise ValueError("a clause of somebody else is said only with 'while'")
             who = self.noun_phrase(subject.target)

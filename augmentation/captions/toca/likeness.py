@@ -121,4 +121,4 @@ def draw_neighbourhoods(
 
 def _draw(captions: Sequence[str], number: int, generator: np.random.Generator) -> tuple[str, ...]:
     rows = generator.choice(len(captions), min(number, len(captions)), replace=False)
-    return tuple(captions[row] for row in rows)
+    return tuple(str(captions[int(row)]) for row in rows)

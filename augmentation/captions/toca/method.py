@@ -119,8 +119,9 @@ class ToCa:
     def _learn_examples(self, captions: Sequence[str]) -> None:
         number = min(EXAMPLES_READ, len(captions))
         rows = np.random.default_rng(self._seed).choice(len(captions), number, replace=False)
-        chosen = [captions[row] for row in sorted(rows.tolist())]
-        self._prompts.learn(chosen, [*map(whole_words, chosen, self._tagger.tag(chosen))])
+        examples: list[str] = [captions[int(row)] for row in sorted(rows)]
+        tags = self._tagger.tag(examples)
+        self._prompts.learn(examples, [*map(whole_words, examples, tags)])
 
     def report(self) -> dict[str, Any]:
         """Sizes of the statistics, and captions left out of them by reason."""

@@ -76,7 +76,7 @@ def teach(config: DictConfig) -> dict[str, Any]:
     roster = read_corpus(config)
     tokenizer = imported("transformers").AutoTokenizer.from_pretrained(**causal_source(config.name))
     lessons = read_lessons(roster, tokenizer, config)
-    network = load_causal(config.name)
+    network: Any = load_causal(config.name)
     check_length(network, max(those.longest() for those in lessons.values()))
     device = config.device
     if device == "auto":
@@ -122,7 +122,7 @@ def fit(
     steps = {"num_steps": config.training.num_steps or whole}
     loop = TrainingLoop(
         model=network,
-        settings=OmegaConf.merge(config.training, steps),
+        settings=DictConfig(OmegaConf.merge(config.training, steps)),
         checkpoint=Path(config.checkpoint),
         seed=config.seed,
     )

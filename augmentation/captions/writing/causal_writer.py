@@ -60,7 +60,7 @@ class CausalWriter(AbstractWriter):
         self._tokenizer = imported("transformers").AutoTokenizer.from_pretrained(
             **causal_source(name)
         )
-        network = load_causal(name).to(self._device, getattr(torch, precision))
+        network: Any = load_causal(name).to(self._device, getattr(torch, precision))
         self._network = network.eval().requires_grad_(False)
         self._stops = self._stop_tokens()
         self._filling: GapFilling | None = None
@@ -164,7 +164,8 @@ class CausalWriter(AbstractWriter):
                 drawn = self._filling.choose(logits, [lines[n] for n in numbers], draw)
             going_on = (~self._stops[drawn]).nonzero().squeeze(1)
             likely = logits.gather(1, drawn[:, None]).squeeze(1) - logits.logsumexp(1)
-            for row in going_on.tolist():
+            rows: list[int] = going_on.tolist()
+            for row in rows:
                 made[numbers[row]].append(int(drawn[row]))
                 sums[numbers[row]] += float(likely[row])
             if len(going_on) == 0:

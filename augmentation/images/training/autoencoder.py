@@ -53,7 +53,7 @@ def starting_model(config: DictConfig, paths: list[Path]) -> PatchAutoencoder:
         OSError: ``start`` is no autoencoder's folder.
     """
     if config.start is None:
-        settings = OmegaConf.to_container(config.model, resolve=True)
+        settings: Any = OmegaConf.to_container(config.model, resolve=True)
         model = PatchAutoencoder(**settings, sample_size=config.size)
         model.start_from(load_pictures(paths[:NUM_START], size=config.size))
     else:
@@ -187,8 +187,8 @@ def score(model: PatchAutoencoder, paths: list[Path], *, size: int) -> dict[str,
 def latents_of(model: PatchAutoencoder, paths: list[Path], *, size: int) -> Tensor:
     """Latents of photos, ``(I, C, H, W) float32``, not scaled."""
     batches = [paths[start : start + 16] for start in range(0, len(paths), 16)]
-    found = [model.encode(load_pictures(b, size=size)).latent_dist.mean for b in batches]
-    return torch.cat(found)
+    means = [model.encode(load_pictures(b, size=size)).latent_dist.mean for b in batches]
+    return torch.cat(means)
 
 
 @torch.inference_mode()
@@ -213,7 +213,8 @@ def train_autoencoder(config: DictConfig) -> dict[str, Any]:
     rosters = {split: read_roster(config, split) for split in ("train", "val")}
     train, val = (photo_paths(rosters[split]) for split in ("train", "val"))
     val = val[: config.num_val]
-    model = starting_model(config, train).to(memory_format=torch.channels_last)
+    model: Any = starting_model(config, train)
+    model.to(memory_format=torch.channels_last)
     loss = build_loss(model, rosters["train"], config)
     loop = TrainingLoop(
         model=loss, settings=config.training, checkpoint=Path(config.checkpoint), seed=config.seed

@@ -90,6 +90,8 @@ class LabelReader(nn.Module):
         width: of the hidden layer.
     """
 
+    weights: Tensor
+
     def __init__(self, channels: int, num_labels: int, *, width: int = 96) -> None:
         super().__init__()
         self.layers = nn.Sequential(
@@ -99,6 +101,6 @@ class LabelReader(nn.Module):
         weights[0] = BACKGROUND
         self.register_buffer("weights", weights, persistent=False)
 
-    def loss(self, maps: Tensor, wanted: Tensor) -> Tensor:
+    def loss(self, maps: Tensor, labels: Tensor) -> Tensor:
         """Mean cross-entropy of ``(B, channels, H, W)`` against ``(B, H, W) int64``."""
-        return nn.functional.cross_entropy(self.layers(maps).float(), wanted, self.weights)
+        return nn.functional.cross_entropy(self.layers(maps).float(), labels, self.weights)

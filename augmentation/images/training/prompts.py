@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from tokenizers import pre_tokenizers, trainers
@@ -45,11 +46,13 @@ def train_tokenizer(captions: Iterable[str], *, size: int, max_length: int) -> C
     words += dict.fromkeys(first + second for first, second in merges)
     words = [*dict.fromkeys(words), "<|startoftext|>", "<|endoftext|>"]
     vocabulary = {word: number for number, word in enumerate(words)}
-    return CLIPTokenizer(vocab=vocabulary, merges=merges, model_max_length=max_length)
+    parts: dict[str, Any] = {"vocab": vocabulary, "merges": merges}
+    return CLIPTokenizer(**parts, model_max_length=max_length)
 
 
-def _merges(tokenizer: object) -> list[tuple[str, str]]:
-    return [tuple(pair) for pair in json.loads(tokenizer.to_str())["model"]["merges"]]
+def _merges(tokenizer: Any) -> list[tuple[str, str]]:
+    merges = json.loads(tokenizer.to_str())["model"]["merges"]
+    return [(first, second) for first, second in merges]
 
 
 class PromptSampler:

@@ -164,7 +164,7 @@ class CutSwap(AbstractRegionMethod):
         space = self.encoder.space
         if self.similarity is None:
             self._threshold = known_threshold(space)
-        elif self.similarity == "estimate":
+        elif isinstance(self.similarity, str):
             self._threshold = self._estimated(roster)
         else:
             self._threshold = Threshold(value=self.similarity, space=space, reason="as set")
