@@ -12,13 +12,14 @@ import pytorch_lightning as pl
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.data.batches.datamodule import CaptionDataModule
+from captioning.data.batches.pictures import FeatureReader
 from captioning.data.roster import Roster, build_roster
 from captioning.data.steps.take_detections import TakeDetections
 from captioning.decoding.wanted import Wanted
 from captioning.models.base import AbstractCaptioner
 from captioning.results.run_folder import RunFolder
 from captioning.text.tokenizers.subwords import restored
-from captioning.training.inputs import load_inputs
+from captioning.training.inputs import load_inputs, load_pictures
 from captioning.training.parts import build_part
 from captioning.training.rosters import read_roster
 from captioning.training.run import build_datamodule, build_model, load_checkpoint
@@ -155,8 +156,8 @@ def _reranked(
     others = [sample for sample in train.samples if sample.image_id not in roster.rows_by_image]
     train = build_roster(train.name, others)
     both = build_roster("both", [*roster.samples, *others])
-    store = load_inputs(config, only=both).features
-    if store is None:
+    pictures = load_pictures(config.features, [both]).reader
+    if not isinstance(pictures, FeatureReader):
         raise ValueError("rerank needs cached features: this run has features=none")
     # Not through the config: Hydra would turn rosters, as dataclasses, into configs.
-    return build_part(rerank)(predictions, photos=roster, train=train, store=store)
+    return build_part(rerank)(predictions, photos=roster, train=train, store=pictures.store)

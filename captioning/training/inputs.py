@@ -1,16 +1,18 @@
-"""What a run reads before it starts: rosters, and features or a backbone."""
+"""What a run reads before it starts: rosters, the readers of its batches, a backbone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from omegaconf import DictConfig
-from torch import Tensor, nn
+from torch import nn
 
+from captioning.data.batches.base import AbstractBatchReader
+from captioning.data.batches.pictures import FeatureReader
+from captioning.data.batches.settings import Splits
 from captioning.data.features.build import ensure_features
 from captioning.data.features.store import FeatureStore
 from captioning.data.roster import Roster
@@ -25,32 +27,35 @@ NO_SETTINGS = ("name", "backbone", "imported", "encoder")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Inputs:
-    """Rosters with the pictures that go with them.
+class Pictures:
+    """What batches hold of photos.
 
     Attributes:
-        train, val, test: the samples.
-        steps: what the steps of the training data have left; None: there was no training data.
-        features: cached features of all photos; None: pixels through ``backbone``.
-        extend_features: computes those of further photos, see `CaptionDataModule`; None for
-            imported features.
-        feature_size: D of the features or of the backbone.
-        backbone: for end-to-end training.
-        train_transform, eval_transform: pixels to tensors, for end-to-end training.
-        texts: for training on captions alone, see `CaptionDataset`.
+        reader: gives it.
+        feature_size: D of the features or of the backbone; 0 where there is neither.
+        backbone: for end-to-end training; None: features are cached, or the model has its own.
     """
 
-    train: Roster
-    val: Roster
-    test: Roster | None
-    steps: StepContext | None = None
-    features: FeatureStore | None = None
-    extend_features: Callable[[Mapping[Path, Sample]], FeatureStore] | None = None
+    reader: AbstractBatchReader
     feature_size: int = 0
     backbone: nn.Module | None = None
-    train_transform: Callable[..., Any] | None = None
-    eval_transform: Callable[..., Any] | None = None
-    texts: Callable[[Sequence[Sample]], dict[str, Tensor]] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """What a run reads.
+
+    Attributes:
+        splits: the samples.
+        pictures: see `Pictures`.
+        readers: all that batches hold beside tokens, by name, in order.
+        steps: what the steps of the training data have left; without training data as they begin.
+    """
+
+    splits: Splits
+    pictures: Pictures
+    readers: Mapping[str, AbstractBatchReader]
+    steps: StepContext
 
 
 def load_inputs(config: DictConfig, *, only: Roster | None = None) -> Inputs:
@@ -58,23 +63,27 @@ def load_inputs(config: DictConfig, *, only: Roster | None = None) -> Inputs:
 
     Args:
         config: of the run.
-        only: for evaluation: this roster stands for all splits, and no faults are planted.
+        only: for evaluation: this roster stands for all splits, and no step is taken.
     """
-    steps = None
+    steps = StepContext(split="eval", seed=config.seed, cache_folder=Path(config.paths.cache))
     if only is not None:
-        rosters: tuple[Roster, Roster, Roster | None] = (only, only, only)
+        splits = Splits(train=only, val=only, test=only)
     else:
         train, steps = read_train(config)
-        test = read_roster(config, "test") if config.data.get("test") else None
-        rosters = (train, read_roster(config, "val"), test)
-    inputs = Inputs(train=rosters[0], val=rosters[1], test=rosters[2], steps=steps)
-    pictured = rosters
-    if only is None and trains_on_text(config):
-        inputs, pictured = replace(inputs, texts=_texts(config)), rosters[1:]
-    return _with_pictures(config, inputs, [one for one in pictured if one is not None])
+        splits = Splits(
+            train=train,
+            val=read_roster(config, "val"),
+            test=read_roster(config, "test") if config.data.get("test") else None,
+            left_out=steps.left_out,
+            train_has_photos=not trains_on_text(config),
+        )
+    first = {} if splits.train_has_photos else {"texts": _text_reader(config)}
+    pictures = load_pictures(config.features, splits.pictured)
+    readers = {**first, "pictures": pictures.reader, **_further_readers(config)}
+    return Inputs(splits=splits, pictures=pictures, readers=readers, steps=steps)
 
 
-def _texts(config: DictConfig) -> Callable[[Sequence[Sample]], dict[str, Tensor]]:
+def _text_reader(config: DictConfig) -> AbstractBatchReader:
     """What the model reads of captions alone."""
     if not config.model.get("texts"):
         raise ValueError(
@@ -84,25 +93,34 @@ def _texts(config: DictConfig) -> Callable[[Sequence[Sample]], dict[str, Tensor]
     return build_part(config.model.texts)
 
 
-def _with_pictures(config: DictConfig, inputs: Inputs, rosters: list[Roster]) -> Inputs:
-    chosen = config.features
+def _further_readers(config: DictConfig) -> dict[str, AbstractBatchReader]:
+    """What captions are asked for, then what the model reads beside pictures."""
+    chosen = {"control": config.get("control"), **(config.model.get("readers") or {})}
+    return {name: build_part(part) for name, part in chosen.items() if part}
+
+
+def load_pictures(chosen: DictConfig, rosters: Sequence[Roster]) -> Pictures:
+    """What batches hold of the rosters' photos; features are computed where they are missing.
+
+    Args:
+        chosen: the config group ``features``.
+        rosters: whose photos are looked at.
+    """
     if chosen.get("imported"):
         store = FeatureStore.open(chosen.imported)
-        return replace(inputs, features=store, feature_size=store.dim)
-    backbone = build_part(chosen.backbone)
-    if chosen.get("kind") is None:
-        return replace(
-            inputs,
-            backbone=backbone,
-            feature_size=backbone.dim,
-            train_transform=build_part(chosen.train_transform, backbone=backbone),
-            eval_transform=build_part(chosen.eval_transform, backbone=backbone),
-        )
+        return Pictures(reader=FeatureReader(store=store), feature_size=store.dim)
+    backbone = build_part(chosen.backbone) if chosen.get("backbone") else None
+    if chosen.get("reader"):
+        given = {} if backbone is None else {"backbone": backbone}
+        size = 0 if backbone is None else backbone.dim
+        reader = build_part(chosen.reader, **given)
+        return Pictures(reader=reader, feature_size=size, backbone=backbone)
     samples = {s.image_path: s for roster in rosters for s in roster.samples}
     store = cached_features(chosen, backbone, samples)
     # no bars: they would meet those of the training under way
     extend = partial(cached_features, chosen, backbone, progress=False)
-    return replace(inputs, features=store, extend_features=extend, feature_size=store.dim)
+    reader = FeatureReader(store=store, samples=samples, extend=extend)
+    return Pictures(reader=reader, feature_size=store.dim)
 
 
 def cached_features(

@@ -18,6 +18,7 @@ from pytorch_lightning.callbacks import ModelCheckpoint, RichProgressBar
 from pytorch_lightning.loggers import WandbLogger
 
 from captioning.data.batches.datamodule import CaptionDataModule
+from captioning.data.batches.settings import LoaderSettings
 from captioning.data.steps.base import StepContext
 from captioning.files import write_json
 from captioning.interfaces import AbstractTokenizer
@@ -32,7 +33,6 @@ from captioning.training.inputs import Inputs, load_inputs
 from captioning.training.parts import build_part
 from captioning.training.preflight import check_run, with_precision
 from captioning.training.rosters import has_corpus, read_corpus
-from captioning.types import Sample
 
 log = logging.getLogger(__name__)
 
@@ -168,15 +168,14 @@ def build(config: DictConfig, folder: Path) -> Experiment:
 
 def _captions(config: DictConfig, inputs: Inputs) -> Iterator[str]:
     """What a vocabulary is made of: the captions to train on, and those of ``vocabulary``."""
-    yield from (sample.caption for sample in inputs.train.samples)
+    yield from (sample.caption for sample in inputs.splits.train.samples)
     if has_corpus(config, "vocabulary"):
         yield from (sample.caption for sample in read_corpus(config, "vocabulary").samples)
 
 
 def _write_dropped(inputs: Inputs, folder: Path) -> None:
     """``dropped.json``: all that the rosters leave out, and by which rule."""
-    rosters = [roster for roster in (inputs.train, inputs.val, inputs.test) if roster is not None]
-    dropped = {r.name: [asdict(item) for item in r.dropped] for r in rosters}
+    dropped = {r.name: [asdict(item) for item in r.dropped] for r in inputs.splits.rosters}
     write_json(folder / "dropped.json", dropped)
 
 
@@ -271,28 +270,12 @@ def build_datamodule(
 ) -> CaptionDataModule:
     """The loaders of a run."""
     return CaptionDataModule(
-        train=inputs.train,
-        val=inputs.val,
-        test=inputs.test,
+        splits=inputs.splits,
         tokenizer=tokenizer,
-        features=inputs.features,
+        readers=inputs.readers,
+        loader=LoaderSettings(**config.loader),
         seed=config.seed,
-        train_transform=inputs.train_transform,
-        eval_transform=inputs.eval_transform,
-        extend_features=inputs.extend_features,
-        controls=build_part(config.control) if config.get("control") else None,
-        texts=inputs.texts,
-        contexts=build_part(config.model.contexts) if config.model.get("contexts") else None,
-        lenders=inputs.steps.left_out
-        if inputs.steps and config.model.get("contexts_of_all")
-        else (),
-        **config.loader,
     )
-
-
-def _lenders(config: DictConfig, inputs: Inputs) -> tuple[Sample, ...]:
-    """Captions of photos that steps have left out, where contexts come of all photos."""
-    return inputs.steps.left_out if inputs.steps and config.model.get("contexts_of_all") else ()
 
 
 def build_model(
@@ -302,12 +285,12 @@ def build_model(
     parts: dict[str, Any] = {}
     if config.model.get("word_vectors"):
         parts["word_vectors"] = build_part(config.model.word_vectors, words=tokenizer.words)
-    if inputs.backbone is not None:
-        parts["backbone"] = inputs.backbone
+    if inputs.pictures.backbone is not None:
+        parts["backbone"] = inputs.pictures.backbone
     model = build_part(
         config.model.module,
         tokenizer=tokenizer,
-        feature_size=inputs.feature_size,
+        feature_size=inputs.pictures.feature_size,
         search=build_part(config.search),
         optimizer=build_part(config.optimizer),
         schedule=build_part(config.schedule),

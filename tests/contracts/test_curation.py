@@ -14,6 +14,8 @@ import torch
 
 from captioning.data.batches.controls import CaptionControls
 from captioning.data.batches.datamodule import CaptionDataModule
+from captioning.data.batches.pictures import FeatureReader
+from captioning.data.batches.settings import LoaderSettings, Splits
 from captioning.data.features.store import (
     FeatureIndex,
     FeatureStore,
@@ -125,14 +127,14 @@ def make_data(name: str, roster: Roster, features: FeatureStore) -> CaptionDataM
         extra_words=["caption", "region"],
         control=controllable,
     )
+    readers = {"pictures": FeatureReader(store=features)}
+    if controllable:
+        readers["control"] = CaptionControls()
     return CaptionDataModule(
-        train=roster,
-        val=roster,
-        test=None,
+        splits=Splits(train=roster, val=roster),
         tokenizer=words,
-        features=features,
-        batch_size=50,
-        controls=CaptionControls() if controllable else None,
+        readers=readers,
+        loader=LoaderSettings(batch_size=50),
     )
 
 
@@ -140,7 +142,7 @@ def make_model(name: str, data: CaptionDataModule) -> AbstractCaptioner:
     pl.seed_everything(0, verbose=False)
     kind, sizes = CAPTIONERS[name]
     return kind(
-        feature_size=data.features.dim,
+        feature_size=data.readers["pictures"].store.dim,
         tokenizer=data.tokenizer,
         search=greedy,
         optimizer=functools.partial(torch.optim.Adam, lr=0.004),

@@ -69,12 +69,15 @@ def test_photos_that_a_share_leaves_out_lend_contexts_where_that_is_asked(
         "steps.share_of_photos.share=0.5",
         "num_epochs=2",
     )  # contexts are of the second on
-    every, own = latent(*share, "model.contexts_of_all=true"), latent(*share, folder="own")
+    every, own = (
+        latent(*share, "model.readers.contexts.all_photos=true"),
+        latent(*share, folder="own"),
+    )
     inputs = load_inputs(every)
     lent = {sample.image_id for sample in inputs.steps.left_out}
     whole = read_roster(every, "train")
-    assert not lent & inputs.train.rows_by_image.keys()
-    assert lent | inputs.train.rows_by_image.keys() == whole.rows_by_image.keys()
+    assert not lent & inputs.splits.train.rows_by_image.keys()
+    assert lent | inputs.splits.train.rows_by_image.keys() == whole.rows_by_image.keys()
     train(every)
     train(own)
     one, other = weights(tmp_path / "run"), weights(tmp_path / "own")
@@ -116,7 +119,7 @@ def test_captions_of_draws_in_the_order_of_consensus(latent, tmp_path, repositor
     assert decoding["search"]["seed"] == 0
 
 
-REGIONS = ("features.kind=regions", "+features.max_boxes=8", "model.contexts.slots=regions")
+REGIONS = ("features.kind=regions", "+features.max_boxes=8", "model.readers.contexts.slots=regions")
 
 
 def test_slots_by_the_labels_of_regions(latent, tmp_path, monkeypatch) -> None:
@@ -138,7 +141,7 @@ def test_slots_by_the_labels_of_regions(latent, tmp_path, monkeypatch) -> None:
     ]
     assert sum(map(bool, named)) > len(named) / 2
     with pytest.raises(ValueError, match="needs features of the annotated boxes"):
-        train(latent("num_epochs=2", "model.contexts.slots=regions", folder="grid"))
+        train(latent("num_epochs=2", "model.readers.contexts.slots=regions", folder="grid"))
 
 
 def drawn(repository: Path, run: Path, *overrides: str) -> DictConfig:

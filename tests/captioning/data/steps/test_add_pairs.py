@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from torchvision.transforms.functional import pil_to_tensor
 
 from captioning.data.batches.datamodule import CaptionDataModule
+from captioning.data.batches.settings import LoaderSettings, Splits
 from captioning.data.roster import Roster, build_roster
 from captioning.data.steps.add_pairs import AddPairs, num_own
 from captioning.data.steps.base import StepContext
@@ -104,12 +104,10 @@ def test_added_pairs_make_no_epoch_longer_where_updates_are_of_the_own_captions(
 
     def batches(of: Roster, **options) -> int:
         module = CaptionDataModule(
-            train=of,
-            val=of,
+            splits=Splits(train=of, val=of),
             tokenizer=WordTokenizer.build(["a dog", "a cat"], min_count=1),
-            batch_size=8,
-            train_transform=pil_to_tensor,
-            **options,
+            readers={},
+            loader=LoaderSettings(batch_size=8, **options),
         )
         assert len(module.train_dataloader().sampler) == module.updates_per_epoch
         return module.updates_per_epoch
