@@ -61,7 +61,9 @@ class FeatureReader(AbstractBatchReader):
         if not epoch.has_photos:
             return None
         self._add_new(epoch.samples)
-        return partial(_read_features, self.store, find_positions(self.store, epoch.samples))
+        names = [_name(self.store, sample) for sample in epoch.samples]
+        positions = find_positions(self.store, epoch.samples).tolist()
+        return partial(_read_features, self.store, dict(zip(names, positions, strict=True)))
 
     def _add_new(self, samples: Sequence[Sample]) -> None:
         """Compute the features of photos that curation has put in."""
@@ -73,14 +75,15 @@ class FeatureReader(AbstractBatchReader):
             self.store = self._extend(self._samples)
 
 
-def find_positions(store: FeatureStore, samples: Sequence[Sample]) -> dict[str | Path, int]:
-    """Positions of the samples' pictures in a store, by `picture_name`; each is looked up once."""
-    names = list(dict.fromkeys(picture_name(store, sample) for sample in samples))
+def find_positions(store: FeatureStore, samples: Sequence[Sample]) -> np.ndarray:
+    """Position ``(N,)`` of each sample's picture in a store; every picture is looked up once."""
+    names = [_name(store, sample) for sample in samples]
+    unique = {name: number for number, name in enumerate(dict.fromkeys(names))}
     find = store.positions_of_ids if store.kind == "imported" else store.positions
-    return dict(zip(names, find(names).tolist(), strict=True))
+    return find(list(unique))[[unique[name] for name in names]]
 
 
-def picture_name(store: FeatureStore, sample: Sample) -> str | Path:
+def _name(store: FeatureStore, sample: Sample) -> str | Path:
     """By what a store finds a sample's picture."""
     return sample.image_id if store.kind == "imported" else sample.image_path
 
@@ -92,8 +95,7 @@ def _read_features(
     photos: Sequence[Sample],
     batch: Tensors,
 ) -> Tensors:
-    where = np.array([positions[picture_name(store, photo)] for photo in photos])
-    regions, mask = store.read(where)
+    regions, mask = store.read(np.array([positions[_name(store, photo)] for photo in photos]))
     return {"regions": regions, "region_mask": mask}
 
 
