@@ -91,5 +91,5 @@ def _assigned(
     return tuple(assigned)
 
 
-def _unlike(one: Box, other: Box) -> float:
-    return change(area(one), area(other)) + change(aspect(one), aspect(other))
+def _unlike(first: Box, second: Box) -> float:
+    return change(area(first), area(second)) + change(aspect(first), aspect(second))

@@ -103,7 +103,7 @@ class ToCa:
                 statistics, corpus_statistics(prior, self._tagger, self._cache_folder)
             )
             self._report["with prior"] = statistics.summary()
-        wanted = min(self.pace.num_captions, at_most or self.pace.num_captions)
+        num_captions = min(self.pace.num_captions, at_most or self.pace.num_captions)
         captions = [sample.caption for sample in corpus.samples]
         self._learn_examples(captions)
         sampler = TemplateSampler(statistics, **self._sampling)
@@ -111,7 +111,7 @@ class ToCa:
             prompts=self._prompts,
             writer=self._writer,
             judge=Judge(known=captions, most_words=self._most_words),
-            pace=replace(self.pace, num_captions=wanted),
+            pace=replace(self.pace, num_captions=num_captions),
             seed=self._seed,
         )
         return synthesis.run(sampler.templates(np.random.default_rng(self._seed)), folder)

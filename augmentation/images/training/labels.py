@@ -39,8 +39,8 @@ def label_maps(roster: Roster, names: Sequence[str], *, cells: int) -> Tensor:
         KeyError: a label is not among the names.
     """
     numbers = {name: number for number, name in enumerate(names, start=1)}
-    found = torch.zeros(len(roster.rows_by_image), cells, cells, dtype=torch.int64)
-    for cells_of_photo, rows in zip(found, roster.rows_by_image.values(), strict=True):
+    maps = torch.zeros(len(roster.rows_by_image), cells, cells, dtype=torch.int64)
+    for cells_of_photo, rows in zip(maps, roster.rows_by_image.values(), strict=True):
         sample = roster.samples[rows[0]]
         if not sample.regions:
             continue
@@ -51,7 +51,7 @@ def label_maps(roster: Roster, names: Sequence[str], *, cells: int) -> Tensor:
                 for axis in (0, 1)
             )
             cells_of_photo[down, across] = numbers[region.label]
-    return found
+    return maps
 
 
 def _area(region: Region) -> float:
@@ -77,8 +77,8 @@ def thing_weights(maps: Tensor, weight: float) -> Tensor:
     Returns:
         ``(I, 1, cells, cells) float32``, of mean 1 over all.
     """
-    found = torch.where(maps > 0, weight, 1.0)[:, None]
-    return found / found.mean()
+    weights = torch.where(maps > 0, weight, 1.0)[:, None]
+    return weights / weights.mean()
 
 
 class LabelReader(nn.Module):
