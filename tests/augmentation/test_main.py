@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 from hydra import compose, initialize_config_dir
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from augmentation.__main__ import augment
+from augmentation.__main__ import _smoked, augment
 from captioning.data.steps.take_detections import detection_line
 from captioning.types import Region
 from tests.augmentation.regions.scenes import scenes
@@ -93,3 +94,14 @@ def test_a_folder_is_refused_where_a_file_of_the_settings_has_changed(
     path.write_text(after)
     with pytest.raises(ValueError, match=r"settings.json differs in files\)"):
         augment(config)
+
+
+@pytest.mark.parametrize(
+    ("given", "number"), [((), 1000), (("first_images=50",), 50), (("smoke.first_images=9",), 9)]
+)
+def test_a_smoke_run_reads_as_few_photos_as_asked_for(given, number, monkeypatch) -> None:
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        config = compose("augmentation", ["debug=smoke", *given], return_hydra_config=True)
+    monkeypatch.setattr(HydraConfig.instance(), "cfg", None)
+    HydraConfig.instance().set_config(config)
+    assert _smoked(config).first_images == number

@@ -136,6 +136,19 @@ def test_every_part_composes_with_training(file: Path):
     check(composed(option(file)))
 
 
+@needs_train
+def test_a_smoke_run_keeps_the_steps_of_an_experiment():
+    config = composed("experiment=cutswap/updown", "debug=smoke")
+    assert list(config.steps) == ["share_of_photos", "add_pairs"]
+    assert config.first_images == 64
+
+
+@needs_train
+def test_steps_are_taken_in_the_order_in_which_they_are_named():
+    config = composed("experiment=demo", "steps=[plant_mixed,share_of_photos,hold_out_coco]")
+    assert list(config.steps) == ["plant_faults", "share_of_photos", "hold_out"]
+
+
 POLICIES = sorted(file.stem for file in (CONFIGS / "curation").glob("*_*.yaml"))
 POLICIES.remove("pseudo_label")  # of another paper
 
