@@ -86,7 +86,9 @@ def _with_detections(config: DictConfig, files: Sequence[str]) -> DictConfig:
     if files:
         target = f"{TakeDetections.__module__}.{TakeDetections.__qualname__}"
         steps[TAKE_DETECTIONS] = {"_target_": target, "files": list(files)}
-    return OmegaConf.merge(config, {"steps": None}, {"steps": steps})
+    config = config.copy()
+    config.steps = steps
+    return config
 
 
 def predict_run(

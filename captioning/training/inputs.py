@@ -105,6 +105,9 @@ def load_pictures(chosen: DictConfig, rosters: Sequence[Roster]) -> Pictures:
     Args:
         chosen: the config group ``features``.
         rosters: whose photos are looked at.
+
+    Raises:
+        ValueError: the group says nothing of how photos are read.
     """
     if chosen.get("imported"):
         store = FeatureStore.open(chosen.imported)
@@ -115,6 +118,8 @@ def load_pictures(chosen: DictConfig, rosters: Sequence[Roster]) -> Pictures:
         size = 0 if backbone is None else backbone.dim
         reader = build_part(chosen.reader, **given)
         return Pictures(reader=reader, feature_size=size, backbone=backbone)
+    if backbone is None:
+        raise ValueError(f"features={chosen.name} needs one of backbone, reader and imported")
     samples = {s.image_path: s for roster in rosters for s in roster.samples}
     store = cached_features(chosen, backbone, samples)
     # no bars: they would meet those of the training under way
@@ -141,7 +146,7 @@ def cached_features(
     boxes = None
     if chosen.kind == "regions":
         boxes = [[region.box for region in sample.regions] for sample in samples.values()]
-    settings = {k: v for k, v in chosen.items() if k not in NO_SETTINGS}
+    settings = {str(k): v for k, v in chosen.items() if k not in NO_SETTINGS}
     return ensure_features(
         list(samples), backbone=backbone, boxes=boxes, progress=progress, **settings
     )

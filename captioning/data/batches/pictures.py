@@ -77,10 +77,13 @@ class FeatureReader(AbstractBatchReader):
 
 def find_positions(store: FeatureStore, samples: Sequence[Sample]) -> np.ndarray:
     """Position ``(N,)`` of each sample's picture in a store; every picture is looked up once."""
-    names = [_name(store, sample) for sample in samples]
-    unique = {name: number for number, name in enumerate(dict.fromkeys(names))}
-    find = store.positions_of_ids if store.kind == "imported" else store.positions
-    return find(list(unique))[[unique[name] for name in names]]
+    unique = {_name(store, sample): sample for sample in samples}
+    if store.kind == "imported":
+        positions = store.positions_of_ids([sample.image_id for sample in unique.values()])
+    else:
+        positions = store.positions([sample.image_path for sample in unique.values()])
+    of_name = dict(zip(unique, positions, strict=True))
+    return np.array([of_name[_name(store, sample)] for sample in samples])
 
 
 def _name(store: FeatureStore, sample: Sample) -> str | Path:

@@ -77,21 +77,21 @@ class AddPairs(AbstractStep):
             pair for folder in pasted for pair in _pairs(folder, roster, is_cut=context.is_cut)
         ]
         if self.share is not None and pasted:
-            pairs = self._some(pairs, roster)
+            pairs = self._some(pairs, roster, self.share)
         captions = [one for folder in captioned for one in read_added_captions(folder, roster)]
         pairs += self.mixture(roster.samples, captions)
         log.info(f"{len(pairs)} pairs added from {', '.join(map(str, folders))}")
         return build_roster(roster.name, [*roster.samples, *pairs], roster.dropped)
 
-    def _some(self, pairs: Sequence[Sample], roster: Roster) -> list[Sample]:
+    def _some(self, pairs: Sequence[Sample], roster: Roster, share: float) -> list[Sample]:
         """Pairs of the first pictures in an order that the seed draws, until there are enough."""
         sizes = Counter(_name(pair) for pair in pairs)
         total = len(roster.rows_by_image if self.share_of == "photos" else roster.samples)
-        wanted = round(self.share * total)
+        wanted = round(share * total)
         counted = sizes if self.share_of == "captions" else dict.fromkeys(sizes, 1)
         if wanted > sum(counted.values()):
             raise ValueError(
-                f"steps.add_pairs.share={self.share} of {total} {self.share_of} asks for {wanted}: "
+                f"steps.add_pairs.share={share} of {total} {self.share_of} asks for {wanted}: "
                 f"the folders have {sum(counted.values())} that fit; make more, or lower it"
             )
         kept, number = set(), 0

@@ -116,7 +116,7 @@ def test_batches_hold_their_captions_rows_and_no_photo(names: Path) -> None:
     assert batch.extras["text_entities"].tolist() == [[2, 0], [1, -1], [-1, -1]]
     moved = batch.to("cpu")
     assert torch.equal(moved.extras["text_entities"], batch.extras["text_entities"])
-    assert module.dataset(roster.samples, "eval")[[0]].extras["seen"].tolist() == [1]
+    assert module.dataset(roster.samples, "eval")[[0]].extras.keys() == {"seen"}
     assert "captions alone" in module.refuses_photos
     with pytest.raises(ValueError, match=r"curation\.amend\.online=false"):
         module.rewrite(lambda samples: None)
