@@ -140,7 +140,7 @@ def test_every_part_composes_with_training(file: Path):
 def test_a_smoke_run_keeps_the_steps_of_an_experiment():
     config = composed("experiment=cutswap/updown", "debug=smoke")
     assert list(config.steps) == ["share_of_photos", "add_pairs"]
-    assert config.first_images == 64
+    assert 0 < config.first_images < 100
 
 
 @needs_train
