@@ -26,7 +26,7 @@ from captioning.metrics.evaluation import evaluate_all
 from captioning.metrics.extra import Diversity, Oracle
 from captioning.results.run_folder import RunFolder, versions
 from captioning.results.table_formats import markdown_lines
-from captioning.training.inputs import read_roster
+from captioning.training.rosters import read_roster
 
 FILE_NAME = "diverse.json"
 ACCURACY = ("BLEU-4", "BLEU-3", "BLEU-2", "BLEU-1", "CIDEr-D", "ROUGE-L", "METEOR", "SPICE")

@@ -122,7 +122,7 @@ class PseudoLabel(AbstractAmender):
                     f"photo {one.sample.image_id} has {len(rows)} samples for "
                     f"{len(self._used)} pseudo-labels ({', '.join(self._used)}): read the photos "
                     f"without captions with {len(self._used)} samples each, or a multiple of it: "
-                    "hold_out.samples_per_photo"
+                    "steps.hold_out.samples_per_photo"
                 )
             place = rows.index(one.sample.row) % len(self._used)
             kinds[one.sample.sample_id] = self._used[place]

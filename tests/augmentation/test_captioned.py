@@ -17,7 +17,7 @@ from augmentation.__main__ import augment
 from augmentation.captioned import describe_set
 from augmentation.regions.annotations import write_annotations
 from captioning.data.roster import Roster
-from captioning.data.steps.detections import detection_line, read_detections, with_detections
+from captioning.data.steps.take_detections import detection_line, read_detections, with_detections
 from captioning.files import read_json
 from captioning.training.parts import build_part
 from captioning.training.run import train

@@ -15,7 +15,8 @@ from captioning.evaluation.diverse_captions import evaluate_draws
 from captioning.evaluation.predict import predict_run
 from captioning.models import cos_cvae
 from captioning.training import callbacks
-from captioning.training.inputs import load_inputs, read_roster
+from captioning.training.inputs import load_inputs
+from captioning.training.rosters import read_roster
 from captioning.training.run import train
 
 COS_CVAE = (
@@ -63,14 +64,20 @@ def searched(repository: Path, *overrides: str) -> DictConfig:
 def test_photos_that_a_share_leaves_out_lend_contexts_where_that_is_asked(
     latent, tmp_path: Path
 ) -> None:
-    share = ("train_share=0.5", "num_epochs=2")  # contexts are of the second on
-    every, own = latent(*share, "model.contexts_of_all=true"), latent(*share, folder="own")
+    share = (
+        "steps=[share_of_photos]",
+        "steps.share_of_photos.share=0.5",
+        "num_epochs=2",
+    )  # contexts are of the second on
+    every, own = (
+        latent(*share, "model.readers.contexts.all_photos=true"),
+        latent(*share, folder="own"),
+    )
     inputs = load_inputs(every)
-    lent = {sample.image_id for sample in inputs.lenders}
+    lent = {sample.image_id for sample in inputs.steps.left_out}
     whole = read_roster(every, "train")
-    assert not lent & inputs.train.rows_by_image.keys()
-    assert lent | inputs.train.rows_by_image.keys() == whole.rows_by_image.keys()
-    assert load_inputs(own).lenders == ()
+    assert not lent & inputs.splits.train.rows_by_image.keys()
+    assert lent | inputs.splits.train.rows_by_image.keys() == whole.rows_by_image.keys()
     train(every)
     train(own)
     one, other = weights(tmp_path / "run"), weights(tmp_path / "own")
@@ -112,7 +119,7 @@ def test_captions_of_draws_in_the_order_of_consensus(latent, tmp_path, repositor
     assert decoding["search"]["seed"] == 0
 
 
-REGIONS = ("features.kind=regions", "+features.max_boxes=8", "model.contexts.slots=regions")
+REGIONS = ("features.kind=regions", "+features.max_boxes=8", "model.readers.contexts.slots=regions")
 
 
 def test_slots_by_the_labels_of_regions(latent, tmp_path, monkeypatch) -> None:
@@ -134,7 +141,7 @@ def test_slots_by_the_labels_of_regions(latent, tmp_path, monkeypatch) -> None:
     ]
     assert sum(map(bool, named)) > len(named) / 2
     with pytest.raises(ValueError, match="needs features of the annotated boxes"):
-        train(latent("num_epochs=2", "model.contexts.slots=regions", folder="grid"))
+        train(latent("num_epochs=2", "model.readers.contexts.slots=regions", folder="grid"))
 
 
 def drawn(repository: Path, run: Path, *overrides: str) -> DictConfig:

@@ -18,7 +18,7 @@ from captioning.results.run_folder import RunFolder
 from captioning.training import callbacks, preflight
 from captioning.training.run import build_model, train
 
-CURATED = ("noise=swap20", "curation=replace_caption_top_loss_10")
+CURATED = ("steps=[plant_swap20]", "curation=replace_caption_top_loss_10")
 
 
 def weights(folder: Path, name: str = "last.ckpt") -> dict[str, torch.Tensor]:
@@ -125,7 +125,8 @@ def test_an_unwritable_folder_is_refused_before_anything_is_read(small, tmp_path
         ("num_epochs=0", "num_epochs must be a whole number of at least 1"),
         ("num_epochs=many", "num_epochs must be a whole number of at least 1: got 'many'"),
         ("ema_decay=1.5", "ema_decay must lie between"),
-        ("limit_images=0", "limit_images must be at least 1"),
+        ("first_images=0", "first_images must be a whole number of at least 1"),
+        ("steps=[hold_out]", r"give steps\.hold_out\.classes=\.\.\., which has no default"),
     ],
 )
 def test_settings_out_of_range_are_named(small, override: str, message: str) -> None:
@@ -164,17 +165,17 @@ def test_photos_can_train_the_backbone_end_to_end(small, tmp_path: Path) -> None
             "features.backbone.weights=random",
             "features.backbone.image_size=64",
             "num_epochs=1",
-            "limit_images=8",
+            "first_images=8",
         )
     )
     assert any(name.startswith("backbone.") for name in weights(tmp_path / "run"))
 
 
 def test_a_policy_that_branches_ends_as_if_trained_alone(small, tmp_path: Path) -> None:
-    policy = ("num_epochs=4", "noise=swap20", "curation=replace_caption_top_loss_10")
+    policy = ("num_epochs=4", "steps=[plant_swap20]", "curation=replace_caption_top_loss_10")
     policy = (*policy, "curation.schedule.from_epoch=1")
     train(small(*policy, folder="alone"))
-    tracked = ("num_epochs=4", "noise=swap20", "curation=track")
+    tracked = ("num_epochs=4", "steps=[plant_swap20]", "curation=track")
     train(small(*tracked, "keep_every_epoch=true", folder="tracked"))
     shared = tmp_path / "tracked" / "checkpoints" / "epoch1.ckpt"
     train(small(*policy, f"branch_from={shared}", folder="branch"))
@@ -197,7 +198,7 @@ def test_a_policy_that_branches_ends_as_if_trained_alone(small, tmp_path: Path) 
     with pytest.raises(ValueError, match=r"more than its curation \(optimizer\.lr: "):
         train(small(*policy, "optimizer.lr=0.5", f"branch_from={shared}", folder="other"))
     older = OmegaConf.load(tmp_path / "tracked" / "config.yaml")
-    del older.added, older.hold_out
+    del older.start_from
     older.tracked = "runs/before/they/were/moved"  # where to branch from says nothing of the run
     OmegaConf.save(older, tmp_path / "tracked" / "config.yaml")
     train(small(*policy, f"branch_from={shared}", folder="newer"))
