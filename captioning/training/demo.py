@@ -16,7 +16,10 @@ from rich.table import Table
 from captioning.training.run import train
 
 CONFIGS = Path(__file__).parents[2] / "configs"
-POLICIES = ("track", "remove_top_loss_5")
+POLICIES = {
+    "none": ("curation=track",),
+    "remove the worst 5%": ("curation=remove", "curation.select.ratio=0.05"),
+}
 
 
 def main(overrides: list[str]) -> None:
@@ -25,17 +28,16 @@ def main(overrides: list[str]) -> None:
     table = Table(title="MiniWorld, 20% of the training captions swapped, test scores")
     table.add_column("curation", no_wrap=True)
     report = None
-    for number, policy in enumerate(POLICIES):
+    for number, (policy, choice) in enumerate(POLICIES.items()):
         with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-            config = compose("train", ["experiment=demo", f"curation={policy}", *overrides])
+            config = compose("train", ["experiment=demo", *choice, *overrides])
         OmegaConf.resolve(config)
-        console.print(f"[bold]run {number + 1} of {len(POLICIES)}: curation={policy}")
+        console.print(f"[bold]run {number + 1} of {len(POLICIES)}: {' '.join(choice)}")
         scores = train(config)
         if number == 0:
             for name in scores:
                 table.add_column(name, justify="right")
-        name = "none" if policy == "track" else policy
-        table.add_row(name, *(f"{value:.3f}" for value in scores.values()))
+        table.add_row(policy, *(f"{value:.3f}" for value in scores.values()))
         report = Path(config.run_dir) / "curation" / "report.html"
     console.print(table)
     console.print(f"what curation changed, and how often it was right: {report}")
