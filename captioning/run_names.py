@@ -1,9 +1,9 @@
 """Names of runs and policies, made of what was chosen and overridden on the command line.
 
 Configs say ``${label:}`` where the name of a run goes on, and ``${label:curation}`` where that of a
-policy does: ``curation=remove curation.select.ratio=0.05 optimizer.lr=1e-3`` gives the policy
-``remove-select.ratio_0.05`` and the run ``MODEL-remove-select.ratio_0.05-optimizer.lr_0.001``. So jobs
-of a sweep have folders of their own, and no value needs a file with a name.
+policy does. ``curation=remove curation.select.ratio=0.05 optimizer.lr=1e-3`` gives the policy
+``remove-select.ratio_0.05`` and the run ``MODEL-remove-select.ratio_0.05-optimizer.lr_0.001``, so
+jobs of a sweep have folders of their own, and no value needs a file with a name.
 
 Importing this module registers the resolver. Without Hydra's record of the overrides, as after a
 plain ``hydra.compose``, a label holds no overrides.

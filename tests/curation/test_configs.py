@@ -67,7 +67,7 @@ def test_a_policy_can_act_once(build):
 
 def test_replacing_images_needs_a_source(build):
     with pytest.raises(Exception, match=r"choose one with curation/image_source=NAME"):
-        build("curation=remove", "curation/amend=replace_image")
+        build("curation=replace_image", "~curation/image_source")
 
 
 def test_none_has_no_callback(build):
@@ -76,11 +76,10 @@ def test_none_has_no_callback(build):
 
 def test_every_pairing_exists_by_override(build, repository):
     selectors = sorted(path.stem for path in (repository / "configs/curation/select").iterdir())
-    amenders = sorted(path.stem for path in (repository / "configs/curation/amend").iterdir())
-    for amend in amenders:
+    for entry, amender in ENTRIES.items():
         for select in selectors:
-            _, callback = build(f"curation={amend}", f"curation/select={select}")
-            assert type(callback.policy.amend).__module__ == f"curation.amend.{amend}"
+            _, callback = build(f"curation={entry}", f"curation/select={select}")
+            assert type(callback.policy.amend).__name__ == amender
             assert type(callback.policy.select).__module__ == f"curation.select.{select}"
 
 

@@ -15,7 +15,8 @@ from captioning.training.run import train
 from curation.journal.journal import read_journal, replay
 
 REPLACE = ("curation=replace_image", "curation.select.ratio=0.2")
-STATIC = ("curation=replace_image", "curation/select=share", "curation/schedule=before_training")
+BEFORE = ("curation/select=share", "curation/schedule=before_training")
+STATIC = ("curation=replace_image", *BEFORE)
 TOY = (
     "~curation/image_source",
     "+curation.image_source._target_=tests.curation.toy_source.ToySource",
@@ -106,8 +107,9 @@ def test_a_branch_with_pictures_ends_as_if_trained_alone(small, toy, tmp_path):
 
 @pytest.mark.parametrize("amend", ["remove", "replace_both"])
 def test_any_amender_can_act_before_training(small, toy, tmp_path, amend):
-    static = (*STATIC, "curation.select.ratio=0.4", f"curation/amend={amend}")
-    train(small("num_epochs=1", "noise=swap20", *static, *toy))
+    static = (f"curation={amend}", *BEFORE, "curation.select.ratio=0.4")
+    source = toy if amend == "replace_both" else ()
+    train(small("num_epochs=1", "noise=swap20", *static, *source))
     _, edits = read_journal(tmp_path / "run")
     assert {edit.epoch for edit in edits} == {-1}
     assert len({edit.sample_id for edit in edits}) == 40
