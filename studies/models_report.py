@@ -2,7 +2,7 @@
 
     python studies/models_report.py
 
-Copies the records of finished runs of `ROWS` to docs/results/runs, and builds
+Keeps the records of finished runs of `ROWS` in docs/results/records, and builds
 docs/results/models_flickr8k.md: a row a captioner, then the tables of several captions
 (`python -m captioning.evaluation.diverse_captions run=FOLDER`) and of control
 (`python -m captioning.evaluation.controllability run=FOLDER`) of the runs that have them.
@@ -28,15 +28,15 @@ from report_parts import (
     read_table,
     scores,
     spread,
+    studies,
     values_of,
     write_page,
 )
 
 from captioning.evaluation.controllability import SHOWN
 from captioning.evaluation.diverse_captions import tables
-from captioning.files import read_json
-from captioning.results.record import keep_record
-from captioning.results.run_folders import Run
+from captioning.results.records import keep_record
+from captioning.results.runs import Run
 from captioning.results.table_formats import markdown_lines
 
 # Experiments by the folders of their runs: what a row is called.
@@ -115,10 +115,10 @@ def _share(values: Sequence[float], reference: Sequence[float]) -> str:
 def _further(table: Table, file_name: str) -> list[tuple[str, int, str, dict[str, Any]]]:
     """What a further command left in each run: name, seed, folder's name and content."""
     return [
-        (name, seed, path.parent.name, read_json(path))
+        (name, seed, Path(path).parent.name, content)
         for name in ROWS
         for seed, run in sorted(table.get((name,), {}).items())
-        for path in sorted(run.folder.glob(f"evaluation/*/{file_name}"))
+        for path, content in run.matching(f"evaluation/*/{file_name}").items()
     ]
 
 
@@ -164,8 +164,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name in ROWS:
         for folder in finished((runs / name).glob("seed*")):
             keep_record(folder, RECORDS)
-    kept = [RECORDS / f"{name}{ending}" for name in ROWS for ending in ("", RECORDED_ENDING)]
-    table = read_table([folder for folder in kept if folder.is_dir()], ("run_name",))
+    names = sorted({name.partition("/")[0] for name in ROWS})
+    table = read_table([path for name in names for path in studies(RECORDS, name)], ("run_name",))
     print(write_page("models_flickr8k", page(by_row(table))))
 
 
@@ -173,8 +173,10 @@ def by_row(table: Table) -> Table:
     """Runs by the keys of `ROWS`, whether their names are of the first records or newer."""
     rows: Table = {}
     for (name,), runs in table.items():
-        rows.setdefault((name.removesuffix(RECORDED_ENDING),), {}).update(runs)
-    return rows
+        row = name.removesuffix(RECORDED_ENDING)
+        if row in ROWS:
+            rows.setdefault((row,), {}).update(runs)
+    return {(row,): rows[row,] for row in ROWS if (row,) in rows}
 
 
 if __name__ == "__main__":
