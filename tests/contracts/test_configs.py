@@ -149,20 +149,28 @@ def test_steps_are_taken_in_the_order_in_which_they_are_named():
     assert list(config.steps) == ["plant_faults", "share_of_photos", "hold_out"]
 
 
-POLICIES = sorted(file.stem for file in (CONFIGS / "curation").glob("*_*.yaml"))
-POLICIES.remove("pseudo_label")  # of another paper
+@needs_train
+@pytest.mark.parametrize("data", ["flickr8k", "miniworld"])
+@pytest.mark.parametrize("amend", ["remove", "replace_caption", "replace_image"])
+@pytest.mark.parametrize("schedule", ["every_epoch", "once", "before_training"])
+def test_every_policy_can_be_scheduled_in_a_table(data: str, amend: str, schedule: str):
+    options = (f"curation={amend}", f"curation/schedule={schedule}")
+    config = composed(f"experiment=data_curation/table2_{data}", *options)
+    due = instantiate(config.curation.schedule).due
+    epochs = {"every_epoch": [1, 2, 3], "once": [1], "before_training": [-1]}
+    assert [epoch for epoch in range(-1, 4) if due(epoch)] == epochs[schedule]
 
 
 @needs_train
 @pytest.mark.parametrize("data", ["flickr8k", "miniworld"])
-@pytest.mark.parametrize("policy", POLICIES)
-def test_every_policy_can_be_scheduled_in_a_table(data: str, policy: str):
-    config = composed(f"experiment=data_curation/table2_{data}", f"curation={policy}")
-    schedule = instantiate(config.curation.schedule)
-    before_training = policy.startswith("static_")
-    assert (schedule.from_epoch == -1) == before_training
-    assert not schedule.due(0)
-    assert schedule.due(-1) == before_training
+def test_rows_of_a_table_of_policies_have_different_folders(data: str):
+    rows = [("curation=track",), ("curation=remove", "curation/select=sigma")]
+    for policy in ("curation=remove", "curation=replace_caption", "curation=replace_image"):
+        rows += [(policy, f"curation.select.ratio={ratio}") for ratio in (0.01, 0.05, 0.1)]
+    before = ("curation=replace_image", "curation/select=share", "curation.select.ratio=0.01")
+    rows.append((*before, "curation/schedule=before_training"))
+    experiment = f"experiment=data_curation/table2_{data}"
+    assert len({composed(experiment, *row).run_name for row in rows}) == len(rows)
 
 
 @needs_train

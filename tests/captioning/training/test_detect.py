@@ -26,7 +26,8 @@ def test_scores_are_tried_on_a_run_that_is_over(small, repository: Path) -> None
     config = small(
         "steps=[plant_swap20]",
         "seed=3",
-        "curation=remove_oracle",
+        *("curation=remove", "curation/score=truth", "curation/select=above"),
+        "curation/schedule=once",
         "curation/probe=visual_gain",
         "num_epochs=2",
         "curation.schedule.from_epoch=1",
