@@ -1,4 +1,4 @@
-"""What curation leaves in the run folder."""
+"""What curation writes into the run folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NUM_PICTURES = 100  # of the report at the end of a run: its photos take a secon
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunFolder:
+class CurationFiles:
     """``curation.jsonl`` and, under ``curation/``, everything that can be made from the run.
 
     Attributes:
