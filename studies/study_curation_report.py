@@ -99,10 +99,10 @@ def won_back(table: Table) -> list[str]:
 def _size(rows: dict[str, dict[int, Run]]) -> str:
     """How many images a run has seen how often; all that occur, should rows differ."""
     runs = [run for by_seed in rows.values() for run in by_seed.values()]
-    images, epochs = (
-        sorted({run.setting(name) for run in runs}, key=str)
-        for name in ("limit_images", "num_epochs")
-    )
+    # the earliest records have the number of images by another name
+    numbers = {run.setting("first_images") or run.setting("limit_images") for run in runs}
+    images = sorted(numbers, key=str)
+    epochs = sorted({run.setting("num_epochs") for run in runs}, key=str)
     told = ["all" if number is None else number for number in images]
     return f"{' or '.join(told)} training images, {' or '.join(map(str, epochs))} epochs."
 

@@ -32,9 +32,9 @@ def main(overrides: list[str]) -> None:
     console = Console(soft_wrap=True)
     scores: dict[str, Mapping[str, float]] = {}
     report = None
-    for number, (policy, choices) in enumerate(POLICIES.items()):
-        config = _config(choices, overrides)
-        console.print(f"[bold]run {number + 1} of {len(POLICIES)}: {' '.join(choices)}")
+    for number, (policy, choice) in enumerate(POLICIES.items()):
+        config = _config(choice, overrides)
+        console.print(f"[bold]run {number + 1} of {len(POLICIES)}: {' '.join(choice)}")
         if config.resume != "never" and RunFolder(Path(config.run_dir)).finished():
             console.print(f"finished: {config.run_dir} (resume=never trains it anew)", markup=False)
         scores[policy] = train(config)
@@ -44,9 +44,9 @@ def main(overrides: list[str]) -> None:
     console.print("one seed on a small set: differences below .03 CIDEr-D mean nothing here")
 
 
-def _config(choices: Sequence[str], overrides: Sequence[str]) -> DictConfig:
+def _config(choice: Sequence[str], overrides: list[str]) -> DictConfig:
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        config = compose("train", ["experiment=demo", *choices, *overrides])
+        config = compose("train", ["experiment=demo", *choice, *overrides])
     OmegaConf.resolve(config)
     return config
 

@@ -9,6 +9,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 
+SUSPECTED = "curation.select.ratio"
 STUDIES = Path(__file__).resolve().parents[2] / "studies"
 sys.path.insert(0, str(STUDIES))
 
@@ -19,7 +20,8 @@ import table2_report  # noqa: E402
 
 @pytest.mark.parametrize("name", study_curation.ROWS)
 def test_every_row_is_a_policy_that_acts_when_the_page_says(repository, name):
-    overrides = [*study_curation.ROWS[name], f"curation.name={name}"]
+    overrides = [f"{o}=0.2" if o == SUSPECTED else o for o in study_curation.ROWS[name]]
+    overrides += [f"curation.name={name}"]
     with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
         config = compose("train", ["experiment=data_curation/benchmark_flickr8k", *overrides])
     amender = config.curation.amend._target_.rpartition(".")[0].rpartition(".")[2]
@@ -69,3 +71,15 @@ def test_panels_without_data_are_left_out(tmp_path, monkeypatch):
     table = {(noise, "track"): {} for noise in panels}
     study_curation_report.draw(table, tmp_path, tmp_path / "figure.png")
     assert {axis.get_title() for axis in axes} == {"gains of none", "found in swap20"}
+
+
+@pytest.mark.parametrize(
+    ("noise", "steps", "share"),
+    [("none", "steps=[]", 0.05), ("mixed", "steps=[plant_mixed]", 0.3)],
+)
+def test_as_much_is_suspected_as_was_planted(monkeypatch, noise, steps, share):
+    commands = []
+    monkeypatch.setattr(study_curation, "run", commands.append)
+    study_curation.train("miniworld", noise, 0, study_curation.POLICIES["remove_random"])
+    assert steps in commands[0]
+    assert f"curation.select.ratio={share}" in commands[0]
