@@ -20,15 +20,16 @@ def build_part(config: DictConfig, *args: Any, **kwargs: Any) -> Any:
     Args:
         config: ``_target_`` and its arguments.
         *args: further positional arguments.
-        **kwargs: further arguments; they win over those of the config.
+        **kwargs: further arguments; they win over those of the config. ``_convert_`` is Hydra's.
 
     Raises:
         ValueError: ``_target_`` names nothing, or its arguments do not fit.
     """
+    conversion = {"_convert_": kwargs.pop("_convert_")} if "_convert_" in kwargs else {}
     try:
         if not args and not kwargs:
-            return hydra.utils.instantiate(config)
-        part = hydra.utils.instantiate(config, _partial_=True)
+            return hydra.utils.instantiate(config, **conversion)
+        part = hydra.utils.instantiate(config, _partial_=True, **conversion)
         return partial(part, *args, **kwargs) if config.get("_partial_") else part(*args, **kwargs)
     except InstantiationException as error:
         if error.__cause__ is not None and not isinstance(error.__cause__, TypeError):

@@ -18,7 +18,7 @@ def test_the_files_of_the_page_make_captions(repository: Path, tmp_path: Path, m
     assert len(files) == 2
     monkeypatch.syspath_prepend(tmp_path / "user")
     overrides = [
-        *("method=joined", "data=miniworld_tiny", "limit_images=4", "method.most_words=22"),
+        *("method=joined", "data=miniworld_tiny", "first_images=4", "method.most_words=22"),
         *(f"out={tmp_path / 'made'}", f"paths.cache={tmp_path / 'cache'}"),
         f"hydra.searchpath=[file://{tmp_path / 'user' / 'configs'}]",
     ]

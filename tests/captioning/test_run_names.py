@@ -38,8 +38,8 @@ def named(repository):
         ),
         (("metrics.test=[BLEU,CIDEr-D]",), f"{PLAIN}-metrics.test_BLEU_CIDEr-D"),
         (
-            ("train_share=${added_share}", "added_share=0.5"),
-            f"{PLAIN}-added_share_0.5-train_share_0.5",
+            ("first_images=${num_epochs}", "num_epochs=5", "steps=[plant_swap20]"),
+            f"{PLAIN}-first_images_5-num_epochs_5-steps_plant_swap20",
         ),
         (("start_from=runs/a b/seed0",), f"{PLAIN}-start_from_runs_a_b_seed0"),
         (("~optimizer.lr",), f"{PLAIN}-no_optimizer.lr"),
