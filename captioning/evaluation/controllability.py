@@ -10,14 +10,12 @@ asked for by, as captions without control are scored.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import hydra
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
@@ -339,16 +337,3 @@ def _show_further(result: Mapping[str, Any], out: Path) -> None:
             for missing, reason in result[key]["settings"]["missing"].items():
                 console.print(f"{missing} is missing: {reason}", markup=False)
     console.print(f"written: {out / 'control.json'}", markup=False, soft_wrap=True)
-
-
-@hydra.main(version_base="1.3", config_path="../../configs", config_name="controllability")
-def main(config: DictConfig) -> None:
-    """Evaluate and say in one line what was wrong, if something was."""
-    try:
-        evaluate_control(config)
-    except (ValueError, TypeError, OSError) as error:
-        sys.exit(f"controllability: {error}")
-
-
-if __name__ == "__main__":
-    main()

@@ -9,18 +9,16 @@ metrics of ``--per-image`` alone, to four digits.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from captioning.files import read_json, write_json, write_text
-from captioning.results.run_folders import read_runs
 
 COPIED = (
     "timing.json",
@@ -115,21 +113,3 @@ def _noted(found: dict[str, Any], folders: Mapping[str, str]) -> dict[str, Any]:
         program, *given = _portable(versions["command"], folders).split(" ")
         versions["command"] = " ".join([Path(program).name, *given])
     return found
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Record several runs; those that are not finished are named and left out."""
-    parser = argparse.ArgumentParser(description="Keep the small files of finished runs.")
-    parser.add_argument("runs", nargs="+", type=Path, help="run folders, or folders of them")
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--per-image", nargs="+", default=[], metavar="METRIC")
-    given = parser.parse_args(arguments)
-    for run in read_runs(given.runs):
-        if (run.folder / "metrics.json").is_file():
-            print(keep_record(run.folder, given.out, per_image=given.per_image))
-        else:
-            print(f"left out, not finished: {run.folder}")
-
-
-if __name__ == "__main__":
-    main()

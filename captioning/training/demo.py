@@ -5,17 +5,15 @@ Run by ``make demo``, or ``captioning demo [key=value ...]``.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
-from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from rich.console import Console
 from rich.table import Table
 
+from captioning.configuration import compose_config
 from captioning.training.run import train
 
-CONFIGS = Path(__file__).parents[2] / "configs"
 POLICIES = ("track", "remove_top_loss_5")
 
 
@@ -26,8 +24,7 @@ def main(overrides: list[str]) -> None:
     table.add_column("curation", no_wrap=True)
     report = None
     for number, policy in enumerate(POLICIES):
-        with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-            config = compose("train", ["experiment=demo", f"curation={policy}", *overrides])
+        config = compose_config("train", ["experiment=demo", f"curation={policy}", *overrides])
         OmegaConf.resolve(config)
         console.print(f"[bold]run {number + 1} of {len(POLICIES)}: curation={policy}")
         scores = train(config)
@@ -40,7 +37,3 @@ def main(overrides: list[str]) -> None:
     console.print(table)
     console.print(f"what curation changed, and how often it was right: {report}")
     console.print("one seed on a small set: differences below .03 CIDEr-D mean nothing here")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

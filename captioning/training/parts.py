@@ -8,6 +8,8 @@ import hydra.utils
 from hydra.errors import InstantiationException
 from omegaconf import DictConfig
 
+from captioning.plugins import check_targets
+
 
 def build_part(config: DictConfig, *args: Any, **kwargs: Any) -> Any:
     """Call what ``config._target_`` names, with its keys as arguments.
@@ -16,8 +18,10 @@ def build_part(config: DictConfig, *args: Any, **kwargs: Any) -> Any:
     as it names the file or key that was wrong and the remedy.
 
     Raises:
-        ValueError: ``_target_`` names nothing, or its arguments do not fit.
+        ValueError: ``_target_`` names nothing, or what configs may not name (see
+            `captioning.plugins`), or its arguments do not fit.
     """
+    check_targets(config)
     try:
         return hydra.utils.instantiate(config, *args, **kwargs)
     except InstantiationException as error:

@@ -12,10 +12,8 @@
 
 from __future__ import annotations
 
-import argparse
 import base64
 import binascii
-import sys
 import tokenize
 import zipfile
 import zlib
@@ -273,26 +271,3 @@ def _h5_table(file: Any, ids: str, source: Path) -> Iterator[Record]:
         if not 1 <= count <= len(values):
             raise ValueError(f"{where}: num_boxes is {count}, rows are {len(values)}")
         yield name, values[:count], where
-
-
-def main() -> int:
-    """Import from the command line; the exit status is 1 after an error."""
-    parser = argparse.ArgumentParser(description="Import precomputed region features.")
-    parser.add_argument("sources", nargs="+", metavar="FILE", help=".tsv, .npz or .h5")
-    parser.add_argument("--folder", required=True, help="of the new store")
-    parser.add_argument("--name", default="bottom_up", help="of the features")
-    chosen = parser.parse_args()
-    try:
-        store = import_features(chosen.sources, folder=chosen.folder, name=chosen.name)
-    except (ValueError, OSError, ModuleNotFoundError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    print(
-        f"{len(store)} images, up to {store.max_regions} regions of {store.dim} values: use "
-        f"features=bottom_up features.imported={chosen.folder}"
-    )
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

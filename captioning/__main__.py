@@ -1,0 +1,10 @@
+"""``python -m captioning`` is the command ``captioning``."""
+
+from __future__ import annotations
+
+import sys
+
+from captioning.commands.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())
