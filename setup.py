@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: the configs of the top folder are captioning/configs in a wheel."""
+"""What pyproject.toml cannot say: the top folder's configs are captioning/configs in a wheel."""
 
 from setuptools import find_packages, setup
 

@@ -7,4 +7,5 @@ import sys
 from captioning.commands.main import main
 
 if __name__ == "__main__":
+    sys.argv[0] = "captioning"  # what a run's record calls the program
     sys.exit(main())

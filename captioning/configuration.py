@@ -1,4 +1,4 @@
-"""Where configs lie, and how one is composed of them.
+"""How a config is composed; slow to import, as it needs Hydra.
 
 Three places are searched: the configs of the project, ``--config-dir``, and a folder ``configs``
 where the command is started. So a user's own YAML files stand beside the project's.
@@ -7,51 +7,46 @@ where the command is started. So a user's own YAML files stand beside the projec
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from omegaconf import DictConfig
+from hydra import compose, initialize_config_dir
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.plugins import Plugins
+from hydra.plugins.search_path_plugin import SearchPathPlugin
+from omegaconf import DictConfig
 
-PACKAGE = Path(__file__).resolve().parent
+from captioning.config_folders import config_folder, user_folder
+
 VERSION_BASE = "1.3"
 
 
-def config_folder() -> Path:
-    """The project's configs: inside the installed package, or at the top of a checkout.
-
-    Raises:
-        FileNotFoundError: neither is there.
-    """
-    folders = (PACKAGE / "configs", PACKAGE.parent / "configs")
-    for folder in folders:
-        if (folder / "train.yaml").is_file():
-            return folder
-    raise FileNotFoundError(
-        f"no configs in {folders[0]} or {folders[1]}: the installation is incomplete; install anew"
-    )
-
-
-def user_folder() -> Path | None:
-    """The folder ``configs`` where the command is started, unless it is the project's own."""
-    folder = Path.cwd() / "configs"
-    return folder if folder.is_dir() and folder.resolve() != config_folder() else None
-
-
-def compose_config(name: str, overrides: Sequence[str] = ()) -> DictConfig:
+def compose_config(
+    name: str, overrides: Sequence[str] = (), *, return_hydra_config: bool = False
+) -> DictConfig:
     """The config that a command with these overrides has.
 
     Args:
         name: of a file in the config folder, such as ``"train"``.
         overrides: as on the command line, such as ``"model=updown_tiny"``.
+        return_hydra_config: keep Hydra's own settings, under ``hydra``.
 
     Raises:
         hydra.errors.HydraException: an unknown choice or key, or an override that cannot be read.
     """
-    from hydra import compose, initialize_config_dir
-
-    from captioning.config_search import search_user_folder
-
     search_user_folder()
     with initialize_config_dir(str(config_folder()), version_base=VERSION_BASE):
-        return compose(name, overrides=list(overrides))
+        return compose(name, overrides=list(overrides), return_hydra_config=return_hydra_config)
+
+
+class UserConfigs(SearchPathPlugin):
+    """Searches `user_folder` after the project's configs, whose names so keep their meaning."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        """Add the folder, where there is one."""
+        folder = user_folder()
+        if folder is not None:
+            search_path.append("user", f"file://{folder}")
+
+
+def search_user_folder() -> None:
+    """Have Hydra search the user's folder from now on."""
+    Plugins.instance().register(UserConfigs)

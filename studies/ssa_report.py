@@ -1,7 +1,7 @@
 """The page and the figure of CIC-BART trained without and with structured semantic augmentation.
 
     python train.py -m experiment=ssa/flickr8k_small added=[FOLDER] seed=0,1,2 mix=random0,all
-    python -m captioning.evaluation.controllability run=RUN well_formedness=smollm2 [made=SET]
+    captioning controllability run=RUN well_formedness=smollm2 [made=SET]
     python studies/ssa_report.py --data flickr8k_entities
 
 Copies the records of finished runs to docs/results/runs, and builds docs/results/ssa_DATA.md and

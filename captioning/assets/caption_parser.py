@@ -1,4 +1,4 @@
-"""Train the caption parser: ``python -m captioning.assets.caption_parser parses=FILE``.
+"""Train the caption parser: ``captioning assets caption-parser parses=FILE``.
 
 A tagger and a parser over one small convolutional network learn from captions that a spaCy 2 model
 has parsed (`captioning/assets/annotate_spacy2.py`), with its known faults mended

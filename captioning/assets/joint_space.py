@@ -1,4 +1,4 @@
-"""Train the heads of the small joint space: ``python -m captioning.assets.joint_space``.
+"""Train the heads of the small joint space: ``captioning assets joint-space``.
 
 Photos and sentences go once through their frozen networks; what is trained, on the pooled features
 and sentence vectors, are the two heads of `captioning.vision.joint_space`. Settings are in

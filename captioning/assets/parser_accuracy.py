@@ -1,6 +1,6 @@
 """How often a parser is right: against parses that are taken as the truth.
 
-``python -m captioning.assets.parser_accuracy PARSES.jsonl TRUTH.jsonl`` compares two files of
+``captioning assets parser-accuracy PARSES.jsonl TRUTH.jsonl`` compares two files of
 the same captions, such as a teacher's answers and the captions checked by hand.
 """
 

@@ -1,4 +1,4 @@
-"""Captions for the caption parser's teacher: ``python -m captioning.assets.parser_captions``.
+"""Captions for the caption parser's teacher: ``captioning assets parser-captions``.
 
 Writes ``out`` with lines of ``{"id", "split", "caption"}``, drawn from the data sets that
 ``configs/parser_captions.yaml`` names; `captioning/assets/annotate_spacy2.py` parses them.

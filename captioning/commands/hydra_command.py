@@ -9,7 +9,7 @@ from typing import Any
 
 from captioning.commands.command import HydraCommand
 from captioning.commands.hydra_help import help_text
-from captioning.configuration import VERSION_BASE, config_folder
+from captioning.config_folders import config_folder
 
 FULL_ERROR = "HYDRA_FULL_ERROR"
 INTERRUPTED = 130  # as shells report a program that Ctrl+C ended
@@ -29,7 +29,7 @@ def run_hydra(command: HydraCommand, arguments: Sequence[str]) -> None:
         return
     import hydra
 
-    from captioning.config_search import search_user_folder
+    from captioning.configuration import VERSION_BASE, search_user_folder
 
     search_user_folder()
     started = list(sys.argv)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
@@ -33,7 +35,7 @@ def _table(options: Namespace) -> None:
     chosen = dict(vars(options))
     chosen["metrics"] = chosen["metrics"] or list(DEFAULT_METRICS)
     into = chosen.pop("into")
-    text = table_text(**chosen)
+    text = table_text(**chosen, command=shlex.join(["captioning", *sys.argv[1:]]))
     if into is None:
         print(text, end="")
     else:

@@ -1,6 +1,6 @@
 """Does a captioner say what it is asked to? The scores of control, and the test of other boxes.
 
-``python -m captioning.evaluation.controllability run=FOLDER`` asks for the regions and the
+``captioning controllability run=FOLDER`` asks for the regions and the
 length of each caption of a split, scores what is said (`captioning.metrics.control`), and asks
 the same photo again for the regions of another of its captions: nouns asked for first must then
 be said less. It also asks for random regions and lengths

@@ -1,6 +1,6 @@
 """Tables of several captions an image, of a run.
 
-``python -m captioning.evaluation.diverse_captions run=FOLDER`` makes 20, then 100 captions of each
+``captioning diverse-captions run=FOLDER`` makes 20, then 100 captions of each
 image, drawn or the likeliest ones, and scores them as COS-CVAE's tables and Tables 4.5, 4.6, 4.9
 and 4.10 of the CutSwap thesis do: the oracle's best of them, the best by consensus, and the
 diversity of the best 5 by consensus.

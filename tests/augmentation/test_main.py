@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
-from augmentation.__main__ import augment
+from augmentation.run import augment
+from captioning.configuration import compose_config
 from captioning.data.steps.detections import detection_line
 from captioning.types import Region
 from tests.augmentation.regions.scenes import scenes
@@ -23,8 +23,7 @@ Change = Callable[[Region], Region | None]
 
 def config_of(folder: Path, *overrides: str) -> DictConfig:
     given = [f"paths.cache={folder / 'cache'}", f"out={folder / 'out'}", "num_processes=0"]
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return compose("augmentation", overrides=[*given, *overrides])
+    return compose_config("augmentation", overrides=[*given, *overrides])
 
 
 @pytest.fixture

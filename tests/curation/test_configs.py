@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
-from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 
+from captioning.configuration import compose_config
 from curation.loop.callback import CurationCallback
 from curation.loop.probes import OnlineProbe, RescoreProbe
 
@@ -17,8 +17,7 @@ PRESET = r"(remove|replace_caption|replace_image)_(top_loss|random|sigma)_(\d+)"
 @pytest.fixture
 def build(repository):
     def function(*overrides: str):
-        with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
-            config = compose("train", overrides=list(overrides))
+        config = compose_config("train", overrides=list(overrides))
         return config.curation.name, instantiate(config.curation.callback)
 
     return function

@@ -1,4 +1,4 @@
-"""How near a corpus is to another: ``python -m augmentation.captions.toca.compare out=FOLDER``.
+"""How near a corpus is to another: ``captioning augment compare out=FOLDER``.
 
 Settings are in ``configs/compare_texts.yaml``; docs/toca.md says what is written.
 """

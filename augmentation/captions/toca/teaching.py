@@ -1,4 +1,4 @@
-"""Teach a language model a corpus: ``python -m augmentation.captions.toca.teaching out=FOLDER``.
+"""Teach a language model a corpus: ``captioning augment teach out=FOLDER``.
 
 The paper tells a model of 7B parameters by examples what to write (section 3.2). A small one is
 taught it here, on nothing else than the corpus that the sentence templates are made of: given some

@@ -1,4 +1,4 @@
-"""Train a small image autoencoder: ``python -m augmentation.images.training.autoencoder``.
+"""Train a small image autoencoder: ``captioning assets autoencoder``.
 
 The first half of a latent diffusion model (Rombach et al., CVPR 2022): pictures become latents of
 a part of their side. Settings are in ``configs/autoencoder.yaml``.

@@ -1,4 +1,4 @@
-"""Train a small text-to-image model: ``python -m augmentation.images.training.diffusion``.
+"""Train a small text-to-image model: ``captioning assets diffusion``.
 
 A latent diffusion model (Rombach et al., CVPR 2022) in the format of diffusers, over the latents of
 `augmentation.images.training.autoencoder`, with a text encoder and byte pairs of its own. Settings

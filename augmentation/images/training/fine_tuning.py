@@ -1,4 +1,4 @@
-"""Fine-tune an image generator on captions: ``python -m augmentation.images.training.fine_tuning``.
+"""Fine-tune an image generator on captions: ``captioning assets fine-tuning``.
 
 Section 3.3 of Li, Lotz, Qiu and Elliott, "The Role of Data Curation in Image Captioning": 15,000
 steps at a constant rate of 1e-5, batches of 32, an image's captions one after the other as its

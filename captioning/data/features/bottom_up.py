@@ -1,6 +1,6 @@
 """Import of precomputed region features (bottom-up attention and the like) into a feature store.
 
-``python -m captioning.data.features.bottom_up FILE... --folder FOLDER`` reads
+``captioning import-features FILE... --folder FOLDER`` reads
 
 - ``.tsv``: image_id, image_w, image_h, num_boxes, boxes, features; the last two are base64 of
   float32 (peteanderson80/bottom-up-attention), with a fixed 36 or 10 to 100 boxes an image;

@@ -1,4 +1,4 @@
-"""What MiniWorld amounts to, in figures: ``python -m captioning.data.miniworld.facts``."""
+"""What MiniWorld amounts to, in figures: ``captioning miniworld facts``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A contact sheet of scenes with their captions: ``python -m captioning.data.miniworld.sheet``."""
+"""A contact sheet of scenes with their captions: ``captioning miniworld sheet``."""
 
 from __future__ import annotations
 

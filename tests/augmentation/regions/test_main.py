@@ -17,7 +17,14 @@ HELD_OUT = "method.classes={truck: {candidates: [pickup truck, van]}, cat: {cand
 
 def run(folder: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
     root = Path(__file__).resolve().parents[3]
-    command = ["-m", "augmentation", "data=miniworld_tiny", "num_processes=0", "debug=smoke"]
+    command = [
+        "-m",
+        "captioning",
+        "augment",
+        "data=miniworld_tiny",
+        "num_processes=0",
+        "debug=smoke",
+    ]
     folders = [f"paths.cache={folder / 'cache'}", f"out={folder / 'out'}"]
     return subprocess.run(
         [sys.executable, *command, *folders, *overrides],

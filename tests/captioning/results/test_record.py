@@ -7,7 +7,8 @@ import json
 import pytest
 import yaml
 
-from captioning.results.record import keep_record, main
+from captioning.commands.main import main
+from captioning.results.record import keep_record
 from captioning.results.run_folders import read_runs
 
 
@@ -89,10 +90,10 @@ def test_paths_outside_the_runs_folders_are_kept_to_their_end(run, tmp_path) -> 
 
 
 def test_scores_of_single_images_are_kept_if_asked_for(run, tmp_path) -> None:
-    main([str(run), "--out", str(tmp_path / "kept"), "--per-image", "CIDEr-D", "SPICE"])
+    main(["record", str(run), "--out", str(tmp_path / "kept"), "--per-image", "CIDEr-D", "SPICE"])
     (found,) = read_runs([tmp_path / "kept"])
     assert found.scores("test", "per_image") == {"a": {"CIDEr-D": 0.1235}, "b": {"CIDEr-D": 0.9}}
-    main([str(run), "--out", str(tmp_path / "other"), "--per-image", "SPICE"])
+    main(["record", str(run), "--out", str(tmp_path / "other"), "--per-image", "SPICE"])
     (found,) = read_runs([tmp_path / "other"])
     assert found.scores("test", "per_image") == {}
 
@@ -128,6 +129,6 @@ def test_detection_is_read_by_epoch(run) -> None:
 
 def test_unfinished_runs_are_named_and_left_out(run, tmp_path, capsys) -> None:
     (run / "metrics.json").unlink()
-    main([str(tmp_path / "runs"), "--out", str(tmp_path / "kept")])
+    main(["record", str(tmp_path / "runs"), "--out", str(tmp_path / "kept")])
     assert "left out, not finished" in capsys.readouterr().out
     assert not (tmp_path / "kept").exists()

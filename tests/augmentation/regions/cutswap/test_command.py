@@ -12,9 +12,9 @@ from omegaconf import OmegaConf
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from augmentation.__main__ import augment
 from augmentation.regions.cutswap.embeddings import embed_words
 from augmentation.regions.ranking import known_threshold
+from augmentation.run import augment
 from captioning.files import read_json
 from captioning.text.sentences import build_sentence_encoder
 from captioning.text.word_tables import GloveVectors, build_token_table
@@ -162,8 +162,8 @@ def test_other_contents_of_files_are_refused_the_folder(
 def test_the_thesis_has_its_values(tmp_path: Path) -> None:
     lines = (CONFIGS / "method" / "cutswap_thesis.yaml").read_text().splitlines()
     head = " ".join(line.strip("# \\") for line in lines if line.startswith("#"))
-    command = head[head.index("python -m augmentation") : head.index(" out=FOLDER")]
-    config = config_of(tmp_path, *shlex.split(command)[3:])
+    command = head[head.index("captioning augment") : head.index(" out=FOLDER")]
+    config = config_of(tmp_path, *shlex.split(command)[2:])
     for key, value in (STATED | OFF).items():
         assert OmegaConf.select(config, key, throw_on_missing=True) == value, key
     # by the threshold that is known of a space (4.4.2)
