@@ -65,7 +65,7 @@ def check_targets(config: Any) -> None:
             raise ValueError(
                 f"{_TARGET}: {target}: configs may name what {', '.join(PROJECT)} and "
                 f"{', '.join(LIBRARIES)} define; if {package} is yours, or you trust it, add "
-                f"plugins=[{package}]"
+                f"plugins=[{package}] (curate report and curate export: --plugins {package})"
             )
 
 

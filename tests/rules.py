@@ -19,6 +19,7 @@ CONTRACTS = (
     "captioning.files",
     "captioning.lengths",
     "captioning.model_folder",
+    "captioning.extras",
 )
 PARTS = ("captioning.text", "captioning.vision", "captioning.decoding")
 
@@ -29,6 +30,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "captioning.files": (),
     "captioning.lengths": (),
     "captioning.model_folder": (),
+    "captioning.extras": (),
+    "captioning.plugins": (),
+    "captioning.config_folders": (),
     "captioning.text": CONTRACTS,
     "captioning.vision": CONTRACTS,
     "captioning.decoding": CONTRACTS,

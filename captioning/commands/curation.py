@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from captioning.commands.command import HydraCommand, PlainCommand
+from captioning.plugins import import_plugins
 
 log = logging.getLogger(__name__)
 
@@ -26,8 +27,15 @@ def _detect(config: Any) -> None:
             )
 
 
-def _report_arguments(parser: ArgumentParser) -> None:
+def _run_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("run", help="run folder")
+    parser.add_argument(
+        "--plugins", nargs="+", default=[], metavar="PACKAGE", help="of yours that the run names"
+    )
+
+
+def _report_arguments(parser: ArgumentParser) -> None:
+    _run_arguments(parser)
     parser.add_argument("--output", help="the page; default RUN/curation/report.html")
     parser.add_argument("--pictures", type=int, default=600, help="photos shown (600)")
 
@@ -38,6 +46,7 @@ def _report(options: Namespace) -> None:
 
     if options.pictures < 0:
         raise ValueError(f"--pictures must be at least 0: got {options.pictures}")
+    import_plugins(options.plugins)
     record = read_run(options.run)
     path = Path(options.output or Path(options.run) / "curation" / FILE_NAME)
     num_listed = write_report(record, path, num_pictures=options.pictures)
@@ -46,7 +55,7 @@ def _report(options: Namespace) -> None:
 
 
 def _export_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("run", help="run folder")
+    _run_arguments(parser)
     parser.add_argument("folder", help="new folder")
     parser.add_argument("--format", choices=EXPORT_FORMATS, default="coco")
     parser.add_argument("--photos", choices=EXPORT_PHOTOS, help="none; copy for an image folder")
@@ -56,6 +65,7 @@ def _export(options: Namespace) -> None:
     from curation.export.export import export
     from curation.finished_run import read_run
 
+    import_plugins(options.plugins)
     photos = options.photos or ("copy" if options.format == "imagefolder" else "none")
     run, folder = Path(options.run), Path(options.folder)
     count = export(read_run(run), run, folder, format=options.format, photos=photos)

@@ -301,7 +301,7 @@ def test_its_commands_are_what_hydra_reads(study, data, tmp_path):
         if program[0] == "train.py"
     )
     plain = compose_config("train", [f"experiment=toca/{data}_t_small"])
-    synthesis = compose_config("augmentation", study.programs[2][2:])
+    synthesis = compose_config("augmentation", study.programs[2][3:])
     assert longer.corpus == alone.corpus
     ratio = 10_000 / 6_168  # captions of D and of T
     assert longer.num_epochs == both.num_epochs + math.ceil(part.num_epochs * ratio)

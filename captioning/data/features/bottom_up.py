@@ -34,6 +34,7 @@ from captioning.data.features.store import (
     load_index,
 )
 from captioning.data.file_lock import locked
+from captioning.extras import import_extra
 
 TSV_COLUMNS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
 MAX_BOXES = 1000
@@ -235,10 +236,7 @@ def _numbers(array: Any, where: str) -> np.ndarray:
 
 
 def _read_h5(source: Path) -> Iterator[Record]:
-    try:
-        import h5py
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("reading .h5 needs h5py; install it: pip install h5py") from error
+    h5py = import_extra("h5py", extra="features", purpose="reading .h5")
     try:
         with h5py.File(source, "r") as file:
             ids = next((key for key in ("image_id", "image_ids") if key in file), None)

@@ -193,17 +193,15 @@ def test_commands_show_and_undo(journal, tmp_path, capsys):
     assert "epoch 0: 1 x remove by 'p'" in shown
     assert "2 more" in shown
     other = tmp_path / "other.jsonl"
-    assert (
-        main(["curate", "journal", "undo", str(journal), "--policy", "q", "--output", str(other)])
-        == 0
-    )
+    undo = ["undo", str(journal), "--policy", "q", "--output", str(other)]
+    assert main(["curate", "journal", *undo]) == 0
     assert read_journal(other)[1] == [REMOVAL, SWAP]
     assert read_journal(journal)[1] == list(EDITS)
 
 
 def test_commands_say_what_is_wrong_in_one_line(tmp_path, capsys):
     assert main(["curate", "journal", "show", str(tmp_path / "nowhere")]) == 1
-    assert capsys.readouterr().err.startswith("curate study: ")
+    assert capsys.readouterr().err.startswith("curate journal: ")
 
 
 def test_the_fingerprint_follows_captions_and_order(roster):
