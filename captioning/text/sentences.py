@@ -8,6 +8,7 @@ product is a cosine.
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 from collections import deque
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ import torch
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from captioning.extras import checked, import_extra, package_folder
+from captioning.extras import checked, package_folder
 from captioning.files import write_whole
 from captioning.model_folder import model_folder
 
@@ -145,12 +146,12 @@ def build_sentence_encoder(
         device: ``"auto"`` takes a GPU if there is one.
 
     Raises:
-        ModuleNotFoundError: transformers or the package with the weights is not installed.
+        ModuleNotFoundError: the package with the weights is not installed.
         FileNotFoundError: the folder holds no model.
         ValueError: a pooling or further layers that are not known here.
         ConnectionError: the hub cannot be reached.
     """
-    transformers = _optional("transformers")
+    transformers = importlib.import_module("transformers")  # slow, and needed here only
     folder = _encoder_folder(name)
     pooling, max_tokens = _settings(folder)
     # No weights from pickles, and no code that comes with a model.
@@ -202,11 +203,6 @@ def _settings(folder: Path) -> tuple[str, int]:
 
 def _json(path: Path, default: Any) -> Any:
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else default
-
-
-def _optional(package: str) -> Any:
-    """An optional package, imported when it is first needed."""
-    return import_extra(package, extra="sentences", purpose="sentence embeddings")
 
 
 def _key(text: str) -> bytes:

@@ -108,7 +108,7 @@ def test_a_missing_scikit_learn_is_named(monkeypatch):
         raise ModuleNotFoundError(name)
 
     monkeypatch.setattr(module.importlib, "import_module", missing)
-    with pytest.raises(ModuleNotFoundError, match="pip install 'caption-curation"):
+    with pytest.raises(ModuleNotFoundError, match="clusters of objects: .* extra 'augmentation'"):
         cluster_words(embedded(), num_clusters=2)
 
 
