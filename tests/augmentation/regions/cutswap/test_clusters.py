@@ -107,7 +107,7 @@ def test_a_missing_scikit_learn_is_named(monkeypatch):
     def missing(name):
         raise ModuleNotFoundError(name)
 
-    monkeypatch.setattr(module.importlib, "import_module", missing)
+    monkeypatch.setattr("importlib.import_module", missing)
     with pytest.raises(ModuleNotFoundError, match="clusters of objects: .* extra 'augmentation'"):
         cluster_words(embedded(), num_clusters=2)
 
