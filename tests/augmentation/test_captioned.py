@@ -25,7 +25,7 @@ from captioning.training.run import train
 from captioning.types import Prediction
 from tests.augmentation.regions.scenes import photo, region
 from tests.augmentation.test_main import config_of
-from tests.captioning.training.conftest import SMALL
+from tests.captioning.conftest import SMALL
 
 CAT, BIRD = (8.0, 8.0, 40.0, 40.0), (44.0, 44.0, 60.0, 60.0)
 BEFORE, AFTER = "A white cat sits near a bird.", "A white dog sits near a bird."

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from augmentation.regions.cutswap import clusters as module
 from augmentation.regions.cutswap.cluster_report import (
     cluster_curves,
     cluster_markdown,
