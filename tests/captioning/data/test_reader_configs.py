@@ -28,7 +28,7 @@ SPLITS = {
 
 
 def load(repository: Path, name: str, data: str | Path = "data") -> DictConfig:
-    return compose_config(overrides=[f"+data={name}", "+paths=default", f"paths.data={data}"]).data
+    return compose_config("prepare", [f"data={name}", f"paths.data={data}"]).data
 
 
 @pytest.mark.parametrize("name", SPLITS)
