@@ -3,7 +3,7 @@
     python train.py -m experiment=cutswap/updown added=[FOLDER] seed=0,1,2
     python studies/cutswap_report.py --data flickr8k_entities --model updown_small
 
-Copies the records of all finished runs to docs/results/runs, with the scores of the evaluations
+Keeps the records of all finished runs in docs/results/records, with the scores of the evaluations
 that lie in them (nocaps, oracle20, oracle100, consensus: see configs/experiment/cutswap), and
 builds docs/results/cutswap_DATA_MODEL.md with its figure. Runs of one share of the data must have
 made the same number of updates, or no page is built.
@@ -28,14 +28,15 @@ from report_parts import (
     head,
     keep_with_tests,
     spread,
+    studies,
     updates,
     values_of,
     write_page,
 )
 
-from captioning.files import read_json, write_whole
+from captioning.files import write_whole
 from captioning.metrics.novel import NOCAPS_DOMAINS
-from captioning.results.run_folders import Run, read_runs
+from captioning.results.runs import Run, read_runs
 from captioning.results.table_formats import markdown_lines
 
 # Metrics of the thesis' tables, by the file that they are in and their names there.
@@ -55,14 +56,14 @@ Row = tuple[float, float, str]  # train_share, added_share, what that is a share
 Table = dict[Row, dict[int, Run]]  # then by seed
 
 
-def read_table(folders: Sequence[Path]) -> Table:
+def read_table(places: Sequence[Path]) -> Table:
     """Runs by share of the data and of augmented pairs.
 
     Raises:
         ValueError: runs of one share of the data made different numbers of updates.
     """
     table: Table = {}
-    for run in read_runs(folders) if folders else []:
+    for run in read_runs(places):
         share, added = run.config["train_share"] or 1, run.config["added_share"] or 0
         of = (run.config.get("added_share_of") or "photos") if added else "photos"
         table.setdefault((float(share), float(added), of), {})[int(run.config["seed"])] = run
@@ -93,9 +94,9 @@ def page(data: str, model: str, table: Table) -> list[str]:
 
 def _row(key: Row, runs: dict[int, Run], evaluation: str, metrics: Sequence[str]) -> list[str]:
     """A row's cells; none where no run has such an evaluation."""
-    paths = [run.folder / f"{evaluation}.json" for run in runs.values()]
+    name = f"{evaluation}.json"
     if evaluation:
-        found = [read_json(path) for path in paths if path.is_file()]
+        found = [run.files[name] for run in runs.values() if name in run.files]
     else:
         found = [run.scores("test", "corpus") for run in runs.values()]
     if not found:
@@ -139,7 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     name = f"cutswap-{given.data}-{given.model}"
     for folder in finished((Path(paths.runs) / "cutswap" / name).glob("*/seed*")):
         keep_with_tests(folder, RECORDS, filter(None, COLUMNS))
-    table = read_table([*RECORDS.glob(name)])
+    table = read_table(studies(RECORDS, name))
     lines = page(given.data, given.model, table)
     picture = f"cutswap_{given.data}_{given.model}.png"
     write_whole(ROOT / "docs" / "images" / picture, lambda path: draw(table, path))

@@ -4,7 +4,7 @@
     captioning controllability run=RUN well_formedness=smollm2 [made=SET]
     python studies/ssa_report.py --data flickr8k_entities
 
-Copies the records of finished runs to docs/results/runs, and builds docs/results/ssa_DATA.md and
+Keeps the records of finished runs in docs/results/records, and builds docs/results/ssa_DATA.md and
 docs/images/ssa_DATA.png from them: a row a mixture of captions (Tables 1 to 10 of Basioti et al.,
 2024), for people's captions and for each set of made ones that was asked for, and scores by the
 share of the photo that was asked for (Fig. 4, 12, 13).
@@ -34,14 +34,15 @@ from report_parts import (
     head,
     read_table,
     spread,
+    studies,
     updates,
     values_of,
     write_page,
 )
 
-from captioning.files import read_json, write_whole
-from captioning.results.record import keep_record
-from captioning.results.run_folders import Run
+from captioning.files import write_whole
+from captioning.results.records import keep_record
+from captioning.results.runs import Run
 from captioning.results.table_formats import markdown_lines
 
 # What was added to the training captions, by what follows the model in a run's name.
@@ -83,19 +84,19 @@ Evaluations = dict[str, dict[str, dict[int, dict[str, Any]]]]  # by what was ask
 Rows = Mapping[str, Mapping[int, Mapping[str, Any]]]  # scores by row and seed
 
 
-def read_rows(folders: Sequence[Path], *, data: str, model: str) -> Table:
+def read_rows(places: Sequence[Path], *, data: str, model: str) -> Table:
     """Runs by what they were trained on.
 
     Args:
-        folders: of runs, or above them; runs of other data, models, noise or curation are passed
-            over.
+        places: files of records, or folders of runs; runs of other data, models, noise or
+            curation are passed over.
         data, model: by which the runs' names begin: ``DATA/MODEL_ssa-MIX-none-none``.
     """
     name = re.compile(
         rf"{re.escape(f'{data}/{model}')}(?:_({'|'.join(ADDED)})-(\w+))?-none-none$", re.ASCII
     )
     found: dict[tuple[int, int, str], dict[int, Run]] = {}
-    for (run_name,), runs in read_table(folders, ("run_name",)).items():
+    for (run_name,), runs in read_table(places, ("run_name",)).items():
         match = name.match(run_name)
         if match:
             found[_place(*match.groups(), _is_short(runs))] = runs
@@ -132,10 +133,9 @@ def read_evaluations(data: str, table: Table) -> Evaluations:
     found: Evaluations = {}
     for row, runs in table.items():
         for seed, run in sorted(runs.items()):
-            for path in sorted(run.folder.glob("evaluation/*/control.json")):
-                content = read_json(path)
+            for path, content in run.matching("evaluation/*/control.json").items():
                 number = content["scores"]["settings"]["num_captions"]
-                name = f"{asked(data, path.parent.name)}, {number:,} of them"
+                name = f"{asked(data, Path(path).parent.name)}, {number:,} of them"
                 further = {part: content.get(part) for part in FURTHER}
                 rows = found.setdefault(name, {})
                 rows.setdefault(row, {})[seed] = content["scores"] | further
@@ -324,7 +324,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for folder in finished((runs / data).glob(f"{model}*-none-none/seed*")):
         if read_rows([folder], data=data, model=model):
             keep_record(folder, RECORDS)
-    table = read_rows([*(RECORDS / data).glob(f"{model}*-none-none")], data=data, model=model)
+    table = read_rows(studies(RECORDS, data), data=data, model=model)
     if not table:
         parser.error(f"no finished run of {data}/{model} below {runs} or {RECORDS}: train one")
     evaluations = read_evaluations(data, table)

@@ -6,7 +6,7 @@ First a run for each noise and seed that only tracks losses, and how well every 
 faults (``captioning curate detect``); then the policies, which share its first two epochs
 (``branch_from``), all with the same number of updates; ``--policies`` without names leaves them
 out. What is finished is not made again. At the end (or alone, with ``--report``) records go to
-docs/results/runs, and docs/results/curation_DATA.md and docs/images/curation_DATA.png are built
+docs/results/records, and docs/results/curation_DATA.md and docs/images/curation_DATA.png are built
 from them. What follows ``--`` goes to train.py, such as ``-- threads=1 limit_images=500``.
 """
 

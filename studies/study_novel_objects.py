@@ -4,9 +4,9 @@
 
 First the synthetic pairs (``captioning augment``), then the steps, each from the weights of the
 one before; what is finished is not made again. At the end (or alone, with ``--report``) records go
-to docs/results/runs, and docs/results/novel_DATA.md is built from them. What follows ``--`` goes to
-train.py, such as ``-- threads=1 limit_images=500``, or for the paper's S columns, which need Java,
-``-- 'extra_metrics.novel_objects.metrics=[SPICE,METEOR,CIDEr-D]'``.
+to docs/results/records, and docs/results/novel_DATA.md is built from them. What follows ``--``
+goes to train.py, such as ``-- threads=1 limit_images=500``, or for the paper's S
+columns, which need Java, ``-- 'extra_metrics.novel_objects.metrics=[SPICE,METEOR,CIDEr-D]'``.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from report_parts import (
     read_table,
     run,
     spread,
+    studies,
     values_of,
     write_page,
 )
@@ -34,7 +35,7 @@ from report_parts import (
 from captioning.data.region_labels import named_by_phrases
 from captioning.data.steps.held_out import classes_shown
 from captioning.files import read_json, write_json
-from captioning.results.record import keep_record
+from captioning.results.records import keep_record
 from captioning.results.table_formats import markdown_lines
 from captioning.text.lemmas import load_lemmas
 from captioning.text.object_words import LEMMAS
@@ -246,11 +247,10 @@ def flow(value: dict | list) -> str:
 
 
 def report(data: str, folder: Path) -> None:
-    """Copy the records of all finished runs, and write the page."""
+    """Keep the records of all finished runs, and write the page."""
     for done in finished(folder.glob("*/seed*")):
         keep_record(done, RECORDS)
-    kept = RECORDS / folder.name
-    table = read_table([kept] if kept.is_dir() else [], ("run_name",))
+    table = read_table(studies(RECORDS, folder.name), ("run_name",))
     found = {name: table.get((f"{folder.name}/{name}",), {}) for name in SAID}
     lines = [f"# Novel objects on {data}", ""]
     lines += head(f"python studies/study_novel_objects.py --data {data} --report", table)

@@ -141,7 +141,7 @@ class Study:
         """Synthetic captions, if they are not there yet."""
         if (self.set_folder(way) / "card.json").is_file():
             return
-        given = ["method=toca", *WAYS[way]]
+        given = ["method=toca", "writer@method.writer=smollm2", *WAYS[way]]
         if way.startswith(TAUGHT):
             given = ["method=toca_taught", f"method.writer.name={self.taught()}", *WAYS[way]]
         given.append(f"method.pace.num_captions={self.captions}")

@@ -39,11 +39,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "captioning.metrics": CONTRACTS,
     "captioning.data": (*CONTRACTS, "captioning.text", "captioning.vision"),
     "captioning.models": (*CONTRACTS, *PARTS),
-    "captioning.results": (
-        *CONTRACTS,
-        "captioning.metrics",
-        "captioning.training.checkpoint_io",
-    ),
+    "captioning.results": (*CONTRACTS, "captioning.metrics"),
     "captioning": ("captioning",),  # training, prepare
     # The subcommands join all packages; nothing else in captioning/ knows the other two.
     "captioning.commands": ("captioning", "augmentation", "curation"),
@@ -85,6 +81,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "curation.finished_run": (
         *CONTRACTS,
         "captioning.data.roster",
+        "captioning.results.run_folder",
         "captioning.training.inputs",
         "curation",
     ),

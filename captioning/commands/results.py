@@ -14,7 +14,8 @@ TABLE_FORMATS = ("csv", "latex", "md")
 
 def _table_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    add("runs", nargs="+", help="run folders, or folders that hold some")
+    add("runs", nargs="+", help="run folders, folders that hold some, or files of records (.jsonl)")
+    add("--only", nargs="+", default=[], metavar="NAME", help="runs of these names (with * and ?)")
     add("--group", nargs="+", default=["run_name"], help="config keys")
     add("--metrics", nargs="+", help="columns; default: those of most papers")
     add("--split", default="test", help="part of metrics.json")
@@ -44,30 +45,31 @@ def _table(options: Namespace) -> None:
 
 def _record_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("runs", nargs="+", type=Path, help="run folders, or folders of them")
-    parser.add_argument("--out", type=Path, required=True, help="folder of the records")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the files of records")
     parser.add_argument("--per-image", nargs="+", default=[], metavar="METRIC")
 
 
 def _record(options: Namespace) -> None:
-    from captioning.results.record import keep_record
-    from captioning.results.run_folders import read_runs
+    from captioning.results.records import keep_record
+    from captioning.results.runs import read_runs
 
     for run in read_runs(options.runs):
-        if (run.folder / "metrics.json").is_file():
-            print(keep_record(run.folder, options.out, per_image=options.per_image))
+        if run.metrics:
+            path = keep_record(run.folder, options.out, per_image=options.per_image)
+            print(f"{run.name}: {path}")
         else:
             print(f"left out, not finished: {run.folder}")
 
 
 TABLE = PlainCommand(
     name="table",
-    summary="Make a table from run folders.",
+    summary="Make a table from run folders, or from records of runs.",
     add_arguments=_table_arguments,
     call=_table,
 )
 RECORD = PlainCommand(
     name="record",
-    summary="Keep the small files of finished runs.",
+    summary="Keep what tables are built from of finished runs, a line a run.",
     add_arguments=_record_arguments,
     call=_record,
 )

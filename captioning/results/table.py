@@ -1,4 +1,4 @@
-"""A table from run folders: ``captioning table RUNS... --group KEYS``.
+"""A table from run folders or records: ``captioning table RUNS... --group KEYS``.
 
 Each row is a group of runs with the same values of the config keys of ``--group``, each cell the
 mean and the sample standard deviation over the group's seeds. ``--against`` names a row and adds
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from captioning.results.run_folders import Run, read_published, read_runs
+from captioning.results.runs import Run, read_published, read_runs
 from captioning.results.significance import (
     PairedDifference,
     has_means,
@@ -332,13 +332,19 @@ def _distinct(values: Iterable[object]) -> str:
 
 
 def table_text(
-    *, runs: Sequence[str], format: str, published: Path | None = None, **options: Any
+    *,
+    runs: Sequence[str],
+    format: str,
+    only: Sequence[str] = (),
+    published: Path | None = None,
+    **options: Any,
 ) -> str:
     """The table of some runs as text.
 
     Args:
-        runs: run folders, or folders that hold some.
+        runs: run folders, folders that hold some, or files of records.
         format: one of `captioning.results.table_formats.FORMATS`.
+        only: names of the runs that are read, with ``*`` and ``?``; none reads all.
         published: YAML file of published scores, see `read_published`.
         **options: see `Options`.
 
@@ -346,4 +352,5 @@ def table_text(
         ValueError, OSError: runs that cannot be read, or cannot stand in one table.
     """
     scores = None if published is None else read_published(published)
-    return FORMATS[format](build_table(read_runs(runs), Options(published=scores, **options)))
+    table = build_table(read_runs(runs, only=only), Options(published=scores, **options))
+    return FORMATS[format](table)

@@ -12,6 +12,7 @@ import numpy as np
 import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
+from pytorch_lightning.callbacks import RichProgressBar
 
 from captioning.data.roster import Roster
 from captioning.files import read_json, write_json
@@ -24,6 +25,20 @@ log = logging.getLogger(__name__)
 
 # Of so many images, captions of which fewer than this share are different have collapsed.
 LEAST_IMAGES, LEAST_DISTINCT = 20, 0.05
+
+
+class ProgressBar(RichProgressBar):
+    """Progress with loss and score; without ``v_num``, which is the name of a logger's folder."""
+
+    def get_metrics(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule
+    ) -> dict[str, int | str | float | dict[str, float]]:
+        """What is shown beside the bar."""
+        return {
+            name: value
+            for name, value in super().get_metrics(trainer, pl_module).items()
+            if name != "v_num"
+        }
 
 
 class StepSeed(pl.Callback):

@@ -14,7 +14,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from omegaconf import DictConfig, OmegaConf
-from pytorch_lightning.callbacks import ModelCheckpoint, RichProgressBar
+from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.loggers import WandbLogger
 
 from captioning.data.batches.datamodule import CaptionDataModule
@@ -26,7 +26,13 @@ from captioning.results.run_folder import RunFolder
 from captioning.text.tokenizers.subwords import restored
 from captioning.training.adapt import adapt
 from captioning.training.averaging import WarmWeightAveraging
-from captioning.training.callbacks import CaptionEvaluation, FiniteLoss, Speed, StepSeed
+from captioning.training.callbacks import (
+    CaptionEvaluation,
+    FiniteLoss,
+    ProgressBar,
+    Speed,
+    StepSeed,
+)
 from captioning.training.checkpoint_io import WholeCheckpointIO
 from captioning.training.inputs import Inputs, has_corpus, load_inputs, read_corpus
 from captioning.training.parts import build_part
@@ -186,7 +192,7 @@ def _write_dropped(inputs: Inputs, folder: Path) -> None:
 
 def _callbacks(config: DictConfig, folder: Path, truth: dict[str, str]) -> list[pl.Callback]:
     callbacks = [StepSeed(seed=config.seed), FiniteLoss(), Speed(folder=folder)]
-    callbacks.append(RichProgressBar())
+    callbacks.append(ProgressBar())
     if config.ema_decay is not None:
         callbacks.append(WarmWeightAveraging(decay=config.ema_decay))
     if config.curation.get("callback"):
@@ -284,13 +290,27 @@ def build_datamodule(
     )
 
 
+def _words(tokenizer: AbstractTokenizer) -> tuple[str, ...]:
+    """The vocabulary of a tokenizer of words.
+
+    Raises:
+        ValueError: its tokens are no words.
+    """
+    if tokenizer.words is None:
+        raise ValueError(
+            "model.word_vectors needs one token a word (tokenizer=words): got "
+            f"{type(tokenizer).__name__}; choose tokenizer=words, or model.word_vectors=null"
+        )
+    return tokenizer.words
+
+
 def build_model(
     config: DictConfig, tokenizer: AbstractTokenizer, inputs: Inputs, horizon: int
 ) -> AbstractCaptioner:
     """The captioner, with its parts bound."""
     parts: dict[str, Any] = {}
     if config.model.get("word_vectors"):
-        parts["word_vectors"] = build_part(config.model.word_vectors, words=tokenizer.words)
+        parts["word_vectors"] = build_part(config.model.word_vectors, words=_words(tokenizer))
     if inputs.backbone is not None:
         parts["backbone"] = inputs.backbone
     model = build_part(

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from captioning.commands.main import main
-from captioning.results.run_folders import Run, read_published, read_runs
+from captioning.results.runs import Run, read_published, read_runs
 from captioning.results.table import Options, build_table
 from captioning.results.table_formats import (
     Table,

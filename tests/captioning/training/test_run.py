@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from omegaconf import OmegaConf
 
 from captioning.evaluation.predict import predict_run
+from captioning.interfaces import AbstractTokenizer
 from captioning.results.run_folder import RunFolder
 from captioning.training import preflight
 from captioning.training import run as run_module
@@ -212,3 +215,27 @@ def test_automatic_precision_is_that_of_the_device(small, tmp_path: Path, monkey
         monkeypatch.setattr(preflight, "fast_bfloat16", lambda accelerator, found=found: found)
         train(small("num_epochs=1", "trainer.precision=auto", folder=precision))
         assert RunFolder(tmp_path / precision).config().trainer.precision == precision
+
+
+class Pieces(AbstractTokenizer):
+    """A tokenizer whose tokens are no words."""
+
+    pad_id = bos_id = eos_id = unk_id = 0
+
+    def __len__(self) -> int:
+        return 1
+
+    def encode(self, caption: str) -> list[int]:
+        return [0]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return ""
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+
+def test_word_vectors_without_words_name_the_tokenizer() -> None:
+    config = OmegaConf.create({"model": {"word_vectors": {"_target_": "no.matter"}}})
+    with pytest.raises(ValueError, match=r"got Pieces; choose tokenizer=words"):
+        run_module.build_model(config, Pieces(), inputs=None, horizon=1)
