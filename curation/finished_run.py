@@ -9,7 +9,7 @@ import numpy as np
 from captioning.data.roster import CurationView
 from captioning.files import read_json
 from captioning.results.run_folder import RunFolder
-from captioning.training.inputs import read_train
+from captioning.training.rosters import read_train
 from curation.journal.journal import find_journal, read_journal
 from curation.loop.keep import FILE_NAME, read_keep
 from curation.loop.ledger import read_history
@@ -27,7 +27,7 @@ def read_run(folder: str | Path) -> RunRecord:
     config = RunFolder(folder).config()
     journal = find_journal(folder)
     header, edits = read_journal(journal)
-    roster, truth = read_train(config)
+    roster, context = read_train(config)
     header.check(roster, str(journal))
     details = folder / "curation"
     epochs, history = [], np.empty((0, len(roster)))
@@ -42,6 +42,6 @@ def read_run(folder: str | Path) -> RunRecord:
         records=records,
         epochs=epochs,
         history=history,
-        truth=truth,
+        truth=context.truth,
         keep=read_keep(kept) if kept.is_file() else None,
     )

@@ -1,6 +1,6 @@
 """The page of CutSwap's training tables: scores without and with augmented pairs, by share of data.
 
-    python train.py -m experiment=cutswap/updown added=[FOLDER] seed=0,1,2
+    python train.py -m experiment=cutswap/updown 'steps.add_pairs.folders=[FOLDER]' seed=0,1,2
     python studies/cutswap_report.py --data flickr8k_entities --model updown_small
 
 Keeps the records of all finished runs in docs/results/records, with the scores of the evaluations
@@ -52,7 +52,7 @@ COLUMNS = {
     "consensus": (*STANDARD, *DIVERSE),  # and 4.6, 4.10, A4
 }
 DRAWN = ("CIDEr-D", "BLEU-4")  # of Figure 4.8
-Row = tuple[float, float, str]  # train_share, added_share, what that is a share of
+Row = tuple[float, float, str]  # share of the photos, of added pairs, and what that is a share of
 Table = dict[Row, dict[int, Run]]  # then by seed
 
 
@@ -64,17 +64,28 @@ def read_table(places: Sequence[Path]) -> Table:
     """
     table: Table = {}
     for run in read_runs(places):
-        share, added = run.config["train_share"] or 1, run.config["added_share"] or 0
-        of = (run.config.get("added_share_of") or "photos") if added else "photos"
-        table.setdefault((float(share), float(added), of), {})[int(run.config["seed"])] = run
+        table.setdefault(_row_of(run), {})[int(run.config["seed"])] = run
     for share in {share for share, *_ in table}:
         runs = [run for key, some in table.items() if key[0] == share for run in some.values()]
         if len(found := {updates(run) for run in runs}) > 1:
             raise ValueError(
-                f"runs of train_share={share} made {sorted(found, key=str)} updates, which must be "
-                "equal: train all with loader.own_updates=true and the same num_epochs"
+                f"runs of {share:.0%} of the photos made {sorted(found, key=str)} updates, which "
+                "must be equal: train all with loader.own_updates=true and the same num_epochs"
             )
     return table
+
+
+def _row_of(run: Run) -> Row:
+    """Where a run stands; the earliest records have the shares as settings of their own."""
+    steps = run.config.get("steps")
+    if steps is None:
+        share, added = run.config["train_share"] or 1, run.config["added_share"] or 0
+        unit = run.config.get("added_share_of") or "photos"
+    else:
+        pairs = steps.get("add_pairs", {})
+        share = steps.get("share_of_photos", {}).get("share", 1)
+        added, unit = pairs.get("share") or 0, pairs.get("share_of", "photos")
+    return float(share), float(added), unit if added else "photos"
 
 
 def page(data: str, model: str, table: Table) -> list[str]:

@@ -18,6 +18,7 @@ METRIC = "CIDEr-D"
 PEOPLE = "people's captions"
 
 Table = dict[tuple[str, ...], dict[int, Run]]  # by what tells rows apart, then by seed
+FAULTS = "steps.plant_faults.name"
 
 
 def run(program: Sequence[str]) -> None:
@@ -49,13 +50,21 @@ def studies(records: Path, pattern: str) -> list[Path]:
     return sorted(records.glob(f"{pattern}.jsonl"))
 
 
+def _value(run: Run, name: str) -> str:
+    """A setting as text; the earliest records have the name of planted faults elsewhere."""
+    value = run.setting(name)
+    if name == FAULTS and value is None:
+        value = run.setting("noise.name") or "none"
+    return str(value)
+
+
 def read_table(
-    places: Sequence[Path], settings: Sequence[str] = ("noise.name", "curation.name")
+    places: Sequence[Path], settings: Sequence[str] = (FAULTS, "curation.name")
 ) -> Table:
     """The runs of files of records by some of their settings, then by seed."""
     table: Table = {}
     for run in read_runs(places):
-        key = tuple(str(run.setting(name)) for name in settings)
+        key = tuple(_value(run, name) for name in settings)
         table.setdefault(key, {})[int(run.config["seed"])] = run
     return table
 

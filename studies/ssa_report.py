@@ -1,6 +1,7 @@
 """The page and the figure of CIC-BART trained without and with structured semantic augmentation.
 
-    python train.py -m experiment=ssa/flickr8k_small added=[FOLDER] seed=0,1,2 mix=random0,all
+    python train.py -m experiment=ssa/flickr8k_small 'steps.add_pairs.folders=[FOLDER]' seed=0,1,2 \
+      steps.add_pairs.mixture.share=0,1
     captioning controllability run=RUN well_formedness=smollm2 [made=SET]
     python studies/ssa_report.py --data flickr8k_entities
 
@@ -90,10 +91,12 @@ def read_rows(places: Sequence[Path], *, data: str, model: str) -> Table:
     Args:
         places: files of records, or folders of runs; runs of other data, models, noise or
             curation are passed over.
-        data, model: by which the runs' names begin: ``DATA/MODEL_ssa-MIX-none-none``.
+        data, model: by which the runs' names begin: ``DATA/MODEL_ssa-MIX``; the
+            first records end in the names of noise and curation: ``-none-none``.
     """
     name = re.compile(
-        rf"{re.escape(f'{data}/{model}')}(?:_({'|'.join(ADDED)})-(\w+))?-none-none$", re.ASCII
+        rf"{re.escape(f'{data}/{model}')}(?:_({'|'.join(ADDED)})-([\w.]+))?(?:-none-none)?$",
+        re.ASCII,
     )
     found: dict[tuple[int, int, str], dict[int, Run]] = {}
     for (run_name,), runs in read_table(places, ("run_name",)).items():
@@ -106,7 +109,8 @@ def read_rows(places: Sequence[Path], *, data: str, model: str) -> Table:
 def _is_short(runs: Mapping[int, Run]) -> bool:
     """Whether runs with captions added make no more updates than without."""
     return any(
-        run.config.get("added") and run.config["loader"].get("own_updates", False)
+        (run.config.get("added") or run.setting("steps.add_pairs"))
+        and run.config["loader"].get("own_updates", False)
         for run in runs.values()
     )
 
@@ -115,11 +119,19 @@ def _place(kind: str | None, mix: str | None, is_short: bool) -> tuple[int, int,
     """Where a row stands, and its name."""
     if kind is None:
         return 0, 0, "people's captions alone"
-    mix = mix.removesuffix(SHORT) if is_short else mix
+    mix = _mixture(mix.removesuffix(SHORT) if is_short else mix)
     place = list(MIXES).index(mix) if mix in MIXES else len(MIXES)
     label = f"+ {ADDED[kind]}, {MIXES.get(mix, mix)}"
     is_short &= mix != "random0"  # which has nothing more to be trained on
     return 1 + list(ADDED).index(kind), place, label + ", for the same updates" * is_short
+
+
+def _mixture(name: str) -> str:
+    """A mixture as the page calls it: run names have its share, the earliest ones that."""
+    if not name.replace(".", "").isdigit():
+        return name
+    share = float(name)
+    return "all" if share == 1 else f"random{round(100 * share)}"
 
 
 def read_evaluations(data: str, table: Table) -> Evaluations:
@@ -321,7 +333,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     data, model = given.data, given.model
     runs = Path(OmegaConf.load(ROOT / "configs" / "paths" / "default.yaml").runs)
-    for folder in finished((runs / data).glob(f"{model}*-none-none/seed*")):
+    for folder in finished((runs / data).glob(f"{model}*/seed*")):
         if read_rows([folder], data=data, model=model):
             keep_record(folder, RECORDS)
     table = read_rows(studies(RECORDS, data), data=data, model=model)

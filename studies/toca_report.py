@@ -39,7 +39,7 @@ from captioning.files import read_json
 from captioning.results.records import keep_record
 from captioning.results.runs import Run, read_runs
 from captioning.results.table_formats import markdown_lines
-from captioning.training.inputs import has_corpus
+from captioning.training.rosters import has_corpus
 
 METRICS = ("BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D")
 TITLES = {"flickr8k": "Flickr8k's photos", "coco": "COCO's photos"}

@@ -82,7 +82,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *CONTRACTS,
         "captioning.data.roster",
         "captioning.results.run_folder",
-        "captioning.training.inputs",
+        "captioning.training.rosters",
         "curation",
     ),
     "curation.detect": (

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from captioning.data.steps.detections import detection_line
+from captioning.data.steps.take_detections import detection_line
 from tests.augmentation.regions.scenes import scenes
 
 # Packages of extras that a process does not see.
@@ -96,7 +96,7 @@ def captioning(
 def test_the_wheel_trains_evaluates_and_reports(installed: Path, place: Path) -> None:
     run = "run_dir=run"
     policy = ("curation=remove", "curation.schedule.from_epoch=0")
-    settings = ("paths.data=data", "curation/select=top", "noise=swap20")
+    settings = ("paths.data=data", "curation/select=top", "steps=[plant_swap20]")
     mine = [entry.replace("data=jsonl", "data=mine") for entry in SMALL]
     plugin = "plugins=[my_package]"
     done = captioning(installed, place, "train", *mine, plugin, run, *policy, *settings)
@@ -113,8 +113,11 @@ def test_the_wheel_trains_evaluates_and_reports(installed: Path, place: Path) ->
 def test_the_wheel_augments(installed: Path, place: Path) -> None:
     chosen = ("method=novel_objects", "data=jsonl", "paths.data=data", "debug=smoke", "out=pairs")
     held_out = "method.classes={dog: {candidates: [cat]}}"
-    boxes = ("detections=[boxes.jsonl]", "method.limits.smallest_area=50", "num_processes=0")
-    done = captioning(installed, place, "augment", *chosen, held_out, *boxes, hidden=OFFLINE)
+    boxes = ("steps=[take_detections]", "steps.take_detections.files=[boxes.jsonl]")
+    limits = ("method.limits.smallest_area=50", "num_processes=0")
+    done = captioning(
+        installed, place, "augment", *chosen, held_out, *boxes, *limits, hidden=OFFLINE
+    )
     assert done.returncode == 0, done.stderr
     assert json.loads((place / "pairs" / "card.json").read_text())["counts"]["pictures"] > 0
 

@@ -29,6 +29,8 @@ FREE_KEYS = (
     "paths",
     "hydra",
     "keep_every_epoch",
+    "trainer.enable_progress_bar",
+    "trainer.enable_model_summary",
     "loader.num_workers",
 )
 # Keys in which a run may differ from the one that it branches from.

@@ -41,9 +41,7 @@ def run(tmp_path) -> Path:
             "name": "toy",
             "train": {"_target_": "captioning.data.readers.jsonl.read_jsonl", **reader},
         },
-        "noise": {"name": "none"},
         "curation": {"name": "by hand"},
-        "limit_images": None,
         "paths": {"cache": str(tmp_path / "cache")},
     }
     folder = tmp_path / "run"
