@@ -4,8 +4,8 @@
 
 Keeps the records of finished runs of `ROWS` in docs/results/records, and builds
 docs/results/models_flickr8k.md: a row a captioner, then the tables of several captions
-(`python -m captioning.evaluation.diverse_captions run=FOLDER`) and of control
-(`python -m captioning.evaluation.controllability run=FOLDER`) of the runs that have them.
+(`captioning diverse-captions run=FOLDER`) and of control
+(`captioning controllability run=FOLDER`) of the runs that have them.
 """
 
 from __future__ import annotations

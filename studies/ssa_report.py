@@ -2,7 +2,7 @@
 
     python train.py -m experiment=ssa/flickr8k_small 'steps.add_pairs.folders=[FOLDER]' seed=0,1,2 \
       steps.add_pairs.mixture.share=0,1
-    python -m captioning.evaluation.controllability run=RUN well_formedness=smollm2 [made=SET]
+    captioning controllability run=RUN well_formedness=smollm2 [made=SET]
     python studies/ssa_report.py --data flickr8k_entities
 
 Keeps the records of finished runs in docs/results/records, and builds docs/results/ssa_DATA.md and

@@ -87,7 +87,7 @@ def detect(folder: Path) -> None:
     """
     if (folder / "curation" / "detection_by_score.json").is_file():
         return
-    run([sys.executable, "-m", "curation.detect", f"run={folder}"])
+    run([sys.executable, "-m", "captioning", "curate", "detect", f"run={folder}"])
 
 
 def run(command: Sequence[str]) -> None:

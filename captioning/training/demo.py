@@ -5,19 +5,17 @@ Run by ``make demo``, or ``captioning demo [key=value ...]``.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.table import Table
 
+from captioning.configuration import compose_config
 from captioning.results.run_folder import RunFolder
 from captioning.training.run import train
 
-CONFIGS = Path(__file__).parents[2] / "configs"
 POLICIES = {
     "none": ("curation=track",),
     "remove the worst 5%": ("curation=remove", "curation.select.ratio=0.05"),
@@ -45,8 +43,7 @@ def main(overrides: list[str]) -> None:
 
 
 def _config(choice: Sequence[str], overrides: list[str]) -> DictConfig:
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        config = compose("train", ["experiment=demo", *choice, *overrides])
+    config = compose_config("train", ["experiment=demo", *choice, *overrides])
     OmegaConf.resolve(config)
     return config
 
@@ -64,7 +61,3 @@ def score_table(scores: Mapping[str, Mapping[str, float]]) -> Table:
     for name in next(iter(scores.values())):
         table.add_row(name, *(f"{of_policy[name]:.3f}" for of_policy in scores.values()))
     return table
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

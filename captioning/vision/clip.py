@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,8 @@ from typing import Any
 import torch
 from PIL import Image
 from torch import Tensor, nn
+
+from captioning.extras import import_extra
 
 
 class ClipEncoder:
@@ -159,7 +160,4 @@ def _source(name: str, weights: str | Path | None, open_clip: Any) -> tuple[str,
 
 
 def _open_clip() -> Any:
-    try:
-        return importlib.import_module("open_clip")
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("CLIP needs open_clip: pip install open_clip_torch") from error
+    return import_extra("open_clip", extra="clip", purpose="CLIP")

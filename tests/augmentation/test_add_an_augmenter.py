@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
 
-from augmentation.__main__ import augment
+from augmentation.run import augment
+from captioning.configuration import compose_config
 from captioning.data.steps.added_captions import FILE
+from captioning.plugins import import_plugins
 from tests.pages import write_files
 
 
@@ -17,13 +18,13 @@ def test_the_files_of_the_page_make_captions(repository: Path, tmp_path: Path, m
     files = write_files(repository / "docs" / "add_an_augmenter.md", tmp_path / "user")
     assert len(files) == 2
     monkeypatch.syspath_prepend(tmp_path / "user")
+    import_plugins(["my_augmentation"])
     overrides = [
         *("method=joined", "data=miniworld_tiny", "first_images=4", "method.most_words=22"),
         *(f"out={tmp_path / 'made'}", f"paths.cache={tmp_path / 'cache'}"),
         f"hydra.searchpath=[file://{tmp_path / 'user' / 'configs'}]",
     ]
-    with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
-        config = compose("augmentation", overrides)
+    config = compose_config("augmentation", overrides)
     card = augment(config)
     lines = (tmp_path / "made" / FILE).read_text().splitlines()
     captions = [json.loads(line)["caption"] for line in lines]

@@ -7,9 +7,9 @@ import sys
 
 import hydra
 import pytest
-from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 
+from captioning.configuration import compose_config
 from captioning.run_names import LONGEST
 
 PLAIN = "miniworld/updown_small"
@@ -18,8 +18,7 @@ PLAIN = "miniworld/updown_small"
 @pytest.fixture
 def named(repository):
     def function(*overrides: str, hydra: bool = True) -> str:
-        with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
-            return compose("train", list(overrides), return_hydra_config=hydra).run_name
+        return compose_config("train", list(overrides), return_hydra_config=hydra).run_name
 
     return function
 

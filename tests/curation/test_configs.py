@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 
+from captioning.configuration import compose_config
 from curation.loop.callback import CurationCallback
 from curation.loop.probes import OnlineProbe, RescoreProbe
 
@@ -23,8 +23,7 @@ ENTRIES = {
 @pytest.fixture
 def build(repository):
     def function(*overrides: str):
-        with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
-            config = compose("train", overrides=list(overrides), return_hydra_config=True)
+        config = compose_config("train", overrides=list(overrides), return_hydra_config=True)
         return config.curation.name, instantiate(config.curation.callback)
 
     return function

@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
+
+from captioning.configuration import compose_config
 
 SUSPECTED = "curation.select.ratio"
 STUDIES = Path(__file__).resolve().parents[2] / "studies"
@@ -22,8 +23,7 @@ import table2_report  # noqa: E402
 def test_every_row_is_a_policy_that_acts_when_the_page_says(repository, name):
     overrides = [f"{o}=0.2" if o == SUSPECTED else o for o in study_curation.ROWS[name]]
     overrides += [f"curation.name={name}"]
-    with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
-        config = compose("train", ["experiment=data_curation/benchmark_flickr8k", *overrides])
+    config = compose_config("train", ["experiment=data_curation/benchmark_flickr8k", *overrides])
     amender = config.curation.amend._target_.rpartition(".")[0].rpartition(".")[2]
     assert name.startswith(amender)
     due = [epoch for epoch in range(-1, 4) if instantiate(config.curation.schedule).due(epoch)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from captioning.plugins import import_plugins
 from captioning.training.run import train
 from tests.pages import write_files
 
@@ -13,6 +14,7 @@ def test_the_files_of_the_page_score(small, repository: Path, tmp_path: Path, mo
     files = write_files(repository / "docs" / "add_a_metric.md", tmp_path / "user")
     assert files == ["my_metrics/words.py", "configs/extra_metrics/words.yaml"]
     monkeypatch.syspath_prepend(tmp_path / "user")
+    import_plugins(["my_metrics"])
     found = f"hydra.searchpath=[file://{tmp_path / 'user' / 'configs'}]"
     choice = ("extra_metrics=[words]", "extra_metrics.words.most=3")
     scores = train(small("num_epochs=1", *choice, found))

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from torch.nn import functional
 
+from captioning.configuration import compose_config
 from captioning.models.base import AbstractCaptioner
+from captioning.plugins import import_plugins
 from captioning.training import run as run_module
 from tests.pages import write_files
 
@@ -21,11 +22,11 @@ def gru(small_settings, cache: Path, repository: Path, tmp_path: Path, monkeypat
     files = write_files(repository / "docs" / "add_a_model.md", tmp_path / "user")
     assert files == ["my_models/gru.py", "configs/model/gru.yaml"]
     monkeypatch.syspath_prepend(tmp_path / "user")
+    import_plugins(["my_models"])
     found = f"hydra.searchpath=[file://{tmp_path / 'user' / 'configs'}]"
     choice = ("model=gru", "num_epochs=2", "curation=remove", "curation.select.ratio=0.1")
     folders = (f"paths.cache={cache}", f"run_dir={tmp_path / 'run'}")
-    with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
-        config = compose("train", [*small_settings, *choice, *folders, found])
+    config = compose_config("train", [*small_settings, *choice, *folders, found])
     OmegaConf.resolve(config)
     return config
 

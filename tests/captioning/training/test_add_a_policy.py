@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from captioning.plugins import import_plugins
 from captioning.training.run import train
 from curation.journal.journal import read_journal
 from tests.pages import write_files
@@ -18,6 +19,7 @@ def user_folder(repository: Path, tmp_path: Path, monkeypatch) -> str:
     files = write_files(repository / "docs" / "add_a_policy.md", tmp_path / "user")
     assert len(files) == 6
     monkeypatch.syspath_prepend(tmp_path / "user")
+    import_plugins(["my_curation"])
     return f"hydra.searchpath=[file://{tmp_path / 'user' / 'configs'}]"
 
 

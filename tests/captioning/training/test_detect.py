@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+from captioning.configuration import compose_config
 from captioning.training.run import train
 from curation.detect import detect_run
 
@@ -16,8 +16,7 @@ LIGHT = ("loss", "visual_gain", "sibling_words", "truth")
 
 
 def detect(repository: Path, run: Path):
-    with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
-        config = compose("detect", [f"run={run}", "+curation/score@scores.truth=truth"])
+    config = compose_config("detect", [f"run={run}", "+curation/score@scores.truth=truth"])
     config.scores = {name: config.scores[name] for name in LIGHT}
     return detect_run(config)
 

@@ -1,31 +1,14 @@
-"""The commands of ``captioning curate journal``."""
+"""``captioning curate journal show|undo|repair``."""
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections import Counter
-from collections.abc import Sequence
+from argparse import ArgumentParser, Namespace
 
-from curation.journal.journal import encode, find_journal, read_journal, repair, undo, write_journal
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; errors of the user's making are one line on stderr and status 2."""
-    options = _parser().parse_args(arguments)
-    try:
-        options.run(options)
-    except BrokenPipeError:
-        # the reader, such as `head`, has enough; say nothing more to it, also not at exit
-        sys.stdout = None
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+from captioning.commands.command import PlainCommand
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="captioning curate journal", description=__doc__)
+def _arguments(parser: ArgumentParser) -> None:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     show = commands.add_parser("show", help="print what was changed, by epoch, and the edits")
     show.add_argument("journal", help="journal or run folder")
@@ -40,17 +23,25 @@ def _parser() -> argparse.ArgumentParser:
     undone.add_argument("--output", help="where the new journal goes; default: in place")
     undone.set_defaults(run=_undo)
 
-    mend = commands.add_parser("repair", help="drop a last line that was cut off")
-    mend.add_argument("journal", help="journal or run folder")
-    mend.set_defaults(run=_repair)
-    return parser
+    repaired = commands.add_parser("repair", help="drop a last line that was cut off")
+    repaired.add_argument("journal", help="journal or run folder")
+    repaired.set_defaults(run=_repair)
 
 
-def _show(options: argparse.Namespace) -> None:
+def _call(options: Namespace) -> None:
+    try:
+        options.run(options)
+    except BrokenPipeError:
+        # the reader, such as `head`, has enough; say nothing more to it, also not at exit
+        sys.stdout = None
+
+
+def _show(options: Namespace) -> None:
+    from curation.journal.journal import edit_counts, read_journal
+
     header, edits = read_journal(options.journal)
     print(f"{header.roster} (fingerprint {header.fingerprint}), seed {header.seed}")
-    counts = Counter((edit.epoch, edit.policy, edit.action) for edit in edits)
-    for (epoch, policy, action), count in sorted(counts.items()):
+    for (epoch, policy, action), count in edit_counts(edits):
         print(f"epoch {epoch}: {count} x {action} by {policy!r}")
     shown = edits[: options.limit] if options.limit > 0 else edits
     for edit in shown:
@@ -60,7 +51,9 @@ def _show(options: argparse.Namespace) -> None:
         print(f"  ... {len(edits) - len(shown)} more (--limit 0 shows all)")
 
 
-def _undo(options: argparse.Namespace) -> None:
+def _undo(options: Namespace) -> None:
+    from curation.journal.journal import encode, find_journal, read_journal, undo, write_journal
+
     header, edits = read_journal(options.journal)
     result = undo(
         edits, sample_ids=options.sample_ids, epochs=options.epochs, policy=options.policy
@@ -73,6 +66,16 @@ def _undo(options: argparse.Namespace) -> None:
     )
 
 
-def _repair(options: argparse.Namespace) -> None:
+def _repair(options: Namespace) -> None:
+    from curation.journal.journal import repair
+
     dropped = repair(options.journal)
     print("the journal is whole" if dropped is None else f"dropped: {dropped!r}")
+
+
+JOURNAL = PlainCommand(
+    name="curate journal",
+    summary="Show the journal of a run's edits, undo some of them, or repair it.",
+    add_arguments=_arguments,
+    call=_call,
+)

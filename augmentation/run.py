@@ -6,15 +6,12 @@ docs/toca.md say what is written.
 
 from __future__ import annotations
 
-import logging
-import sys
 from collections.abc import Callable
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
@@ -31,8 +28,6 @@ from captioning.text.lemmas import load_lemmas
 from captioning.text.object_words import LEMMAS
 from captioning.training.parts import build_part
 from captioning.training.rosters import has_corpus, read_corpus, read_with_steps
-
-log = logging.getLogger(__name__)
 
 # What the set depends on; the rest of the config is of other commands, or changes no byte of it.
 PHOTOS = ("split", "first_images", "steps")
@@ -174,7 +169,7 @@ def _plain(config: DictConfig, keys: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
-def _smoked(config: DictConfig) -> DictConfig:
+def smoke_settings(config: DictConfig) -> DictConfig:
     """The config with few photos and pairs for ``debug=smoke``; fewer photos may be asked for."""
     if HydraConfig.get().runtime.choices.get("debug") == "smoke":
         config = config.copy()
@@ -183,17 +178,7 @@ def _smoked(config: DictConfig) -> DictConfig:
     return config
 
 
-@hydra.main(version_base="1.3", config_path="../configs", config_name="augmentation")
-def main(config: DictConfig) -> None:
-    """Make a set, and say in one line what was wrong, if something was."""
-    try:
-        card = augment(_smoked(config))
-    except (ValueError, OSError, ImportError) as error:
-        sys.exit(f"augmentation: {error}")
-    log.info(f"{config.out}: {_said(card['counts'])}")
-
-
-def _said(counts: dict[str, Any]) -> str:
+def summary(counts: dict[str, Any]) -> str:
     """What a set has, in a line."""
     made = f"{counts['captions']:,} captions"
     made = f"{counts['pictures']:,} pictures with {made}" if "pictures" in counts else made
@@ -202,7 +187,3 @@ def _said(counts: dict[str, Any]) -> str:
         return made
     refused = ", ".join(f"{count} {reason}" for reason, count in counts["refused"].items())
     return f"{made}; refused: {refused or 'none'}"
-
-
-if __name__ == "__main__":
-    main()

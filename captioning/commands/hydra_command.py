@@ -1,0 +1,66 @@
+"""The one way in which commands with a Hydra config are run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from captioning.commands.command import HydraCommand
+from captioning.commands.hydra_help import help_text
+from captioning.config_folders import config_folder
+
+FULL_ERROR = "HYDRA_FULL_ERROR"
+INTERRUPTED = 130  # as shells report a program that Ctrl+C ended
+
+
+def run_hydra(command: HydraCommand, arguments: Sequence[str]) -> None:
+    """Run a command: ``--help`` is answered here, all else is Hydra's.
+
+    Errors of the user's making end in a line and exit status 1, Ctrl+C in status 130; with
+    HYDRA_FULL_ERROR=1 they come with their traceback.
+
+    Raises:
+        SystemExit: after an error, or after Hydra has shown what it was asked for.
+    """
+    if {"-h", "--help"} & set(arguments):
+        print(help_text(command))
+        return
+    import hydra
+
+    from captioning.configuration import VERSION_BASE, search_user_folder
+
+    search_user_folder()
+    started = list(sys.argv)
+
+    def task(config: Any) -> float | None:
+        # Lightning starts further processes with these, so the subcommand must be among them.
+        sys.argv = list(started)
+        return run_task(command, config)
+
+    # Hydra reads its arguments from there alone.
+    sys.argv = [started[0], *arguments]
+    try:
+        where = {"config_path": str(config_folder()), "config_name": command.config}
+        hydra.main(version_base=VERSION_BASE, **where)(task)()
+    finally:
+        sys.argv = started
+
+
+def run_task(command: HydraCommand, config: Any) -> float | None:
+    """Call a command's task; see `run_hydra` for its errors."""
+    from omegaconf.errors import OmegaConfBaseException
+
+    from captioning.plugins import import_plugins
+
+    try:
+        import_plugins(config.get("plugins") or [])
+        return command.task(config)
+    except (ValueError, TypeError, OSError, ImportError, OmegaConfBaseException) as error:
+        if os.environ.get(FULL_ERROR):
+            raise
+        sys.exit(f"{command.name}: {error}\n({FULL_ERROR}=1 shows where it was raised)")
+    except KeyboardInterrupt as stopped:
+        print(f"{command.name}: {stopped or 'interrupted'}", file=sys.stderr)
+        sys.exit(INTERRUPTED)
