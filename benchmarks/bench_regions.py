@@ -50,6 +50,7 @@ from captioning.data.roster import Roster, build_roster
 from captioning.text.parser import build_caption_parser
 from captioning.text.sentences import build_sentence_encoder
 from captioning.types import Region, Sample
+from captioning.vision.photos import load_rgb
 
 CAPTIONS = 60  # whose candidates are made
 SCENES = 1000  # of MiniWorld, at most
@@ -199,7 +200,7 @@ def measure(folder: Path, num: int, size: int, suffix: str) -> None:
     paths = draw_photos(folder, 300, size, np.random.default_rng(1))
     proposals = make_proposals(paths, num, size)
     blending = Blending()
-    photos = {path: Image.open(path).convert("RGB") for path in paths}
+    photos = {path: load_rgb(path) for path in paths}
     pictures = {path: np.asarray(photo) for path, photo in photos.items()}
     start = time.process_time()
     for one in proposals:

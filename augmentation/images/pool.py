@@ -19,8 +19,8 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from captioning.data.photo_folder import PHOTO_SUFFIXES
-from captioning.data.photos import load_rgb
 from captioning.files import write_whole
+from captioning.vision.photos import load_rgb
 
 log = logging.getLogger(__name__)
 

@@ -23,6 +23,7 @@ from captioning.metrics.novel import HELD_OUT_FORMS, Forms, score_nocaps, score_
 from captioning.metrics.oracle import evaluate_oracle
 from captioning.metrics.tokenizer import tokenize_ptb, tokenize_python
 from captioning.metrics.well_formedness import WellFormedness
+from captioning.vision.photos import load_rgb
 
 LEAST_G = 0.7  # GRUEN that CIC-BART-SSA asks of a caption (appendix C.2); here of another measure
 TOKENIZERS = {"ptb": tokenize_ptb, "python": tokenize_python}
@@ -78,17 +79,9 @@ class Similarity(AbstractMetric):
         ids, found = list(paths), {}
         for start in range(0, len(ids), self._batch_size):
             some = ids[start : start + self._batch_size]
-            photos = [_open(paths[image_id]) for image_id in some]
+            photos = [load_rgb(paths[image_id]) for image_id in some]
             found |= zip(some, self._encoder.embed_images(photos), strict=True)
         return found
-
-
-def _open(path: Path) -> Image.Image:
-    try:
-        with Image.open(path) as image:
-            return image.convert("RGB")
-    except OSError as error:
-        raise ValueError(f"{path}: this photo is needed for its likeness: {error}") from error
 
 
 class Diversity(AbstractMetric):

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from captioning.data.photos import load_rgb
+from captioning.vision.photos import load_rgb
 from curation.base import AbstractScore, Context
 
 _PHOTOS_AT_ONCE = 64

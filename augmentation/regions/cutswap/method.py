@@ -52,7 +52,6 @@ from augmentation.regions.ranking import (
     estimated_threshold,
     known_threshold,
 )
-from captioning.data.photos import load_rgb
 from captioning.data.roster import Roster
 from captioning.interfaces import AbstractParser
 from captioning.text.lemmas import load_lemmas
@@ -63,6 +62,7 @@ from captioning.text.object_words import (
     build_object_words,
 )
 from captioning.types import Parse, Region, Sample
+from captioning.vision.photos import load_rgb
 
 DESCRIBES = "object describes another"
 OVERLAID = "object under another that the caption names"

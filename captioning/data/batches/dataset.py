@@ -12,10 +12,10 @@ from torch.utils.data import Dataset
 
 from captioning.data.boxes import photo_size
 from captioning.data.features.build import FeatureStore
-from captioning.data.photos import load_rgb
 from captioning.interfaces import AbstractTokenizer
 from captioning.types import Batch, Control, Sample
 from captioning.vision.boxes import scale_boxes
+from captioning.vision.photos import load_rgb
 
 Extras = Callable[[Sequence[Sample]], dict[str, Tensor]]
 
