@@ -37,7 +37,7 @@ from PIL import Image
 
 from augmentation.regions.boxes import Limits
 from augmentation.regions.cutswap.clusters import Clustering
-from augmentation.regions.cutswap.embeddings import by_sentences
+from augmentation.regions.cutswap.embeddings import by_texts
 from augmentation.regions.cutswap.method import CutSwap
 from augmentation.regions.cutswap.patches import Areas
 from augmentation.regions.cutswap.text import SwapRules
@@ -115,7 +115,7 @@ def build_cutswap(**more: object) -> CutSwap:
     """CutSwap with its own networks, but without ranking."""
     settings = {
         "parser": build_caption_parser(num_processes=1),
-        "embed": by_sentences(build_sentence_encoder()),
+        "embed": by_texts(build_sentence_encoder()),
         "encoder": SimpleNamespace(space="none"),  # nothing is ranked
         "rules": SwapRules(),
         "clustering": Clustering(),

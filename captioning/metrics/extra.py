@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
-from typing import Protocol
 
-from PIL import Image
 from torch import Tensor
 
+from captioning.interfaces import JointEmbedder
 from captioning.metrics.cider import CiderStatistics
 from captioning.metrics.clipscore import WEIGHT, evaluate_similarity
 from captioning.metrics.coco import METRICS, MetricResult
@@ -29,25 +28,13 @@ LEAST_G = 0.7  # GRUEN that CIC-BART-SSA asks of a caption (appendix C.2); here 
 TOKENIZERS = {"ptb": tokenize_ptb, "python": tokenize_python}
 
 
-class JointEncoder(Protocol):
-    """A space of photos and texts, such as CLIP or the small joint space."""
-
-    space: str
-
-    def embed_images(self, images: Sequence[Image.Image]) -> Tensor:
-        """``(I, D) float32``."""
-
-    def embed_texts(self, texts: Sequence[str]) -> Tensor:
-        """``(N, D) float32``."""
-
-
 class Similarity(AbstractMetric):
     """CLIPScore and RefCLIPScore, or the same formulas in another space (and under its name)."""
 
     def __init__(
         self,
         *,
-        encoder: JointEncoder,
+        encoder: JointEmbedder,
         weight: float = WEIGHT,
         prompt: str | None = None,
         batch_size: int = 64,
@@ -80,7 +67,7 @@ class Similarity(AbstractMetric):
         for start in range(0, len(ids), self._batch_size):
             some = ids[start : start + self._batch_size]
             photos = [load_rgb(paths[image_id]) for image_id in some]
-            found |= zip(some, self._encoder.embed_images(photos), strict=True)
+            found |= zip(some, self._encoder.embed_photos(photos), strict=True)
         return found
 
 

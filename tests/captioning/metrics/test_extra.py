@@ -48,7 +48,7 @@ class Colours:
 
     space = "colours"
 
-    def embed_images(self, images: Sequence[Image.Image]) -> torch.Tensor:
+    def embed_photos(self, images: Sequence[Image.Image]) -> torch.Tensor:
         return torch.tensor([image.getpixel((0, 0)) for image in images]).float()[:, [0, 2]]
 
     def embed_texts(self, texts: Sequence[str]) -> torch.Tensor:
@@ -108,9 +108,9 @@ def test_photos_are_seen_as_their_exif_turns_them(tmp_path: Path) -> None:
     seen = []
 
     class Sizes(Colours):
-        def embed_images(self, images: Sequence[Image.Image]) -> torch.Tensor:
+        def embed_photos(self, images: Sequence[Image.Image]) -> torch.Tensor:
             seen.extend(image.size for image in images)
-            return super().embed_images(images)
+            return super().embed_photos(images)
 
     turned(tmp_path / "1.png")
     metric = Similarity(encoder=Sizes(), prompt="")
