@@ -11,6 +11,7 @@ import matplotlib
 import pytest
 import torch
 
+import captioning  # noqa: F401  # registers what configs use
 from tests.browser import Browser, missing
 
 matplotlib.use("Agg")

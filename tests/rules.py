@@ -35,11 +35,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "captioning.metrics": (*CONTRACTS, "captioning.vision.photos"),
     "captioning.data": (*CONTRACTS, "captioning.text", "captioning.vision"),
     "captioning.models": (*CONTRACTS, *PARTS),
-    "captioning.results": (
-        *CONTRACTS,
-        "captioning.metrics",
-        "captioning.training.checkpoint_io",
-    ),
+    "captioning.results": (*CONTRACTS, "captioning.metrics"),
     "captioning": ("captioning",),  # training, prepare
     # Pools of photos are listed and opened as training does it.
     "augmentation": (
@@ -77,7 +73,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "curation.finished_run": (
         *CONTRACTS,
         "captioning.data.roster",
-        "captioning.training.inputs",
+        "captioning.results.run_folder",
+        "captioning.training.rosters",
         "curation",
     ),
     "curation.detect": (

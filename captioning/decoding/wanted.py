@@ -50,7 +50,7 @@ class Wanted:
             raise ValueError(f"image {image_id}: {error}") from error
 
     def machines(self, image_ids: Sequence[str], tokenizer: AbstractTokenizer) -> list[Machine]:
-        """One machine an image, for `constrained_beam_search`."""
+        """One machine an image, for `ConstrainedBeamSearch`."""
         return [self.of_image(image_id, tokenizer).machine for image_id in image_ids]
 
     def missing(self, tokenizer: AbstractTokenizer) -> list[Words]:
@@ -105,7 +105,7 @@ def words_of_classes(
 ) -> Wanted:
     """Constraints from what stands in for the captions of photos that have none.
 
-    Such are names of classes with commas between, see `captioning.data.steps.held_out`.
+    Such are names of classes with commas between, see `captioning.data.steps.hold_out`.
 
     Args:
         samples: of such photos, of origin `UNPAIRED`; captions give no constraints.
@@ -118,8 +118,8 @@ def words_of_classes(
     """
     if not classes:
         raise ValueError(
-            "constraints=held_out needs classes: this config holds none out; choose hold_out=NAME "
-            f"in training. {_ELSEWHERE}"
+            "constraints=held_out needs classes: this config holds none out; choose "
+            f"steps=[hold_out_NAME] in training. {_ELSEWHERE}"
         )
     words: dict[str, list[Words]] = {}
     samples = list(samples)
@@ -129,7 +129,8 @@ def words_of_classes(
     if samples and not words:
         raise ValueError(
             f"constraints=held_out is for photos whose captions were held out: of {len(samples)} "
-            f"samples none is of origin {UNPAIRED!r}; in training set hold_out.samples_per_photo. "
+            f"samples none is of origin {UNPAIRED!r}; in training set "
+            "steps.hold_out.samples_per_photo. "
             f"{_ELSEWHERE}"
         )
     return Wanted(words=words, required=required)

@@ -11,6 +11,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.metrics.java import JavaError, find_java
+from captioning.training.rosters import check_data
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +33,7 @@ def check_run(config: DictConfig) -> None:
         )
     if config.ema_decay is not None and not 0 < config.ema_decay < 1:
         raise ValueError(f"ema_decay must lie between 0 and 1, or be null: got {config.ema_decay}")
-    if config.limit_images is not None and config.limit_images < 1:
-        raise ValueError(f"limit_images must be at least 1, or null: got {config.limit_images}")
+    check_data(config)
     _check_folder(Path(config.run_dir))
     if NEEDS_JAVA & set(config.metrics.test):
         try:

@@ -136,20 +136,41 @@ def test_every_part_composes_with_training(file: Path):
     check(composed(option(file)))
 
 
-POLICIES = sorted(file.stem for file in (CONFIGS / "curation").glob("*_*.yaml"))
-POLICIES.remove("pseudo_label")  # of another paper
+@needs_train
+def test_a_smoke_run_keeps_the_steps_of_an_experiment():
+    config = composed("experiment=cutswap/updown", "debug=smoke")
+    assert list(config.steps) == ["share_of_photos", "add_pairs"]
+    assert 0 < config.first_images < 100
+
+
+@needs_train
+def test_steps_are_taken_in_the_order_in_which_they_are_named():
+    config = composed("experiment=demo", "steps=[plant_mixed,share_of_photos,hold_out_coco]")
+    assert list(config.steps) == ["plant_faults", "share_of_photos", "hold_out"]
 
 
 @needs_train
 @pytest.mark.parametrize("data", ["flickr8k", "miniworld"])
-@pytest.mark.parametrize("policy", POLICIES)
-def test_every_policy_can_be_scheduled_in_a_table(data: str, policy: str):
-    config = composed(f"experiment=data_curation/table2_{data}", f"curation={policy}")
-    schedule = instantiate(config.curation.schedule)
-    before_training = policy.startswith("static_")
-    assert (schedule.from_epoch == -1) == before_training
-    assert not schedule.due(0)
-    assert schedule.due(-1) == before_training
+@pytest.mark.parametrize("amend", ["remove", "replace_caption", "replace_image"])
+@pytest.mark.parametrize("schedule", ["every_epoch", "once", "before_training"])
+def test_every_policy_can_be_scheduled_in_a_table(data: str, amend: str, schedule: str):
+    options = (f"curation={amend}", f"curation/schedule={schedule}")
+    config = composed(f"experiment=data_curation/table2_{data}", *options)
+    due = instantiate(config.curation.schedule).due
+    epochs = {"every_epoch": [1, 2, 3], "once": [1], "before_training": [-1]}
+    assert [epoch for epoch in range(-1, 4) if due(epoch)] == epochs[schedule]
+
+
+@needs_train
+@pytest.mark.parametrize("data", ["flickr8k", "miniworld"])
+def test_rows_of_a_table_of_policies_have_different_folders(data: str):
+    rows = [("curation=track",), ("curation=remove", "curation/select=sigma")]
+    for policy in ("curation=remove", "curation=replace_caption", "curation=replace_image"):
+        rows += [(policy, f"curation.select.ratio={ratio}") for ratio in (0.01, 0.05, 0.1)]
+    before = ("curation=replace_image", "curation/select=share", "curation.select.ratio=0.01")
+    rows.append((*before, "curation/schedule=before_training"))
+    experiment = f"experiment=data_curation/table2_{data}"
+    assert len({composed(experiment, *row).run_name for row in rows}) == len(rows)
 
 
 @needs_train
@@ -233,7 +254,11 @@ def test_a_wrong_argument_is_seen():
 
 @needs_train
 def test_pseudo_labels_of_constrained_search_alone():
-    one = ("hold_out=coco", "hold_out.samples_per_photo=1", "curation.amend.plain=null")
+    one = (
+        "steps=[hold_out_coco]",
+        "steps.hold_out.samples_per_photo=1",
+        "curation.amend.plain=null",
+    )
     config = composed("curation=pseudo_label", "schedule=rounds", *one)
     amender = instantiate(config.curation.amend)
     assert amender.searches["plain"] is None
@@ -249,7 +274,7 @@ def test_the_commands_of_partial_supervision_can_say_the_words_held_out():
     for config in (composed(*options) for options in commands):
         forms = {
             word
-            for some in config.hold_out.classes.values()
+            for some in config.steps.hold_out.classes.values()
             for form in some
             for word in form.split()
         }
