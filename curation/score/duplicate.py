@@ -12,8 +12,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from captioning.data.photos import load_rgb
 from captioning.types import Sample
+from captioning.vision.photos import load_rgb
 from curation.base import AbstractScore, Context
 from curation.words import words_of
 

@@ -47,14 +47,12 @@ from augmentation.regions.proposal import (
 from augmentation.regions.ranking import (
     KEEP,
     CosineScorer,
-    PairEncoder,
     Threshold,
     estimated_threshold,
     known_threshold,
 )
-from captioning.data.photos import load_rgb
 from captioning.data.roster import Roster
-from captioning.interfaces import AbstractParser
+from captioning.interfaces import AbstractParser, JointEmbedder
 from captioning.text.lemmas import load_lemmas
 from captioning.text.object_words import (
     COCO_OBJECTS,
@@ -63,6 +61,7 @@ from captioning.text.object_words import (
     build_object_words,
 )
 from captioning.types import Parse, Region, Sample
+from captioning.vision.photos import load_rgb
 
 DESCRIBES = "object describes another"
 OVERLAID = "object under another that the caption names"
@@ -126,7 +125,7 @@ class CutSwap(AbstractRegionMethod):
         *,
         parser: AbstractParser,
         embed: Embed,
-        encoder: PairEncoder,
+        encoder: JointEmbedder,
         rules: SwapRules,
         clustering: Clustering,
         areas: Areas,
