@@ -43,7 +43,7 @@ def find_objects(config: DictConfig) -> tuple[Path, int]:
 
 
 def _settings(config: DictConfig) -> dict[str, Any]:
-    settings = OmegaConf.to_container(config.detector, resolve=True)
+    settings: Any = OmegaConf.to_container(config.detector, resolve=True)
     return {key: value for key, value in settings.items() if key not in ("_target_", "device")}
 
 

@@ -19,7 +19,11 @@ class AbstractTokenizer(ABC):
     bos_id: int
     eos_id: int
     unk_id: int
-    words: tuple[str, ...] | None = None  # the word of each token id, where every token is a word
+
+    @property
+    def words(self) -> tuple[str, ...] | None:
+        """The word of each token id where every token is a word, else None."""
+        return None
 
     @abstractmethod
     def __len__(self) -> int:

@@ -19,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from captioning.data.roster import CurationView
 from captioning.files import write_json
 from captioning.metrics.detection import detect_kinds
+from captioning.results.run_folder import RunFolder
 from captioning.training.parts import build_part
 from curation.base import AbstractScore, Context, as_numpy
 from curation.finished_run import read_run
@@ -96,9 +97,8 @@ def detect_run(config: DictConfig) -> list[dict[str, Any]]:
         FileNotFoundError, ValueError: what `contexts` and `detect_by_score` raise.
     """
     folder = Path(config.run)
-    past = folder / "config.yaml"
-    if past.is_file():
-        config = OmegaConf.merge(config, {"seed": OmegaConf.load(past).seed})
+    if (folder / "config.yaml").is_file():
+        config = DictConfig(OmegaConf.merge(config, {"seed": RunFolder(folder).config().seed}))
     scores = {name: build_part(chosen) for name, chosen in config.scores.items()}
     found = [
         {"epoch": context.epoch, "scores": detect_by_score(scores, context)}

@@ -12,6 +12,7 @@ import logging
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import spacy
 from omegaconf import DictConfig, OmegaConf
 from spacy.tokens import Doc
 from spacy.training import Example
-from spacy.util import fix_random_seed
+from spacy.util import fix_random_seed  # pyright: ignore[reportPrivateImportUsage]
 
 from captioning.assets.parser_accuracy import accuracy, read_parses
 from captioning.assets.parser_repairs import mend
@@ -217,8 +218,8 @@ def write_card(config: DictConfig, num_captions: int) -> dict[str, Any]:
         "what": "tagger and parser of captions, taught by a spaCy 2 model (docs/text.md)",
         "captions": num_captions,
         "network": OmegaConf.to_container(config.network),
-        "training": OmegaConf.to_container(config.training) | {"seed": config.seed},
-        "versions": versions() | {"spacy": spacy.__version__, "command": _command(sys.argv[1:])},
+        "training": {**config.training, "seed": config.seed},
+        "versions": versions() | {"spacy": version("spacy"), "command": _command(sys.argv[1:])},
         "accuracy": scores,
         "bytes": sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
         "content_hash": content_hash(folder),

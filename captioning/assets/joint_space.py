@@ -86,7 +86,7 @@ def read_rosters(config: DictConfig) -> dict[str, Roster]:
     rosters = {split: read_roster(config, split) for split in ("train", "val", "test")}
     if config.get("more") is not None:
         # emptied first: merging would keep the other data set's keys
-        other = OmegaConf.merge(config, {"data": None}, {"data": config.more})
+        other = DictConfig(OmegaConf.merge(config, {"data": None}, {"data": config.more}))
         whole = read_roster(other, "train")
         first = set(list(whole.rows_by_image)[: config.num_more])
         parts = {"train_more": True, "test_more": False}
@@ -198,6 +198,7 @@ def fit(
     per_epoch = sum(1 for _ in batches(train.image_index, generator=generator, **sampling))
     schedule = cosine(optimizer, horizon=settings.num_epochs * per_epoch, warmup=0.05)
     history: list[dict[str, float]] = []
+    loss = heads.log_scale.new_zeros(())
     for epoch in range(1, settings.num_epochs + 1):
         for photos, captions, place in batches(train.image_index, generator=generator, **sampling):
             loss = _loss(heads.train(), train, photos, captions, place)
@@ -262,7 +263,7 @@ def train_joint_space(config: DictConfig) -> dict[str, Any]:
     names = {"backbone": backbone.identity, "sentences": sentences.identity}
     out = Path(config.out)
     save_heads(trained, out, **names)
-    settings = OmegaConf.to_container(config.training, resolve=True)
+    settings: Any = OmegaConf.to_container(config.training, resolve=True)
     card = {
         "what": "heads of the small joint space over a frozen backbone and sentence encoder",
         **names,

@@ -13,7 +13,7 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
-from rich.progress import Progress
+from rich.progress import Progress, TaskID
 
 _BLOCK = 1 << 20
 _BROKEN = (http.client.HTTPException, TimeoutError, ConnectionError, urllib.error.URLError)
@@ -113,7 +113,7 @@ def _inside(name: str, path: str) -> bool:
     return parts[: len(wanted)] == wanted and ".." not in parts
 
 
-def _fetch(url: str, part: Path, progress: Progress, task: object, timeout: float) -> None:
+def _fetch(url: str, part: Path, progress: Progress, task: TaskID, timeout: float) -> None:
     """One try: append to ``part``, or begin anew where the server's file has changed."""
     have, validator = _earlier(part)
     headers = {"Range": f"bytes={have}-", "If-Range": validator} if have else {}

@@ -72,15 +72,17 @@ def evaluate_control(config: DictConfig) -> dict[str, Any]:
         further["well_formedness"] = build_part(config.well_formedness)
     scores = score_control(_controlled(chosen, said), **tools, **further)
     others = swapped(samples, controls)
-    kept = [number for number, other in enumerate(others) if other is not None]
+    replaced = {n: other for n, other in enumerate(others) if other is not None}
+    kept = list(replaced)
+    again: dict[str, str] = {}
     result: dict[str, Any] = {"scores": scores.to_dict(), "swapped": None}
     result["random"] = drawing and _asked_at_random(run, drawing, samples, controls)
     result["standard"] = config.get("metrics") and standard_scores(samples, said, config.metrics)
     if kept:
-        again = caption(run, [samples[n] for n in kept], [others[n] for n in kept])
+        again = caption(run, [samples[n] for n in kept], list(replaced.values()))
         other_scores = score_control(_controlled([chosen[n] for n in kept], again), **tools)
         result["swapped"] = compare_swapped(samples, scores, other_scores, said, again)
-    result["captions"] = _listed(chosen, others, said, again if kept else {})
+    result["captions"] = _listed(chosen, others, said, again)
     result["evaluated"] = OmegaConf.to_container(config, resolve=True)
     name = run.roster.name.replace("/", "-") + (f"-{made.name}" if made else "")
     out = Path(config.out or Path(config.run) / "evaluation" / name)
@@ -118,9 +120,14 @@ def asked_captions(
     if not samples:
         raise ValueError(f"made={made}: no caption is of a photo of {run.roster.name}; set split=")
     trained = run.datamodule.readers.get("control")
-    controls = (trained if isinstance(trained, CaptionControls) else CaptionControls())(samples)
+    reader = trained if isinstance(trained, CaptionControls) else CaptionControls()
+    controls = reader(samples)
     phrases = [
-        [phrase.text for phrase in sample.phrases if set(phrase.regions) & set(control.regions)]
+        [
+            phrase.text
+            for phrase in sample.phrases
+            if set(phrase.regions) & set(control.regions or ())
+        ]
         for sample, control in zip(samples, controls, strict=True)
     ]
     parses = iter(parser.parse([text for texts in phrases for text in texts]))
@@ -145,10 +152,10 @@ def swapped(samples: Sequence[Sample], controls: Sequence[Control]) -> list[Cont
     """
     by_image: dict[str, list[tuple[int, ...]]] = {}
     for sample, control in zip(samples, controls, strict=True):
-        by_image.setdefault(sample.image_id, []).append(control.regions)
+        by_image.setdefault(sample.image_id, []).append(control.regions or ())
     found: list[Control | None] = []
     for sample, control in zip(samples, controls, strict=True):
-        own = set(control.regions)
+        own = set(control.regions or ())
         others = [other for other in by_image[sample.image_id] if set(other) != own]
         least = min(others, key=lambda other: _shared(own, set(other)), default=None)
         found.append(None if least is None else replace(control, regions=least, verbs=()))
@@ -268,7 +275,7 @@ def _controlled(chosen: Sequence[Chosen], said: Mapping[str, str]) -> list[Contr
     found = []
     for sample, control, nouns in chosen:
         width, height = photo_size(sample.image_path)
-        boxes = [sample.regions[region].box for region in control.regions]
+        boxes = [sample.regions[region].box for region in control.regions or ()]
         found.append(
             ControlledCaption(
                 sample_id=sample.sample_id,

@@ -48,6 +48,7 @@ def evaluate_draws(config: DictConfig) -> dict[str, dict[str, float]]:
     training = read_roster(RunFolder(folder).config(), "train")
     found: dict[str, dict[str, float]] = {}
     settings: dict[str, Any] = {}
+    out = folder / "evaluation"
     for number, search in searches.items():
         chosen = {"split": config.split, "search": search, "rerank": config.rerank}
         groups, roster, decoding = predict_run(folder, config.get("data"), **chosen)
@@ -83,7 +84,7 @@ def with_number(search: DictConfig, number: int, *, least: int) -> DictConfig:
     drawn = "temperature" in search  # each draw is searched, or sampled, by itself
     if "beam_size" in search and not drawn:
         chosen["beam_size"] = max(number, search.beam_size)
-    return OmegaConf.merge(search, chosen)
+    return DictConfig(OmegaConf.merge(search, chosen))
 
 
 def search_name(search: Mapping[str, Any]) -> str:

@@ -48,7 +48,7 @@ def image_distance(config: DictConfig) -> dict[str, Any]:
     folders = [Path(config.real), Path(config.other)]
     files = [list_images(folder) for folder in folders]
     if config.paired:
-        check_pairs(*folders, *files)
+        check_pairs(folders[0], folders[1], files[0], files[1])
     features, network, size = _network(config)
     sets = (read_images(some, size=size, batch_size=config.batch_size) for some in files)
     compare = paired_image_distance if config.paired else frechet_image_distance

@@ -64,9 +64,10 @@ def load_run(
     tokenizer = restored(checkpoint["captioner"]["tokenizer"])
     trained = config
     if data is not None:
-        config = OmegaConf.merge(config, {"data": None}, {"data": data, "first_images": None})
+        other = {"data": data, "first_images": None}
+        config = DictConfig(OmegaConf.merge(config, {"data": None}, other))
     if search is not None:
-        config = OmegaConf.merge(config, {"search": None}, {"search": search})
+        config = DictConfig(OmegaConf.merge(config, {"search": None}, {"search": search}))
     if detections is not None:
         config = _with_detections(config, detections)
     roster = read_roster(config, split)

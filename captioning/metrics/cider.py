@@ -201,7 +201,8 @@ class CiderStatistics:
         """Write a compressed ``.npz`` without pickled objects; equal statistics, equal bytes."""
         head = np.array([_FORMAT, str(self.num_images), self.source, self.digest()])
         file = io.BytesIO()
-        np.savez_compressed(file, head=head, **self._arrays())
+        arrays: dict[str, Any] = self._arrays()
+        np.savez_compressed(file, head=head, **arrays)
         write_whole(path, lambda part: part.write_bytes(file.getvalue()))
 
     @classmethod
@@ -347,11 +348,12 @@ class CiderReferences:
             product *= np.minimum(1.0, self.count[theirs] / counts.count[entry])
         shape = (len(images), self.num_words.shape[1])
         cell = counts.caption[entry] * shape[1] + self.column[theirs]
-        found = np.bincount(cell, product, shape[0] * shape[1]).reshape(shape) * (10 / ORDERS)
+        sums = np.bincount(cell, product, shape[0] * shape[1])
+        scores: Floats = sums.reshape(shape).astype(np.float64, copy=False) * (10 / ORDERS)
         if variant == "CIDEr-D":
             longer = counts.num_words[:, None] - self.num_words[images]
-            found *= np.exp(-(longer**2) / (2 * SIGMA**2))
-        return found
+            scores *= np.exp(-(longer**2) / (2 * SIGMA**2))
+        return scores
 
     def score(
         self,

@@ -113,9 +113,10 @@ def evaluate_captions(
     with contextlib.suppress(JavaError):  # scoring says why
         if "METEOR" in metrics:
             start_meteor(len(ids))
-    hypotheses, prepared, used = prepare(
+    hypotheses, prepared, tokenized_by = prepare(
         list(candidates.values()), refs, tokenizer=tokenizer, timeout=timeout
     )
+    used: dict[str, Any] = dict(tokenized_by)
     if cider_statistics is not None:
         prepared = prepared.with_statistics(cider_statistics)
         used["cider_statistics"] = cider_statistics.settings()

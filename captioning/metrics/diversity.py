@@ -235,7 +235,8 @@ def _bleu_parts(counts: NgramCounts, image: Ints) -> Floats:
     cell = (counts.caption * ORDERS + _of_order(counts))[order]
     correct = np.bincount(cell, matched, len(image) * ORDERS).reshape(-1, ORDERS)
     guessed = np.maximum(0, counts.num_words[:, None] - np.arange(ORDERS))
-    return np.column_stack([correct, guessed, counts.num_words, _closest(counts.num_words, image)])
+    columns = [correct, guessed, counts.num_words, _closest(counts.num_words, image)]
+    return np.column_stack(columns).astype(np.float64, copy=False)
 
 
 def _closest(num_words: Ints, image: Ints) -> Ints:

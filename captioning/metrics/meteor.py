@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pycocoevalcap.meteor.meteor as package
 
@@ -141,13 +141,13 @@ class _Process:
     def _write(self, lines: Sequence[str]) -> None:
         # a dead process is noticed and named by the reader, at the end of its output
         with contextlib.suppress(OSError, ValueError):
-            self._process.stdin.write(
-                "".join(line + "\n" for line in lines).encode(errors="replace")
-            )
-            self._process.stdin.flush()
+            stdin: Any = self._process.stdin
+            stdin.write("".join(line + "\n" for line in lines).encode(errors="replace"))
+            stdin.flush()
 
     def _read(self) -> str:
-        line = self._process.stdout.readline()
+        stdout: Any = self._process.stdout
+        line = stdout.readline()
         if not line:
             raise EOFError("METEOR ended early")
         self.loaded = True

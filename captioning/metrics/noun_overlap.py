@@ -149,22 +149,24 @@ def _join(
     distance = [math.inf] * len(owners)
     before: list[int | None] = [None] * len(owners)  # column that the path comes from
     settled: list[int] = []
-    row, column, reached = new_row, None, 0.0
+    row, column, reached = new_row, -1, 0.0
     while row is not None:
         left = [number for number in range(len(owners)) if number not in settled]
         for number in left:
             step = reached + cost[row][number] - row_prices[row] - column_prices[number]
             if step < distance[number]:
-                distance[number], before[number] = step, column
+                distance[number], before[number] = step, column if settled else None
         column = min(left, key=distance.__getitem__)
         reached = distance[column]
         settled.append(column)
         row = owners[column]
     row_prices[new_row] += reached
     for number in settled[:-1]:  # the free column at the path's end keeps its price
-        row_prices[owners[number]] += reached - distance[number]
+        owner = owners[number]
+        if owner is not None:
+            row_prices[owner] += reached - distance[number]
         column_prices[number] -= reached - distance[number]
-    while column is not None:
-        previous = before[column]
-        owners[column] = new_row if previous is None else owners[previous]
+    while (previous := before[column]) is not None:
+        owners[column] = owners[previous]
         column = previous
+    owners[column] = new_row

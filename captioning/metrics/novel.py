@@ -312,13 +312,14 @@ def score_groups(
         results[name] = evaluate_captions(chosen, references, **options)
     if frequencies == "group" or not any(CIDER in result.corpus for result in results.values()):
         return results
-    whole = evaluate_captions(candidates, references, **options | {"metrics": [CIDER]}).per_image
-    return {name: _with_cider(result, whole) for name, result in results.items()}
+    of_all: Any = {**options, "metrics": [CIDER]}
+    per_image = evaluate_captions(candidates, references, **of_all).per_image
+    return {name: _with_cider(result, per_image) for name, result in results.items()}
 
 
-def _with_cider(result: MetricResult, whole: Mapping[str, Mapping[str, float]]) -> MetricResult:
-    """The same scores but CIDEr-D, which is a mean over images and so that of ``whole``'s."""
-    per_image = {i: scores | whole[i] for i, scores in result.per_image.items()}
+def _with_cider(result: MetricResult, of_all: Mapping[str, Mapping[str, float]]) -> MetricResult:
+    """The same scores but CIDEr-D, which is a mean over images, here of those in ``of_all``."""
+    per_image = {i: {**scores, **of_all[i]} for i, scores in result.per_image.items()}
     corpus = result.corpus | {CIDER: fmean(scores[CIDER] for scores in per_image.values())}
     return replace(result, corpus=corpus, per_image=per_image)
 

@@ -20,7 +20,7 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
@@ -194,7 +194,7 @@ def _check_lengths(
 
 
 def _run_spice(
-    items: list[dict[str, object]], folder: Path, java_version: str, timeout: float, *, share: bool
+    items: list[dict[str, Any]], folder: Path, java_version: str, timeout: float, *, share: bool
 ) -> dict[str, float]:
     patience = SECONDS_A_PARSE * sum(1 + len(item["refs"]) for item in items)
     with (

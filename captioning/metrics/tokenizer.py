@@ -150,12 +150,11 @@ def _split(caption: str) -> str:
     is_plain = caption.isascii() and caption.isprintable()
     text = caption if is_plain else _to_ascii_signs(caption)
     if "&" in text:
-        text = _ENTITY.sub(lambda found: _ENTITIES[found.group().lower()], text)
+        text = _ENTITY.sub(lambda match: _ENTITIES[match.group().lower()], text)
     tokens = (token.lower() for token in _TOKEN.findall(text))
     # dashes of any length are the punctuation "--"
-    return _without_punctuation(
-        [_ESCAPES.get(token, token) for token in tokens if token.strip("-")]
-    )
+    words: list[str] = [str(_ESCAPES.get(token, token)) for token in tokens if token.strip("-")]
+    return _without_punctuation(words)
 
 
 def _to_ascii_signs(text: str) -> str:

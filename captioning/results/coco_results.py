@@ -55,7 +55,7 @@ def _entry(entry: object, place: str) -> tuple[str, list[str]]:
     for caption in captions:
         if not isinstance(caption, str):
             raise ValueError(f"{place}: caption must be text: got {caption!r}")
-    return str(image_id), captions
+    return str(image_id), [str(caption) for caption in captions]
 
 
 def write_results(path: Path, predictions: Iterable[Prediction]) -> None:

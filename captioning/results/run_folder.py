@@ -78,7 +78,7 @@ class RunFolder:
             )
         if config.branch_from is not None:
             self._check_branch(config)
-        if rank_zero_only.rank == 0:
+        if getattr(rank_zero_only, "rank", 0) == 0:
             if resume == "never" and self._config_path.exists():
                 self._set_aside()
             elif self._config_path.exists():

@@ -98,6 +98,8 @@ def _merged(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]
     merged = dict(common)
     for key, value in own.items():
         known = merged.get(key)
-        is_nested = isinstance(known, Mapping) and isinstance(value, Mapping)
-        merged[key] = _merged(known, value) if is_nested else value
+        if isinstance(known, Mapping) and isinstance(value, Mapping):
+            merged[key] = _merged(known, value)
+        else:
+            merged[key] = value
     return merged

@@ -203,9 +203,12 @@ def _difference(
             f"{', '.join(map(str, second))}"
         )
     try:
-        pools = [pool_runs([scores[seed] for seed in seeds], metric) for scores in (first, second)]
         found = paired_bootstrap(
-            *pools, metric, generator=np.random.default_rng(0), num_resamples=_RESAMPLES
+            pool_runs([first[seed] for seed in seeds], metric),
+            pool_runs([second[seed] for seed in seeds], metric),
+            metric,
+            generator=np.random.default_rng(0),
+            num_resamples=_RESAMPLES,
         )
     except ValueError as error:
         place = f"{before[0].folder} against {after[0].folder}"

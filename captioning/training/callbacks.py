@@ -68,7 +68,12 @@ class FiniteLoss(pl.Callback):
     """Stops a run whose loss is NaN or infinite, before it spoils checkpoint and journal."""
 
     def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, *_: Any
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
     ) -> None:
         """Look at the step's loss.
 
@@ -172,7 +177,13 @@ class CaptionEvaluation(pl.Callback):
     on_test_epoch_start = on_validation_epoch_start
 
     def on_validation_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *_: Any
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
     ) -> None:
         """Collect the batch's captions."""
         self._predictions.extend(outputs)
@@ -184,9 +195,8 @@ class CaptionEvaluation(pl.Callback):
         predictions = gathered(self._predictions)
         if not predictions:
             return
-        result = score(
-            predictions, trainer.datamodule.val, metrics=self.val_metrics, tokenizer="python"
-        )
+        datamodule: Any = getattr(trainer, "datamodule", None)
+        result = score(predictions, datamodule.val, metrics=self.val_metrics, tokenizer="python")
         for name, value in result.corpus.items():
             pl_module.log(f"val/{name}", value, prog_bar=name == "CIDEr-D")
         pl_module.log("val/distinct", distinct_share(predictions, epoch=trainer.current_epoch))
@@ -201,21 +211,22 @@ class CaptionEvaluation(pl.Callback):
     def on_test_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Score the test captions and write the run's results."""
         predictions = gathered(self._predictions)
-        roster = trainer.datamodule.test
-        self.result = score(predictions, roster, **self._test_options)
-        pl_module.log_dict({f"test/{name}": value for name, value in self.result.corpus.items()})
+        datamodule: Any = getattr(trainer, "datamodule", None)
+        result = score(predictions, datamodule.test, **self._test_options)
+        pl_module.log_dict({f"test/{name}": value for name, value in result.corpus.items()})
         if trainer.is_global_zero:
-            write_results(self.folder, predictions, self.result, "test", self.history)
+            write_results(self.folder, predictions, result, "test", self.history)
+        self.result = result
 
 
 def gathered(predictions: list[Prediction]) -> list[Prediction]:
     """Predictions of all processes, one an image, by image id."""
-    every = [predictions]
+    every: list[Any] = [predictions]
     if dist.is_available() and dist.is_initialized():
         every = [None] * dist.get_world_size()
         dist.all_gather_object(every, predictions)
-    found = {p.image_id: p for part in every for p in part}
-    return [found[image_id] for image_id in sorted(found)]
+    by_image = {p.image_id: p for part in every for p in part}
+    return [by_image[image_id] for image_id in sorted(by_image)]
 
 
 def distinct_share(predictions: Sequence[Prediction], *, epoch: int) -> float:
@@ -287,7 +298,12 @@ class Speed(pl.Callback):
             self._started, self._captions = time.perf_counter(), 0
 
     def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, *_: Any
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
     ) -> None:
         """Count captions; the last batch stops the clock before validation begins."""
         self._captions += len(batch)

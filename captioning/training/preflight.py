@@ -51,7 +51,8 @@ def with_precision(config: DictConfig) -> DictConfig:
     if config.trainer.precision != "auto":
         return config
     fast = fast_bfloat16(str(config.trainer.accelerator))
-    return OmegaConf.merge(config, {"trainer": {"precision": "bf16-mixed" if fast else "32-true"}})
+    chosen = {"trainer": {"precision": "bf16-mixed" if fast else "32-true"}}
+    return DictConfig(OmegaConf.merge(config, chosen))
 
 
 def fast_bfloat16(accelerator: str) -> bool:

@@ -86,7 +86,8 @@ def _test(experiment: Experiment, checkpoint: Path) -> dict[str, float]:
     # Not by trainer.test(ckpt_path=...): that would load the weights before averaging.
     experiment.model.load_state_dict(load_checkpoint(checkpoint)["state_dict"])
     experiment.trainer.test(experiment.model, experiment.datamodule, verbose=False)
-    return dict(experiment.evaluation.result.corpus)
+    result = experiment.evaluation.result
+    return {} if result is None else dict(result.corpus)
 
 
 def _finish_loggers(trainer: pl.Trainer) -> None:

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from captioning.data.roster import build_roster
 from captioning.types import Prediction, Sample
 from curation.base import AbstractAmender, Amended, Context, Selected
-from curation.loop.probes import undisturbed
+from curation.loop.probes import datamodule_of, undisturbed
 
 Written = dict[str, Prediction]
 """Captions by image."""
@@ -76,7 +76,7 @@ class PseudoLabel(AbstractAmender):
         """
         self._trainer, self._module = trainer, module
         if self.online:
-            trainer.datamodule.rewrite(self._rewritten)
+            datamodule_of(trainer).rewrite(self._rewritten)
 
     def amend(self, context: Context, selected: Sequence[Selected]) -> Amended:
         """One caption per selected sample that a search found one for.
@@ -134,26 +134,31 @@ class PseudoLabel(AbstractAmender):
             raise RuntimeError("pseudo-labels need attach(trainer, module) before amend")
         if not samples:
             return {}
-        words = self._module.tokenizer
-        wanted = self.constraints(samples) if kind == "constrained" else None
-        found: Written = {}
+        module: Any = self._module
+        words, wanted = module.tokenizer, None
+        if kind == "constrained" and self.constraints is not None:
+            wanted = self.constraints(samples)
+        captions: Written = {}
         with undisturbed(self._trainer, self._module):
-            loader = self._trainer.datamodule.eval_dataloader(build_roster(kind, samples))
+            roster = build_roster(kind, samples)
+            loader = datamodule_of(self._trainer).eval_dataloader(roster)
             for batch in map(self._trainer.strategy.batch_to_device, loader):
-                captions = self._module.generate(
+                predictions = module.generate(
                     batch,
                     search=self.searches[kind],
                     machines=wanted and wanted.machines(batch.image_ids, words),
                 )
-                found |= {caption.image_id: caption for caption in captions}
-        return found
+                captions |= {prediction.image_id: prediction for prediction in predictions}
+        return captions
 
     def _rewritten(self, samples: Sequence[Sample]) -> list[Sample] | None:
         """The samples of a batch with pseudo-labels of this moment; None if it has none."""
         kinds = {s.row: s.origin.removeprefix(PSEUDO_LABEL) for s in samples if _is_written(s)}
         if not kinds:
             return None
-        originals = self._trainer.datamodule.view.roster.samples
+        if self._trainer is None:
+            raise RuntimeError("pseudo-labels need attach(trainer, module) before training")
+        originals = datamodule_of(self._trainer).view.roster.samples
         written = {
             # a batch may have a sample twice
             kind: self._write(kind, [originals[row] for row in kinds if kinds[row] == kind])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from captioning.data.readers.coco import read_coco
 from captioning.data.readers.flickr8k import read_flickr8k
@@ -48,7 +49,8 @@ def read_annotations(
     if images is not None and kind not in ("COCO captions", "a token file"):
         raise ValueError(f"{first}: read as {kind}, which takes no --images")
     if kind == "Karpathy's JSON":
-        return read_karpathy(name=text, annotations=first, image_folder=None, split=split)
+        options: dict[str, Any] = {"image_folder": None, "split": split}
+        return read_karpathy(name=text, annotations=first, **options)
     if kind == "COCO captions":
         return read_coco(
             name=text,

@@ -15,7 +15,7 @@ from curation.loop.files import CurationFiles
 from curation.loop.keep import read_keep
 from curation.loop.pictures import PictureFolder
 from curation.loop.policy import CurationPolicy
-from curation.loop.probes import AbstractProbe, OnlineProbe
+from curation.loop.probes import AbstractProbe, OnlineProbe, datamodule_of
 from curation.loop.truth import check_truth, load_truth
 
 # How often an epoch's losses so far are looked at to work ahead.
@@ -61,7 +61,7 @@ class CurationCallback(pl.Callback):
         self.plot = plot
         self.keep = None if keep is None else read_keep(keep)
         self.curator: Curator | None = None
-        self._folder: CurationFiles | None = None
+        self._files = CurationFiles(path=Path())
         self._begun: Outcome | None = None
         self._trainer: pl.Trainer | None = None
         self._closed_epoch = -1
@@ -78,7 +78,7 @@ class CurationCallback(pl.Callback):
             return
         folder = Path(self.run_folder or trainer.default_root_dir)
         view = replace(_require_view(trainer), image_root=folder)
-        trainer.datamodule.view = view
+        datamodule_of(trainer).view = view
         check_truth(self.truth, view.roster)
         _require_new_photos(trainer, self.policy)
         self.policy.amend.start(view)
@@ -96,7 +96,13 @@ class CurationCallback(pl.Callback):
         self._trainer = trainer
         self._closed_epoch = -1
         self._resumed = False
-        self._folder = CurationFiles(path=folder)
+        self._files = CurationFiles(path=folder)
+
+    @property
+    def _started(self) -> Curator:
+        if self.curator is None:
+            raise ValueError("curation hears of training before setup('fit'): fit by a Trainer")
+        return self.curator
 
     def state_dict(self) -> dict[str, Any]:
         """The curator's state; plain values and tensors."""
@@ -111,23 +117,24 @@ class CurationCallback(pl.Callback):
         if not self._trainer.is_global_zero:
             # the sums in the checkpoint are of process 0; kept twice they would count twice
             self.curator.clear_running()
-        self._trainer.datamodule.view = self.curator.view
+        datamodule_of(self._trainer).view = self.curator.view
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Let a policy that acts before training do so; a resumed run has done it."""
         self.policy.amend.attach(trainer, pl_module)
-        self._begun = None if self._resumed else self.curator.begin()
+        self._begun = None if self._resumed else self._started.begin()
         if self._begun is not None:
-            trainer.datamodule.view = self._begun.view
+            datamodule_of(trainer).view = self._begun.view
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Put the ledger on the device, and make the files say what the run knows."""
-        self.curator.to(pl_module.device)
-        self._closed_epoch = max((-1, *self.curator.ledger.epochs))
+        curator = self._started
+        curator.to(pl_module.device)
+        self._closed_epoch = max((-1, *curator.ledger.epochs))
         if trainer.is_global_zero:
-            self._folder.start(self.curator, resumed=self._resumed)
+            self._files.start(curator, resumed=self._resumed)
             if self._begun is not None:
-                self._folder.write_records(self.curator)
+                self._files.write_records(curator)
 
     def on_train_batch_end(
         self,
@@ -138,11 +145,11 @@ class CurationCallback(pl.Callback):
         batch_idx: int,
     ) -> None:
         """Record the step's losses; after the epoch's last step, decide."""
-        self.probe.observe(self.curator.ledger, outputs)
+        self.probe.observe(self._started.ledger, outputs)
         if trainer.is_last_batch:
             self._close(trainer, pl_module)
         elif self.policy.amend.works_ahead and _is_look(batch_idx, trainer.num_training_batches):
-            self.curator.expect(trainer.current_epoch)
+            self._started.expect(trainer.current_epoch)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Decide here if the epoch was cut short and so had no last batch."""
@@ -152,7 +159,7 @@ class CurationCallback(pl.Callback):
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Write the report."""
         if trainer.is_global_zero:
-            self._folder.finish(self.curator)
+            self._files.finish(self._started)
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Let go of whatever the amender holds."""
@@ -165,31 +172,34 @@ class CurationCallback(pl.Callback):
         self.policy.amend.close()
 
     def _close(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.probe.finish(self.curator.ledger, self.curator.signals, trainer, pl_module)
-        outcome = self.curator.end_epoch(trainer.current_epoch)
+        curator = self._started
+        self.probe.finish(curator.ledger, curator.signals, trainer, pl_module)
+        outcome = curator.end_epoch(trainer.current_epoch)
         self._closed_epoch = trainer.current_epoch
-        trainer.datamodule.view = outcome.view
+        datamodule_of(trainer).view = outcome.view
         pl_module.log_dict(_logged(outcome), on_step=False, on_epoch=True, batch_size=1)
         if trainer.is_global_zero:
-            self._folder.write(self.curator, outcome, plot=self.plot)
+            self._files.write(curator, outcome, plot=self.plot)
 
 
 def _require_view(trainer: pl.Trainer) -> CurationView:
-    if trainer.reload_dataloaders_every_n_epochs != 1:
+    every = getattr(trainer, "reload_dataloaders_every_n_epochs", 0)
+    if every != 1:
         raise ValueError(
             "curation needs Trainer(reload_dataloaders_every_n_epochs=1): got "
-            f"{trainer.reload_dataloaders_every_n_epochs}, with which removed samples would go on "
+            f"{every}, with which removed samples would go on "
             "being trained on"
         )
-    if trainer.datamodule is None:
+    datamodule = datamodule_of(trainer)
+    if datamodule is None:
         raise ValueError(
             "curation needs a data module: call trainer.fit(module, datamodule=...) with one that "
             "builds train_dataloader() from its `view`"
         )
-    view = getattr(trainer.datamodule, "view", None)
+    view = getattr(datamodule, "view", None)
     if not isinstance(view, CurationView):
         raise ValueError(
-            f"{type(trainer.datamodule).__name__}.view must be a CurationView after setup('fit'): "
+            f"{type(datamodule).__name__}.view must be a CurationView after setup('fit'): "
             f"got {type(view).__name__}"
         )
     return view
@@ -197,7 +207,7 @@ def _require_view(trainer: pl.Trainer) -> CurationView:
 
 def _require_new_photos(trainer: pl.Trainer, policy: CurationPolicy) -> None:
     """Refuse at the start what would fail at the first replaced image."""
-    refusal = getattr(trainer.datamodule, "refuses_photos", "")
+    refusal = getattr(datamodule_of(trainer), "refuses_photos", "")
     if refusal and policy.amend.changes_images:
         raise ValueError(f"policy {policy.name!r} replaces images, but {refusal}")
 

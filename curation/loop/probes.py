@@ -94,16 +94,23 @@ class RescoreProbe(AbstractProbe):
                 ledger.add(*score(module, batch))
 
 
+def datamodule_of(trainer: pl.Trainer) -> Any:
+    """The data module that a trainer was given, or None; Lightning declares no such attribute."""
+    return getattr(trainer, "datamodule", None)
+
+
 def score(module: pl.LightningModule, batch: Any) -> tuple[Tensor, Tensor]:
     """Rows and per-sample losses of a batch, by ``probe_step`` or ``losses``.
 
     Raises:
         ValueError: the module has neither.
     """
-    if hasattr(module, "probe_step"):
-        return module.probe_step(batch)
-    if hasattr(module, "losses"):
-        return batch.rows, module.losses(batch).per_sample
+    probe_step: Any = getattr(module, "probe_step", None)
+    losses: Any = getattr(module, "losses", None)
+    if probe_step is not None:
+        return probe_step(batch)
+    if losses is not None:
+        return batch.rows, losses(batch).per_sample
     raise ValueError(
         f"{type(module).__name__} cannot be rescored: give it probe_step(batch) -> "
         "(rows, per_sample), or use OnlineProbe"
@@ -138,7 +145,7 @@ def measuring(
     Raises:
         ValueError: the data module has no ``probe_dataloader``.
     """
-    build = getattr(trainer.datamodule, "probe_dataloader", None)
+    build = getattr(datamodule_of(trainer), "probe_dataloader", None)
     if build is None:
         raise ValueError(
             "this probe needs trainer.datamodule.probe_dataloader(), an unshuffled loader over "

@@ -95,7 +95,9 @@ def blinded(batch: Batch, mean: Tensor | None) -> Batch:
         batch: with regions or pixels.
         mean: ``(D,)`` what stands in each region; None where there are pixels.
     """
-    regions = None if batch.regions is None else mean.to(batch.regions).expand_as(batch.regions)
+    regions = None
+    if batch.regions is not None and mean is not None:
+        regions = mean.to(batch.regions).expand_as(batch.regions)
     images = None if batch.images is None else torch.zeros_like(batch.images)
     return replace(batch, regions=regions, images=images)
 

@@ -38,11 +38,11 @@ def item(change: Change, pictures: Mapping[Path, int]) -> dict[str, Any]:
         "policy": edit.policy,
         "reason": _short(edit.reason),
         "before": _short(before.caption),
-        "after": _short(edit.value) if edit.action == "replace_caption" else None,
+        "after": _short(edit.value or "") if edit.action == "replace_caption" else None,
         "note": _note(edit),
         "fault": change.fault,
         "photo": pictures.get(before.image_path, -1),
-        "photo_after": pictures.get(change.new_photo, -1),
+        "photo_after": -1 if change.new_photo is None else pictures.get(change.new_photo, -1),
     }
 
 

@@ -111,8 +111,8 @@ def loss_curves(record: RunRecord, made: Sequence[Change]) -> list[dict[str, Any
 def _means(losses: np.ndarray) -> list[float | None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # of an epoch in which none was seen
-        means = np.nanmean(losses, axis=1, dtype=np.float64)
-    return [None if np.isnan(value) else round(float(value), 4) for value in means]
+        means: Any = np.nanmean(losses, axis=1, dtype=np.float64).tolist()
+    return [None if np.isnan(value) else round(value, 4) for value in means]
 
 
 def histograms(record: RunRecord, made: Sequence[Change]) -> dict[str, Any] | None:

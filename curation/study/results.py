@@ -138,8 +138,8 @@ def _by_loss(items: Sequence[Stored], errors: Sequence[float], path: Path) -> No
     figure = _figure(6, 4.2)
     axes = figure.add_subplot()
     losses = [item.loss for item in items]
-    scores = [item.clip_score for item in items]
-    if all(score is not None for score in scores):
+    scores = [item.clip_score for item in items if item.clip_score is not None]
+    if len(scores) == len(items):
         dots = axes.scatter(scores, losses, c=errors, cmap="viridis", s=36)
         figure.colorbar(dots, ax=axes, label="mean number of errors")
         axes.set(xlabel="CLIPScore", ylabel="loss of the captioner (nats a token)")

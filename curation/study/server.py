@@ -131,7 +131,7 @@ def serve(study: Study, *, host: str, port: int) -> ThreadingHTTPServer:
         OSError: the port is taken, or the address is not this machine's; says the remedy.
     """
     try:
-        server = ThreadingHTTPServer((host, port), _Handler)
+        server = _Server((host, port), _Handler)
     except (OSError, OverflowError) as error:
         remedy = "choose another address with --host"
         if getattr(error, "errno", None) == errno.EADDRINUSE:
@@ -140,13 +140,20 @@ def serve(study: Study, *, host: str, port: int) -> ThreadingHTTPServer:
             remedy = "choose a --port from 1024 to 65535"
         raise OSError(f"cannot listen on {host}, port {port} ({error}); {remedy}") from error
     server.daemon_threads = True
-    # where a handler finds them: http.server makes one for each request
     server.study = study
     server.hosts = frozenset({"localhost", host.lower()})
     return server
 
 
+class _Server(ThreadingHTTPServer):
+    """Holds what handlers need: http.server makes one for each request."""
+
+    study: Study
+    hosts: frozenset[str]
+
+
 class _Handler(BaseHTTPRequestHandler):
+    server: _Server  # pyright: ignore[reportIncompatibleVariableOverride]
     server_version = "study"
     sys_version = ""
     timeout = 60

@@ -161,13 +161,14 @@ class CausalWriter(AbstractWriter):
             if self._filling is None:
                 drawn = draw(logits)
             else:
-                drawn = self._filling.choose(logits, [lines[n] for n in numbers], draw)
+                drawn = self._filling.choose(logits, [lines[int(n)] for n in numbers], draw)
             going_on = (~self._stops[drawn]).nonzero().squeeze(1)
             likely = logits.gather(1, drawn[:, None]).squeeze(1) - logits.logsumexp(1)
             rows: list[int] = going_on.tolist()
             for row in rows:
-                answers[numbers[row]].append(int(drawn[row]))
-                sums[numbers[row]] += float(likely[row])
+                number = int(numbers[row])
+                answers[number].append(int(drawn[row]))
+                sums[number] += float(likely[row])
             if len(going_on) == 0:
                 break
             if len(going_on) < len(drawn):

@@ -91,7 +91,8 @@ class CaptionDataModule(pl.LightningDataModule):
     def on_after_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
         """Lightning's hook: the batch that is trained on."""
         # batches for a look between two updates come here too: those are seen in eval mode
-        if self._rewrite is None or not self.trainer.lightning_module.training:
+        module = None if self.trainer is None else self.trainer.lightning_module
+        if self._rewrite is None or module is None or not module.training:
             return batch
         new = self._rewrite([self._of_row[row] for row in batch.rows.tolist()])
         if new is None:

@@ -253,7 +253,9 @@ def _wanted_boxes(
         raise ValueError(f"region features need boxes for each of {len(paths)} photos: got {got}")
     wanted: dict[str, tuple[Box, ...] | None] = {}
     for path, found in zip(paths, boxes, strict=True):
-        kept = tuple(tuple(float(side) for side in box) for box in found[:max_boxes])
+        kept = tuple(
+            (float(x1), float(y1), float(x2), float(y2)) for x1, y1, x2, y2 in found[:max_boxes]
+        )
         if wanted.setdefault(absolute(path), kept) != kept:
             raise ValueError(f"{path}: two different lists of boxes for one photo")
     return wanted

@@ -292,7 +292,8 @@ class FeatureStore:
             records = list(self._loaded_index().records)[: len(self)]
             self._position_of_key = {key: position for position, key in enumerate(records)}
         lookup = self._position_of_key
-        found = np.array([lookup.get(key, -1) for key in keys], dtype=np.int64)
+        places = [-1 if key is None else lookup.get(key, -1) for key in keys]
+        found = np.array(places, dtype=np.int64)
         missing = [names[i] for i in np.flatnonzero(found < 0)]
         if missing:
             raise ValueError(

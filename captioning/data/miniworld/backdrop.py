@@ -334,4 +334,5 @@ def _dimmed(
 ) -> Image.Image:
     """The land in the dark, the sky as it was."""
     changed = ImageChops.difference(painted, sky).convert("L").reduce(2)
-    return Image.composite(dark, small, changed.point(lambda value: 255 if value > 6 else 0))
+    is_land = [255 if value > 6 else 0 for value in range(256)]
+    return Image.composite(dark, small, changed.point(is_land))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -205,7 +206,7 @@ class Teller:
 
     def conditions(self) -> Pieces:
         """Time of day or weather, if it shows."""
-        choices: list[Pieces] = []
+        choices: list[Any] = []
         decor = {label for label, _ in self.scene.decor}
         if self.scene.time == "night" and self.place.key != "forest":
             choices += [["at night"], ["in the dark"]]
@@ -230,9 +231,8 @@ class Teller:
 
     def first(self) -> Thing:
         """The main thing, or now and then another."""
-        if len(self.scene.things) > 1 and self.maybe(0.2):
-            return self.scene.things[1]
-        return self.scene.things[0]
+        takes_second = len(self.scene.things) > 1 and self.maybe(0.2)
+        return self.scene.things[1 if takes_second else 0]
 
     def bare(self) -> Pieces:
         """Just what it is."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -93,14 +93,18 @@ def _records(settings: Settings, target: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
+def _box(sides: Sequence[float]) -> tuple[float, float, float, float]:
+    x1, y1, x2, y2 = map(float, sides)
+    return x1, y1, x2, y2
+
+
 def _read(settings: Settings, target: Path) -> Iterator[Sample]:
     for record in _records(settings, target):
         path = target / "images" / f"{record['image_id']}.jpg"
         if not path.exists():
             raise FileNotFoundError(f"{path} is missing; remove {target} and it is drawn anew")
         regions = tuple(
-            Region(box=tuple(float(side) for side in found["box"]), label=found["label"])
-            for found in record["regions"]
+            Region(box=_box(region["box"]), label=region["label"]) for region in record["regions"]
         )
         for number, caption in enumerate(record["captions"]):
             yield Sample(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageChops, ImageDraw, ImageFilter, ImageFont
@@ -94,7 +95,7 @@ def _ink(icon: str, font_size: int, stroke: int) -> tuple[Image.Image, Image.Ima
     """Outline and fill of an icon, cropped alike to the outline."""
     font, glyph = _font(font_size), _glyph(icon)
     left, top, right, bottom = font.getbbox(glyph, stroke_width=stroke, anchor="ls")
-    size = (right - left + 2, bottom - top + 2)
+    size = (int(right - left) + 2, int(bottom - top) + 2)
     layers = []
     for width in (stroke, 0):
         layer = Image.new("L", size, 0)
@@ -198,8 +199,8 @@ def masks(icon: str, height: int, stroke: int, head: bool = False) -> Masks:
     return Masks(
         outline=outline, fill=fill, head=_head(icon, fill) if head else None,
         gaps=None if gaps is None else gaps.resize(size, Image.Resampling.BILINEAR),
-        light=ImageChops.multiply(fill, ramp.point(lambda value: max(0, 110 - value))),
-        shade=ImageChops.multiply(fill, ramp.point(lambda value: max(0, value - 150))),
+        light=ImageChops.multiply(fill, ramp.point([max(0, 110 - value) for value in range(256)])),
+        shade=ImageChops.multiply(fill, ramp.point([max(0, value - 150) for value in range(256)])),
     )  # fmt: skip
 
 
@@ -220,9 +221,9 @@ def _ramp(size: tuple[int, int]) -> Image.Image:
 @lru_cache(maxsize=8192)
 def mirrored(icon: str, height: int, stroke: int, head: bool = False) -> Masks:
     """`masks` as in a mirror."""
-    found = masks(icon, height, stroke, head)
+    upright = masks(icon, height, stroke, head)
 
-    def flip(mask: Image.Image | None) -> Image.Image | None:
+    def flip(mask: Any) -> Any:
         return None if mask is None else mask.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
 
-    return Masks(*(flip(getattr(found, name)) for name in Masks.__dataclass_fields__))
+    return Masks(*(flip(getattr(upright, name)) for name in Masks.__dataclass_fields__))

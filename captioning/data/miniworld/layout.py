@@ -42,7 +42,7 @@ class Plan:
     count: int
     zone: str
     mirrored: bool
-    tint: tuple[int, ...]
+    tint: tuple[int, int, int]
     skin: int
 
     def thing(self, node: int, boxes: Sequence[Box]) -> Thing:

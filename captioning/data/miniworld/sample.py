@@ -140,6 +140,11 @@ def _choose_place(rng: np.random.Generator, kind: ObjectClass, action: str) -> P
     return PLACES[pick(rng, fits)] if fits else None
 
 
+def _tint(rng: np.random.Generator) -> tuple[int, int, int]:
+    red, green, blue = rng.integers(-12, 13, 3).tolist()
+    return red, green, blue
+
+
 def _plan(
     rng: np.random.Generator, kind: ObjectClass, action: str, place: Place,
     avoid: Sequence[str], *, beside: str = "",
@@ -154,7 +159,7 @@ def _plan(
         count=weighted(rng, (1, 2, 3, 4), counts),
         zone=(doing.zone if doing else None) or kind.zone,
         mirrored=bool(kind.turns and rng.random() < 0.5),
-        tint=tuple(int(value) for value in rng.integers(-12, 13, 3)),
+        tint=_tint(rng),
         skin=int(rng.integers(4)),
     )  # fmt: skip
 

@@ -55,12 +55,19 @@ class WordTokenizer(AbstractTokenizer):
     ) -> None:
         if len(set(words)) != len(words):
             raise ValueError("words must be distinct; build them with WordTokenizer.build")
-        self.words = (*SPECIAL, *words)
-        if counts is not None and len(counts) != len(self.words):
-            raise ValueError(f"counts must be one per word: got {len(counts)} of {len(self.words)}")
+        self._words = (*SPECIAL, *words)
+        if counts is not None and len(counts) != len(self._words):
+            raise ValueError(
+                f"counts must be one per word: got {len(counts)} of {len(self._words)}"
+            )
         self.counts = None if counts is None else tuple(counts)
         self.max_words = max_words
-        self._ids = {word: index for index, word in enumerate(self.words)}
+        self._ids = {word: index for index, word in enumerate(self._words)}
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Special tokens, then the vocabulary."""
+        return self._words
 
     @classmethod
     def build(
