@@ -9,8 +9,14 @@ from pathlib import Path
 
 import torch
 from omegaconf import DictConfig, OmegaConf
+from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
+from captioning.config_check.check import check_config
+from captioning.config_check.rules import nearest
+from captioning.metrics.coco import scores_of
 from captioning.metrics.java import JavaError, find_java
+from captioning.training.parts import build_part
+from captioning.training.settings import TrainSettings
 
 log = logging.getLogger(__name__)
 
@@ -22,18 +28,13 @@ def check_run(config: DictConfig) -> None:
     """Refuse a run that could not end well.
 
     Raises:
-        ValueError: a setting out of its range.
+        ValueError: settings out of their ranges, see `captioning.config_check`.
         PermissionError: the run folder cannot be written.
         OSError: too little space for checkpoints.
     """
-    if not isinstance(config.num_epochs, int) or config.num_epochs < 1:
-        raise ValueError(
-            f"num_epochs must be a whole number of at least 1: got {config.num_epochs!r}"
-        )
-    if config.ema_decay is not None and not 0 < config.ema_decay < 1:
-        raise ValueError(f"ema_decay must lie between 0 and 1, or be null: got {config.ema_decay}")
-    if config.limit_images is not None and config.limit_images < 1:
-        raise ValueError(f"limit_images must be at least 1, or null: got {config.limit_images}")
+    check_config(config, TrainSettings)
+    _check_monitor(config)
+    _try_foreign_parts(config)
     _check_folder(Path(config.run_dir))
     if NEEDS_JAVA & set(config.metrics.test):
         try:
@@ -42,13 +43,38 @@ def check_run(config: DictConfig) -> None:
             log.warning(f"METEOR and SPICE will be missing: {error}")
 
 
+def _check_monitor(config: DictConfig) -> None:
+    """Refuse a score that no validation gives: training would end after its first epoch."""
+    names = [f"val/{name}" for metric in config.metrics.val for name in scores_of(metric)]
+    known = ["last", *names, "val/distinct"]
+    if config.monitor not in known:
+        raise ValueError(
+            f"monitor: must be one of {', '.join(known)} (by metrics.val), got {config.monitor}"
+            f"{nearest(config.monitor, known)}"
+        )
+
+
+def _try_foreign_parts(config: DictConfig) -> None:
+    """Build what torch and Lightning define: their ranges stand in their code alone."""
+    number = torch.nn.Parameter(torch.zeros(1))
+    trainer = {"logger": False, "enable_checkpointing": False, "enable_model_summary": False}
+    for key, build in (
+        ("optimizer", lambda: build_part(config.optimizer)([number])),
+        ("trainer", lambda: build_part(config.trainer, **trainer)),
+    ):
+        try:
+            build()
+        except (ValueError, TypeError, RuntimeError, MisconfigurationException) as error:
+            raise ValueError(f"{key}: {str(error).splitlines()[0]}") from error
+
+
 def with_precision(config: DictConfig) -> DictConfig:
     """The config with ``trainer.precision=auto`` replaced by what suits this machine.
 
     ``bf16-mixed`` where the device multiplies bfloat16 in hardware, else ``32-true``: a processor
     that has to emulate bfloat16 trains ten times slower with it than in full precision.
     """
-    if config.trainer.precision != "auto":
+    if OmegaConf.select(config, "trainer.precision") != "auto":
         return config
     fast = fast_bfloat16(str(config.trainer.accelerator))
     return OmegaConf.merge(config, {"trainer": {"precision": "bf16-mixed" if fast else "32-true"}})

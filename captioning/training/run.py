@@ -55,8 +55,8 @@ def train(config: DictConfig) -> dict[str, float]:
         ValueError: the folder holds a run of another config, or the config makes no sense.
     """
     config = with_precision(config)
-    folder = RunFolder(Path(config.run_dir))
     check_run(config)
+    folder = RunFolder(Path(config.run_dir))
     checkpoint = folder.open(config)
     if checkpoint is None and folder.finished():
         log.info(f"{folder.path} is finished; resume=never trains it anew")

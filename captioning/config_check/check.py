@@ -1,0 +1,239 @@
+"""All of a resolved config is held to the annotations of what it builds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NotRequired, get_args, get_origin, get_type_hints, is_typeddict
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from captioning.config_check.rules import (
+    MISSING,
+    alternatives,
+    choices_of,
+    constraints_kept,
+    described,
+    is_mapping,
+    is_sequence,
+    keeps,
+    nearest,
+    shown,
+    unwrapped,
+)
+from captioning.config_check.signatures import Signature, locate, signature_of
+
+TARGET = "_target_"
+# A further key of a group may be meant for others to refer to, unless it is nearly a known one.
+MISSPELT = 0.85
+
+
+@dataclass(frozen=True)
+class ArgumentsOf:
+    """Marks a group of a config whose keys are arguments of a function or class."""
+
+    target: Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class AlsoTakes:
+    """Marks a part that gets further keys than its function's, which the code takes out of it."""
+
+    keys: type  # a TypedDict
+
+
+def check_config(config: DictConfig, settings: type | None = None) -> None:
+    """Refuse a config with wrong values, all of them at once.
+
+    Every mapping with ``_target_`` is held to the signature of what it names; ranges stand there
+    beside the types (`captioning.ranges`). Nothing is built and no data is read.
+
+    Args:
+        config: of a command; the key ``hydra`` is not looked at.
+        settings: the ``TypedDict`` of the command's keys; None to look at parts with
+            ``_target_`` alone.
+
+    Raises:
+        ValueError: a line for each wrong value: its key, the rule, the value and, for a misspelt
+            name, the nearest one that is known.
+    """
+    values, found = _resolved(config)
+    found += problems(values, settings or Any, "")
+    if found:
+        raise ValueError("\n".join(dict.fromkeys(found)))
+
+
+def _resolved(config: DictConfig) -> tuple[dict[str, Any], list[str]]:
+    """The plain values, and what is wrong with interpolations; keys with one are left out."""
+    values, wrong = {}, []
+    for key in config:
+        if key == "hydra":
+            continue
+        try:
+            node = None if OmegaConf.is_missing(config, key) else config[key]
+            plain = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+            values[key] = MISSING if OmegaConf.is_missing(config, key) else plain
+        except OmegaConfBaseException as error:
+            wrong.append(f"{error.full_key or key}: {str(error).splitlines()[0]}")
+    return values, wrong
+
+
+def problems(value: Any, annotation: Any, key: str, *, nested: bool = False) -> list[str]:
+    """What is wrong with a value.
+
+    Args:
+        value: plain, as of a YAML file.
+        annotation: of the argument that gets it.
+        key: its full name, for the lines.
+        nested: whether it is an argument of a part, which gets nothing but what stands here.
+
+    Returns:
+        A line for each wrong value in it.
+    """
+    members = alternatives(annotation)
+    if value == MISSING:
+        rule = "" if annotation is Any else f" ({described(annotation)})"
+        return [f"{key}: must be given{rule}: {key}=VALUE"]
+    if isinstance(value, Mapping) and TARGET in value:
+        marks = [mark for member in members for mark in unwrapped(member)[1]]
+        return list(_of_part(value, key, marks, nested=nested))
+    found = [_of_member(value, member, key) for member in members]
+    if not all(found):
+        return []
+    inner = [lines for lines, member in zip(found, members, strict=True) if _alike(value, member)]
+    return inner[0] if inner else [_wrong(value, annotation, key)]
+
+
+def _wrong(value: Any, annotation: Any, key: str) -> str:
+    hint = nearest(value, choices_of(annotation)) if isinstance(value, str) else ""
+    return f"{key}: must be {described(annotation)}, got {shown(value)}{hint}"
+
+
+def _alike(value: Any, annotation: Any) -> bool:
+    """Whether a container is of the kind that is meant, so that what is wrong lies within."""
+    base, _ = unwrapped(annotation)
+    return (isinstance(value, Mapping) and is_mapping(base)) or (
+        isinstance(value, list) and is_sequence(base)
+    )
+
+
+def _of_member(value: Any, annotation: Any, key: str) -> list[str]:
+    """What is wrong with a value that one member of a union is for."""
+    base, _ = unwrapped(annotation)
+    if base in (Any, object):
+        return list(_of_content(value, key))
+    if isinstance(value, Mapping) and is_mapping(base):
+        return list(_of_mapping(value, annotation, key))
+    if isinstance(value, list) and is_sequence(base):
+        return list(_of_list(value, annotation, key))
+    return [] if keeps(value, annotation) else [_wrong(value, annotation, key)]
+
+
+def _of_content(value: Any, key: str) -> Iterator[str]:
+    """What is wrong with parts somewhere in a value of which nothing is known."""
+    items: Sequence[tuple[Any, Any]] = ()
+    if isinstance(value, Mapping):
+        items = list(value.items())
+    elif isinstance(value, list):
+        items = list(enumerate(value))
+    for name, one in items:
+        if one != MISSING:
+            yield from problems(one, Any, f"{key}.{name}" if key else str(name))
+
+
+def _of_list(values: list[Any], annotation: Any, key: str) -> Iterator[str]:
+    base, _ = unwrapped(annotation)
+    content = get_args(base)
+    fixed = content if get_origin(base) is tuple and Ellipsis not in content else ()
+    if fixed and len(values) != len(fixed):
+        yield f"{key}: must be a list of {len(fixed)} values, got {shown(values)}"
+        return
+    for number, value in enumerate(values):
+        kind = fixed[number] if fixed else (content[0] if content else Any)
+        yield from problems(value, kind, f"{key}.{number}", nested=True)
+    if not constraints_kept(values, annotation):
+        yield _wrong(values, annotation, key)
+
+
+def _of_mapping(values: Mapping[str, Any], annotation: Any, key: str) -> Iterator[str]:
+    base, constraints = unwrapped(annotation)
+    functions = [signature_of(mark.target) for mark in constraints if type(mark) is ArgumentsOf]
+    if functions or is_typeddict(base):
+        group = _group(base) if is_typeddict(base) else NO_KEYS
+        yield from _of_keys(values, _joined_signature(group, *functions), key)
+        return
+    names, content = get_args(base) or (Any, Any)
+    for name, value in values.items():
+        full = f"{key}.{name}"
+        if names not in (str, Any):
+            yield from problems(name, names, full)
+        yield from problems(value, content, full, nested=True)
+
+
+NO_KEYS = Signature(annotations={}, required=frozenset(), takes_others=False)
+
+
+def _group(base: Any) -> Signature:
+    """A ``TypedDict`` as if it were a function."""
+    hints = get_type_hints(base, include_extras=True)
+    optional = {name for name, hint in hints.items() if get_origin(hint) is NotRequired}
+    return Signature(
+        annotations={n: get_args(h)[0] if n in optional else h for n, h in hints.items()},
+        required=frozenset(hints) - optional,
+        takes_others=True,
+    )
+
+
+def _joined_signature(group: Signature, *functions: Signature) -> Signature:
+    """The keys of a group, of which some are arguments of functions that get more than these."""
+    if not functions:
+        return group
+    annotations = {n: h for function in functions for n, h in function.annotations.items()}
+    return Signature(
+        annotations=annotations | group.annotations,
+        required=group.required,
+        takes_others=any(function.takes_others for function in functions),
+    )
+
+
+def _of_part(
+    node: Mapping[str, Any], key: str, marks: Sequence[Any], *, nested: bool
+) -> Iterator[str]:
+    """What is wrong with a part's target or its arguments."""
+    try:
+        target = locate(node[TARGET])
+    except (ModuleNotFoundError, AttributeError, ValueError) as error:
+        names = dir(error.obj) if isinstance(error, AttributeError) else ()
+        hint = nearest(str(node[TARGET]).rpartition(".")[2], names)
+        yield f"{key}.{TARGET}: cannot import {shown(node[TARGET])}: {error}{hint}"
+        return
+    signature = signature_of(target)
+    arguments = {name: value for name, value in node.items() if not name.startswith("_")}
+    complete = nested and not node.get("_partial_") and not node.get("_args_")
+    required = signature.required if complete else frozenset()
+    also = [_group(mark.keys).annotations for mark in marks if type(mark) is AlsoTakes]
+    annotations = {n: h for hints in (signature.annotations, *also) for n, h in hints.items()}
+    signature = replace(signature, annotations=annotations, required=required)
+    yield from _of_keys(arguments, signature, key, nested=True)
+
+
+def _of_keys(
+    values: Mapping[str, Any], signature: Signature, key: str, *, nested: bool = False
+) -> Iterator[str]:
+    """What is wrong with the keys of a mapping and with their values."""
+    known = signature.annotations
+    for name, value in values.items():
+        full = f"{key}.{name}" if key else str(name)
+        if name in known:
+            yield from problems(value, known[name], full, nested=nested)
+            continue
+        hint = nearest(name, known, cutoff=MISSPELT if signature.takes_others else 0.6)
+        if hint or not signature.takes_others:
+            hint = hint or f"; there are {', '.join(known) or 'none'}"
+            yield f"{full}: there is no such key{hint}"
+        else:
+            yield from problems(value, Any, full)
+    for name in sorted(signature.required - set(values)):
+        full = f"{key}.{name}" if key else name
+        yield f"{full}: must be given ({described(known[name])}): {full}=VALUE"

@@ -1,0 +1,163 @@
+"""The keys of ``train.yaml`` with their types and ranges; those of parts stand at their classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
+
+from annotated_types import Gt, Lt, MinLen
+
+from captioning.config_check.check import AlsoTakes, ArgumentsOf
+from captioning.data.batches.datamodule import CaptionDataModule
+from captioning.data.features.build import ensure_features
+from captioning.data.steps.held_out import hold_out
+from captioning.metrics.coco import MetricName, TokenizerName
+from captioning.ranges import DropRate, Name, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Seed, Share
+
+Part = Callable[..., Any]
+"""A mapping with ``_target_``, which is built."""
+
+
+class SearchWords(TypedDict):
+    """What every search takes beside its own settings: `captioning.decoding.words.bind_search`."""
+
+    forbidden_words: Sequence[str]
+    end_words: Sequence[str]
+
+
+Search = Annotated[Part, AlsoTakes(SearchWords)]
+
+
+class Metrics(TypedDict):
+    """The config group ``metrics``."""
+
+    test: Annotated[Sequence[MetricName], MinLen(1)]
+    val: Annotated[Sequence[MetricName], MinLen(1)]
+    tokenizer: TokenizerName
+
+
+class Paths(TypedDict):
+    """The config group ``paths``: folders."""
+
+    data: Name
+    cache: Name
+    runs: Name
+
+
+class Data(TypedDict):
+    """The config group ``data``: its splits; others than these three are parts as well."""
+
+    name: Name
+    train: NotRequired[Part | None]
+    val: NotRequired[Part | None]
+    test: NotRequired[Part | None]
+
+
+class Corpus(TypedDict):
+    """The config groups ``corpus`` and ``vocabulary``: captions without photos."""
+
+    name: Name
+    train: Part | None
+    share: NotRequired[Share | None]
+    share_seed: NotRequired[Seed]
+
+
+class HoldOut(TypedDict):
+    """The config group ``hold_out``."""
+
+    name: Name
+    classes: Mapping[str, Annotated[Sequence[str], MinLen(1)]] | None
+
+
+class Noise(TypedDict):
+    """The config group ``noise``."""
+
+    name: Name
+    plant: Part | None
+    suspected: Share
+
+
+class Features(TypedDict):
+    """The config group ``features``; its other keys are arguments of `ensure_features`."""
+
+    name: Name
+    kind: NotRequired[Literal["grid", "regions"] | None]
+    backbone: NotRequired[Part]
+    encoder: NotRequired[Part]
+    imported: NotRequired[Name | None]
+    train_transform: NotRequired[Part]
+    eval_transform: NotRequired[Part]
+
+
+class LowRank(TypedDict):
+    """``model.lora``."""
+
+    rank: PositiveInt
+    alpha: PositiveFloat
+    dropout: DropRate
+    modules: Annotated[Sequence[str], MinLen(1)]
+
+
+class Model(TypedDict):
+    """The config group ``model``."""
+
+    name: Name
+    module: Part
+    word_vectors: NotRequired[Part | None]
+    texts: NotRequired[Part | None]
+    contexts: NotRequired[Part | None]
+    contexts_of_all: NotRequired[bool]
+    lora: NotRequired[LowRank | None]
+    frozen: NotRequired[Sequence[str] | None]
+
+
+class Curation(TypedDict):
+    """The config group ``curation``."""
+
+    name: Name
+    callback: Part | None
+    warmup: NotRequired[NonNegativeInt]
+    keep: NotRequired[Name | None]
+
+
+class TrainSettings(TypedDict):
+    """All keys of a training."""
+
+    seed: Seed
+    num_epochs: PositiveInt
+    ema_decay: Annotated[float, Gt(0), Lt(1)] | None
+    monitor: Name
+    limit_images: PositiveInt | None
+    train_share: Share | None
+    split_seed: Seed
+    threads: PositiveInt | None
+    resume: Name
+    start_from: Name | None
+    branch_from: Name | None
+    keep_every_epoch: bool
+    run_name: Name
+    run_dir: Name
+    added: Sequence[Name]
+    added_share: NonNegativeFloat | None
+    added_share_of: Literal["photos", "captions"] | None
+    detections: Sequence[Name]
+    paths: Paths
+    data: Data
+    corpus: Corpus
+    vocabulary: Corpus
+    mix: NotRequired[Part | None]
+    hold_out: Annotated[HoldOut, ArgumentsOf(hold_out)]
+    noise: Noise
+    features: Annotated[Features, ArgumentsOf(ensure_features)]
+    tokenizer: Part
+    loader: Annotated[Mapping[str, Any], ArgumentsOf(CaptionDataModule)]
+    model: Model
+    control: NotRequired[Part | None]
+    search: Search
+    optimizer: Part
+    schedule: Part
+    curation: Curation
+    trainer: Part
+    logger: Mapping[str, Part]
+    metrics: Metrics
+    extra_metrics: NotRequired[Mapping[str, Part] | None]
