@@ -8,6 +8,8 @@ NaN or infinite.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from annotated_types import Ge, Gt, Le, Len, Lt, Predicate
@@ -30,8 +32,25 @@ Share = Annotated[float, Gt(0), Le(1)]
 Fraction = Annotated[float, Ge(0), Le(1)]
 # Chances that must leave something, such as dropout: all zeros teach nothing.
 DropRate = Annotated[float, Ge(0), Lt(1)]
+# Likeness of two vectors.
 Cosine = Annotated[float, Ge(-1), Le(1)]
 # Seeds of NumPy's generators and of Lightning.
 Seed = Annotated[int, Ge(0), Le(2**32 - 1)]
 Device = Annotated[str, Predicate(device_name)]
 Name = Annotated[str, Len(1)]
+Epoch = Annotated[int, Ge(-1)]
+"""An epoch from 0, or -1: before training."""
+
+
+@dataclass(frozen=True)
+class ArgumentsOf:
+    """Marks a mapping whose keys are arguments of a function or class."""
+
+    target: Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class AlsoTakes:
+    """Marks a part that gets further keys than its function's, which the code takes out of it."""
+
+    keys: type  # a TypedDict

@@ -19,6 +19,7 @@ CONTRACTS = (
     "captioning.files",
     "captioning.lengths",
     "captioning.model_folder",
+    "captioning.ranges",
 )
 PARTS = ("captioning.text", "captioning.vision", "captioning.decoding")
 
@@ -29,6 +30,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "captioning.files": (),
     "captioning.lengths": (),
     "captioning.model_folder": (),
+    "captioning.ranges": (),
+    "captioning.config_check": ("captioning.ranges",),
     "captioning.text": CONTRACTS,
     "captioning.vision": CONTRACTS,
     "captioning.decoding": CONTRACTS,
@@ -100,8 +103,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "captioning.data.roster",
     ),
 }
-# The contracts use torch and the standard library alone.
-THIRD_PARTY_OF_CONTRACTS = ("torch",)
+# The contracts use torch, marks of ranges and the standard library alone.
+THIRD_PARTY_OF_CONTRACTS = ("torch", "annotated_types")
 
 MOST_LINES_OF_A_FILE = 400
 MOST_LINES_OF_A_FUNCTION = 40

@@ -16,6 +16,7 @@ from PIL import Image
 
 from augmentation.regions.boxes import Box, area, clipped, pixels
 from captioning.data.photos import load_rgb
+from captioning.ranges import Fraction, NonNegativeInt
 
 OUTSIDE = "target box outside the photo"
 SOURCE_OUTSIDE = "source box outside its photo"
@@ -54,8 +55,8 @@ class Blending:
         ValueError: a negative feather, or a share outside [0, 1].
     """
 
-    feather: int = 4
-    most_omitted: float = 0.5
+    feather: NonNegativeInt = 4
+    most_omitted: Fraction = 0.5
 
     def __post_init__(self) -> None:
         if self.feather < 0 or not 0 <= self.most_omitted <= 1:

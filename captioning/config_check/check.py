@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NotRequired, get_args, get_origin, get_type_hints, is_typeddict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import is_dataclass, replace
+from typing import Any, NamedTuple, NotRequired, get_args, get_origin, get_type_hints, is_typeddict
 
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import DictConfig
 
 from captioning.config_check.rules import (
     MISSING,
@@ -23,31 +22,28 @@ from captioning.config_check.rules import (
     unwrapped,
 )
 from captioning.config_check.signatures import Signature, locate, signature_of
+from captioning.config_check.values import resolved, source_of
+from captioning.ranges import AlsoTakes, ArgumentsOf
 
 TARGET = "_target_"
 # A further key of a group may be meant for others to refer to, unless it is nearly a known one.
-MISSPELT = 0.85
+MISSPELT, OTHERWISE = 0.85, 0.6
+NO_KEYS = Signature(annotations={}, required=frozenset(), takes_others=False)
 
 
-@dataclass(frozen=True)
-class ArgumentsOf:
-    """Marks a group of a config whose keys are arguments of a function or class."""
+class Problem(NamedTuple):
+    """A wrong value: its full key, and the rule with the value."""
 
-    target: Callable[..., Any]
-
-
-@dataclass(frozen=True)
-class AlsoTakes:
-    """Marks a part that gets further keys than its function's, which the code takes out of it."""
-
-    keys: type  # a TypedDict
+    key: str
+    text: str
 
 
 def check_config(config: DictConfig, settings: type | None = None) -> None:
     """Refuse a config with wrong values, all of them at once.
 
     Every mapping with ``_target_`` is held to the signature of what it names; ranges stand there
-    beside the types (`captioning.ranges`). Nothing is built and no data is read.
+    beside the types (`captioning.ranges`). Frozen records of settings are built, as they check what
+    holds between their fields; nothing else is, and no data is read.
 
     Args:
         config: of a command; the key ``hydra`` is not looked at.
@@ -56,45 +52,32 @@ def check_config(config: DictConfig, settings: type | None = None) -> None:
 
     Raises:
         ValueError: a line for each wrong value: its key, the rule, the value and, for a misspelt
-            name, the nearest one that is known.
+            name, the nearest one that is known. Where a value comes from another key, that one is
+            named.
     """
-    values, found = _resolved(config)
-    found += problems(values, settings or Any, "")
-    if found:
-        raise ValueError("\n".join(dict.fromkeys(found)))
+    values, unresolved = resolved(config)
+    missing = {key for key in unresolved if "." not in key}
+    lines = dict(unresolved)
+    for problem in problems(values, settings or Any, ""):
+        if problem.key not in missing:
+            lines.setdefault(source_of(problem.key, config), problem.text)
+    if lines:
+        raise ValueError("\n".join(f"{key}: {text}" for key, text in lines.items()))
 
 
-def _resolved(config: DictConfig) -> tuple[dict[str, Any], list[str]]:
-    """The plain values, and what is wrong with interpolations; keys with one are left out."""
-    values, wrong = {}, []
-    for key in config:
-        if key == "hydra":
-            continue
-        try:
-            node = None if OmegaConf.is_missing(config, key) else config[key]
-            plain = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
-            values[key] = MISSING if OmegaConf.is_missing(config, key) else plain
-        except OmegaConfBaseException as error:
-            wrong.append(f"{error.full_key or key}: {str(error).splitlines()[0]}")
-    return values, wrong
-
-
-def problems(value: Any, annotation: Any, key: str, *, nested: bool = False) -> list[str]:
+def problems(value: Any, annotation: Any, key: str, *, nested: bool = False) -> list[Problem]:
     """What is wrong with a value.
 
     Args:
         value: plain, as of a YAML file.
         annotation: of the argument that gets it.
-        key: its full name, for the lines.
+        key: its full name.
         nested: whether it is an argument of a part, which gets nothing but what stands here.
-
-    Returns:
-        A line for each wrong value in it.
     """
     members = alternatives(annotation)
     if value == MISSING:
         rule = "" if annotation is Any else f" ({described(annotation)})"
-        return [f"{key}: must be given{rule}: {key}=VALUE"]
+        return [Problem(key, f"must be given{rule}")]
     if isinstance(value, Mapping) and TARGET in value:
         marks = [mark for member in members for mark in unwrapped(member)[1]]
         return list(_of_part(value, key, marks, nested=nested))
@@ -105,9 +88,9 @@ def problems(value: Any, annotation: Any, key: str, *, nested: bool = False) -> 
     return inner[0] if inner else [_wrong(value, annotation, key)]
 
 
-def _wrong(value: Any, annotation: Any, key: str) -> str:
+def _wrong(value: Any, annotation: Any, key: str) -> Problem:
     hint = nearest(value, choices_of(annotation)) if isinstance(value, str) else ""
-    return f"{key}: must be {described(annotation)}, got {shown(value)}{hint}"
+    return Problem(key, f"must be {described(annotation)}, got {shown(value)}{hint}")
 
 
 def _alike(value: Any, annotation: Any) -> bool:
@@ -118,7 +101,7 @@ def _alike(value: Any, annotation: Any) -> bool:
     )
 
 
-def _of_member(value: Any, annotation: Any, key: str) -> list[str]:
+def _of_member(value: Any, annotation: Any, key: str) -> list[Problem]:
     """What is wrong with a value that one member of a union is for."""
     base, _ = unwrapped(annotation)
     if base in (Any, object):
@@ -130,38 +113,40 @@ def _of_member(value: Any, annotation: Any, key: str) -> list[str]:
     return [] if keeps(value, annotation) else [_wrong(value, annotation, key)]
 
 
-def _of_content(value: Any, key: str) -> Iterator[str]:
+def _of_content(value: Any, key: str) -> Iterator[Problem]:
     """What is wrong with parts somewhere in a value of which nothing is known."""
     items: Sequence[tuple[Any, Any]] = ()
     if isinstance(value, Mapping):
         items = list(value.items())
     elif isinstance(value, list):
         items = list(enumerate(value))
-    for name, one in items:
-        if one != MISSING:
-            yield from problems(one, Any, f"{key}.{name}" if key else str(name))
+    for name, content in items:
+        if content != MISSING:
+            yield from problems(content, Any, _joined(key, name))
 
 
-def _of_list(values: list[Any], annotation: Any, key: str) -> Iterator[str]:
+def _joined(key: str, name: Any) -> str:
+    return f"{key}.{name}" if key else str(name)
+
+
+def _of_list(values: list[Any], annotation: Any, key: str) -> Iterator[Problem]:
     base, _ = unwrapped(annotation)
     content = get_args(base)
     fixed = content if get_origin(base) is tuple and Ellipsis not in content else ()
-    if fixed and len(values) != len(fixed):
-        yield f"{key}: must be a list of {len(fixed)} values, got {shown(values)}"
+    if (fixed and len(values) != len(fixed)) or not constraints_kept(values, annotation):
+        yield _wrong(values, annotation, key)
         return
     for number, value in enumerate(values):
         kind = fixed[number] if fixed else (content[0] if content else Any)
         yield from problems(value, kind, f"{key}.{number}", nested=True)
-    if not constraints_kept(values, annotation):
-        yield _wrong(values, annotation, key)
 
 
-def _of_mapping(values: Mapping[str, Any], annotation: Any, key: str) -> Iterator[str]:
+def _of_mapping(values: Mapping[str, Any], annotation: Any, key: str) -> Iterator[Problem]:
     base, constraints = unwrapped(annotation)
     functions = [signature_of(mark.target) for mark in constraints if type(mark) is ArgumentsOf]
     if functions or is_typeddict(base):
         group = _group(base) if is_typeddict(base) else NO_KEYS
-        yield from _of_keys(values, _joined_signature(group, *functions), key)
+        yield from _of_keys(values, _with_arguments(group, functions), key)
         return
     names, content = get_args(base) or (Any, Any)
     for name, value in values.items():
@@ -169,9 +154,6 @@ def _of_mapping(values: Mapping[str, Any], annotation: Any, key: str) -> Iterato
         if names not in (str, Any):
             yield from problems(name, names, full)
         yield from problems(value, content, full, nested=True)
-
-
-NO_KEYS = Signature(annotations={}, required=frozenset(), takes_others=False)
 
 
 def _group(base: Any) -> Signature:
@@ -185,7 +167,7 @@ def _group(base: Any) -> Signature:
     )
 
 
-def _joined_signature(group: Signature, *functions: Signature) -> Signature:
+def _with_arguments(group: Signature, functions: Sequence[Signature]) -> Signature:
     """The keys of a group, of which some are arguments of functions that get more than these."""
     if not functions:
         return group
@@ -199,41 +181,53 @@ def _joined_signature(group: Signature, *functions: Signature) -> Signature:
 
 def _of_part(
     node: Mapping[str, Any], key: str, marks: Sequence[Any], *, nested: bool
-) -> Iterator[str]:
+) -> Iterator[Problem]:
     """What is wrong with a part's target or its arguments."""
     try:
-        target = locate(node[TARGET])
+        target = locate(str(node[TARGET]))
     except (ModuleNotFoundError, AttributeError, ValueError) as error:
         names = dir(error.obj) if isinstance(error, AttributeError) else ()
         hint = nearest(str(node[TARGET]).rpartition(".")[2], names)
-        yield f"{key}.{TARGET}: cannot import {shown(node[TARGET])}: {error}{hint}"
+        text = f"cannot import {shown(node[TARGET])}: {error}{hint}"
+        yield Problem(f"{key}.{TARGET}", text)
         return
     signature = signature_of(target)
     arguments = {name: value for name, value in node.items() if not name.startswith("_")}
     complete = nested and not node.get("_partial_") and not node.get("_args_")
-    required = signature.required if complete else frozenset()
     also = [_group(mark.keys).annotations for mark in marks if type(mark) is AlsoTakes]
     annotations = {n: h for hints in (signature.annotations, *also) for n, h in hints.items()}
+    required = signature.required if complete else frozenset()
     signature = replace(signature, annotations=annotations, required=required)
-    yield from _of_keys(arguments, signature, key, nested=True)
+    found = list(_of_keys(arguments, signature, key, nested=True))
+    yield from found or _of_record(target, arguments, key)
+
+
+def _of_record(target: Any, arguments: Mapping[str, Any], key: str) -> Iterator[Problem]:
+    """What a record of settings says of its fields together."""
+    given_all = is_dataclass(target) and signature_of(target).required <= set(arguments)
+    if not given_all or any(isinstance(value, Mapping | list) for value in arguments.values()):
+        return
+    try:
+        target(**arguments)
+    except ValueError as error:
+        yield Problem(key, str(error))
 
 
 def _of_keys(
     values: Mapping[str, Any], signature: Signature, key: str, *, nested: bool = False
-) -> Iterator[str]:
+) -> Iterator[Problem]:
     """What is wrong with the keys of a mapping and with their values."""
     known = signature.annotations
     for name, value in values.items():
-        full = f"{key}.{name}" if key else str(name)
+        full = _joined(key, name)
         if name in known:
             yield from problems(value, known[name], full, nested=nested)
             continue
-        hint = nearest(name, known, cutoff=MISSPELT if signature.takes_others else 0.6)
+        hint = nearest(name, known, cutoff=MISSPELT if signature.takes_others else OTHERWISE)
         if hint or not signature.takes_others:
             hint = hint or f"; there are {', '.join(known) or 'none'}"
-            yield f"{full}: there is no such key{hint}"
+            yield Problem(full, f"there is no such key{hint}")
         else:
             yield from problems(value, Any, full)
     for name in sorted(signature.required - set(values)):
-        full = f"{key}.{name}" if key else name
-        yield f"{full}: must be given ({described(known[name])}): {full}=VALUE"
+        yield Problem(_joined(key, name), f"must be given ({described(known[name])})")

@@ -75,9 +75,7 @@ def _kept(value: Any, constraint: Any) -> bool:
     if isinstance(constraint, annotated_types.Predicate):
         return constraint.func(value)
     limits = {name: getattr(constraint, name, None) for name in LIMITS}
-    return all(
-        limit is None or COMPARISONS[name](value, limit) for name, limit in limits.items()
-    )
+    return all(limit is None or COMPARISONS[name](value, limit) for name, limit in limits.items())
 
 
 def described(annotation: Any) -> str:

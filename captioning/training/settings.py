@@ -7,12 +7,22 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from annotated_types import Gt, Lt, MinLen
 
-from captioning.config_check.check import AlsoTakes, ArgumentsOf
 from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.data.features.build import ensure_features
 from captioning.data.steps.held_out import hold_out
 from captioning.metrics.coco import MetricName, TokenizerName
-from captioning.ranges import DropRate, Name, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Seed, Share
+from captioning.ranges import (
+    AlsoTakes,
+    ArgumentsOf,
+    DropRate,
+    Name,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Seed,
+    Share,
+)
 
 Part = Callable[..., Any]
 """A mapping with ``_target_``, which is built."""

@@ -12,6 +12,8 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from captioning.ranges import Device, PositiveInt
+
 
 class ClipEncoder:
     """Images and texts into the space of a CLIP model.
@@ -89,8 +91,8 @@ def build_clip(
     *,
     name: str = "ViT-B-32",
     weights: str | Path | None = "openai",
-    batch_size: int = 64,
-    device: str | torch.device = "auto",
+    batch_size: PositiveInt = 64,
+    device: Device | torch.device = "auto",
 ) -> ClipEncoder:
     """A CLIP model by name.
 

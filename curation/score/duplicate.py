@@ -13,6 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from captioning.data.photos import load_rgb
+from captioning.ranges import NonNegativeInt
 from captioning.types import Sample
 from curation.base import AbstractScore, Context
 from curation.words import words_of
@@ -40,7 +41,7 @@ class Duplicate(AbstractScore):
     name = "likeness to an earlier caption of the photo"
 
     def __init__(
-        self, *, max_bits: int | None = 4, load: Callable[[Path], Image.Image] = load_rgb
+        self, *, max_bits: NonNegativeInt | None = 4, load: Callable[[Path], Image.Image] = load_rgb
     ) -> None:
         if max_bits is not None and not 0 <= max_bits <= 15:
             raise ValueError(

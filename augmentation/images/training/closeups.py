@@ -23,6 +23,7 @@ from captioning.data.batches.controls import spoken_of
 from captioning.data.photos import load_rgb
 from captioning.data.roster import Roster, build_roster
 from captioning.files import write_whole
+from captioning.ranges import Seed, Share
 from captioning.types import Phrase, Region, Sample
 
 Window = tuple[int, int, int, int]
@@ -36,10 +37,10 @@ def read_closeups(
     roster: Roster,
     folder: str | Path,
     margins: tuple[float, float] = (0.2, 0.3),
-    smallest: float = 0.25,
+    smallest: Share = 0.25,
     centred: bool = True,
     whole: bool = False,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> Roster:
     """A data set with a close-up for each set of things that captions of a photo name.
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from captioning.interfaces import AbstractParser
 from captioning.lengths import count_words
+from captioning.ranges import PositiveInt
 from captioning.types import Control, Sample
 
 
@@ -28,7 +29,7 @@ class CaptionControls:
         ordered: bool = True,
         length: bool = True,
         parser: AbstractParser | None = None,
-        max_regions: int = 36,
+        max_regions: PositiveInt = 36,
     ) -> None:
         self.ordered, self.length = ordered, length
         self.parser, self.max_regions = parser, max_regions

@@ -19,6 +19,7 @@ from captioning.data.features.build import FeatureStore
 from captioning.data.roster import CurationView, Roster
 from captioning.data.steps.shares import num_own
 from captioning.interfaces import AbstractTokenizer
+from captioning.ranges import NonNegativeInt, PositiveInt, Seed
 from captioning.types import Batch, Control, Sample
 
 Rewrite = Callable[[Sequence[Sample]], Sequence[Sample] | None]
@@ -63,13 +64,13 @@ class CaptionDataModule(pl.LightningDataModule):
         test: Roster | None = None,
         tokenizer: AbstractTokenizer,
         features: FeatureStore | None = None,
-        batch_size: int = 125,
-        captions_per_image: int = 5,
-        eval_batch_size: int = 50,
-        seed: int = 0,
+        batch_size: PositiveInt = 125,
+        captions_per_image: PositiveInt = 5,
+        eval_batch_size: PositiveInt = 50,
+        seed: Seed = 0,
         fixed_updates: bool = True,
         own_updates: bool = False,
-        num_workers: int = 0,
+        num_workers: NonNegativeInt = 0,
         train_transform: Callable[[Image.Image], Tensor] | None = None,
         eval_transform: Callable[[Image.Image], Tensor] | None = None,
         extend_features: Callable[[Mapping[Path, Sample]], FeatureStore] | None = None,

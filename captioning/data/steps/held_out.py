@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from captioning.data.region_labels import regions_by_phrases
 from captioning.data.roster import Dropped, Roster, build_roster
+from captioning.ranges import NonNegativeInt
 from captioning.text.lemmas import Lemmatizer
 from captioning.text.word_forms import classes_named, form_patterns
 from captioning.types import UNPAIRED, Sample
@@ -22,7 +23,7 @@ def hold_out(
     *,
     classes: Mapping[str, Sequence[str]],
     lemmatizer: Lemmatizer,
-    samples_per_photo: int = 0,
+    samples_per_photo: NonNegativeInt = 0,
 ) -> Roster:
     """A training set without the captions of photos that show held-out classes.
 

@@ -18,15 +18,18 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal, get_args
 
 import numpy as np
 
 from captioning.data.roster import PLANTED, Roster, build_roster
 from captioning.data.steps.noise_words import COLORS, DETAILS, NUMBERS, OBJECTS, SAME
 from captioning.files import write_json
+from captioning.ranges import Fraction, Seed
 from captioning.types import Sample
 
-KINDS = ("swap", "overlong", "color", "number", "object", "image")
+Kind = Literal["swap", "overlong", "color", "number", "object", "image"]
+KINDS = get_args(Kind)
 _WORD_ROWS = {"color": COLORS, "number": NUMBERS, "object": OBJECTS}
 _ROW_OF = {kind: {word: row for row in rows for word in row} for kind, rows in _WORD_ROWS.items()}
 _TOKEN = re.compile(r"[A-Za-z]+")
@@ -36,9 +39,9 @@ _NUM_DETAILS = (3, 6)  # clauses appended to an overlong caption: 3, 4 or 5
 def plant_noise(
     roster: Roster,
     *,
-    kinds: Mapping[str, float] | str,
-    seed: int,
-    ratio: float | None = None,
+    kinds: Mapping[Kind, Fraction] | Kind,
+    seed: Seed,
+    ratio: Fraction | None = None,
 ) -> tuple[Roster, dict[str, str]]:
     """A copy of the roster with faults planted, and which sample got which.
 
