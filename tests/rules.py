@@ -66,6 +66,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # Experiments are entries, as train.py is: they read data and leave cards as training does.
     "augmentation.images.training": ("captioning", "augmentation"),
     "augmentation.images.round_trip": ("captioning", "augmentation"),
+    "augmentation.settings": (*CONTRACTS, "captioning.training.settings"),
     "augmentation.__main__": ("captioning", "augmentation"),
     "augmentation.captioned": ("captioning", "augmentation"),
     "augmentation.captions.toca.compare": ("captioning", "augmentation"),
@@ -95,6 +96,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "curation.study.manifest": (*CONTRACTS, "captioning.data", "curation"),
     "train": ("captioning.training", "captioning.results"),
     "evaluate": (
+        "captioning.config_check",
         "captioning.files",
         "captioning.training",
         "captioning.evaluation",

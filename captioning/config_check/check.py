@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass, replace
 from typing import Any, NamedTuple, NotRequired, get_args, get_origin, get_type_hints, is_typeddict
@@ -48,7 +49,8 @@ def check_config(config: DictConfig, settings: type | None = None) -> None:
     Args:
         config: of a command; the key ``hydra`` is not looked at.
         settings: the ``TypedDict`` of the command's keys; None to look at parts with
-            ``_target_`` alone.
+            ``_target_`` alone. A key that it does not require may hold references that cannot be
+            resolved: it is for some uses of the command.
 
     Raises:
         ValueError: a line for each wrong value: its key, the rule, the value and, for a misspelt
@@ -56,10 +58,11 @@ def check_config(config: DictConfig, settings: type | None = None) -> None:
             named.
     """
     values, unresolved = resolved(config)
-    missing = {key for key in unresolved if "." not in key}
-    lines = dict(unresolved)
+    left_out = {key.partition(".")[0] for key in unresolved}
+    required = _group(settings).required if settings else frozenset()
+    lines = {key: text for key, text in unresolved.items() if key.partition(".")[0] in required}
     for problem in problems(values, settings or Any, ""):
-        if problem.key not in missing:
+        if problem.key not in left_out:
             lines.setdefault(source_of(problem.key, config), problem.text)
     if lines:
         raise ValueError("\n".join(f"{key}: {text}" for key, text in lines.items()))
@@ -156,6 +159,7 @@ def _of_mapping(values: Mapping[str, Any], annotation: Any, key: str) -> Iterato
         yield from problems(value, content, full, nested=True)
 
 
+@functools.cache
 def _group(base: Any) -> Signature:
     """A ``TypedDict`` as if it were a function."""
     hints = get_type_hints(base, include_extras=True)
@@ -184,13 +188,16 @@ def _of_part(
 ) -> Iterator[Problem]:
     """What is wrong with a part's target or its arguments."""
     try:
-        target = locate(str(node[TARGET]))
+        target = locate(str(node[TARGET] or "null"))
     except (ModuleNotFoundError, AttributeError, ValueError) as error:
         names = dir(error.obj) if isinstance(error, AttributeError) else ()
         hint = nearest(str(node[TARGET]).rpartition(".")[2], names)
         text = f"cannot import {shown(node[TARGET])}: {error}{hint}"
         yield Problem(f"{key}.{TARGET}", text)
         return
+    for name in ("_partial_", "_recursive_"):
+        if name in node and not isinstance(node[name], bool):
+            yield _wrong(node[name], bool, f"{key}.{name}")
     signature = signature_of(target)
     arguments = {name: value for name, value in node.items() if not name.startswith("_")}
     complete = nested and not node.get("_partial_") and not node.get("_args_")

@@ -18,7 +18,7 @@ MISSING = "???"
 SEQUENCES = (list, tuple, set, frozenset, Sequence, Collection, Iterable, AbstractSet)
 PLAIN = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 COMPARISONS = {"ge": operator.ge, "gt": operator.gt, "le": operator.le, "lt": operator.lt}
-LIMITS = {"ge": "at least {}", "gt": "above {}", "le": "at most {}", "lt": "below {}"}
+LIMITS = {"ge": "of at least {}", "gt": "above {}", "le": "at most {}", "lt": "below {}"}
 
 
 def alternatives(annotation: Any) -> list[Any]:

@@ -28,12 +28,14 @@ class Signature:
     takes_others: bool
 
 
+@functools.cache
 def locate(path: str) -> Any:
     """What a dotted path names.
 
     Raises:
         ModuleNotFoundError: a package is not installed, or there is no such module.
         AttributeError: the module has no such name; ``name`` and ``obj`` are set.
+        ValueError: it names nothing that can be called.
     """
     parts = path.split(".")
     for size in range(len(parts), 0, -1):
@@ -45,7 +47,10 @@ def locate(path: str) -> Any:
             if size == 1 or error.name is None or not f"{name}.".startswith(f"{error.name}."):
                 raise
             continue
-        return functools.reduce(getattr, parts[size:], found)
+        found = functools.reduce(getattr, parts[size:], found)
+        if not callable(found):
+            raise ValueError("it is neither a class nor a function")
+        return found
     raise ModuleNotFoundError(f"no module named {path!r}", name=path)
 
 

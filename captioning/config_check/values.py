@@ -34,7 +34,6 @@ def resolved(config: DictConfig) -> tuple[dict[str, Any], dict[str, str]]:
             values[str(key)] = OmegaConf.to_container(node, resolve=True) if plain else node
         except OmegaConfBaseException as error:
             wrong[str(error.full_key or key)] = str(error).splitlines()[0]
-            wrong.setdefault(str(key), "holds a reference that cannot be resolved")
     return values, wrong
 
 

@@ -34,6 +34,7 @@ def check_run(config: DictConfig) -> None:
     """
     check_config(config, TrainSettings)
     _check_monitor(config)
+    _check_transforms(config)
     _try_foreign_parts(config)
     _check_folder(Path(config.run_dir))
     if NEEDS_JAVA & set(config.metrics.test):
@@ -52,6 +53,18 @@ def _check_monitor(config: DictConfig) -> None:
             f"monitor: must be one of {', '.join(known)} (by metrics.val), got {config.monitor}"
             f"{nearest(config.monitor, known)}"
         )
+
+
+def _check_transforms(config: DictConfig) -> None:
+    """Refuse pixels without what makes them tensors."""
+    chosen = config.features
+    if chosen.get("imported") or chosen.get("kind"):
+        return
+    for key in ("train_transform", "eval_transform"):
+        if not chosen.get(key):
+            raise ValueError(
+                f"features.kind: must be grid or regions where features.{key} is not set, got null"
+            )
 
 
 def _try_foreign_parts(config: DictConfig) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
-from annotated_types import Gt, Lt, MinLen
+from annotated_types import Ge, Gt, Lt, MinLen
 
 from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.data.features.build import ensure_features
@@ -35,6 +35,30 @@ class SearchWords(TypedDict):
     end_words: Sequence[str]
 
 
+class OptimizerRanges(TypedDict):
+    """Ranges of torch's optimisers, whose own signatures have none."""
+
+    lr: PositiveFloat
+    weight_decay: NonNegativeFloat
+    momentum: DropRate
+
+
+class TrainerRanges(TypedDict):
+    """Ranges of Lightning's trainer, whose own signature has none."""
+
+    accumulate_grad_batches: PositiveInt
+    gradient_clip_val: NonNegativeFloat | None
+    gradient_clip_algorithm: Literal["norm", "value"] | None
+    num_sanity_val_steps: Annotated[int, Ge(-1)]
+    log_every_n_steps: NonNegativeInt
+    check_val_every_n_epoch: PositiveInt | None
+    limit_train_batches: NonNegativeFloat | None
+    limit_val_batches: NonNegativeFloat | None
+    limit_test_batches: NonNegativeFloat | None
+
+
+Optimizer = Annotated[Part, AlsoTakes(OptimizerRanges)]
+Trainer = Annotated[Part, AlsoTakes(TrainerRanges)]
 Search = Annotated[Part, AlsoTakes(SearchWords)]
 
 
@@ -61,6 +85,8 @@ class Data(TypedDict):
     train: NotRequired[Part | None]
     val: NotRequired[Part | None]
     test: NotRequired[Part | None]
+    root: NotRequired[Name | None]
+    files: NotRequired[Sequence[Mapping[str, Any]] | None]
 
 
 class Corpus(TypedDict):
@@ -164,10 +190,10 @@ class TrainSettings(TypedDict):
     model: Model
     control: NotRequired[Part | None]
     search: Search
-    optimizer: Part
+    optimizer: Optimizer
     schedule: Part
     curation: Curation
-    trainer: Part
+    trainer: Trainer
     logger: Mapping[str, Part]
     metrics: Metrics
     extra_metrics: NotRequired[Mapping[str, Part] | None]

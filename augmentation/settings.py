@@ -1,0 +1,38 @@
+"""The keys of ``augmentation.yaml`` with their types; those of parts stand at their classes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NotRequired, TypedDict
+
+from captioning.ranges import Name, NonNegativeInt, PositiveInt, Seed, Share
+from captioning.training.settings import Data, Part, Paths
+
+
+class Smoke(TypedDict):
+    """What ``debug=smoke`` sets."""
+
+    limit_images: PositiveInt
+    max_pairs: PositiveInt
+
+
+class AugmentationSettings(TypedDict):
+    """All keys of an augmentation; ``corpus`` and ``prior`` are of some methods alone."""
+
+    seed: Seed
+    split: Name
+    limit_images: PositiveInt | None
+    train_share: Share | None
+    split_seed: Seed
+    detections: Sequence[Name]
+    max_pairs: PositiveInt | None
+    smoke: Smoke
+    num_processes: NonNegativeInt
+    sheet_number: NonNegativeInt
+    out: Name
+    paths: Paths
+    data: Data
+    corpus: NotRequired[Any]
+    prior: NotRequired[Any]
+    method: Part
+    format: Part
