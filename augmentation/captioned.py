@@ -82,7 +82,7 @@ class Pair:
     image_id: str
     before: tuple[str, ...]
     after: tuple[str, ...]
-    places: tuple[tuple[float, ...], ...]
+    places: tuple[tuple[float, float, float, float], ...]
     old: str
     new: str
 
@@ -103,13 +103,13 @@ def describe_set(config: DictConfig) -> dict[str, Any]:
         raise ValueError("detections and made_detections must be given both, or neither")
     root = Path(config.made.root)
     pairs = read_pairs(root, number=config.num_pictures, seed=config.seed)
-    photos = _seen(config, config.data, config.split, {one.image_id for one in pairs})
-    pictures = _seen(config, config.made, "test", {one.name for one in pairs})
+    photos = _seen(config, config.data, config.split, {pair.image_id for pair in pairs})
+    pictures = _seen(config, config.made, "test", {pair.name for pair in pairs})
     metrics = {"metrics": list(config.metrics.test), "tokenizer": config.metrics.tokenizer}
     best = best_captions(pairs, photos.captions, pictures.captions)
     results = compare_captions(pairs, best, **metrics)
-    same = sum(best[PHOTOS][one.name] == best[PICTURES][one.name] for one in pairs)
-    found = {
+    same = sum(best[PHOTOS][pair.name] == best[PICTURES][pair.name] for pair in pairs)
+    comparison = {
         "pictures": len(pairs),
         "photos": len(photos.captions),
         "same caption": same / len(pairs),
@@ -122,8 +122,8 @@ def describe_set(config: DictConfig) -> dict[str, Any]:
         "versions": versions(),
     }
     out = Path(config.out or Path(config.run) / "evaluation" / f"captioned-{root.name}")
-    _write(out, config, pairs, photos, pictures, found)
-    return found
+    _write(out, config, pairs, photos, pictures, comparison)
+    return comparison
 
 
 def read_pairs(folder: Path, *, number: int | None, seed: int) -> list[Pair]:
@@ -141,7 +141,7 @@ def read_pairs(folder: Path, *, number: int | None, seed: int) -> list[Pair]:
             "written to its end"
         )
     pairs = [_pair(record) for record in records(path)]
-    return sorted(pairs, key=lambda one: draw_key(seed, "captioned", one.name))[:number]
+    return sorted(pairs, key=lambda pair: draw_key(seed, "captioned", pair.name))[:number]
 
 
 def _pair(record: Mapping[str, Any]) -> Pair:
@@ -182,13 +182,13 @@ def _seen(config: DictConfig, data: DictConfig, split: str, image_ids: set[str])
         "image_ids": sorted(image_ids),
     }
     detections = config.made_detections if data is config.made else config.detections
-    found, roster, decoding = predict_run(
+    predictions, roster, decoding = predict_run(
         Path(config.run),
         OmegaConf.create({"name": data.name, "test": some}),
         search=config.get("search"),
         detections=list(detections),
     )
-    captions = {group[0].image_id: [one.caption for one in group] for group in found}
+    captions = {group[0].image_id: [p.caption for p in group] for group in predictions}
     return Seen(captions=captions, roster=roster, decoding=decoding)
 
 
@@ -204,8 +204,8 @@ def best_captions(
         photos, pictures: their captions, the best first.
     """
     return {
-        PHOTOS: {one.name: photos[one.image_id][0] for one in pairs},
-        PICTURES: {one.name: pictures[one.name][0] for one in pairs},
+        PHOTOS: {pair.name: photos[pair.image_id][0] for pair in pairs},
+        PICTURES: {pair.name: pictures[pair.name][0] for pair in pairs},
     }
 
 
@@ -221,8 +221,8 @@ def compare_captions(pairs: Sequence[Pair], best: Best, **metrics: Any) -> dict[
         By ``"photos, captions before"`` and the like.
     """
     references = {
-        BEFORE: {one.name: one.before for one in pairs},
-        AFTER: {one.name: one.after for one in pairs},
+        BEFORE: {pair.name: pair.before for pair in pairs},
+        AFTER: {pair.name: pair.after for pair in pairs},
     }
     return {
         f"{what}, {against}": evaluate_captions(captions, texts, **metrics)
@@ -238,14 +238,14 @@ def named(pairs: Sequence[Pair], best: Best) -> dict[str, Any]:
         ``number``, how many those are; for photos and pictures, shares by ``old`` and ``new``,
         None where there are no such pictures.
     """
-    changed = [one for one in pairs if one.old and one.old != one.new]
-    found: dict[str, Any] = {"number": len(changed)}
+    changed = [pair for pair in pairs if pair.old and pair.old != pair.new]
+    naming: dict[str, Any] = {"number": len(changed)}
     for what, captions in best.items():
-        old = sum(_names(captions[one.name], one.old) for one in changed)
-        new = sum(_names(captions[one.name], one.new) for one in changed)
+        old = sum(_names(captions[pair.name], pair.old) for pair in changed)
+        new = sum(_names(captions[pair.name], pair.new) for pair in changed)
         counts = {"old": old, "new": new}
-        found[what] = {key: n / len(changed) if changed else None for key, n in counts.items()}
-    return found
+        naming[what] = {key: n / len(changed) if changed else None for key, n in counts.items()}
+    return naming
 
 
 def _names(caption: str, name: str) -> bool:
@@ -255,10 +255,10 @@ def _names(caption: str, name: str) -> bool:
 def _found(pairs: Sequence[Pair], photos: Seen, pictures: Seen) -> dict[str, Any]:
     """What the detector found in photos and pictures: counts, and shares of them."""
     labels, counts = build_labels(), Counter[str]()
-    for one in pairs:
-        old, new = (labels.get(name, frozenset()) | {name} for name in (one.old, one.new))
-        before, after = photos.regions(one.image_id), pictures.regions(one.name)
-        counts.update(found_again(before, after, one.places, old=old, new=new))
+    for pair in pairs:
+        old, new = (labels.get(name, frozenset()) | {name} for name in (pair.old, pair.new))
+        before, after = photos.regions(pair.image_id), pictures.regions(pair.name)
+        counts.update(found_again(before, after, pair.places, old=old, new=new))
     return {"counts": dict(counts), "shares": shares(counts)}
 
 
@@ -268,55 +268,55 @@ def _write(
     pairs: Sequence[Pair],
     photos: Seen,
     pictures: Seen,
-    found: Mapping[str, Any],
+    comparison: Mapping[str, Any],
 ) -> None:
-    write_json(out / "captioned.json", found)
-    write_text(out / "captioned.md", "\n".join(tables(found)) + "\n")
-    lines = (json.dumps(one, ensure_ascii=False) for one in _lines(pairs, photos, pictures))
+    write_json(out / "captioned.json", comparison)
+    write_text(out / "captioned.md", "\n".join(tables(comparison)) + "\n")
+    lines = (json.dumps(pair, ensure_ascii=False) for pair in _lines(pairs, photos, pictures))
     write_lines(out / "captions.jsonl", lines)
     shown, most = [], min(config.most_captions, max(map(len, photos.captions.values())))
-    for one in pairs[: config.shown]:
-        images = [load_rgb(photos.path(one.image_id)), load_rgb(pictures.path(one.name))]
+    for pair in pairs[: config.shown]:
+        images = [load_rgb(photos.path(pair.image_id)), load_rgb(pictures.path(pair.name))]
         if config.detections:
-            regions = photos.regions(one.image_id), pictures.regions(one.name)
+            regions = photos.regions(pair.image_id), pictures.regions(pair.name)
             images = [with_regions(*both) for both in zip(images, regions, strict=True)]
-        text = _text(one, photos, pictures, most)
-        shown.append((images[0], images[1], one.places, text))
+        text = _text(pair, photos, pictures, most)
+        shown.append((images[0], images[1], pair.places, text))
     # two of each caption of people's
     write_whole(out / "sheet.png", pair_sheet(shown, num_lines=2 * (2 + most)).save)
 
 
 def _lines(pairs: Sequence[Pair], photos: Seen, pictures: Seen) -> Iterable[dict[str, Any]]:
-    for one in pairs:
+    for pair in pairs:
         yield {
-            "picture": one.name,
-            "photo": one.image_id,
-            "before": one.before,
-            "after": one.after,
-            "captions of the photo": photos.captions[one.image_id],
-            "captions of the picture": pictures.captions[one.name],
+            "picture": pair.name,
+            "photo": pair.image_id,
+            "before": pair.before,
+            "after": pair.after,
+            "captions of the photo": photos.captions[pair.image_id],
+            "captions of the picture": pictures.captions[pair.name],
         }
 
 
-def _text(one: Pair, photos: Seen, pictures: Seen, most: int) -> str:
+def _text(pair: Pair, photos: Seen, pictures: Seen, most: int) -> str:
     """The captions of a pair on the sheet: first people's, then the captioner's."""
-    own = photos.captions[one.image_id], pictures.captions[one.name]
+    own = photos.captions[pair.image_id], pictures.captions[pair.name]
     parts = []
     for what, people, machine in zip(
-        ("BEFORE", "AFTER"), (one.before, one.after), own, strict=True
+        ("BEFORE", "AFTER"), (pair.before, pair.after), own, strict=True
     ):
         parts += [f"{what}: {people[0]}", *(f"> {caption}" for caption in machine[:most])]
     return "\n".join(parts)
 
 
-def tables(found: Mapping[str, Any]) -> list[str]:
+def tables(comparison: Mapping[str, Any]) -> list[str]:
     """The numbers of ``captioned.json`` in Markdown."""
-    scores, objects = found["scores"], found["named"]
+    scores, objects = comparison["scores"], comparison["named"]
     names = list(next(iter(scores.values())))
     rows = [[*key.split(", "), *(_cell(of.get(n)) for n in names)] for key, of in scores.items()]
-    said = f"{found['pictures']} pictures of {found['photos']} photos; {found['same caption']:.1%} "
     lines = [
-        f"{said}of the pictures are called what their photo is called.",
+        f"{comparison['pictures']} pictures of {comparison['photos']} photos; "
+        f"{comparison['same caption']:.1%} of the pictures are called what their photo is called.",
         "",
         *markdown_lines(["captions of", "scored against", *names], rows),
         "",
@@ -325,8 +325,8 @@ def tables(found: Mapping[str, Any]) -> list[str]:
     ]
     rows = [[what, *map(_cell, objects[what].values())] for what in (PHOTOS, PICTURES)]
     lines += markdown_lines(["captions of", "name the old one", "name the new one"], rows)
-    if found["found"] is not None:
-        rows = [[name, _cell(share)] for name, share in found["found"]["shares"].items()]
+    if comparison["found"] is not None:
+        rows = [[name, _cell(share)] for name, share in comparison["found"]["shares"].items()]
         lines += ["", *markdown_lines(["of the detector", "share"], rows)]
     return lines
 

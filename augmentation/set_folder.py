@@ -27,11 +27,11 @@ def claim_folder(folder: Path, settings: Mapping[str, Any]) -> None:
     """
     path, plain = folder / "settings.json", json.loads(json.dumps(settings))
     if path.is_file():
-        found = read_json(path)
-        if found != plain:
+        recorded = read_json(path)
+        if recorded != plain:
             raise ValueError(
                 f"{folder} holds a set of other settings or data (settings.json differs in "
-                f"{_differing(found, plain)}): choose another out=, or delete the folder"
+                f"{_differing(recorded, plain)}): choose another out=, or delete the folder"
             )
         return
     if folder.exists() and any(folder.iterdir()):
@@ -39,11 +39,11 @@ def claim_folder(folder: Path, settings: Mapping[str, Any]) -> None:
     write_json(path, plain)
 
 
-def _differing(found: Any, wanted: dict[str, Any]) -> str:
-    if not isinstance(found, dict):
+def _differing(recorded: Any, requested: dict[str, Any]) -> str:
+    if not isinstance(recorded, dict):
         return "all"
-    keys = sorted({*found, *wanted})
-    return ", ".join(key for key in keys if found.get(key) != wanted.get(key))
+    keys = sorted({*recorded, *requested})
+    return ", ".join(key for key in keys if recorded.get(key) != requested.get(key))
 
 
 def file_identity(settings: Any, key: str = "") -> dict[str, str]:
@@ -61,8 +61,8 @@ def file_identity(settings: Any, key: str = "") -> dict[str, str]:
     """
     if isinstance(settings, dict | list):
         parts = settings.items() if isinstance(settings, dict) else enumerate(settings)
-        found = (file_identity(value, f"{key}.{name}".lstrip(".")) for name, value in parts)
-        return {name: digest for one in found for name, digest in one.items()}
+        identities = (file_identity(value, f"{key}.{name}".lstrip(".")) for name, value in parts)
+        return {name: digest for identity in identities for name, digest in identity.items()}
     # not Path.is_file, which refuses text that is too long for a name
     if not isinstance(settings, str) or not os.path.isfile(settings):
         return {}

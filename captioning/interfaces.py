@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 from torch import Tensor
 
@@ -89,13 +89,14 @@ class AbstractLatentState(AbstractDecoderState):
         """
 
 
-class AbstractStepper(ABC):
+StateT = TypeVar("StateT", bound=AbstractDecoderState)
+
+
+class AbstractStepper(ABC, Generic[StateT]):
     """The one thing that search asks of a model."""
 
     @abstractmethod
-    def step(
-        self, tokens: Tensor, state: AbstractDecoderState
-    ) -> tuple[Tensor, AbstractDecoderState]:
+    def step(self, tokens: Tensor, state: StateT) -> tuple[Tensor, StateT]:
         """Read one token per hypothesis and predict the next.
 
         Args:

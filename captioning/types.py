@@ -215,6 +215,16 @@ class Batch:
         """The same batch in page-locked memory, for fast copies to a GPU."""
         return self._map(lambda tensor: tensor.pin_memory())
 
+    def caption_tokens(self) -> tuple[Tensor, Tensor]:
+        """``tokens`` and ``token_mask``, ``(B, T)`` each.
+
+        Raises:
+            ValueError: the batch holds images alone.
+        """
+        if self.tokens is None or self.token_mask is None:
+            raise ValueError("the batch holds images alone: losses need the tokens of captions")
+        return self.tokens, self.token_mask
+
     def __len__(self) -> int:
         """Number of captions B."""
         return len(self.sample_ids)

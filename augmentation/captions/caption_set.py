@@ -54,15 +54,15 @@ def write_captions(
     part = folder / PART
     if not (folder / STATISTICS).is_file():
         _append(method, roster, part)
-        lines = [as_line(one) for of in read_lines(part) for one in of[MADE]]
+        lines = [as_line(record) for of in read_lines(part) for record in of[MADE]]
         refused = sum((Counter(of[REFUSED]) for of in read_lines(part)), Counter())
         left_out = dict(sorted(refused.items()))
         if not lines:
             raise ValueError(f"no caption was made; refused: {left_out or 'none'}")
         write_lines(folder / FILE, lines)
-        found = _statistics(folder, roster)
-        write_whole(folder / "statistics.png", lambda path: _draw(found, path))
-        write_json(folder / STATISTICS, found | {"left out": left_out})
+        statistics = _statistics(folder, roster)
+        write_whole(folder / "statistics.png", lambda path: _draw(statistics, path))
+        write_json(folder / STATISTICS, statistics | {"left out": left_out})
     part.unlink(missing_ok=True)
     return read_json(folder / STATISTICS)
 
@@ -72,44 +72,45 @@ def _append(method: AbstractCaptionMethod, roster: Roster, part: Path) -> None:
     begun, total = cut_to_whole_lines(part), len(roster.rows_by_image)
     with part.open("a", encoding="utf-8", newline="\n") as file, Progress(transient=True) as bar:
         task = bar.add_task("captions", total=total, completed=begun)
-        for made in method.captions(roster, skip=begun):
-            line = {MADE: [_record(one) for one in made.captions], REFUSED: made.refused}
+        for answer in method.captions(roster, skip=begun):
+            captions = [_record(caption) for caption in answer.captions]
+            line = {MADE: captions, REFUSED: answer.refused}
             file.write(as_line(line) + "\n")
             file.flush()
             bar.advance(task)
 
 
-def _record(one: NewCaption) -> dict[str, Any]:
+def _record(caption: NewCaption) -> dict[str, Any]:
     """A line: the caption, its control signals, and what it was made of."""
-    regions = sorted({region for phrase in one.phrases for region in phrase.regions})
-    words = count_words(one.text)
+    regions = sorted({region for phrase in caption.phrases for region in phrase.regions})
+    words = count_words(caption.text)
     return {
-        "image_id": one.sample.image_id,
-        "caption": one.text,
+        "image_id": caption.sample.image_id,
+        "caption": caption.text,
         "phrases": [
             {"start": phrase.start, "text": phrase.text, "chain_id": phrase.chain_id,
              "kinds": list(phrase.kinds), "regions": list(phrase.regions)}
-            for phrase in one.phrases
+            for phrase in caption.phrases
         ],
-        "boxes": [{"region": n, "box": list(one.sample.regions[n].box)} for n in regions],
+        "boxes": [{"region": n, "box": list(caption.sample.regions[n].box)} for n in regions],
         "words": words,
         "level": length_level(words),
-        "verb": one.verb,
-        "score": one.score,
-        "graph": one.graph,
+        "verb": caption.verb,
+        "score": caption.score,
+        "graph": caption.graph,
     }  # fmt: skip
 
 
 def _statistics(folder: Path, roster: Roster) -> dict[str, Any]:
-    made = read_added_captions(folder, roster)
+    captions = read_added_captions(folder, roster)
     own = list(roster.samples)
     return {
-        "captions": len(made),
-        "photos": len({sample.image_id for sample in made}),
+        "captions": len(captions),
+        "photos": len({sample.image_id for sample in captions}),
         "photos of the data": len(roster.rows_by_image),
         "people's": described(own),
-        "made": described(made),
-        "together": described([*own, *made]),
+        "made": described(captions),
+        "together": described([*own, *captions]),
     }
 
 
@@ -128,16 +129,16 @@ def described(samples: list[Sample]) -> dict[str, Any]:
     }
 
 
-def _draw(found: Mapping[str, Any], path: Path) -> None:
+def _draw(statistics: Mapping[str, Any], path: Path) -> None:
     """Histograms of coverage and length, people's captions and those made (as Fig. 10 and 11)."""
     figure = Figure(figsize=(9, 3.2), layout="constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
     for name, colour, shift in (("people's", "0.6", -0.2), ("made", "#4878a8", 0.2)):
-        shares = np.array(found[name]["coverage by tenths"]) / found[name]["captions"]
+        shares = np.array(statistics[name]["coverage by tenths"]) / statistics[name]["captions"]
         left.bar(np.arange(BINS) * 10 + 5 + 10 * shift, 100 * shares, 4, color=colour, label=name)
-        words = found[name]["words"]
-        heights = [100 * count / found[name]["captions"] for count in words.values()]
+        words = statistics[name]["words"]
+        heights = [100 * count / statistics[name]["captions"] for count in words.values()]
         right.bar([int(n) + shift for n in words], heights, 0.4, color=colour, label=name)
     left.set(xlabel="coverage of the photo (%)", ylabel="captions (%)")
     right.set(xlabel="words", ylabel="captions (%)")

@@ -51,17 +51,17 @@ class Paraphrase(AbstractCaptionMethod):
 
     def captions(self, roster: Roster, *, skip: int = 0) -> Iterator[MadeOfPhoto]:
         """See `AbstractCaptionMethod`."""
-        whole = skip - skip % PHOTOS_AT_ONCE  # the same photos are asked for at once in every run
-        return islice(self._captions(roster, whole), skip - whole, None)
+        first = skip - skip % PHOTOS_AT_ONCE  # the same photos are asked for at once in every run
+        return islice(self._captions(roster, first), skip - first, None)
 
     def _captions(self, roster: Roster, start: int) -> Iterator[MadeOfPhoto]:
         photos = islice(roster.rows_by_image.values(), start, None)
         while some := list(islice(photos, PHOTOS_AT_ONCE)):
-            made = self._verdicts([roster.samples[row] for rows in some for row in rows])
+            verdicts = self._verdicts([roster.samples[row] for rows in some for row in rows])
             for rows in some:
-                found = list(islice(made, len(rows)))
-                refused = Counter(problem for _, problem in found if problem)
-                kept = [caption for caption, problem in found if not problem]
+                of_photo = list(islice(verdicts, len(rows)))
+                refused = Counter(problem for _, problem in of_photo if problem)
+                kept = [caption for caption, problem in of_photo if not problem]
                 yield MadeOfPhoto(captions=kept, refused=refused)
 
     def _verdicts(self, samples: Sequence[Sample]) -> Iterator[tuple[NewCaption, str]]:
@@ -74,9 +74,9 @@ class Paraphrase(AbstractCaptionMethod):
         for sample, answer in zip(samples, self.writer.answers(prompts, seed=seed), strict=True):
             # a paraphrase may be that of another photo, too, but not its own caption
             judge = Judge(known=[sample.caption], most_words=self.most_words)
-            said = judge.judge(answer, ())
-            phrases = carried_over(sample.phrases, said.caption)
-            yield NewCaption(sample=sample, text=said.caption, phrases=phrases), said.problem
+            verdict = judge.judge(answer, ())
+            phrases = carried_over(sample.phrases, verdict.caption)
+            yield NewCaption(sample=sample, text=verdict.caption, phrases=phrases), verdict.problem
 
 
 def carried_over(phrases: Sequence[Phrase], text: str) -> tuple[Phrase, ...]:
@@ -85,7 +85,7 @@ def carried_over(phrases: Sequence[Phrase], text: str) -> tuple[Phrase, ...]:
     A phrase is found by its last word, as it stands; those that are not stand for the whole text,
     after the others. All keep their boxes.
     """
-    found, lost, taken = [], [], set()
+    carried, lost, taken = [], [], set()
     for phrase in phrases:
         last = re.findall(r"\w+", phrase.text)[-1:]
         places = [
@@ -103,5 +103,5 @@ def carried_over(phrases: Sequence[Phrase], text: str) -> tuple[Phrase, ...]:
             kinds=phrase.kinds,
             regions=phrase.regions,
         )
-        (found if places else lost).append(moved)
-    return (*sorted(found, key=lambda phrase: phrase.start), *lost)
+        (carried if places else lost).append(moved)
+    return (*sorted(carried, key=lambda phrase: phrase.start), *lost)

@@ -161,13 +161,13 @@ _NOTHING: Any = ("nothing new",)
 
 def _newest(orders: Any, *, wait: bool) -> Any:
     """The last list that was sent; `_NOTHING` if there is no new one, None to end."""
-    found = _NOTHING
+    newest = _NOTHING
     try:
-        found = orders.get(timeout=PATIENCE if wait else 0)
-        while found is not None:
-            found = orders.get_nowait()
+        newest = orders.get(timeout=PATIENCE if wait else 0)
+        while newest is not None:
+            newest = orders.get_nowait()
     except queue.Empty:
-        return found
+        return newest
     return None
 
 

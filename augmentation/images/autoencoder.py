@@ -11,6 +11,7 @@ A pipeline's ``model_index.json`` names this module; `diffusers` finds it once i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from diffusers.configuration_utils import ConfigMixin, register_to_config
@@ -37,8 +38,8 @@ class Residual(nn.Module):
 
     def forward(self, maps: Tensor) -> Tensor:
         """Maps ``(B, width, H, W)`` to maps of the same shape."""
-        found = self.first(functional.silu(maps))
-        return maps + self.second(functional.silu(found))
+        inner = self.first(functional.silu(maps))
+        return maps + self.second(functional.silu(inner))
 
 
 class PatchAutoencoder(ModelMixin, ConfigMixin):
@@ -55,6 +56,8 @@ class PatchAutoencoder(ModelMixin, ConfigMixin):
     Raises:
         ValueError: there is not one number of blocks for each width after the first.
     """
+
+    config: Any  # diffusers keeps the arguments there
 
     @register_to_config
     def __init__(
@@ -105,14 +108,16 @@ class PatchAutoencoder(ModelMixin, ConfigMixin):
         patches = cut.transpose(0, 1).flatten(1).double()
         mean = patches.mean(1)
         centred = patches - mean[:, None]
-        found = torch.linalg.eigh(centred @ centred.T / patches.shape[1])
+        spectrum = torch.linalg.eigh(centred @ centred.T / patches.shape[1])
         number = self.config.latent_channels
-        basis = found.eigenvectors[:, -number:].flip(1)  # (pixels, C)
-        scale = found.eigenvalues[-number:].mean().sqrt()
-        self.analysis.weight.copy_((basis.T / scale)[:, :, None, None])
-        self.analysis.bias.copy_(-(basis.T / scale) @ mean)
-        self.synthesis.weight.copy_((basis * scale)[:, :, None, None])
-        self.synthesis.bias.copy_(mean)
+        basis = spectrum.eigenvectors[:, -number:].flip(1)  # (pixels, C)
+        scale = spectrum.eigenvalues[-number:].mean().sqrt()
+        analysis: Any = self.analysis
+        analysis.weight.copy_((basis.T / scale)[:, :, None, None])
+        analysis.bias.copy_(-(basis.T / scale) @ mean)
+        synthesis: Any = self.synthesis
+        synthesis.weight.copy_((basis * scale)[:, :, None, None])
+        synthesis.bias.copy_(mean)
 
     @torch.no_grad()
     def standardise(self, deviation: Tensor) -> None:
@@ -125,30 +130,38 @@ class PatchAutoencoder(ModelMixin, ConfigMixin):
             deviation: ``(C,)``, of the latents so far.
         """
         rows, columns = deviation[:, None, None, None], deviation[None, :, None, None]
-        for layer in (self.analysis, self.down[-1]):
+        encoders: list[Any] = [self.analysis, self.down[-1]]
+        for layer in encoders:
             layer.weight /= rows
             layer.bias /= deviation
-        for layer in (self.synthesis, self.up[0]):
+        decoders: list[Any] = [self.synthesis, self.up[0]]
+        for layer in decoders:
             layer.weight *= columns
 
-    def encode(
-        self, x: Tensor, return_dict: bool = True
-    ) -> AutoencoderKLOutput | tuple[DiagonalGaussianDistribution]:
-        """Pictures to latents; their distribution has no spread."""
+    def encode(self, x: Tensor, return_dict: bool = True) -> Any:
+        """Pictures to latents; their distribution has no spread.
+
+        Returns:
+            An ``AutoencoderKLOutput``, or a tuple of the distribution without ``return_dict``.
+        """
         linear = self.analysis(functional.pixel_unshuffle(x, self.patch))
         mean = linear + self.down(x)
-        found = DiagonalGaussianDistribution(
+        distribution = DiagonalGaussianDistribution(
             torch.cat([mean, torch.full_like(mean, -30.0)], dim=1), deterministic=True
         )
-        return AutoencoderKLOutput(latent_dist=found) if return_dict else (found,)
+        return AutoencoderKLOutput(latent_dist=distribution) if return_dict else (distribution,)
 
     def decode(
         self, z: Tensor, return_dict: bool = True, generator: torch.Generator | None = None
-    ) -> DecoderOutput | tuple[Tensor]:
-        """Latents to pictures; nothing is drawn at random, ``generator`` is not used."""
+    ) -> Any:
+        """Latents to pictures; nothing is drawn at random, ``generator`` is not used.
+
+        Returns:
+            A ``DecoderOutput``, or a tuple of the pictures without ``return_dict``.
+        """
         del generator
-        made = functional.pixel_shuffle(self.synthesis(z), self.patch) + self.up(z)
-        return DecoderOutput(sample=made) if return_dict else (made,)
+        pictures = functional.pixel_shuffle(self.synthesis(z), self.patch) + self.up(z)
+        return DecoderOutput(sample=pictures) if return_dict else (pictures,)
 
     def forward(self, x: Tensor) -> Tensor:
         """Pictures to latents and back."""
@@ -158,6 +171,6 @@ class PatchAutoencoder(ModelMixin, ConfigMixin):
 def _silent(width: int, out: int) -> nn.Conv2d:
     """A convolution that gives 0 before training."""
     last = nn.Conv2d(width, out, 3, padding=1)
-    nn.init.zeros_(last.weight)
-    nn.init.zeros_(last.bias)
+    for parameter in last.parameters():
+        nn.init.zeros_(parameter)
     return last

@@ -119,11 +119,11 @@ class Producer:
         problems: dict[Job, str] = {}
         for start in range(0, len(missing), self.generator.batch_size):
             batch = missing[start : start + self.generator.batch_size]
-            for job, made in self._attempt(batch):
-                if isinstance(made, str):
-                    problems[job] = made
+            for job, result in self._attempt(batch):
+                if isinstance(result, str):
+                    problems[job] = result
                 else:
-                    self.cache.store(self._recipe(job), made)
+                    self.cache.store(self._recipe(job), result)
         if problems:
             log.warning(_summary(problems, len(missing)))
         return problems
@@ -141,13 +141,16 @@ class Producer:
         while left:
             size = self._batch_size
             part, left = left[:size], left[size:]
-            made = self._generated(part + part[-1:] * (size - len(part)))
-            if not isinstance(made, _Failure):
-                yield from ((job, self._checked(one)) for job, one in zip(part, made, strict=False))
+            pictures = self._generated(part + part[-1:] * (size - len(part)))
+            if not isinstance(pictures, _Failure):
+                yield from (
+                    (job, self._checked(picture))
+                    for job, picture in zip(part, pictures, strict=False)
+                )
             elif size == 1:
-                yield part[0], made.problem
+                yield part[0], pictures.problem
             else:
-                yield from self._in_halves(part, made)
+                yield from self._in_halves(part, pictures)
 
     def _generated(self, jobs: Sequence[Job]) -> list[np.ndarray | None] | _Failure:
         try:
@@ -170,16 +173,16 @@ class Producer:
         if not failure.no_memory:
             self._batch_size = before
 
-    def _checked(self, made: np.ndarray | None) -> np.ndarray | str:
+    def _checked(self, picture: np.ndarray | None) -> np.ndarray | str:
         """Pixels ``(H, W, 3) uint8``, or what is wrong with them."""
         width, height = self.generator.size()
-        if made is None:
+        if picture is None:
             return "withheld by the safety checker"
-        if made.shape != (height, width, 3):
-            return f"wrong size: {made.shape} instead of {(height, width, 3)}"
-        if not np.isfinite(made).all():
+        if picture.shape != (height, width, 3):
+            return f"wrong size: {picture.shape} instead of {(height, width, 3)}"
+        if not np.isfinite(picture).all():
             return "values that are not numbers"
-        pixels = (np.clip(made, 0, 1) * 255).round().astype(np.uint8)
+        pixels = (np.clip(picture, 0, 1) * 255).round().astype(np.uint8)
         if int(pixels.max()) - int(pixels.min()) < LEAST_CONTRAST:
             return "blank picture"
         return pixels

@@ -40,9 +40,11 @@ class PhotoEncoder(Protocol):
 
     def embed_images(self, images: Sequence[Image.Image]) -> Tensor:
         """Unit vectors ``(I, size) float32``."""
+        ...
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
         """Unit vectors ``(len(texts), size) float32``."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +65,7 @@ class Embedded:
     @cached_property
     def brightness(self) -> Tensor:
         """``(P,) float32`` mean grey level of each photo."""
-        return torch.stack([one.float().mean() for one in self.thumbnails])
+        return torch.stack([thumbnail.float().mean() for thumbnail in self.thumbnails])
 
 
 def find_photos(folder: str | Path) -> list[Path]:
@@ -76,17 +78,17 @@ def find_photos(folder: str | Path) -> list[Path]:
     folder = Path(folder)
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: no such folder; name a folder of photos as the pool")
-    found = sorted(
+    paths = sorted(
         path
         for path in folder.rglob("*")
         if path.suffix.lower() in PHOTO_SUFFIXES and not path.name.startswith(".")
     )
-    if not found:
+    if not paths:
         raise ValueError(
             f"{folder}: no photos here or below ({', '.join(sorted(PHOTO_SUFFIXES))}); name a "
             "folder that holds some as the pool"
         )
-    return found
+    return paths
 
 
 def thumbnail(image: Image.Image) -> Tensor:
@@ -95,12 +97,12 @@ def thumbnail(image: Image.Image) -> Tensor:
     return torch.from_numpy(np.array(small, dtype=np.uint8))
 
 
-def same_photo(embedded: Embedded, one: Tensor) -> Tensor:
+def same_photo(embedded: Embedded, photo: Tensor) -> Tensor:
     """Positions ``(M,) int64`` of the photos whose thumbnails show the photo of ``one``."""
     # means differ by no more than the mean difference: few photos are left to be compared
-    near = (embedded.brightness - one.float().mean()).abs() <= SAME_MEAN
+    near = (embedded.brightness - photo.float().mean()).abs() <= SAME_MEAN
     places = near.nonzero().flatten()
-    difference = (embedded.thumbnails[places].short() - one.short()).abs().flatten(1)
+    difference = (embedded.thumbnails[places].short() - photo.short()).abs().flatten(1)
     same = (difference.float().mean(1) <= SAME_MEAN) & (difference.amax(1) <= SAME_MOST)
     return places[same]
 
@@ -136,11 +138,11 @@ class PhotoIndex:
             log.warning(f"{len(paths) - len(good)} of {len(paths)} photos cannot be opened")
         if not good:
             raise ValueError(f"none of {len(paths)} photos can be opened, such as {paths[0]}")
-        found = [self._known[keys[path]] for path in good]
+        entries = [self._known[keys[path]] for path in good]
         return Embedded(
             paths=tuple(good),
-            vectors=torch.stack([vector for vector, _ in found]),
-            thumbnails=torch.stack([small for _, small in found]),
+            vectors=torch.stack([vector for vector, _ in entries]),
+            thumbnails=torch.stack([small for _, small in entries]),
         )
 
     def thumbnail(self, path: Path) -> Tensor:

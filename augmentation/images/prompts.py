@@ -21,6 +21,7 @@ class SentenceEmbedder(Protocol):
 
     def embed(self, texts: Sequence[str]) -> Tensor:
         """``(len(texts), D) float32``."""
+        ...
 
 
 class AbstractPromptForm(ABC):

@@ -71,8 +71,8 @@ class Retrieval(AbstractImageSource):
 
     def _answer(self, pool: Embedded, likeness: Tensor, own: Sequence[Tensor]) -> Picture:
         allowed = likeness.clone()
-        for one in own:
-            allowed[same_photo(pool, one)] = -torch.inf
+        for photo in own:
+            allowed[same_photo(pool, photo)] = -torch.inf
         best = int(allowed.argmax())
         if allowed[best] == -torch.inf:
             return Picture(path=None, problem="no other photo in the pool")
@@ -92,8 +92,8 @@ class Retrieval(AbstractImageSource):
         if not photos:
             return pool
         keep = torch.ones(len(pool.paths), dtype=torch.bool)
-        for one in [self._index.thumbnail(path) for path in sorted(photos)]:
-            keep[same_photo(pool, one)] = False
+        for thumbnail in [self._index.thumbnail(path) for path in sorted(photos)]:
+            keep[same_photo(pool, thumbnail)] = False
         if not keep.any():
             raise ValueError(
                 f"{self.folder}: every photo of the pool is a validation or test photo; name "

@@ -62,15 +62,16 @@ def make_pictures(
     """
     requests = image_requests(roster)
     if source is None:
-        found = [Picture(path=request.photos[0], origin="photo") for request in requests]
+        pictures = [Picture(path=request.photos[0], origin="photo") for request in requests]
     else:
         try:
             source.start(roster)
-            found = source.images(requests, seed=seed)
+            pictures = source.images(requests, seed=seed)
         finally:
             source.close()
     return {
-        request.sample.image_id: picture for request, picture in zip(requests, found, strict=True)
+        request.sample.image_id: picture
+        for request, picture in zip(requests, pictures, strict=True)
     }
 
 
@@ -83,7 +84,7 @@ def write_pictures(pictures: dict[str, Picture], roster: Roster, path: Path) -> 
     Raises:
         ValueError: there is no picture at all.
     """
-    files = {key: found.path.resolve() for key, found in pictures.items() if found.path}
+    files = {key: drawn.path.resolve() for key, drawn in pictures.items() if drawn.path}
     if not files:
         problems = Counter(picture.problem for picture in pictures.values())
         raise ValueError(f"no picture could be made: {dict(problems)}")
@@ -119,24 +120,24 @@ def round_trip(config: DictConfig) -> dict[str, float]:
     if (out / METRICS).is_file():
         _refuse_other(config, out)
         return dict(read_json(out / METRICS)[config.split]["corpus"])
-    chosen = config.curation.get("image_source")
-    source = None if chosen is None else build_part(chosen)
+    settings = config.curation.get("image_source")
+    source = None if settings is None else build_part(settings)
     roster = read_roster(config, config.split)
     pictures = make_pictures(source, roster, seed=config.seed)
     write_text(out / CONFIG, OmegaConf.to_yaml(config, resolve=True))
     write_json(out / "versions.json", versions())
     folder = write_pictures(pictures, roster, out / PICTURES)
     data = _data(roster.name, out / PICTURES, folder)
-    found, seen, decoding = predict_run(Path(config.captioner), data, split=config.split)
-    captions = {group[0].image_id: [p.caption for p in group] for group in found}
+    predictions, seen, decoding = predict_run(Path(config.captioner), data, split=config.split)
+    captions = {group[0].image_id: [p.caption for p in group] for group in predictions}
     metrics = {"metrics": list(config.metrics.test), "tokenizer": config.metrics.tokenizer}
     result = evaluate_all(captions, seen, decoding=decoding, **metrics)
-    write_results(out / "predictions.json", [group[0] for group in found])
+    write_results(out / "predictions.json", [group[0] for group in predictions])
     counts = Counter(note for picture in pictures.values() for note in picture.notes)
     counts.update(picture.problem for picture in pictures.values() if picture.problem)
-    made = {"pictures": len(captions), "photos": len(pictures), "notes": dict(counts)}
-    write_json(out / METRICS, {config.split: result.to_dict(), "made": made})
-    log.info(f"{out}: {made}")
+    pictures_made = {"pictures": len(captions), "photos": len(pictures), "notes": dict(counts)}
+    write_json(out / METRICS, {config.split: result.to_dict(), "made": pictures_made})
+    log.info(f"{out}: {pictures_made}")
     return result.corpus
 
 

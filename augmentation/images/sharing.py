@@ -35,13 +35,13 @@ def shared_out(
     if size == 1:
         return work(items)
     failure: Exception | None = None
-    found: dict[Item, str] = {}
+    results: dict[Item, str] = {}
     try:
-        found = work(items[rank::size])
+        results = work(items[rank::size])
     except Exception as error:  # noqa: BLE001 - raised below, once all processes know
         failure = error
     gathered: list[tuple[dict[Item, str], str]] = [({}, "")] * size
-    dist.all_gather_object(gathered, (found, "" if failure is None else str(failure)))
+    dist.all_gather_object(gathered, (results, "" if failure is None else str(failure)))
     if failure is not None:
         raise failure
     for number, (_, words) in enumerate(gathered):

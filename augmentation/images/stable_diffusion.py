@@ -213,8 +213,8 @@ class StableDiffusion(AbstractGenerator):
         if self.lora:
             pipeline.load_lora_weights(self.lora, use_safetensors=True)
         if self.scheduler is not None:
-            chosen = getattr(diffusers, self.scheduler)
-            pipeline.scheduler = chosen.from_config(pipeline.scheduler.config)
+            scheduler = getattr(diffusers, self.scheduler)
+            pipeline.scheduler = scheduler.from_config(pipeline.scheduler.config)
         pipeline.set_progress_bar_config(disable=True)
         for part in pipeline.components.values():
             if isinstance(part, nn.Module):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +31,13 @@ def write_annotations(folder: Path, provenance: Path) -> None:
     numbers = {label: number for number, label in enumerate(sorted(labels), start=1)}
     categories = [{"id": number, "name": label} for label, number in numbers.items()]
     captions = {"images": _images(provenance), "annotations": _captions(provenance)}
-    boxes = {"images": _images(provenance), "annotations": _boxes(provenance, numbers)}
+    boxes: dict[str, Iterable[dict[str, Any]]] = {
+        "images": _images(provenance),
+        "annotations": _boxes(provenance, numbers),
+        "categories": categories,
+    }
     _write_object(folder / "captions.json", captions)
-    _write_object(folder / "instances.json", boxes | {"categories": categories})
+    _write_object(folder / "instances.json", boxes)
     lines = (
         json.dumps(
             {"file_name": record["file_name"], "captions": record["captions"]}, ensure_ascii=False
@@ -75,11 +79,11 @@ def _boxes(provenance: Path, numbers: dict[str, int]) -> Iterator[dict[str, Any]
             }
 
 
-def _write_object(path: Path, lists: dict[str, Iterable[dict[str, Any]]]) -> None:
+def _write_object(path: Path, lists: Mapping[str, Iterable[dict[str, Any]]]) -> None:
     write_whole(path, lambda part: _write_lines(part, _object(lists)))
 
 
-def _object(lists: dict[str, Iterable[dict[str, Any]]]) -> Iterator[str]:
+def _object(lists: Mapping[str, Iterable[dict[str, Any]]]) -> Iterator[str]:
     """An object of lists as JSON, an entry a line."""
     start = "{"
     for key, entries in lists.items():

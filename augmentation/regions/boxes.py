@@ -72,7 +72,7 @@ class Limits:
             return ASPECT_CHANGES
         return ""
 
-    def allowed(self, sources: Sequence[Box], targets: Sequence[Box]) -> np.ndarray:
+    def allowed(self, sources: Sequence[Box] | np.ndarray, targets: Sequence[Box]) -> np.ndarray:
         """`problem` of many boxes at once.
 
         Returns:
@@ -93,7 +93,7 @@ class Limits:
         return (areas > 0) & (areas >= self.smallest_area) & in_range
 
 
-def _measures(boxes: Sequence[Box]) -> tuple[np.ndarray, np.ndarray]:
+def _measures(boxes: Sequence[Box] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     corners = np.asarray(boxes, dtype=float).reshape(-1, 4)
     widths, heights = corners[:, 2] - corners[:, 0], corners[:, 3] - corners[:, 1]
     return widths.clip(0) * heights.clip(0), widths / heights
@@ -109,21 +109,22 @@ def aspect(box: Box) -> float:
     return (box[2] - box[0]) / (box[3] - box[1])
 
 
-def change(one: float, other: float) -> float:
+def change(first: float, second: float) -> float:
     """From the smaller to the larger of two positive values: 0 if alike, 1 if doubled or halved."""
-    return max(one / other, other / one) - 1
+    return max(first / second, second / first) - 1
 
 
-def common(one: Box, other: Box) -> float:
+def common(first: Box, second: Box) -> float:
     """Square pixels that lie in both boxes."""
-    corners = (*map(max, one[:2], other[:2]), *map(min, one[2:], other[2:]))
-    return area(corners)
+    left, top = max(first[0], second[0]), max(first[1], second[1])
+    right, bottom = min(first[2], second[2]), min(first[3], second[3])
+    return area((left, top, right, bottom))
 
 
-def iou(one: Box, other: Box) -> float:
+def iou(first: Box, second: Box) -> float:
     """Intersection by union, in [0, 1]."""
-    shared = common(one, other)
-    return shared / (area(one) + area(other) - shared) if shared else 0.0
+    shared = common(first, second)
+    return shared / (area(first) + area(second) - shared) if shared else 0.0
 
 
 def contains(outer: Box, inner: Box) -> bool:

@@ -157,12 +157,12 @@ def _article_change(
     following = _applied(text, changes).caption[first.start :].split()
     if not following:
         return []
-    wanted = indefinite_article(following[0])
+    article = indefinite_article(following[0])
     if text.isupper():
-        wanted = wanted.upper()
+        article = article.upper()
     elif text[start].isupper():
-        wanted = wanted.capitalize()
-    return [_Change(start=start, end=end, text=wanted, kind="article")]
+        article = article.capitalize()
+    return [_Change(start=start, end=end, text=article, kind="article")]
 
 
 def _applied(text: str, changes: Iterable[_Change]) -> EditedCaption:

@@ -50,7 +50,7 @@ def found_again(
     """
     context = [region for region in before if not _is_covered(region.box, places)]
     counts = Counter({"context": len(context), "places": len(places)})
-    counts["context again"] = sum(_has(after, one.box, (one.label,)) for one in context)
+    counts["context again"] = sum(_has(after, thing.box, (thing.label,)) for thing in context)
     for name, regions, labels in (("replaced", before, old), ("pasted", after, new)):
         counts[f"{name} found"] = sum(_has(regions, place) for place in places)
         counts[f"{name} named"] = sum(_has(regions, place, labels) for place in places)
@@ -60,8 +60,8 @@ def found_again(
 def shares(counts: Mapping[str, int]) -> dict[str, float | None]:
     """Shares in [0, 1] of summed counts; None where there is nothing to count."""
     return {
-        name: counts[part] / counts[whole] if counts[whole] else None
-        for name, (part, whole) in SHARES.items()
+        name: counts[part] / counts[total] if counts[total] else None
+        for name, (part, total) in SHARES.items()
     }
 
 

@@ -67,8 +67,8 @@ def held_out(roster: Roster, words: Words, *, lemmatizer: Lemmatizer) -> HeldOut
     patterns = form_patterns(words)
     classes: dict[str, set[str]] = {}
     for sample in roster.samples:
-        found = classes.setdefault(sample.image_id, set())
-        found |= classes_named(sample.caption, patterns)
+        names = classes.setdefault(sample.image_id, set())
+        names |= classes_named(sample.caption, patterns)
     left = [sample for sample in roster.samples if not classes[sample.image_id]]
     if not left:
         raise ValueError(f"{roster.name}: every photo names one of {list(words)}; hold out fewer")
@@ -78,10 +78,10 @@ def held_out(roster: Roster, words: Words, *, lemmatizer: Lemmatizer) -> HeldOut
             image_id=image_id,
             image_path=first[image_id].image_path,
             regions=first[image_id].regions,
-            classes=tuple(name for name in words if name in found),
+            classes=tuple(name for name in words if name in names),
         )
-        for image_id, found in classes.items()
-        if found
+        for image_id, names in classes.items()
+        if names
     )
     in_domain = build_roster(f"{roster.name} in-domain", left, roster.dropped)
     leaks = forms_left((sample.caption for sample in left), words, lemmatizer)
@@ -98,9 +98,9 @@ def read_words(path: str | Path, *, lemmatizer: Lemmatizer) -> dict[str, list[st
     if not Path(path).is_file():
         raise FileNotFoundError(f"{path}: no such list of held-out words, one a line")
     lines = Path(path).read_text(encoding="utf-8").lower().splitlines()
-    found: dict[str, list[str]] = {}
+    forms: dict[str, list[str]] = {}
     for word in dict.fromkeys(line.strip() for line in lines if line.strip()):
-        found.setdefault(lemmatizer(word, "NNS"), []).append(word)
-    if not found:
+        forms.setdefault(lemmatizer(word, "NNS"), []).append(word)
+    if not forms:
         raise ValueError(f"{path}: holds no words; wanted one a line")
-    return found
+    return forms

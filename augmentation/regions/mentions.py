@@ -86,12 +86,12 @@ def find_mentions(caption: str, parse: Parse, object_words: ObjectWords) -> tupl
     """
     sentence = _Sentence(caption, parse)
     words = [unit.text for unit in sentence.units]
-    found = []
+    mentions = []
     for first, end, _ in object_words.spans(words):
         units = _without_adjective(sentence.units[first:end], object_words)
         if _is_thing(sentence, units):
-            found.append(_mention(sentence, units, object_words))
-    return tuple(mention for mention in found if mention is not None)
+            mentions.append(_mention(sentence, units, object_words))
+    return tuple(mention for mention in mentions if mention is not None)
 
 
 def offsets(caption: str, parse: Parse) -> tuple[tuple[int, int], ...]:
@@ -100,7 +100,7 @@ def offsets(caption: str, parse: Parse) -> tuple[tuple[int, int], ...]:
     Raises:
         ValueError: a word of the parse does not follow in the caption.
     """
-    text, place, found = clean(caption), 0, []
+    text, place, starts = clean(caption), 0, []
     for token in parse:
         start = text.find(token.text, place)
         if start < 0 or text[place:start].strip():
@@ -109,8 +109,8 @@ def offsets(caption: str, parse: Parse) -> tuple[tuple[int, int], ...]:
                 f"{place} of {text!r}; parse the caption anew"
             )
         place = start + len(token.text)
-        found.append((start, place))
-    return tuple(found)
+        starts.append((start, place))
+    return tuple(starts)
 
 
 def clean(caption: str) -> str:
@@ -251,7 +251,7 @@ def _noun_start(sentence: _Sentence, start: int, head: int) -> int:
 
 def _adjectives(sentence: _Sentence, head: int, start: int) -> list[int]:
     """Adjectives before an object that depend on it, and those that "and" joins to them."""
-    found, open_words = set(), [i for i in sentence.children[head] if i < start]
+    adjectives, open_words = set(), [i for i in sentence.children[head] if i < start]
     while open_words:
         word = open_words.pop()
         token = sentence.parse[word]
@@ -260,8 +260,8 @@ def _adjectives(sentence: _Sentence, head: int, start: int) -> list[int]:
         open_words += [i for i in sentence.children[word] if sentence.parse[i].dep == "conj"]
         kept = {token.text.lower(), sentence.unit_of[word].text} & NOT_ATTRIBUTES
         if token.pos == "ADJ" and not kept and token.text != "-":
-            found.add(sentence.unit_of[word].end - 1)
-    return sorted(found)
+            adjectives.add(sentence.unit_of[word].end - 1)
+    return sorted(adjectives)
 
 
 def _block(sentence: _Sentence, adjectives: Sequence[int], start: int) -> tuple[int, int] | None:

@@ -217,21 +217,21 @@ def _group(parse: Parse, children: Sequence[Sequence[int]], n: int) -> set[int] 
             return None
     elif parse[n].dep not in DESCRIBING or parse[parse[n].head].pos in ("VERB", "AUX"):
         return None
-    found, waiting = {top, n}, list(children[n])
+    group, waiting = {top, n}, list(children[n])
     while waiting:
         word = waiting.pop()
         if parse[word].dep not in GOING_ALONG:
             return None
         if parse[word].dep == "conj" and parse[word].text.lower() not in COLOURS:
             continue
-        found.add(word)
+        group.add(word)
         waiting += children[word]
-    return found
+    return group
 
 
 def _dangling(parse: Parse, children: Sequence[Sequence[int]], removed: set[int]) -> set[int]:
     """Conjunctions and commas that have lost one of their sides."""
-    found = set()
+    dangling = set()
     for n, token in enumerate(parse):
         if token.dep not in ("cc", "punct") or n in removed:
             continue
@@ -239,29 +239,29 @@ def _dangling(parse: Parse, children: Sequence[Sequence[int]], removed: set[int]
         gone = token.head in removed or (conjuncts and all(c in removed for c in conjuncts))
         between = n - 1 in removed or n + 1 in removed
         if gone and between and token.text != ".":
-            found.add(n)
-    return found
+            dangling.add(n)
+    return dangling
 
 
 def _commas_before(parse: Parse, spans: Sequence[tuple[int, int]], removed: set[int]) -> set[int]:
     """Commas between descriptions of which the later ones are removed: "a small, dog"."""
-    found = set()
+    commas = set()
     for start, _ in spans:
         before = start - 1
         while before in removed:
             before -= 1
         if 0 <= before < start - 1 and parse[before].text == ",":
-            found.add(before)
-    return found
+            commas.add(before)
+    return commas
 
 
 def _joined(caption: str, words: Sequence[str], texts: dict[int, str]) -> str:
     """The remaining words spaced as in the caption, with "a" and "an" mended."""
     gaps, place = [], 0
     for word in words:
-        found = caption.index(word, place)
-        gaps.append(found > place)
-        place = found + len(word)
+        start = caption.index(word, place)
+        gaps.append(start > place)
+        place = start + len(word)
     left = sorted(texts)
     for n, after in pairwise(left):
         changed = after != n + 1 or texts[after] != words[after]

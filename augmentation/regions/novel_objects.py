@@ -93,8 +93,8 @@ class NovelObjects(AbstractRegionMethod):
                 "configs/novel_classes/DATA.yaml"
             )
         self.classes = [
-            NovelClass(name=name, **({"words": tuple((words or {}).get(name, ()))} | (given or {})))
-            for name, given in classes.items()
+            _novel_class(name, settings or {}, tuple((words or {}).get(name, ())))
+            for name, settings in classes.items()
         ]
         self.parser, self.limits, self.radius = parser, limits, radius
         self.choices, self.seed = choices, seed
@@ -123,13 +123,13 @@ class NovelObjects(AbstractRegionMethod):
         for novel in self.classes:
             pool = self._pool(novel, split)
             known = candidates[novel.name]
-            said = {"photos with boxes": len(pool.photos), "candidates": dict.fromkeys(known, 0)}
-            self._report["classes"][novel.name] = said
+            report = {"photos with boxes": len(pool.photos), "candidates": dict.fromkeys(known, 0)}
+            self._report["classes"][novel.name] = report
             most = self.choices.num_pictures
             share = max(most // max(len(known), 1), 1)
             for label in known[:most]:
-                found = islice(self._of_pair(novel, label, pool, photos), share)
-                pairs.append(_counted(found, said, label, pool))
+                proposals = islice(self._of_pair(novel, label, pool, photos), share)
+                pairs.append(_counted(proposals, report, label, pool))
         yield from _in_turns(pairs)
 
     def report(self) -> dict[str, Any]:
@@ -144,11 +144,11 @@ class NovelObjects(AbstractRegionMethod):
 
     def _listed(self, words: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
         """Words of a list by the class that they are of; those of none stand for themselves."""
-        found: dict[str, list[str]] = {}
+        listed: dict[str, list[str]] = {}
         for name, forms in words.items():
             own = next((c.name for c in self.classes if set(forms) & {*c.forms, c.name}), name)
-            found.setdefault(own, []).extend(forms)
-        return found
+            listed.setdefault(own, []).extend(forms)
+        return listed
 
     def _pool(self, novel: NovelClass, split: HeldOut) -> SourcePool:
         labels = set(novel.labels or (novel.name,))
@@ -166,18 +166,18 @@ class NovelObjects(AbstractRegionMethod):
         return [region for region in alone if not self.limits.box_problem(region.box)]
 
     def _name(self, label: str) -> Name:
-        given = self.names.get(label) or {}
-        plural = given.get("plural") or pluralise(label)
-        return Name(singular=label, plural=plural, forms=tuple(given.get("forms") or ()))
+        settings = self.names.get(label) or {}
+        plural = settings.get("plural") or pluralise(label)
+        return Name(singular=label, plural=plural, forms=tuple(settings.get("forms") or ()))
 
     def _candidates(
         self, split: HeldOut, photos: Mapping[str, tuple[Sample, ...]]
     ) -> dict[str, tuple[str, ...]]:
         """Candidates of each class, given or counted."""
-        found = {c.name: tuple(c.candidates) for c in self.classes if c.candidates is not None}
-        missing = [novel for novel in self.classes if novel.name not in found]
+        candidates = {c.name: tuple(c.candidates) for c in self.classes if c.candidates is not None}
+        missing = [novel for novel in self.classes if novel.name not in candidates]
         if not missing:
-            return found
+            return candidates
         if self.predictions is None:
             raise ValueError(
                 f"{missing[0].name!r} has no candidates: name them, or give "
@@ -191,8 +191,8 @@ class NovelObjects(AbstractRegionMethod):
         for novel in missing:
             ids = [photo.image_id for photo in shown if novel.name in photo.classes]
             most = self.choices.num_candidates
-            found[novel.name] = count_candidates(captions, ids, patterns, most=most)
-        return found
+            candidates[novel.name] = count_candidates(captions, ids, patterns, most=most)
+        return candidates
 
     def _of_pair(
         self,
@@ -224,7 +224,7 @@ class NovelObjects(AbstractRegionMethod):
 
         A caption of a "hot dog" names no dog where there are boxes of hot dogs.
         """
-        name, found = self._name(label), {}
+        name, named_by = self._name(label), {}
         labels = {region.label for samples in photos.values() for region in samples[0].regions}
         longer = [self._name(o) for o in sorted(labels) if f" {label} " in f" {o} " and o != label]
         for image_id, samples in photos.items():
@@ -234,10 +234,10 @@ class NovelObjects(AbstractRegionMethod):
             naming = [s for s in samples if any(mentions(words[s], name))]
             plain = [s for s in naming if not any(any(mentions(words[s], o)) for o in longer)]
             if plain:
-                found[image_id] = plain
+                named_by[image_id] = plain
             else:
                 self._left_out[OTHER_NAME if naming else NO_OBJECT] += 1
-        return found
+        return named_by
 
     def _of_photo(
         self,
@@ -263,10 +263,10 @@ class NovelObjects(AbstractRegionMethod):
         if least > len(boxes):
             return TOO_FEW
         key = f"{novel.name}/{old.singular}/{target.image_id}"
-        chosen = pool.choose(boxes, least=least, key=key)
-        if chosen is None:
+        assignment = pool.choose(boxes, least=least, key=key)
+        if assignment is None:
             return NO_SOURCE
-        source, patches = chosen
+        source, patches = assignment
         pastes = _pastes(novel, source, patches, boxes)
         edited = {s: text for s, text in edited.items() if numbers[s] <= len(pastes)}
         kept = self._kept(regions, old.singular, [s.caption for s in edited])
@@ -291,14 +291,14 @@ class NovelObjects(AbstractRegionMethod):
         self, samples: Sequence[Sample], parses: Mapping[str, Any], old: Name, new: Name
     ) -> tuple[dict[Sample, str], str]:
         """New captions by sample, or none and the last reason."""
-        found, problem = {}, ""
+        edited, problem = {}, ""
         for sample in samples:
             text = _text(sample)
             caption, why = rename_object(text, parses[text], old=old, new=new, radius=self.radius)
             if caption:
-                found[sample] = caption
+                edited[sample] = caption
             problem = why or problem
-        return found, problem
+        return edited, problem
 
     def _num_named(self, sample: Sample, parses: Mapping[str, Any], name: Name) -> int:
         """How many things must be replaced for a caption to be true."""
@@ -309,12 +309,18 @@ class NovelObjects(AbstractRegionMethod):
     def _kept(self, regions: Sequence[Region], old: str, captions: Sequence[str]) -> list[Region]:
         if not self.choices.keep_mentioned:
             return []
-        said = [words_of(caption) for caption in captions]
+        words = [words_of(caption) for caption in captions]
         labels = {region.label for region in regions} - {old}
         named = {
-            label for label in labels if any(any(mentions(w, self._name(label))) for w in said)
+            label for label in labels if any(any(mentions(w, self._name(label))) for w in words)
         }
         return [region for region in regions if region.label in named]
+
+
+def _novel_class(name: str, settings: Mapping[str, Any], words: tuple[str, ...]) -> NovelClass:
+    """A class by its settings; ``words`` stand in where these name none."""
+    options: dict[str, Any] = {"words": words} | dict(settings)
+    return NovelClass(name=name, **options)
 
 
 def _text(sample: Sample) -> str:
@@ -335,13 +341,13 @@ def _pastes(
 
 
 def _counted(
-    proposals: Iterator[Proposal], said: dict[str, Any], label: str, pool: SourcePool
+    proposals: Iterator[Proposal], report: dict[str, Any], label: str, pool: SourcePool
 ) -> Iterator[Proposal]:
     """The proposals of a pair, counted in the report of their class."""
     for proposal in proposals:
-        said["candidates"][label] += 1
-        said["photos used"] = int((pool.uses > 0).sum())
-        said["most uses of a photo"] = int(pool.uses.max(initial=0))
+        report["candidates"][label] += 1
+        report["photos used"] = int((pool.uses > 0).sum())
+        report["most uses of a photo"] = int(pool.uses.max(initial=0))
         yield proposal
 
 
@@ -359,8 +365,8 @@ def _in_turns(pairs: Sequence[Iterator[Proposal]]) -> Iterator[Proposal]:
 
 def _photos(roster: Roster, doubles: float) -> dict[str, tuple[Sample, ...]]:
     """Samples by image, boxes of the same thing taken once."""
-    found = {}
+    photos = {}
     for image_id, rows in roster.rows_by_image.items():
         regions = without_doubles(roster.samples[rows[0]].regions, threshold=doubles)
-        found[image_id] = tuple(replace(roster.samples[row], regions=regions) for row in rows)
-    return found
+        photos[image_id] = tuple(replace(roster.samples[row], regions=regions) for row in rows)
+    return photos

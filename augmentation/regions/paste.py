@@ -99,11 +99,11 @@ class PhotoShelf:
         Raises:
             FileNotFoundError, ValueError: as `load_rgb`.
         """
-        found = self._photos.pop(path, None) or load_rgb(path)
-        self._photos[path] = found
+        photo = self._photos.pop(path, None) or load_rgb(path)
+        self._photos[path] = photo
         if len(self._photos) > self.most:
             self._photos.popitem(last=False)
-        return found
+        return photo
 
 
 def paste(

@@ -52,9 +52,11 @@ class PairEncoder(Protocol):
 
     def embed_images(self, images: Sequence[Image.Image]) -> Tensor:
         """``(I, D) float32`` of unit length."""
+        ...
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
         """``(N, D) float32`` of unit length."""
+        ...
 
 
 class CosineScorer(AbstractPairScorer):
@@ -80,7 +82,7 @@ class CosineScorer(AbstractPairScorer):
         place = {id(image): row for row, image in enumerate(different)}
         texts = list(dict.fromkeys(captions))
         row_of = {text: row for row, text in enumerate(texts)}
-        image_rows = self._encoder.embed_images(different)[[place[id(one)] for one in images]]
+        image_rows = self._encoder.embed_images(different)[[place[id(each)] for each in images]]
         text_rows = self._encoder.embed_texts(texts)[[row_of[text] for text in captions]]
         return (image_rows * text_rows).sum(1).double().numpy()
 
@@ -239,9 +241,9 @@ def mismatched_order(image_ids: Sequence[str], *, seed: int = 0) -> tuple[int, .
     moved = np.roll(order, -int(counts.max()))
     if (ids[order] == ids[moved]).any():
         raise ValueError("one photo is in more than half of the pairs; give pairs of more photos")
-    found = np.empty(len(ids), dtype=np.int64)
-    found[order] = moved
-    return tuple(found.tolist())
+    partners = np.empty(len(ids), dtype=np.int64)
+    partners[order] = moved
+    return tuple(partners.tolist())
 
 
 class Ranker:
@@ -274,10 +276,10 @@ class Ranker:
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
-            found = [self._scorer.scores(*zip(*chunk, strict=True)) for chunk in _chunks(pairs)]
+            scores = [self._scorer.scores(*zip(*chunk, strict=True)) for chunk in _chunks(pairs)]
         finally:
             torch.set_num_threads(threads)
-        return np.concatenate([np.zeros(0), *found])
+        return np.concatenate([np.zeros(0), *scores])
 
     def kept(self, scores: np.ndarray) -> tuple[int, ...]:
         """See `rank`."""

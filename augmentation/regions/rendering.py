@@ -84,19 +84,19 @@ class Renderer:
         if self._ranker is None:
             return [self.record(proposal) for proposal in candidates]
         refused: Counter[str] = Counter()
-        made: list[Proposal] = []
-        scores = self._ranker.scores(self._pairs(candidates, made, refused))
+        rendered: list[Proposal] = []
+        scores = self._ranker.scores(self._pairs(candidates, rendered, refused))
         kept = self._ranker.kept(scores)
-        found = [self.record(made[n]) | {"similarity": float(scores[n])} for n in kept]
+        records = [self.record(rendered[n]) | {"similarity": float(scores[n])} for n in kept]
         low = int((scores < self._ranker.threshold.value).sum())
-        refused.update({TOO_UNLIKE: low, NOT_BEST: len(made) - low - len(kept)})
+        refused.update({TOO_UNLIKE: low, NOT_BEST: len(rendered) - low - len(kept)})
         rest: Record = {"name": candidates[0].name, "candidates": len(candidates)}
         rest["refused"] = {why: number for why, number in sorted(refused.items()) if number}
         rest["best"] = float(scores.max()) if len(scores) else None
-        return [*found, rest]
+        return [*records, rest]
 
     def _pairs(
-        self, candidates: Sequence[Proposal], made: list[Proposal], refused: Counter[str]
+        self, candidates: Sequence[Proposal], rendered: list[Proposal], refused: Counter[str]
     ) -> Iterator[tuple[Image.Image, str]]:
         """Pictures with captions; the proposals are added to ``made`` or counted as refused."""
         for proposal in candidates:
@@ -104,7 +104,7 @@ class Renderer:
             if isinstance(done, str):
                 refused[done] += 1
             else:
-                made.append(proposal)
+                rendered.append(proposal)
                 yield Image.fromarray(done.picture), proposal.captions[0]
 
     def pasted(self, proposal: Proposal) -> Pasted | str:
@@ -149,7 +149,7 @@ class Renderer:
         if self.form.suffix == "png":
             write_whole(path, lambda part: picture.save(part, compress_level=1))
         else:
-            settings = {"quality": self.form.quality, "subsampling": 0}
+            settings: dict[str, Any] = {"quality": self.form.quality, "subsampling": 0}
             write_whole(path, lambda part: picture.save(part, **settings))
 
 

@@ -81,15 +81,15 @@ def _assigned(
 ) -> tuple[Box | None, ...]:
     """For each target the likest box that was taken least often, large targets first."""
     taken = [0] * len(boxes)
-    found: list[Box | None] = [None] * len(targets)
+    assigned: list[Box | None] = [None] * len(targets)
     for t in sorted(range(len(targets)), key=lambda t: (-area(targets[t]), t)):
-        able = np.flatnonzero(allowed[t])
-        if able.size:
+        able = np.flatnonzero(allowed[t]).tolist()
+        if able:
             best = min(able, key=lambda s: (taken[s], _unlike(boxes[s], targets[t]), s))
             taken[best] += 1
-            found[t] = boxes[best]
-    return tuple(found)
+            assigned[t] = boxes[best]
+    return tuple(assigned)
 
 
-def _unlike(one: Box, other: Box) -> float:
-    return change(area(one), area(other)) + change(aspect(one), aspect(other))
+def _unlike(first: Box, second: Box) -> float:
+    return change(area(first), area(second)) + change(aspect(first), aspect(second))

@@ -151,15 +151,15 @@ def _is_done(line: bytes, group: Candidates, images: Path) -> bool:
     if not line.endswith(b"\n"):
         return False
     try:
-        found = json.loads(line)
+        records = json.loads(line)
     except ValueError:
         return False
-    if not isinstance(found, list):
+    if not isinstance(records, list):
         return False
     names = {proposal.name for proposal in group}
-    made = (record for record in found if "refused" not in record)
-    return {record["name"] for record in found} <= names and all(
-        (images / record["file_name"]).is_file() for record in made
+    finished = (record for record in records if "refused" not in record)
+    return {record["name"] for record in records} <= names and all(
+        (images / record["file_name"]).is_file() for record in finished
     )
 
 
@@ -200,10 +200,10 @@ def _run_in_worker(chunk: list[Candidates]) -> list[list[Record]]:
     return [_worker[0].records(group) for group in chunk]
 
 
-def _append(made: Iterable[list[Record]], part: Path) -> None:
+def _append(groups: Iterable[list[Record]], part: Path) -> None:
     with part.open("a", encoding="utf-8", newline="\n") as file:
-        for found in track(made, description="pasting", transient=True):
-            file.write(json.dumps(found, ensure_ascii=False) + "\n")
+        for group in track(groups, description="pasting", transient=True):
+            file.write(json.dumps(group, ensure_ascii=False) + "\n")
             file.flush()
 
 
@@ -214,15 +214,15 @@ def _lines(part: Path) -> Iterator[Record]:
             yield from json.loads(line)
 
 
-def _write_records(path: Path, found: Iterable[Record]) -> None:
+def _write_records(path: Path, group: Iterable[Record]) -> None:
     with path.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in found)
+        file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in group)
 
 
-def _counts(found: Iterable[Record]) -> dict[str, Any]:
+def _counts(group: Iterable[Record]) -> dict[str, Any]:
     counts: Counter[str] = Counter(pictures=0, captions=0, pastes=0)
     refused: Counter[str] = Counter()
-    for record in found:
+    for record in group:
         if "refused" in record:
             why = record["refused"]
             refused.update(why if isinstance(why, dict) else [why])
@@ -233,10 +233,10 @@ def _counts(found: Iterable[Record]) -> dict[str, Any]:
 
 def _why_nothing(refused: Mapping[str, int], report: Mapping[str, Any]) -> str:
     """What is said where no picture was made: a method's own counts say what the data lack."""
-    found = "; ".join(f"{name}: {value or 'none'}" for name, value in report.items())
+    facts = "; ".join(f"{name}: {value or 'none'}" for name, value in report.items())
     return (
         f"no picture was made; refused: {dict(refused) or 'nothing proposed'}; found: "
-        f"{found or 'nothing'}; check that captions name objects that have boxes (the annotations, "
+        f"{facts or 'nothing'}; check that captions name objects that have boxes (the annotations, "
         "or detections=), or widen the settings that the reasons name"
     )
 

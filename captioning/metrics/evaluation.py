@@ -21,10 +21,14 @@ Captions = Mapping[str, Sequence[str]]
 class CaptionedImages(Protocol):
     """What a data set knows of images, such as `captioning.data.roster.Roster`."""
 
-    samples: Sequence[Sample]
+    @property
+    def samples(self) -> Sequence[Sample]:
+        """All captions of the images."""
+        ...
 
     def references(self) -> dict[str, list[str]]:
         """Captions by image."""
+        ...
 
 
 class AbstractMetric(ABC):

@@ -13,14 +13,14 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from captioning.decoding.words import Search, bind_search, find_captions
-from captioning.interfaces import AbstractDecoderState, AbstractStepper, AbstractTokenizer
+from captioning.interfaces import AbstractStepper, AbstractTokenizer, StateT
 from captioning.types import Batch, CaptionLosses, Prediction
 
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], Optimizer]
 ScheduleFactory = Callable[..., LRScheduler]
 
 
-class AbstractCaptioner(pl.LightningModule, AbstractStepper):
+class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
     """A model adds `losses`, `start` and `step`; the rest is written once, here.
 
     Args:
@@ -31,7 +31,8 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper):
         schedule: builds a per-update scheduler from the optimiser and ``horizon``; None: constant.
         horizon: number of updates of the whole run. It is explicit because Lightning's own estimate
             is wrong once curation shrinks the training set.
-        backbone: makes regions from pixels when features are not cached; trained along.
+        backbone: a `captioning.vision.backbones.Backbone` that makes regions from pixels when
+            features are not cached; trained along.
 
     Attributes:
         loss_is_bound: whether a caption's loss is an upper bound of its negative log-likelihood
@@ -48,7 +49,7 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper):
         optimizer: OptimizerFactory = torch.optim.Adam,
         schedule: ScheduleFactory | None = None,
         horizon: int = 1,
-        backbone: nn.Module | None = None,
+        backbone: Any = None,
     ) -> None:
         super().__init__()
         self.backbone = backbone
@@ -63,7 +64,7 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper):
         """Losses of the batch's captions under teacher forcing."""
 
     @abstractmethod
-    def start(self, batch: Batch) -> AbstractDecoderState:
+    def start(self, batch: Batch) -> StateT:
         """The memory before the first token: one hypothesis per image of the batch."""
 
     def _regions(self, batch: Batch) -> Tensor:
@@ -79,7 +80,7 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper):
             raise ValueError(f"{name} needs cached features or a backbone: set features= or it")
         return self.backbone.grid(batch.images)
 
-    def _say_common_words(self, bias: nn.Parameter) -> None:
+    def _start_from_word_frequencies(self, bias: Tensor) -> None:
         """Let an output's bias be the words' log-frequencies, where these are known.
 
         Without it the first few hundred updates learn nothing but how common each word is.
@@ -97,11 +98,11 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper):
             self.log(f"train/{name}", value, batch_size=size)
         return {"loss": losses.total, "rows": batch.rows, "per_sample": losses.per_sample}
 
-    def validation_step(self, batch: Batch, batch_idx: int) -> list[Prediction]:
-        """Captions for the batch's images; a callback scores them."""
+    def validation_step(self, batch: Batch, batch_idx: int) -> Any:
+        """A `Prediction` for each of the batch's images; a callback scores them."""
         return self.generate(batch)
 
-    def test_step(self, batch: Batch, batch_idx: int) -> list[Prediction]:
+    def test_step(self, batch: Batch, batch_idx: int) -> Any:
         """As `validation_step`."""
         return self.generate(batch)
 
@@ -128,7 +129,7 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper):
 
     def generate(self, batch: Batch, **options: Any) -> list[Prediction]:
         """The first of the `candidates` of each image."""
-        return [found[0] for found in self.candidates(batch, **options)]
+        return [captions[0] for captions in self.candidates(batch, **options)]
 
     def configure_optimizers(self) -> Any:
         """The optimiser, and its schedule stepped once an update."""
@@ -154,15 +155,15 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper):
         Raises:
             ValueError: the checkpoint is another captioner's, or its vocabulary differs.
         """
-        found = checkpoint.get("captioner")
-        if found is None:
+        saved = checkpoint.get("captioner")
+        if saved is None:
             raise ValueError("checkpoint holds no captioner; was it written by this framework?")
-        if found["class"] != type(self).__name__:
+        if saved["class"] != type(self).__name__:
             raise ValueError(
-                f"checkpoint is of model {found['class']}, this run's model is "
+                f"checkpoint is of model {saved['class']}, this run's model is "
                 f"{type(self).__name__}; choose the same model= as the run that wrote it"
             )
-        if found["tokenizer"] != self.tokenizer.state():
+        if saved["tokenizer"] != self.tokenizer.state():
             raise ValueError(
                 "checkpoint has another vocabulary than this run; evaluate it with "
                 "`python evaluate.py run=FOLDER`, which uses its own, or train anew"

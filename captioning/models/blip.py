@@ -28,7 +28,7 @@ from captioning.types import Batch, CaptionLosses
 from captioning.vision.blip import BlipVision, load_blip
 
 
-class Blip(AbstractCaptioner):
+class Blip(AbstractCaptioner[HypothesisTree]):
     """A BERT with cross-attention on the image's states.
 
     Args:
@@ -51,6 +51,8 @@ class Blip(AbstractCaptioner):
         ValueError: words of the prompt that the vocabulary lacks, or a decoder of another
             vocabulary.
     """
+
+    prompt: Tensor
 
     def __init__(
         self,
@@ -86,7 +88,7 @@ class Blip(AbstractCaptioner):
                 sep_token_id=self.tokenizer.eos_id,
             )
             text = BlipTextLMHeadModel(config)
-            self._say_common_words(text.cls.predictions.bias)
+            self._start_from_word_frequencies(text.cls.predictions.bias)
         else:
             text = load_blip(pretrained).text_decoder
             _set_dropout(text, dropout)
@@ -119,15 +121,15 @@ class Blip(AbstractCaptioner):
                 "transformers' BLIP has its own image encoder: only a captioner that was trained "
                 "with features=blip can be saved for it"
             )
-        text = merged_low_rank(self.decoder.text)
-        vision = merged_low_rank(self.backbone.network)
+        text: Any = merged_low_rank(self.decoder.text)
+        vision: Any = merged_low_rank(self.backbone.network)
         config = BlipConfig(
             text_config=text.config.to_dict(), vision_config=vision.config.to_dict()
         )
         with torch.device("meta"):
-            whole = BlipForConditionalGeneration(config)
-        whole.text_decoder, whole.vision_model = text, vision
-        whole.save_pretrained(folder)
+            network: Any = BlipForConditionalGeneration(config)
+        network.text_decoder, network.vision_model = text, vision
+        network.save_pretrained(folder)
         definition = self.tokenizer.state().get("definition")
         if definition is not None:
             write_text(Path(folder) / "tokenizer.json", definition)
@@ -149,11 +151,11 @@ class Blip(AbstractCaptioner):
     def losses(self, batch: Batch) -> CaptionLosses:
         """Cross-entropy of each next token given the true ones before it; the prompt has none."""
         prompt = self.prompt.expand(len(batch), -1)
-        tokens = torch.cat([batch.tokens[:, :1], prompt, batch.tokens[:, 1:-1]], dim=1)
+        captions, exist = batch.caption_tokens()
+        tokens = torch.cat([captions[:, :1], prompt, captions[:, 1:-1]], dim=1)
         seen = self.decoder.look(self._images(batch))
         states = self.decoder.read(tokens, seen, batch.image_index, batch.region_mask)
-        mask = batch.token_mask[:, 1:]
-        logits = self.decoder.logits(states[:, self.prompt.numel() :][mask])
+        logits = self.decoder.logits(states[:, self.prompt.numel() :][exist[:, 1:]])
         return caption_losses(logits, batch, self.label_smoothing)
 
     def start(self, batch: Batch) -> HypothesisTree:

@@ -26,10 +26,11 @@ from captioning.types import Batch, CaptionLosses, Control
 
 # The bias of control tokens in search: they are read and never said.
 NEVER = -1e4
-Asked = tuple[int, Control]  # position of an image in the batch, and what is asked of it
+# An image's position in the batch, and the control of its caption.
+Request = tuple[int, Control]
 
 
-class CicBart(AbstractCaptioner):
+class CicBart(AbstractCaptioner[HypothesisTree]):
     """A BART that reads a control signal and regions.
 
     It needs features of regions, the whole photo first, and their boxes (``control=``). What a
@@ -75,7 +76,7 @@ class CicBart(AbstractCaptioner):
         self.text = ControlText(self.tokenizer, prompt=prompt)
         size = len(self.tokenizer)
         if pretrained is None:
-            self.bart = build_bart(
+            bart = build_bart(
                 hidden_size=hidden_size,
                 num_layers=num_layers,
                 num_heads=num_heads,
@@ -84,9 +85,10 @@ class CicBart(AbstractCaptioner):
                 dropout=dropout,
                 tokenizer=self.tokenizer,
             )
-            self._say_common_words(self.bart.final_logits_bias[0])
+            self._start_from_word_frequencies(bart.final_logits_bias[0])
         else:
-            self.bart = load_bart(pretrained, vocabulary=size, dropout=dropout)
+            bart = load_bart(pretrained, vocabulary=size, dropout=dropout)
+        self.bart: Any = bart
         self.visual = VisualEmbedding(
             feature_size=feature_size,
             hidden_size=self.bart.config.d_model,
@@ -100,22 +102,22 @@ class CicBart(AbstractCaptioner):
 
     def losses(self, batch: Batch) -> CaptionLosses:
         """Cross-entropy of each next token given the true ones before it and what is asked for."""
-        asked = list(zip(batch.image_index.tolist(), self._controls(batch), strict=True))
-        memories = {one: number for number, one in enumerate(dict.fromkeys(asked))}
-        index = torch.tensor([memories[one] for one in asked], device=batch.tokens.device)
+        requests = list(zip(batch.image_index.tolist(), self._controls(batch), strict=True))
+        memories = {request: number for number, request in enumerate(dict.fromkeys(requests))}
+        tokens, tokens_exist = batch.caption_tokens()
+        index = torch.tensor([memories[request] for request in requests], device=tokens.device)
         states, exist = self._encoded(batch, list(memories))
-        mask = batch.token_mask[:, 1:]
-        states = read(self.bart, batch.tokens[:, :-1], mask, states, exist, index)
-        found = logits(self.bart, states, self.num_words)
-        return caption_losses(found, batch, self.label_smoothing)
+        states = read(self.bart, tokens[:, :-1], tokens_exist[:, 1:], states, exist, index)
+        scores = logits(self.bart, states, self.num_words)
+        return caption_losses(scores, batch, self.label_smoothing)
 
     def start(self, batch: Batch) -> HypothesisTree:
         """Encode each image with what the first of its captions is asked for."""
         first: dict[int, Control] = {}
         for image, control in zip(batch.image_index.tolist(), self._controls(batch), strict=True):
             first.setdefault(image, control)
-        asked = [(image, first.get(image, Control())) for image in range(len(batch.image_ids))]
-        return BartStepper(self.bart).start(*self._encoded(batch, asked))
+        requests = [(image, first.get(image, Control())) for image in range(len(batch.image_ids))]
+        return BartStepper(self.bart).start(*self._encoded(batch, requests))
 
     def step(self, tokens: Tensor, state: HypothesisTree) -> tuple[Tensor, HypothesisTree]:
         """Log-probabilities of the next token."""
@@ -128,10 +130,10 @@ class CicBart(AbstractCaptioner):
             return (Control(),) * len(batch)
         return batch.controls
 
-    def _encoded(self, batch: Batch, asked: list[Asked]) -> tuple[Tensor, Tensor]:
+    def _encoded(self, batch: Batch, requests: list[Request]) -> tuple[Tensor, Tensor]:
         """The encoder's states ``(N, S, D)`` and what of them exists ``(N, S)``."""
-        words, words_exist = self._words([control for _, control in asked])
-        regions, regions_exist = self._seen(batch, asked)
+        words, words_exist = self._words([control for _, control in requests])
+        regions, regions_exist = self._seen(batch, requests)
         inputs = torch.cat([words, regions], dim=1)
         exist = torch.cat([words_exist, regions_exist], dim=1)
         return encode(self.bart, inputs, exist), exist
@@ -144,7 +146,7 @@ class CicBart(AbstractCaptioner):
         embedded = encoder.embed_tokens(ids) + positions(encoder, ids.shape[1])
         return encoder.layernorm_embedding(embedded), exist
 
-    def _seen(self, batch: Batch, asked: list[Asked]) -> tuple[Tensor, Tensor]:
+    def _seen(self, batch: Batch, requests: list[Request]) -> tuple[Tensor, Tensor]:
         """Embedded regions ``(N, C, D)`` and their mask."""
         if "boxes" not in batch.extras:
             raise ValueError(
@@ -155,17 +157,19 @@ class CicBart(AbstractCaptioner):
         counts = [features.shape[1]] * len(features)
         if batch.region_mask is not None:
             counts = batch.region_mask.sum(1).tolist()
-        rows, exist = _padded([_rows(batch, one, counts) for one in asked], features.device)
-        images = torch.tensor([[image] for image, _ in asked], device=features.device)
+        rows, exist = _padded(
+            [_rows(batch, request, counts) for request in requests], features.device
+        )
+        images = torch.tensor([[image] for image, _ in requests], device=features.device)
         boxes = batch.extras["boxes"].to(features.dtype)
         # The n-th token from the end of the vocabulary stands for the n-th region of the input.
         turns = self.bart.model.shared.weight[-rows.shape[1] :].flip(0)
         return self.visual(features[images, rows], boxes[images, rows], turns), exist
 
 
-def _rows(batch: Batch, asked: Asked, counts: list[int]) -> list[int]:
+def _rows(batch: Batch, request: Request, counts: list[int]) -> list[int]:
     """Rows of an image's features that are shown, the whole photo first."""
-    image, control = asked
+    image, control = request
     if control.regions is None:
         return list(range(min(counts[image], NUM_PLACES)))
     regions = control.regions if control.ordered else sorted(control.regions)

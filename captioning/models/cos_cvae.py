@@ -43,7 +43,7 @@ from captioning.text.object_words import build_object_words
 from captioning.types import Batch, CaptionLosses
 
 
-class CosCvae(AbstractCaptioner):
+class CosCvae(AbstractCaptioner[LatentState]):
     """A conditional variational auto-encoder of captions, with sequential latents.
 
     Args:
@@ -132,7 +132,7 @@ class CosCvae(AbstractCaptioner):
             latent_size=context_size + object_size,
             dropout=dropout,
         )
-        self._say_common_words(self.decoder.output.bias)
+        self._start_from_word_frequencies(self.decoder.output.bias)
         self.latents = Latents(
             size=self.split.size,
             embedding_size=posterior_embedding_size,
@@ -252,10 +252,11 @@ class CosCvae(AbstractCaptioner):
             number: of the draw, at least 0.
             seen: of the images.
         """
-        packing = Packing.of(batch.token_mask[:, 1:].sum(1))
+        tokens, exist = batch.caption_tokens()
+        packing = Packing.of(exist[:, 1:].sum(1))
         # The longest caption of the batch, whatever padding it has.
-        tokens = batch.tokens[:, : len(packing.sizes) + 1]
-        targets, real = tokens[:, 1:], batch.token_mask[:, 1 : len(packing.sizes) + 1, None]
+        tokens = tokens[:, : len(packing.sizes) + 1]
+        targets, real = tokens[:, 1:], exist[:, 1 : len(packing.sizes) + 1, None]
         noise = self._noise(batch.rows, packing.lengths, number)
         # Densities and their divergence are as fine as their exponents: never in half precision.
         with torch.autocast(self.device.type, enabled=False):
@@ -290,8 +291,8 @@ class CosCvae(AbstractCaptioner):
         """``(B,)`` negative log-likelihoods of ``tokens (B, T + 1)``, summed over words."""
         words = self._dropped(tokens[:, :-1], chances[:, :, 0])
         logits = self.decoder.logits(words, torch.cat(latents, 2), seen, images, packing)
-        wanted = packing.pack(tokens[packing.order, 1:])
-        nll, _ = token_losses(logits.to(self.decoder.score.dtype), wanted)
+        next_words = packing.pack(tokens[packing.order, 1:])
+        nll, _ = token_losses(logits.to(self.decoder.score.dtype), next_words)
         return packing.sum_by_caption(nll)
 
     def _noise(self, rows: Tensor, lengths: Tensor, number: int) -> Tensor:
@@ -338,15 +339,17 @@ class CosCvae(AbstractCaptioner):
             batch: images and captions.
             num_draws: draws a caption.
         """
-        found, seen = [], self._look(batch)
+        draws, seen = [], self._look(batch)
+        _, exist = batch.caption_tokens()
         for number in range(num_draws):
             terms = self.terms(batch, number, seen)
             ratios = -terms.nll
             for chain, law in zip((terms.context, terms.objects), terms.expected, strict=True):
                 gain = law.log_density(chain.values) - chain.law.log_density(chain.values)
-                ratios = ratios + (gain * batch.token_mask[:, 1:]).sum(1)
-            found.append(ratios)
-        return torch.stack(found).logsumexp(0) - torch.log(ratios.new_tensor(num_draws))
+                ratios = ratios + (gain * exist[:, 1:]).sum(1)
+            draws.append(ratios)
+        ratios = torch.stack(draws)
+        return ratios.logsumexp(0) - torch.log(ratios.new_tensor(num_draws))
 
     def start(self, batch: Batch) -> LatentState:
         """The memory with the latents at their means; `LatentState.drawn` gives others."""

@@ -57,8 +57,9 @@ class ImageMemory:
 
     def select(self, images: Tensor) -> ImageMemory:
         """Only some of the images."""
-        some = {f.name: getattr(self, f.name) for f in fields(self)}
-        return ImageMemory(**{k: None if v is None else v[images] for k, v in some.items()})
+        tensors = {f.name: getattr(self, f.name) for f in fields(self)}
+        some: dict[str, Any] = {k: None if v is None else v[images] for k, v in tensors.items()}
+        return ImageMemory(**some)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,15 +83,15 @@ class UpDownState(AbstractDecoderState):
         """Hypotheses by index."""
         num_images = self.images.keys.shape[0]
         block = len(self.pasts) // num_images
-        found = torch.unique_consecutive(index // block)
-        images = self.images if len(found) == num_images else self.images.select(found)
-        kept, pasts = torch.unique(self.pasts[index], return_inverse=True)
-        return UpDownState(
-            images=images, cells=tuple(cell[kept] for cell in self.cells), pasts=pasts
-        )
+        selected = torch.unique_consecutive(index // block)
+        images = self.images if len(selected) == num_images else self.images.select(selected)
+        past, pasts = torch.unique(self.pasts[index], return_inverse=True)
+        h1, c1, h2, c2 = self.cells
+        cells = (h1[past], c1[past], h2[past], c2[past])
+        return UpDownState(images=images, cells=cells, pasts=pasts)
 
 
-class UpDown(AbstractCaptioner):
+class UpDown(AbstractCaptioner[UpDownState]):
     """Two-LSTM captioner with attention over regions or grid cells.
 
     Args:
@@ -146,10 +147,12 @@ class UpDown(AbstractCaptioner):
         self.mean_to_gates = nn.Linear(values, 4 * hidden, bias=False)
         self.hidden_to_gates = nn.Linear(2 * hidden, 4 * hidden, bias=False)
         self.language = nn.Linear(values + 2 * hidden, 4 * hidden)
-        self.to_embedding = None
+        self.to_embedding: nn.Module | None = None
+        self.output: nn.Linear | None = None
         if tied:
             self.to_embedding = nn.Sequential(nn.Linear(hidden, embedding_size), nn.Tanh())
-        self.output = None if tied else nn.Linear(hidden, vocabulary)
+        else:
+            self.output = nn.Linear(hidden, vocabulary)
         self._initialise(hidden)
 
     def _initialise(self, hidden: int) -> None:
@@ -167,7 +170,7 @@ class UpDown(AbstractCaptioner):
                 layer.bias.data[hidden : 2 * hidden] = 1.0
         nn.init.uniform_(self.score, -bound, bound)
         if self.output is not None:
-            self._say_common_words(self.output.bias)
+            self._start_from_word_frequencies(self.output.bias)
 
     def _memory(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """Keys ``(I, R, A)``, values ``(I, R, D)`` and the mean's gates ``(I, 4H)``."""
@@ -193,13 +196,16 @@ class UpDown(AbstractCaptioner):
     def _logits(self, hidden: Tensor) -> Tensor:
         if self.output is not None:
             return self.output(hidden)
+        if self.to_embedding is None:
+            raise ValueError("UpDown has neither an output layer nor one to the words' vectors")
         return functional.linear(self.to_embedding(hidden), self.embed.weight)
 
     def losses(self, batch: Batch) -> CaptionLosses:
         """Cross-entropy of each next word given the true ones before it."""
-        packing = Packing.of(batch.token_mask[:, 1:].sum(1))
+        tokens, exist = batch.caption_tokens()
+        packing = Packing.of(exist[:, 1:].sum(1))
         keys, values, mean_gates = self._memory(batch)
-        tokens = batch.tokens[packing.order]
+        tokens = tokens[packing.order]
         index = batch.image_index[packing.order]
         inputs, targets = packing.pack(tokens[:, :-1]), packing.pack(tokens[:, 1:])
         gates = self.words_to_gates(self.dropout(self.embed(inputs)))

@@ -40,7 +40,7 @@ EMBEDDINGS, ENTITIES = "text_embeddings", "text_entities"
 NONE = -1  # no entity
 
 
-class ViECap(AbstractCaptioner):
+class ViECap(AbstractCaptioner[PromptedState]):
     """Soft prompt, hard prompt, caption: one text to a causal language model.
 
     A batch with the captions' embeddings (`EMBEDDINGS`) is trained on as text; any other by its
@@ -74,6 +74,9 @@ class ViECap(AbstractCaptioner):
             the vocabulary lacks, or embeddings of different sizes.
     """
 
+    entities: Tensor | None
+    sayable: Tensor
+
     def __init__(
         self,
         *,
@@ -100,7 +103,11 @@ class ViECap(AbstractCaptioner):
     ) -> None:
         super().__init__(**captioner)
         if pretrained is None:
-            sizes = {"n_embd": hidden_size, "n_layer": num_layers, "n_head": num_heads}
+            sizes: dict[str, Any] = {
+                "n_embd": hidden_size,
+                "n_layer": num_layers,
+                "n_head": num_heads,
+            }
             sizes |= {"n_positions": max_positions, "tie_word_embeddings": tied}
             self.network = _new_gpt2(self.tokenizer, dropout, **sizes)
         else:
@@ -155,16 +162,17 @@ class ViECap(AbstractCaptioner):
             embeddings = embeddings[batch.image_index]
             named = None if named is None else named[batch.image_index]
         if named is not None and self.training:
-            left = torch.rand(named.shape, device=named.device) >= self.masking
-            named = named.masked_fill(~left, NONE)
+            kept = torch.rand(named.shape, device=named.device) >= self.masking
+            named = named.masked_fill(~kept, NONE)
         hard, hard_lengths = self._hard_prompts(named, len(batch))
-        lengths = hard_lengths + batch.token_mask.sum(1) - 2  # neither begin nor end is read
-        tokens = _joined(hard, hard_lengths, batch.tokens[:, 1:], int(lengths.max()))
+        captions, exist = batch.caption_tokens()
+        lengths = hard_lengths + exist.sum(1) - 2  # neither begin nor end is read
+        tokens = _joined(hard, hard_lengths, captions[:, 1:], int(lengths.max()))
         soft = self.projector(embeddings)
         states = self.stepper.read(torch.cat([soft, self.stepper.words(tokens)], dim=1))
         places = torch.arange(tokens.shape[1] + 1, device=tokens.device)
-        asked = (places >= hard_lengths[:, None]) & (places <= lengths[:, None])
-        return caption_losses(self.stepper.logits(states[:, soft.shape[1] - 1 :][asked]), batch)
+        predicts = (places >= hard_lengths[:, None]) & (places <= lengths[:, None])
+        return caption_losses(self.stepper.logits(states[:, soft.shape[1] - 1 :][predicts]), batch)
 
     def start(self, batch: Batch) -> PromptedState:
         """Read the prompts of the images, or in a batch of captions alone those of the captions."""
@@ -179,12 +187,18 @@ class ViECap(AbstractCaptioner):
         return self.stepper.step(tokens, state)
 
     def find_entities(self, embeddings: Tensor) -> Tensor:
-        """``(I, num_entities) int64`` of images ``(I, E)``, the surest first; `NONE` at the end."""
+        """``(I, num_entities) int64`` of images ``(I, E)``, the surest first; `NONE` at the end.
+
+        Raises:
+            ValueError: there are no entities.
+        """
+        if self.entities is None:
+            raise ValueError("there are no entities to name: give model.module.entities")
         cosines = functional.normalize(embeddings.float(), dim=-1) @ self.entities.float().T
         logits = (cosines / self.temperature).masked_fill(~self.sayable, -torch.inf)
-        shares, found = logits.softmax(-1).sort(dim=-1, descending=True, stable=True)
-        shares, found = shares[:, : self.num_entities], found[:, : self.num_entities]
-        return found.masked_fill(shares <= self.threshold, NONE)
+        shares, ranking = logits.softmax(-1).sort(dim=-1, descending=True, stable=True)
+        shares, ranking = shares[:, : self.num_entities], ranking[:, : self.num_entities]
+        return ranking.masked_fill(shares <= self.threshold, NONE)
 
     def _seen(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
         """Unit embeddings ``(N, E)`` and entities ``(N, .)`` of captions or images."""
@@ -227,7 +241,7 @@ class ViECap(AbstractCaptioner):
 
     def _named(self, row: Sequence[int]) -> tuple[str, ...]:
         sayable = self.tokenizer.spellings
-        return tuple(self.names[one] for one in row if one != NONE and sayable(self.names[one]))
+        return tuple(self.names[n] for n in row if n != NONE and sayable(self.names[n]))
 
     def _prompt(self, names: tuple[str, ...]) -> list[int]:
         """Tokens of the hard prompt of some entities, the full stop or end token counted."""
@@ -247,18 +261,18 @@ class ViECap(AbstractCaptioner):
             ValueError: see `AbstractCaptioner`, or other entities.
         """
         super().on_load_checkpoint(checkpoint)
-        found = checkpoint["captioner"].get("entities")
-        if found != list(self.names):
+        saved = checkpoint["captioner"].get("entities")
+        if saved != list(self.names):
             raise ValueError(
-                f"checkpoint was trained with {len(found or ())} entities, this run has "
+                f"checkpoint was trained with {len(saved or ())} entities, this run has "
                 f"{len(self.names)}, or others; give the same model.module.entities.names_path"
             )
 
 
-def _new_gpt2(tokenizer: AbstractTokenizer, dropout: float, **sizes: int) -> GPT2LMHeadModel:
-    drop = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), dropout)
-    ids = {"bos_token_id": tokenizer.bos_id, "eos_token_id": tokenizer.eos_id}
-    return GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), **sizes, **drop, **ids))
+def _new_gpt2(tokenizer: AbstractTokenizer, dropout: float, **sizes: Any) -> GPT2LMHeadModel:
+    options: dict[str, Any] = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), dropout)
+    options |= {"bos_token_id": tokenizer.bos_id, "eos_token_id": tokenizer.eos_id}
+    return GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), **sizes, **options))
 
 
 def _check_vocabulary(stepper: CausalStepper, tokenizer: AbstractTokenizer) -> None:

@@ -19,6 +19,7 @@ class TextEmbedder(Protocol):
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
         """Unit vectors ``(len(texts), E) float32``."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)

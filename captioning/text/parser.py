@@ -103,9 +103,9 @@ class SpacyParser(AbstractParser):
             ) as pool:
                 yield from pool.map(_run_in_worker, chunks)
             return
-        if chunks and self._pipeline is None:
-            self._pipeline = _Pipeline(self.folder)
         for chunk in chunks:
+            if self._pipeline is None:
+                self._pipeline = _Pipeline(self.folder)
             yield self._pipeline.run(chunk)
 
 

@@ -71,10 +71,10 @@ class SentenceEncoder:
         """
         if pooling not in POOLINGS:
             raise ValueError(f"pooling must be one of {POOLINGS}: got {pooling!r}")
-        self.network = network.to(device).eval().requires_grad_(False)
+        self.network: Any = network.to(device).eval().requires_grad_(False)
         self.tokenizer, self.pooling, self.max_tokens = tokenizer, pooling, max_tokens
         self.batch_size, self.device = batch_size, torch.device(device)
-        self.dim = int(network.config.hidden_size)
+        self.dim = int(self.network.config.hidden_size)
         self.identity = f"{name}-{_digest(network)}-{pooling}-{max_tokens}"
         self._folder = None if cache_folder is None else Path(cache_folder) / self.identity
         self._known = {} if self._folder is None else _read_shards(self._folder, self.dim)

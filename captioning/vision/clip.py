@@ -43,7 +43,7 @@ class ClipEncoder:
             batch_size: images or texts at once.
             device: where the model runs.
         """
-        self.model = model.to(device).eval().requires_grad_(False)
+        self.model: Any = model.to(device).eval().requires_grad_(False)
         self.space = space
         self.preprocess, self._tokenize = preprocess, tokenize
         self._batch_size, self._device = batch_size, torch.device(device)

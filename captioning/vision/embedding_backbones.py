@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import numpy as np
 import torch
@@ -55,9 +56,12 @@ class ClipBackbone(nn.Module):
             that is not known here.
     """
 
+    _mean: Tensor
+    _std: Tensor
+
     def __init__(self, *, encoder: ClipEncoder) -> None:
         super().__init__()
-        self.model = encoder.model
+        self.model: Any = encoder.model
         sides = set(np.atleast_1d(self.model.visual.image_size).tolist())
         steps = list(getattr(encoder.preprocess, "transforms", ()))
         kinds = [type(step).__name__ for step in steps]
@@ -102,5 +106,5 @@ def _device(module: nn.Module) -> torch.device:
     return next(module.parameters()).device
 
 
-def _frozen_copy(module: nn.Module, device: torch.device | str) -> nn.Module:
+def _frozen_copy(module: Any, device: torch.device | str) -> Any:
     return copy.deepcopy(module).to(device).eval().requires_grad_(False)

@@ -7,6 +7,7 @@ fixed statistics it is an affine map that the weights of the convolution can abs
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +28,7 @@ def folded(network: nn.Module, example: Tensor) -> nn.Module:
         network: a timm network; not changed.
         example: ``(B, 3, H, W) float32`` images to trace and compare with.
     """
-    plain = copy.deepcopy(network).eval()
+    plain: Any = copy.deepcopy(network).eval()
     if not any(isinstance(module, nn.BatchNorm2d) for module in plain.modules()):
         return plain
     before = plain.forward_features(example)
@@ -43,7 +44,7 @@ def folded(network: nn.Module, example: Tensor) -> nn.Module:
     return fast if agree else plain
 
 
-def _pairs(network: nn.Module, example: Tensor) -> list[tuple[nn.Conv2d, nn.BatchNorm2d]]:
+def _pairs(network: Any, example: Tensor) -> list[tuple[nn.Conv2d, nn.BatchNorm2d]]:
     """Each convolution whose output a batch normalisation takes in, both used once."""
     outputs: list[tuple[nn.Conv2d, Tensor]] = []
     pairs: list[tuple[nn.Conv2d, nn.BatchNorm2d]] = []
@@ -69,7 +70,7 @@ def _pairs(network: nn.Module, example: Tensor) -> list[tuple[nn.Conv2d, nn.Batc
     return [pair for pair in pairs if all(uses.count(module) == 1 for module in pair)]
 
 
-def _fold(convolution: nn.Conv2d, norm: nn.BatchNorm2d) -> None:
+def _fold(convolution: nn.Conv2d, norm: Any) -> None:
     convolution.weight, convolution.bias = fuse_conv_bn_weights(
         convolution.weight,
         convolution.bias,

@@ -37,6 +37,7 @@ class SentenceEmbedder(Protocol):
 
     def embed(self, texts: Sequence[str]) -> Tensor:
         """Vectors ``(len(texts), dim) float32``."""
+        ...
 
 
 class JointSpace(nn.Module):

@@ -25,7 +25,7 @@ from captioning.types import Prediction
 from evaluate import evaluate
 from tests.augmentation.regions.scenes import photo, region
 from tests.augmentation.test_main import CONFIGS, config_of
-from tests.captioning.training.conftest import SMALL
+from tests.captioning.conftest import SMALL
 
 CAT, BIRD = (8.0, 8.0, 40.0, 40.0), (44.0, 44.0, 60.0, 60.0)
 BEFORE, AFTER = "A white cat sits near a bird.", "A white dog sits near a bird."

@@ -60,8 +60,12 @@ def caption_by_words(
     Raises:
         ValueError: it leaves out a thing of the graph.
     """
-    found = aligned(graph, words)
-    at = {v: found.nodes[v].names[0].token for v, node in graph.nodes.items() if node.names[0].noun}
+    alignment = aligned(graph, words)
+    at = {
+        v: alignment.nodes[v].names[0].token
+        for v, node in graph.nodes.items()
+        if node.names[0].noun
+    }
     tokens = words.tokens
     nouns = [i for i, t in enumerate(tokens) if t.pos in NOUNS and t.dep != "compound"]
     lost = {v: graph.nodes[v].names[0].word for v, place in at.items() if place < 0}
@@ -83,19 +87,19 @@ def caption_by_words(
 
 def _matched(pairs: Iterable[tuple[float, str, int]]) -> dict[str, int]:
     """Variables with words, the likest first, each once."""
-    found: dict[str, int] = {}
+    matches: dict[str, int] = {}
     for _, variable, place in sorted(pairs, key=lambda pair: (-pair[0], *pair[1:])):
-        if variable not in found and place not in found.values():
-            found[variable] = place
-    return found
+        if variable not in matches and place not in matches.values():
+            matches[variable] = place
+    return matches
 
 
 def _places(concept: str, words: Words) -> Iterator[int]:
     """Where a label's words stand, those that say it as it is first."""
     label = _SENSE.sub("", concept)
-    whole = label.replace("-", " ")
+    phrase = label.replace("-", " ")
     verb = {label.split("-")[0]} if label != concept else set()  # "take" of "take-off-01"
-    for some in ({label, whole, concept}, verb, set(_SAID_OTHERWISE.get(label, ()))):
+    for some in ({label, phrase, concept}, verb, set(_SAID_OTHERWISE.get(label, ()))):
         for i, token in enumerate(words.tokens):
             lemma = token.lemma.lower()
             if lemma in some or token.text.lower() in some or NUMBERS.get(lemma) in some:

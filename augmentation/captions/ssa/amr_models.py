@@ -92,7 +92,7 @@ class SequenceModel:
     @torch.inference_mode()
     def answers(self, lines: Sequence[str]) -> list[str]:
         """The most probable answer to each line."""
-        found: list[str] = []
+        answers: list[str] = []
         for start in range(0, len(lines), self._batch_size):
             inputs = self._tokenizer(
                 list(lines[start : start + self._batch_size]),
@@ -101,7 +101,7 @@ class SequenceModel:
                 max_length=self._max_length,
                 return_tensors="pt",
             ).to(self._network.device)
-            made = self._network.generate(
+            outputs = self._network.generate(
                 input_ids=inputs["input_ids"],
                 attention_mask=inputs["attention_mask"],
                 num_beams=self._num_beams,
@@ -109,8 +109,8 @@ class SequenceModel:
                 do_sample=False,
                 no_repeat_ngram_size=0,  # graphs repeat themselves
             )
-            found += self._tokenizer.batch_decode(made, skip_special_tokens=True)
-        return found
+            answers += self._tokenizer.batch_decode(outputs, skip_special_tokens=True)
+        return answers
 
 
 def _folder(name: str) -> Path:
@@ -179,8 +179,8 @@ def read_linear(line: str) -> Graph | None:
     if not nodes:
         return None
     kept = [edge for edge in dict.fromkeys(edges) if edge.source != edge.target]
-    whole = Graph(nodes, tuple(kept), next(iter(nodes)))
-    return whole.part(whole.reachable(whole.root), whole.root)
+    graph = Graph(nodes, tuple(kept), next(iter(nodes)))
+    return graph.part(graph.reachable(graph.root), graph.root)
 
 
 def _variable(token: str, nodes: dict[str, Node]) -> str:

@@ -51,18 +51,18 @@ class Builder:
 
     def graph(self, root: str) -> Graph:
         """The graph, without what its root does not lead to."""
-        whole = Graph(self.nodes, tuple(self.edges), root)
-        found = whole.reachable(root)
-        return whole if len(found) == len(self.nodes) else whole.part(found, root)
+        graph = Graph(self.nodes, tuple(self.edges), root)
+        reachable = graph.reachable(root)
+        return graph if len(reachable) == len(self.nodes) else graph.part(reachable, root)
 
     def antecedent(self, position: int) -> str | None:
         """Who a pronoun speaks of: the one who does it, else the nearest that may be meant."""
-        said = self.words.tokens[position].lemma
+        word = self.words.tokens[position].lemma
         if self.words.tokens[position].text.lower() in ("himself", "herself", "itself"):
-            said = self.words.tokens[position].text.lower()
+            word = self.words.tokens[position].text.lower()
         nearest = (i for i in range(position - 1, -1, -1))
         for i in (*self._doers(position), *nearest):
-            if i < position and i in self.of and self._may_be(i, said):
+            if i < position and i in self.of and self._may_be(i, word):
                 return self.of[i]
         return None
 

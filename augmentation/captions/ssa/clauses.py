@@ -90,8 +90,8 @@ class Clauses:
         if token.pos in ("VERB", "AUX"):
             return self.clause(i, None)
         if token.pos == "ADP":
-            found = self.words.preposition(i)[1]
-            return self.entity(found[0]) if found else None
+            objects = self.words.preposition(i)[1]
+            return self.entity(objects[0]) if objects else None
         return self.entity(i)
 
     def entity(self, i: int) -> str:
@@ -109,10 +109,10 @@ class Clauses:
         if token.pos in ("VERB", "AUX"):
             return self.action(i, None)
         if token.pos == "PRON":
-            found = self.builder.antecedent(i)
-            if found is not None:
-                self.builder.of[i] = found
-                return found
+            antecedent = self.builder.antecedent(i)
+            if antecedent is not None:
+                self.builder.of[i] = antecedent
+                return antecedent
         counted = self.phrases.quantity_of(i)
         if counted != i:
             variable = self.entity(counted)
@@ -144,20 +144,20 @@ class Clauses:
     def clause(self, i: int, subject: str | None) -> str:
         """The node of a verb and of those joined to it."""
         own = self.action(i, subject)
-        who = self._subject(i, subject)
+        agent = self._subject(i, subject)
         others = self.phrases.conjuncts(i)
         for j in self.words.having(i, "advcl"):
             if not self.words.having(j, "mark", "advmod", "aux"):
                 others += [j, *self.phrases.conjuncts(j)]
-        return self.phrases.joint(i, [own, *(self.action(j, who) for j in others)])
+        return self.phrases.joint(i, [own, *(self.action(j, agent) for j in others)])
 
     def _subject(self, i: int, subject: str | None) -> str | None:
-        found = [
+        subjects = [
             j
             for j in self.words.having(i, *SUBJECTS, *PASSIVE_SUBJECTS)
             if self.tokens[j].tag not in ("WDT", "WP")
         ]
-        return self.entity(found[0]) if found else subject
+        return self.entity(subjects[0]) if subjects else subject
 
     def action(self, i: int, subject: str | None) -> str:
         """The node of a verb with its arguments.
@@ -175,21 +175,21 @@ class Clauses:
             return self._copula(i, subject)
         verb, ways = self._with_particles(i)
         variable = self.builder.add(concept_of(verb), verb, token=i)
-        who = self._subject(i, subject)
+        agent = self._subject(i, subject)
         if self._is_passive(i):
             role = PASSIVE_ROLES.get(verb, "ARG1")
         else:
             has_object = not ways and bool(self.words.having(i, *OBJECTS))
             role = "ARG0" if has_object else subject_role(verb)
-            if subject is not None and who != subject and not has_object:
+            if subject is not None and agent != subject and not has_object:
                 self.builder.link(variable, "ARG1", subject)  # "a stick that a dog has"
-        if who is not None:
-            self.builder.link(variable, role, who)
+        if agent is not None:
+            self.builder.link(variable, role, agent)
         for way in ways:
             self._way(variable, way, self._along(i))
         for j in self.words.children[i]:
             if not (ways and self.tokens[j].dep in OBJECTS):
-                self._argument(variable, verb, who, j)
+                self._argument(variable, verb, agent, j)
         return variable
 
     def _with_particles(self, i: int) -> tuple[str, list[str]]:
@@ -219,7 +219,7 @@ class Clauses:
             return True
         return self.tokens[i].tag == "VBN" and not self.words.having(i, "aux", *OBJECTS)
 
-    def _argument(self, variable: str, verb: str, who: str | None, j: int) -> None:
+    def _argument(self, variable: str, verb: str, agent: str | None, j: int) -> None:
         token = self.tokens[j]
         if token.dep in OBJECTS:
             self.builder.link(variable, "ARG1", self.entity(j))
@@ -229,9 +229,9 @@ class Clauses:
             for k in self.words.having(j, "pobj"):
                 self.builder.link(variable, AGENT_ROLES.get(verb, "ARG0"), self.entity(k))
         elif token.dep in ("prep", "dative"):
-            self.places.attach(Site(variable, self.tokens[self._token(variable)], verb, who), j)
+            self.places.attach(Site(variable, self.tokens[self._token(variable)], verb, agent), j)
         elif token.dep in ("xcomp", "ccomp", "advcl"):
-            self._clause_below(variable, verb, who, j)
+            self._clause_below(variable, verb, agent, j)
         elif token.dep in ("advmod", "npadvmod"):
             self._adverb(variable, j)
         elif token.dep in ("acomp", "oprd", "amod"):
@@ -243,9 +243,9 @@ class Clauses:
     def _token(self, variable: str) -> int:
         return self.builder.nodes[variable].names[0].token
 
-    def _clause_below(self, variable: str, verb: str, who: str | None, j: int) -> None:
+    def _clause_below(self, variable: str, verb: str, agent: str | None, j: int) -> None:
         marks = {self.tokens[k].lemma for k in self.words.having(j, "mark", "advmod")}
-        below = self.action(j, who)
+        below = self.action(j, agent)
         if marks & {"while", "as", "when", "whilst"}:
             self.builder.link(variable, "time", below)
         elif self.words.having(j, "aux"):
@@ -279,25 +279,25 @@ class Clauses:
             thing = self.entity(things[0])
             self._around_be(thing, i)
             return thing
-        who = self._subject(i, subject)
+        agent = self._subject(i, subject)
         for j in self.words.having(i, "acomp", "attr", "oprd"):
-            parts = [self._said(k, who) for k in (j, *self.phrases.conjuncts(j))]
+            parts = [self._said(k, agent) for k in (j, *self.phrases.conjuncts(j))]
             self._around_be(parts[0], i)
             return self.phrases.joint(j, parts)
-        return self._located(i, who)
+        return self._located(i, agent)
 
-    def _said(self, j: int, who: str | None) -> str:
+    def _said(self, j: int, agent: str | None) -> str:
         """ "the dog is brown", "the man is a clown"; the node of what is said."""
         lemma = self.tokens[j].lemma
         if lemma in COLOURS:
-            said = self.builder.add(COLOURS[lemma], lemma, token=j)
-            if who is not None:
-                self.builder.link(said, "ARG1", who)
+            predicate = self.builder.add(COLOURS[lemma], lemma, token=j)
+            if agent is not None:
+                self.builder.link(predicate, "ARG1", agent)
         else:
-            said = self._single(j)
-            if who is not None:
-                self.builder.link(who, "mod", said)
-        return said
+            predicate = self._single(j)
+            if agent is not None:
+                self.builder.link(agent, "mod", predicate)
+        return predicate
 
     def _around_be(self, variable: str, i: int) -> None:
         head = self.tokens[max(self._token(variable), 0)]
@@ -306,12 +306,12 @@ class Clauses:
         for j in self.words.having(i, "acl", "advcl"):
             self.action(j, variable)
 
-    def _located(self, i: int, who: str | None) -> str:
+    def _located(self, i: int, agent: str | None) -> str:
         variable = self.builder.add("be-located-at-91", "be", token=i)
-        if who is not None:
-            self.builder.link(variable, "ARG1", who)
+        if agent is not None:
+            self.builder.link(variable, "ARG1", agent)
         for j in self.words.having(i, "prep"):
-            self.places.attach(Site(variable, self.tokens[i], "be", who), j)
+            self.places.attach(Site(variable, self.tokens[i], "be", agent), j)
         for j in self.words.having(i, "advmod"):
             word = self.tokens[j].text.lower()
             if word not in NOT_SAID:

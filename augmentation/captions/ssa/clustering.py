@@ -14,11 +14,11 @@ from augmentation.captions.ssa.smatch import agreement, triples
 def distances(graphs: Sequence[Graph]) -> NDArray[np.float64]:
     """``(N, N)`` distances 1 − smatch, symmetric, 0 on the diagonal (Algorithm 1, line 4)."""
     counted = [triples(graph) for graph in graphs]
-    found = np.zeros((len(graphs), len(graphs)))
-    for i, one in enumerate(counted):
+    matrix = np.zeros((len(graphs), len(graphs)))
+    for i, ours in enumerate(counted):
         for j in range(i):
-            found[i, j] = found[j, i] = 1 - agreement(one, counted[j], restarts=1).f1
-    return found
+            matrix[i, j] = matrix[j, i] = 1 - agreement(ours, counted[j], restarts=1).f1
+    return matrix
 
 
 def merge_order(distance: NDArray[np.float64]) -> list[tuple[int, int]]:

@@ -40,7 +40,9 @@ _PARTICIPLES = """
     win-won wind-wound withdraw-withdrawn withhold-withheld withstand-withstood wring-wrung
     write-written
 """
-PARTICIPLES = dict(word.split("-") for word in _PARTICIPLES.split())
+PARTICIPLES: dict[str, str] = {
+    verb: participle for verb, _, participle in (w.partition("-") for w in _PARTICIPLES.split())
+}
 # Verbs of two syllables that double their last letter all the same, or of one that do not.
 _DOUBLE = """
     admit babysit backflip begin commit compel control equip expel forbid forget handicap

@@ -58,28 +58,28 @@ class Rules:
     least_like_of: Mapping[str, float] = field(default_factory=lambda: dict(LEAST_LIKE_OF))
 
     def problem(
-        self, graph: Graph, said: Caption, frames: Frames, *, seen: Collection[str],
+        self, graph: Graph, caption: Caption, frames: Frames, *, seen: Collection[str],
         similarity: Similarity,
     ) -> str:  # fmt: skip
         """Why a caption is refused, by its graph and its words; empty if it is not.
 
         Args:
             graph: what it says.
-            said: the caption.
+            caption: the caption.
             frames: usual arguments of verbs.
             seen: lemmas of the nouns of the photo's own captions.
             similarity: of two words.
         """
-        words = re.findall(r"[a-z']+", said.text.lower())
+        words = re.findall(r"[a-z']+", caption.text.lower())
         if len(words) < self.least_words:
             return SHORT
         if set(words) & set(self.banned):
             return BANNED_WORD
-        if not all(self._is_known(noun, seen, similarity) for noun in said.nouns):
+        if not all(self._is_known(noun, seen, similarity) for noun in caption.nouns):
             return UNSEEN
         things = [node for node in graph.nodes.values() if node.names[0].noun]
         grounded = all(self._is_grounded(node.regions, node.kinds) for node in things)
-        if said.besides or not things or not grounded:
+        if caption.besides or not things or not grounded:
             return UNGROUNDED
         if _is_own_part(graph):
             return OWN_PART
@@ -146,7 +146,7 @@ class CrossFittedScores:
 
     def score(self, image_id: str, captions: Sequence[str]) -> list[float]:
         """Scores in [0, 1] of new captions of a photo."""
-        return [found.total for found in self._scores[self.fold(image_id)].score(captions)]
+        return [score.total for score in self._scores[self.fold(image_id)].score(captions)]
 
 
 def _fitted(

@@ -134,31 +134,31 @@ class Graph:
 
     def part(self, kept: Iterable[str], root: str) -> Graph:
         """The graph of some nodes and the edges between them."""
-        wanted = set(kept) | {root}
+        variables = set(kept) | {root}
         return Graph(
-            {variable: node for variable, node in self.nodes.items() if variable in wanted},
-            tuple(e for e in self.edges if e.source in wanted and e.target in wanted),
+            {variable: node for variable, node in self.nodes.items() if variable in variables},
+            tuple(e for e in self.edges if e.source in variables and e.target in variables),
             root,
         )
 
     def reachable(self, start: str) -> set[str]:
         """Nodes joined to one by edges in either direction, itself among them."""
-        found, open_nodes = {start}, [start]
+        reached, open_nodes = {start}, [start]
         while open_nodes:
             variable = open_nodes.pop()
             near = {e.target for e in self.out[variable]} | {e.source for e in self.into[variable]}
-            open_nodes += near - found
-            found |= near
-        return found
+            open_nodes += near - reached
+            reached |= near
+        return reached
 
 
 def _grouped(
     nodes: Iterable[str], pairs: Iterable[tuple[str, Edge]]
 ) -> Mapping[str, tuple[Edge, ...]]:
-    found: dict[str, list[Edge]] = defaultdict(list)
+    groups: dict[str, list[Edge]] = defaultdict(list)
     for variable, edge in pairs:
-        found[variable].append(edge)
-    return {variable: tuple(found.get(variable, ())) for variable in nodes}
+        groups[variable].append(edge)
+    return {variable: tuple(groups.get(variable, ())) for variable in nodes}
 
 
 def renamed(graph: Graph, prefix: str, caption: int) -> Graph:

@@ -52,7 +52,7 @@ def subject_of(graph: Graph) -> str:
 
 def _beside(kept: Sequence[Graph], graph: Graph) -> Graph | None:
     """What a sample adds to others; None if it shares more with them than their subject."""
-    subject, subjects = subject_of(graph), {subject_of(one) for one in kept}
+    subject, subjects = subject_of(graph), {subject_of(other) for other in kept}
     if len(subjects | {subject}) > MOST_SUBJECTS:
         return None
     own = {subject} & subjects  # is described already, by one of its names
@@ -60,9 +60,9 @@ def _beside(kept: Sequence[Graph], graph: Graph) -> Graph | None:
         rest = graph.part(graph.nodes.keys() - own, graph.root)
         graph = graph.part(rest.reachable(graph.root) | own, graph.root)
     new = [node for variable, node in graph.nodes.items() if variable not in own]
-    old = [node for one in kept for node in one.nodes.values()]
-    said = {variable for one in kept for variable in one.nodes}
-    return None if said & graph.nodes.keys() - own or _alike(old, new) else graph
+    old = [node for other in kept for node in other.nodes.values()]
+    variables = {variable for other in kept for variable in other.nodes}
+    return None if variables & graph.nodes.keys() - own or _alike(old, new) else graph
 
 
 def _alike(old: Sequence[Node], new: Sequence[Node]) -> bool:

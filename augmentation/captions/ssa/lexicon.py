@@ -43,7 +43,10 @@ _ARGUMENTS = """
     hit-with-2 hang-from-2 drink-from-2 eat-from-2 balance-on-2 interact-with-1 go-after-1
     come-after-1
 """
-ARGUMENTS = {tuple(word.split("-")[:2]): f"ARG{word.split('-')[2]}" for word in _ARGUMENTS.split()}
+ARGUMENTS: dict[tuple[str, str], str] = {
+    (verb, preposition): f"ARG{number}"
+    for verb, preposition, number in (word.split("-") for word in _ARGUMENTS.split())
+}
 # Whose agent ("by") or object is no usual argument.
 AGENT_ROLES = {"surround": "ARG1", "cover": "ARG0", "follow": "ARG0"}
 PASSIVE_ROLES = {"surround": "ARG2"}

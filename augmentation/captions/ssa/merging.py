@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from augmentation.captions.ssa.clustering import distances, merge_order
@@ -37,10 +37,10 @@ class Merging:
         """
         if not graphs:
             raise ValueError("there must be a graph to merge: got none")
-        left = {n: renamed(graph, f"c{n}_", n) for n, graph in enumerate(graphs)}
-        for i, j in merge_order(distances(list(left.values()))):
-            left[i] = self.merge(left[i], left.pop(j))
-        return without_cycles(left[0])
+        open_graphs = {n: renamed(graph, f"c{n}_", n) for n, graph in enumerate(graphs)}
+        for i, j in merge_order(distances(list(open_graphs.values()))):
+            open_graphs[i] = self.merge(open_graphs[i], open_graphs.pop(j))
+        return without_cycles(open_graphs[0])
 
     def merge(self, first: Graph, second: Graph) -> Graph:
         """Two graphs as one (lines 7 to 15): common nodes once, all others, all edges."""
@@ -66,15 +66,15 @@ class Merging:
         "or" of the same things, attributes, numbers and places of the same thing, predicates with
         the same arguments.
         """
-        found = self._things(first, second)
+        pairs = self._things(first, second)
         before = -1
-        while len(found) > before:
-            before = len(found)
-            for b in (b for b in second.nodes if b not in found):
-                a = self._partner(first, second, b, found, set(found.values()))
+        while len(pairs) > before:
+            before = len(pairs)
+            for b in (b for b in second.nodes if b not in pairs):
+                a = self._partner(first, second, b, pairs, set(pairs.values()))
                 if a is not None:
-                    found[b] = a
-        return found
+                    pairs[b] = a
+        return pairs
 
     def _things(self, first: Graph, second: Graph) -> dict[str, str]:
         pairs = []
@@ -83,11 +83,11 @@ class Merging:
                 likeness = self._same_thing(ours, theirs)
                 if likeness is not None:
                     pairs.append((-likeness, a, b))
-        found: dict[str, str] = {}
+        matched: dict[str, str] = {}
         for _, a, b in sorted(pairs):
-            if b not in found and a not in found.values():
-                found[b] = a
-        return found
+            if b not in matched and a not in matched.values():
+                matched[b] = a
+        return matched
 
     def _same_thing(self, ours: Node, theirs: Node) -> float | None:
         """How alike two names of one thing are; None where they are not of one thing."""
@@ -112,10 +112,10 @@ class Merging:
         others = {_word(name) for name in theirs.names}
         if words & others:
             return 1.0
-        return max(self.similarity(one, two) for one in words for two in others)
+        return max(self.similarity(word, two) for word in words for two in others)
 
     def _partner(
-        self, first: Graph, second: Graph, b: str, found: dict[str, str], taken: set[str]
+        self, first: Graph, second: Graph, b: str, pairs: dict[str, str], taken: set[str]
     ) -> str | None:
         """The node of the first graph that a node without boxes is the same as."""
         theirs = second.nodes[b]
@@ -125,52 +125,52 @@ class Merging:
             if a in taken or ours.names[0].noun or ours.is_predicate != theirs.is_predicate:
                 continue
             if theirs.is_predicate:
-                if self._same_event(first, a, second, b, found):
+                if self._same_event(first, a, second, b, pairs):
                     return a
             elif theirs.concept in JOINTS:
-                ops = [found.get(edge.target) for edge in second.out[b]]
+                ops = [pairs.get(edge.target) for edge in second.out[b]]
                 if ours.concept == theirs.concept and set(ops) == {
                     edge.target for edge in first.out[a]
                 }:
                     return a
-            elif self._same_detail(first, a, second, b, found):
+            elif self._same_detail(first, a, second, b, pairs):
                 return a
         return None
 
     def _same_event(
-        self, first: Graph, a: str, second: Graph, b: str, found: dict[str, str]
+        self, first: Graph, a: str, second: Graph, b: str, pairs: dict[str, str]
     ) -> bool:
         """Whether two predicates are alike: by label, and no argument that differs."""
         ours = {edge.role: edge.target for edge in first.out[a] if edge.role.startswith("ARG")}
         theirs = {edge.role: edge.target for edge in second.out[b] if edge.role.startswith("ARG")}
         shared = ours.keys() & theirs.keys()
-        agree = [found.get(theirs[role]) == ours[role] for role in shared]
+        agree = [pairs.get(theirs[role]) == ours[role] for role in shared]
         if not agree or not all(agree):
             return False
-        one, two = first.nodes[a], second.nodes[b]
-        if one.concept == two.concept:
+        first_event, second_event = first.nodes[a], second.nodes[b]
+        if first_event.concept == second_event.concept:
             return True
-        if LIGHT & {_word(name) for name in (*one.names, *two.names)}:
+        if LIGHT & {_word(name) for name in (*first_event.names, *second_event.names)}:
             return False
         least = self.least_similar_beside if ours.keys() == theirs.keys() and len(ours) > 1 else (
             self.least_similar
         )  # fmt: skip
-        return self._likeness(one, two) >= least
+        return self._likeness(first_event, second_event) >= least
 
     def _same_detail(
-        self, first: Graph, a: str, second: Graph, b: str, found: dict[str, str]
+        self, first: Graph, a: str, second: Graph, b: str, pairs: dict[str, str]
     ) -> bool:
         """Whether two attributes, numbers or places hang on the same things in the same roles."""
         up = {(edge.role, edge.source) for edge in first.into[a]}
         down = {(edge.role, edge.target) for edge in first.out[a]}
-        above = {(edge.role, found.get(edge.source)) for edge in second.into[b]}
-        below = {(edge.role, found.get(edge.target)) for edge in second.out[b]}
+        above = {(edge.role, pairs.get(edge.source)) for edge in second.into[b]}
+        below = {(edge.role, pairs.get(edge.target)) for edge in second.out[b]}
         if not up & above or down != below:
             return False
-        one, two = first.nodes[a], second.nodes[b]
-        if one.is_literal or two.is_literal:
-            return one.concept == two.concept
-        return self._likeness(one, two) >= self.least_similar
+        ours, theirs = first.nodes[a], second.nodes[b]
+        if ours.is_literal or theirs.is_literal:
+            return ours.concept == theirs.concept
+        return self._likeness(ours, theirs) >= self.least_similar
 
 
 def _word(name: Name) -> str:
@@ -190,16 +190,16 @@ def _joined(ours: Node, theirs: Node) -> Node:
     )
 
 
-def _union(first: Sequence[Edge], second: object) -> tuple[Edge, ...]:
+def _union(first: Sequence[Edge], second: Iterable[Edge]) -> tuple[Edge, ...]:
     """Edges of both; the same edge once, with the captions of both."""
-    found: dict[tuple[str, str, str, str], Edge] = {}
+    edges: dict[tuple[str, str, str, str], Edge] = {}
     for edge in (*first, *second):
         key = (edge.source, edge.role, edge.target, edge.word)
-        known = found.get(key)
+        known = edges.get(key)
         captions = edge.captions | (known.captions if known else frozenset())
         if edge.source != edge.target:
-            found[key] = replace(edge, captions=captions)
-    return tuple(found.values())
+            edges[key] = replace(edge, captions=captions)
+    return tuple(edges.values())
 
 
 def _side_by_side(graph: Graph, other_root: str) -> Graph:

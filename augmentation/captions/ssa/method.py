@@ -139,38 +139,38 @@ class Ssa(AbstractCaptionMethod):
                 "with boxes, such as data=flickr8k_entities or data=miniworld"
             )
         read = self._read(roster)
-        everything = [graph for one in read.values() for graph in one.graphs]
+        everything = [graph for of_image in read.values() for graph in of_image.graphs]
         nouns, frames = NounForms(everything), Frames(everything)
         scores = CrossFittedScores(roster, language_model=self.language_model, seed=self.seed)
         for image_id, rows in islice(roster.rows_by_image.items(), skip, None):
             refused = Counter({UNREADABLE: read[image_id].unreadable})
             sample = roster.samples[rows[0]]
             own = {self._plain(roster.samples[row].caption) for row in rows}
-            found = self._of_photo(sample, read[image_id], nouns, frames, own, refused)
-            kept = self._well_formed(found, scores, refused)
+            candidates = self._of_photo(sample, read[image_id], nouns, frames, own, refused)
+            kept = self._well_formed(candidates, scores, refused)
             yield MadeOfPhoto(captions=self._drawn(kept, refused), refused=+refused)
 
     def _read(self, roster: Roster) -> dict[str, _Read]:
         """Grounded graphs of the captions, and their nouns, by image."""
-        found = {image_id: _Read() for image_id in roster.rows_by_image}
+        by_image = {image_id: _Read() for image_id in roster.rows_by_image}
         for start in range(0, len(roster), PARSED_AT_ONCE):
             part = roster.samples[start : start + PARSED_AT_ONCE]
             captions = [sample.caption for sample in part]
             read = [None] * len(part)
             if self.graph_parser is not None:
                 read = self.graph_parser.graphs(captions)
-            for sample, parse, one in zip(part, self.parser.parse(captions), read, strict=True):
-                words, own = words_of(sample.caption, parse), found[sample.image_id]
+            for sample, parse, meaning in zip(part, self.parser.parse(captions), read, strict=True):
+                words, own = words_of(sample.caption, parse), by_image[sample.image_id]
                 own.nouns.update(token.lemma for token in words.tokens if token.pos in NOUNS)
                 if self.graph_parser is None:
                     graph = read_words(words)
                 else:
-                    graph = one and aligned(one, words)
+                    graph = meaning and aligned(meaning, words)
                 if graph is None:
                     own.unreadable += 1
                 else:
                     own.graphs.append(ground(graph, words, sample.phrases))
-        return found
+        return by_image
 
     def _of_photo(
         self, sample: Sample, read: _Read, nouns: NounForms, frames: Frames,
@@ -179,106 +179,110 @@ class Ssa(AbstractCaptionMethod):
         """Candidates of a photo that pass all filters but that of well-formedness."""
         if not read.graphs:
             return []
-        whole = self.merging.merge_all(read.graphs)
+        merged = self.merging.merge_all(read.graphs)
         key = int(draw_key(self.seed, "ssa", sample.image_id), 16)
         rng = np.random.default_rng(key)
-        found: dict[str, NewCaption] = {}
+        captions: dict[str, NewCaption] = {}
         good: list[Graph] = []
         details = [self.detail] * self.rounds
         details += [1.0] * self.rounds if self.most_long else []  # for long ones, with all there is
-        samplers = (Sampler(whole, rng, detail=detail) for detail in details)
+        samplers = (Sampler(merged, rng, detail=detail) for detail in details)
         samples = chain.from_iterable(sampler.samples() for sampler in samplers)
         several: Iterable[Graph] = ()
         if self.most_long:
             several = joined(good, rng, tries=self.most_long * TRIES)  # when the others are there
-        for graph, said in self._said(chain(samples, several), nouns, rng):
-            if said is None:
+        for graph, caption in self._said(chain(samples, several), nouns, rng):
+            if caption is None:
                 refused[NOT_SAID] += 1
                 continue
-            made = _new_caption(sample, graph, said)
+            new = _new_caption(sample, graph, caption)
             problem = self.rules.problem(
-                graph, said, frames, seen=read.nouns, similarity=self.merging.similarity
+                graph, caption, frames, seen=read.nouns, similarity=self.merging.similarity
             )
-            if not problem and self._plain(made.text) in {*found, *own}:
+            if not problem and self._plain(new.text) in {*captions, *own}:
                 problem = DUPLICATE
             if problem:
                 refused[problem] += 1
             else:
-                found[self._plain(made.text)] = made
+                captions[self._plain(new.text)] = new
                 good.append(graph)
-        return list(found.values())
+        return list(captions.values())
 
     def _said(
         self, graphs: Iterable[Graph], nouns: NounForms, rng: np.random.Generator
     ) -> Iterator[tuple[Graph, Caption | None]]:
         """Each graph with a sentence that says it, None where it cannot be said."""
         if self.graph_writer is not None:
-            yield from self._written(list(graphs))
+            yield from self._written(self.graph_writer, list(graphs))
             return
         for graph in graphs:
             several = not graph.nodes[graph.root].is_predicate
             styles = STYLES_OF_SEVERAL if several else STYLES
             style = styles[int(rng.integers(len(styles)))]
             try:
-                said = caption_of(Realiser(graph=graph, style=style, nouns=nouns).pieces())
+                caption = caption_of(Realiser(graph=graph, style=style, nouns=nouns).pieces())
             except ValueError:
-                said = None
-            yield graph, said
+                caption = None
+            yield graph, caption
 
-    def _written(self, graphs: Sequence[Graph]) -> Iterator[tuple[Graph, Caption | None]]:
+    def _written(
+        self, writer: AbstractGraphWriter, graphs: Sequence[Graph]
+    ) -> Iterator[tuple[Graph, Caption | None]]:
         """The same by another model, whose sentences have to name what the graph has."""
         words_alike = {"similarity": self.merging.similarity, "least": self.rules.least_like}
-        answers = self.graph_writer.sentences(graphs)
+        answers = writer.sentences(graphs)
         texts = [as_sentence(text) if any(map(str.isalpha, text)) else "" for text in answers]
         parses = iter(self.parser.parse([text for text in texts if text]))
         for graph, text in zip(graphs, texts, strict=True):
-            said = None
+            caption = None
             if text:
                 try:
                     words = words_of(text, next(parses))
-                    said = caption_by_words(graph, text, words, **words_alike)
+                    caption = caption_by_words(graph, text, words, **words_alike)
                 except ValueError:
-                    said = None
-            yield graph, said
+                    caption = None
+            yield graph, caption
 
     def _well_formed(
-        self, found: Sequence[NewCaption], scores: CrossFittedScores, refused: Counter[str]
+        self, candidates: Sequence[NewCaption], scores: CrossFittedScores, refused: Counter[str]
     ) -> list[NewCaption]:
         """Those that score high enough."""
-        if not found:
+        if not candidates:
             return []
-        values = scores.score(found[0].sample.image_id, [one.text for one in found])
+        texts = [caption.text for caption in candidates]
+        values = scores.score(candidates[0].sample.image_id, texts)
         kept = [
-            replace(one, score=round(value, 4))
-            for one, value in zip(found, values, strict=True)
+            replace(caption, score=round(value, 4))
+            for caption, value in zip(candidates, values, strict=True)
             if value >= self.rules.least_well_formed
         ]
-        refused[ILL_FORMED] += len(found) - len(kept)
+        refused[ILL_FORMED] += len(candidates) - len(kept)
         return kept
 
-    def _drawn(self, found: Sequence[NewCaption], refused: Counter[str]) -> list[NewCaption]:
+    def _drawn(self, candidates: Sequence[NewCaption], refused: Counter[str]) -> list[NewCaption]:
         """At most `most` of small parts, larger ones up to `broad` captions, and long ones."""
         order = sorted(
-            found, key=lambda one: draw_key(self.seed, "drawn", one.sample.image_id, one.text)
+            candidates,
+            key=lambda new: draw_key(self.seed, "drawn", new.sample.image_id, new.text),
         )
-        long = [one for one in order if self.most_long and _num_words(one) >= self.long]
-        short = [one for one in order if one not in long]
-        small = [one for one in short if focus(_as_sample(one)) < self.small]
-        large = [one for one in short if one not in small]
+        long = [caption for caption in order if self.most_long and _num_words(caption) >= self.long]
+        short = [caption for caption in order if caption not in long]
+        small = [caption for caption in short if focus(_as_sample(caption)) < self.small]
+        large = [caption for caption in short if caption not in small]
         kept = [*small[: self.most], *large[: max(self.broad - len(small), 0)]]
         kept += self._long(long)
-        refused[MORE] += len(found) - len(kept)
+        refused[MORE] += len(candidates) - len(kept)
         return kept
 
-    def _long(self, found: Sequence[NewCaption]) -> list[NewCaption]:
+    def _long(self, candidates: Sequence[NewCaption]) -> list[NewCaption]:
         """Those nearest to lengths that are drawn."""
-        left = [one for one in found if _num_words(one) <= self.longest]
+        remaining = [caption for caption in candidates if _num_words(caption) <= self.longest]
         kept: list[NewCaption] = []
-        for number in range(min(self.most_long, len(left))):
-            key = draw_key(self.seed, "long", left[0].sample.image_id, str(number))
-            wanted = self.long + int(key, 16) % (self.longest - self.long + 1)
-            kept.append(min(left, key=lambda one: abs(_num_words(one) - wanted)))
-            left.remove(kept[-1])
+        for number in range(min(self.most_long, len(remaining))):
+            key = draw_key(self.seed, "long", remaining[0].sample.image_id, str(number))
+            num_words = self.long + int(key, 16) % (self.longest - self.long + 1)
+            kept.append(min(remaining, key=lambda caption: abs(_num_words(caption) - num_words)))
+            remaining.remove(kept[-1])
         return kept
 
     @staticmethod
@@ -286,18 +290,18 @@ class Ssa(AbstractCaptionMethod):
         return " ".join(caption.lower().replace(".", " ").split())
 
 
-def _new_caption(sample: Sample, graph: Graph, said: Caption) -> NewCaption:
+def _new_caption(sample: Sample, graph: Graph, caption: Caption) -> NewCaption:
     verbs = [node.names[0].word for node in graph.nodes.values() if node.is_predicate]
     return NewCaption(
         sample=sample,
-        text=said.text,
-        phrases=phrases_of(said, graph),
+        text=caption.text,
+        phrases=phrases_of(caption, graph),
         verb=next(filter(None, verbs), ""),
         graph=write_penman(graph),
     )
 
 
-def phrases_of(said: Caption, graph: Graph) -> tuple[Phrase, ...]:
+def phrases_of(caption: Caption, graph: Graph) -> tuple[Phrase, ...]:
     """The grounded phrases of a caption, as a data set has them."""
     return tuple(
         Phrase(
@@ -307,14 +311,14 @@ def phrases_of(said: Caption, graph: Graph) -> tuple[Phrase, ...]:
             kinds=tuple(sorted(node.kinds)),
             regions=tuple(sorted(node.regions)),
         )
-        for start, text, variable in said.mentions
+        for start, text, variable in caption.mentions
         for node in (graph.nodes[variable],)
     )
 
 
-def _num_words(one: NewCaption) -> int:
-    return len(one.text.split())
+def _num_words(caption: NewCaption) -> int:
+    return len(caption.text.split())
 
 
-def _as_sample(one: NewCaption) -> Sample:
-    return replace(one.sample, caption=one.text, phrases=one.phrases)
+def _as_sample(caption: NewCaption) -> Sample:
+    return replace(caption.sample, caption=caption.text, phrases=caption.phrases)

@@ -22,14 +22,14 @@ def write_penman(graph: Graph) -> str:
 
 def _variables(graph: Graph) -> dict[str, str]:
     """Short variables as annotators choose them: the first letter, numbered."""
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     counts: dict[str, int] = {}
     for variable, node in graph.nodes.items():
         letter = node.concept[0].lower()
         letter = letter if "a" <= letter <= "z" else "x"
         counts[letter] = counts.get(letter, 0) + 1
-        found[variable] = letter if counts[letter] == 1 else f"{letter}{counts[letter]}"
-    return found
+        names[variable] = letter if counts[letter] == 1 else f"{letter}{counts[letter]}"
+    return names
 
 
 def _written(
@@ -113,8 +113,8 @@ class _Reader:
 
 def node_of(concept: str) -> Node:
     """A node of a label, with its alignment if it bears one."""
-    found = _ALIGNMENT.search(concept)
-    token = int(found.group(1)) if found else -1
+    match = _ALIGNMENT.search(concept)
+    token = int(match.group(1)) if match else -1
     return Node((Name(_ALIGNMENT.sub("", concept), token=token),))
 
 

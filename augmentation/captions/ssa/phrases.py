@@ -36,19 +36,19 @@ class Phrases:
 
     def conjuncts(self, i: int) -> list[int]:
         """Words that are joined to one by "and", in order, without itself."""
-        found = []
+        conjuncts = []
         for j in self.words.having(i, "conj"):
-            found += [j, *self.conjuncts(j)]
-        return found
+            conjuncts += [j, *self.conjuncts(j)]
+        return conjuncts
 
     def joint(self, i: int, parts: list[str]) -> str:
         """One variable for several: a node "and" or "or", or the only one."""
         if len(parts) == 1:
             return parts[0]
         if i not in self._joints:
-            said = {self.tokens[j].lemma for k in (i, *self.conjuncts(i)) for j in
+            lemmas = {self.tokens[j].lemma for k in (i, *self.conjuncts(i)) for j in
                     self.words.having(k, "cc")}  # fmt: skip
-            self._joints[i] = self.builder.add("or" if "or" in said else "and")
+            self._joints[i] = self.builder.add("or" if "or" in lemmas else "and")
             for number, part in enumerate(parts, start=1):
                 self.builder.link(self._joints[i], f"op{number}", part)
         return self._joints[i]
@@ -82,8 +82,8 @@ class Phrases:
 
     def _counted(self, i: int) -> bool:
         """Whether a number above one is said of a noun: "fish" of "two fish", whatever its tag."""
-        said = (self.tokens[j].lemma for j in self.words.having(i, "nummod"))
-        numbers = (NUMBERS.get(lemma, lemma) for lemma in said)
+        numerals = (self.tokens[j].lemma for j in self.words.having(i, "nummod"))
+        numbers = (NUMBERS.get(lemma, lemma) for lemma in numerals)
         return any(number.isdigit() and int(number) > 1 for number in numbers)
 
     def spelt(self, i: int) -> str:
@@ -141,11 +141,11 @@ class Phrases:
             owner = self.noun(j)
             self.describe(owner, j)
         else:
-            found = self.builder.antecedent(j)
-            said = {whose: who for who, whose in WHOSE.items()}
+            antecedent = self.builder.antecedent(j)
+            pronouns = {whose: who for who, whose in WHOSE.items()}
             word = self.tokens[j].lemma
-            word = said.get(self.tokens[j].text.lower(), word)
-            owner = found or self.builder.add(word, word, token=j)
+            word = pronouns.get(self.tokens[j].text.lower(), word)
+            owner = antecedent or self.builder.add(word, word, token=j)
         is_part = self.tokens[i].lemma in BODY_PARTS
         if is_part:
             self.builder.link(owner, "part", variable)

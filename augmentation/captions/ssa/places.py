@@ -146,11 +146,11 @@ class Places:
             is_living(wearer) and (token.lemma in COLOURS or token.lemma in ("orange", "pink"))
         )
 
-    def _hold(self, concept: str, who: str | None, j: int, name: str) -> None:
+    def _hold(self, concept: str, agent: str | None, j: int, name: str) -> None:
         """ "a man in a hat" wears it, "a man with a stick" has it."""
         node = self.builder.add(concept, concept[:-3])
-        if who is not None:
-            self.builder.link(node, "ARG0", who)
+        if agent is not None:
+            self.builder.link(node, "ARG0", agent)
         self.builder.link(node, "ARG1", self.entity(j), name)
 
     def _with(self, site: Site, j: int) -> None:

@@ -84,9 +84,9 @@ class Realiser:
         if is_attribute(self.graph, variable):
             return self._attributed(variable, subject.target)
         self._subject = subject.target
-        who = self.noun_phrase(subject.target)
+        agent = self.noun_phrase(subject.target)
         many = self.is_plural(subject.target)
-        return [*who, *self._verb_form(variable, many, passive), *self._tail(rest)]
+        return [*agent, *self._verb_form(variable, many, passive), *self._tail(rest)]
 
     def _events(self, events: list[str]) -> list[Piece]:
         """ "a man rides a bike and waves while two girls watch": events of one or two subjects."""
@@ -97,12 +97,12 @@ class Realiser:
             if subject is None or verb in (*STATES, "be") or is_attribute(self.graph, event):
                 raise ValueError("events are joined of somebody who does something")
             by_subject.setdefault(subject.target, []).append(event)
-        found: list[Piece] = []
+        pieces: list[Piece] = []
         for first, *others in by_subject.values():
-            found += [*_words("while" if found else ""), *self.clause(first)]
+            pieces += [*_words("while" if pieces else ""), *self.clause(first)]
             for event in others:
-                found += [*_words("and" if event == others[-1] else ","), *self._and_does(event)]
-        return found
+                pieces += [*_words("and" if event == others[-1] else ","), *self._and_does(event)]
+        return pieces
 
     def _and_does(self, variable: str) -> list[Piece]:
         """What the subject of the clause before does, too."""
@@ -115,11 +115,11 @@ class Realiser:
 
     def _attributed(self, variable: str, thing: str) -> list[Piece]:
         """ "the dog is black and white": with all of its colours."""
-        said = [variable]
+        predicates = [variable]
         if self._is_colour(variable):
-            said += [v for v in self._attributes(thing) if self._is_colour(v)]
-        self._said.update(said)
-        words = [self._word(v) for v in sorted(said, key=self._place)]
+            predicates += [v for v in self._attributes(thing) if self._is_colour(v)]
+        self._said.update(predicates)
+        words = [self._word(v) for v in sorted(predicates, key=self._place)]
         be = "are" if self.is_plural(thing) else "is"
         return [*self.noun_phrase(thing), *_words(be, " and ".join(words))]
 
@@ -208,16 +208,15 @@ class Realiser:
             return []
         self._said.add(variable)
         subject, rest, passive = self._arguments(variable)
-        own = subject is None or subject.target in self._said
         verb = self._verb(variable)
-        if not own:
+        if subject is not None and subject.target not in self._said:
             if edge.role != "time":
                 raise ValueError("a clause of somebody else is said only with 'while'")
-            who = self.noun_phrase(subject.target)
+            agent = self.noun_phrase(subject.target)
             style, self.style = self.style, "progressive"
             form = self._verb_form(variable, self.is_plural(subject.target), passive)
             self.style = style
-            return [*_words("while"), *who, *form, *self._tail(rest)]
+            return [*_words("while"), *agent, *form, *self._tail(rest)]
         if edge.role == "time":
             form = ["while", *(["being", participle(verb)] if passive else [ing(verb)])]
         elif edge.role == "purpose" or edge.role == "ARG1":
@@ -255,15 +254,15 @@ class Realiser:
 
     def _list(self, variable: str) -> list[Piece]:
         parts = [e for e in self.graph.out[variable] if e.role.startswith("op")]
-        found: list[Piece] = []
+        pieces: list[Piece] = []
         for number, edge in enumerate(parts):
             last = number == len(parts) - 1
             if edge.target in self._said:
                 raise ValueError("no list holds what was named before it")
             if number:
-                found += _words(self.graph.nodes[variable].concept if last else ",")
-            found += self.noun_phrase(edge.target)
-        return found
+                pieces += _words(self.graph.nodes[variable].concept if last else ",")
+            pieces += self.noun_phrase(edge.target)
+        return pieces
 
     def is_plural(self, variable: str) -> bool:
         """Whether a verb agrees with several."""
@@ -292,8 +291,8 @@ class Realiser:
             for e in self.graph.into[variable]
             if e.source not in self._said and is_attribute(self.graph, e.source)
         ]
-        found = [v for v in out if not self.graph.nodes[v].names[0].noun] + into
-        kept = [v for v in found if self.graph.nodes[v].concept not in POINTERS]
+        attributes = [v for v in out if not self.graph.nodes[v].names[0].noun] + into
+        kept = [v for v in attributes if self.graph.nodes[v].concept not in POINTERS]
         return sorted(kept, key=lambda v: (not self._is_number(variable, v), self._place(v)))
 
     def _is_number(self, variable: str, other: str) -> bool:
@@ -357,22 +356,22 @@ class Realiser:
 
     def _behind(self, variable: str) -> list[Piece]:
         """What stands behind a noun: what it is of, its parts, place, clothes."""
-        found: list[Piece] = []
+        pieces: list[Piece] = []
         for edge in self.graph.out[variable]:
             if edge.role in ("consist-of", "part-of", "topic"):
-                found += [*_words("of"), *self.noun_phrase(edge.target)]
+                pieces += [*_words("of"), *self.noun_phrase(edge.target)]
         for edge in self.graph.out[variable]:
             is_part = edge.role == "part" and edge.target not in self._said
             if is_part and edge.word and self.graph.nodes[edge.target].concept in BODY_PARTS:
-                found += [*_words("with"), *self._own_part(edge.target)]
+                pieces += [*_words("with"), *self._own_part(edge.target)]
         for edge in self.graph.into[variable]:
             node = self.graph.nodes[edge.source]
             if edge.role == "ARG0" and edge.source not in self._said and node.is_predicate:
-                found += self._held(edge.source)
+                pieces += self._held(edge.source)
         for edge in self.graph.out[variable]:
             if edge.role == "location":
-                found += self._role(edge)
-        return found
+                pieces += self._role(edge)
+        return pieces
 
     def _own_part(self, variable: str) -> list[Piece]:
         """ "a beard" of "a man with a beard": not "his beard"."""
@@ -387,13 +386,13 @@ class Realiser:
     def _held(self, variable: str) -> list[Piece]:
         """ "in a red shirt", "with a stick", "wearing a hat"."""
         self._said.add(variable)
-        found: list[Piece] = []
+        pieces: list[Piece] = []
         for edge in self.graph.out[variable]:
             if edge.role == "ARG1":
                 wears = self.graph.nodes[variable].concept == "wear-01"
                 word = edge.word or ("wearing" if wears else "with")
-                found += [*_words(word), *self.noun_phrase(edge.target)]
-        return found
+                pieces += [*_words(word), *self.noun_phrase(edge.target)]
+        return pieces
 
 
 def _words(*words: str) -> list[Piece]:

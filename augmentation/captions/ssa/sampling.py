@@ -46,8 +46,8 @@ class Sampler:
             aside = is_attribute(self.graph, variable) and not is_colour(node.concept)
             if aside or not roles & {"ARG0", "ARG1"}:
                 continue  # "a parked car" is not "a car is parked" to whoever wrote it
-            for wanted in (FIRST_ARGUMENTS, FIRST_ARGUMENTS + LAST_ARGUMENTS, None):
-                yield self._sample(variable, wanted)
+            for arguments in (FIRST_ARGUMENTS, FIRST_ARGUMENTS + LAST_ARGUMENTS, None):
+                yield self._sample(variable, arguments)
 
     def _sample(self, root: str, roles: tuple[str, ...] | None) -> Graph:
         draft = _Draft(self.graph, self.rng, self.detail if roles is None else self.detail / 2)
@@ -77,8 +77,8 @@ class _Draft:
         """One of a node's names: that of a caption if it has one, else any."""
         names = self.whole.nodes[variable].names
         own = [name for name in names if name.caption == caption]
-        chosen = own or names
-        return chosen[int(self.rng.integers(len(chosen)))]
+        candidates = own or names
+        return candidates[int(self.rng.integers(len(candidates)))]
 
     def event(self, variable: str, roles: tuple[str, ...] | None, caption: int = -1) -> None:
         """Add a predicate with arguments in some roles, None for all."""
@@ -124,9 +124,9 @@ class _Draft:
         name = self.names[variable] = self.name(variable)
         for edge in self.whole.out[variable]:
             mine = name.caption in edge.captions
-            wanted = edge.role in (*_OF_NAME, *_OF_PLACE) and mine
-            wanted |= edge.role in ("part", "location") and mine and self.maybe(self.detail)
-            if edge.role == "op1" or wanted:
+            belongs = edge.role in (*_OF_NAME, *_OF_PLACE) and mine
+            belongs |= edge.role in ("part", "location") and mine and self.maybe(self.detail)
+            if edge.role == "op1" or belongs:
                 self.edges.append(edge)
                 self.visit(edge.target, edge)
         for edge in self.whole.into[variable]:
@@ -155,8 +155,8 @@ def is_attribute(graph: Graph, variable: str) -> bool:
     node = graph.nodes[variable]
     out = graph.out[variable]
     word = node.names[0].word
-    said = not word or not node.concept.startswith(f"{word.replace(' ', '-')}-")
-    return len(out) <= 1 and (is_colour(node.concept) or said) and node.is_predicate
+    is_named = not word or not node.concept.startswith(f"{word.replace(' ', '-')}-")
+    return len(out) <= 1 and (is_colour(node.concept) or is_named) and node.is_predicate
 
 
 def is_colour(concept: str) -> bool:

@@ -34,12 +34,13 @@ class Caption:
 
 def caption_of(pieces: Iterable[Piece]) -> Caption:
     """Pieces as a sentence with a capital and a full stop."""
-    text, found = "", []
+    text, mentions = "", []
     for piece in pieces:
         if text and piece.text != ",":
             text += " "
         if piece.node:
-            found.append((len(text), len(piece.text), piece.node))
+            mentions.append((len(text), len(piece.text), piece.node))
         text += piece.text
     text = text[:1].upper() + text[1:] + "."
-    return Caption(text, tuple((start, text[start : start + n], node) for start, n, node in found))
+    named = ((start, text[start : start + n], node) for start, n, node in mentions)
+    return Caption(text, tuple(named))

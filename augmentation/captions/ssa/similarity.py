@@ -19,13 +19,13 @@ class WordSimilarity:
         self._rows: dict[str, Tensor] = {}
         self._known: dict[tuple[str, str], float] = {}
 
-    def __call__(self, one: str, two: str) -> float:
+    def __call__(self, first: str, second: str) -> float:
         """In [-1, 1]; 0 where a word has no vector."""
-        if one == two:
+        if first == second:
             return 1.0
-        key = (one, two) if one < two else (two, one)
+        key = (first, second) if first < second else (second, first)
         if key not in self._known:
-            self._known[key] = float(self._row(one) @ self._row(two))
+            self._known[key] = float(self._row(first) @ self._row(second))
         return self._known[key]
 
     def _row(self, term: str) -> Tensor:

@@ -86,36 +86,36 @@ def smatch(first: Graph, second: Graph, *, restarts: int = 4, seed: int = 0) -> 
     return agreement(triples(first), triples(second), restarts=restarts, seed=seed)
 
 
-def agreement(one: Triples, two: Triples, *, restarts: int = 4, seed: int = 0) -> Agreement:
+def agreement(first: Triples, second: Triples, *, restarts: int = 4, seed: int = 0) -> Agreement:
     """See `smatch`."""
-    if len(one.facts) > len(two.facts):
-        found = _best(two, one, restarts, seed)
+    if len(first.facts) > len(second.facts):
+        matched = _best(second, first, restarts, seed)
     else:
-        found = _best(one, two, restarts, seed)
-    return Agreement(found, one.size, two.size)
+        matched = _best(first, second, restarts, seed)
+    return Agreement(matched, first.size, second.size)
 
 
-def _best(one: Triples, two: Triples, restarts: int, seed: int) -> int:
-    climb = _Climb(one, two)
+def _best(first: Triples, second: Triples, restarts: int, seed: int) -> int:
+    climb = _Climb(first, second)
     best = climb.run(climb.by_labels())
     rng = np.random.default_rng(seed)
     for _ in range(restarts):
-        if best == min(one.size, two.size):
+        if best == min(first.size, second.size):
             break
-        best = max(best, climb.run(rng.permutation(len(two.facts))[: len(one.facts)].tolist()))
+        best = max(best, climb.run(rng.permutation(len(second.facts))[: len(first.facts)].tolist()))
     return best
 
 
 class _Climb:
     """Matches of the variables of ``one`` to those of ``two``, of which there are not fewer."""
 
-    def __init__(self, one: Triples, two: Triples) -> None:
-        self.size, self.width = len(one.facts), len(two.facts)
-        self.own = [[len(a & b) for b in two.facts] for a in one.facts]
-        self.two = two.relations
+    def __init__(self, first: Triples, second: Triples) -> None:
+        self.size, self.width = len(first.facts), len(second.facts)
+        self.own = [[len(a & b) for b in second.facts] for a in first.facts]
+        self.two = second.relations
         # relations of each variable, as (other end, roles, whether it is the source)
-        self.near: list[list[tuple[int, frozenset[str], bool]]] = [[] for _ in one.facts]
-        for (source, target), roles in one.relations.items():
+        self.near: list[list[tuple[int, frozenset[str], bool]]] = [[] for _ in first.facts]
+        for (source, target), roles in first.relations.items():
             self.near[source].append((target, roles, True))
             if source != target:
                 self.near[target].append((source, roles, False))
@@ -124,7 +124,7 @@ class _Climb:
             (i, other, *(pair if forth else pair[::-1]))
             for i, near in enumerate(self.near)
             for other, roles, forth in near
-            for pair, theirs in two.relations.items()
+            for pair, theirs in second.relations.items()
             if roles & theirs
         ]
 
@@ -150,13 +150,13 @@ class _Climb:
 
     def _moves(self, match: list[int]) -> list[tuple[int, int]]:
         """Moves worth a look: to equal labels, or beside a neighbour's match."""
-        found = {(0, match[0])}
+        moves = {(0, match[0])}
         for i in range(self.size):
-            found.update((i, j) for j, value in enumerate(self.own[i]) if value)
+            moves.update((i, j) for j, value in enumerate(self.own[i]) if value)
         for i, other, here, there in self.common:
             if there == match[other]:
-                found.add((i, here))
-        return sorted((i, j) for i, j in found if match[i] != j or (i, j) == (0, match[0]))
+                moves.add((i, here))
+        return sorted((i, j) for i, j in moves if match[i] != j or (i, j) == (0, match[0]))
 
     def _gain(self, match: list[int], i: int, j: int) -> int:
         """Triples won by matching ``i`` to ``j``; who has ``j`` gets what ``i`` had."""
@@ -174,19 +174,19 @@ class _Climb:
 
     def _around(self, match: list[int], i: int, other: int) -> int:
         """Common triples that ``i`` or ``other`` takes part in."""
-        found = self.own[i][match[i]] + self._relations(match, i, -1)
+        matched = self.own[i][match[i]] + self._relations(match, i, -1)
         if other >= 0:
-            found += self.own[other][match[other]] + self._relations(match, other, i)
-        return found
+            matched += self.own[other][match[other]] + self._relations(match, other, i)
+        return matched
 
     def _relations(self, match: list[int], i: int, without: int) -> int:
-        found = 0
+        matched = 0
         for end, roles, forth in self.near[i]:
             if end != without:
                 pair = (match[i], match[end]) if forth else (match[end], match[i])
                 theirs = self.two.get(pair)
-                found += len(roles & theirs) if theirs else 0
-        return found
+                matched += len(roles & theirs) if theirs else 0
+        return matched
 
     def _total(self, match: list[int]) -> int:
         own = sum(self.own[i][j] for i, j in enumerate(match))

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from augmentation.captions.hyphens import hyphen_groups
 from augmentation.captions.ssa.lexicon import COMPOUND_PREPOSITIONS
-from augmentation.captions.ssa.mends import mend, verb_nouns
+from augmentation.captions.ssa.repairs import mend, verb_nouns
 from augmentation.regions.mentions import offsets
 from captioning.text.parts import children_of
 from captioning.types import Parse
@@ -41,7 +41,7 @@ class Words:
         ``("in-front-of", [n])`` of "in" in "in front of a dog".
         """
         path, name = position, [self.tokens[position].lemma]
-        found: tuple[str, list[int]] = (name[0], self.having(position, "pobj", "pcomp"))
+        result: tuple[str, list[int]] = (name[0], self.having(position, "pobj", "pcomp"))
         while len(name) < _LONGEST:
             inner = self._inner(path)
             if inner < 0:
@@ -51,8 +51,8 @@ class Words:
             path = inner
             joined = COMPOUND_PREPOSITIONS.get(tuple(name))
             if joined:
-                found = (joined, self.having(path, "pobj", "pcomp"))
-        return found
+                result = (joined, self.having(path, "pobj", "pcomp"))
+        return result
 
     def _inner(self, position: int) -> int:
         """The next word of what may be a preposition of several words, or -1."""

@@ -41,7 +41,7 @@ def compare(config: DictConfig) -> dict[str, Any]:
         group: corpus_statistics(roster, tagger, Path(config.cache_folder))
         for group, roster in rosters.items()
     }
-    found = likenesses(counted["corpus"], counted["target"])
+    scores = likenesses(counted["corpus"], counted["target"])
     texts = {
         group: [sample.caption for sample in roster.samples] for group, roster in rosters.items()
     }
@@ -49,7 +49,7 @@ def compare(config: DictConfig) -> dict[str, Any]:
     if config.figure.ratios:
         shown = draw_neighbourhoods(
             folder / "tsne.png",
-            made=texts["corpus"],
+            synthetic=texts["corpus"],
             target=texts["target"],
             embed=build_part(config.similarity.encoder).embed_texts,
             ratios=config.figure.ratios,
@@ -62,8 +62,8 @@ def compare(config: DictConfig) -> dict[str, Any]:
         what="how near a corpus is to another (precision and recall are of the corpus)",
         rosters=rosters,
         config=config,
-        statistics={group: one.summary() for group, one in counted.items()},
-        likeness={name: asdict(one) for name, one in found.items()},
+        statistics={group: value.summary() for group, value in counted.items()},
+        likeness={name: asdict(value) for name, value in scores.items()},
         figure=shown,
     )
 

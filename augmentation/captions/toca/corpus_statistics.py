@@ -55,12 +55,12 @@ class CorpusStatistics:
 
     def pairs(self) -> Counter[tuple[str, str]]:
         """Counts by the texts of both words, for looking at small corpora."""
-        found: Counter[tuple[str, str]] = Counter()
+        pairs: Counter[tuple[str, str]] = Counter()
         for word, (start, end) in enumerate(zip(self.first, self.first[1:], strict=False)):
             for place in range(start, end):
                 pair = (self.words[word], self.words[self.second[place]])
-                found[pair] += int(self.pair_counts[place])
-        return found
+                pairs[pair] += int(self.pair_counts[place])
+        return pairs
 
     def summary(self) -> dict[str, int]:
         """Numbers for people."""
@@ -120,9 +120,9 @@ def count_corpus(captions: Iterable[Deconstructed]) -> CorpusStatistics:
             left_out[caption.problem] += 1
             continue
         structures[caption.structure] += 1
-        found = [numbers.setdefault(word, len(numbers)) for word in caption.words]
-        uses.update(found)
-        pairs.add(found)
+        ids = [numbers.setdefault(word, len(numbers)) for word in caption.words]
+        uses.update(ids)
+        pairs.add(ids)
     if not structures:
         raise ValueError(
             f"the corpus has no caption with a structure; left out: {dict(left_out) or 'nothing'}"
@@ -157,7 +157,7 @@ def _ordered(
     )
 
 
-def joined(one: CorpusStatistics, other: CorpusStatistics) -> CorpusStatistics:
+def joined(first: CorpusStatistics, second: CorpusStatistics) -> CorpusStatistics:
     """Statistics of two corpora together, with the structures of the first alone.
 
     That is cross-domain synthesis with prior knowledge (S + X): of the target domain only its
@@ -166,16 +166,16 @@ def joined(one: CorpusStatistics, other: CorpusStatistics) -> CorpusStatistics:
     numbers: dict[tuple[str, str], int] = {}
     uses: Counter[int] = Counter()
     keys, counts = [], []
-    for part in (one, other):
+    for part in (first, second):
         named = zip(part.words, part.slots.tolist(), strict=True)
         place = np.array([numbers.setdefault((w, SLOTS[s]), len(numbers)) for w, s in named])
         uses.update(dict(zip(place.tolist(), part.word_counts.tolist(), strict=True)))
         firsts = np.repeat(place, np.diff(part.first))
         keys.append(firsts << 32 | place[part.second])
         counts.append(part.pair_counts)
-    structures = Counter(dict(zip(one.structures, one.structure_counts.tolist(), strict=True)))
+    structures = Counter(dict(zip(first.structures, first.structure_counts.tolist(), strict=True)))
     pairs = _summed(np.concatenate(keys), np.concatenate(counts))
-    return _ordered(structures, list(numbers), uses, pairs, one.left_out)
+    return _ordered(structures, list(numbers), uses, pairs, first.left_out)
 
 
 _ARRAYS = ("structure_counts", "slots", "word_counts", "first", "second", "pair_counts")

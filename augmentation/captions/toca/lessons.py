@@ -49,10 +49,10 @@ class Lessons:
 
     def longest(self) -> int:
         """Tokens of a question and its answer at most, by the captions of most letters."""
-        draws, found = np.random.default_rng(0), 0
+        draws, longest = np.random.default_rng(0), 0
         for caption, template in self._captions[-LOOKED_AT:]:
-            found = max(found, sum(map(len, self._pair(caption, template, draws))))
-        return found
+            longest = max(longest, sum(map(len, self._pair(caption, template, draws))))
+        return longest
 
     def draw(self, number: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
         """Questions with their answers, the captions of a draw being of about the same length.
@@ -65,8 +65,8 @@ class Lessons:
         start = draws.integers(len(self._captions))
         near = draws.choice(NEAR * number, number, replace=False)
         rows = [self._row(int(start + n) % len(self._captions), draws) for n in near]
-        tokens, mask = padded_left([asked + answer for asked, answer in rows])
-        labels, _ = padded_left([[IGNORED] * len(asked) + answer for asked, answer in rows])
+        tokens, mask = padded_left([prompt + answer for prompt, answer in rows])
+        labels, _ = padded_left([[IGNORED] * len(prompt) + answer for prompt, answer in rows])
         return tokens, mask, labels.masked_fill(mask == 0, IGNORED)
 
     def _row(self, place: int, draws: np.random.Generator) -> tuple[list[int], list[int]]:
@@ -81,8 +81,8 @@ class Lessons:
     ) -> tuple[list[int], list[int]]:
         (prompt,) = self._prompts.prompts([template], draws)
         # in parts, as a writer reads them
-        asked = [*self._ids(prompt.opening()), *self._ids(prompt.ending())]
-        return asked, self._ids(f" {caption}{LINE_END}")
+        prompt_ids = [*self._ids(prompt.opening()), *self._ids(prompt.ending())]
+        return prompt_ids, self._ids(f" {caption}{LINE_END}")
 
     def _ids(self, text: str) -> list[int]:
         return self._tokenizer(text, add_special_tokens=False)["input_ids"]

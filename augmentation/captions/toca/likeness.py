@@ -38,38 +38,38 @@ class Likeness:
     cosine: float
 
 
-def likeness(made: Mapping[Thing, int], target: Mapping[Thing, int]) -> Likeness:
+def likeness(synthetic: Mapping[Thing, int], target: Mapping[Thing, int]) -> Likeness:
     """The measures for counted things.
 
     Args:
-        made: counts in D, at least one.
+        synthetic: counts in D, at least one.
         target: counts in T, at least one.
     """
-    common = made.keys() & target.keys()
-    product = sum(made[thing] * target[thing] for thing in common)
-    lengths = [sum(count**2 for count in counts.values()) ** 0.5 for counts in (made, target)]
+    common = synthetic.keys() & target.keys()
+    product = sum(synthetic[thing] * target[thing] for thing in common)
+    lengths = [sum(count**2 for count in counts.values()) ** 0.5 for counts in (synthetic, target)]
     return Likeness(
-        precision=len(common) / len(made),
+        precision=len(common) / len(synthetic),
         recall=len(common) / len(target),
-        weighted_precision=sum(made[thing] for thing in common) / sum(made.values()),
+        weighted_precision=sum(synthetic[thing] for thing in common) / sum(synthetic.values()),
         weighted_recall=sum(target[thing] for thing in common) / sum(target.values()),
         cosine=product / (lengths[0] * lengths[1]),
     )
 
 
-def likenesses(made: CorpusStatistics, target: CorpusStatistics) -> dict[str, Likeness]:
+def likenesses(synthetic: CorpusStatistics, target: CorpusStatistics) -> dict[str, Likeness]:
     """By ``"token"`` (lexical words, whatever their part of speech) and ``"structure"``."""
     return {
-        "token": likeness(_tokens(made), _tokens(target)),
-        "structure": likeness(_structures(made), _structures(target)),
+        "token": likeness(_tokens(synthetic), _tokens(target)),
+        "structure": likeness(_structures(synthetic), _structures(target)),
     }
 
 
 def _tokens(statistics: CorpusStatistics) -> Counter[str]:
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for word, count in zip(statistics.words, statistics.word_counts.tolist(), strict=True):
-        found[word] += count
-    return found
+        counts[word] += count
+    return counts
 
 
 def _structures(statistics: CorpusStatistics) -> dict[str, int]:
@@ -79,7 +79,7 @@ def _structures(statistics: CorpusStatistics) -> dict[str, int]:
 def draw_neighbourhoods(
     path: Path,
     *,
-    made: Sequence[str],
+    synthetic: Sequence[str],
     target: Sequence[str],
     embed: Callable[[Sequence[str]], Tensor],
     ratios: Sequence[float],
@@ -106,7 +106,7 @@ def draw_neighbourhoods(
     FigureCanvasAgg(figure)
     counts = {}
     for axes, ratio in zip(figure.subplots(1, len(ratios), squeeze=False)[0], ratios, strict=True):
-        others = _draw(made, max(1, round(ratio * len(shown))), generator)
+        others = _draw(synthetic, max(1, round(ratio * len(shown))), generator)
         texts = (*shown, *others)
         vectors = embed(texts).float().cpu().numpy()
         points = project(WordEmbeddings(words=texts, vectors=vectors))
@@ -121,4 +121,4 @@ def draw_neighbourhoods(
 
 def _draw(captions: Sequence[str], number: int, generator: np.random.Generator) -> tuple[str, ...]:
     rows = generator.choice(len(captions), min(number, len(captions)), replace=False)
-    return tuple(captions[row] for row in rows)
+    return tuple(str(captions[int(row)]) for row in rows)

@@ -104,7 +104,7 @@ class ToCa:
                 statistics, corpus_statistics(prior, self._tagger, self._cache_folder)
             )
             self._report["with prior"] = statistics.summary()
-        wanted = min(self.pace.num_captions, at_most or self.pace.num_captions)
+        num_captions = min(self.pace.num_captions, at_most or self.pace.num_captions)
         captions = [sample.caption for sample in corpus.samples]
         self._learn_examples(captions)
         sampler = TemplateSampler(statistics, **self._sampling)
@@ -112,7 +112,7 @@ class ToCa:
             prompts=self._prompts,
             writer=self._writer,
             judge=Judge(known=captions, most_words=self._most_words),
-            pace=replace(self.pace, num_captions=wanted),
+            pace=replace(self.pace, num_captions=num_captions),
             seed=self._seed,
         )
         return synthesis.run(sampler.templates(np.random.default_rng(self._seed)), folder)
@@ -120,8 +120,9 @@ class ToCa:
     def _learn_examples(self, captions: Sequence[str]) -> None:
         number = min(EXAMPLES_READ, len(captions))
         rows = np.random.default_rng(self._seed).choice(len(captions), number, replace=False)
-        chosen = [captions[row] for row in sorted(rows.tolist())]
-        self._prompts.learn(chosen, [*map(whole_words, chosen, self._tagger.tag(chosen))])
+        examples: list[str] = [captions[int(row)] for row in sorted(rows)]
+        tags = self._tagger.tag(examples)
+        self._prompts.learn(examples, [*map(whole_words, examples, tags)])
 
     def report(self) -> dict[str, Any]:
         """Sizes of the statistics, and captions left out of them by reason."""

@@ -65,8 +65,8 @@ class PromptWriter:
     ) -> list[Prompt]:
         """One prompt a sentence template, all with the same newly drawn examples."""
         number = min(self.num_examples, len(self._pool))
-        chosen = generator.choice(len(self._pool), number, replace=False) if number else []
-        examples = tuple(self._pool[n] for n in chosen)
+        rows = generator.choice(len(self._pool), number, replace=False) if number else []
+        examples = tuple(self._pool[n] for n in rows)
         return [
             Prompt(
                 instruction=self._instruction,

@@ -211,8 +211,8 @@ def with_some_words(
     """
     lexical = [token for token in template.tokens if token[1]]
     number = int(generator.integers(1, min(most, len(lexical)), endpoint=True))
-    kept = sorted(generator.choice(len(lexical), number, replace=False).tolist())
-    return as_template(template.structure, [*(lexical[place] for place in kept), (END, "")])
+    places = sorted(generator.choice(len(lexical), number, replace=False).tolist())
+    return as_template(template.structure, [*(lexical[place] for place in places), (END, "")])
 
 
 def _divided(weights: Floats, counts: NDArray[np.int64], power: float) -> Floats:
@@ -258,8 +258,8 @@ def _segment_starts(statistics: CorpusStatistics) -> NDArray[np.int64]:
     num_words = len(statistics.words)
     firsts = np.repeat(np.arange(num_words), np.diff(statistics.first))
     keys = firsts * len(SLOTS) + statistics.slots[statistics.second]
-    wanted = np.arange(num_words)[:, None] * len(SLOTS) + np.arange(len(SLOTS) + 1)
-    return np.searchsorted(keys, wanted)
+    starts_of = np.arange(num_words)[:, None] * len(SLOTS) + np.arange(len(SLOTS) + 1)
+    return np.searchsorted(keys, starts_of)
 
 
 def _dense_rows(statistics: CorpusStatistics) -> dict[int, NDArray[np.float32]]:

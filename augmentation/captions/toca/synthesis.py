@@ -111,7 +111,7 @@ class Synthesis:
                 raise ValueError(f"no caption was accepted; refused: {counts['refused'] or 'none'}")
             _write_stream(done, map(as_line, _records(part)))
             part.unlink()
-        captions = (one["caption"] for one in read_lines(done) if "caption" in one)
+        captions = (record["caption"] for record in read_lines(done) if "caption" in record)
         _write_stream(folder / CAPTIONS, captions)
         return _counts(read_lines(done))
 
@@ -119,24 +119,24 @@ class Synthesis:
         """Make batches of a finished set again, as if it had been killed behind the last one."""
         size = self.pace.batch_size
         # answers to one template stand together
-        of_templates = (list(those) for _, those in groupby(read_lines(done), _template_of))
+        of_templates = (list(records) for _, records in groupby(read_lines(done), _template_of))
         batches = iter(lambda: [*chain.from_iterable(islice(of_templates, size))], [])
         _write_stream(part, map(as_line, batches))
         done.unlink()
 
     def _write(self, templates: Iterator[SentenceTemplate], part: Path) -> None:
         """Append batches until there are captions enough."""
-        begun, wanted = cut_to_whole_lines(part), self.pace.num_captions
-        made, refused = self._read_back(part)
+        begun, most = cut_to_whole_lines(part), self.pace.num_captions
+        accepted, refused = self._read_back(part)
         batches = enumerate(_batches(templates, self.pace.batch_size, self.pace.num_templates))
         failed: list[list[Record]] = []  # kept once an answer comes; else they are asked again
         with (
             part.open("a", encoding="utf-8", newline="\n") as file,
             Progress(transient=True) as bar,
         ):
-            task = bar.add_task("writing captions", total=wanted, completed=made)
+            task = bar.add_task("writing captions", total=most, completed=accepted)
             for number, batch in islice(batches, begun, None):
-                if made >= wanted or _exhausted(refused, made):
+                if accepted >= most or _exhausted(refused, accepted):
                     break
                 records = self._batch(number, batch)
                 if all(record.get("refused") in FAILURES for record in records):
@@ -144,23 +144,23 @@ class Synthesis:
                     continue
                 _append(file, [*failed, records])
                 failed = []
-                found = sum("caption" in record for record in records)
-                refused = Counter() if found else refused + _reasons(records)
-                made += found
-                bar.update(task, completed=made)
+                new = sum("caption" in record for record in records)
+                refused = Counter() if new else refused + _reasons(records)
+                accepted += new
+                bar.update(task, completed=accepted)
             _append(file, failed)
 
     def _read_back(self, part: Path) -> tuple[int, Counter[str]]:
         """Captions so far, which the judge then knows, and answers refused since the last one."""
-        made, refused = 0, Counter[str]()
+        accepted, refused = 0, Counter[str]()
         for records in read_lines(part):
-            found = [record["caption"] for record in records if "caption" in record]
-            made += len(found)
-            refused = Counter() if found else refused + _reasons(records)
+            captions = [record["caption"] for record in records if "caption" in record]
+            accepted += len(captions)
+            refused = Counter() if captions else refused + _reasons(records)
             for record in records:
                 if "caption" in record or record["refused"] == UNLIKELY:  # both were said before
                     self.judge.remember(record.get("caption") or record["answer"])
-        return made, refused
+        return accepted, refused
 
     def _batch(self, number: int, batch: Sequence[SentenceTemplate]) -> list[Record]:
         """A record an answer, up to the first good one to each template."""
@@ -181,8 +181,8 @@ class Synthesis:
         draws = np.random.default_rng((self.seed, number))
         prompts = self.prompts.prompts(batch, draws)
         times = self.pace.num_answers
-        asked = [prompt for prompt in prompts for _ in range(times)]
-        answers = self.writer.answers(asked, seed=int(draws.integers(2**31)))
+        repeated = [prompt for prompt in prompts for _ in range(times)]
+        answers = self.writer.answers(repeated, seed=int(draws.integers(2**31)))
         for place, template in enumerate(batch):
             record: Record = {
                 "structure": template.structure,
@@ -221,24 +221,24 @@ def _with_failed(failed: list[list[Record]], records: list[Record]) -> list[list
     return failed
 
 
-def _exhausted(refused: Counter[str], made: int) -> bool:
+def _exhausted(refused: Counter[str], accepted: int) -> bool:
     """Whether the corpus has nothing new left.
 
     Args:
         refused: answers since the last caption was accepted, by reason.
-        made: captions so far.
+        accepted: captions so far.
 
     Raises:
         ValueError: nothing is accepted for other reasons than that it is known.
     """
     if refused.total() < MOST_REFUSED:
         return False
-    if made and 2 * (refused[COPY] + refused[DUPLICATE]) > refused.total():
-        log.warning(f"nothing new in {refused.total()} answers: this ends with {made} captions")
+    if accepted and 2 * (refused[COPY] + refused[DUPLICATE]) > refused.total():
+        log.warning(f"nothing new in {refused.total()} answers: this ends with {accepted} captions")
         return True
     raise ValueError(
         f"no caption was accepted of {refused.total()} answers in a row; refused: {dict(refused)}; "
-        f"{made} captions before them are kept in {PART}; try another language model "
+        f"{accepted} captions before them are kept in {PART}; try another language model "
         "(method.writer), another method.prompts.style or a lower method.writer.temperature"
     )
 

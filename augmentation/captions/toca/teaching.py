@@ -76,8 +76,8 @@ def teach(config: DictConfig) -> dict[str, Any]:
     roster = read_corpus(config)
     tokenizer = imported("transformers").AutoTokenizer.from_pretrained(**causal_source(config.name))
     lessons = read_lessons(roster, tokenizer, config)
-    network = load_causal(config.name)
-    check_length(network, max(those.longest() for those in lessons.values()))
+    network: Any = load_causal(config.name)
+    check_length(network, max(of_split.longest() for of_split in lessons.values()))
     device = config.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -92,7 +92,7 @@ def teach(config: DictConfig) -> dict[str, Any]:
         what=f"{config.name}, taught to write captions from some of their words",
         rosters={"corpus": roster},
         config=config,
-        captions={part: len(those) for part, those in lessons.items()},
+        captions={part: len(of_split) for part, of_split in lessons.items()},
         before=before,
         history=history,
     )
@@ -118,11 +118,11 @@ def fit(
         losses = [mean_loss_of(network, *lesson, half=half) for lesson in drawn]
         return {"val loss": float(torch.stack(losses).mean())}
 
-    whole = math.ceil(config.num_epochs * len(lessons["train"]) / size)
-    steps = {"num_steps": config.training.num_steps or whole}
+    num_steps = math.ceil(config.num_epochs * len(lessons["train"]) / size)
+    steps = {"num_steps": config.training.num_steps or num_steps}
     loop = TrainingLoop(
         model=network,
-        settings=OmegaConf.merge(config.training, steps),
+        settings=DictConfig(OmegaConf.merge(config.training, steps)),
         checkpoint=Path(config.checkpoint),
         seed=config.seed,
     )

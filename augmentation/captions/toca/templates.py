@@ -76,6 +76,6 @@ def sentence_template(tokens: Sequence[str]) -> str:
 
 def filled(structure: str, words: Sequence[str]) -> Iterator[str]:
     """A structure's tokens with words in its slots, in order."""
-    left = iter(words)
+    remaining = iter(words)
     for part in structure.split(" "):
-        yield next(left) if part.startswith("[") else part
+        yield next(remaining) if part.startswith("[") else part

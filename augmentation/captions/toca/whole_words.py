@@ -25,14 +25,14 @@ def whole_words(caption: str, tagged: Tagged) -> Tagged:
         tagged: what the tagger says of it.
     """
     words = _with_contractions(_touching(caption, tagged))
-    whole = []
+    joined = []
     for group in hyphen_groups([text for text, _, _ in words], [near for *_, near in words]):
         tags = [words[i][1] for i in group]
         lexical = [tag for tag in tags if tag in SLOT_OF_TAG]
         text = "".join(words[i][0] for i in group)
         text = text.strip("-") or text  # a dash that only touches a word is not of it
-        whole.append((text, (lexical or tags)[-1]))
-    return tuple(whole)
+        joined.append((text, (lexical or tags)[-1]))
+    return tuple(joined)
 
 
 def _touching(caption: str, tagged: Tagged) -> list[tuple[str, str, bool]]:

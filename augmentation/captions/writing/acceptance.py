@@ -57,11 +57,11 @@ def wordlist(text: str) -> Counter[str]:
 
 def _in_parts(words: Mapping[str, int]) -> Counter[str]:
     """Words that hyphens join one by one, and "man" for "man's": "T shirt" is a "t-shirt"."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for word, number in words.items():
         for part in word.replace("’", "'").split("-"):  # noqa: RUF001
-            found[part.removesuffix("'s")] += number
-    return found
+            counts[part.removesuffix("'s")] += number
+    return counts
 
 
 def same_key(caption: str) -> str:
@@ -104,12 +104,12 @@ class Judge:
             return ESSAY
         if _STRANGE.search(line):
             return NOT_TEXT
-        found = wordlist(line)
-        if found.total() > self._most_words:
+        line_words = wordlist(line)
+        if line_words.total() > self._most_words:
             return TOO_LONG
-        if found.total() < FEWEST_WORDS:
+        if line_words.total() < FEWEST_WORDS:
             return TOO_SHORT
-        if _in_parts(Counter(words)) - _in_parts(found):
+        if _in_parts(Counter(words)) - _in_parts(line_words):
             return MISSING
         if _TWICE.search(line.lower()):
             return REPEATS

@@ -61,7 +61,7 @@ class CausalWriter(AbstractWriter):
         self._tokenizer = imported("transformers").AutoTokenizer.from_pretrained(
             **causal_source(name)
         )
-        network = load_causal(name).to(self._device, getattr(torch, precision))
+        network: Any = load_causal(name).to(self._device, getattr(torch, precision))
         self._network = network.eval().requires_grad_(False)
         self._stops = self._stop_tokens()
         self._filling: GapFilling | None = None
@@ -127,9 +127,9 @@ class CausalWriter(AbstractWriter):
 
     def _read(self, head: list[int], copies: int) -> Any:
         """Keys and values of what all prompts begin with."""
-        found = self._network(input_ids=torch.tensor([head], device=self._device), use_cache=True)
-        found.past_key_values.batch_repeat_interleave(copies)
-        return found.past_key_values
+        output = self._network(input_ids=torch.tensor([head], device=self._device), use_cache=True)
+        output.past_key_values.batch_repeat_interleave(copies)
+        return output.past_key_values
 
     def _sample(
         self,
@@ -144,7 +144,7 @@ class CausalWriter(AbstractWriter):
         Rows that have ended cost nothing more.
         """
         places = (mask.cumsum(1) - 1)[:, -tokens.shape[1] :].clamp(min=0)
-        made: list[list[int]] = [[] for _ in range(len(tokens))]
+        answers: list[list[int]] = [[] for _ in range(len(tokens))]
         sums = [0.0] * len(tokens)
         numbers = torch.arange(len(tokens), device=tokens.device)
         for _ in range(self._max_new):
@@ -165,8 +165,9 @@ class CausalWriter(AbstractWriter):
                 drawn = self._filling.choose(logits, [lines[n] for n in numbers], draw)
             going_on = (~self._stops[drawn]).nonzero().squeeze(1)
             likely = logits.gather(1, drawn[:, None]).squeeze(1) - logits.logsumexp(1)
-            for row in going_on.tolist():
-                made[numbers[row]].append(int(drawn[row]))
+            rows: list[int] = going_on.tolist()
+            for row in rows:
+                answers[numbers[row]].append(int(drawn[row]))
                 sums[numbers[row]] += float(likely[row])
             if len(going_on) == 0:
                 break
@@ -175,7 +176,7 @@ class CausalWriter(AbstractWriter):
                 numbers, mask, places = numbers[going_on], mask[going_on], places[going_on]
             tokens, places = drawn[going_on, None], places[:, -1:] + 1
             mask = torch.cat([mask, mask.new_ones(len(mask), 1)], 1)
-        return made, sums
+        return answers, sums
 
     def _draw(self, logits: Tensor, generator: torch.Generator) -> Tensor:
         """``(B,) int64`` tokens of ``(B, V)`` logits."""
@@ -184,8 +185,8 @@ class CausalWriter(AbstractWriter):
         values, order = (logits / self._temperature).topk(min(64, logits.shape[1]), dim=1)
         shares = values.softmax(1)
         shares = shares.masked_fill(shares.cumsum(1) - shares > self._top_p, 0.0)
-        chosen = torch.multinomial(shares, 1, generator=generator)
-        return order.gather(1, chosen).squeeze(1)
+        tokens = torch.multinomial(shares, 1, generator=generator)
+        return order.gather(1, tokens).squeeze(1)
 
 
 def padded_left(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:

@@ -66,33 +66,33 @@ class GapFilling:
         self._tokenizer, self._end, self._most = tokenizer, end, most
         self._lemma, self._particles = load_lemmas(LEMMAS), self._single(PARTICLES)
 
-    def lines(self, given: Sequence[Given]) -> list[Line]:
+    def lines(self, words: Sequence[Given]) -> list[Line]:
         """New sentences, of what is given for each.
 
         Function words behind the last lexical word are left out: a slot that no word fitted was to
         follow ("a bowl of fruit on").
         """
-        return [self._line(one) for one in given]
+        return [self._line(of_template) for of_template in words]
 
-    def _line(self, given: Given) -> Line:
-        lexical = [place for place, (_, slot) in enumerate(given) if slot]
-        given = given[: max(lexical, default=-1) + 1]
+    def _line(self, words: Given) -> Line:
+        lexical = [place for place, (_, slot) in enumerate(words) if slot]
+        words = words[: max(lexical, default=-1) + 1]
         return Line(
-            words=[self._ids(word) for word, _ in given],
-            determiners=[self._determiners(given, place) for place in range(len(given))],
-            capital=self._ids(given[0][0].capitalize()) if given else [],
+            words=[self._ids(word) for word, _ in words],
+            determiners=[self._determiners(words, place) for place in range(len(words))],
+            capital=self._ids(words[0][0].capitalize()) if words else [],
         )
 
-    def _determiners(self, given: Given, place: int) -> list[int]:
+    def _determiners(self, of_template: Given, place: int) -> list[int]:
         """Tokens of those that may stand there: if a noun comes, perhaps after adjectives."""
-        slots = [slot for _, slot in given[place:]]
+        slots = [slot for _, slot in of_template[place:]]
         noun = next((n for n, slot in enumerate(slots) if slot not in BEFORE_NOUNS), len(slots))
         if slots[noun : noun + 1] != ["N"]:
             return []
         while slots[noun + 1 : noun + 2] == ["N"]:  # the last of several nouns is what they name
             noun += 1
-        head = given[place + noun][0]
-        words = [*OF_ANY, indefinite_article(given[place][0]), *OF_ONE]
+        head = of_template[place + noun][0]
+        words = [*OF_ANY, indefinite_article(of_template[place][0]), *OF_ONE]
         if head in UNMARKED_PLURALS or self._lemma(head, "NNS") != head:
             words = [*OF_ANY, *OF_SEVERAL]
         return self._single([word.capitalize() if place == 0 else word for word in words])
@@ -115,10 +115,10 @@ class GapFilling:
         padded = torch.tensor([[*row, *[-1] * (width - len(row))] for row in allowed])
         padded = padded.to(logits.device)
         values = logits.gather(1, padded.clamp(min=0)).masked_fill(padded < 0, -torch.inf)
-        chosen = padded.gather(1, draw(values)[:, None]).squeeze(1)
-        for line, token in zip(lines, chosen.tolist(), strict=True):
+        tokens = padded.gather(1, draw(values)[:, None]).squeeze(1)
+        for line, token in zip(lines, tokens.tolist(), strict=True):
             _note(line, token)
-        return chosen
+        return tokens
 
     def _allowed(self, line: Line) -> list[int]:
         """Tokens that may come next."""

@@ -25,9 +25,9 @@ class Prompt:
 
     def opening(self) -> str:
         """The running text before the question: the same for prompts of the same examples."""
-        asked, answered = self.names
-        shown = [f"{asked}: {left}\n{answered}: {right}" for left, right in self.examples]
-        return "\n\n".join([*filter(None, [self.instruction]), *shown, f"{asked}:"])
+        question, reply = self.names
+        shown = [f"{question}: {left}\n{reply}: {right}" for left, right in self.examples]
+        return "\n\n".join([*filter(None, [self.instruction]), *shown, f"{question}:"])
 
     def ending(self) -> str:
         """The running text that follows `opening`; a sentence and a line's end are to come."""
@@ -44,6 +44,6 @@ class Prompt:
             turns.append({"role": "user", "content": question})
             turns.append({"role": "assistant", "content": answer})
         if self.instruction:
-            said = f"{self.instruction} Answer with it alone."
-            turns[0]["content"] = f"{said}\n\n{turns[0]['content']}"
+            instruction = f"{self.instruction} Answer with it alone."
+            turns[0]["content"] = f"{instruction}\n\n{turns[0]['content']}"
         return turns[:-1]

@@ -119,12 +119,13 @@ class ServerWriter(AbstractWriter):
 
     def _ask(self, body: dict[str, Any]) -> Answer:
         """The first answer without a problem; a server that is busy is given time."""
-        answer, told = self._ask_once(body)
+        answer, retry_after = self._ask_once(body)
         for number in range(self._retries):
             if not answer.problem:
                 break
-            time.sleep(min(self._wait * 2**number if told is None else told, MOST_SECONDS))
-            answer, told = self._ask_once(body)
+            wait = self._wait * 2**number if retry_after is None else retry_after
+            time.sleep(min(wait, MOST_SECONDS))
+            answer, retry_after = self._ask_once(body)
         return answer
 
     def _ask_once(self, body: dict[str, Any]) -> tuple[Answer, float | None]:
@@ -141,8 +142,10 @@ class ServerWriter(AbstractWriter):
         except urllib.error.HTTPError as error:
             if error.code in BUSY:
                 return Answer(problem=FAILED), _seconds(error.headers.get("Retry-After"))
-            said = error.read(300).decode("utf-8", "replace")
-            raise ValueError(f"{self._address} refuses requests ({error.code}: {said})") from error
+            reason = error.read(300).decode("utf-8", "replace")
+            raise ValueError(
+                f"{self._address} refuses requests ({error.code}: {reason})"
+            ) from error
         except TimeoutError:
             return Answer(problem=TIMED_OUT), None
         except urllib.error.URLError as error:
@@ -156,15 +159,15 @@ class ServerWriter(AbstractWriter):
             return Answer(problem=FAILED), None  # half an answer, or something else than a talk
 
 
-def _seconds(told: str | None) -> float | None:
+def _seconds(retry_after: str | None) -> float | None:
     """What ``Retry-After`` asks for, a number or a date; None where it is neither."""
     try:
-        if told is None or told.strip().isdecimal():
-            return None if told is None else float(told)
-        left = parsedate_to_datetime(told) - datetime.now(UTC)
+        if retry_after is None or retry_after.strip().isdecimal():
+            return None if retry_after is None else float(retry_after)
+        seconds = parsedate_to_datetime(retry_after) - datetime.now(UTC)
     except (ValueError, TypeError):  # no date, or one without a time zone
         return None
-    return max(0.0, left.total_seconds())
+    return max(0.0, seconds.total_seconds())
 
 
 def _text_of(reply: Any) -> str:
@@ -217,13 +220,13 @@ class LlamaCppWriter(AbstractWriter):
 
     def answers(self, prompts: Sequence[Prompt], *, seed: int) -> list[Answer]:
         """See `AbstractWriter`; one after the other, as llama.cpp keeps what prompts share."""
-        found = []
+        answers = []
         for number, prompt in enumerate(prompts):
             reply = self._model.create_chat_completion(
                 prompt.messages(), seed=seed + number, **self._sampling
             )
-            found.append(Answer(text=_text_of(reply)))
-        return found
+            answers.append(Answer(text=_text_of(reply)))
+        return answers
 
 
 def _llama_cpp() -> Any:

@@ -53,7 +53,7 @@ def starting_model(config: DictConfig, paths: list[Path]) -> PatchAutoencoder:
         OSError: ``start`` is no autoencoder's folder.
     """
     if config.start is None:
-        settings = OmegaConf.to_container(config.model, resolve=True)
+        settings: Any = OmegaConf.to_container(config.model, resolve=True)
         model = PatchAutoencoder(**settings, sample_size=config.size)
         model.start_from(load_pictures(paths[:NUM_START], size=config.size))
     else:
@@ -64,21 +64,21 @@ def starting_model(config: DictConfig, paths: list[Path]) -> PatchAutoencoder:
     return model
 
 
-def pixel_distance(made: Tensor, real: Tensor, weights: Tensor) -> Tensor:
+def pixel_distance(decoded: Tensor, real: Tensor, weights: Tensor) -> Tensor:
     """Mean absolute difference of pixels, weighted.
 
     Args:
-        made: ``(B, C, H, W)``.
+        decoded: ``(B, C, H, W)``.
         real: of the same shape.
         weights: ``(B, 1, H, W)``.
     """
-    return ((made - real).abs() * weights).mean()
+    return ((decoded - real).abs() * weights).mean()
 
 
-def edge_distance(made: Tensor, real: Tensor, weights: Tensor) -> Tensor:
+def edge_distance(decoded: Tensor, real: Tensor, weights: Tensor) -> Tensor:
     """The same of the steps between neighbouring pixels, in both directions."""
-    across = pixel_distance(made.diff(dim=3), real.diff(dim=3), weights[..., 1:])
-    return across + pixel_distance(made.diff(dim=2), real.diff(dim=2), weights[..., 1:, :])
+    across = pixel_distance(decoded.diff(dim=3), real.diff(dim=3), weights[..., 1:])
+    return across + pixel_distance(decoded.diff(dim=2), real.diff(dim=2), weights[..., 1:, :])
 
 
 class FeatureDistance:
@@ -96,19 +96,19 @@ class FeatureDistance:
         self.backbone = backbone.eval().requires_grad_(False)
         self.layers = layers
 
-    def __call__(self, made: Tensor, real: Tensor) -> Tensor:
+    def __call__(self, decoded: Tensor, real: Tensor) -> Tensor:
         """Distance of pictures ``(B, 3, H, W)`` in [-1, 1]: a scalar of at least 0."""
         with torch.no_grad():
-            wanted = self._maps(real)
-        pairs = zip(self._maps(made), wanted, strict=True)
+            targets = self._maps(real)
+        pairs = zip(self._maps(decoded), targets, strict=True)
         return torch.stack([(a - b).square().sum(1).mean() for a, b in pairs]).sum()
 
     def _maps(self, pictures: Tensor) -> list[Tensor]:
         pixels = self.backbone.normalise((pictures + 1) * 127.5)
-        found = self.backbone.network.forward_intermediates(
+        intermediates = self.backbone.network.forward_intermediates(
             pixels, indices=list(range(self.layers)), intermediates_only=True, stop_early=True
         )
-        return [nn.functional.normalize(values, dim=1) for values in found]
+        return [nn.functional.normalize(values, dim=1) for values in intermediates]
 
 
 class AutoencoderLoss(nn.Module):
@@ -158,13 +158,13 @@ class AutoencoderLoss(nn.Module):
         # in proportion to each channel, or larger latents would make light of it
         noise = noise * latents.detach().std((0, 2, 3), keepdim=True)
         noisy = latents + settings.latent_noise * noise
-        made = self.model.decode(noisy).sample
+        decoded = self.model.decode(noisy).sample
         cells = thing_weights(maps, settings.objects)
         weights = nn.functional.interpolate(cells, pictures.shape[2:])
-        loss = pixel_distance(made, pictures, weights)
-        loss = loss + settings.edges * edge_distance(made, pictures, weights)
+        loss = pixel_distance(decoded, pictures, weights)
+        loss = loss + settings.edges * edge_distance(decoded, pictures, weights)
         if self.features is not None:
-            loss = loss + settings.features * self.features(made, pictures)
+            loss = loss + settings.features * self.features(decoded, pictures)
         if self.labels is not None:
             loss = loss + settings.labels * self.labels.loss(noisy, maps)
         return loss + settings.spread * latents.square().mean()
@@ -176,8 +176,8 @@ def score(model: PatchAutoencoder, paths: list[Path], *, size: int) -> dict[str,
     ratios, errors = [], []
     for start in range(0, len(paths), 16):
         real = load_pictures(paths[start : start + 16], size=size)
-        made = model.decode(model.encode(real).latent_dist.mode()).sample.clamp(-1, 1)
-        difference = (made - real) / 2
+        decoded = model.decode(model.encode(real).latent_dist.mode()).sample.clamp(-1, 1)
+        difference = (decoded - real) / 2
         ratios += (-10 * difference.square().mean((1, 2, 3)).log10()).tolist()
         errors += (255 * difference.abs().mean((1, 2, 3))).tolist()
     return {"psnr": sum(ratios) / len(ratios), "absolute error": sum(errors) / len(errors)}
@@ -187,8 +187,8 @@ def score(model: PatchAutoencoder, paths: list[Path], *, size: int) -> dict[str,
 def latents_of(model: PatchAutoencoder, paths: list[Path], *, size: int) -> Tensor:
     """Latents of photos, ``(I, C, H, W) float32``, not scaled."""
     batches = [paths[start : start + 16] for start in range(0, len(paths), 16)]
-    found = [model.encode(load_pictures(b, size=size)).latent_dist.mean for b in batches]
-    return torch.cat(found)
+    means = [model.encode(load_pictures(b, size=size)).latent_dist.mean for b in batches]
+    return torch.cat(means)
 
 
 @torch.inference_mode()
@@ -213,7 +213,8 @@ def train_autoencoder(config: DictConfig) -> dict[str, Any]:
     rosters = {split: read_roster(config, split) for split in ("train", "val")}
     train, val = (photo_paths(rosters[split]) for split in ("train", "val"))
     val = val[: config.num_val]
-    model = starting_model(config, train).to(memory_format=torch.channels_last)
+    model: Any = starting_model(config, train)
+    model.to(memory_format=torch.channels_last)
     loss = build_loss(model, rosters["train"], config)
     loop = TrainingLoop(
         model=loss, settings=config.training, checkpoint=Path(config.checkpoint), seed=config.seed

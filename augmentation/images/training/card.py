@@ -39,8 +39,8 @@ def write_card(
         for split, roster in rosters.items()
     }
     resolved = OmegaConf.to_container(config, resolve=True)
-    made = versions() | {"command": _command()}
-    card = {"what": what, "data": data, "config": resolved, "versions": made, **more}
+    origin = versions() | {"command": _command()}
+    card = {"what": what, "data": data, "config": resolved, "versions": origin, **more}
     write_json(folder / "card.json", card)
     return card
 

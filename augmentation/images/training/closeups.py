@@ -74,12 +74,12 @@ def read_closeups(
     digest = hashlib.sha256(json.dumps(shown).encode()).hexdigest()[:12]
     cutter = _Cutter(folder=Path(folder) / digest, **settings)
     photos = list(roster.rows_by_image.values())
-    found: list[Sample] = []
+    cut: list[Sample] = []
     for rows in track(photos, description="close-ups", disable=len(photos) < 100):
         samples = [roster.samples[row] for row in rows]
-        found += samples if whole else []
-        found += cutter.closeups(samples, whole=whole)
-    return build_roster(name, found)
+        cut += samples if whole else []
+        cut += cutter.closeups(samples, whole=whole)
+    return build_roster(name, cut)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,15 +133,15 @@ class _Cutter:
         room = longest * (1 + 2 * draw.uniform(*self.margins))
         side = min(min(size), round(max(room, self.smallest * min(size))))
         left, top = (
-            self._start(span, side, whole, draw) for span, whole in zip(spans, size, strict=True)
+            self._start(span, side, length, draw) for span, length in zip(spans, size, strict=True)
         )
         return left, top, left + side, top + side
 
-    def _start(self, span: tuple[float, float], side: int, whole: int, draw: random.Random) -> int:
+    def _start(self, span: tuple[float, float], side: int, length: int, draw: random.Random) -> int:
         """Where a window of ``side`` begins, such that it shows the span whole, if it can."""
         least, most = sorted((span[1] - side, span[0]))
         start = (least + most) / 2 if self.centred else draw.uniform(least, most)
-        return min(max(0, round(start)), whole - side)
+        return min(max(0, round(start)), length - side)
 
 
 def regions_within(
@@ -153,15 +153,15 @@ def regions_within(
     """
     left, top, right, bottom = window
     kept: dict[int, int] = {}
-    found: list[Region] = []
+    inside: list[Region] = []
     for index, region in enumerate(regions):
         x1, y1, x2, y2 = region.box
         shown = clipped((x1 - left, y1 - top, x2 - left, y2 - top), (right - left, bottom - top))
         if shown is None or area(shown) < SEEN * area(region.box):
             continue
-        kept[index] = len(found)
-        found.append(dataclasses.replace(region, box=shown))
-    return tuple(found), kept
+        kept[index] = len(inside)
+        inside.append(dataclasses.replace(region, box=shown))
+    return tuple(inside), kept
 
 
 def _moved(phrase: Phrase, kept: dict[int, int]) -> Phrase:

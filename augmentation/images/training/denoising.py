@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
-from diffusers import DDPMScheduler, UNet2DConditionModel
+from diffusers.models.unets.unet_2d_condition import UNet2DConditionModel
+from diffusers.schedulers.scheduling_ddpm import DDPMScheduler
 from torch import Tensor, nn
 from transformers import CLIPTextModel
 
@@ -49,6 +51,8 @@ class Denoiser(nn.Module):
         label_weight: of the labels' loss.
     """
 
+    weights: Tensor
+
     def __init__(
         self,
         *,
@@ -63,12 +67,13 @@ class Denoiser(nn.Module):
         super().__init__()
         self.unet = unet
         self.text_encoder = text_encoder
-        self.noise = noise
-        self.half = half
+        self.noise: Any = noise
+        self.computes_in_half = half
         self.labels = labels
         self.label_weight = label_weight
-        signal = noise.alphas_cumprod.float()
-        self.register_buffer("weights", step_weights(signal, noise.config.prediction_type, snr_cap))
+        signal = self.noise.alphas_cumprod.float()
+        kind = self.noise.config.prediction_type
+        self.register_buffer("weights", step_weights(signal, kind, snr_cap))
 
     def loss(self, examples: Examples, generator: torch.Generator) -> Tensor:
         """Weighted square error of the prediction at times drawn evenly, and the labels' loss.
@@ -83,13 +88,14 @@ class Denoiser(nn.Module):
         noise = torch.randn(latents.shape, generator=generator).to(latents)
         noisy = self.noise.add_noise(latents, noise, times)
         noisy = noisy.contiguous(memory_format=torch.channels_last)
-        read = self.labels if examples.maps is not None else None
+        maps = examples.maps
+        labels = None if maps is None else self.labels
         seen: list[Tensor] = []
-        with torch.autocast(latents.device.type, torch.bfloat16, enabled=self.half):
+        with torch.autocast(latents.device.type, torch.bfloat16, enabled=self.computes_in_half):
             states = self.text_encoder(examples.prompts.to(latents.device)).last_hidden_state
-            with _outputs(self.unet.conv_norm_out if read else None, seen):
+            with _outputs(self.unet.conv_norm_out if labels else None, seen):
                 predicted = self.unet(noisy, times, states).sample.float()
-            of_labels = read.loss(seen[0], examples.maps) if read else 0.0
+            label_loss = 0.0 if labels is None or maps is None else labels.loss(seen[0], maps)
         target = noise
         if self.noise.config.prediction_type == "v_prediction":
             target = self.noise.get_velocity(latents, noise, times)
@@ -97,16 +103,16 @@ class Denoiser(nn.Module):
         if places is not None:
             errors = errors * places
         errors = errors.mean((1, 2, 3))
-        return (errors * self.weights[times]).mean() + self.label_weight * of_labels
+        return (errors * self.weights[times]).mean() + self.label_weight * label_loss
 
 
 @contextmanager
-def _outputs(layer: nn.Module | None, found: list[Tensor]) -> Iterator[None]:
-    """What the layer gives is added to ``found``, within."""
+def _outputs(layer: Any, outputs: list[Tensor]) -> Iterator[None]:
+    """What the layer gives is added to ``outputs``, within."""
     if layer is None:
         yield
         return
-    hook = layer.register_forward_hook(lambda _layer, _inputs, output: found.append(output))
+    hook = layer.register_forward_hook(lambda _layer, _inputs, output: outputs.append(output))
     try:
         yield
     finally:
@@ -145,8 +151,8 @@ def mean_loss(denoiser: Denoiser, draw: Draw, *, batch_size: int, batches: int) 
     """
     generator = torch.Generator().manual_seed(0)
     drawn = (replace(draw(batch_size, generator), maps=None) for _ in range(batches))
-    found = [denoiser.loss(examples, generator) for examples in drawn]
-    return float(torch.stack(found).mean())
+    losses = [denoiser.loss(examples, generator) for examples in drawn]
+    return float(torch.stack(losses).mean())
 
 
 def step_weights(signal: Tensor, prediction_type: str, snr_cap: float | None) -> Tensor:

@@ -15,8 +15,9 @@ from typing import Any
 
 import hydra
 import torch
-from diffusers import DDPMScheduler, UNet2DConditionModel
 from diffusers.models.attention_processor import AttnProcessor
+from diffusers.models.unets.unet_2d_condition import UNet2DConditionModel
+from diffusers.schedulers.scheduling_ddpm import DDPMScheduler
 from omegaconf import DictConfig, OmegaConf
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -67,9 +68,7 @@ def encode(autoencoder: PatchAutoencoder, paths: list[Path], *, size: int, cache
     return load_file(path)["latents"]
 
 
-def starting_parts(
-    config: DictConfig, roster: Roster
-) -> tuple[PatchAutoencoder, CLIPTokenizer, Denoiser]:
+def starting_parts(config: DictConfig, roster: Roster) -> tuple[PatchAutoencoder, Any, Denoiser]:
     """The parts of the generator in ``config.start``, or untrained networks on an autoencoder.
 
     Args:
@@ -81,9 +80,9 @@ def starting_parts(
         OSError: there is no autoencoder.
     """
     if config.start is not None:
-        found = load_pipeline(config.start)
-        autoencoder, tokenizer = found.vae, found.tokenizer
-        unet, text = found.unet, found.text_encoder
+        pipeline = load_pipeline(config.start)
+        autoencoder, tokenizer = pipeline.vae, pipeline.tokenizer
+        unet, text = pipeline.unet, pipeline.text_encoder
     else:
         autoencoder = PatchAutoencoder.from_pretrained(config.autoencoder)
         texts = [sample.caption for sample in roster.samples]
@@ -96,7 +95,7 @@ def starting_parts(
     denoiser = Denoiser(
         unet=unet,
         text_encoder=text,
-        noise=DDPMScheduler(**OmegaConf.to_container(config.noise, resolve=True)),
+        noise=DDPMScheduler(**_plain(config.noise)),
         snr_cap=config.snr_cap,
         half=config.half,
         labels=LabelReader(width, len(names)) if config.labels and names else None,
@@ -106,12 +105,15 @@ def starting_parts(
     return autoencoder.requires_grad_(False), tokenizer, denoiser
 
 
-def _untrained(
-    config: DictConfig, channels: int, tokenizer: CLIPTokenizer
-) -> tuple[UNet2DConditionModel, CLIPTextModel]:
+def _plain(config: DictConfig) -> dict[str, Any]:
+    settings: Any = OmegaConf.to_container(config, resolve=True)
+    return settings
+
+
+def _untrained(config: DictConfig, channels: int, tokenizer: Any) -> tuple[Any, Any]:
     text = CLIPTextModel(
         CLIPTextConfig(
-            **OmegaConf.to_container(config.text, resolve=True),
+            **_plain(config.text),
             vocab_size=len(tokenizer),
             max_position_embeddings=tokenizer.model_max_length,
             bos_token_id=tokenizer.bos_token_id,
@@ -120,7 +122,7 @@ def _untrained(
         )
     )
     unet = UNet2DConditionModel(
-        **OmegaConf.to_container(config.unet, resolve=True),
+        **_plain(config.unet),
         in_channels=channels,
         out_channels=channels,
         cross_attention_dim=config.text.hidden_size,

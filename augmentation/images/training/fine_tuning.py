@@ -15,8 +15,11 @@ from typing import Any
 
 import hydra
 import torch
-from diffusers import AutoencoderKL, DDPMScheduler, StableDiffusionPipeline
-from diffusers.utils import convert_state_dict_to_diffusers
+from diffusers.pipelines.stable_diffusion.pipeline_stable_diffusion import (
+    StableDiffusionPipeline,
+)
+from diffusers.schedulers.scheduling_ddpm import DDPMScheduler
+from diffusers.utils.state_dict_utils import convert_state_dict_to_diffusers
 from omegaconf import DictConfig
 from peft import LoraConfig
 from peft.utils import get_peft_model_state_dict
@@ -79,7 +82,7 @@ class PhotoData:
     """
 
     def __init__(
-        self, *, roster: Roster, autoencoder: AutoencoderKL, prompts: PromptSampler, size: int
+        self, *, roster: Roster, autoencoder: Any, prompts: PromptSampler, size: int
     ) -> None:
         self.paths = photo_paths(roster)
         self.autoencoder = autoencoder
@@ -91,9 +94,9 @@ class PhotoData:
         """Photos drawn at random."""
         photos = torch.randint(len(self.paths), (number,), generator=generator).tolist()
         pictures = load_pictures([self.paths[photo] for photo in photos], size=self.size)
-        found = self.autoencoder.encode(pictures.to(self.autoencoder.device)).latent_dist
-        noise = torch.randn(found.mean.shape, generator=generator).to(found.mean)
-        latents = (found.mean + found.std * noise) * self.autoencoder.config.scaling_factor
+        posterior = self.autoencoder.encode(pictures.to(self.autoencoder.device)).latent_dist
+        noise = torch.randn(posterior.mean.shape, generator=generator).to(posterior.mean)
+        latents = (posterior.mean + posterior.std * noise) * self.autoencoder.config.scaling_factor
         return Examples(latents=latents, prompts=self.prompts.draw(photos, generator))
 
 
@@ -119,10 +122,11 @@ def train_generator(config: DictConfig) -> dict[str, Any]:
     choose_trained(pipeline, config)
     rosters = {split: read_roster(config, split) for split in ("train", "val")}
     data = {split: _data(roster, pipeline, config) for split, roster in rosters.items()}
+    noise: Any = DDPMScheduler.from_config(pipeline.scheduler.config)
     denoiser = Denoiser(
         unet=pipeline.unet,
         text_encoder=pipeline.text_encoder,
-        noise=DDPMScheduler.from_config(pipeline.scheduler.config),
+        noise=noise,
         snr_cap=config.snr_cap,
         half=config.precision == "bf16-mixed",
     ).to(device)

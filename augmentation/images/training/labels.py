@@ -39,8 +39,8 @@ def label_maps(roster: Roster, names: Sequence[str], *, cells: int) -> Tensor:
         KeyError: a label is not among the names.
     """
     numbers = {name: number for number, name in enumerate(names, start=1)}
-    found = torch.zeros(len(roster.rows_by_image), cells, cells, dtype=torch.int64)
-    for cells_of_photo, rows in zip(found, roster.rows_by_image.values(), strict=True):
+    maps = torch.zeros(len(roster.rows_by_image), cells, cells, dtype=torch.int64)
+    for cells_of_photo, rows in zip(maps, roster.rows_by_image.values(), strict=True):
         sample = roster.samples[rows[0]]
         if not sample.regions:
             continue
@@ -51,7 +51,7 @@ def label_maps(roster: Roster, names: Sequence[str], *, cells: int) -> Tensor:
                 for axis in (0, 1)
             )
             cells_of_photo[down, across] = numbers[region.label]
-    return found
+    return maps
 
 
 def _area(region: Region) -> float:
@@ -77,8 +77,8 @@ def thing_weights(maps: Tensor, weight: float) -> Tensor:
     Returns:
         ``(I, 1, cells, cells) float32``, of mean 1 over all.
     """
-    found = torch.where(maps > 0, weight, 1.0)[:, None]
-    return found / found.mean()
+    weights = torch.where(maps > 0, weight, 1.0)[:, None]
+    return weights / weights.mean()
 
 
 class LabelReader(nn.Module):
@@ -90,6 +90,8 @@ class LabelReader(nn.Module):
         width: of the hidden layer.
     """
 
+    weights: Tensor
+
     def __init__(self, channels: int, num_labels: int, *, width: int = 96) -> None:
         super().__init__()
         self.layers = nn.Sequential(
@@ -99,6 +101,6 @@ class LabelReader(nn.Module):
         weights[0] = BACKGROUND
         self.register_buffer("weights", weights, persistent=False)
 
-    def loss(self, maps: Tensor, wanted: Tensor) -> Tensor:
+    def loss(self, maps: Tensor, labels: Tensor) -> Tensor:
         """Mean cross-entropy of ``(B, channels, H, W)`` against ``(B, H, W) int64``."""
-        return nn.functional.cross_entropy(self.layers(maps).float(), wanted, self.weights)
+        return nn.functional.cross_entropy(self.layers(maps).float(), labels, self.weights)

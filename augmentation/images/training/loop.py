@@ -123,7 +123,8 @@ class TrainingLoop:
         decay = min(self.settings.ema_decay, (1 + self.step) / (10 + self.step))
         with torch.no_grad():
             values = [value.detach() for value in self.trained.values()]
-            torch._foreach_lerp_(list(self.averaged.values()), values, 1 - decay)
+            averages = list(self.averaged.values())
+            torch._foreach_lerp_(averages, values, 1 - decay)  # pyright: ignore[reportPrivateImportUsage]
 
     def _note(self, scores: dict[str, float]) -> None:
         if not self.history or self.history[-1]["step"] != self.step:

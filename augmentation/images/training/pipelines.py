@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from diffusers import DPMSolverMultistepScheduler, StableDiffusionPipeline
+from diffusers.pipelines.stable_diffusion.pipeline_stable_diffusion import (
+    StableDiffusionPipeline,
+)
+from diffusers.schedulers.scheduling_dpmsolver_multistep import DPMSolverMultistepScheduler
 from omegaconf import DictConfig
 from torch import nn
 from transformers import CLIPTokenizer
@@ -16,8 +19,8 @@ from augmentation.images.training.denoising import Denoiser
 from captioning.files import read_json, write_json
 
 
-def load_pipeline(name: str) -> StableDiffusionPipeline:
-    """A generator in single precision, to be trained.
+def load_pipeline(name: str) -> Any:
+    """A ``StableDiffusionPipeline`` in single precision, to be trained.
 
     Args:
         name: a hub's name or a folder in the format of diffusers.
@@ -40,17 +43,16 @@ def build_pipeline(
     denoiser: Denoiser, *, autoencoder: PatchAutoencoder, tokenizer: CLIPTokenizer
 ) -> StableDiffusionPipeline:
     """The whole generator, with a sampler that needs few steps and no safety checker."""
-    sampler = DPMSolverMultistepScheduler.from_config(denoiser.noise.config)
-    pipeline = StableDiffusionPipeline(
-        vae=autoencoder,
-        text_encoder=denoiser.text_encoder,
-        tokenizer=tokenizer,
-        unet=denoiser.unet,
-        scheduler=sampler,
-        safety_checker=None,
-        feature_extractor=None,
-        requires_safety_checker=False,
-    )
+    parts: dict[str, Any] = {
+        "vae": autoencoder,
+        "text_encoder": denoiser.text_encoder,
+        "tokenizer": tokenizer,
+        "unet": denoiser.unet,
+        "scheduler": DPMSolverMultistepScheduler.from_config(denoiser.noise.config),
+        "safety_checker": None,
+        "feature_extractor": None,
+    }
+    pipeline = StableDiffusionPipeline(**parts, requires_safety_checker=False)
     pipeline.set_progress_bar_config(disable=True)
     return pipeline
 
@@ -66,9 +68,7 @@ def parameter_counts(pipeline: StableDiffusionPipeline) -> dict[str, int]:
 
 
 @torch.inference_mode()
-def generate(
-    pipeline: StableDiffusionPipeline, prompts: list[str], settings: DictConfig
-) -> list[Any]:
+def generate(pipeline: Any, prompts: list[str], settings: DictConfig) -> list[Any]:
     """A picture for each prompt, each with a seed of its own.
 
     Args:
@@ -77,13 +77,13 @@ def generate(
         settings: ``steps`` and ``guidance``.
     """
     generators = [torch.Generator().manual_seed(number) for number in range(len(prompts))]
-    made = pipeline(
+    output = pipeline(
         prompts,
         num_inference_steps=settings.steps,
         guidance_scale=settings.guidance,
         generator=generators,
     )
-    return made.images
+    return output.images
 
 
 def save_pipeline(pipeline: StableDiffusionPipeline, folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from tokenizers import pre_tokenizers, trainers
@@ -45,11 +46,13 @@ def train_tokenizer(captions: Iterable[str], *, size: int, max_length: int) -> C
     words += dict.fromkeys(first + second for first, second in merges)
     words = [*dict.fromkeys(words), "<|startoftext|>", "<|endoftext|>"]
     vocabulary = {word: number for number, word in enumerate(words)}
-    return CLIPTokenizer(vocab=vocabulary, merges=merges, model_max_length=max_length)
+    parts: dict[str, Any] = {"vocab": vocabulary, "merges": merges}
+    return CLIPTokenizer(**parts, model_max_length=max_length)
 
 
-def _merges(tokenizer: object) -> list[tuple[str, str]]:
-    return [tuple(pair) for pair in json.loads(tokenizer.to_str())["model"]["merges"]]
+def _merges(tokenizer: Any) -> list[tuple[str, str]]:
+    merges = json.loads(tokenizer.to_str())["model"]["merges"]
+    return [(first, second) for first, second in merges]
 
 
 class PromptSampler:
@@ -78,8 +81,8 @@ class PromptSampler:
         self.single = single
         self.empty = empty
         flat = [caption for of_photo in captions for caption in of_photo]
-        found = iter(tokenizer(flat, add_special_tokens=False, verbose=False)["input_ids"])
-        self.ids: list[list[list[int]]] = [[next(found) for _ in photo] for photo in captions]
+        tokenized = iter(tokenizer(flat, add_special_tokens=False, verbose=False)["input_ids"])
+        self.ids: list[list[list[int]]] = [[next(tokenized) for _ in photo] for photo in captions]
 
     def draw(self, photos: Sequence[int], generator: torch.Generator) -> Tensor:
         """Prompts of photos, padded to the tokenizer's length: ``(B, L) int64``."""
@@ -106,8 +109,8 @@ class PromptSampler:
 
     def _padded(self, ids: list[int]) -> list[int]:
         known = self.tokenizer
-        whole = [known.bos_token_id, *ids, known.eos_token_id]
-        return whole + [known.pad_token_id] * (known.model_max_length - len(whole))
+        prompt = [known.bos_token_id, *ids, known.eos_token_id]
+        return prompt + [known.pad_token_id] * (known.model_max_length - len(prompt))
 
 
 def joined(captions: Sequence[list[int]], room: int) -> list[int]:
@@ -115,8 +118,8 @@ def joined(captions: Sequence[list[int]], room: int) -> list[int]:
 
     A first caption that is too long by itself is cut: it is all that there is.
     """
-    found = list(captions[0][:room])
+    prompt = list(captions[0][:room])
     for caption in captions[1:]:
-        if len(found) + len(caption) <= room:
-            found += caption
-    return found
+        if len(prompt) + len(caption) <= room:
+            prompt += caption
+    return prompt

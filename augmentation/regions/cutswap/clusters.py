@@ -52,10 +52,10 @@ class Clusters:
     @cached_property
     def members(self) -> tuple[tuple[str, ...], ...]:
         """Words of each cluster, sorted."""
-        found: list[list[str]] = [[] for _ in range(len(self))]
+        members: list[list[str]] = [[] for _ in range(len(self))]
         for word, label in zip(self.words, self.labels, strict=True):
-            found[label].append(word)
-        return tuple(map(tuple, found))
+            members[label].append(word)
+        return tuple(map(tuple, members))
 
     def nearest(self, vectors: np.ndarray) -> np.ndarray:
         """The cluster whose centre has the highest cosine with each vector (section 3.2.2).
@@ -150,10 +150,10 @@ def cluster_words(
     order = np.argsort(np.array(embeddings.words))
     words = tuple(embeddings.words[i] for i in order)
     vectors = embeddings.vectors[order]
-    found = label_vectors(vectors, method=method, num_clusters=num_clusters, seed=seed)
+    clusters = label_vectors(vectors, method=method, num_clusters=num_clusters, seed=seed)
     # Numbered by first word: scikit-learn's own numbers say nothing.
-    numbers = {label: number for number, label in enumerate(dict.fromkeys(found.tolist()))}
-    labels = np.array([numbers[label] for label in found.tolist()])
+    numbers = {label: number for number, label in enumerate(dict.fromkeys(clusters.tolist()))}
+    labels = np.array([numbers[label] for label in clusters.tolist()])
     centres = np.stack([vectors[labels == number].mean(0) for number in range(len(numbers))])
     return Clusters(
         words=words,

@@ -24,6 +24,7 @@ class SentenceEmbedder(Protocol):
 
     def embed(self, texts: Sequence[str]) -> Tensor:
         """``(len(texts), D) float32``."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,14 +27,14 @@ def manner(parse: Parse, mention: Mention) -> frozenset[str]:
     """
     children = children_of(parse)
     doing = [action for action in actions(parse) if mention.head in action.subjects]
-    found = {action.lemma for action in doing if action.lemma not in UNSEEN}
-    said = [mention.head, *(action.verb for action in doing)]
-    behind = [n for top in said for n in children[top] if n > mention.head]
+    lemmas = {action.lemma for action in doing if action.lemma not in UNSEEN}
+    positions = [mention.head, *(action.verb for action in doing)]
+    behind = [n for top in positions for n in children[top] if n > mention.head]
     tops = [n for n in behind if parse[n].dep == "prep" and parse[n].text.lower() in WITH]
     tops += [action.verb for action in doing if parse[action.verb].lemma in DRESSING]
     for top in tops:
-        found.update(_described(parse, children, top, mention.head))
-    return frozenset(found)
+        lemmas.update(_described(parse, children, top, mention.head))
+    return frozenset(lemmas)
 
 
 def _described(

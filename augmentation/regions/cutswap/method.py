@@ -165,15 +165,19 @@ class CutSwap(AbstractRegionMethod):
         space = self.encoder.space
         if self.similarity is None:
             self._threshold = known_threshold(space)
-        elif self.similarity == "estimate":
+        elif isinstance(self.similarity, str):
             self._threshold = self._estimated(roster)
         else:
             self._threshold = Threshold(value=self.similarity, space=space, reason="as set")
         return self._threshold
 
     def _estimated(self, roster: Roster) -> Threshold:
-        ids = sorted(roster.rows_by_image, key=lambda one: draw_key(self.seed, "pairs", one))
-        samples = [roster.samples[roster.rows_by_image[one][0]] for one in ids[:NUM_PAIRS]]
+        ids = sorted(
+            roster.rows_by_image, key=lambda image_id: draw_key(self.seed, "pairs", image_id)
+        )
+        samples = [
+            roster.samples[roster.rows_by_image[image_id][0]] for image_id in ids[:NUM_PAIRS]
+        ]
         return estimated_threshold(
             [load_rgb(sample.image_path) for sample in samples],
             [sample.caption for sample in samples],
@@ -185,8 +189,8 @@ class CutSwap(AbstractRegionMethod):
     def candidates(self, roster: Roster) -> Iterator[tuple[Proposal, ...]]:
         """See `AbstractRegionMethod.candidates`; a caption's pairs compete."""
         self._left_out.clear()
-        found = self._found = self._read(roster)
-        order = sorted(roster.rows_by_image, key=lambda one: draw_key(self.seed, one))
+        statistics = self._found = self._read(roster)
+        order = sorted(roster.rows_by_image, key=lambda key: draw_key(self.seed, key))
         for start in range(0, len(order), CHUNK):
             photos = order[start : start + CHUNK]
             rows = [row for image_id in photos for row in roster.rows_by_image[image_id]]
@@ -195,7 +199,7 @@ class CutSwap(AbstractRegionMethod):
             for image_id in photos:
                 own = [roster.samples[row] for row in roster.rows_by_image[image_id]]
                 own.sort(key=lambda sample: draw_key(self.seed, sample.sample_id))
-                groups = (self._of_sample(s, parses[s.sample_id], found) for s in own)
+                groups = (self._of_sample(s, parses[s.sample_id], statistics) for s in own)
                 yield from islice(filter(None, groups), self.captions_per_photo)
 
     def _read(self, roster: Roster) -> Found:
@@ -252,28 +256,28 @@ class CutSwap(AbstractRegionMethod):
         left = iter(captions)
         while chunk := list(islice(left, PARSED_AT_ONCE)):
             parses = self.parser.parse([caption for _, caption in chunk])
-            yield from ((*one, parse) for one, parse in zip(chunk, parses, strict=True))
+            yield from ((*entry, parse) for entry, parse in zip(chunk, parses, strict=True))
 
-    def _of_sample(self, sample: Sample, parse: Parse, found: Found) -> tuple[Proposal, ...]:
+    def _of_sample(self, sample: Sample, parse: Parse, statistics: Found) -> tuple[Proposal, ...]:
         """All pairs of a caption; none, counted by reason, if there are none."""
-        mentions = find_mentions(sample.caption, parse, found.words)
-        said = {one.head: manner(parse, one) if self.match_manner else () for one in mentions}
+        mentions = find_mentions(sample.caption, parse, statistics.words)
+        manners = {each.head: manner(parse, each) if self.match_manner else () for each in mentions}
 
-        def obstacle(mention: Mention, chosen: tuple[int, ...]) -> str:
-            others = (words for head, words in said.items() if head != mention.head)
+        def obstacle(mention: Mention, numbers: tuple[int, ...]) -> str:
+            others = (words for head, words in manners.items() if head != mention.head)
             described = any(parse[mention.head].lemma in words for words in others)
             if described:
                 return DESCRIBES
-            targets = self.areas.targets(sample, chosen)
-            kept = self.areas.kept(sample, parse, chosen, mentions, self._labels)
+            targets = self.areas.targets(sample, numbers)
+            kept = self.areas.kept(sample, parse, numbers, mentions, self._labels)
             overlaid = self.areas.is_overlaid(targets, kept)
-            return OVERLAID if overlaid else self.areas.problem(sample, chosen)
+            return OVERLAID if overlaid else self.areas.problem(sample, numbers)
 
-        result = found.swapper.swap(sample, parse, obstacle=obstacle)
+        result = statistics.swapper.swap(sample, parse, obstacle=obstacle)
         if result.problem:
             self._left_out[result.problem] += 1
             return ()
-        pairs = tuple(self._pairs(sample, parse, result.swaps, mentions, said, found))
+        pairs = tuple(self._pairs(sample, parse, result.swaps, mentions, manners, statistics))
         if not pairs:
             self._left_out[NO_PATCH] += 1
         return pairs
@@ -284,19 +288,19 @@ class CutSwap(AbstractRegionMethod):
         parse: Parse,
         swaps: Sequence[CaptionSwap],
         mentions: Sequence[Mention],
-        said: Mapping[int, Collection[str]],
-        found: Found,
+        manners: Mapping[int, Collection[str]],
+        statistics: Found,
     ) -> Iterator[Proposal]:
         generator = drawn_generator(self.seed, "patches", sample.sample_id)
         for number, swap in enumerate(swaps):
             targets = self.areas.targets(sample, swap.regions)
             kept = self.areas.kept(sample, parse, swap.regions, mentions, self._labels)
-            patches = found.patches.choose(
+            patches = statistics.patches.choose(
                 swap.new_object,
                 swap.new_attribute,
                 targets,
                 plural=swap.plural,
-                wanted=said[swap.head],
+                manner_words=manners[swap.head],
                 image_id=sample.image_id,
                 num=self.num_patches,
                 generator=generator,
@@ -307,43 +311,43 @@ class CutSwap(AbstractRegionMethod):
 
     def report(self) -> dict[str, Any]:
         """See `AbstractRegionMethod.report`."""
-        found = self._found
-        if found is None:
+        statistics = self._found
+        if statistics is None:
             return {}
         return {
-            "object classes": len(found.table.classes),
-            "words": len(found.embeddings.words),
-            "clusters": len(found.clusters),
-            "boxes to cut out": len(found.patches),
+            "object classes": len(statistics.table.classes),
+            "words": len(statistics.embeddings.words),
+            "clusters": len(statistics.clusters),
+            "boxes to cut out": len(statistics.patches),
             "threshold": asdict(self._threshold) if self._threshold else None,
             "captions left out, by reason": dict(sorted(self._left_out.items())),
         }
 
     def finish(self, folder: Path, roster: Roster) -> None:
         """See `AbstractRegionMethod.finish`: statistics (4.5.3) and clusters (4.4.1)."""
-        found = self._found
-        if found is None:
+        statistics = self._found
+        if statistics is None:
             return
         path, by_image = folder / "provenance.jsonl", roster.rows_by_image
         old = ((key, roster.samples[row].caption) for key, rows in by_image.items() for row in rows)
         new = ((record["name"], record["captions"][0]) for record in records(path))
         write_statistics(
             folder / "statistics",
-            before=mention_statistics(self._parsed(old), object_words=found.words),
-            after=mention_statistics(self._parsed(new), object_words=found.words),
+            before=mention_statistics(self._parsed(old), object_words=statistics.words),
+            after=mention_statistics(self._parsed(new), object_words=statistics.words),
             swaps=swap_statistics(_swap(record) for record in records(path)),
             similarities=np.fromiter(_best(path), dtype=np.float64),
             threshold=self._threshold.value if self._threshold else None,
             space=self.encoder.space,
         )
-        numbers = self.clustering.numbers(len(found.embeddings.words))
-        curves = cluster_curves(found.embeddings, numbers=numbers, seed=self.seed)
+        numbers = self.clustering.numbers(len(statistics.embeddings.words))
+        curves = cluster_curves(statistics.embeddings, numbers=numbers, seed=self.seed)
         write_cluster_report(
             folder / "clusters",
-            embeddings=found.embeddings,
-            clusters=found.clusters,
+            embeddings=statistics.embeddings,
+            clusters=statistics.clusters,
             curves=curves,
-            table=found.table,
+            table=statistics.table,
             seed=self.seed,
         )
 

@@ -115,12 +115,12 @@ class ObjectTable:
     @cached_property
     def by_key(self) -> dict[tuple[str, bool], ObjectClass]:
         """Classes by name and number."""
-        return {(one.name, one.plural): one for one in self.classes}
+        return {(entry.name, entry.plural): entry for entry in self.classes}
 
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Names in the singular, sorted: what is clustered (section 4.4.1)."""
-        return tuple(sorted({one.name for one in self.classes}))
+        return tuple(sorted({object_class.name for object_class in self.classes}))
 
 
 def build_labels(source: str = "coco") -> Labels:
@@ -157,8 +157,8 @@ def boxes_of(sample: Sample, mention: Mention, parse: Parse, labels: Labels) -> 
     grounded = _grounded(sample, mention, parse)
     if grounded:
         return grounded
-    wanted = labels.get(mention.name, frozenset()) | {mention.name, mention.form}
-    return tuple(i for i, region in enumerate(sample.regions) if region.label.lower() in wanted)
+    fitting = labels.get(mention.name, frozenset()) | {mention.name, mention.form}
+    return tuple(i for i, region in enumerate(sample.regions) if region.label.lower() in fitting)
 
 
 def _grounded(sample: Sample, mention: Mention, parse: Parse) -> tuple[int, ...]:
@@ -166,13 +166,13 @@ def _grounded(sample: Sample, mention: Mention, parse: Parse) -> tuple[int, ...]
     if not sample.phrases or clean(sample.caption) != sample.caption:
         return ()
     start, end = offsets(sample.caption, parse)[mention.head]
-    found = [
+    regions = [
         i
         for phrase in sample.phrases
         if phrase.start <= start and end <= phrase.start + len(phrase.text)
         for i in phrase.regions
     ]
-    return tuple(sorted(set(found)))
+    return tuple(sorted(set(regions)))
 
 
 class _Tally:
@@ -259,7 +259,7 @@ def build_object_table(
         classes=classes,
         least_uses=least_uses,
         num_captions=len(roster),
-        dropped_pairs=seen - sum(len(one.rows_by_attribute) for one in classes),
+        dropped_pairs=seen - sum(len(object_class.rows_by_attribute) for object_class in classes),
         dropped_classes=len(tallies) - len(kept),
     )
 
@@ -268,17 +268,17 @@ def save_object_table(table: ObjectTable, path: str | Path) -> None:
     """Write a table as JSON."""
     classes = [
         {
-            "name": one.name,
-            "plural": one.plural,
-            "count": one.count,
-            "forms": one.forms,
-            "frames": one.frames,
-            "slots": one.slots,
-            "rows": one.rows,
-            "rows_by_attribute": one.rows_by_attribute,
-            "boxed_images": one.boxed_images,
+            "name": object_class.name,
+            "plural": object_class.plural,
+            "count": object_class.count,
+            "forms": object_class.forms,
+            "frames": object_class.frames,
+            "slots": object_class.slots,
+            "rows": object_class.rows,
+            "rows_by_attribute": object_class.rows_by_attribute,
+            "boxed_images": object_class.boxed_images,
         }
-        for one in table.classes
+        for object_class in table.classes
     ]
     content = {
         "format": FORMAT,

@@ -81,14 +81,14 @@ class Areas:
                 f"areas must be 0 <= smallest <= largest <= 1 and doubles in [0, 1]: got {self}"
             )
 
-    def targets(self, sample: Sample, chosen: Iterable[int]) -> tuple[Box, ...]:
+    def targets(self, sample: Sample, numbers: Iterable[int]) -> tuple[Box, ...]:
         """Boxes of an object, doubles suppressed, in the order of ``sample.regions``."""
-        regions = [sample.regions[n] for n in chosen]
+        regions = [sample.regions[n] for n in numbers]
         return tuple(region.box for region in without_doubles(regions, threshold=self.doubles))
 
-    def problem(self, sample: Sample, chosen: Collection[int]) -> str:
+    def problem(self, sample: Sample, numbers: Collection[int]) -> str:
         """Why the boxes of an object cannot be replaced; empty when they can."""
-        phrases = sum(not set(chosen).isdisjoint(phrase.regions) for phrase in sample.phrases)
+        phrases = sum(not set(numbers).isdisjoint(phrase.regions) for phrase in sample.phrases)
         if self.tell_groups and phrases > 1:
             return SHARED
         try:
@@ -98,7 +98,7 @@ class Areas:
         except (UnidentifiedImageError, OSError, ValueError):
             return UNREADABLE
         replaced = []
-        for box in self.targets(sample, chosen):
+        for box in self.targets(sample, numbers):
             seen = clipped(box, (width, height))
             if seen is None:
                 return NO_AREA
@@ -206,23 +206,25 @@ class Patches:
 
     def __len__(self) -> int:
         """Number of boxes, those of several names counted by each."""
-        return sum(len(found) for (_, _, attribute), found in self._found.items() if not attribute)
+        return sum(
+            len(patches) for (_, _, attribute), patches in self._found.items() if not attribute
+        )
 
-    def add(self, sample: Sample, parse: Parse, mention: Mention, chosen: Sequence[int]) -> None:
+    def add(self, sample: Sample, parse: Parse, mention: Mention, numbers: Sequence[int]) -> None:
         """Note the boxes of a mentioned object at positions of ``sample.regions``."""
-        boxes = self._areas.targets(sample, chosen)
+        boxes = self._areas.targets(sample, numbers)
         if self._areas.tell_groups and not mention.plural and len(boxes) != 1:
             return
-        group, said = self._areas.shows_group(mention.plural, boxes), manner(parse, mention)
-        clear = {sample.regions[n].box for n in chosen if self._areas.is_clear(sample, n)}
+        group, manner_words = self._areas.shows_group(mention.plural, boxes), manner(parse, mention)
+        clear = {sample.regions[n].box for n in numbers if self._areas.is_clear(sample, n)}
         for box in boxes:
             if self._limits.box_problem(box) or not (group or box in clear):
                 continue
             for attribute in ("", *_telling(mention.attributes)):
                 key = (mention.name, group, attribute)
                 path_and_manner = (sample.image_path, set[str]())
-                found = self._found[key].setdefault((sample.image_id, box), path_and_manner)
-                found[1].update(said)
+                entry = self._found[key].setdefault((sample.image_id, box), path_and_manner)
+                entry[1].update(manner_words)
 
     def choose(
         self,
@@ -231,7 +233,7 @@ class Patches:
         targets: Sequence[Box],
         *,
         plural: bool,
-        wanted: Collection[str],
+        manner_words: Collection[str],
         image_id: str,
         num: int,
         generator: np.random.Generator,
@@ -243,7 +245,7 @@ class Patches:
             attribute: that it must have, ``""`` for any.
             targets: boxes to be replaced.
             plural: whether the caption speaks of several.
-            wanted: captions of the patch's photo must say all this of it (`manner`).
+            manner_words: captions of the patch's photo must say all this of it (`manner`).
             image_id: of the photo pasted onto, which gives none itself.
             num: at most so many.
             generator: of the draw.
@@ -257,13 +259,17 @@ class Patches:
         entries, boxes = self._sorted[key]
         fits = np.flatnonzero(self._limits.allowed(boxes, targets).all(axis=0))
         drawn = (entries[n] for n in generator.permutation(fits))
-        found = self._found[key]
-        fitting = (one for one in drawn if one[0] != image_id and found[one][1].issuperset(wanted))
+        patches = self._found[key]
+        fitting = (
+            entry
+            for entry in drawn
+            if entry[0] != image_id and patches[entry][1].issuperset(manner_words)
+        )
         for found_id, box in islice(fitting, num):
-            yield Patch(image_id=found_id, image_path=found[found_id, box][0], box=box)
+            yield Patch(image_id=found_id, image_path=patches[found_id, box][0], box=box)
 
 
 def _telling(attributes: Sequence[str]) -> list[str]:
     """Attributes without colours where there are several: a black and white dog is no white one."""
     several = sum(attribute in COLOURS for attribute in attributes) > 1
-    return [one for one in attributes if not (several and one in COLOURS)]
+    return [word for word in attributes if not (several and word in COLOURS)]

@@ -78,8 +78,10 @@ def mention_statistics(
             mentions = find_mentions(caption, parse, object_words)
             shown.update(mention.name for mention in mentions)
             objects.update(mention.name for mention in mentions)
-            attributes.update(attribute for one in mentions for attribute in one.attributes)
-            pairs.update((one.name, attribute) for one in mentions for attribute in one.attributes)
+            attributes.update(attribute for spoken in mentions for attribute in spoken.attributes)
+            pairs.update(
+                (spoken.name, attribute) for spoken in mentions for attribute in spoken.attributes
+            )
         photos.update(shown)
     return MentionStatistics(
         num_images=num_images,
@@ -167,12 +169,12 @@ def swap_statistics(swaps: Iterable[CaptionSwap], *, num: int = 50) -> SwapStati
     """
     totals: Counter[str] = Counter()
     changes: Counter[str] = Counter()
-    for one in swaps:
+    for swap in swaps:
         totals["swaps"] += 1
-        totals["objects"] += one.old_object != one.new_object
-        totals["attributes"] += one.old_attribute != one.new_attribute
-        totals["plural"] += one.plural
-        changes[f"{one.old_object} > {one.new_object}"] += 1
+        totals["objects"] += swap.old_object != swap.new_object
+        totals["attributes"] += swap.old_attribute != swap.new_attribute
+        totals["plural"] += swap.plural
+        changes[f"{swap.old_object} > {swap.new_object}"] += 1
     if not totals:
         raise ValueError("swaps must not be empty: no caption was changed")
     common = sorted(changes.items(), key=lambda item: (-item[1], item[0]))[:num]

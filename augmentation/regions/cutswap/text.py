@@ -197,15 +197,17 @@ class CaptionSwapper:
             if obstacle is not None and (problem := obstacle(mention, regions)):
                 problems.append(problem)
                 continue
-            found, problem = self._candidates(sample, mention, mentions)
+            candidates, problem = self._candidates(sample, mention, mentions)
             problems.append(problem)
-            if found:
-                groups.append((mention, regions, found))
-            if found and self.rules.one_object:
+            if candidates:
+                groups.append((mention, regions, candidates))
+            if candidates and self.rules.one_object:
                 break
         if not groups:
             return SwapResult(swaps=(), problem=problems[0])
-        drawn = _draw([one for *_, found in groups for one in found], generator)
+        drawn = _draw(
+            [candidate for *_, candidates in groups for candidate in candidates], generator
+        )
         regions_of = {mention.head: regions for mention, regions, _ in groups}
         return SwapResult(swaps=tuple(self._edit(sample, parse, drawn, regions_of)))
 
@@ -217,7 +219,7 @@ class CaptionSwapper:
         if cluster is None:
             return [], NO_VECTOR
         in_cluster = self._classes[cluster]
-        classes = [one for one in in_cluster if one.plural == mention.plural]
+        classes = [entry for entry in in_cluster if entry.plural == mention.plural]
         if not classes:
             return [], NO_NUMBER
         fitting = list(self._fitting(sample, mention, mentions, classes))
@@ -225,22 +227,22 @@ class CaptionSwapper:
             return [], NO_FRAME
         wants_attribute = bool(mention.attribute) or self.rules.insert_attributes
         if wants_attribute:
-            fitting = [one for one in fitting if one.attributes]
+            fitting = [entry for entry in fitting if entry.attributes]
         by_count = self.rules.draw_by == "count"
-        weights = np.array([one.count if by_count else 1 for one in fitting], dtype=np.float64)
-        found = [
+        weights = np.array([entry.count if by_count else 1 for entry in fitting], dtype=np.float64)
+        candidates = [
             _Candidate(
                 mention=mention,
-                new=one,
+                new=entry,
                 attribute=attribute,
-                log_chance=float(np.log(weight / max(1, len(one.attributes)))),
+                log_chance=float(np.log(weight / max(1, len(entry.attributes)))),
             )
-            for one, weight in zip(fitting, weights / weights.sum(), strict=True)
-            for attribute in (one.attributes if wants_attribute else ("",))
-            if (one.name, attribute) != (mention.name, mention.attribute)
+            for entry, weight in zip(fitting, weights / weights.sum(), strict=True)
+            for attribute in (entry.attributes if wants_attribute else ("",))
+            if (entry.name, attribute) != (mention.name, mention.attribute)
         ]
-        if found:
-            return found, ""
+        if candidates:
+            return candidates, ""
         return [], NO_ATTRIBUTE if wants_attribute else ALONE if len(classes) == 1 else NO_FRAME
 
     def _fitting(
@@ -250,16 +252,16 @@ class CaptionSwapper:
         mentions: Sequence[Mention],
         classes: Iterable[ObjectClass],
     ) -> Iterator[ObjectClass]:
-        others = {one.name for one in mentions if one is not mention}
+        others = {entry.name for entry in mentions if entry is not mention}
         pronouns = set(re.findall(r"[a-z]+", sample.caption.lower())) & (HE | SHE)
-        for one in classes:
-            same = one.name == mention.name
-            repeats = not self.rules.allow_repeats and one.name in others
-            foreign = self.rules.match_grammar and not one.fits(mention.frames)
-            foreign = foreign or (self.rules.match_slots and not _plays(one, mention))
-            clashes = self.rules.match_pronouns and _clash(mention.name, one.name, pronouns)
+        for entry in classes:
+            same = entry.name == mention.name
+            repeats = not self.rules.allow_repeats and entry.name in others
+            foreign = self.rules.match_grammar and not entry.fits(mention.frames)
+            foreign = foreign or (self.rules.match_slots and not _plays(entry, mention))
+            clashes = self.rules.match_pronouns and _clash(mention.name, entry.name, pronouns)
             if same or not (repeats or foreign or clashes):
-                yield one
+                yield entry
 
     def _edit(
         self,
@@ -269,13 +271,15 @@ class CaptionSwapper:
         regions_of: Mapping[int, tuple[int, ...]],
     ) -> Iterator[CaptionSwap]:
         seen: set[str] = set()
-        for one in candidates:
+        for candidate in candidates:
             edited = replace_object(
                 sample.caption,
                 parse,
-                one.mention,
-                noun=one.mention.form if one.new.name == one.mention.name else one.new.noun,
-                attribute=one.attribute,
+                candidate.mention,
+                noun=candidate.mention.form
+                if candidate.new.name == candidate.mention.name
+                else candidate.new.noun,
+                attribute=candidate.attribute,
             )
             if edited.caption in seen or not edited.spans:
                 continue
@@ -283,14 +287,14 @@ class CaptionSwapper:
             yield CaptionSwap(
                 sample_id=sample.sample_id,
                 caption=edited.caption,
-                old_object=one.mention.name,
-                new_object=one.new.name,
-                plural=one.new.plural,
-                old_attribute=one.mention.attribute,
-                new_attribute=one.attribute,
+                old_object=candidate.mention.name,
+                new_object=candidate.new.name,
+                plural=candidate.new.plural,
+                old_attribute=candidate.mention.attribute,
+                new_attribute=candidate.attribute,
                 spans=edited.spans,
-                regions=regions_of[one.mention.head],
-                head=one.mention.head,
+                regions=regions_of[candidate.mention.head],
+                head=candidate.mention.head,
             )
             if len(seen) == self.rules.num_captions:
                 return
@@ -306,11 +310,12 @@ def _classes_by_cluster(
     table: ObjectTable, clusters: Clusters
 ) -> tuple[tuple[ObjectClass, ...], ...]:
     by_name: dict[str, list[ObjectClass]] = {}
-    for one in table.classes:
-        if one.name not in NOT_THINGS:
-            by_name.setdefault(one.name, []).append(one)
+    for entry in table.classes:
+        if entry.name not in NOT_THINGS:
+            by_name.setdefault(entry.name, []).append(entry)
     return tuple(
-        tuple(one for word in words for one in by_name.get(word, ())) for words in clusters.members
+        tuple(entry for word in words for entry in by_name.get(word, ()))
+        for words in clusters.members
     )
 
 
@@ -332,5 +337,5 @@ def _draw(candidates: Sequence[_Candidate], generator: np.random.Generator) -> l
     With Gumbel noise on log-chances (Vieira, 2014) no draw has to be made twice.
     """
     noise = generator.gumbel(size=len(candidates))
-    keys = np.array([one.log_chance for one in candidates]) + noise
+    keys = np.array([candidate.log_chance for candidate in candidates]) + noise
     return [candidates[i] for i in np.argsort(-keys, kind="stable")]

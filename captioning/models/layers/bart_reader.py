@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
-from transformers import BartForConditionalGeneration
 
 from captioning.models.layers.bart_stepper import keys_and_values
 
@@ -28,7 +28,7 @@ class Rows:
     @classmethod
     def of(cls, mask: Tensor) -> Rows:
         """Of a mask ``(B, T) bool``."""
-        return cls(shape=tuple(mask.shape), index=mask.flatten().nonzero().squeeze(1))
+        return cls(shape=(mask.shape[0], mask.shape[1]), index=mask.flatten().nonzero().squeeze(1))
 
     def pack(self, padded: Tensor) -> Tensor:
         """``(B, T, D)`` to rows ``(M, D)``."""
@@ -40,11 +40,11 @@ class Rows:
         return padded.index_copy(0, self.index, rows).view(*self.shape, -1)
 
 
-def encode(bart: BartForConditionalGeneration, inputs: Tensor, exist: Tensor) -> Tensor:
+def encode(bart: Any, inputs: Tensor, exist: Tensor) -> Tensor:
     """The encoder's states of embedded inputs; padding is never attended to.
 
     Args:
-        bart: the model.
+        bart: a ``BartForConditionalGeneration``.
         inputs: ``(N, S, D)``, normalised.
         exist: ``(N, S) bool``, False on padding.
 
@@ -55,14 +55,14 @@ def encode(bart: BartForConditionalGeneration, inputs: Tensor, exist: Tensor) ->
     encoder = bart.model.encoder
     hidden = _dropped(encoder, rows.pack(inputs))
     for layer in encoder.layers:
-        found = _attended(layer.self_attn, hidden, rows, mask=mask)
-        hidden = layer.self_attn_layer_norm(hidden + _dropped(layer, found))
+        attended = _attended(layer.self_attn, hidden, rows, mask=mask)
+        hidden = layer.self_attn_layer_norm(hidden + _dropped(layer, attended))
         hidden = _fed_forward(layer, hidden)
     return rows.spread(hidden)
 
 
 def read(
-    bart: BartForConditionalGeneration,
+    bart: Any,
     tokens: Tensor,
     kept: Tensor,
     memory: Tensor,
@@ -72,7 +72,7 @@ def read(
     """The decoder's states of captions, each token's made of those up to it.
 
     Args:
-        bart: the model.
+        bart: a ``BartForConditionalGeneration``.
         tokens: ``(B, T) int64``.
         kept: ``(B, T) bool``, False on padding, which stands at the end.
         memory: ``(N, S, D)`` the encoder's states.
@@ -91,30 +91,30 @@ def read(
     hidden = _dropped(decoder, decoder.layernorm_embedding(rows.pack(inputs)))
     mask = exist[index, None, None]
     for layer in decoder.layers:
-        found = _attended(layer.self_attn, hidden, rows)
-        hidden = layer.self_attn_layer_norm(hidden + _dropped(layer, found))
+        attended = _attended(layer.self_attn, hidden, rows)
+        hidden = layer.self_attn_layer_norm(hidden + _dropped(layer, attended))
         # made once a memory, whatever the number of its captions
         keys, values = keys_and_values(layer.encoder_attn, memory)
         seen = (keys[index], values[index])
-        found = _attended(layer.encoder_attn, hidden, rows, seen=seen, mask=mask)
-        hidden = layer.encoder_attn_layer_norm(hidden + _dropped(layer, found))
+        attended = _attended(layer.encoder_attn, hidden, rows, seen=seen, mask=mask)
+        hidden = layer.encoder_attn_layer_norm(hidden + _dropped(layer, attended))
         hidden = _fed_forward(layer, hidden)
     return hidden
 
 
-def logits(bart: BartForConditionalGeneration, states: Tensor, num_words: int) -> Tensor:
+def logits(bart: Any, states: Tensor, num_words: int) -> Tensor:
     """``(M, num_words)`` of states ``(M, D)``: of the first tokens of the vocabulary."""
     weight, bias = bart.lm_head.weight[:num_words], bart.final_logits_bias[0, :num_words]
     return functional.linear(states, weight, bias)
 
 
-def positions(stack: nn.Module, length: int) -> Tensor:
+def positions(stack: Any, length: int) -> Tensor:
     """``(T, D)`` embeddings of the first ``length`` positions of an encoder or decoder."""
     offset = stack.embed_positions.offset
     return stack.embed_positions.weight[offset : offset + length]
 
 
-def check_length(stack: nn.Module, length: int, what: str, remedy: str) -> None:
+def check_length(stack: Any, length: int, what: str, remedy: str) -> None:
     """Refuse more tokens than an encoder or decoder has positions for.
 
     Raises:
@@ -128,14 +128,14 @@ def check_length(stack: nn.Module, length: int, what: str, remedy: str) -> None:
         )
 
 
-def _fed_forward(layer: nn.Module, hidden: Tensor) -> Tensor:
+def _fed_forward(layer: Any, hidden: Tensor) -> Tensor:
     inner = layer.activation_fn(layer.fc1(hidden))
     inner = functional.dropout(inner, layer.activation_dropout, layer.training)
     return layer.final_layer_norm(hidden + _dropped(layer, layer.fc2(inner)))
 
 
 def _attended(
-    attention: nn.Module,
+    attention: Any,
     hidden: Tensor,
     rows: Rows,
     *,
@@ -145,22 +145,25 @@ def _attended(
     """What rows take from keys and values ``seen``, or from each other: up to them without mask."""
     queries = _by_head(attention, rows.spread(attention.q_proj(hidden)))
     if seen is None:
-        made = (attention.k_proj(hidden), attention.v_proj(hidden))
-        seen = tuple(_by_head(attention, rows.spread(states)) for states in made)
-    found = functional.scaled_dot_product_attention(
+        keys, values = attention.k_proj(hidden), attention.v_proj(hidden)
+        seen = (
+            _by_head(attention, rows.spread(keys)),
+            _by_head(attention, rows.spread(values)),
+        )
+    attended = functional.scaled_dot_product_attention(
         queries,
         *seen,
         attn_mask=mask,
         dropout_p=attention.dropout if attention.training else 0.0,
         is_causal=mask is None,
     )
-    return attention.out_proj(rows.pack(found.transpose(1, 2).flatten(2)))
+    return attention.out_proj(rows.pack(attended.transpose(1, 2).flatten(2)))
 
 
-def _by_head(attention: nn.Module, padded: Tensor) -> Tensor:
+def _by_head(attention: Any, padded: Tensor) -> Tensor:
     """``(B, T, D)`` by head: ``(B, heads, T, d)``."""
     return padded.unflatten(2, (attention.num_heads, attention.head_dim)).transpose(1, 2)
 
 
-def _dropped(block: nn.Module, states: Tensor) -> Tensor:
+def _dropped(block: Any, states: Tensor) -> Tensor:
     return functional.dropout(states, block.dropout, block.training)

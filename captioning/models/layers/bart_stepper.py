@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import BartForConditionalGeneration
 
 from captioning.interfaces import AbstractStepper
 from captioning.models.layers.hypothesis_tree import HypothesisTree
 from captioning.models.layers.wide_linear import wide_linear
 
 
-class BartStepper(AbstractStepper):
+class BartStepper(AbstractStepper[HypothesisTree]):
     """Reads hypotheses of an image side by side, with the weights of a BART of transformers.
 
     Args:
-        bart: the model, in evaluation mode. Its decoder's own ``forward`` is not called: it would
-            give the hypotheses of an image different positions, and its products of few rows with
-            large matrices are slow on processors (see `wide_linear`).
+        bart: a ``BartForConditionalGeneration`` in evaluation mode. Its decoder's own ``forward``
+            is not called: it would give the hypotheses of an image different positions, and its
+            products of few rows with large matrices are slow on processors (see `wide_linear`).
     """
 
-    def __init__(self, bart: BartForConditionalGeneration) -> None:
+    def __init__(self, bart: Any) -> None:
         self.bart = bart
         self.decoder = bart.model.decoder
 
@@ -55,8 +56,8 @@ class BartStepper(AbstractStepper):
                 _by_head(attention, attention.v_proj, hidden, num_images),
             )
             hidden = layer.self_attn_layer_norm(hidden + _attended(attention, hidden, read, mask))
-            found = _attended(layer.encoder_attn, hidden, seen, state.images_mask)
-            hidden = layer.encoder_attn_layer_norm(hidden + found)
+            attended = _attended(layer.encoder_attn, hidden, seen, state.images_mask)
+            hidden = layer.encoder_attn_layer_norm(hidden + attended)
             inner = layer.activation_fn(_product(layer.fc1, hidden))
             hidden = layer.final_layer_norm(hidden + _product(layer.fc2, inner))
         head, bias = self.bart.lm_head.weight, self.bart.final_logits_bias[0]
@@ -68,23 +69,23 @@ def _product(layer: nn.Linear, rows: Tensor) -> Tensor:
     return wide_linear(rows, layer.weight, layer.bias)
 
 
-def _by_head(attention: nn.Module, layer: nn.Linear, hidden: Tensor, num_images: int) -> Tensor:
+def _by_head(attention: Any, layer: nn.Linear, hidden: Tensor, num_images: int) -> Tensor:
     """``hidden (G, D)`` through a layer, by image and head: ``(I, heads, K, d)``."""
     product = _product(layer, hidden)
     return product.reshape(num_images, -1, attention.num_heads, attention.head_dim).transpose(1, 2)
 
 
 def _attended(
-    attention: nn.Module, hidden: Tensor, read: tuple[Tensor, Tensor], mask: Tensor | None
+    attention: Any, hidden: Tensor, read: tuple[Tensor, Tensor], mask: Tensor | None
 ) -> Tensor:
     """What the hypotheses ``hidden (G, D)`` take from keys and values ``(I, heads, S, d)``."""
     keys, values = read
     queries = _by_head(attention, attention.q_proj, hidden, len(keys))
-    found = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
-    return _product(attention.out_proj, found.transpose(1, 2).reshape(hidden.shape))
+    attended = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
+    return _product(attention.out_proj, attended.transpose(1, 2).reshape(hidden.shape))
 
 
-def keys_and_values(attention: nn.Module, images: Tensor) -> tuple[Tensor, Tensor]:
+def keys_and_values(attention: Any, images: Tensor) -> tuple[Tensor, Tensor]:
     """Of images ``(I, S, D)``: ``(I, heads, S, d)`` each."""
     shape = (*images.shape[:2], -1, attention.head_dim)
     keys, values = attention.k_proj(images), attention.v_proj(images)

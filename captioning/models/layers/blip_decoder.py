@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -28,22 +30,17 @@ class BlipDecoder(nn.Module):
 
     def __init__(self, text: BlipTextLMHeadModel, *, checkpointing: bool = False) -> None:
         super().__init__()
-        self.text = text
+        self.text: Any = text
         self.checkpointing = checkpointing
 
     @property
-    def layers(self) -> nn.ModuleList:
+    def layers(self) -> Any:
         """The layers, from the words up."""
         return self.text.bert.encoder.layer
 
     def look(self, images: Tensor) -> list[Pair]:
         """Keys and values ``(I, heads, S, d)`` of images ``(I, S, D)``, a pair a layer."""
-        found = []
-        for layer in self.layers:
-            attention = layer.crossattention.self
-            pair = (_by_head(attention, product(images)) for product in _of(attention))
-            found.append(tuple(pair))
-        return found
+        return [_keys_and_values(layer.crossattention.self, images) for layer in self.layers]
 
     def read(
         self, tokens: Tensor, seen: list[Pair], image_index: Tensor, exist: Tensor | None
@@ -64,9 +61,9 @@ class BlipDecoder(nn.Module):
         for layer, (keys, values) in zip(self.layers, seen, strict=True):
             pair = (keys[image_index], values[image_index])
             if self.checkpointing and self.training:
-                hidden = checkpoint(_whole, layer, hidden, pair, mask, use_reentrant=False)
+                hidden = checkpoint(_layer_output, layer, hidden, pair, mask, use_reentrant=False)
             else:
-                hidden = _whole(layer, hidden, pair, mask)
+                hidden = _layer_output(layer, hidden, pair, mask)
         return hidden
 
     def start(self, images: Tensor, exist: Tensor | None = None) -> HypothesisTree:
@@ -88,8 +85,7 @@ class BlipDecoder(nn.Module):
         for layer, nodes, seen in zip(self.layers, after.layers, state.seen, strict=True):
             attention = layer.attention.self
             rows = hidden.view(num_images, -1, hidden.shape[-1])
-            own = [_by_head(attention, product(rows)) for product in _of(attention)]
-            read = nodes.update(*own)
+            read = nodes.update(*_keys_and_values(attention, rows))
             rows = _attended(layer.attention, rows, read, mask)
             rows = _attended(layer.crossattention, rows, seen, state.images_mask)
             hidden = layer.feed_forward_chunk(rows).flatten(0, 1)
@@ -113,34 +109,37 @@ class BlipDecoder(nn.Module):
         return embeddings(tokens, past_key_values_length=first)
 
 
-def _whole(layer: nn.Module, hidden: Tensor, seen: Pair, mask: Tensor | None) -> Tensor:
+def _layer_output(layer: Any, hidden: Tensor, seen: Pair, mask: Tensor | None) -> Tensor:
     """A layer over whole captions."""
-    attention = layer.attention.self
-    own = tuple(_by_head(attention, product(hidden)) for product in _of(attention))
+    own = _keys_and_values(layer.attention.self, hidden)
     hidden = _attended(layer.attention, hidden, own, None, causal=True)
     return layer.feed_forward_chunk(_attended(layer.crossattention, hidden, seen, mask))
 
 
-def _of(attention: nn.Module) -> tuple[nn.Linear, nn.Linear]:
-    return attention.key, attention.value
+def _keys_and_values(attention: Any, states: Tensor) -> Pair:
+    """Of states ``(B, T, D)``: ``(B, heads, T, d)`` each."""
+    return (
+        _by_head(attention, attention.key(states)),
+        _by_head(attention, attention.value(states)),
+    )
 
 
-def _by_head(attention: nn.Module, states: Tensor) -> Tensor:
+def _by_head(attention: Any, states: Tensor) -> Tensor:
     """``(B, T, D)`` by head: ``(B, heads, T, d)``."""
     heads, size = attention.num_attention_heads, attention.attention_head_size
     return states.view(*states.shape[:-1], heads, size).transpose(1, 2)
 
 
 def _attended(
-    block: nn.Module, hidden: Tensor, read: Pair, mask: Tensor | None, *, causal: bool = False
+    block: Any, hidden: Tensor, read: Pair, mask: Tensor | None, *, causal: bool = False
 ) -> Tensor:
     """What ``hidden (B, T, D)`` takes from keys and values, added and normalised."""
     attention = block.self
-    found = functional.scaled_dot_product_attention(
+    attended = functional.scaled_dot_product_attention(
         _by_head(attention, attention.query(hidden)),
         *read,
         attn_mask=mask,
         dropout_p=attention.dropout.p if attention.training else 0.0,
         is_causal=causal,
     )
-    return block.output(found.transpose(1, 2).flatten(2), hidden)
+    return block.output(attended.transpose(1, 2).flatten(2), hidden)

@@ -39,7 +39,7 @@ class PromptedState(AbstractDecoderState):
         )
 
 
-class CausalStepper(AbstractStepper):
+class CausalStepper(AbstractStepper[PromptedState]):
     """The weights and the code of a causal language model, with prompts given as vectors.
 
     Args:
@@ -49,7 +49,7 @@ class CausalStepper(AbstractStepper):
     """
 
     def __init__(self, network: nn.Module) -> None:
-        self.network = network
+        self.network: Any = network
 
     @property
     def words(self) -> nn.Embedding:
@@ -133,8 +133,8 @@ class CausalStepper(AbstractStepper):
         )
         return states.flatten(0, 1), replace(state, tree=tree, places=state.places + 1)
 
-    def _states(self, **given: Any) -> Tensor:
-        return self.network.base_model(**given).last_hidden_state
+    def _states(self, **inputs: Any) -> Tensor:
+        return self.network.base_model(**inputs).last_hidden_state
 
     def _check_length(self, length: int) -> None:
         if self.limit is not None and length > self.limit:
@@ -157,18 +157,19 @@ class CausalStepper(AbstractStepper):
         tokens = torch.arange(3, device=words.device) % len(words)
         name = type(self.network).__name__
         try:
-            whole = self.network(input_ids=tokens[None], use_cache=False).logits[0, -1].float()
+            logits = self.network(input_ids=tokens[None], use_cache=False).logits[0, -1].float()
             ours = self.logits(self.read(self.words(tokens[None]))[:, -1])[0].float()
             state = self.start(self.words(tokens[None, :1]), tokens.new_ones(1))
+            log_probs = tokens.new_zeros((1, len(words)))
             for token in tokens:
                 log_probs, state = self.step(token[None], state)
         except (TypeError, AttributeError, RuntimeError, ValueError) as error:
             raise ValueError(f"{name} cannot be stepped here ({error}); use another") from error
         finally:
             self.network.train(was_training)
-        expected = whole.log_softmax(-1)
-        for found in (ours.log_softmax(-1), log_probs[0]):
-            if not torch.allclose(found, expected, atol=1e-3, rtol=1e-3):
+        expected = logits.log_softmax(-1)
+        for predicted in (ours.log_softmax(-1), log_probs[0]):
+            if not torch.allclose(predicted, expected, atol=1e-3, rtol=1e-3):
                 raise ValueError(
                     f"{name} predicts other words when it is stepped than by its own code; use a "
                     "language model as plain as GPT-2 or Llama"

@@ -38,8 +38,9 @@ def caption_losses(logits: Tensor, batch: Batch, smoothing: float = 0.0) -> Capt
         batch: the captions.
         smoothing: see `token_losses`.
     """
-    mask = batch.token_mask[:, 1:]
-    loss, nll = token_losses(logits, batch.tokens[:, 1:][mask], smoothing)
+    tokens, exist = batch.caption_tokens()
+    mask = exist[:, 1:]
+    loss, nll = token_losses(logits, tokens[:, 1:][mask], smoothing)
     lengths = mask.sum(1)
     captions = torch.arange(len(batch), device=mask.device).repeat_interleave(lengths)
     weights = None if batch.weights is None else batch.weights[captions]

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -46,6 +47,8 @@ class _TreeLayer(DynamicLayer):
 
     def __init__(self, store: _Store | None = None) -> None:
         super().__init__()
+        self.keys: Any
+        self.values: Any
         self.store = store
         if store is not None:
             self.keys = store.keys[:, :, : store.taken]
@@ -131,11 +134,11 @@ class HypothesisTree(AbstractDecoderState):
             num_images: I.
             seen: see the class.
             images: see the class.
-            images_exist: ``(I, S) bool``, or None where all does.
+            images_exist: ``(I, S) bool`` of ``images``, or None where all does.
             device: where the decoder lives.
         """
         mask = None
-        if images_exist is not None:
+        if images is not None and images_exist is not None:
             mask = additive_mask(images_exist[:, None, None], images.dtype)
         return cls(
             read=torch.zeros((num_images, 1, 0), dtype=torch.bool, device=device),
@@ -149,17 +152,17 @@ class HypothesisTree(AbstractDecoderState):
     def select(self, index: Tensor) -> HypothesisTree:
         """Hypotheses by index; keys and values stay where they are while no image is dropped."""
         num_images, block, nodes = self.read.shape
-        found = torch.unique_consecutive(index // block)
-        read = self.read.flatten(0, 1)[index].view(len(found), len(index) // len(found), nodes)
-        if len(found) == num_images:
+        images = torch.unique_consecutive(index // block)
+        read = self.read.flatten(0, 1)[index].view(len(images), len(index) // len(images), nodes)
+        if len(images) == num_images:
             return replace(self, read=read)
         return replace(
             self,
             read=read,
-            layers=tuple(layer.of(found) if nodes else layer for layer in self.layers),
-            seen=tuple((keys[found], values[found]) for keys, values in self.seen),
-            images=None if self.images is None else self.images[found],
-            images_mask=None if self.images_mask is None else self.images_mask[found],
+            layers=tuple(layer.of(images) if nodes else layer for layer in self.layers),
+            seen=tuple((keys[images], values[images]) for keys, values in self.seen),
+            images=None if self.images is None else self.images[images],
+            images_mask=None if self.images_mask is None else self.images_mask[images],
         )
 
     def grown(self) -> HypothesisTree:
@@ -189,11 +192,11 @@ class HypothesisTree(AbstractDecoderState):
 
     def cache(self) -> Cache:
         """The layers as transformers' decoders take them; the decoder's step fills them."""
-        own = DynamicCache()
+        own: Any = DynamicCache()
         own.layers = list(self.layers)
         if not self.seen:
             return own
-        cross = DynamicCache()
+        cross: Any = DynamicCache()
         cross.layers = [_TreeLayer(_Store(k, v, k.shape[2])) for k, v in self.seen]
         return EncoderDecoderCache(own, cross)
 

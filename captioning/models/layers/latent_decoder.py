@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -40,8 +41,9 @@ class Seen:
 
     def select(self, images: Tensor) -> Seen:
         """Some of the images, repeats allowed."""
-        some = {f.name: getattr(self, f.name) for f in fields(self)}
-        return Seen(**{k: None if v is None else v[images] for k, v in some.items()})
+        tensors = {f.name: getattr(self, f.name) for f in fields(self)}
+        some: dict[str, Any] = {k: None if v is None else v[images] for k, v in tensors.items()}
+        return Seen(**some)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,8 +214,9 @@ class LatentDecoder(nn.Module):
 
     def start(self, seen: Seen, latents: Tensor, prior: LatentPrior) -> LatentState:
         """The memory before the first word, for ``latents (I, T, Z)``."""
-        sizes = (self.sizes[0], self.sizes[0], self.sizes[1], self.sizes[1])
-        cells = tuple(seen.mean.new_zeros(len(seen.mean), size) for size in sizes)
+        attention, language = ((len(seen.mean), size) for size in self.sizes[:2])
+        zeros = seen.mean.new_zeros
+        cells = (zeros(attention), zeros(attention), zeros(language), zeros(language))
         return LatentState(seen=seen, latents=latents, cells=cells, step=0, prior=prior)
 
     def step(self, tokens: Tensor, state: LatentState) -> tuple[Tensor, LatentState]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 from torch import nn
 
@@ -18,9 +19,11 @@ def merged_low_rank(network: nn.Module) -> nn.Module:
             change, too.
     """
     merged = copy.deepcopy(network)
-    found = {name: part for name, part in merged.named_modules() if hasattr(part, "get_base_layer")}
+    parts: dict[str, Any] = {
+        name: part for name, part in merged.named_modules() if hasattr(part, "get_base_layer")
+    }
     every = [parameter for _, parameter in merged.named_parameters(remove_duplicate=False)]
-    for name, part in found.items():
+    for name, part in parts.items():
         base = part.get_base_layer()
         if sum(parameter is base.weight for parameter in every) > 1:
             raise ValueError(

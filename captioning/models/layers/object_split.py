@@ -21,6 +21,10 @@ class ObjectSplit(nn.Module):
         size: of the vocabulary with these two.
     """
 
+    single: Tensor
+    codes: Tensor
+    numbers_of_pairs: Tensor
+
     def __init__(self, *, tokenizer: AbstractTokenizer, words: ObjectWords) -> None:
         """Look up the vocabulary.
 
@@ -59,15 +63,15 @@ class ObjectSplit(nn.Module):
         Returns:
             ``(B, T) int64``.
         """
-        found = self.single[tokens]
+        single = self.single[tokens]
         if not len(self.codes) or tokens.shape[1] < 2:
-            return found
+            return single
         codes = tokens[:, :-1] * len(self.single) + tokens[:, 1:]
         places = torch.searchsorted(self.codes, codes).clamp(max=len(self.codes) - 1)
         known = self.codes[places] == codes
         pairs = torch.where(known, self.numbers_of_pairs[places], NONE)
         ends, begins = functional.pad(pairs, (1, 0)), functional.pad(pairs, (0, 1))
-        return torch.where(ends != NONE, ends, torch.where(begins != NONE, begins, found))
+        return torch.where(ends != NONE, ends, torch.where(begins != NONE, begins, single))
 
     def context(self, tokens: Tensor, numbers: Tensor) -> Tensor:
         """The tokens with each object's replaced in place: ``(B, T) int64``, in [0, size)."""
@@ -89,8 +93,8 @@ class ObjectSplit(nn.Module):
         places = (numbers == NONE).to(torch.int8).sort(dim=1, stable=True).indices[:, :most]
         count = (numbers != NONE).sum(1).clamp(max=most)
         behind = torch.arange(places.shape[1], device=tokens.device) >= count[:, None]
-        found = tokens.gather(1, places).masked_fill(behind, 0)
-        return functional.pad(found, (0, most - found.shape[1])), count
+        objects = tokens.gather(1, places).masked_fill(behind, 0)
+        return functional.pad(objects, (0, most - objects.shape[1])), count
 
 
 def _pairs(texts: list[str], words: ObjectWords) -> dict[int, int]:
@@ -100,10 +104,10 @@ def _pairs(texts: list[str], words: ObjectWords) -> dict[int, int]:
     for text in ids:
         for form in {text, words.lemma(text)}:
             forms.setdefault(form, []).append(text)
-    found = {
+    pairs = {
         ids[first] * len(texts) + ids[form]: words.number_of_pair(first, form)
         for first, second in words.pairs
         if first in ids
         for form in forms.get(second, ())
     }
-    return dict(sorted(found.items()))
+    return dict(sorted(pairs.items()))

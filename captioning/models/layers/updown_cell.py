@@ -262,7 +262,10 @@ class _Recurrence(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, *grads: Any
+    ) -> tuple[Tensor | None, ...]:
+        (grad,) = grads
         index, *rest = ctx.saved_tensors
         tape, w, steps = _Tape(*rest[5:]), _Cast(rest[:5], ctx.dtype), _Steps(ctx.sizes)
         d = _Gradients(tape, w)

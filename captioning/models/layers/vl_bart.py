@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor, nn
 from transformers import BartConfig, BartForConditionalGeneration
@@ -51,13 +52,15 @@ def build_bart(
         max_positions: tokens that either can read.
         dropout: of states, of attention and inside feed-forward layers.
     """
-    sides = ("encoder", "decoder")
     config = BartConfig(
         vocab_size=len(tokenizer),
         d_model=hidden_size,
-        **{f"{side}_layers": num_layers for side in sides},
-        **{f"{side}_attention_heads": num_heads for side in sides},
-        **{f"{side}_ffn_dim": intermediate_size for side in sides},
+        encoder_layers=num_layers,
+        decoder_layers=num_layers,
+        encoder_attention_heads=num_heads,
+        decoder_attention_heads=num_heads,
+        encoder_ffn_dim=intermediate_size,
+        decoder_ffn_dim=intermediate_size,
         max_position_embeddings=max_positions,
         **_dropouts(dropout),
         bos_token_id=tokenizer.bos_id,
@@ -116,40 +119,40 @@ def load_vl_bart(
     theirs = _renamed(read_weights(Path(path)))
     own = {f"bart.{name}": tensor for name, tensor in bart.state_dict().items()}
     own |= {f"visual.{name}": tensor for name, tensor in visual.state_dict().items()}
-    wanted = {
+    needed = {
         name for name in own if name.removeprefix("bart.") not in (*SAME_AS_WORDS, *NOT_NEEDED)
     }
-    odd = sorted(wanted ^ theirs.keys())
+    odd = sorted(needed ^ theirs.keys())
     if odd:
-        whose = "lacks" if odd[0] in wanted else "has a further"
+        whose = "lacks" if odd[0] in needed else "has a further"
         raise ValueError(
             f"{path}: {whose} {odd[0]} ({len(odd)} such tensors): not a VL-BART whose regions have "
             "one layer norm, or one of another number of layers"
         )
-    for name in sorted(wanted):
+    for name in sorted(needed):
         if theirs[name].shape != own[name].shape:
             raise ValueError(
                 f"{path}: {name} is {tuple(theirs[name].shape)}, in this model "
                 f"{tuple(own[name].shape)}: choose the sizes, features and tokenizer of the weights"
             )
-    for name in wanted:
+    for name in needed:
         own[name].copy_(theirs[name])
 
 
-def _dropouts(share: float) -> dict[str, float]:
+def _dropouts(share: float) -> dict[str, Any]:
     return dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), share)
 
 
 def _renamed(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Their names as ``bart.NAME`` and ``visual.NAME``; what is there twice is left out."""
-    found: dict[str, Tensor] = {}
+    renamed: dict[str, Tensor] = {}
     for name, tensor in state.items():
         name = name.replace("model.vis_encoder.", "model.encoder.")
         if name in SAME_AS_WORDS or name in NOT_NEEDED:
             continue
         if name.startswith(VISUAL_PREFIX):
             module, _, last = name.removeprefix(VISUAL_PREFIX).rpartition(".")
-            found[f"visual.{VISUAL.get(module, module)}.{last}"] = tensor
+            renamed[f"visual.{VISUAL.get(module, module)}.{last}"] = tensor
         else:
-            found[f"bart.{name}"] = tensor
-    return found
+            renamed[f"bart.{name}"] = tensor
+    return renamed

@@ -37,11 +37,12 @@ class BartTokenizer(AbstractTokenizer):
         self._tokenizer = Tokenizer.from_str(definition)
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
-        ids = [self._tokenizer.token_to_id(token) for token in SPECIAL]
-        missing = [token for token, found in zip(SPECIAL, ids, strict=True) if found is None]
+        ids = {token: self._tokenizer.token_to_id(token) for token in SPECIAL}
+        known = [number for number in ids.values() if number is not None]
+        missing = [token for token, number in ids.items() if number is None]
         if missing:
             raise ValueError(f"the tokenizer lacks {', '.join(missing)}: not that of a BART")
-        self.begin_id, self.pad_id, self.eos_id, self.unk_id = ids
+        self.begin_id, self.pad_id, self.eos_id, self.unk_id = known
         self.bos_id = self.eos_id
         self._size = self._tokenizer.get_vocab_size()
         last = [self._tokenizer.id_to_token(n) for n in range(self._size - 200, self._size)]

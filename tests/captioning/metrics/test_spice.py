@@ -77,7 +77,7 @@ def test_absent_jars_are_named_and_spice_is_missing(
     assert "SPICE" not in result.corpus
     assert "SPICE" not in result.per_image["1"]
     assert "stanford-corenlp-3.6.0-models.jar" in result.missing["SPICE"]
-    assert "captioning.prepare metrics" in result.missing["SPICE"]
+    assert "captioning prepare metrics" in result.missing["SPICE"]
 
 
 def test_nashorn_is_needed_from_java_15(package_without_jars: None, tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_number_where_the_jars_are_and_none_when_they_are_taken_away(
     monkeypatch.setattr(spice, "_package_folder", lambda: tmp_path / "package")
     without = evaluate_captions(captions, references, spice_folder=tmp_path, **options)
     assert without.missing.keys() == {"SPICE"}
-    assert "captioning.prepare metrics" in without.missing["SPICE"]
+    assert "captioning prepare metrics" in without.missing["SPICE"]
     assert without.corpus == {n: s for n, s in result.corpus.items() if n != "SPICE"}
 
 

@@ -17,7 +17,7 @@ from captioning.training import run as run_module
 from captioning.training.inputs import read_corpus
 from captioning.training.parts import build_part
 from captioning.training.run import load_checkpoint, train
-from tests.captioning.training.conftest import SMALL
+from tests.captioning.conftest import SMALL
 
 # A cell of the small backbone's grid has 96 values; their mean stands for a photo's embedding.
 TEXTS = (

@@ -44,7 +44,7 @@ def test_the_figure_shows_as_many_as_there_are(tmp_path: Path) -> None:
 
     counts = draw_neighbourhoods(
         tmp_path / "tsne.png",
-        made=[f"made {n}" for n in range(50)],
+        synthetic=[f"made {n}" for n in range(50)],
         target=[f"target {n}" for n in range(30)],
         embed=lambda texts: torch.rand(len(texts), 2),
         ratios=[0.1, 1, 10],

@@ -162,8 +162,8 @@ def test_other_contents_of_files_are_refused_the_folder(
 def test_the_thesis_has_its_values(tmp_path: Path) -> None:
     lines = (CONFIGS / "method" / "cutswap_thesis.yaml").read_text().splitlines()
     head = " ".join(line.strip("# \\") for line in lines if line.startswith("#"))
-    command = head[head.index("python -m augmentation") : head.index(" out=FOLDER")]
-    config = config_of(tmp_path, *shlex.split(command)[3:])
+    command = head[head.index("captioning augment") : head.index(" out=FOLDER")]
+    config = config_of(tmp_path, *shlex.split(command)[2:])
     for key, value in (STATED | OFF).items():
         assert OmegaConf.select(config, key, throw_on_missing=True) == value, key
     # by the threshold that is known of a space (4.4.2)

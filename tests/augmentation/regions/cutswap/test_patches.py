@@ -44,9 +44,15 @@ def chosen(parser, object_words, caption: str, *regions: Region, areas=None, **m
     mention = find_mentions(caption, parse, object_words)[0]
     patches = Patches(limits=Limits(smallest_area=0), areas=areas or Areas())
     patches.add(grounded(caption, caption, *regions), parse, mention, range(len(regions)))
-    wanted = {"plural": False, "wanted": (), "image_id": "x", "num": 4, "targets": [DOG.box]} | more
+    options = {
+        "plural": False,
+        "manner_words": (),
+        "image_id": "x",
+        "num": 4,
+        "targets": [DOG.box],
+    } | more
     generator = np.random.default_rng(0)
-    return [p.box for p in patches.choose("dog", "", generator=generator, **wanted)]
+    return [p.box for p in patches.choose("dog", "", generator=generator, **options)]
 
 
 def test_one_thing_and_groups_are_told_apart(parser, object_words):
@@ -60,8 +66,8 @@ def test_one_thing_and_groups_are_told_apart(parser, object_words):
     group = ("Two dogs run", DOG)
     assert chosen(parser, object_words, *group) == []
     assert chosen(parser, object_words, *group, plural=True) == [DOG.box]
-    assert chosen(parser, object_words, *one, wanted={"run"}) == [DOG.box]
-    assert chosen(parser, object_words, *one, wanted={"sit"}) == []
+    assert chosen(parser, object_words, *one, manner_words={"run"}) == [DOG.box]
+    assert chosen(parser, object_words, *one, manner_words={"sit"}) == []
     assert chosen(parser, object_words, *one, targets=[(0, 0, 80, 80)]) == []
 
 
@@ -91,7 +97,7 @@ def test_boxes_with_people_before_them_show_no_thing_alone(parser, object_words)
         mention = find_mentions("A dog runs", parse, object_words)[0]
         patches = Patches(limits=Limits(smallest_area=0), areas=Areas())
         patches.add(grounded("A dog runs", "A dog", DOG, *others), parse, mention, (0,))
-        drawn = patches.choose("dog", "", [DOG.box], plural=False, wanted=(), image_id="x",
+        drawn = patches.choose("dog", "", [DOG.box], plural=False, manner_words=(), image_id="x",
                                num=4, generator=np.random.default_rng(0))  # fmt: skip
         assert [patch.box for patch in drawn] == found
 

@@ -136,7 +136,7 @@ def test_replaced_photo_gets_new_features(
     store = ensure_features(photos, backbone=backbone, folder=tmp_path)
     before, _ = store.read(store.positions(photos[:1]))
     Image.new("RGB", (50, 50), "green").save(photos[0])
-    with pytest.raises(ValueError, match=r"0\.png.*captioning\.prepare"):
+    with pytest.raises(ValueError, match=r"0\.png.*captioning prepare"):
         store.positions(photos)
     store = ensure_features(photos, backbone=backbone, folder=tmp_path)
     after, _ = store.read(store.positions(photos[:1]))

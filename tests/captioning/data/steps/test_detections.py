@@ -15,7 +15,7 @@ from captioning.find_objects import find_objects
 from captioning.training.inputs import read_roster
 from captioning.vision.detectors import AbstractDetector
 
-CONFIGS = Path(__file__).resolve().parents[3] / "configs"
+CONFIGS = Path(__file__).resolve().parents[4] / "configs"
 
 
 class Corner(AbstractDetector):

@@ -38,8 +38,8 @@ def verb_nouns(tokens: Parse) -> list[int]:
     Args:
         tokens: with words that hyphens join as one.
     """
-    found = (_progressive(tokens, be) for be in range(len(tokens)))
-    return [at - 1 for at in found if at and _names_verb(tokens, at)]
+    nouns = (_progressive(tokens, be) for be in range(len(tokens)))
+    return [at - 1 for at in nouns if at and _names_verb(tokens, at)]
 
 
 def mend(tokens: Parse) -> Parse:
@@ -116,13 +116,13 @@ def _participles(tokens: Parse) -> Parse:
         noun = verb - 1
         if "-" not in token.text or not token.text.lower().endswith("ing") or noun < 0:
             continue
-        who = tokens[noun]
-        doubtful = token.text.lower().startswith(NOT_DONE) or not is_living(who.lemma)
-        if doubtful or who.pos not in NOUNS or token.pos not in (*NOUNS, "VERB"):
+        subject = tokens[noun]
+        doubtful = token.text.lower().startswith(NOT_DONE) or not is_living(subject.lemma)
+        if doubtful or subject.pos not in NOUNS or token.pos not in (*NOUNS, "VERB"):
             continue
         if token.head == noun and token.dep in ("appos", "acl", "nmod"):
             tokens = _changed(tokens, {verb: replace(as_verb(token), dep="acl")})
-        elif who.head == verb and who.dep == "compound" and token.dep != "compound":
+        elif subject.head == verb and subject.dep == "compound" and token.dep != "compound":
             tokens = _exchanged(tokens, noun, verb)
     return tokens
 
