@@ -120,10 +120,10 @@ def test_an_unwritable_folder_is_refused_before_anything_is_read(small, tmp_path
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("num_epochs=0", "num_epochs must be a whole number of at least 1"),
-        ("num_epochs=many", "num_epochs must be a whole number of at least 1: got 'many'"),
-        ("ema_decay=1.5", "ema_decay must lie between"),
-        ("limit_images=0", "limit_images must be at least 1"),
+        ("num_epochs=0", "num_epochs: must be a whole number of at least 1"),
+        ("num_epochs=many", "num_epochs: must be a whole number of at least 1, got many"),
+        ("ema_decay=1.5", "ema_decay: must be a number above 0 and below 1"),
+        ("limit_images=0", "limit_images: must be a whole number of at least 1"),
     ],
 )
 def test_settings_out_of_range_are_named(small, override: str, message: str) -> None:
