@@ -35,17 +35,17 @@ bench: env
 
 # docs/results/*.md from the records of runs; see docs/results/README.md
 TABLE := $(BIN)/captioning table
-RECORDS := docs/results/runs
+RECORDS := docs/results/records
 SCORES := BLEU-1 BLEU-4 METEOR ROUGE-L CIDEr-D
 FOUND := detection.auc@1 detection.auc@2 detection.auc@3 detection.precision_at_noise_rate@3 detection.precision@1 detection.precision@2 detection.precision@3
 
 .PHONY: tables
 tables: env
-	$(TABLE) $(RECORDS)/flickr8k/updown_small-none-none --group model.name --metrics $(SCORES) timing.captions_per_second > docs/results/flickr8k.md
-	$(TABLE) $(RECORDS)/flickr8k/updown_small-none-none --group model.name --metrics $(SCORES) --into README.md
-	@for data in flickr8k miniworld; do for noise in swap20 none; do \
-	  set -- $(RECORDS)/$$data/updown_micro-$$noise-*; [ -e "$$1" ] || continue; against=; \
-	  ! grep -q per_image "$$1"/seed0/metrics.json || against="--against track"; \
-	  $(TABLE) "$$@" --group curation.name --metrics $(SCORES) $$against > docs/results/noise_$${data}_$$noise.md; \
-	  [ $$noise = none ] || $(TABLE) "$$@" --group curation.name --metrics $(FOUND) > docs/results/found_$${data}_$$noise.md; \
+	$(TABLE) $(RECORDS)/flickr8k.jsonl --only updown_small-none-none --group model.name --metrics $(SCORES) timing.captions_per_second > docs/results/flickr8k.md
+	$(TABLE) $(RECORDS)/flickr8k.jsonl --only updown_small-none-none --group model.name --metrics $(SCORES) --into README.md
+	@set -e; for data in flickr8k miniworld; do for noise in swap20 none; do \
+	  against=; [ $$data-$$noise != flickr8k-swap20 ] || against="--against track"; \
+	  runs="$(RECORDS)/$$data.jsonl --only updown_micro-$$noise-*"; set -f; \
+	  $(TABLE) $$runs --group curation.name --metrics $(SCORES) $$against > docs/results/noise_$${data}_$$noise.md; \
+	  [ $$noise = none ] || $(TABLE) $$runs --group curation.name --metrics $(FOUND) > docs/results/found_$${data}_$$noise.md; \
 	done; done

@@ -29,20 +29,19 @@ from augmentation.settings import AugmentationSettings
 from captioning.config_check.check import check_config
 from captioning.data.region_labels import named_by_phrases
 from captioning.data.roster import Roster
-from captioning.data.steps.shares import share_of_photos
 from captioning.text.lemmas import load_lemmas
 from captioning.text.object_words import LEMMAS
-from captioning.training.inputs import has_corpus, read_corpus, read_roster
 from captioning.training.parts import build_part
+from captioning.training.rosters import has_corpus, read_corpus, read_with_steps
 
 log = logging.getLogger(__name__)
 
 # What the set depends on; the rest of the config is of other commands, or changes no byte of it.
-PHOTOS = ("split", "limit_images", "train_share", "split_seed")
+PHOTOS = ("split", "first_images", "steps")
 MAKING = ("seed", *PHOTOS, "max_pairs", "method", "format")
 CAPTION_MAKING = ("seed", *PHOTOS, "method")
 NOTED = (*MAKING, "num_processes", "sheet_number", "out")
-MAKING_TEXTS = ("seed", "limit_images", "max_pairs", "method")
+MAKING_TEXTS = ("seed", "first_images", "max_pairs", "method")
 # Where and how fast models that write run: a set may be gone on with elsewhere.
 PLACES = {"cache_folder", "address", "num_parallel", "timeout", "retries", "wait", "device"}
 
@@ -93,8 +92,7 @@ def augment(config: DictConfig) -> dict[str, Any]:
 
 def _read_photos(config: DictConfig) -> Roster:
     """The photos that a set is made of, and all that it is pasted from."""
-    roster = read_roster(config, config.split)
-    return share_of_photos(roster, config.train_share or 1.0, seed=config.split_seed)
+    return read_with_steps(config, config.split)[0]
 
 
 def _augment_texts(config: DictConfig, method: ToCa) -> dict[str, Any]:
@@ -180,10 +178,10 @@ def _plain(config: DictConfig, keys: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _smoked(config: DictConfig) -> DictConfig:
-    """The config with few photos and pairs where ``debug=smoke`` was asked for."""
+    """The config with few photos and pairs for ``debug=smoke``; fewer photos may be asked for."""
     if HydraConfig.get().runtime.choices.get("debug") == "smoke":
         config = config.copy()
-        config.limit_images = config.smoke.limit_images
+        config.first_images = config.first_images or config.smoke.first_images
         config.max_pairs = config.smoke.max_pairs
     return config
 

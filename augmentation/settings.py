@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any, NotRequired, TypedDict
 
-from captioning.ranges import Name, NonNegativeInt, PositiveInt, Seed, Share
+from captioning.ranges import Name, NonNegativeInt, PositiveInt, Seed
 from captioning.training.settings import Data, Part, Paths
 
 
 class Smoke(TypedDict):
     """What ``debug=smoke`` sets."""
 
-    limit_images: PositiveInt
+    first_images: PositiveInt
     max_pairs: PositiveInt
 
 
@@ -21,10 +21,8 @@ class AugmentationSettings(TypedDict):
 
     seed: Seed
     split: Name
-    limit_images: PositiveInt | None
-    train_share: Share | None
-    split_seed: Seed
-    detections: Sequence[Name]
+    first_images: PositiveInt | None
+    steps: Mapping[str, Part]
     max_pairs: PositiveInt | None
     smoke: Smoke
     num_processes: NonNegativeInt
@@ -34,5 +32,6 @@ class AugmentationSettings(TypedDict):
     data: Data
     corpus: NotRequired[Any]
     prior: NotRequired[Any]
+    held_out: NotRequired[Mapping[str, Part] | None]
     method: Part
     format: Part

@@ -26,7 +26,8 @@ import torch
 from bench_updown import matrix_peak
 from transformers import BartConfig, BartForConditionalGeneration
 
-from captioning.decoding.beam import beam_search
+from captioning.decoding.beam import BeamSearch
+from captioning.decoding.settings import SearchRequest
 from captioning.models.layers.bart_stepper import BartStepper
 from captioning.results.run_folder import versions
 
@@ -73,20 +74,16 @@ def ours(bart: BartForConditionalGeneration, inputs: torch.Tensor) -> list[list[
     """Search as this framework does, with transformers' rule for stopping."""
     stepper, config = BartStepper(bart), bart.config
     images = bart.model.encoder(inputs, attention_mask=torch.ones_like(inputs)).last_hidden_state
-    found = beam_search(
-        stepper,
-        stepper.start(images),
+    request = SearchRequest(
         num_images=len(inputs),
-        beam_size=BEAM,
         bos_id=config.decoder_start_token_id,
         eos_id=config.eos_token_id,
         # Transformers may produce any token but the end; this one has no other use here.
         pad_id=config.eos_token_id,
-        max_length=STEPS,
-        length_penalty=1.0,
-        num_best=BEAM,
-        exact=False,
     )
+    sizes = {"beam_size": BEAM, "num_captions": BEAM, "max_length": STEPS}
+    search = BeamSearch.with_settings(**sizes, length_penalty=1.0, exact=False)
+    found = search(stepper, stepper.start(images), request)
     return found.tokens[:, 0].tolist()
 
 

@@ -11,7 +11,6 @@ busy moment of the machine hits both.
 from __future__ import annotations
 
 import argparse
-import functools
 import time
 from collections.abc import Callable
 from statistics import median
@@ -20,7 +19,7 @@ import torch
 from torch import Tensor
 from transformers import BlipConfig, BlipForConditionalGeneration
 
-from captioning.decoding.greedy import greedy
+from captioning.decoding.greedy import GreedySearch
 from captioning.models.blip import Blip
 from captioning.text.tokenizers.words import WordTokenizer
 from captioning.types import Batch
@@ -77,7 +76,7 @@ def build(
         backbone=BlipVision(network=theirs.vision_model, checkpointing=checkpointing),
         checkpointing=checkpointing,
         tokenizer=tokenizer,
-        search=functools.partial(greedy, max_length=20),
+        search=GreedySearch.with_settings(max_length=20),
     )
     theirs.text_decoder.label_smoothing = 0.1
     ours.decoder.text = theirs.text_decoder

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import functools
 from statistics import median
 
 import torch
@@ -22,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from transformers import BartForConditionalGeneration
 
-from captioning.decoding.greedy import greedy
+from captioning.decoding.greedy import GreedySearch
 from captioning.models.cic_bart import CicBart
 from captioning.text.control_tokens import CONTROL_TOKENS
 from captioning.text.tokenizers.words import WordTokenizer
@@ -72,7 +71,7 @@ def build(given: argparse.Namespace) -> CicBart:
         num_heads=given.hidden // 64,
         intermediate_size=4 * given.hidden,
         tokenizer=WordTokenizer(words=[*names, *CONTROL_TOKENS]),
-        search=functools.partial(greedy, max_length=20),
+        search=GreedySearch.with_settings(max_length=20),
     )
     return model.train()
 

@@ -31,9 +31,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
-from captioning.decoding.beam import beam_search
-from captioning.decoding.constrained import constrained_beam_search
+from captioning.decoding.beam import BeamSearch
+from captioning.decoding.constrained import ConstrainedBeamSearch
 from captioning.decoding.machine import Machine, build_machine
+from captioning.decoding.settings import SearchRequest
 from captioning.interfaces import AbstractDecoderState, AbstractStepper
 from captioning.models.updown import UpDown
 from captioning.results.run_folder import versions
@@ -49,7 +50,7 @@ DEAD = float("-inf")
 
 def build(tokenizer: WordTokenizer) -> UpDown:
     torch.manual_seed(0)
-    search = functools.partial(beam_search, beam_size=BEAM, max_length=STEPS)
+    search = BeamSearch.with_settings(beam_size=BEAM, max_length=STEPS)
     model = UpDown(**SIZES, tied=True, tokenizer=tokenizer, search=search).eval()
     with torch.no_grad():
         # Never produced, whatever the picture: a caption goes on until its last step.
@@ -188,19 +189,20 @@ def machines_of(words: Tensor) -> list[Machine]:
 
 def ours(model: UpDown, batch: Batch, words: Tensor, ends: bool = False) -> list[list[int]]:
     tokenizer = model.tokenizer
-    found = constrained_beam_search(
-        Ending(model) if ends else model,
-        model.start(batch),
+    request = SearchRequest(
         num_images=len(words),
         machines=machines_of(words),
-        beam_size=BEAM,
-        per_node_beam=PER_NODE,
         bos_id=tokenizer.bos_id,
         eos_id=tokenizer.eos_id,
         pad_id=tokenizer.pad_id,
+    )
+    search = ConstrainedBeamSearch.with_settings(
+        beam_size=BEAM,
+        per_node_beam=PER_NODE,
         forbidden_ids=(tokenizer.unk_id,),
         max_length=STEPS,
     )
+    found = search(Ending(model) if ends else model, model.start(batch), request)
     return [
         row[:length]
         for row, length in zip(

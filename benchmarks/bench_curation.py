@@ -28,8 +28,8 @@ from curation.amend.remove import Remove
 from curation.amend.replace_caption import ReplaceCaption
 from curation.loop.callback import CurationCallback
 from curation.loop.curator import Curator
+from curation.loop.files import CurationFiles
 from curation.loop.policy import CurationPolicy
-from curation.loop.run_folder import RunFolder
 from curation.select.sigma import Sigma
 from curation.select.top import Top
 
@@ -180,7 +180,7 @@ def measure_policy(name: str, curator: Curator, num_epochs: int) -> None:
     num_samples = len(curator.view.roster)
     before = resident()
     with tempfile.TemporaryDirectory() as folder:
-        files = RunFolder(path=Path(folder))
+        files = CurationFiles(path=Path(folder))
         files.start(curator, resumed=False)
         for epoch in range(num_epochs):
             losses = torch.from_numpy(rng.gamma(9, 0.4, num_samples).astype(np.float32))

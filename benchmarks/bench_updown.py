@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from captioning.decoding.beam import beam_search
+from captioning.decoding.beam import BeamSearch
 from captioning.models.updown import UpDown
 from captioning.results.run_folder import versions
 from captioning.text.tokenizers.words import WordTokenizer
@@ -175,7 +175,7 @@ def matrix_peak(dtype: torch.dtype) -> float:
 def build(settings: dict[str, int], tokenizer: WordTokenizer) -> UpDown:
     skipped = ("vocabulary", "regions", "images", "captions_per_image")
     sizes = {key: value for key, value in settings.items() if key not in skipped}
-    search = functools.partial(beam_search, beam_size=5, max_length=20)
+    search = BeamSearch.with_settings(beam_size=5, max_length=20)
     torch.manual_seed(0)
     return UpDown(**sizes, tokenizer=tokenizer, search=search)
 

@@ -12,7 +12,6 @@ the machine hits both. Weights are random, so captions run to their greatest len
 from __future__ import annotations
 
 import argparse
-import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +20,8 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from captioning.decoding.beam import beam_search
+from captioning.decoding.beam import BeamSearch
+from captioning.decoding.words import find_captions
 from captioning.interfaces import AbstractDecoderState, AbstractStepper
 from captioning.models.viecap import ViECap
 from captioning.text.entity_index import EntityIndex
@@ -79,7 +79,7 @@ def build(given: argparse.Namespace) -> ViECap:
         temperature=0.02,
         threshold=0.2,
         tokenizer=WordTokenizer(words=words),
-        search=functools.partial(beam_search, max_length=given.words, **settings),
+        search=BeamSearch.with_settings(max_length=given.words, **settings),
     )
     with torch.no_grad():
         for parameter in model.parameters():
@@ -111,8 +111,8 @@ def one_by_one(model: ViECap, batch: Batch) -> list[str]:
         soft = model.projector(embedding[None])
         prompt = torch.cat([soft, stepper.words(hard)], dim=1)[0]
         state = History(prompt=prompt, tokens=None)
-        found = model.search(stepper, state, num_images=1)
-        captions.append(model.tokenizer.decode(found.tokens[0, 0].tolist()))
+        parts = {"stepper": stepper, "tokenizer": model.tokenizer, "image_ids": ["0"]}
+        captions.append(find_captions(model.search, state, **parts)[0][0].caption)
     return captions
 
 

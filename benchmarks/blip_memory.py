@@ -13,7 +13,6 @@ and AdamW's moments are in it: of two training steps, or of captioning the image
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 import subprocess
 import sys
@@ -23,8 +22,7 @@ import torch
 from bench_bart import status_mib
 from bench_blip import SIZES, build, make_batch, make_parser, seconds
 
-from captioning.decoding.beam import beam_search
-from captioning.decoding.words import bind_search
+from captioning.decoding.beam import BeamSearch
 from captioning.results.run_folder import versions
 
 # Settings of `train.py`: model.checkpointing=true, trainer.precision=bf16-mixed.
@@ -51,8 +49,8 @@ def run(given: argparse.Namespace, way: str) -> None:
     model, _ = build(given, checkpointing=chosen.get("checkpointing", False))
     model, batch = model.to(given.device), make_batch(given).to(given.device)
     if way == "generate":
-        search = functools.partial(beam_search, beam_size=3, max_length=20, min_length=5)
-        model.eval().candidates(batch, search=bind_search(search, model.tokenizer))
+        search = BeamSearch.with_settings(beam_size=3, max_length=20, min_length=5)
+        model.eval().candidates(batch, search=search)
         return
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6)
     kind = torch.device(given.device).type

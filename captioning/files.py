@@ -42,6 +42,17 @@ def _discard(part: Path) -> None:
         part.unlink()
 
 
+def remove_unfinished(folder: Path, suffix: str) -> None:
+    """Remove temporary files that a killed process left behind.
+
+    Args:
+        folder: that was written into by `write_whole`.
+        suffix: of the files, such as ``".ckpt"``.
+    """
+    for part in folder.glob(f".*{suffix}"):
+        part.unlink(missing_ok=True)
+
+
 def write_text(path: str | Path, text: str) -> None:
     """Write UTF-8 text."""
     write_whole(path, lambda part: part.write_text(text, encoding="utf-8", newline="\n"))

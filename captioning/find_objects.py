@@ -1,6 +1,7 @@
 """``captioning find-objects data=NAME split=train detector=NAME``: what photos show.
 
-Training, augmentation and evaluation then read them with ``detections=[FILE]``.
+Training, augmentation and evaluation then read them with ``steps=[take_detections]`` and
+``steps.take_detections.files=[FILE]``.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from rich.progress import track
 
 from captioning.data.photos import load_rgb
 from captioning.data.roster import Roster
-from captioning.data.steps.detections import detection_line, read_detections
+from captioning.data.steps.take_detections import detection_line, read_detections
 from captioning.files import write_lines
-from captioning.training.inputs import read_roster
 from captioning.training.parts import build_part
+from captioning.training.rosters import read_roster
 from captioning.vision.detectors import AbstractDetector
 
 

@@ -18,6 +18,7 @@ class AbstractTokenizer(ABC):
     bos_id: int
     eos_id: int
     unk_id: int
+    words: tuple[str, ...] | None = None  # the word of each token id, where every token is a word
 
     @abstractmethod
     def __len__(self) -> int:

@@ -29,8 +29,9 @@ from captioning.data.features.build import FeatureStore
 from captioning.data.file_lock import locked
 from captioning.data.roster import Roster
 from captioning.metrics.spice import prepare_spice
-from captioning.training.inputs import cached_features, without_broken_photos
+from captioning.training.inputs import cached_features
 from captioning.training.parts import build_part
+from captioning.training.rosters import without_broken_photos
 
 
 @dataclass(frozen=True, kw_only=True)

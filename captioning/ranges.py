@@ -8,7 +8,6 @@ NaN or infinite.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -44,9 +43,13 @@ Epoch = Annotated[int, Ge(-1)]
 
 @dataclass(frozen=True)
 class ArgumentsOf:
-    """Marks a mapping whose keys are arguments of a function or class."""
+    """Marks a mapping, or further keywords, whose keys are arguments of a function or class.
 
-    target: Callable[..., Any]
+    ``ArgumentsOf(Self)`` on the keywords of a named constructor: those of the class itself, but
+    for records that are made of the other marked arguments.
+    """
+
+    target: Any
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,9 @@ def detect_by_score(
     """
     roster = context.view.roster
     if not roster.planted:
-        raise ValueError(f"{roster.name!r} has no planted faults: name a run with noise=...")
+        raise ValueError(
+            f"{roster.name!r} has no planted faults: name a run with steps=[plant_...]"
+        )
     kinds = faulty_kinds(context.view, roster.planted)
     found: dict[str, dict[str, Any]] = {}
     for name, score in scores.items():

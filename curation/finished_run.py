@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from omegaconf import OmegaConf
 
 from captioning.data.roster import CurationView
 from captioning.files import read_json
-from captioning.training.inputs import read_train
+from captioning.results.run_folder import RunFolder
+from captioning.training.rosters import read_train
 from curation.journal.journal import find_journal, read_journal
 from curation.loop.keep import FILE_NAME, read_keep
 from curation.loop.ledger import read_history
@@ -24,15 +24,10 @@ def read_run(folder: str | Path) -> RunRecord:
         ValueError: the journal is damaged or the data are no longer those of the run.
     """
     folder = Path(folder)
-    config_path = folder / "config.yaml"
-    if not config_path.is_file():
-        raise FileNotFoundError(
-            f"{folder}: no run folder (it has no config.yaml); name the folder that train.py wrote"
-        )
+    config = RunFolder(folder).config()
     journal = find_journal(folder)
     header, edits = read_journal(journal)
-    config = OmegaConf.load(config_path)
-    roster, truth = read_train(config)
+    roster, context = read_train(config)
     header.check(roster, str(journal))
     details = folder / "curation"
     epochs, history = [], np.empty((0, len(roster)))
@@ -47,6 +42,6 @@ def read_run(folder: str | Path) -> RunRecord:
         records=records,
         epochs=epochs,
         history=history,
-        truth=truth,
+        truth=context.truth,
         keep=read_keep(kept) if kept.is_file() else None,
     )

@@ -1,9 +1,9 @@
 """The page of CutSwap's training tables: scores without and with augmented pairs, by share of data.
 
-    python train.py -m experiment=cutswap/updown added=[FOLDER] seed=0,1,2
+    python train.py -m experiment=cutswap/updown 'steps.add_pairs.folders=[FOLDER]' seed=0,1,2
     python studies/cutswap_report.py --data flickr8k_entities --model updown_small
 
-Copies the records of all finished runs to docs/results/runs, with the scores of the evaluations
+Keeps the records of all finished runs in docs/results/records, with the scores of the evaluations
 that lie in them (nocaps, oracle20, oracle100, consensus: see configs/experiment/cutswap), and
 builds docs/results/cutswap_DATA_MODEL.md with its figure. Runs of one share of the data must have
 made the same number of updates, or no page is built.
@@ -28,14 +28,15 @@ from report_parts import (
     head,
     keep_with_tests,
     spread,
+    studies,
     updates,
     values_of,
     write_page,
 )
 
-from captioning.files import read_json, write_whole
+from captioning.files import write_whole
 from captioning.metrics.novel import NOCAPS_DOMAINS
-from captioning.results.run_folders import Run, read_runs
+from captioning.results.runs import Run, read_runs
 from captioning.results.table_formats import markdown_lines
 
 # Metrics of the thesis' tables, by the file that they are in and their names there.
@@ -51,29 +52,40 @@ COLUMNS = {
     "consensus": (*STANDARD, *DIVERSE),  # and 4.6, 4.10, A4
 }
 DRAWN = ("CIDEr-D", "BLEU-4")  # of Figure 4.8
-Row = tuple[float, float, str]  # train_share, added_share, what that is a share of
+Row = tuple[float, float, str]  # share of the photos, of added pairs, and what that is a share of
 Table = dict[Row, dict[int, Run]]  # then by seed
 
 
-def read_table(folders: Sequence[Path]) -> Table:
+def read_table(places: Sequence[Path]) -> Table:
     """Runs by share of the data and of augmented pairs.
 
     Raises:
         ValueError: runs of one share of the data made different numbers of updates.
     """
     table: Table = {}
-    for run in read_runs(folders) if folders else []:
-        share, added = run.config["train_share"] or 1, run.config["added_share"] or 0
-        of = (run.config.get("added_share_of") or "photos") if added else "photos"
-        table.setdefault((float(share), float(added), of), {})[int(run.config["seed"])] = run
+    for run in read_runs(places):
+        table.setdefault(_row_of(run), {})[int(run.config["seed"])] = run
     for share in {share for share, *_ in table}:
         runs = [run for key, some in table.items() if key[0] == share for run in some.values()]
         if len(found := {updates(run) for run in runs}) > 1:
             raise ValueError(
-                f"runs of train_share={share} made {sorted(found, key=str)} updates, which must be "
-                "equal: train all with loader.own_updates=true and the same num_epochs"
+                f"runs of {share:.0%} of the photos made {sorted(found, key=str)} updates, which "
+                "must be equal: train all with loader.own_updates=true and the same num_epochs"
             )
     return table
+
+
+def _row_of(run: Run) -> Row:
+    """Where a run stands; the earliest records have the shares as settings of their own."""
+    steps = run.config.get("steps")
+    if steps is None:
+        share, added = run.config["train_share"] or 1, run.config["added_share"] or 0
+        unit = run.config.get("added_share_of") or "photos"
+    else:
+        pairs = steps.get("add_pairs", {})
+        share = steps.get("share_of_photos", {}).get("share", 1)
+        added, unit = pairs.get("share") or 0, pairs.get("share_of", "photos")
+    return float(share), float(added), unit if added else "photos"
 
 
 def page(data: str, model: str, table: Table) -> list[str]:
@@ -93,9 +105,9 @@ def page(data: str, model: str, table: Table) -> list[str]:
 
 def _row(key: Row, runs: dict[int, Run], evaluation: str, metrics: Sequence[str]) -> list[str]:
     """A row's cells; none where no run has such an evaluation."""
-    paths = [run.folder / f"{evaluation}.json" for run in runs.values()]
+    name = f"{evaluation}.json"
     if evaluation:
-        found = [read_json(path) for path in paths if path.is_file()]
+        found = [run.files[name] for run in runs.values() if name in run.files]
     else:
         found = [run.scores("test", "corpus") for run in runs.values()]
     if not found:
@@ -139,7 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     name = f"cutswap-{given.data}-{given.model}"
     for folder in finished((Path(paths.runs) / "cutswap" / name).glob("*/seed*")):
         keep_with_tests(folder, RECORDS, filter(None, COLUMNS))
-    table = read_table([*RECORDS.glob(name)])
+    table = read_table(studies(RECORDS, name))
     lines = page(given.data, given.model, table)
     picture = f"cutswap_{given.data}_{given.model}.png"
     write_whole(ROOT / "docs" / "images" / picture, lambda path: draw(table, path))

@@ -2,7 +2,7 @@
 
     python studies/models_report.py
 
-Copies the records of finished runs of `ROWS` to docs/results/runs, and builds
+Keeps the records of finished runs of `ROWS` in docs/results/records, and builds
 docs/results/models_flickr8k.md: a row a captioner, then the tables of several captions
 (`python -m captioning.evaluation.diverse_captions run=FOLDER`) and of control
 (`python -m captioning.evaluation.controllability run=FOLDER`) of the runs that have them.
@@ -28,15 +28,15 @@ from report_parts import (
     read_table,
     scores,
     spread,
+    studies,
     values_of,
     write_page,
 )
 
 from captioning.evaluation.controllability import SHOWN
 from captioning.evaluation.diverse_captions import tables
-from captioning.files import read_json
-from captioning.results.record import keep_record
-from captioning.results.run_folders import Run
+from captioning.results.records import keep_record
+from captioning.results.runs import Run
 from captioning.results.table_formats import markdown_lines
 
 # Experiments by the folders of their runs: what a row is called.
@@ -113,10 +113,10 @@ def _share(values: Sequence[float], reference: Sequence[float]) -> str:
 def _further(table: Table, file_name: str) -> list[tuple[str, int, str, dict[str, Any]]]:
     """What a further command left in each run: name, seed, folder's name and content."""
     return [
-        (name, seed, path.parent.name, read_json(path))
+        (name, seed, Path(path).parent.name, content)
         for name in ROWS
         for seed, run in sorted(table.get((name,), {}).items())
-        for path in sorted(run.folder.glob(f"evaluation/*/{file_name}"))
+        for path, content in run.matching(f"evaluation/*/{file_name}").items()
     ]
 
 
@@ -162,8 +162,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name in ROWS:
         for folder in finished((runs / name).glob("seed*")):
             keep_record(folder, RECORDS)
-    kept = [RECORDS / name for name in ROWS if (RECORDS / name).is_dir()]
-    table = read_table(kept, ("run_name",))
+    names = sorted({name.partition("/")[0] for name in ROWS})
+    table = read_table([path for name in names for path in studies(RECORDS, name)], ("run_name",))
+    table = {(name,): table[name,] for name in ROWS if (name,) in table}
     print(write_page("models_flickr8k", page(table)))
 
 

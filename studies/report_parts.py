@@ -8,16 +8,17 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from captioning.files import read_json, write_json, write_text
-from captioning.results.record import keep_record
-from captioning.results.run_folders import Run, read_runs
+from captioning.files import read_json, write_text
+from captioning.results.records import keep_record
+from captioning.results.runs import Run, read_runs
 
 ROOT = Path(__file__).resolve().parents[1]
-RECORDS = ROOT / "docs" / "results" / "runs"
+RECORDS = ROOT / "docs" / "results" / "records"
 METRIC = "CIDEr-D"
 PEOPLE = "people's captions"
 
 Table = dict[tuple[str, ...], dict[int, Run]]  # by what tells rows apart, then by seed
+FAULTS = "steps.plant_faults.name"
 
 
 def run(program: Sequence[str]) -> None:
@@ -44,13 +45,26 @@ def finished(folders: Iterable[Path]) -> list[Path]:
     return [folder for folder in sorted(folders) if (folder / "metrics.json").is_file()]
 
 
+def studies(records: Path, pattern: str) -> list[Path]:
+    """Files of records in a folder by the studies' names, such as ``flickr8k-*``."""
+    return sorted(records.glob(f"{pattern}.jsonl"))
+
+
+def _value(run: Run, name: str) -> str:
+    """A setting as text; the earliest records have the name of planted faults elsewhere."""
+    value = run.setting(name)
+    if name == FAULTS and value is None:
+        value = run.setting("noise.name") or "none"
+    return str(value)
+
+
 def read_table(
-    folders: Sequence[Path], settings: Sequence[str] = ("noise.name", "curation.name")
+    places: Sequence[Path], settings: Sequence[str] = (FAULTS, "curation.name")
 ) -> Table:
-    """The runs by some of their settings, then by seed."""
+    """The runs of files of records by some of their settings, then by seed."""
     table: Table = {}
-    for run in read_runs(folders) if folders else []:
-        key = tuple(str(run.setting(name)) for name in settings)
+    for run in read_runs(places):
+        key = tuple(_value(run, name) for name in settings)
         table.setdefault(key, {})[int(run.config["seed"])] = run
     return table
 
@@ -92,7 +106,7 @@ def values_of(runs: dict[int, Run], metric: str) -> list[float]:
 
 
 def keep_with_tests(folder: Path, out: Path, names: Iterable[str]) -> Path:
-    """Copy the record of a run, and the scores of further tests that lie in it as ``NAME.json``.
+    """Keep the record of a run, with the scores of further tests of it as ``NAME.json``.
 
     Args:
         folder: of the run.
@@ -100,14 +114,17 @@ def keep_with_tests(folder: Path, out: Path, names: Iterable[str]) -> Path:
         names: of the folders in the run that evaluate.py wrote; what is not there is passed over.
 
     Returns:
-        The record's folder.
+        The study's file.
     """
-    record = keep_record(folder, out)
-    for name in names:
-        path = folder / name / "metrics.json"
-        if path.is_file():
-            write_json(record / f"{name}.json", read_json(path)["test"]["corpus"])
-    return record
+    return keep_record(folder, out, further=further_tests(folder, names))
+
+
+def further_tests(folder: Path, names: Iterable[str]) -> dict[str, dict[str, float]]:
+    """Corpus scores of further tests of a run, as ``NAME.json``; see `keep_with_tests`."""
+    paths = {f"{name}.json": folder / name / "metrics.json" for name in names}
+    return {
+        name: read_json(path)["test"]["corpus"] for name, path in paths.items() if path.is_file()
+    }
 
 
 def updates(run: Run) -> int | None:

@@ -1,10 +1,11 @@
 """The page and the figure of CIC-BART trained without and with structured semantic augmentation.
 
-    python train.py -m experiment=ssa/flickr8k_small added=[FOLDER] seed=0,1,2 mix=random0,all
+    python train.py -m experiment=ssa/flickr8k_small 'steps.add_pairs.folders=[FOLDER]' seed=0,1,2 \
+      steps.add_pairs.mixture.share=0,1
     python -m captioning.evaluation.controllability run=RUN well_formedness=smollm2 [made=SET]
     python studies/ssa_report.py --data flickr8k_entities
 
-Copies the records of finished runs to docs/results/runs, and builds docs/results/ssa_DATA.md and
+Keeps the records of finished runs in docs/results/records, and builds docs/results/ssa_DATA.md and
 docs/images/ssa_DATA.png from them: a row a mixture of captions (Tables 1 to 10 of Basioti et al.,
 2024), for people's captions and for each set of made ones that was asked for, and scores by the
 share of the photo that was asked for (Fig. 4, 12, 13).
@@ -34,14 +35,15 @@ from report_parts import (
     head,
     read_table,
     spread,
+    studies,
     updates,
     values_of,
     write_page,
 )
 
-from captioning.files import read_json, write_whole
-from captioning.results.record import keep_record
-from captioning.results.run_folders import Run
+from captioning.files import write_whole
+from captioning.results.records import keep_record
+from captioning.results.runs import Run
 from captioning.results.table_formats import markdown_lines
 
 # What was added to the training captions, by what follows the model in a run's name.
@@ -83,19 +85,19 @@ Evaluations = dict[str, dict[str, dict[int, dict[str, Any]]]]  # by what was ask
 Rows = Mapping[str, Mapping[int, Mapping[str, Any]]]  # scores by row and seed
 
 
-def read_rows(folders: Sequence[Path], *, data: str, model: str) -> Table:
+def read_rows(places: Sequence[Path], *, data: str, model: str) -> Table:
     """Runs by what they were trained on.
 
     Args:
-        folders: of runs, or above them; runs of other data, models, noise or curation are passed
-            over.
+        places: files of records, or folders of runs; runs of other data, models, noise or
+            curation are passed over.
         data, model: by which the runs' names begin: ``DATA/MODEL_ssa-MIX-none-none``.
     """
     name = re.compile(
-        rf"{re.escape(f'{data}/{model}')}(?:_({'|'.join(ADDED)})-(\w+))?-none-none$", re.ASCII
+        rf"{re.escape(f'{data}/{model}')}(?:_({'|'.join(ADDED)})-([\w.]+))?-none-none$", re.ASCII
     )
     found: dict[tuple[int, int, str], dict[int, Run]] = {}
-    for (run_name,), runs in read_table(folders, ("run_name",)).items():
+    for (run_name,), runs in read_table(places, ("run_name",)).items():
         match = name.match(run_name)
         if match:
             found[_place(*match.groups(), _is_short(runs))] = runs
@@ -105,7 +107,8 @@ def read_rows(folders: Sequence[Path], *, data: str, model: str) -> Table:
 def _is_short(runs: Mapping[int, Run]) -> bool:
     """Whether runs with captions added make no more updates than without."""
     return any(
-        run.config.get("added") and run.config["loader"].get("own_updates", False)
+        (run.config.get("added") or run.setting("steps.add_pairs"))
+        and run.config["loader"].get("own_updates", False)
         for run in runs.values()
     )
 
@@ -114,11 +117,19 @@ def _place(kind: str | None, mix: str | None, is_short: bool) -> tuple[int, int,
     """Where a row stands, and its name."""
     if kind is None:
         return 0, 0, "people's captions alone"
-    mix = mix.removesuffix(SHORT) if is_short else mix
+    mix = _mixture(mix.removesuffix(SHORT) if is_short else mix)
     place = list(MIXES).index(mix) if mix in MIXES else len(MIXES)
     label = f"+ {ADDED[kind]}, {MIXES.get(mix, mix)}"
     is_short &= mix != "random0"  # which has nothing more to be trained on
     return 1 + list(ADDED).index(kind), place, label + ", for the same updates" * is_short
+
+
+def _mixture(name: str) -> str:
+    """A mixture as the page calls it: run names have its share, the earliest ones that."""
+    if not name.replace(".", "").isdigit():
+        return name
+    share = float(name)
+    return "all" if share == 1 else f"random{round(100 * share)}"
 
 
 def read_evaluations(data: str, table: Table) -> Evaluations:
@@ -132,10 +143,9 @@ def read_evaluations(data: str, table: Table) -> Evaluations:
     found: Evaluations = {}
     for row, runs in table.items():
         for seed, run in sorted(runs.items()):
-            for path in sorted(run.folder.glob("evaluation/*/control.json")):
-                content = read_json(path)
+            for path, content in run.matching("evaluation/*/control.json").items():
                 number = content["scores"]["settings"]["num_captions"]
-                name = f"{asked(data, path.parent.name)}, {number:,} of them"
+                name = f"{asked(data, Path(path).parent.name)}, {number:,} of them"
                 further = {part: content.get(part) for part in FURTHER}
                 rows = found.setdefault(name, {})
                 rows.setdefault(row, {})[seed] = content["scores"] | further
@@ -324,7 +334,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for folder in finished((runs / data).glob(f"{model}*-none-none/seed*")):
         if read_rows([folder], data=data, model=model):
             keep_record(folder, RECORDS)
-    table = read_rows([*(RECORDS / data).glob(f"{model}*-none-none")], data=data, model=model)
+    table = read_rows(studies(RECORDS, data), data=data, model=model)
     if not table:
         parser.error(f"no finished run of {data}/{model} below {runs} or {RECORDS}: train one")
     evaluations = read_evaluations(data, table)

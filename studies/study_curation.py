@@ -6,8 +6,8 @@ First a run for each noise and seed that only tracks losses, and how well every 
 faults (``captioning curate detect``); then the policies, which share its first two epochs
 (``branch_from``), all with the same number of updates; ``--policies`` without names leaves them
 out. What is finished is not made again. At the end (or alone, with ``--report``) records go to
-docs/results/runs, and docs/results/curation_DATA.md and docs/images/curation_DATA.png are built
-from them. What follows ``--`` goes to train.py, such as ``-- threads=1 limit_images=500``.
+docs/results/records, and docs/results/curation_DATA.md and docs/images/curation_DATA.png are built
+from them. What follows ``--`` goes to train.py, such as ``-- threads=1 first_images=500``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from omegaconf import OmegaConf
 
 ROOT = Path(__file__).resolve().parents[1]
 
-SUSPECTED = "curation.select.ratio=${noise.suspected}"
+SUSPECTED = "curation.select.ratio"
+IN_CLEAN_DATA = 0.05  # the share that is suspected where nothing was planted
 ONCE = "curation.schedule.until_epoch=1"
 GAIN = "curation.probe.until_epoch=1"
 # The rows: overrides of train.py by name. Those with SUSPECTED act once, at the end of the second
@@ -106,9 +107,19 @@ def run(command: Sequence[str]) -> None:
 
 def train(data: str, noise: str, seed: int, overrides: Sequence[str]) -> None:
     """One run of train.py."""
+    steps = "steps=[]" if noise == "none" else f"steps=[plant_{noise}]"
     command = [sys.executable, str(ROOT / "train.py")]
-    command += [f"experiment=data_curation/benchmark_{data}", f"noise={noise}", f"seed={seed}"]
-    run([*command, *overrides])
+    command += [f"experiment=data_curation/benchmark_{data}", steps, f"seed={seed}"]
+    ratio = f"{SUSPECTED}={suspected(noise)}"
+    run([*command, *(ratio if one == SUSPECTED else one for one in overrides)])
+
+
+def suspected(noise: str) -> float:
+    """The share of the captions that faults are planted in, or one to try where there are none."""
+    if noise == "none":
+        return IN_CLEAN_DATA
+    config = OmegaConf.load(ROOT / "configs" / "steps" / f"plant_{noise}.yaml")
+    return round(sum(config.plant_faults.kinds.values()), 6)
 
 
 def make_runs(options: argparse.Namespace, extra: Sequence[str], runs: Path) -> None:
@@ -134,7 +145,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     cut = arguments.index("--") if "--" in arguments else len(arguments)
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", choices=("flickr8k", "miniworld"), default="flickr8k")
-    parser.add_argument("--noise", nargs="+", default=["swap20"], help="of configs/noise")
+    parser.add_argument(
+        "--noise",
+        nargs="+",
+        default=["swap20"],
+        help="none, or NAME of configs/steps/plant_NAME.yaml",
+    )
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--policies", nargs="*", choices=ROWS, default=list(POLICIES))
     parser.add_argument("--report", action="store_true", help="train nothing")

@@ -21,12 +21,13 @@ from report_parts import (
     read_table,
     scores,
     spread,
+    studies,
     write_page,
 )
 
 from captioning.files import read_json, write_whole
-from captioning.results.record import keep_record
-from captioning.results.run_folders import Run
+from captioning.results.records import keep_record
+from captioning.results.runs import Run
 from captioning.results.significance import paired_bootstrap, pool_runs
 from captioning.results.table_formats import markdown_lines, put_between_marks
 from curation.detect import FILE_NAME
@@ -47,7 +48,7 @@ SUMMARY = (
 
 
 def report(data: str, runs: Path) -> None:
-    """Copy the records of all finished runs; write the page and the figure.
+    """Keep the records of all finished runs; write the page and the figure.
 
     Args:
         data: name of the data set.
@@ -56,7 +57,7 @@ def report(data: str, runs: Path) -> None:
     for folder in finished(runs.glob(f"{data}-*/*/seed*")):
         kept = [METRIC] if folder.parent.parent.name.endswith(PER_IMAGE) else []
         keep_record(folder, RECORDS, per_image=kept)
-    table = read_table(sorted(RECORDS.glob(f"{data}-*")))
+    table = read_table(studies(RECORDS, f"{data}-*"))
     lines = [f"# Benchmark of curation on {data}", ""]
     command = f"python studies/study_curation.py --data {data} --report"
     lines += head(command, table)
@@ -92,10 +93,10 @@ def won_back(table: Table) -> list[str]:
 def _size(rows: dict[str, dict[int, Run]]) -> str:
     """How many images a run has seen how often; all that occur, should rows differ."""
     runs = [run for by_seed in rows.values() for run in by_seed.values()]
-    images, epochs = (
-        sorted({run.setting(name) for run in runs}, key=str)
-        for name in ("limit_images", "num_epochs")
-    )
+    # the earliest records have the number of images by another name
+    numbers = {run.setting("first_images") or run.setting("limit_images") for run in runs}
+    images = sorted(numbers, key=str)
+    epochs = sorted({run.setting("num_epochs") for run in runs}, key=str)
     told = ["all" if number is None else number for number in images]
     return f"{' or '.join(told)} training images, {' or '.join(map(str, epochs))} epochs."
 
@@ -169,8 +170,7 @@ def by_score(runs: dict[int, Run]) -> dict[int, dict[str, list[dict]]]:
     """Detection of all seeds by epoch and score."""
     found: dict[int, dict[str, list[dict]]] = {}
     for run in runs.values():
-        path = run.folder / "curation" / FILE_NAME
-        for entry in read_json(path) if path.is_file() else []:
+        for entry in run.files.get(f"curation/{FILE_NAME}", ()):
             for name, values in entry["scores"].items():
                 found.setdefault(entry["epoch"], {}).setdefault(name, []).append(values)
     return found
@@ -243,7 +243,7 @@ def _draw_losses(axis: plt.Axes, tracked: dict[int, Run], runs: Path, noise: str
     """As the paper's Figures 2 and 8, sound and faulty captions apart, where the run is at hand."""
     axis.set(title=f"{noise}: losses by epoch", xlabel="nats a token", ylabel="density")
     run = tracked[min(tracked)]
-    folder = runs / run.folder.relative_to(RECORDS)
+    folder = runs / run.folder
     if not (folder / "curation" / "losses.npz").is_file():
         _leave_empty(axis, "the run is not at hand")
         return

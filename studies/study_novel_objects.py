@@ -4,9 +4,9 @@
 
 First the synthetic pairs (``captioning augment``), then the steps, each from the weights of the
 one before; what is finished is not made again. At the end (or alone, with ``--report``) records go
-to docs/results/runs, and docs/results/novel_DATA.md is built from them. What follows ``--`` goes to
-train.py, such as ``-- threads=1 limit_images=500``, or for the paper's S columns, which need Java,
-``-- 'extra_metrics.novel_objects.metrics=[SPICE,METEOR,CIDEr-D]'``.
+to docs/results/records, and docs/results/novel_DATA.md is built from them. What follows ``--``
+goes to train.py, such as ``-- threads=1 first_images=500``, or for the paper's S
+columns, which need Java, ``-- 'extra_metrics.novel_objects.metrics=[SPICE,METEOR,CIDEr-D]'``.
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ from report_parts import (
     read_table,
     run,
     spread,
+    studies,
     values_of,
     write_page,
 )
 
 from captioning.data.region_labels import named_by_phrases
-from captioning.data.steps.held_out import classes_shown
+from captioning.data.steps.hold_out import classes_shown
 from captioning.files import read_json, write_json
-from captioning.results.record import keep_record
+from captioning.results.records import keep_record
 from captioning.results.table_formats import markdown_lines
 from captioning.text.lemmas import load_lemmas
 from captioning.text.object_words import LEMMAS
-from captioning.training.inputs import read_roster
+from captioning.training.rosters import read_roster
 
 # Pasted pairs of a class at most, by data set; 2,400 in the paper. 0: there are no boxes to cut by.
 PICTURES = {"miniworld": 200, "flickr8k_entities": 300, "coco": 0, "coco_heldout": 2400}
@@ -113,11 +114,13 @@ def overrides(row: Row, folder: Path, seed: int, rate: float) -> list[str]:
     """
     given, data = [], folder.name.removeprefix("novel-")
     second, *rounds = LENGTHS.get(data, LENGTHS_OF_OTHERS)
+    steps = [] if row.all_pairs else [f"hold_out_{data}"]
+    steps += [] if row.added is None else ["add_pairs"]
+    given.append(f"steps={flow(steps)}")
     if row.all_pairs:
-        words = flow(held_out(data))
-        given += ["hold_out.classes=null", f"extra_metrics.novel_objects.classes={words}"]
+        given.append(f"extra_metrics.novel_objects.classes={flow(held_out(data))}")
     if row.added is not None:
-        given.append(f"added=[{folder / row.added}]")
+        given.append(f"steps.add_pairs.folders=[{folder / row.added}]")
     if row.begins is None:
         return given
     given.append(f"start_from={folder / row.begins / f'seed{seed}'}")
@@ -126,7 +129,7 @@ def overrides(row: Row, folder: Path, seed: int, rate: float) -> list[str]:
     length = rounds[0] if row.long else rounds[1]
     given += [
         "curation=pseudo_label",
-        f"hold_out.samples_per_photo={SAMPLES[row.labels]}",
+        f"steps.hold_out.samples_per_photo={SAMPLES[row.labels]}",
         f"num_epochs={NUM_ROUNDS * length}",
         f"curation.schedule.every_n_epochs={length}",
         f"curation.schedule.until_epoch={(NUM_ROUNDS - 1) * length - 1}",
@@ -139,8 +142,9 @@ def overrides(row: Row, folder: Path, seed: int, rate: float) -> list[str]:
 
 def held_out(data: str) -> dict[str, list[str]]:
     """Word forms of a data set's classes that are held out."""
-    found = OmegaConf.load(ROOT / "configs" / "hold_out" / f"{data.removesuffix('_heldout')}.yaml")
-    return OmegaConf.to_container(found.classes)
+    name = f"hold_out_{data.removesuffix('_heldout')}.yaml"
+    config = OmegaConf.load(ROOT / "configs" / "steps" / name)
+    return OmegaConf.to_container(config.hold_out.classes)
 
 
 def make_pairs(data: str, name: str, folder: Path, limit: Sequence[str]) -> None:
@@ -161,7 +165,7 @@ def make_runs(options: argparse.Namespace, extra: Sequence[str], folder: Path) -
     experiment = f"experiment=novel_objects/{options.data}"
     path = ROOT / "configs" / "experiment" / "novel_objects" / f"{options.data}.yaml"
     rate = OmegaConf.load(path).optimizer.lr
-    limit = [one for one in extra if one.startswith("limit_images=")]
+    limit = [one for one in extra if one.startswith("first_images=")]
     for seed in options.seeds:
         for name in rows:
             row = ROWS[name]
@@ -226,7 +230,7 @@ def search_constrained(folder: Path, seed: int) -> None:
 def words_to_say(config: DictConfig) -> dict[str, list[list[str]]]:
     """By test photo: the forms of each held-out class in it, of which a caption must say one."""
     roster = read_roster(config, "test")
-    classes = OmegaConf.to_container(config.hold_out.classes, resolve=True)
+    classes = OmegaConf.to_container(config.steps.hold_out.classes, resolve=True)
     if any(sample.regions for sample in roster.samples):
         seen = {}
         for sample in named_by_phrases(roster, load_lemmas(LEMMAS)).samples:
@@ -246,11 +250,10 @@ def flow(value: dict | list) -> str:
 
 
 def report(data: str, folder: Path) -> None:
-    """Copy the records of all finished runs, and write the page."""
+    """Keep the records of all finished runs, and write the page."""
     for done in finished(folder.glob("*/seed*")):
         keep_record(done, RECORDS)
-    kept = RECORDS / folder.name
-    table = read_table([kept] if kept.is_dir() else [], ("run_name",))
+    table = read_table(studies(RECORDS, folder.name), ("run_name",))
     found = {name: table.get((f"{folder.name}/{name}",), {}) for name in SAID}
     lines = [f"# Novel objects on {data}", ""]
     lines += head(f"python studies/study_novel_objects.py --data {data} --report", table)

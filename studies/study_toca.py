@@ -9,7 +9,7 @@ what is finished is not made again, and a row that begins with another one has t
 the end (or alone, with ``--report``) `studies/toca_report.py` builds docs/results/toca.md. Of
 what follows ``--``, settings of ``method`` and its writer go to the synthesis, those that begin
 with ``teaching.``, without this, to the teaching of rows "taught", those of the corpus, paths and
-``limit_images`` to all, all others to train.py. With ``--also`` each run is tested on further
+``first_images`` to all, all others to train.py. With ``--also`` each run is tested on further
 photos (evaluate.py), by the metrics of its own test, into RUN/flickr8k.
 
 Small shares need more epochs than large ones, and synthetic captions do not help a captioner that
@@ -47,7 +47,7 @@ TAUGHT = "taught"  # sets of this name are made by a language model that was tau
 CORPUS = 616_767  # captions of COCO
 OF_SYNTHESIS = ("method.", "writer@method.")
 OF_TEACHING = "teaching."
-OF_BOTH = ("limit_images=", "paths.", "corpus.share_seed=")
+OF_BOTH = ("first_images=", "paths.", "corpus.share_seed=")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class Study:
         """Synthetic captions, if they are not there yet."""
         if (self.set_folder(way) / "card.json").is_file():
             return
-        given = ["method=toca", *WAYS[way]]
+        given = ["method=toca", "writer@method.writer=smollm2", *WAYS[way]]
         if way.startswith(TAUGHT):
             given = ["method=toca_taught", f"method.writer.name={self.taught()}", *WAYS[way]]
         given.append(f"method.pace.num_captions={self.captions}")

@@ -3,9 +3,9 @@
     python train.py -m experiment=data_curation/table2_flickr8k seed=0,1,2
     python studies/table2_report.py --data flickr8k
 
-Copies the records of all finished runs to docs/results/runs, and builds docs/results/table2_DATA.md
-and docs/images/table2_DATA.png from them: a column a way to curate, a row an amount, so that one
-sees how much of it is good.
+Keeps the records of all finished runs in docs/results/records, and builds
+docs/results/table2_DATA.md and docs/images/table2_DATA.png from them: a column a way
+to curate, a row an amount, so that one sees how much of it is good.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ from report_parts import (
     read_table,
     scores,
     spread,
+    studies,
     write_page,
 )
 
 from captioning.files import write_whole
-from captioning.results.record import keep_record
+from captioning.results.records import keep_record
 from captioning.results.table_formats import markdown_lines
 
 # The paper's names of the ways to curate, by how the policies' names begin.
@@ -129,7 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     paths = OmegaConf.load(ROOT / "configs" / "paths" / "default.yaml")
     for folder in finished((Path(paths.runs) / "table2" / f"table2-{data}").glob("*/seed*")):
         keep_record(folder, RECORDS)
-    table = read_table([*RECORDS.glob(f"table2-{data}")])
+    table = read_table(studies(RECORDS, f"table2-{data}"))
     print(write_page(f"table2_{data}", page(data, table)))
     picture = ROOT / "docs" / "images" / f"table2_{data}.png"
     write_whole(picture, lambda part: draw(data, table, part))

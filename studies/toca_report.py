@@ -2,7 +2,7 @@
 
     python studies/toca_report.py
 
-Copies the records of finished runs of experiment=toca/*_small to docs/results/runs, with what the
+Keeps the records of finished runs of experiment=toca/*_small in docs/results/records, with what the
 card of their synthetic captions says, and builds docs/results/toca.md: for each data set a row for
 T (people's captions) alone, D (synthetic ones) alone, D then T, and those without relations (R w/o)
 or structures (G w/o), as the paper's Table 6; by share of T, as Table 5; by volume, as Figure 1.
@@ -26,18 +26,20 @@ from report_parts import (
     RECORDS,
     ROOT,
     finished,
+    further_tests,
     head,
-    keep_with_tests,
     scores,
     spread,
+    studies,
     values_of,
     write_page,
 )
 
-from captioning.files import read_json, write_json
-from captioning.results.run_folders import Run, read_runs
+from captioning.files import read_json
+from captioning.results.records import keep_record
+from captioning.results.runs import Run, read_runs
 from captioning.results.table_formats import markdown_lines
-from captioning.training.inputs import has_corpus
+from captioning.training.rosters import has_corpus
 
 METRICS = ("BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D")
 TITLES = {"flickr8k": "Flickr8k's photos", "coco": "COCO's photos"}
@@ -144,16 +146,14 @@ def way_of(facts: Mapping[str, Any]) -> str:
 
 
 def keep(folder: Path) -> Path:
-    """Copy the record of a run, its further tests and what its synthetic captions are.
+    """Keep the record of a run, its further tests and what its synthetic captions are.
 
     Returns:
-        The record's folder.
+        The study's file.
     """
     facts = None if kind_of(folder) in ALONE else synthetic_captions(folder)
-    record = keep_with_tests(folder, RECORDS, ALSO)
-    if facts is not None:
-        write_json(record / FACTS, facts)
-    return record
+    further = further_tests(folder, ALSO) | ({} if facts is None else {FACTS: facts})
+    return keep_record(folder, RECORDS, further=further)
 
 
 def kind_of(folder: Path) -> str:
@@ -171,7 +171,7 @@ def kind_of(folder: Path) -> str:
     return found[1]
 
 
-def read_table(folders: Sequence[Path]) -> Table:
+def read_table(places: Sequence[Path], *, only: Sequence[str] = ()) -> Table:
     """Runs by row and seed.
 
     Raises:
@@ -179,7 +179,7 @@ def read_table(folders: Sequence[Path]) -> Table:
         FileNotFoundError: a record of a run on D says nothing of D.
     """
     table: Table = {}
-    read = read_runs(folders) if folders else []
+    read = read_runs(places, only=only)
     for also, run in (test for one in read for test in tests_of(one).items()):
         runs, seed = table.setdefault(row_of(run, also), {}), int(run.config["seed"])
         if seed in runs:
@@ -192,11 +192,10 @@ def read_table(folders: Sequence[Path]) -> Table:
 
 def tests_of(run: Run) -> dict[str, Run]:
     """A recorded run with the scores of its own test (""), and with those of each further one."""
-    paths = {also: run.folder / f"{also}.json" for also in ALSO}
     further = {
-        also: replace(run, metrics={"test": {"corpus": read_json(path)}})
-        for also, path in paths.items()
-        if path.is_file()
+        also: replace(run, metrics={"test": {"corpus": run.files[f"{also}.json"]}})
+        for also in ALSO
+        if f"{also}.json" in run.files
     }
     return {"": run, **further}
 
@@ -207,7 +206,9 @@ def row_of(run: Run, also: str = "") -> Row:
     epochs = int(run.config["num_epochs"])
     if kind in ALONE:
         return Row(data, float(run.config["corpus"]["share"] or 1), "", 0, kind, epochs, also)
-    facts = read_json(run.folder / FACTS)
+    if FACTS not in run.files:
+        raise FileNotFoundError(f"{run.name}: its record says nothing of D: there is no {FACTS}")
+    facts = run.files[FACTS]
     share, captions = float(facts["share"]), int(facts["captions"])
     return Row(data, share, way_of(facts), captions, kind, epochs, also)
 
@@ -318,8 +319,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for data in TITLES:
         for folder in finished((runs / data).glob(f"{folders}/seed*")):
             keep(folder)
-    kept = [path for data in TITLES for path in sorted(RECORDS.glob(f"{data}/{folders}"))]
-    print(write_page("toca", page(read_table(kept))))
+    places = [path for data in TITLES for path in studies(RECORDS, data)]
+    print(write_page("toca", page(read_table(places, only=[folders]))))
 
 
 if __name__ == "__main__":

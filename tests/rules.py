@@ -38,11 +38,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "captioning.metrics": CONTRACTS,
     "captioning.data": (*CONTRACTS, "captioning.text", "captioning.vision"),
     "captioning.models": (*CONTRACTS, *PARTS),
-    "captioning.results": (
-        *CONTRACTS,
-        "captioning.metrics",
-        "captioning.training.checkpoint_io",
-    ),
+    "captioning.results": (*CONTRACTS, "captioning.metrics"),
     "captioning": ("captioning",),  # training, prepare
     # Pools of photos are listed and opened as training does it.
     "augmentation": (
@@ -82,7 +78,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "curation.finished_run": (
         *CONTRACTS,
         "captioning.data.roster",
-        "captioning.training.inputs",
+        "captioning.results.run_folder",
+        "captioning.training.rosters",
         "curation",
     ),
     "curation.detect": (

@@ -102,7 +102,7 @@ def test_a_run_predicts_and_is_scored(
         configured(f"run={tmp_path}", "split=val", "search=greedy", "rerank=consensus", "out=null")
     )
     chosen = {
-        "search": "captioning.decoding.greedy.greedy",
+        "search": "captioning.decoding.greedy.GreedySearch.with_settings",
         "rerank": "captioning.evaluation.rerank.rerank_by_consensus",
     }
     assert asked == [(tmp_path, None, "val", {}), (tmp_path, None, "val", chosen)]

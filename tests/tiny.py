@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import torch
 
-from captioning.decoding.beam import beam_search
+from captioning.decoding.beam import BeamSearch
 from captioning.interfaces import AbstractTokenizer
 from captioning.models.base import AbstractCaptioner
 from captioning.models.blip import Blip
@@ -52,7 +52,7 @@ def control_tokenizer() -> WordTokenizer:
 
 
 def _parts(beam_size: int) -> dict:
-    search = functools.partial(beam_search, beam_size=beam_size, max_length=8)
+    search = BeamSearch.with_settings(beam_size=beam_size, max_length=8)
     return {"tokenizer": tokenizer(), "search": search}
 
 

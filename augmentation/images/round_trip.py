@@ -27,8 +27,8 @@ from captioning.files import read_json, write_json, write_lines, write_text
 from captioning.metrics.evaluation import evaluate_all
 from captioning.results.coco_results import write_results
 from captioning.results.run_folder import versions
-from captioning.training.inputs import read_roster
 from captioning.training.parts import build_part
+from captioning.training.rosters import read_roster
 
 log = logging.getLogger(__name__)
 

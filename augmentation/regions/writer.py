@@ -237,7 +237,7 @@ def _why_nothing(refused: Mapping[str, int], report: Mapping[str, Any]) -> str:
     return (
         f"no picture was made; refused: {dict(refused) or 'nothing proposed'}; found: "
         f"{facts or 'nothing'}; check that captions name objects that have boxes (the annotations, "
-        "or detections=), or widen the settings that the reasons name"
+        "or steps=[take_detections]), or widen the settings that the reasons name"
     )
 
 

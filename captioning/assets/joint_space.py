@@ -27,9 +27,10 @@ from captioning.files import write_json
 from captioning.metrics.retrieval import retrieval_scores
 from captioning.results.run_folder import versions
 from captioning.text.sentences import SentenceEncoder
-from captioning.training.inputs import cached_features, read_roster
+from captioning.training.inputs import cached_features
 from captioning.training.optim import cosine
 from captioning.training.parts import build_part
+from captioning.training.rosters import read_roster
 from captioning.vision.joint_space import JointSpace, save_heads
 
 log = logging.getLogger(__name__)

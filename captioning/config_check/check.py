@@ -149,7 +149,9 @@ def _of_mapping(values: Mapping[str, Any], annotation: Any, key: str) -> Iterato
     functions = [signature_of(mark.target) for mark in constraints if type(mark) is ArgumentsOf]
     if functions or is_typeddict(base):
         group = _group(base) if is_typeddict(base) else NO_KEYS
-        yield from _of_keys(values, _with_arguments(group, functions), key)
+        found = list(_of_keys(values, _with_arguments(group, functions), key))
+        records = [] if is_typeddict(base) else [mark.target for mark in constraints]
+        yield from found or (p for target in records for p in _of_record(target, values, key))
         return
     names, content = get_args(base) or (Any, Any)
     for name, value in values.items():
@@ -210,14 +212,21 @@ def _of_part(
 
 
 def _of_record(target: Any, arguments: Mapping[str, Any], key: str) -> Iterator[Problem]:
-    """What a record of settings says of its fields together."""
-    given_all = is_dataclass(target) and signature_of(target).required <= set(arguments)
-    if not given_all or any(isinstance(value, Mapping | list) for value in arguments.values()):
+    """What a record of settings, or a named constructor of one, says of its fields together."""
+    of_record = is_dataclass(target) or is_dataclass(getattr(target, "__self__", None))
+    complete = signature_of(target).required <= set(arguments)
+    if not (of_record and complete) or any(map(_holds_parts, arguments.values())):
         return
     try:
         target(**arguments)
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         yield Problem(key, str(error))
+
+
+def _holds_parts(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return TARGET in value or any(map(_holds_parts, value.values()))
+    return isinstance(value, list) and any(map(_holds_parts, value))
 
 
 def _of_keys(

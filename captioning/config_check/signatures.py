@@ -6,9 +6,11 @@ import functools
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, is_dataclass
-from typing import Any, get_type_hints
+from typing import Any, Self, get_type_hints
+
+from captioning.ranges import ArgumentsOf
 
 VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
@@ -70,12 +72,28 @@ def signature_of(target: Callable[..., Any]) -> Signature:
             annotations[parameter.name] = hints.get(parameter.name, Any)
             if parameter.default is inspect.Parameter.empty and function is first:
                 required.add(parameter.name)
-        takes_others = any(parameter.kind is VARIABLE[1] for parameter in parameters)
+        further = next((p.name for p in parameters if p.kind is VARIABLE[1]), "")
+        if marks := _marked(hints.get(further), function):
+            annotations |= _arguments_of(marks)
+            further = ""
+        takes_others = bool(further)
         if not takes_others:
             break
     return Signature(
         annotations=annotations, required=frozenset(required), takes_others=takes_others
     )
+
+
+def _marked(hint: Any, function: Any) -> list[Any]:
+    """What the further keywords of a function are arguments of, if their annotation says so."""
+    marks = [mark.target for mark in getattr(hint, "__metadata__", ()) if type(mark) is ArgumentsOf]
+    return [function.__self__ if target is Self else target for target in marks]
+
+
+def _arguments_of(targets: Sequence[Any]) -> dict[str, Any]:
+    """The arguments of several targets, without those that are one of the targets."""
+    hints = {n: h for target in targets for n, h in signature_of(target).annotations.items()}
+    return {name: hint for name, hint in hints.items() if hint not in targets}
 
 
 def _constructors(target: Callable[..., Any]) -> Iterator[Callable[..., Any]]:

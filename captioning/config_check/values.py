@@ -10,8 +10,9 @@ from omegaconf.errors import OmegaConfBaseException
 
 from captioning.config_check.rules import MISSING
 
-# One key alone, relative to the key's own place with leading dots: ${seed}, ${..train.size}
-_REFERENCE = re.compile(r"\$\{(\.*)([\w./-]+)\}")
+# One key alone, relative to the key's own place with leading dots: ${seed}, ${..train.size}; or
+# with what stands for a key that may be missing: ${oc.select:seed,0}
+_REFERENCE = re.compile(r"\$\{(?:oc\.select:)?(\.*)([\w./-]+)(?:,[^${}]*)?\}")
 MOST_STEPS = 20  # from one key to the next; a config that refers in a circle does not resolve
 
 
@@ -48,9 +49,9 @@ def source_of(key: str, config: DictConfig) -> str:
     return key
 
 
-def _referred(key: str, plain: Any) -> str | None:
+def _referred(key: str, root: Any) -> str | None:
     """The key with its first reference to another one replaced by that one."""
-    parts = key.split(".")
+    parts, plain = key.split("."), root
     for size, name in enumerate(parts, start=1):
         plain = _item(plain, name)
         if plain is None:
@@ -59,7 +60,8 @@ def _referred(key: str, plain: Any) -> str | None:
         if match:
             dots, path = len(match[1]), match[2].split(".")
             start = parts[: size - dots] if dots else []
-            return ".".join([*start, *path, *parts[size:]])
+            found = _item(root, (start or path)[0]) is not None
+            return ".".join([*start, *path, *parts[size:]]) if found else None
     return None
 
 

@@ -73,7 +73,7 @@ def continuations(
     flat_moves = moves.flatten(0, 1)
     count = min(per_target, log_probs.shape[1])
     pending = (continued != defaults).flatten()
-    begins = log_probs
+    begins = ends = log_probs
     if two_kinds := bool(pending.any()):
         ids = torch.arange(log_probs.shape[1], device=log_probs.device)
         goes_on = pending[:, None] & torch.isin(ids, continues)

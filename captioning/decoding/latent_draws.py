@@ -3,95 +3,102 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import final
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from captioning.decoding.beam import beam_search
-from captioning.decoding.state import DEAD, SearchResult
+from captioning.decoding.beam import BeamSearch
+from captioning.decoding.search import AbstractSearch
+from captioning.decoding.settings import SearchRequest, SearchSettings, check_whole
+from captioning.decoding.state import DEAD, SearchResult, take_rows
 from captioning.interfaces import AbstractDecoderState, AbstractLatentState, AbstractStepper
+from captioning.ranges import PositiveInt
 
 
-@torch.no_grad()
-def search_latents(
-    stepper: AbstractStepper,
-    state: AbstractDecoderState,
-    *,
-    num_images: int,
-    pad_id: int,
-    num_draws: int = 20,
-    temperature: float = 1.0,
-    beam_size: int = 2,
-    seed: int = 0,
-    keys: Sequence[int | str] | None = None,
-    at_once: int = 20,
-    distinct: bool = False,
-    **beam: Any,
-) -> SearchResult:
+@final
+@dataclass(frozen=True, kw_only=True)
+class LatentSearch(AbstractSearch):
     """Draw latents several times an image, and find the most probable caption of each draw.
 
     What is drawn for an image depends on ``seed`` and its key alone, and the first draws do not
-    depend on how many are asked for.
+    depend on how many are asked for. ``num_captions`` is the number of draws; ``temperature`` is
+    that of the latents: 1 as the model was trained, 0 for their means. The other settings are
+    those of the beam search of each draw.
 
-    Args:
-        stepper: the model.
-        state: its memory of ``num_images`` hypotheses, one an image.
-        num_images: I.
-        pad_id: never produced.
-        num_draws: M, draws an image; captions of some may be equal.
-        temperature: of the latents: 1 as the model was trained, 0 for their means.
-        beam_size: of the search of each draw; 2 in COS-CVAE.
-        seed: at least 0.
-        keys: one for each image, whole numbers of at least 0 or texts; None for the positions.
-        at_once: draws of an image that are searched together; fewer take less memory.
+    Captions are returned in the order in which their latents were drawn; captions of some draws may
+    be equal. Scores are those of beam search: the log-probability given the latents, ``-inf`` where
+    a draw has no caption.
+
+    Attributes:
+        at_once: draws of an image that are searched together, at least 1; fewer take less memory.
         distinct: take of each draw the best caption of its beam that no draw before it gave, if
-            there is one, so that few draws are spent on what was said already.
-        **beam: further arguments of `captioning.decoding.beam.beam_search`.
-
-    Returns:
-        M captions an image in the order in which their latents were drawn, ``-inf`` where a draw
-        has none. Scores are those of beam search: the log-probability given the latents.
-
-    Raises:
-        ValueError: a number out of its range, or a model without latents.
+            there is one, so that few draws are spent on captions that were found already.
     """
-    for name, value in {"num_draws": num_draws, "at_once": at_once}.items():
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1: got {value}")
-    if not isinstance(state, AbstractLatentState):
-        raise ValueError(
-            f"search=latents needs a model with latents, such as cos_cvae: got "
-            f"{type(state).__name__}; sample words with search=sampling instead"
+
+    at_once: PositiveInt = 20
+    distinct: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_whole("at_once", self.at_once, least=1)
+
+    @torch.no_grad()
+    def __call__(
+        self, stepper: AbstractStepper, state: AbstractDecoderState, request: SearchRequest
+    ) -> SearchResult:
+        """One caption of each draw of each image; see `AbstractSearch`."""
+        if not isinstance(state, AbstractLatentState):
+            raise ValueError(
+                f"search=latents needs a model with latents, such as cos_cvae: got "
+                f"{type(state).__name__}; sample words with search=sampling instead"
+            )
+        beam, settings, num_images = self._beam_search(), self.settings, request.num_images
+        results: list[SearchResult] = []
+        taken: list[set[tuple[int, ...]]] = [set() for _ in range(num_images)]
+        for first in range(0, settings.num_captions, self.at_once):
+            draws = range(first, min(first + self.at_once, settings.num_captions))
+            drawn = state.drawn(
+                keys=request.keys,
+                draws=draws,
+                temperature=settings.temperature,
+                seed=settings.seed,
+            )
+            blocks = replace(request, num_images=num_images * len(draws), image_ids=None)
+            result = beam(stepper, drawn, blocks)
+            chosen = torch.zeros(blocks.num_images, dtype=torch.int64, device=result.tokens.device)
+            if self.distinct:
+                chosen = _first_new(result, taken).to(chosen)
+            results.append(_by_image(result, chosen, num_images))
+        return _joined(results, request.pad_id)
+
+    def _beam_search(self) -> BeamSearch:
+        """The search of each draw."""
+        return BeamSearch(
+            settings=replace(
+                self.settings,
+                num_captions=self.settings.beam_size if self.distinct else 1,
+                temperature=SearchSettings.temperature,
+                seed=SearchSettings.seed,
+            )
         )
-    keys = range(num_images) if keys is None else keys
-    found: list[SearchResult] = []
-    taken: list[set[tuple[int, ...]]] = [set() for _ in range(num_images)]
-    for first in range(0, num_draws, at_once):
-        draws = range(first, min(first + at_once, num_draws))
-        drawn = state.drawn(keys=keys, draws=draws, temperature=temperature, seed=seed)
-        blocks = num_images * len(draws)
-        options = {"num_images": blocks, "pad_id": pad_id, "beam_size": beam_size, **beam}
-        options["num_best"] = beam_size if distinct else 1
-        result = beam_search(stepper, drawn, **options)
-        chosen = torch.zeros(blocks, dtype=torch.int64, device=result.tokens.device)
-        if distinct:
-            chosen = _first_new(result, taken).to(chosen)
-        found.append(_by_image(result, chosen, num_images))
-    longest = max(result.tokens.shape[2] for result in found)
+
+
+def _joined(results: Sequence[SearchResult], pad_id: int) -> SearchResult:
+    """Captions of all draws, side by side; draws whose search failed come last."""
+    longest = max(result.tokens.shape[2] for result in results)
     tokens = [
         functional.pad(result.tokens, (0, longest - result.tokens.shape[2]), value=pad_id)
-        for result in found
+        for result in results
     ]
-    scores = torch.cat([result.scores for result in found], 1)
-    # A draw whose search failed says nothing; the others keep their order.
+    scores = torch.cat([result.scores for result in results], 1)
     order = (scores == DEAD).to(torch.int8).sort(dim=1, stable=True).indices
-    tokens = torch.cat(tokens, 1)
     return SearchResult(
-        tokens=tokens.gather(1, order[..., None].expand_as(tokens)),
+        tokens=take_rows(torch.cat(tokens, 1), order),
         scores=scores.gather(1, order),
-        lengths=torch.cat([result.lengths for result in found], 1).gather(1, order),
+        lengths=torch.cat([result.lengths for result in results], 1).gather(1, order),
     )
 
 
@@ -104,7 +111,7 @@ def _first_new(result: SearchResult, taken: Sequence[set[tuple[int, ...]]]) -> T
     alive = (result.scores != DEAD).tolist()
     draws, chosen = len(tokens) // len(taken), []
     for block in range(len(tokens)):
-        said = [
+        captions = [
             tuple(words[:length])
             for words, length, lives in zip(
                 tokens[block], lengths[block], alive[block], strict=True
@@ -112,8 +119,8 @@ def _first_new(result: SearchResult, taken: Sequence[set[tuple[int, ...]]]) -> T
             if lives
         ]
         before = taken[block // draws]
-        chosen.append(next((n for n, one in enumerate(said) if one not in before), 0))
-        before.update(said[chosen[-1] : chosen[-1] + 1])
+        chosen.append(next((n for n, caption in enumerate(captions) if caption not in before), 0))
+        before.update(captions[chosen[-1] : chosen[-1] + 1])
     return torch.tensor(chosen)
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from captioning.decoding.machine import MachineTable
+from captioning.decoding.settings import SearchRequest, SearchSettings
 from captioning.decoding.state import DEAD, Pool, take_rows
 
 
@@ -45,13 +46,16 @@ class LevelPool:
 
     Args:
         required: ``(I,) int64`` of each image: its highest level.
-        **pool: as for `Pool`.
+        settings: how many captions an image, and of how many tokens.
+        request: padding and device.
     """
 
-    def __init__(self, *, required: Tensor, **pool: int | torch.device | str) -> None:
+    def __init__(
+        self, *, required: Tensor, settings: SearchSettings, request: SearchRequest
+    ) -> None:
         self.required = required
         self.levels = int(required.max()) + 1 if len(required) else 1
-        self.pool = Pool(num_images=len(required) * self.levels, **pool)
+        self.pool = Pool.for_request(settings, request, per_image=self.levels)
 
     def _slots(self, images: Tensor) -> Tensor:
         """``(A * L,)`` places of all levels of ``images`` in the pool."""

@@ -1,17 +1,15 @@
-"""What every search may be told of the captions it returns: lengths, words, repeats and ends."""
+"""Which tokens a search may produce, and where a caption ends."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from captioning.decoding.candidates import never
+from captioning.decoding.settings import SearchRequest, SearchSettings
 from captioning.decoding.state import DEAD
-
-NORMALISATIONS = ("none", "power", "gnmt")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,45 +33,14 @@ class Rules:
     banned_early: Tensor
 
     @classmethod
-    def build(
-        cls,
-        *,
-        bos_id: int,
-        eos_id: int,
-        pad_id: int,
-        max_length: int,
-        min_length: int = 0,
-        forbidden_ids: Sequence[int] = (),
-        end_ids: Sequence[int] = (),
-        no_repeat_ngram: int = 0,
-        device: torch.device | str = "cpu",
-    ) -> Rules:
-        """The rules of one search.
-
-        Args:
-            bos_id: begin token, never produced.
-            eos_id: ends a hypothesis.
-            pad_id: never produced; may equal ``eos_id``.
-            max_length: most tokens.
-            min_length: fewest tokens of a finished hypothesis.
-            forbidden_ids: further tokens never produced.
-            end_ids: further tokens that end a hypothesis, such as a full stop.
-            no_repeat_ngram: n, or 0.
-            device: where the search runs.
+    def build(cls, settings: SearchSettings, request: SearchRequest) -> Rules:
+        """The rules of one call of a search, whose words are ids already.
 
         Raises:
-            ValueError: a number out of its range, or an end that is never produced.
+            ValueError: an end that is never produced, or a forbidden ``eos_id``.
         """
-        remedy = "choose 0 <= min_length <= max_length"
-        if max_length < 1:
-            raise ValueError(f"max_length must be at least 1: got {max_length}; {remedy}")
-        if not 0 <= min_length <= max_length:
-            got = f"got {min_length} for {max_length}"
-            raise ValueError(f"min_length must be in [0, max_length]: {got}; {remedy}")
-        if no_repeat_ngram < 0:
-            raise ValueError(f"no_repeat_ngram must be at least 0: got {no_repeat_ngram}")
-        banned = never(pad_id, bos_id, eos_id, forbidden_ids)
-        ends = list(dict.fromkeys([eos_id, *end_ids]))
+        banned = never(request.pad_id, request.bos_id, request.eos_id, settings.forbidden_ids)
+        ends = list(dict.fromkeys([request.eos_id, *settings.end_ids]))
         if lost := sorted({*ends} & {*banned}):
             raise ValueError(
                 f"end_ids must not hold padding, begin or forbidden ids: got {lost}; "
@@ -81,10 +48,13 @@ class Rules:
             )
         tensors = {"ends": ends, "banned": banned, "banned_early": [*banned, *ends]}
         return cls(
-            max_length=max_length,
-            min_length=min_length,
-            no_repeat_ngram=no_repeat_ngram,
-            **{name: torch.tensor(ids, device=device).long() for name, ids in tensors.items()},
+            max_length=settings.max_length,
+            min_length=settings.min_length,
+            no_repeat_ngram=settings.no_repeat_ngram,
+            **{
+                name: torch.tensor(ids, device=request.device).long()
+                for name, ids in tensors.items()
+            },
         )
 
     def forbidden(self, length: int) -> Tensor:
@@ -119,35 +89,3 @@ class Rules:
         # Adding, not writing: a token may close one n-gram that matches and another that does not.
         handicap = torch.zeros_like(repeated, dtype=log_probs.dtype).masked_fill(repeated, DEAD)
         return log_probs.scatter_add(1, history[:, size - 1 :], handicap)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Normalisation:
-    """How summed log-probabilities of hypotheses of different lengths are compared.
-
-    Attributes:
-        kind: what divides the sum of a hypothesis of ``length`` tokens: ``"none"``: nothing;
-            ``"power"``: ``length ** length_penalty``; ``"gnmt"``:
-            ``((5 + length) / 6) ** length_penalty`` (Wu et al., 2016, equation 14, without its
-            coverage penalty).
-        length_penalty: exponent, at least 0, so that no divisor falls with the length.
-    """
-
-    kind: str = "power"
-    length_penalty: float = 0.0
-
-    def __post_init__(self) -> None:
-        if self.kind not in NORMALISATIONS:
-            raise ValueError(f"normalisation must be one of {NORMALISATIONS}: got {self.kind!r}")
-        if not self.length_penalty >= 0:
-            raise ValueError(f"length_penalty must be at least 0: got {self.length_penalty}")
-        if self.kind == "none" and self.length_penalty:
-            raise ValueError(
-                f"length_penalty must be 0 with normalisation none: got {self.length_penalty}; "
-                "choose power or gnmt to use it"
-            )
-
-    def scores(self, totals: Tensor, length: int) -> Tensor:
-        """Sums of log-probabilities as hypotheses of ``length`` tokens are compared."""
-        base = (5 + length) / 6 if self.kind == "gnmt" else length
-        return totals / base**self.length_penalty

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar, final
 
 import numpy as np
 import torch
@@ -11,8 +12,11 @@ from torch import Tensor
 
 from captioning.decoding.candidates import best_tokens, refuse_nan
 from captioning.decoding.rules import Rules
+from captioning.decoding.search import AbstractSearch
+from captioning.decoding.settings import SearchRequest, check_whole
 from captioning.decoding.state import DEAD, Pool, SearchResult
 from captioning.interfaces import AbstractDecoderState, AbstractStepper
+from captioning.ranges import PositiveInt, Share
 
 # Whole numbers add up to the same sum in any order, on any device. The most probable token weighs
 # this much, so 2 ** 18 tokens still fit into 63 bits.
@@ -24,7 +28,7 @@ FEW = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truncation:
-    """What is drawn from; the arguments of `sample` say what each number is."""
+    """What is drawn from; `Sampling` says what each number is."""
 
     temperature: float
     top_k: int | None
@@ -34,10 +38,10 @@ class Truncation:
         if not 0 < self.temperature < float("inf"):
             raise ValueError(
                 f"temperature must be above 0 and finite: got {self.temperature}; "
-                "use captioning.decoding.greedy for the most probable token"
+                "use search=greedy for the most probable token"
             )
-        if self.top_k is not None and self.top_k < 1:
-            raise ValueError(f"top_k must be at least 1: got {self.top_k}; None keeps all tokens")
+        if self.top_k is not None:
+            check_whole("top_k", self.top_k, least=1)
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise ValueError(f"top_p must be in (0, 1]: got {self.top_p}; None keeps all tokens")
 
@@ -59,12 +63,14 @@ class Truncation:
             _, tokens = best_tokens(log_probs, count=self.top_k, forbidden=forbidden)
             weights = _only(weights, tokens, weights.gather(1, tokens))
         if self.top_p is not None and self.top_p < 1:
-            weights = self._nucleus(weights, log_probs, forbidden)
+            weights = self._nucleus(self.top_p, weights, log_probs, forbidden)
         return weights
 
-    def _nucleus(self, weights: Tensor, log_probs: Tensor, forbidden: Tensor) -> Tensor:
+    def _nucleus(
+        self, top_p: float, weights: Tensor, log_probs: Tensor, forbidden: Tensor
+    ) -> Tensor:
         """The weights of the fewest most probable tokens that hold ``top_p`` of the whole."""
-        wanted = self.top_p * weights.sum(1, keepdim=True).double()
+        wanted = top_p * weights.sum(1, keepdim=True).double()
         most = min(self.top_k or weights.shape[1], weights.shape[1])
         kept, rows = torch.zeros_like(weights), torch.arange(len(weights), device=weights.device)
         for count in sorted({min(FEW, most), most}):
@@ -85,109 +91,71 @@ def _only(weights: Tensor, tokens: Tensor, kept: Tensor) -> Tensor:
     return torch.zeros_like(weights).scatter(1, tokens, kept)
 
 
-@torch.no_grad()
-def sample(
-    stepper: AbstractStepper,
-    state: AbstractDecoderState,
-    *,
-    num_images: int,
-    bos_id: int,
-    eos_id: int,
-    pad_id: int,
-    max_length: int,
-    num_samples: int = 1,
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    min_length: int = 0,
-    forbidden_ids: Sequence[int] = (),
-    end_ids: Sequence[int] = (),
-    no_repeat_ngram: int = 0,
-    seed: int = 0,
-    keys: Sequence[int | str] | None = None,
-    generator: torch.Generator | None = None,
-    device: torch.device | str = "cpu",
-) -> SearchResult:
+@final
+@dataclass(frozen=True, kw_only=True)
+class Sampling(AbstractSearch):
     """Draw captions of several images at once, each token given those before it.
 
     Each token is drawn by ``p ** (1 / temperature)`` over the allowed tokens; of these ``top_k``
     keeps the most probable ones, then ``top_p`` the nucleus of what is left (Holtzman et al.,
     2020, section 3.1); equally probable tokens count by rising id. Tokens less than 2 ** -45 as
-    probable as the best are never drawn.
+    probable as the best are never drawn. A temperature below 1 sharpens the distribution, one
+    above 1 flattens it.
 
     The chances of an image depend on ``seed`` and its key alone, so its samples do not depend on
     the other images of the batch; nor do the first samples on how many are asked for. Without
-    keys an image's key is its position: images at one position of two batches share their
-    chances, so pass keys, such as image ids, or a generator where samples are compared over
-    batches.
+    image ids an image's key is its position: images at one position of two batches share their
+    chances.
 
     An image leaves the batch when all of its samples have ended; samples cut off at ``max_length``
     are kept as they are. A sample all of whose next tokens have probability 0 is no hypothesis.
+    Samples are independent, so some may be equal. They are returned in the order in which they
+    were drawn; their scores are summed log-probabilities of the model's own distribution: at
+    temperature 1, nothing left out.
 
-    Args:
-        stepper: the model.
-        state: its memory of ``num_images`` hypotheses, one an image.
-        num_images: I.
-        bos_id: first token read, never produced.
-        eos_id: ends a sample.
-        pad_id: never produced; may equal ``eos_id``.
-        max_length: most tokens of a sample, the end token counted.
-        num_samples: M, independent samples an image; some may be equal.
-        temperature: above 0; below 1 sharpens the distribution, above 1 flattens it.
-        top_k: draw from the k most probable tokens alone; None for all.
-        top_p: draw from the fewest most probable tokens whose probabilities add up to at least p;
-            None or 1 for all.
-        min_length: fewest tokens of a finished sample, the end token counted.
-        forbidden_ids: further tokens never produced.
-        end_ids: further tokens that end a sample and stay in it, such as a full stop.
-        no_repeat_ngram: n; no n tokens in a row occur twice in a sample; 0 for no such rule.
-        seed: at least 0; the same one gives the same samples.
-        keys: one for each image, whole numbers of at least 0 or texts; None for the positions.
-        generator: gives a new seed at every call in place of ``seed``.
-        device: where the state lives.
-
-    Returns:
-        M samples an image in the order in which they were drawn. Their scores are summed
-        log-probabilities of the model's own distribution: at temperature 1, nothing left out.
-
-    Raises:
-        ValueError: an argument out of its range, or NaN log-probabilities.
+    Attributes:
+        top_k: draw from the k most probable tokens alone, at least 1; None: from all.
+        top_p: draw from the fewest most probable tokens whose probabilities add up to at least p,
+            in (0, 1]; None or 1: from all.
     """
-    rules = Rules.build(
-        bos_id=bos_id,
-        eos_id=eos_id,
-        pad_id=pad_id,
-        max_length=max_length,
-        min_length=min_length,
-        forbidden_ids=forbidden_ids,
-        end_ids=end_ids,
-        no_repeat_ngram=no_repeat_ngram,
-        device=device,
+
+    top_k: PositiveInt | None = None
+    top_p: Share | None = None
+    unused: ClassVar[tuple[str, ...]] = (
+        "beam_size",
+        "length_penalty",
+        "normalisation",
+        "per_node_beam",
+        "exact",
     )
-    truncation = Truncation(temperature=temperature, top_k=top_k, top_p=top_p)
-    if generator is not None:
-        seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
-    keys = range(num_images) if keys is None else keys
-    if len(keys) != num_images:
-        raise ValueError(f"keys must be one for each image: got {len(keys)} for {num_images}")
-    chances = draw_chances(seed, keys, num_samples, max_length).to(device)
-    pool = Pool(
-        num_images=num_images,
-        num_best=num_samples,
-        max_length=max_length,
-        pad_id=pad_id,
-        device=device,
-    )
-    samples = _Samples(pool, rules, truncation)
-    last = torch.full((num_images,), bos_id, dtype=torch.long, device=device)
-    for length in range(1, max_length + 1):
-        log_probs, state = stepper.step(last, state)
-        rows = samples.extend(log_probs, chances[samples.images, :, length - 1], length)
-        if not len(samples.images):
-            break
-        state = state.select(rows)
-        last = pool.tokens[samples.images, :, length - 1].reshape(-1)
-    return pool.result()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.truncation()
+
+    def truncation(self) -> Truncation:
+        """What is drawn from."""
+        return Truncation(temperature=self.settings.temperature, top_k=self.top_k, top_p=self.top_p)
+
+    @torch.no_grad()
+    def __call__(
+        self, stepper: AbstractStepper, state: AbstractDecoderState, request: SearchRequest
+    ) -> SearchResult:
+        """``num_captions`` samples of each image; see `AbstractSearch`."""
+        settings, max_length = self.settings, self.settings.max_length
+        chances = draw_chances(settings.seed, request.keys, settings.num_captions, max_length)
+        chances = chances.to(request.device)
+        pool = Pool.for_request(settings, request)
+        samples = _Samples(pool, Rules.build(settings, request), self.truncation())
+        last = torch.full_like(samples.images, request.bos_id)
+        for length in range(1, max_length + 1):
+            log_probs, state = stepper.step(last, state)
+            rows = samples.extend(log_probs, chances[samples.images, :, length - 1], length)
+            if not len(samples.images):
+                break
+            state = state.select(rows)
+            last = pool.tokens[samples.images, :, length - 1].reshape(-1)
+        return pool.result()
 
 
 class _Samples:
@@ -248,10 +216,8 @@ def draw_chances(seed: int, keys: Sequence[int | str], num_samples: int, max_len
     """Numbers in [0, 1), ``(I, M, T) float64``, uniform and independent.
 
     Raises:
-        ValueError: a negative seed or key, or no sample.
+        ValueError: a negative seed or key.
     """
-    if num_samples < 1:
-        raise ValueError(f"num_samples must be at least 1: got {num_samples}")
     numbers = [int.from_bytes(key.encode()) if isinstance(key, str) else int(key) for key in keys]
     if min([seed, *numbers]) < 0:
         raise ValueError(f"seed and keys must be at least 0: got {min([seed, *numbers])}")

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from captioning.decoding.settings import SearchRequest, SearchSettings
+
 DEAD = float("-inf")
 
 
@@ -59,6 +61,19 @@ class Pool:
         self.tokens = torch.full((*shape, max_length), pad_id, dtype=torch.long, device=device)
         self.scores = torch.full(shape, DEAD, device=device)
         self.lengths = torch.zeros(shape, dtype=torch.long, device=device)
+
+    @classmethod
+    def for_request(
+        cls, settings: SearchSettings, request: SearchRequest, *, per_image: int = 1
+    ) -> Pool:
+        """A pool of as many captions as the settings want, in each of ``per_image`` places."""
+        return cls(
+            num_images=request.num_images * per_image,
+            num_best=settings.num_captions,
+            max_length=settings.max_length,
+            pad_id=request.pad_id,
+            device=request.device,
+        )
 
     def add(self, images: Tensor, tokens: Tensor, scores: Tensor, length: int) -> None:
         """Offer hypotheses; the M best of old and new stay, older ones first among equals.

@@ -12,6 +12,7 @@ from captioning.decoding.detections import detection_constraints
 from captioning.decoding.machine import Machine
 from captioning.files import read_json
 from captioning.interfaces import AbstractTokenizer
+from captioning.ranges import PositiveInt
 from captioning.types import UNPAIRED, Sample
 
 _ELSEWHERE = (
@@ -50,7 +51,7 @@ class Wanted:
             raise ValueError(f"image {image_id}: {error}") from error
 
     def machines(self, image_ids: Sequence[str], tokenizer: AbstractTokenizer) -> list[Machine]:
-        """One machine an image, for `constrained_beam_search`."""
+        """One machine an image, for `ConstrainedBeamSearch`."""
         return [self.of_image(image_id, tokenizer).machine for image_id in image_ids]
 
     def missing(self, tokenizer: AbstractTokenizer) -> list[Words]:
@@ -59,7 +60,9 @@ class Wanted:
         return sorted(set(lost))
 
 
-def words_of_file(samples: Iterable[Sample], *, path: str | Path, required: int = 2) -> Wanted:
+def words_of_file(
+    samples: Iterable[Sample], *, path: str | Path, required: PositiveInt = 2
+) -> Wanted:
     """Constraints from a JSON file: ``{"IMAGE_ID": ["dog", ["cat", "cats"]], ...}``.
 
     Each entry of an image's list is a constraint: a word or phrase, or a list of alternatives.
@@ -101,11 +104,14 @@ def _list(value: Any) -> list[Any]:
 
 
 def words_of_classes(
-    samples: Iterable[Sample], *, classes: Mapping[str, Sequence[str]] | None, required: int = 1
+    samples: Iterable[Sample],
+    *,
+    classes: Mapping[str, Sequence[str]] | None,
+    required: PositiveInt = 1,
 ) -> Wanted:
     """Constraints from what stands in for the captions of photos that have none.
 
-    Such are names of classes with commas between, see `captioning.data.steps.held_out`.
+    Such are names of classes with commas between, see `captioning.data.steps.hold_out`.
 
     Args:
         samples: of such photos, of origin `UNPAIRED`; captions give no constraints.
@@ -118,8 +124,8 @@ def words_of_classes(
     """
     if not classes:
         raise ValueError(
-            "constraints=held_out needs classes: this config holds none out; choose hold_out=NAME "
-            f"in training. {_ELSEWHERE}"
+            "constraints=held_out needs classes: this config holds none out; choose "
+            f"steps=[hold_out_NAME] in training. {_ELSEWHERE}"
         )
     words: dict[str, list[Words]] = {}
     samples = list(samples)
@@ -129,7 +135,8 @@ def words_of_classes(
     if samples and not words:
         raise ValueError(
             f"constraints=held_out is for photos whose captions were held out: of {len(samples)} "
-            f"samples none is of origin {UNPAIRED!r}; in training set hold_out.samples_per_photo. "
+            f"samples none is of origin {UNPAIRED!r}; in training set "
+            "steps.hold_out.samples_per_photo. "
             f"{_ELSEWHERE}"
         )
     return Wanted(words=words, required=required)

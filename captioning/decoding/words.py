@@ -2,50 +2,47 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Sequence
+from typing import TypeVar
 
 import torch
 
+from captioning.decoding.level_pool import ConstrainedResult
+from captioning.decoding.machine import Machine
+from captioning.decoding.search import AbstractSearch
+from captioning.decoding.settings import SearchRequest
 from captioning.decoding.state import SearchResult
 from captioning.interfaces import AbstractDecoderState, AbstractStepper, AbstractTokenizer
 from captioning.types import Prediction
 
-Search = Callable[..., SearchResult]
+SearchT = TypeVar("SearchT", bound=AbstractSearch)
 
 
-def bind_search(search: Search, tokenizer: AbstractTokenizer) -> Search:
-    """The search with the tokenizer's special tokens, and with ids in place of words.
+def bind_search(search: SearchT, tokenizer: AbstractTokenizer) -> SearchT:
+    """The search with a tokenizer's ids in place of forbidden words and end words.
 
-    Settings that the search was made with, as by ``functools.partial`` or a config, may hold
-    ``forbidden_words`` and ``end_words``: they become ``forbidden_ids`` and ``end_ids``, beside
-    those given as such. A forbidden word that the vocabulary lacks is never said anyway. The
-    unknown word is always forbidden.
+    A forbidden word that the vocabulary lacks is never said anyway. The unknown word is always
+    forbidden.
 
     Raises:
         ValueError: an end that the vocabulary lacks, or a word of several tokens.
     """
-    function, settings = search, {}
-    if isinstance(search, partial):
-        function, settings = partial(search.func, *search.args), dict(search.keywords)
-    forbidden = _ids("forbidden_words", settings.pop("forbidden_words", ()), tokenizer)
-    ends = _ids("end_words", settings.pop("end_words", ()), tokenizer, needed=True)
+    settings = search.settings
+    forbidden = _ids("forbidden_words", settings.forbidden_words, tokenizer)
+    ends = _ids("end_words", settings.end_words, tokenizer, needed=True)
     # Some tokenizers end captions with the token that stands for unknown words.
     unknown = () if tokenizer.unk_id == tokenizer.eos_id else (tokenizer.unk_id,)
-    settings["forbidden_ids"] = (*settings.get("forbidden_ids", ()), *forbidden, *unknown)
-    if ends:
-        settings["end_ids"] = (*settings.get("end_ids", ()), *ends)
-    special = {name: getattr(tokenizer, name) for name in ("bos_id", "eos_id", "pad_id")}
-    return partial(function, **{**special, **settings})
+    return search.changed(
+        forbidden_words=(),
+        forbidden_ids=tuple(dict.fromkeys((*settings.forbidden_ids, *forbidden, *unknown))),
+        end_words=(),
+        end_ids=(*settings.end_ids, *ends),
+    )
 
 
 def _ids(
     name: str, words: Sequence[str], tokenizer: AbstractTokenizer, needed: bool = False
 ) -> list[int]:
-    if isinstance(words, str):
-        raise ValueError(f"{name} must be a list of words: got {words!r}; write [{words}]")
     ids = []
     for word in words:
         spellings = tokenizer.spellings(word)
@@ -64,19 +61,18 @@ def _ids(
 
 
 def find_captions(
-    search: Search,
+    search: AbstractSearch,
     state: AbstractDecoderState,
     *,
     stepper: AbstractStepper,
     tokenizer: AbstractTokenizer,
     image_ids: Sequence[str],
-    forbidden_ids: Sequence[int] = (),
-    **options: Any,
+    machines: Sequence[Machine] | None = None,
+    device: torch.device | str = "cpu",
 ) -> list[list[Prediction]]:
     """All captions that a search finds for each image, in its order.
 
-    A search that draws at random gets the image ids as keys, so that what is drawn for an image
-    does not depend on the batch that it is in.
+    What is drawn at random for an image depends on its id, not on the batch that it is in.
 
     Args:
         search: made by `bind_search`.
@@ -84,38 +80,64 @@ def find_captions(
         stepper: the model.
         tokenizer: makes text of tokens.
         image_ids: I ids.
-        forbidden_ids: tokens that are not produced, beside those that the search forbids.
-        **options: more arguments for the search, such as ``machines``.
+        machines: I machines, the words that each image's captions must hold.
+        device: where the state lives.
 
     Returns:
         One or more predictions an image; where nothing at all could be said, an empty caption of
         score ``-inf``.
+
+    Raises:
+        ValueError: machines for a search that takes none.
     """
-    if "keys" in inspect.signature(search).parameters:
-        options = {"keys": image_ids, **options}
-    if forbidden_ids:
-        bound = search.keywords.get("forbidden_ids", ())
-        options["forbidden_ids"] = (*bound, *forbidden_ids)
-    found = search(stepper, state, num_images=len(image_ids), **options)
-    fulfilled = getattr(found, "fulfilled", None)
-    none = torch.zeros_like(found.lengths).tolist()
-    rows = zip(
-        image_ids,
-        found.tokens.tolist(),
-        found.scores.tolist(),
-        none if fulfilled is None else fulfilled.tolist(),
-        strict=True,
+    if machines is not None and not search.takes_machines:
+        raise ValueError(
+            f"constraints need search=constrained: got {type(search).__name__}, which takes none"
+        )
+    request = SearchRequest(
+        num_images=len(image_ids),
+        bos_id=tokenizer.bos_id,
+        eos_id=tokenizer.eos_id,
+        pad_id=tokenizer.pad_id,
+        image_ids=image_ids,
+        machines=machines,
+        device=device,
     )
+    result = search(stepper, state, request)
     return [
-        [
-            Prediction(
-                image_id=image_id,
-                caption=tokenizer.decode(tokens),
-                score=score,
-                satisfied=None if fulfilled is None else met,
-            )
-            for number, (tokens, score, met) in enumerate(zip(*of_image, strict=True))
-            if number == 0 or score > -torch.inf
-        ]
-        for image_id, *of_image in rows
+        _predictions(image_id, tokens, scores, fulfilled, tokenizer)
+        for image_id, tokens, scores, fulfilled in zip(
+            image_ids,
+            result.tokens.tolist(),
+            result.scores.tolist(),
+            _fulfilled(result),
+            strict=True,
+        )
+    ]
+
+
+def _fulfilled(result: SearchResult | ConstrainedResult) -> list[list[bool | None]]:
+    """Of each caption whether it meets its constraints; None where there are none."""
+    if isinstance(result, ConstrainedResult):
+        return result.fulfilled.tolist()
+    num_images, num_captions = result.scores.shape
+    return [[None] * num_captions for _ in range(num_images)]
+
+
+def _predictions(
+    image_id: str,
+    tokens: list[list[int]],
+    scores: list[float],
+    fulfilled: list[bool | None],
+    tokenizer: AbstractTokenizer,
+) -> list[Prediction]:
+    """An image's captions; the first even if it is none, the others where there is one."""
+    return [
+        Prediction(
+            image_id=image_id, caption=tokenizer.decode(ids), score=score, satisfied=satisfied
+        )
+        for number, (ids, score, satisfied) in enumerate(
+            zip(tokens, scores, fulfilled, strict=True)
+        )
+        if number == 0 or score > -torch.inf
     ]

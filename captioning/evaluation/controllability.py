@@ -23,8 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.table import Table
 
-from captioning.data.batches.controls import CaptionControls
-from captioning.data.batches.dataset import CaptionDataset
+from captioning.data.batches.controls import CaptionControls, FixedControls
 from captioning.data.boxes import photo_size
 from captioning.data.steps.added_captions import read_added_captions
 from captioning.evaluation.predict import LoadedRun, load_run
@@ -120,7 +119,8 @@ def asked_captions(
     samples = [sample for sample in captions if sample.image_id in images]
     if not samples:
         raise ValueError(f"made={made}: no caption is of a photo of {run.roster.name}; set split=")
-    controls = (run.datamodule.controls or CaptionControls())(samples)
+    trained = run.datamodule.readers.get("control")
+    controls = (trained if isinstance(trained, CaptionControls) else CaptionControls())(samples)
     phrases = [
         [phrase.text for phrase in sample.phrases if set(phrase.regions) & set(control.regions)]
         for sample, control in zip(samples, controls, strict=True)
@@ -166,11 +166,9 @@ def caption(
 ) -> dict[str, str]:
     """What the run says of each sample when it is asked for its control, by sample id."""
     module = run.datamodule
-    dataset = CaptionDataset(
-        samples, tokenizer=module.tokenizer, features=module.features, controls=controls
-    )
+    dataset = module.dataset(samples, "eval", instead={"control": FixedControls(controls)})
     said: dict[str, str] = {}
-    for block in rounds(samples, module.eval_batch_size):
+    for block in rounds(samples, module.loader.eval_batch_size):
         batch = dataset[block]
         found = run.model.generate(batch)
         for sample_id, image in zip(batch.sample_ids, batch.image_index.tolist(), strict=True):

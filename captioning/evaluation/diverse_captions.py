@@ -26,13 +26,11 @@ from captioning.metrics.evaluation import evaluate_all
 from captioning.metrics.extra import Diversity, Oracle
 from captioning.results.run_folder import RunFolder, versions
 from captioning.results.table_formats import markdown_lines
-from captioning.training.inputs import read_roster
+from captioning.training.rosters import read_roster
 
 FILE_NAME = "diverse.json"
 ACCURACY = ("BLEU-4", "BLEU-3", "BLEU-2", "BLEU-1", "CIDEr-D", "ROUGE-L", "METEOR", "SPICE")
 DIVERSITY = ("uniqueness", "novel-sentences", "novelty", "mBLEU-4", "Div-1", "Div-2", "self-CIDEr")
-# How a search calls the number of captions that it makes of an image.
-NUMBERS = ("num_draws", "num_samples", "num_best")
 
 Scores = Mapping[str, Mapping[str, float]]  # by number of draws, then by name
 
@@ -76,25 +74,25 @@ def with_number(search: DictConfig, number: int, *, least: int) -> DictConfig:
     Raises:
         ValueError: it gives one caption, or ``number`` is below ``least``.
     """
-    key = next((name for name in NUMBERS if name in search), None)
-    if key is None:
+    if "num_captions" not in search:
         raise ValueError(
             "this search gives one caption: choose search=latents for a model with latents "
             "(cos_cvae), search=nucleus, search=sampling or search=beam for others"
         )
     if number < least:
         raise ValueError(f"numbers must be at least most={least}, the captions compared: {number}")
-    chosen = {key: number}
-    if key == "num_best":
+    chosen = {"num_captions": number}
+    drawn = "temperature" in search  # each draw is searched, or sampled, by itself
+    if "beam_size" in search and not drawn:
         chosen["beam_size"] = max(number, search.beam_size)
     return OmegaConf.merge(search, chosen)
 
 
 def search_name(search: Mapping[str, Any]) -> str:
-    """What a search is called in tables and folders, such as ``"beam_search"``."""
+    """What a search is called in tables and folders, such as ``"beam"``: its module."""
     if search.get("top_p") is not None:
         return "nucleus"
-    return search["_target_"].rpartition(".")[2]
+    return search["_target_"].removesuffix(".with_settings").split(".")[-2]
 
 
 def _score(

@@ -12,17 +12,22 @@ import pytorch_lightning as pl
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.data.batches.datamodule import CaptionDataModule
+from captioning.data.batches.pictures import FeatureReader
 from captioning.data.roster import Roster, build_roster
+from captioning.data.steps.take_detections import TakeDetections
 from captioning.decoding.wanted import Wanted
 from captioning.models.base import AbstractCaptioner
 from captioning.results.run_folder import RunFolder
 from captioning.text.tokenizers.subwords import restored
-from captioning.training.inputs import load_inputs, read_roster
+from captioning.training.inputs import load_inputs, load_pictures
 from captioning.training.parts import build_part
+from captioning.training.rosters import read_roster
 from captioning.training.run import build_datamodule, build_model, load_checkpoint
 from captioning.types import Batch, Prediction
 
 log = logging.getLogger(__name__)
+
+TAKE_DETECTIONS = "take_detections"  # its key in ``steps``
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,11 +64,11 @@ def load_run(
     tokenizer = restored(checkpoint["captioner"]["tokenizer"])
     trained = config
     if data is not None:
-        config = OmegaConf.merge(config, {"data": None}, {"data": data, "limit_images": None})
+        config = OmegaConf.merge(config, {"data": None}, {"data": data, "first_images": None})
     if search is not None:
         config = OmegaConf.merge(config, {"search": None}, {"search": search})
     if detections is not None:
-        config = OmegaConf.merge(config, {"detections": list(detections)})
+        config = _with_detections(config, detections)
     roster = read_roster(config, split)
     inputs = load_inputs(config, only=roster)
     model = build_model(config, tokenizer, inputs, horizon=1)
@@ -73,6 +78,17 @@ def load_run(
     return LoadedRun(
         trained=trained, config=config, model=model.eval(), datamodule=datamodule, roster=roster
     )
+
+
+def _with_detections(config: DictConfig, files: Sequence[str]) -> DictConfig:
+    """The config with other files of detections, or with the data set's own boxes for none."""
+    steps = {k: v for k, v in (config.get("steps") or {}).items() if k != TAKE_DETECTIONS}
+    if files:
+        target = f"{TakeDetections.__module__}.{TakeDetections.__qualname__}"
+        steps[TAKE_DETECTIONS] = {"_target_": target, "files": list(files)}
+    config = config.copy()
+    config.steps = steps
+    return config
 
 
 def predict_run(
@@ -142,8 +158,8 @@ def _reranked(
     others = [sample for sample in train.samples if sample.image_id not in roster.rows_by_image]
     train = build_roster(train.name, others)
     both = build_roster("both", [*roster.samples, *others])
-    store = load_inputs(config, only=both).features
-    if store is None:
+    pictures = load_pictures(config.features, [both]).reader
+    if not isinstance(pictures, FeatureReader):
         raise ValueError("rerank needs cached features: this run has features=none")
     # Not through the config: Hydra would turn rosters, as dataclasses, into configs.
-    return build_part(rerank)(predictions, photos=roster, train=train, store=store)
+    return build_part(rerank)(predictions, photos=roster, train=train, store=pictures.store)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from captioning.data.batches.dataset import find_positions
+from captioning.data.batches.pictures import find_positions
 from captioning.data.features.store import FeatureStore
 from captioning.data.roster import Roster
 from captioning.metrics.consensus import TrainingImages, consensus_scores

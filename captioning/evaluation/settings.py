@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NotRequired, TypedDict
 
 from captioning.ranges import Name, Seed
-from captioning.training.settings import Data, Metrics, Part, Paths, Search
+from captioning.training.settings import Data, Metrics, Part, Paths
 
 
 class EvaluateSettings(TypedDict):
@@ -20,7 +20,7 @@ class EvaluateSettings(TypedDict):
     out: Name | None
     paths: Paths
     data: NotRequired[Data | None]
-    search: NotRequired[Search | None]
+    search: NotRequired[Part | None]
     constraints: NotRequired[Part | None]
     rerank: NotRequired[Part | None]
     metrics: Metrics

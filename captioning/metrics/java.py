@@ -1,8 +1,9 @@
 """Java, for the scorers that need it: found once, run with a time limit, named when it fails.
 
 Java runs in a process group of its own, so that whatever a wrapper script has started dies with it
-and nobody waits for a pipe that an orphan holds. A process that crashes or hangs is killed and its
-work tried once more, see `try_twice`.
+and nobody waits for a pipe that an orphan holds. It also ends with this process, however that ends:
+see `_GUARD`. A process that crashes or hangs is killed and its work tried once more, see
+`try_twice`.
 """
 
 from __future__ import annotations
@@ -24,10 +25,17 @@ from typing import IO, TypeVar
 T = TypeVar("T")
 
 INSTALL_JAVA = "install one, e.g. `apt-get install default-jre-headless` (any Java 8 or newer)"
+# Starts Java beside a watcher, which waits for the end of a pipe that this process alone holds open
+# for writing. It comes when this process ends, by SIGKILL too; then the watcher kills the group.
+# (The kernel's signal for that, PDEATHSIG, comes as soon as the thread ends that started Java.)
+# The watcher has none of Java's own pipes, so that nobody waits for it.
+_GUARD = '(read -r _ </dev/fd/{pipe}; kill -9 0) </dev/null >/dev/null 2>&1 & exec "$@"'
 _TAIL = 800
 _LOGGER = logging.getLogger(__name__)
 _lock = threading.Lock()
 _running: set[subprocess.Popen[bytes]] = set()
+# ends of the watchers' pipes, see `_GUARD`
+_lifelines: dict[subprocess.Popen[bytes], int] = {}
 _stopped: weakref.WeakSet[subprocess.Popen[bytes]] = weakref.WeakSet()
 
 
@@ -85,19 +93,25 @@ def start_java(
         JavaError: Java is absent or does not start.
     """
     command, _ = find_java()
+    watched, lifeline = os.pipe()
     try:
         process = subprocess.Popen(
-            [command, *arguments],
+            ["/bin/sh", "-c", _GUARD.format(pipe=watched), "sh", command, *arguments],
             cwd=cwd,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,
+            pass_fds=[watched],
             process_group=0,
         )
     except OSError as error:
+        os.close(lifeline)
         raise JavaError(f"{command} does not start ({error}): {INSTALL_JAVA}") from error
+    finally:
+        os.close(watched)
     with _lock:
         _running.add(process)
+        _lifelines[process] = lifeline
     return process
 
 
@@ -105,7 +119,10 @@ def kill_java(process: subprocess.Popen[bytes]) -> None:
     """Kill a process and all that it started, and wait for its end."""
     with _lock:
         _running.discard(process)
+        lifeline = _lifelines.pop(process, None)
     _kill_group(process)
+    if lifeline is not None:
+        os.close(lifeline)
     process.wait()
 
 

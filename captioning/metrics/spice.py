@@ -15,10 +15,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import zipfile
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
@@ -40,6 +42,8 @@ _FIRST_JAVA_WITHOUT_JAVASCRIPT = 15
 # The parser's memory grows with the square of a caption's length and its time with the cube: 8 GB
 # and minutes go for a few hundred words.
 MAX_WORDS = 100
+# What parsing a caption takes, and nearly all that SPICE takes; a parse that is kept takes nothing.
+SECONDS_A_PARSE = 0.05
 _OPENED = ("lang", "math", "net", "text", "util", "util.concurrent", "util.concurrent.atomic")
 
 
@@ -139,6 +143,10 @@ def score_spice(
     pycocoevalcap returns per-image scores in sorted order of the ids whatever the order given;
     here they come back in the order given.
 
+    Parses are kept in ``folder``, by the caption's text: a test split's references are parsed once,
+    for all runs that are tested on it. Calls of several processes come one after the other, as long
+    as waiting costs less than parsing the same references again.
+
     Args:
         image_ids: one id an image.
         candidates: one tokenized caption an image.
@@ -188,9 +196,10 @@ def _check_lengths(
 def _run_spice(
     items: list[dict[str, object]], folder: Path, java_version: str, timeout: float, *, share: bool
 ) -> dict[str, float]:
+    patience = SECONDS_A_PARSE * sum(1 + len(item["refs"]) for item in items)
     with (
         tempfile.TemporaryDirectory(prefix="spice-") as scratch,
-        _cache(folder if share else None, scratch) as cache,
+        _cache(folder if share else None, scratch, patience) as cache,
     ):
         source, target = Path(scratch) / "captions.json", Path(scratch) / "scores.json"
         source.write_text(json.dumps(items), encoding="utf-8")
@@ -211,8 +220,11 @@ def _run_spice(
 
 
 @contextlib.contextmanager
-def _cache(folder: Path | None, scratch: str) -> Iterator[Path]:
-    """The shared cache of parses for the first process that asks, a throw-away one for others."""
+def _cache(folder: Path | None, scratch: str, patience: float) -> Iterator[Path]:
+    """The shared cache of parses, which one process has at a time.
+
+    Who has waited ``patience`` seconds for it gets a throw-away one.
+    """
     if folder is None:
         yield _own_cache(scratch)
         return
@@ -224,12 +236,22 @@ def _cache(folder: Path | None, scratch: str) -> Iterator[Path]:
         yield _own_cache(scratch)
         return
     with lock:
+        yield shared if _locked(lock, patience) else _own_cache(scratch)
+
+
+def _locked(lock: IO[str], patience: float) -> bool:
+    """Lock a file, waiting so many seconds for others; whether that was possible."""
+    end = time.monotonic() + patience
+    while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            yield _own_cache(scratch)
-            return
-        yield shared
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                return False
+        except OSError:  # a file system without locks
+            return False
+        time.sleep(0.1)
 
 
 def _own_cache(scratch: str) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytorch_lightning as pl
@@ -12,7 +12,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from captioning.decoding.words import Search, bind_search, find_captions
+from captioning.decoding.machine import Machine
+from captioning.decoding.search import AbstractSearch
+from captioning.decoding.words import bind_search, find_captions
 from captioning.interfaces import AbstractStepper, AbstractTokenizer, StateT
 from captioning.types import Batch, CaptionLosses, Prediction
 
@@ -25,8 +27,8 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
 
     Args:
         tokenizer: shared with the data.
-        search: such as `captioning.decoding.beam.beam_search` with its settings bound; these may
-            hold ``forbidden_words`` and ``end_words``: see `captioning.decoding.words.bind_search`.
+        search: such as `captioning.decoding.beam.BeamSearch`; its forbidden and end words are
+            turned into ids of the tokenizer.
         optimizer: builds the optimiser from the parameters that train.
         schedule: builds a per-update scheduler from the optimiser and ``horizon``; None: constant.
         horizon: number of updates of the whole run. It is explicit because Lightning's own estimate
@@ -45,7 +47,7 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
         self,
         *,
         tokenizer: AbstractTokenizer,
-        search: Search,
+        search: AbstractSearch,
         optimizer: OptimizerFactory = torch.optim.Adam,
         schedule: ScheduleFactory | None = None,
         horizon: int = 1,
@@ -108,14 +110,21 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
 
     @torch.inference_mode()
     def candidates(
-        self, batch: Batch, *, search: Search | None = None, **options: Any
+        self,
+        batch: Batch,
+        *,
+        search: AbstractSearch | None = None,
+        machines: Sequence[Machine] | None = None,
     ) -> list[list[Prediction]]:
         """All captions that a search returns for each of the batch's images, best first.
 
         Args:
             batch: the images.
             search: another one than the model's.
-            **options: more arguments for the search, such as ``machines`` for constrained search.
+            machines: of each image the words that its captions must hold, for constrained search.
+
+        Raises:
+            ValueError: a search that does not fit the model, or machines for one that takes none.
         """
         return find_captions(
             self.search if search is None else bind_search(search, self.tokenizer),
@@ -123,13 +132,20 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
             stepper=self,
             tokenizer=self.tokenizer,
             image_ids=batch.image_ids,
+            machines=machines,
             device=batch.rows.device,
-            **options,
         )
 
-    def generate(self, batch: Batch, **options: Any) -> list[Prediction]:
+    def generate(
+        self,
+        batch: Batch,
+        *,
+        search: AbstractSearch | None = None,
+        machines: Sequence[Machine] | None = None,
+    ) -> list[Prediction]:
         """The first of the `candidates` of each image."""
-        return [captions[0] for captions in self.candidates(batch, **options)]
+        found = self.candidates(batch, search=search, machines=machines)
+        return [captions[0] for captions in found]
 
     def configure_optimizers(self) -> Any:
         """The optimiser, and its schedule stepped once an update."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import platform
+import shutil
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
@@ -12,17 +13,39 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 from pytorch_lightning.utilities import rank_zero_only
 
-from captioning.files import read_json, write_json, write_text
-from captioning.training.checkpoint_io import remove_unfinished
+from captioning.files import read_json, remove_unfinished, write_json, write_text
 
 PACKAGES = ("torch", "pytorch-lightning", "timm", "hydra-core", "numpy", "pycocoevalcap")
 # Keys that say how a run is carried out, not what it computes.
-FREE_KEYS = ("resume", "threads", "logger", "paths", "hydra", "keep_every_epoch")
+FREE_KEYS = (
+    "resume",
+    "threads",
+    "logger",
+    "paths",
+    "hydra",
+    "keep_every_epoch",
+    "trainer.enable_progress_bar",
+    "trainer.enable_model_summary",
+    "loader.num_workers",
+)
 # Keys in which a run may differ from the one that it branches from.
 BRANCH_KEYS = ("curation", "run_name", "run_dir", "branch_from", "tracked")
+# Files that a run writes before its first step.
+AT_START = (
+    "config.yaml",
+    "versions.json",
+    "dropped.json",
+    "held_out_left.json",
+    "noise_truth.json",
+    "curation.jsonl",
+    "curation",
+    "logs",
+)
 # What a setting that is newer than a run says when it asks for nothing new.
 OFF = (None, False, 0, "none", [], {})
 
@@ -76,7 +99,7 @@ class RunFolder:
                 "keep_every_epoch=true"
             )
         changed = self._changed(RunFolder(path.parents[1]).config(), config)
-        changed = {k: both for k, both in changed.items() if k.split(".")[0] not in BRANCH_KEYS}
+        changed = {k: both for k, both in changed.items() if not _is_below(k, BRANCH_KEYS)}
         if changed:
             raise ValueError(
                 f"branch_from={path} is of a run that differs in more than its curation "
@@ -92,7 +115,7 @@ class RunFolder:
             raise PermissionError(
                 f"run_dir={self.path} cannot be written; choose another run_dir= or paths.runs="
             ) from error
-        remove_unfinished(self.path / "checkpoints")
+        remove_unfinished(self.path / "checkpoints", ".ckpt")
         path = self.path / "versions.json"
         began = read_json(path) if path.is_file() else versions()
         if path.is_file():
@@ -107,12 +130,29 @@ class RunFolder:
         os.replace(self.path, old)
 
     def _refuse_other(self, config: DictConfig) -> None:
+        """Refuse a folder with results of another config; one without any is taken over."""
         changed = self._changed(self.config(), config)
-        if changed:
+        if changed and not self._has_results():
+            self._clear_start()
+        elif changed:
             raise ValueError(
                 f"{self.path} holds a run of another config ({_shown(changed)}); choose another "
                 "run_name=, or resume=never to set the old folder aside"
             )
+
+    def _has_results(self) -> bool:
+        """Whether an epoch has ended or a test was made."""
+        checkpoints = (self.path / "checkpoints").glob("*.ckpt")
+        return any(checkpoints) or (self.path / "metrics.json").is_file()
+
+    def _clear_start(self) -> None:
+        """Remove what a run that never finished an epoch wrote when it started."""
+        for name in AT_START:
+            path = self.path / name
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
 
     @staticmethod
     def _changed(old: DictConfig, new: DictConfig) -> dict[str, tuple[Any, Any]]:
@@ -122,7 +162,7 @@ class RunFolder:
         """
         before = _flat(OmegaConf.to_container(old, resolve=True))
         after = _flat(OmegaConf.to_container(new, resolve=True))
-        keys = [key for key in sorted(before | after) if key.split(".")[0] not in FREE_KEYS]
+        keys = [key for key in sorted(before | after) if not _is_below(key, FREE_KEYS)]
         changed = {key: (before.get(key), after.get(key)) for key in keys}
         return {
             key: (was, now)
@@ -135,10 +175,27 @@ class RunFolder:
         return self.path / "config.yaml"
 
     def config(self) -> DictConfig:
-        """The resolved config that the run was started with."""
+        """The resolved config that the run was started with.
+
+        Raises:
+            FileNotFoundError: not a run folder.
+            ValueError: the file is damaged.
+        """
         if not self._config_path.is_file():
             raise FileNotFoundError(f"{self._config_path} does not exist; is this a run folder?")
-        return OmegaConf.load(self._config_path)
+        try:
+            config = OmegaConf.load(self._config_path)
+        except (yaml.YAMLError, OSError, TypeError, ValueError, OmegaConfBaseException) as error:
+            raise self._damaged(str(error).partition("\n")[0]) from error
+        if not isinstance(config, DictConfig) or not config:
+            raise self._damaged("it holds no settings")
+        return config
+
+    def _damaged(self, problem: str) -> ValueError:
+        return ValueError(
+            f"{self._config_path} cannot be read ({problem}): it was damaged or cut off; restore "
+            "it, or give another run folder"
+        )
 
     def _checkpoint(self, name: str) -> Path | None:
         path = self.path / "checkpoints" / name
@@ -171,6 +228,11 @@ class RunFolder:
         return dict(read_json(self.path / "metrics.json")[split]["corpus"])
 
 
+def _is_below(key: str, parents: tuple[str, ...]) -> bool:
+    """Whether a dotted key is one of some keys or below one."""
+    return any(key == parent or key.startswith(f"{parent}.") for parent in parents)
+
+
 def _shown(changed: dict[str, tuple[Any, Any]]) -> str:
     return ", ".join(f"{key}: {old} -> {new}" for key, (old, new) in list(changed.items())[:5])
 
@@ -186,7 +248,7 @@ def _flat(config: Any, prefix: str = "") -> dict[str, Any]:
 
 def versions() -> dict[str, Any]:
     """What a reader of the results needs to know of the machine and the software."""
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "command": " ".join(sys.argv),
         "commit": _commit(),
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
@@ -196,13 +258,13 @@ def versions() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
     }
     if torch.cuda.is_available():
-        found["gpu"] = torch.cuda.get_device_name()
+        facts["gpu"] = torch.cuda.get_device_name()
     for package in PACKAGES:
         try:
-            found[package] = version(package)
+            facts[package] = version(package)
         except PackageNotFoundError:
-            found[package] = None
-    return found
+            facts[package] = None
+    return facts
 
 
 def _processor() -> str:

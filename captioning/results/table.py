@@ -1,4 +1,4 @@
-"""A table from run folders: ``captioning table RUNS... --group KEYS``.
+"""A table from run folders or records: ``captioning table RUNS... --group KEYS``.
 
 Each row is a group of runs with the same values of the config keys of ``--group``, each cell the
 mean and the sample standard deviation over the group's seeds. ``--against`` names a row and adds
@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from captioning.results.run_folders import Run, read_published, read_runs
+from captioning.results.runs import Run, read_published, read_runs
 from captioning.results.significance import (
     PairedDifference,
     has_means,
@@ -338,7 +338,8 @@ def _distinct(values: Iterable[object]) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="captioning table", description=__doc__)
     add = parser.add_argument
-    add("runs", nargs="+", help="run folders, or folders that hold some")
+    add("runs", nargs="+", help="run folders, folders that hold some, or files of records (.jsonl)")
+    add("--only", nargs="+", default=[], metavar="NAME", help="runs of these names (with * and ?)")
     add("--group", nargs="+", default=["run_name"], help="config keys")
     add("--metrics", nargs="+", default=list(DEFAULT_METRICS), help="columns")
     add("--split", default="test", help="part of metrics.json")
@@ -358,7 +359,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     given = list(sys.argv[1:] if arguments is None else arguments)
     chosen = vars(parser.parse_args(given))
-    folders, form, into = (chosen.pop(name) for name in ("runs", "format", "into"))
+    places, only, form, into = (chosen.pop(name) for name in ("runs", "only", "format", "into"))
     try:
         published = chosen.pop("published")
         options = Options(
@@ -366,7 +367,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             published=None if published is None else read_published(published),
             command=shlex.join([*parser.prog.split(), *given]),
         )
-        text = FORMATS[form](build_table(read_runs(folders), options))
+        text = FORMATS[form](build_table(read_runs(places, only=only), options))
         if into is not None:
             put_between_marks(into, text)
         else:

@@ -66,6 +66,16 @@ class NgramLanguageModel(AbstractLanguageModel):
             for text in texts
         ]
 
+    def log_prob_behind(self, before: Sequence[str], words: Sequence[str]) -> float:
+        """Log-probability of words behind others, or at a text's beginning where there are none.
+
+        Args:
+            before: words of the text so far, in lower case.
+            words: the next ones.
+        """
+        steps = self._steps([*before, *words])[len(before) :]
+        return sum(self._log_prob((*history, word)) for history, word in steps)
+
     def _steps(self, words: Sequence[str]) -> list[tuple[tuple[str, str], str]]:
         line = [START, START, *(word if word in self._known else RARE for word in words)]
         return [((line[n], line[n + 1]), line[n + 2]) for n in range(len(words))]

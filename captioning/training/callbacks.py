@@ -12,6 +12,9 @@ import numpy as np
 import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
+from pytorch_lightning.callbacks import RichProgressBar
+from pytorch_lightning.callbacks.early_stopping import EarlyStoppingReason
+from torch.optim import Optimizer
 
 from captioning.data.roster import Roster
 from captioning.files import read_json, write_json
@@ -24,6 +27,20 @@ log = logging.getLogger(__name__)
 
 # Of so many images, captions of which fewer than this share are different have collapsed.
 LEAST_IMAGES, LEAST_DISTINCT = 20, 0.05
+
+
+class ProgressBar(RichProgressBar):
+    """Progress with loss and score; without ``v_num``, which is the name of a logger's folder."""
+
+    def get_metrics(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule
+    ) -> dict[str, int | str | float | dict[str, float]]:
+        """What is shown beside the bar."""
+        return {
+            name: value
+            for name, value in super().get_metrics(trainer, pl_module).items()
+            if name != "v_num"
+        }
 
 
 class StepSeed(pl.Callback):
@@ -72,6 +89,30 @@ class FiniteLoss(pl.Callback):
             f"({len(bad)} captions, such as {bad[:3]}); lower optimizer.lr, or set "
             "trainer.gradient_clip_val; resume=auto goes on from the last good epoch"
         )
+
+
+class StayStopped(pl.Callback):
+    """Keeps a run that early stopping has ended from training on when it is resumed.
+
+    Lightning restores an `EarlyStopping` callback, but begins another epoch before it asks it.
+    """
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Stop where a restored callback had stopped already."""
+        reasons = [callback.stopping_reason for callback in trainer.early_stopping_callbacks]
+        if any(reason != EarlyStoppingReason.NOT_STOPPED for reason in reasons):
+            trainer.should_stop = True
+
+
+class GradientNorm(pl.Callback):
+    """Logs ``train/gradient_norm``, the Euclidean norm of all gradients before they are clipped."""
+
+    def on_before_optimizer_step(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Optimizer
+    ) -> None:
+        """Log the norm of the update that is about to be made."""
+        gradients = [p.grad for p in pl_module.parameters() if p.grad is not None]
+        pl_module.log("train/gradient_norm", torch.nn.utils.get_total_norm(gradients))
 
 
 class CaptionEvaluation(pl.Callback):

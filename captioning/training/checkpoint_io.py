@@ -28,9 +28,3 @@ class WholeCheckpointIO(TorchCheckpointIO):
             OSError: the disk is full; the checkpoint that was there before still is.
         """
         write_whole(Path(path), functools.partial(torch.save, checkpoint))
-
-
-def remove_unfinished(folder: Path) -> None:
-    """Remove what a killed run had begun to write."""
-    for part in folder.glob(".*.ckpt"):
-        part.unlink(missing_ok=True)

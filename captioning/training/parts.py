@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import hydra.utils
@@ -13,14 +14,25 @@ def build_part(config: DictConfig, *args: Any, **kwargs: Any) -> Any:
     """Call what ``config._target_`` names, with its keys as arguments.
 
     Hydra wraps what the call raises into an error of its own; here the call's error comes through,
-    as it names the file or key that was wrong and the remedy.
+    as it names the file or key that was wrong and the remedy. Parts that are built already are
+    handed over as they are: Hydra would turn those that are dataclasses into configs.
+
+    Args:
+        config: ``_target_`` and its arguments.
+        *args: further positional arguments.
+        **kwargs: further arguments; they win over those of the config.
 
     Raises:
         ValueError: ``_target_`` names nothing, or its arguments do not fit.
     """
     try:
-        return hydra.utils.instantiate(config, *args, **kwargs)
+        if not args and not kwargs:
+            return hydra.utils.instantiate(config)
+        part = hydra.utils.instantiate(config, _partial_=True)
+        return partial(part, *args, **kwargs) if config.get("_partial_") else part(*args, **kwargs)
     except InstantiationException as error:
         if error.__cause__ is not None and not isinstance(error.__cause__, TypeError):
             raise error.__cause__ from None
+        raise ValueError(f"cannot build {config.get('_target_')}: {error}") from error
+    except TypeError as error:
         raise ValueError(f"cannot build {config.get('_target_')}: {error}") from error

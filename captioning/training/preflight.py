@@ -16,7 +16,9 @@ from captioning.config_check.rules import nearest
 from captioning.metrics.coco import scores_of
 from captioning.metrics.java import JavaError, find_java
 from captioning.training.parts import build_part
+from captioning.training.rosters import check_data
 from captioning.training.settings import TrainSettings
+from captioning.training.trainer import check_trainer
 
 log = logging.getLogger(__name__)
 
@@ -33,9 +35,11 @@ def check_run(config: DictConfig) -> None:
         OSError: too little space for checkpoints.
     """
     check_config(config, TrainSettings)
-    _check_monitor(config)
-    _check_transforms(config)
+    _check_monitors(config)
+    _check_pictures(config)
+    check_trainer(config.trainer)
     _try_foreign_parts(config)
+    check_data(config)
     _check_folder(Path(config.run_dir))
     if NEEDS_JAVA & set(config.metrics.test):
         try:
@@ -44,27 +48,29 @@ def check_run(config: DictConfig) -> None:
             log.warning(f"METEOR and SPICE will be missing: {error}")
 
 
-def _check_monitor(config: DictConfig) -> None:
+def _check_monitors(config: DictConfig) -> None:
     """Refuse a score that no validation gives: training would end after its first epoch."""
     names = [f"val/{name}" for metric in config.metrics.val for name in scores_of(metric)]
     known = ["last", *names, "val/distinct"]
-    if config.monitor not in known:
-        raise ValueError(
-            f"monitor: must be one of {', '.join(known)} (by metrics.val), got {config.monitor}"
-            f"{nearest(config.monitor, known)}"
-        )
-
-
-def _check_transforms(config: DictConfig) -> None:
-    """Refuse pixels without what makes them tensors."""
-    chosen = config.features
-    if chosen.get("imported") or chosen.get("kind"):
-        return
-    for key in ("train_transform", "eval_transform"):
-        if not chosen.get(key):
+    chosen = {"monitor": str(config.monitor)}
+    for name, callback in (config.get("callbacks") or {}).items():
+        if str(callback.get("monitor")).startswith("val/"):
+            chosen[f"callbacks.{name}.monitor"] = callback.monitor
+    for key, score in chosen.items():
+        if score not in known:
             raise ValueError(
-                f"features.kind: must be grid or regions where features.{key} is not set, got null"
+                f"{key}: must be one of {', '.join(known)} (by metrics.val), got {score}"
+                f"{nearest(score, known)}"
             )
+
+
+def _check_pictures(config: DictConfig) -> None:
+    """Refuse features of which it is not said what is cached."""
+    chosen = config.features
+    if not any(chosen.get(key) for key in ("imported", "reader", "kind")):
+        raise ValueError(
+            "features.kind: must be grid or regions where features.reader is not set, got null"
+        )
 
 
 def _try_foreign_parts(config: DictConfig) -> None:

@@ -14,23 +14,26 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from omegaconf import DictConfig, OmegaConf
-from pytorch_lightning.callbacks import ModelCheckpoint, RichProgressBar
 from pytorch_lightning.loggers import WandbLogger
+from pytorch_lightning.utilities.exceptions import (
+    MisconfigurationException,  # pyright: ignore[reportPrivateImportUsage]
+)
 
 from captioning.data.batches.datamodule import CaptionDataModule
-from captioning.data.steps.noise import write_truth
+from captioning.data.batches.settings import LoaderSettings
+from captioning.data.steps.base import StepContext
 from captioning.files import write_json
 from captioning.interfaces import AbstractTokenizer
 from captioning.models.base import AbstractCaptioner
 from captioning.results.run_folder import RunFolder
 from captioning.text.tokenizers.subwords import restored
 from captioning.training.adapt import adapt
-from captioning.training.averaging import WarmWeightAveraging
-from captioning.training.callbacks import CaptionEvaluation, FiniteLoss, Speed, StepSeed
-from captioning.training.checkpoint_io import WholeCheckpointIO
-from captioning.training.inputs import Inputs, has_corpus, load_inputs, read_corpus
+from captioning.training.callbacks import CaptionEvaluation
+from captioning.training.inputs import Inputs, load_inputs
 from captioning.training.parts import build_part
 from captioning.training.preflight import check_run, with_precision
+from captioning.training.rosters import has_corpus, read_corpus
+from captioning.training.trainer import build_trainer, num_updates
 
 log = logging.getLogger(__name__)
 
@@ -120,21 +123,22 @@ def _fit(experiment: Experiment, checkpoint: Path | None, folder: RunFolder) -> 
             raise
         last = folder.last_checkpoint or "the start, as no epoch had ended"
         raise KeyboardInterrupt(f"stopped; resume=auto goes on from {last}") from stopped
+    except MisconfigurationException as error:
+        raise ValueError(f"trainer and callbacks do not fit together: {error}") from error
 
 
 def build(config: DictConfig, folder: Path) -> Experiment:
     """Read the data, build the model, and join them to a trainer."""
     inputs = load_inputs(config)
-    if inputs.truth:
-        write_truth(inputs.truth, folder / "noise_truth.json")
     _write_dropped(inputs, folder)
+    _write_steps(inputs.steps, folder)
     start = None if not config.get("start_from") else finished_weights(Path(config.start_from))
     if start is None:
         tokenizer = build_part(config.tokenizer)(_captions(config, inputs))
     else:
         tokenizer = restored(start["captioner"]["tokenizer"])
     datamodule = build_datamodule(config, inputs, tokenizer)
-    horizon = config.num_epochs * datamodule.updates_per_epoch
+    horizon = num_updates(config, datamodule.updates_per_epoch)
     model = build_model(config, tokenizer, inputs, horizon)
     if start is not None:
         begin_with(model, start, name=config.start_from)
@@ -147,76 +151,29 @@ def build(config: DictConfig, folder: Path) -> Experiment:
         extra={name: build_part(part) for name, part in further.items()},
         decoding={"search": OmegaConf.to_container(config.search, resolve=True), "rerank": None},
     )
-    trainer = build_part(
-        config.trainer,
-        max_epochs=config.num_epochs,
-        callbacks=[
-            evaluation,
-            *_callbacks(config, folder, inputs.truth),
-            *_checkpoints(config, folder),
-        ],
-        logger=[build_part(entry) for entry in config.logger.values()] or False,
-        default_root_dir=folder,
-        plugins=[WholeCheckpointIO()],
-        reload_dataloaders_every_n_epochs=1,
-        use_distributed_sampler=False,
-        enable_model_summary=False,
-    )
+    trainer = build_trainer(config, folder, evaluation=evaluation, truth=inputs.steps.truth)
     return Experiment(model=model, datamodule=datamodule, trainer=trainer, evaluation=evaluation)
 
 
 def _captions(config: DictConfig, inputs: Inputs) -> Iterator[str]:
     """What a vocabulary is made of: the captions to train on, and those of ``vocabulary``."""
-    yield from (sample.caption for sample in inputs.train.samples)
+    yield from (sample.caption for sample in inputs.splits.train.samples)
     if has_corpus(config, "vocabulary"):
         yield from (sample.caption for sample in read_corpus(config, "vocabulary").samples)
 
 
 def _write_dropped(inputs: Inputs, folder: Path) -> None:
-    """``dropped.json``: all that the rosters leave out, and by which rule.
-
-    Where classes are held out, ``held_out_left.json`` says what is left of their words.
-    """
-    rosters = [roster for roster in (inputs.train, inputs.val, inputs.test) if roster is not None]
-    dropped = {r.name: [asdict(item) for item in r.dropped] for r in rosters}
+    """``dropped.json``: all that the rosters leave out, and by which rule."""
+    dropped = {r.name: [asdict(item) for item in r.dropped] for r in inputs.splits.rosters}
     write_json(folder / "dropped.json", dropped)
-    if inputs.held_out_left is not None:
-        write_json(folder / "held_out_left.json", inputs.held_out_left)
 
 
-def _callbacks(config: DictConfig, folder: Path, truth: dict[str, str]) -> list[pl.Callback]:
-    callbacks = [StepSeed(seed=config.seed), FiniteLoss(), Speed(folder=folder)]
-    callbacks.append(RichProgressBar())
-    if config.ema_decay is not None:
-        callbacks.append(WarmWeightAveraging(decay=config.ema_decay))
-    if config.curation.get("callback"):
-        settings = {"run_folder": folder, "seed": config.seed, "truth": truth or None}
-        callbacks.append(build_part(config.curation.callback, **settings))
-    return callbacks
-
-
-def _checkpoints(config: DictConfig, folder: Path) -> list[ModelCheckpoint]:
-    """``best.ckpt`` when the monitored score rises, then ``last.ckpt``, which knows of it.
-
-    One callback with ``save_last`` would not do: it writes the last checkpoint only when there is a
-    new best one.
-    """
-    settings = {
-        "dirpath": folder / "checkpoints",
-        # After curation has edited the epoch's samples: a checkpoint holds epoch k and its edits.
-        "save_on_train_epoch_end": True,
-        "enable_version_counter": False,
-    }
-    last = ModelCheckpoint(filename="last", save_top_k=1, **settings)
-    callbacks = [last]
-    if config.monitor != "last":
-        best = ModelCheckpoint(filename="best", monitor=config.monitor, mode="max", **settings)
-        callbacks.insert(0, best)
-    if config.keep_every_epoch:
-        every = {"filename": "epoch{epoch}", "auto_insert_metric_name": False, "save_top_k": -1}
-        # Lightning tells checkpoint callbacks apart by what they monitor.
-        callbacks.append(ModelCheckpoint(monitor="epoch", **every, **settings))
-    return callbacks
+def _write_steps(steps: StepContext, folder: Path) -> None:
+    """What steps know that is read by people and by later commands, a file each."""
+    if steps.truth:
+        write_json(folder / "noise_truth.json", steps.truth)
+    if steps.held_out_left is not None:
+        write_json(folder / "held_out_left.json", steps.held_out_left)
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
@@ -267,21 +224,26 @@ def build_datamodule(
 ) -> CaptionDataModule:
     """The loaders of a run."""
     return CaptionDataModule(
-        train=inputs.train,
-        val=inputs.val,
-        test=inputs.test,
+        splits=inputs.splits,
         tokenizer=tokenizer,
-        features=inputs.features,
+        readers=inputs.readers,
+        loader=LoaderSettings(**config.loader),
         seed=config.seed,
-        train_transform=inputs.train_transform,
-        eval_transform=inputs.eval_transform,
-        extend_features=inputs.extend_features,
-        controls=build_part(config.control) if config.get("control") else None,
-        texts=inputs.texts,
-        contexts=build_part(config.model.contexts) if config.model.get("contexts") else None,
-        lenders=inputs.lenders,
-        **config.loader,
     )
+
+
+def _words(tokenizer: AbstractTokenizer) -> tuple[str, ...]:
+    """The vocabulary of a tokenizer of words.
+
+    Raises:
+        ValueError: its tokens are no words.
+    """
+    if tokenizer.words is None:
+        raise ValueError(
+            "model.word_vectors needs one token a word (tokenizer=words): got "
+            f"{type(tokenizer).__name__}; choose tokenizer=words, or model.word_vectors=null"
+        )
+    return tokenizer.words
 
 
 def build_model(
@@ -290,13 +252,13 @@ def build_model(
     """The captioner, with its parts bound."""
     parts: dict[str, Any] = {}
     if config.model.get("word_vectors"):
-        parts["word_vectors"] = build_part(config.model.word_vectors, words=tokenizer.words)
-    if inputs.backbone is not None:
-        parts["backbone"] = inputs.backbone
+        parts["word_vectors"] = build_part(config.model.word_vectors, words=_words(tokenizer))
+    if inputs.pictures.backbone is not None:
+        parts["backbone"] = inputs.pictures.backbone
     model = build_part(
         config.model.module,
         tokenizer=tokenizer,
-        feature_size=inputs.feature_size,
+        feature_size=inputs.pictures.feature_size,
         search=build_part(config.search),
         optimizer=build_part(config.optimizer),
         schedule=build_part(config.schedule),

@@ -7,9 +7,8 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from annotated_types import Ge, Gt, Lt, MinLen
 
-from captioning.data.batches.datamodule import CaptionDataModule
+from captioning.data.batches.settings import LoaderSettings
 from captioning.data.features.build import ensure_features
-from captioning.data.steps.held_out import hold_out
 from captioning.metrics.coco import MetricName, TokenizerName
 from captioning.ranges import (
     AlsoTakes,
@@ -26,13 +25,6 @@ from captioning.ranges import (
 
 Part = Callable[..., Any]
 """A mapping with ``_target_``, which is built."""
-
-
-class SearchWords(TypedDict):
-    """What every search takes beside its own settings: `captioning.decoding.words.bind_search`."""
-
-    forbidden_words: Sequence[str]
-    end_words: Sequence[str]
 
 
 class OptimizerRanges(TypedDict):
@@ -59,7 +51,6 @@ class TrainerRanges(TypedDict):
 
 Optimizer = Annotated[Part, AlsoTakes(OptimizerRanges)]
 Trainer = Annotated[Part, AlsoTakes(TrainerRanges)]
-Search = Annotated[Part, AlsoTakes(SearchWords)]
 
 
 class Metrics(TypedDict):
@@ -98,31 +89,15 @@ class Corpus(TypedDict):
     share_seed: NotRequired[Seed]
 
 
-class HoldOut(TypedDict):
-    """The config group ``hold_out``."""
-
-    name: Name
-    classes: Mapping[str, Annotated[Sequence[str], MinLen(1)]] | None
-
-
-class Noise(TypedDict):
-    """The config group ``noise``."""
-
-    name: Name
-    plant: Part | None
-    suspected: Share
-
-
 class Features(TypedDict):
     """The config group ``features``; its other keys are arguments of `ensure_features`."""
 
     name: Name
     kind: NotRequired[Literal["grid", "regions"] | None]
-    backbone: NotRequired[Part]
+    backbone: NotRequired[Part | None]
     encoder: NotRequired[Part]
     imported: NotRequired[Name | None]
-    train_transform: NotRequired[Part]
-    eval_transform: NotRequired[Part]
+    reader: NotRequired[Part | None]
 
 
 class LowRank(TypedDict):
@@ -141,8 +116,7 @@ class Model(TypedDict):
     module: Part
     word_vectors: NotRequired[Part | None]
     texts: NotRequired[Part | None]
-    contexts: NotRequired[Part | None]
-    contexts_of_all: NotRequired[bool]
+    readers: NotRequired[Mapping[str, Part | None] | None]
     lora: NotRequired[LowRank | None]
     frozen: NotRequired[Sequence[str] | None]
 
@@ -163,9 +137,7 @@ class TrainSettings(TypedDict):
     num_epochs: PositiveInt
     ema_decay: Annotated[float, Gt(0), Lt(1)] | None
     monitor: Name
-    limit_images: PositiveInt | None
-    train_share: Share | None
-    split_seed: Seed
+    first_images: PositiveInt | None
     threads: PositiveInt | None
     resume: Name
     start_from: Name | None
@@ -173,27 +145,22 @@ class TrainSettings(TypedDict):
     keep_every_epoch: bool
     run_name: Name
     run_dir: Name
-    added: Sequence[Name]
-    added_share: NonNegativeFloat | None
-    added_share_of: Literal["photos", "captions"] | None
-    detections: Sequence[Name]
     paths: Paths
     data: Data
     corpus: Corpus
     vocabulary: Corpus
-    mix: NotRequired[Part | None]
-    hold_out: Annotated[HoldOut, ArgumentsOf(hold_out)]
-    noise: Noise
+    steps: Mapping[str, Part]
     features: Annotated[Features, ArgumentsOf(ensure_features)]
     tokenizer: Part
-    loader: Annotated[Mapping[str, Any], ArgumentsOf(CaptionDataModule)]
+    loader: Annotated[Mapping[str, Any], ArgumentsOf(LoaderSettings)]
     model: Model
     control: NotRequired[Part | None]
-    search: Search
+    search: Part
     optimizer: Optimizer
     schedule: Part
     curation: Curation
     trainer: Trainer
+    callbacks: NotRequired[Mapping[str, Part] | None]
     logger: Mapping[str, Part]
     metrics: Metrics
     extra_metrics: NotRequired[Mapping[str, Part] | None]

@@ -34,8 +34,7 @@ class PseudoLabel(AbstractAmender):
     those of the step, not averaged ones.
 
     Args:
-        constrained: search under constraints, such as `constrained_beam_search` with its settings;
-            None: not done.
+        constrained: search under constraints, such as `ConstrainedBeamSearch`; None: not done.
         plain: search without; None: not done.
         constraints: which words, from the samples as the annotations have them, such as
             `words_of_classes` or `words_of_regions`; needed by constrained search.
@@ -123,7 +122,7 @@ class PseudoLabel(AbstractAmender):
                     f"photo {one.sample.image_id} has {len(rows)} samples for "
                     f"{len(self._used)} pseudo-labels ({', '.join(self._used)}): read the photos "
                     f"without captions with {len(self._used)} samples each, or a multiple of it: "
-                    "hold_out.samples_per_photo"
+                    "steps.hold_out.samples_per_photo"
                 )
             place = rows.index(one.sample.row) % len(self._used)
             kinds[one.sample.sample_id] = self._used[place]
@@ -141,10 +140,11 @@ class PseudoLabel(AbstractAmender):
         with undisturbed(self._trainer, self._module):
             loader = self._trainer.datamodule.eval_dataloader(build_roster(kind, samples))
             for batch in map(self._trainer.strategy.batch_to_device, loader):
-                more = (
-                    {} if wanted is None else {"machines": wanted.machines(batch.image_ids, words)}
+                captions = self._module.generate(
+                    batch,
+                    search=self.searches[kind],
+                    machines=wanted and wanted.machines(batch.image_ids, words),
                 )
-                captions = self._module.generate(batch, search=self.searches[kind], **more)
                 found |= {caption.image_id: caption for caption in captions}
         return found
 

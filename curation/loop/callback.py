@@ -12,11 +12,11 @@ import pytorch_lightning as pl
 from captioning.data.roster import CurationView
 from captioning.ranges import Seed
 from curation.loop.curator import Curator, Outcome
+from curation.loop.files import CurationFiles
 from curation.loop.keep import read_keep
 from curation.loop.pictures import PictureFolder
 from curation.loop.policy import CurationPolicy
 from curation.loop.probes import AbstractProbe, OnlineProbe
-from curation.loop.run_folder import RunFolder
 from curation.loop.truth import check_truth, load_truth
 
 # How often an epoch's losses so far are looked at to work ahead.
@@ -62,7 +62,7 @@ class CurationCallback(pl.Callback):
         self.plot = plot
         self.keep = None if keep is None else read_keep(keep)
         self.curator: Curator | None = None
-        self._folder: RunFolder | None = None
+        self._folder: CurationFiles | None = None
         self._begun: Outcome | None = None
         self._trainer: pl.Trainer | None = None
         self._closed_epoch = -1
@@ -97,7 +97,7 @@ class CurationCallback(pl.Callback):
         self._trainer = trainer
         self._closed_epoch = -1
         self._resumed = False
-        self._folder = RunFolder(path=folder)
+        self._folder = CurationFiles(path=folder)
 
     def state_dict(self) -> dict[str, Any]:
         """The curator's state; plain values and tensors."""

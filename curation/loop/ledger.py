@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import zipfile
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -172,7 +174,17 @@ class LossLedger:
 
 
 def read_history(path: str | Path) -> tuple[list[str], list[int], np.ndarray]:
-    """Sample ids, epoch numbers and ``(E, N) float32`` losses of a saved ledger."""
-    with np.load(Path(path), allow_pickle=False) as saved:
-        ids = json.loads(saved["sample_ids"].tobytes())
-        return ids, saved["epochs"].tolist(), saved["history"]
+    """Sample ids, epoch numbers and ``(E, N) float32`` losses of a saved ledger.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+    try:
+        with np.load(Path(path), allow_pickle=False) as saved:
+            ids = json.loads(saved["sample_ids"].tobytes())
+            return ids, saved["epochs"].tolist(), saved["history"]
+    except (ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(
+            f"{path} holds no losses of a run ({error}): it was damaged or cut off; resume or "
+            "repeat the run, which writes it again"
+        ) from error

@@ -26,8 +26,8 @@ class Truth(AbstractScore):
         roster = context.view.roster
         if not roster.planted:
             raise ValueError(
-                f"score truth needs planted faults, but {roster.name!r} has none: set noise=swap20 "
-                "(or another of configs/noise), or use another score"
+                f"score truth needs planted faults, but {roster.name!r} has none: set "
+                "steps=[plant_swap20] (or another plant_NAME), or use another score"
             )
         found = torch.full((len(roster),), torch.nan)
         found[torch.from_numpy(context.live_rows)] = 0.0

@@ -17,7 +17,7 @@ from augmentation.__main__ import augment
 from augmentation.captioned import describe_set
 from augmentation.regions.annotations import write_annotations
 from captioning.data.roster import Roster
-from captioning.data.steps.detections import detection_line, read_detections, with_detections
+from captioning.data.steps.take_detections import detection_line, read_detections, with_detections
 from captioning.files import read_json
 from captioning.training.parts import build_part
 from captioning.training.run import train
@@ -135,7 +135,7 @@ def test_pictures_are_drawn_by_the_seed(config) -> None:
 def test_another_search_is_asked_of_the_run(config) -> None:
     assert describe_set(config())["decoding"]["search"] is None
     search = describe_set(config("search=latents"))["decoding"]["search"]
-    assert search["_target_"].endswith("latent_draws.search_latents")
+    assert search["_target_"].endswith("LatentSearch.with_settings")
 
 
 def detections(path: Path, label: str, images: list[tuple[str, str]]) -> str:

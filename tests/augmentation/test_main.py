@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 from hydra import compose, initialize_config_dir
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from augmentation.__main__ import augment
-from captioning.data.steps.detections import detection_line
+from augmentation.__main__ import _smoked, augment
+from captioning.data.steps.take_detections import detection_line
 from captioning.types import Region
 from tests.augmentation.regions.scenes import scenes
 
@@ -46,7 +47,8 @@ def detected(tmp_path: Path) -> Callable[[str, Change], DictConfig]:
             found.append(detection_line(one.image_id, one.image_path.name, (64, 64), regions))
         path = tmp_path / f"{name}.jsonl"
         path.write_text("\n".join(found) + "\n")
-        given = [f"data.root={tmp_path}", f"detections=[{path}]", HELD_OUT]
+        given = [f"data.root={tmp_path}", "steps=[take_detections]", HELD_OUT]
+        given.append(f"steps.take_detections.files=[{path}]")
         return config_of(tmp_path, "data=jsonl", "method.limits.smallest_area=50", *given)
 
     return config
@@ -92,3 +94,14 @@ def test_a_folder_is_refused_where_a_file_of_the_settings_has_changed(
     path.write_text(after)
     with pytest.raises(ValueError, match=r"settings.json differs in files\)"):
         augment(config)
+
+
+@pytest.mark.parametrize(
+    ("given", "number"), [((), 1000), (("first_images=50",), 50), (("smoke.first_images=9",), 9)]
+)
+def test_a_smoke_run_reads_as_few_photos_as_asked_for(given, number, monkeypatch) -> None:
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        config = compose("augmentation", ["debug=smoke", *given], return_hydra_config=True)
+    monkeypatch.setattr(HydraConfig.instance(), "cfg", None)
+    HydraConfig.instance().set_config(config)
+    assert _smoked(config).first_images == number

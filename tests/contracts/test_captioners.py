@@ -9,7 +9,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from captioning.decoding.greedy import greedy
+from captioning.decoding.greedy import GreedySearch
+from captioning.decoding.settings import SearchRequest
+from captioning.decoding.words import bind_search
 from captioning.models.base import AbstractCaptioner
 from captioning.types import Batch
 from tests.tiny import MODELS, build, make_batch, only
@@ -141,16 +143,14 @@ def test_a_checkpoint_of_another_model_or_vocabulary_is_refused(name: str) -> No
 def test_beam_one_is_greedy(name: str) -> None:
     model, batch = build(name, beam_size=1), make_batch()
     words = model.tokenizer
-    expected = greedy(
-        model,
-        model.start(batch),
+    request = SearchRequest(
         num_images=len(batch.image_ids),
         bos_id=words.bos_id,
         eos_id=words.eos_id,
         pad_id=words.pad_id,
-        max_length=8,
-        forbidden_ids=(words.unk_id,),
     )
+    search = bind_search(GreedySearch.with_settings(max_length=8), words)
+    expected = search(model, model.start(batch), request)
     captions = [p.caption for p in model.generate(batch)]
     assert captions == [words.decode(row) for row in expected.tokens[:, 0].tolist()]
     assert len(set(captions)) > 1

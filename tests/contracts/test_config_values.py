@@ -37,7 +37,7 @@ COMMANDS = {
     "texts": (
         "train",
         TrainSettings,
-        ("model=viecap_small", "search=diverse", "curation=remove_joint", "noise=mixed"),
+        ("model=viecap_small", "search=diverse", "curation=remove_joint", "steps=[plant_mixed]"),
     ),
     "end_to_end": (
         "train",
@@ -50,7 +50,7 @@ COMMANDS = {
 WRONG = (None, "abc", "", -1, 0, 1.5, math.nan, math.inf, [], {}, True)
 # Keys that no part reads: splits that are not trained on, and what other keys refer to.
 FREE = ("data.test_", "curation.score", "curation.image_source", "curation.prompt")
-FREE += ("corpus", "prior", "hold_out", "novel_classes", "model.objects", "model.pretrained")
+FREE += ("corpus", "prior", "novel_classes", "model.objects", "model.pretrained")
 # A version may be a number; devices are Lightning's to judge (`check_run` builds a trainer).
 FREE += ("logger.csv.version", "logger.tensorboard.version", "trainer.devices")
 # Parts that curation.callback refers to; there they are refused.
@@ -159,7 +159,7 @@ LINES = [
     ("metrics.test=null", "metrics.test: must be a list of"),
     ("metrics.test=[CIDer]", "did you mean CIDEr?"),
     ("ema_decay=abc", "ema_decay: must be a number above 0 and below 1 or null, got abc"),
-    ("limit_images=1.5", "limit_images: must be a whole number of at least 1 or null, got 1.5"),
+    ("first_images=1.5", "first_images: must be a whole number of at least 1 or null, got 1.5"),
     ("optimizer.lr=null", "optimizer.lr: must be a number above 0, got null"),
     ("+optimizer.learning=1", "optimizer.learning: there is no such key"),
     ("monitor=abc", "monitor: must be one of last, val/BLEU-1"),

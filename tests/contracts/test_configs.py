@@ -136,6 +136,19 @@ def test_every_part_composes_with_training(file: Path):
     check(composed(option(file)))
 
 
+@needs_train
+def test_a_smoke_run_keeps_the_steps_of_an_experiment():
+    config = composed("experiment=cutswap/updown", "debug=smoke")
+    assert list(config.steps) == ["share_of_photos", "add_pairs"]
+    assert 0 < config.first_images < 100
+
+
+@needs_train
+def test_steps_are_taken_in_the_order_in_which_they_are_named():
+    config = composed("experiment=demo", "steps=[plant_mixed,share_of_photos,hold_out_coco]")
+    assert list(config.steps) == ["plant_faults", "share_of_photos", "hold_out"]
+
+
 POLICIES = sorted(file.stem for file in (CONFIGS / "curation").glob("*_*.yaml"))
 POLICIES.remove("pseudo_label")  # of another paper
 
@@ -233,7 +246,11 @@ def test_a_wrong_argument_is_seen():
 
 @needs_train
 def test_pseudo_labels_of_constrained_search_alone():
-    one = ("hold_out=coco", "hold_out.samples_per_photo=1", "curation.amend.plain=null")
+    one = (
+        "steps=[hold_out_coco]",
+        "steps.hold_out.samples_per_photo=1",
+        "curation.amend.plain=null",
+    )
     config = composed("curation=pseudo_label", "schedule=rounds", *one)
     amender = instantiate(config.curation.amend)
     assert amender.searches["plain"] is None
@@ -249,7 +266,7 @@ def test_the_commands_of_partial_supervision_can_say_the_words_held_out():
     for config in (composed(*options) for options in commands):
         forms = {
             word
-            for some in config.hold_out.classes.values()
+            for some in config.steps.hold_out.classes.values()
             for form in some
             for word in form.split()
         }

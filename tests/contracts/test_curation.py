@@ -14,6 +14,8 @@ import torch
 
 from captioning.data.batches.controls import CaptionControls
 from captioning.data.batches.datamodule import CaptionDataModule
+from captioning.data.batches.pictures import FeatureReader
+from captioning.data.batches.settings import LoaderSettings, Splits
 from captioning.data.features.store import (
     FeatureIndex,
     FeatureStore,
@@ -24,8 +26,8 @@ from captioning.data.features.store import (
 )
 from captioning.data.miniworld.dataset import read_miniworld
 from captioning.data.roster import Roster
-from captioning.data.steps.noise import plant_noise
-from captioning.decoding.greedy import greedy
+from captioning.data.steps.plant_faults import plant_faults
+from captioning.decoding.greedy import GreedySearch
 from captioning.models.base import AbstractCaptioner
 from captioning.models.blip import Blip
 from captioning.models.cic_bart import CicBart
@@ -109,7 +111,7 @@ def scenes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Scenes]:
         clean = read_miniworld(
             name="miniworld", folder=folder, split="train", num_scenes=number, size=SIZE
         )
-        roster, truth = plant_noise(clean, kinds="swap", ratio=RATIO, seed=0)
+        roster, truth = plant_faults(clean, kinds={"swap": RATIO}, seed=0)
         first = [clean.samples[rows[0]] for rows in clean.rows_by_image.values()]
         (folder / "features").mkdir()
         return roster, truth, label_features(first, folder / "features")
@@ -125,14 +127,14 @@ def make_data(name: str, roster: Roster, features: FeatureStore) -> CaptionDataM
         extra_words=["caption", "region"],
         control=controllable,
     )
+    readers = {"pictures": FeatureReader(store=features)}
+    if controllable:
+        readers["control"] = CaptionControls()
     return CaptionDataModule(
-        train=roster,
-        val=roster,
-        test=None,
+        splits=Splits(train=roster, val=roster),
         tokenizer=words,
-        features=features,
-        batch_size=50,
-        controls=CaptionControls() if controllable else None,
+        readers=readers,
+        loader=LoaderSettings(batch_size=50),
     )
 
 
@@ -140,9 +142,9 @@ def make_model(name: str, data: CaptionDataModule) -> AbstractCaptioner:
     pl.seed_everything(0, verbose=False)
     kind, sizes = CAPTIONERS[name]
     return kind(
-        feature_size=data.features.dim,
+        feature_size=data.readers["pictures"].store.dim,
         tokenizer=data.tokenizer,
-        search=greedy,
+        search=GreedySearch.with_settings(max_length=20),
         optimizer=functools.partial(torch.optim.Adam, lr=0.004),
         **sizes,
     )

@@ -42,9 +42,7 @@ def run(tmp_path) -> Path:
             "name": "toy",
             "train": {"_target_": "captioning.data.readers.jsonl.read_jsonl", **reader},
         },
-        "noise": {"name": "none"},
         "curation": {"name": "by hand"},
-        "limit_images": None,
         "paths": {"cache": str(tmp_path / "cache")},
     }
     folder = tmp_path / "run"
@@ -116,7 +114,7 @@ def test_the_export_of_a_run(run, tmp_path, capsys):
 
 def test_what_is_no_run_or_no_longer_the_same_is_refused(run, tmp_path, capsys):
     assert report([str(tmp_path)]) == 2
-    assert "no run folder (it has no config.yaml)" in capsys.readouterr().err
+    assert "config.yaml does not exist; is this a run folder?" in capsys.readouterr().err
     annotations = tmp_path / "photos" / "captions.jsonl"
     annotations.write_text(annotations.read_text().replace("two b", "2 b"))
     before = sorted(run.rglob("*"))

@@ -20,7 +20,8 @@ def report(monkeypatch):
 def run(folder: Path, added: float, *, seed: int = 0, step: int = 60, score: float = 0.5) -> Path:
     place = folder / f"of0.1-added{added}" / f"seed{seed}"
     place.mkdir(parents=True)
-    settings = {"train_share": 0.1, "added_share": added, "seed": seed}
+    pairs = {"share": added, "share_of": "photos"}
+    settings = {"steps": {"share_of_photos": {"share": 0.1}, "add_pairs": pairs}, "seed": seed}
     (place / "config.yaml").write_text(json.dumps(settings))
     scores = {"test": {"corpus": {"CIDEr-D": score}}, "val_history": [{"step": 30}, {"step": step}]}
     (place / "metrics.json").write_text(json.dumps(scores))
@@ -63,7 +64,8 @@ def test_runs_without_validation_have_their_updates_too(report, tmp_path):
 def test_shares_of_captions_are_rows_of_their_own_and_drawn(report, tmp_path):
     run(tmp_path, 0.0), run(tmp_path, 0.2)
     place = run(tmp_path, 0.3)
-    config = json.loads((place / "config.yaml").read_text()) | {"added_share_of": "captions"}
+    config = json.loads((place / "config.yaml").read_text())
+    config["steps"]["add_pairs"]["share_of"] = "captions"
     (place / "config.yaml").write_text(json.dumps(config))
     table = report.read_table([tmp_path])
     rows = [(0.1, 0.0, "photos"), (0.1, 0.2, "photos"), (0.1, 0.3, "captions")]

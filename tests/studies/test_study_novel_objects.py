@@ -22,10 +22,20 @@ def test_rows_come_behind_those_that_they_begin_with(study):
     assert study.chain(["all_pairs"]) == ["all_pairs"]
 
 
+def test_rows_choose_their_steps(study, tmp_path):
+    folder = tmp_path / "novel-miniworld"
+    given = {name: study.overrides(study.ROWS[name], folder, 0, 0.1) for name in study.ROWS}
+    assert "steps=[]" in given["all_pairs"]
+    assert "steps=[hold_out_miniworld]" in given["plc"]
+    assert "steps.hold_out.samples_per_photo=1" in given["plc"]
+    assert "steps=[hold_out_miniworld, add_pairs]" in given["syn"]
+    assert f"steps.add_pairs.folders=[{folder / 'synthetic'}]" in given["syn"]
+
+
 def test_runs_of_a_trial_are_not_taken_for_whole_ones(study, tmp_path):
-    study.refuse_others(tmp_path, ["limit_images=50", "threads=1"])
-    study.refuse_others(tmp_path, ["threads=2", "limit_images=50"])
-    with pytest.raises(SystemExit, match=r"limit_images=50.*move the folder away"):
+    study.refuse_others(tmp_path, ["first_images=50", "threads=1"])
+    study.refuse_others(tmp_path, ["threads=2", "first_images=50"])
+    with pytest.raises(SystemExit, match=r"first_images=50.*move the folder away"):
         study.refuse_others(tmp_path, ["threads=1"])
 
 

@@ -20,8 +20,8 @@ from augmentation.captions.toca.likeness import draw_neighbourhoods, likenesses
 from augmentation.captions.toca.method import corpus_statistics
 from augmentation.images.training.card import write_card
 from augmentation.regions.cutswap.cluster_report import two_dimensions
-from captioning.training.inputs import read_corpus
 from captioning.training.parts import build_part
+from captioning.training.rosters import read_corpus
 
 log = logging.getLogger(__name__)
 

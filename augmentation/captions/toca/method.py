@@ -107,6 +107,7 @@ class ToCa:
         num_captions = min(self.pace.num_captions, at_most or self.pace.num_captions)
         captions = [sample.caption for sample in corpus.samples]
         self._learn_examples(captions)
+        self._writer.learn(captions)
         sampler = TemplateSampler(statistics, **self._sampling)
         synthesis = Synthesis(
             prompts=self._prompts,

@@ -28,8 +28,8 @@ from augmentation.images.training.card import write_card
 from augmentation.images.training.loop import TrainingLoop
 from captioning.data.roster import Roster
 from captioning.text.causal import causal_source, imported, load_causal
-from captioning.training.inputs import read_corpus
 from captioning.training.parts import build_part
+from captioning.training.rosters import read_corpus
 
 log = logging.getLogger(__name__)
 

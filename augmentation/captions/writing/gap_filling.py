@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from augmentation.regions.inflection import indefinite_article
-from captioning.text.lemmas import load_lemmas
+from captioning.text.lemmas import Lemmatizer, load_lemmas
 from captioning.text.object_words import LEMMAS, UNMARKED_PLURALS
 
 # After a determiner a given word comes next.
@@ -48,6 +48,29 @@ class Line:
     between: list[int] = field(default_factory=list)
 
 
+def up_to_last_lexical(given: Given) -> Given:
+    """What is given, without function words behind the last lexical word.
+
+    A slot that no word fitted was to follow them ("a bowl of fruit on").
+    """
+    lexical = [place for place, (_, slot) in enumerate(given) if slot]
+    return given[: max(lexical, default=-1) + 1]
+
+
+def determiners_before(given: Given, place: int, lemmatizer: Lemmatizer) -> list[str]:
+    """Determiners that may stand before a given word: if a noun comes, perhaps after adjectives."""
+    slots = [slot for _, slot in given[place:]]
+    noun = next((n for n, slot in enumerate(slots) if slot not in BEFORE_NOUNS), len(slots))
+    if slots[noun : noun + 1] != ["N"]:
+        return []
+    while slots[noun + 1 : noun + 2] == ["N"]:  # the last of several nouns is what they name
+        noun += 1
+    head = given[place + noun][0]
+    if head in UNMARKED_PLURALS or lemmatizer(head, "NNS") != head:
+        return [*OF_ANY, *OF_SEVERAL]
+    return [*OF_ANY, indefinite_article(given[place][0]), *OF_ONE]
+
+
 class GapFilling:
     """Chooses tokens that say given words in order, with few small words before each.
 
@@ -67,16 +90,10 @@ class GapFilling:
         self._lemma, self._particles = load_lemmas(LEMMAS), self._single(PARTICLES)
 
     def lines(self, words: Sequence[Given]) -> list[Line]:
-        """New sentences, of what is given for each.
-
-        Function words behind the last lexical word are left out: a slot that no word fitted was to
-        follow ("a bowl of fruit on").
-        """
-        return [self._line(of_template) for of_template in words]
+        """New sentences, of what is given for each, see `up_to_last_lexical`."""
+        return [self._line(up_to_last_lexical(of_template)) for of_template in words]
 
     def _line(self, words: Given) -> Line:
-        lexical = [place for place, (_, slot) in enumerate(words) if slot]
-        words = words[: max(lexical, default=-1) + 1]
         return Line(
             words=[self._ids(word) for word, _ in words],
             determiners=[self._determiners(words, place) for place in range(len(words))],
@@ -84,17 +101,7 @@ class GapFilling:
         )
 
     def _determiners(self, of_template: Given, place: int) -> list[int]:
-        """Tokens of those that may stand there: if a noun comes, perhaps after adjectives."""
-        slots = [slot for _, slot in of_template[place:]]
-        noun = next((n for n, slot in enumerate(slots) if slot not in BEFORE_NOUNS), len(slots))
-        if slots[noun : noun + 1] != ["N"]:
-            return []
-        while slots[noun + 1 : noun + 2] == ["N"]:  # the last of several nouns is what they name
-            noun += 1
-        head = of_template[place + noun][0]
-        words = [*OF_ANY, indefinite_article(of_template[place][0]), *OF_ONE]
-        if head in UNMARKED_PLURALS or self._lemma(head, "NNS") != head:
-            words = [*OF_ANY, *OF_SEVERAL]
+        words = determiners_before(of_template, place, self._lemma)
         return self._single([word.capitalize() if place == 0 else word for word in words])
 
     def choose(

@@ -43,6 +43,9 @@ class Answer:
 class AbstractWriter(ABC):
     """A language model that completes prompts."""
 
+    def learn(self, captions: Sequence[str]) -> None:  # noqa: B027 (most need not do anything)
+        """Take in the corpus that prompts will come from; most models have learned before."""
+
     @abstractmethod
     def answers(self, prompts: Sequence[Prompt], *, seed: int) -> list[Answer]:
         """An answer a prompt, in order.

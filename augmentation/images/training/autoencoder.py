@@ -27,8 +27,8 @@ from augmentation.images.training.labels import (
 from augmentation.images.training.loop import LossOf, TrainingLoop
 from augmentation.images.training.pictures import load_pictures
 from captioning.data.roster import Roster
-from captioning.training.inputs import read_roster
 from captioning.training.parts import build_part
+from captioning.training.rosters import read_roster
 from captioning.vision.backbones import Backbone
 
 log = logging.getLogger(__name__)

@@ -50,7 +50,7 @@ from augmentation.images.training.prompts import PromptSampler, captions_by_phot
 from augmentation.images.training.sheet import picture_sheet
 from captioning.data.roster import Roster
 from captioning.files import write_whole
-from captioning.training.inputs import read_roster
+from captioning.training.rosters import read_roster
 
 log = logging.getLogger(__name__)
 

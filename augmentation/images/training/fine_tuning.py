@@ -37,7 +37,7 @@ from augmentation.images.training.pictures import load_pictures
 from augmentation.images.training.pipelines import load_pipeline
 from augmentation.images.training.prompts import PromptSampler, captions_by_photo
 from captioning.data.roster import Roster
-from captioning.training.inputs import read_roster
+from captioning.training.rosters import read_roster
 
 log = logging.getLogger(__name__)
 

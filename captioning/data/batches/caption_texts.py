@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from captioning.data.batches.base import AbstractBatchReader, Epoch, Read, of_captions
 from captioning.interfaces import AbstractParser
 from captioning.text.entities import as_sentence, find_entities, read_names
 from captioning.text.entity_index import TextEmbedder, embed_captions
@@ -17,9 +19,10 @@ from captioning.types import Sample
 AT_ONCE = 4096  # captions between two calls of the encoder
 
 
-class CaptionTexts:
+class CaptionTexts(AbstractBatchReader):
     """Embeddings and entities of captions; every distinct caption is computed once.
 
+    Batches get them in training on captions alone, in the place of pictures.
     Captions are embedded as sentences (`as_sentence`), as the language model reads them. Values are
     kept as ``float16``: a kilobyte a caption, half a gigabyte for all of COCO's.
 
@@ -32,6 +35,8 @@ class CaptionTexts:
     Raises:
         FileNotFoundError, ValueError: no names.
     """
+
+    fixes_captions: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -46,6 +51,18 @@ class CaptionTexts:
         self._rows: dict[str, int] = {}
         self._embeddings: list[Tensor] = []
         self._entities: list[tuple[int, ...]] = []
+
+    @property
+    def refuses_photos(self) -> str:
+        """Photos are not looked at."""
+        return "it is trained on captions alone, without photos: choose corpus=none"
+
+    def open(self, epoch: Epoch) -> Read | None:
+        """Reads what is computed here for all samples, which takes less time than by batches."""
+        if epoch.has_photos:
+            return None
+        self(epoch.samples)
+        return of_captions(self)
 
     def __call__(self, samples: Sequence[Sample]) -> dict[str, Tensor]:
         """Tensors with a row for each sample, as `Batch.extras` holds them.

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
+import torch
+from torch import Tensor
+
+from captioning.data.batches.base import AbstractBatchReader, Epoch, Read, Tensors
+from captioning.data.boxes import photo_size
 from captioning.interfaces import AbstractParser
 from captioning.lengths import count_words
 from captioning.ranges import PositiveInt
 from captioning.types import Control, Sample
+from captioning.vision.boxes import scale_boxes
 
 
-class CaptionControls:
+class CaptionControls(AbstractBatchReader):
     """A control signal for each caption, read off the caption itself (CIC-BART-SSA, section 5.1).
 
     Regions are those of its grounded phrases, in the caption's order. A caption without any (an
@@ -34,6 +41,10 @@ class CaptionControls:
         self.ordered, self.length = ordered, length
         self.parser, self.max_regions = parser, max_regions
 
+    def open(self, epoch: Epoch) -> Read | None:
+        """Reads the controls of the epoch's captions, and the boxes that they speak of."""
+        return _read_controls(epoch, self(epoch.samples))
+
     def __call__(self, samples: Sequence[Sample]) -> tuple[Control, ...]:
         """The controls of ``samples``, in order."""
         verbs: list[tuple[str, ...]] = [()] * len(samples)
@@ -55,6 +66,73 @@ class CaptionControls:
         # A replaced picture has no regions, though its caption still has its phrases.
         known = min(len(sample.regions), self.max_regions)
         return tuple(region for region in spoken_of(sample) if region < known)
+
+
+class FixedControls(AbstractBatchReader):
+    """Controls that were chosen before, such as those of other captions.
+
+    Args:
+        controls: one for each sample that it is opened with, in order.
+    """
+
+    def __init__(self, controls: Sequence[Control]) -> None:
+        self.controls = controls
+
+    def open(self, epoch: Epoch) -> Read | None:
+        """Reads the controls and the boxes."""
+        return _read_controls(epoch, self.controls)
+
+
+def _read_controls(epoch: Epoch, controls: Sequence[Control]) -> Read | None:
+    """None where there are no photos to speak of.
+
+    Raises:
+        ValueError: there are no features of regions.
+    """
+    if not epoch.has_photos:
+        return None
+    if epoch.pictures != "regions":
+        kind = "pixels" if epoch.pictures == "pixels" else f"{epoch.pictures or 'no'} features"
+        raise ValueError(
+            f"control asks for regions of photos, and there are {kind}: choose "
+            "features=efficientnet_lite0_regions, or leave control out"
+        )
+    names = [sample.sample_id for sample in epoch.samples]
+    return ControlBatches(dict(zip(names, controls, strict=True)))
+
+
+class ControlBatches:
+    """Gives batches ``controls``, B records, and ``boxes``, as `captioning.types.Batch` has them.
+
+    Args:
+        controls: by ``sample_id``.
+    """
+
+    def __init__(self, controls: Mapping[str, Control]) -> None:
+        self._controls = controls
+        self._shares: dict[Path, Tensor] = {}
+
+    def __call__(
+        self, captions: Sequence[Sample], photos: Sequence[Sample], batch: Tensors
+    ) -> Tensors:
+        """Those of a batch that has ``regions (I, R, D)`` already."""
+        boxes = torch.zeros(*batch["regions"].shape[:2], 4)
+        for target, photo in zip(boxes, photos, strict=True):
+            shares = self._shares_of(photo)[: len(target)]
+            target[: len(shares)] = shares
+        controls = tuple(self._controls[sample.sample_id] for sample in captions)
+        return {"controls": controls, "boxes": boxes}
+
+    def _shares_of(self, sample: Sample) -> Tensor:
+        """``(1 + n, 4)``: the whole photo, then its regions, in shares of its sides."""
+        path = sample.image_path
+        if path not in self._shares:
+            shares = torch.empty(0, 4)
+            if sample.regions:
+                boxes = [region.box for region in sample.regions]
+                shares = scale_boxes(boxes, *photo_size(path), str(path))
+            self._shares[path] = torch.cat([torch.tensor([[0.0, 0.0, 1.0, 1.0]]), shares])
+        return self._shares[path]
 
 
 def spoken_of(sample: Sample) -> tuple[int, ...]:

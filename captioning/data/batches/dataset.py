@@ -1,23 +1,22 @@
-"""An epoch's data set: a plain list of samples that knows nothing of curation."""
+"""An epoch's data set: a plain list of samples that knows nothing of curation or of models."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import fields
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from captioning.data.boxes import photo_size
-from captioning.data.features.build import FeatureStore
-from captioning.data.photos import load_rgb
+from captioning.data.batches.base import Read, Tensors
 from captioning.interfaces import AbstractTokenizer
-from captioning.types import Batch, Control, Sample
-from captioning.vision.boxes import scale_boxes
+from captioning.types import Batch, Sample
 
-Extras = Callable[[Sequence[Sample]], dict[str, Tensor]]
+OWN = ("rows", "sample_ids", "image_ids", "image_index", "tokens", "token_mask", "weights")
+"""Fields of a batch that the data set itself fills."""
+OF_READERS = {field.name for field in fields(Batch)} - {*OWN, "extras"}
 
 
 class CaptionDataset(Dataset[Batch]):
@@ -26,110 +25,58 @@ class CaptionDataset(Dataset[Batch]):
     Args:
         samples: the captions of the epoch.
         tokenizer: turns captions into ids.
-        features: cached features, or None to load pixels.
-        transform: pixels of a photo to ``(3, H, W)``; needed when there are no features.
-        extras: gives further tensors of a batch by name, from its captions' samples.
-        photos: whether photos are looked at; without them nothing but captions is trained on.
-        controls: what each caption is asked for; batches then hold the regions' boxes too.
-
-    Raises:
-        ValueError: no way to look at photos, a photo without features, or controls where there are
-            no features of regions.
+        readers: give batches everything else, each in its turn (`AbstractBatchReader.open`).
     """
 
     def __init__(
-        self,
-        samples: Sequence[Sample],
-        *,
-        tokenizer: AbstractTokenizer,
-        features: FeatureStore | None,
-        transform: Callable[[Image.Image], Tensor] | None = None,
-        extras: Extras | None = None,
-        photos: bool = True,
-        controls: Sequence[Control] | None = None,
+        self, samples: Sequence[Sample], *, tokenizer: AbstractTokenizer, readers: Sequence[Read]
     ) -> None:
-        if photos and features is None and transform is None:
-            raise ValueError("a data set needs cached features or a transform for its photos")
-        if controls is not None and (features is None or features.kind != "regions"):
-            kind = "pixels" if features is None else f"{features.kind} features"
-            raise ValueError(
-                f"control asks for regions of photos, and there are {kind}: choose "
-                "features=efficientnet_lite0_regions, or leave control out"
-            )
-        self.controls = controls
-        self._shares: dict[str, Tensor] = {}
         self.samples = samples
-        self.features = features
-        self.transform = transform
-        self._extras, self._photos = extras, photos
+        self.readers = readers
         self.pad_id = tokenizer.pad_id
         self._tokens = [np.asarray(tokenizer.encode(s.caption), dtype=np.int64) for s in samples]
-        self._positions = None
-        if photos and features is not None:
-            self._positions = find_positions(features, samples)
 
     def __len__(self) -> int:
         return len(self.samples)
 
     def __getitem__(self, positions: list[int]) -> Batch:
-        """The batch of some samples, longest caption first (the order that packing wants)."""
+        """The batch of some samples, longest caption first (the order that packing wants).
+
+        Raises:
+            ValueError: a reader gives what the data set or another reader has given.
+        """
         order = sorted(positions, key=lambda position: -len(self._tokens[position]))
+        captions = [self.samples[position] for position in order]
         # A replaced image makes one image_id stand for two pictures, so pictures are told by path.
-        of_batch = [self.samples[position] for position in order]
-        paths = [sample.image_path for sample in of_batch]
-        unique = {path: number for number, path in enumerate(dict.fromkeys(paths))}
-        firsts = [order[paths.index(path)] for path in unique]
+        photos: dict[object, Sample] = {}
+        for sample in captions:
+            photos.setdefault(sample.image_path, sample)
+        numbers = {path: number for number, path in enumerate(photos)}
         tokens, mask = _padded([self._tokens[position] for position in order], self.pad_id)
-        pixels, regions, region_mask = None, None, None
-        if self._positions is not None:
-            regions, region_mask = self.features.read(self._positions[firsts])
-        elif self._photos:
-            pixels = torch.stack([self.transform(load_rgb(path)) for path in unique])
-        extras = {} if self._extras is None else self._extras(of_batch)
-        if self.controls is not None:
-            extras["boxes"] = self._boxes(firsts, regions)
+        tensors = self._read(captions, list(photos.values()))
         return Batch(
-            rows=torch.tensor([sample.row for sample in of_batch]),
-            sample_ids=tuple(sample.sample_id for sample in of_batch),
-            image_ids=tuple(self.samples[position].image_id for position in firsts),
-            image_index=torch.tensor([unique[path] for path in paths]),
-            images=pixels,
-            regions=regions,
-            region_mask=region_mask,
+            rows=torch.tensor([sample.row for sample in captions]),
+            sample_ids=tuple(sample.sample_id for sample in captions),
+            image_ids=tuple(sample.image_id for sample in photos.values()),
+            image_index=torch.tensor([numbers[sample.image_path] for sample in captions]),
             tokens=tokens,
             token_mask=mask,
-            weights=_weights([sample.weight for sample in of_batch]),
-            controls=self.controls and tuple(self.controls[position] for position in order),
-            extras=extras,
+            weights=_weights([sample.weight for sample in captions]),
+            extras={name: value for name, value in tensors.items() if name not in OF_READERS},
+            **{name: value for name, value in tensors.items() if name in OF_READERS},
         )
 
-    def _boxes(self, positions: list[int], regions: Tensor) -> Tensor:
-        """``(I, R, 4)`` boxes of ``regions (I, R, D)`` in shares of their photos, else 0."""
-        boxes = torch.zeros(*regions.shape[:2], 4)
-        for target, position in zip(boxes, positions, strict=True):
-            found = self._shares_of(self.samples[position])[: len(target)]
-            target[: len(found)] = found
-        return boxes
-
-    def _shares_of(self, sample: Sample) -> Tensor:
-        """``(1 + n, 4)``: the whole photo, then its regions."""
-        name = str(sample.image_path)
-        if name not in self._shares:
-            found = torch.empty(0, 4)
-            if sample.regions:
-                size = photo_size(sample.image_path)
-                found = scale_boxes([region.box for region in sample.regions], *size, name)
-            self._shares[name] = torch.cat([torch.tensor([[0.0, 0.0, 1.0, 1.0]]), found])
-        return self._shares[name]
-
-
-def find_positions(features: FeatureStore, samples: Sequence[Sample]) -> np.ndarray:
-    """Position of each sample's picture in the store; every picture is looked up once."""
-    imported = features.kind == "imported"
-    names = [sample.image_id if imported else sample.image_path for sample in samples]
-    unique = {name: number for number, name in enumerate(dict.fromkeys(names))}
-    find = features.positions_of_ids if imported else features.positions
-    return find(list(unique))[[unique[name] for name in names]]
+    def _read(self, captions: Sequence[Sample], photos: Sequence[Sample]) -> Tensors:
+        tensors: Tensors = {}
+        for read in self.readers:
+            further = read(captions, photos, tensors)
+            if twice := further.keys() & {*tensors, *OWN, "extras"}:
+                raise ValueError(
+                    f"a batch has {', '.join(sorted(twice))} already: let the later of its readers "
+                    "(model.readers) call it otherwise"
+                )
+            tensors |= further
+        return tensors
 
 
 def _weights(weights: list[float]) -> Tensor | None:

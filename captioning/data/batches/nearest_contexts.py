@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from captioning.data.batches.base import AbstractBatchReader, Epoch, Read, of_captions
 from captioning.data.roster import Roster
 from captioning.files import write_whole
 from captioning.interfaces import AbstractTokenizer
@@ -39,7 +40,7 @@ _BLOCK = 256
 _NUMBERS = (SINGULAR, PLURAL)
 
 
-class ContextIndex:
+class ContextIndex(AbstractBatchReader):
     """Finds the nearest contexts of a training set, once, and gives them to batches.
 
     Args:
@@ -50,11 +51,15 @@ class ContextIndex:
         slots: ``"captions"``: the model fills them with the words of the photo's captions alone;
             ``"regions"``: with the labels of the regions that it attends to, which wants features
             of the annotated boxes.
+        all_photos: photos that `captioning.data.steps.share_of_photos` leaves out lend contexts
+            too.
         cache_folder: where neighbours are kept, by content; None keeps nothing.
 
     Raises:
         ValueError: no neighbour or no word is asked for, or other ``slots``.
     """
+
+    fixes_captions: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -64,6 +69,7 @@ class ContextIndex:
         num_nearest: PositiveInt = 4,
         num_words: PositiveInt = 5,
         slots: Literal["captions", "regions"] = "captions",
+        all_photos: bool = False,
         cache_folder: str | Path | None = None,
     ) -> None:
         if num_nearest < 1 or num_words < 1:
@@ -72,14 +78,31 @@ class ContextIndex:
             )
         if slots not in ("captions", "regions"):
             raise ValueError(f"slots must be captions or regions: got {slots!r}")
-        self.slots = slots
+        self.slots, self.all_photos = slots, all_photos
         self.words = build_object_words(objects)
         self.num_nearest, self.num_words = num_nearest, num_words
         self._encoder = encoder
         self._folder = None if cache_folder is None else Path(cache_folder)
         self._found: tuple[Roster, Sequence[Sample], Tensor] | None = None
 
-    def neighbours(self, roster: Roster, lenders: Sequence[Sample] = ()) -> Tensor:
+    def open(self, epoch: Epoch) -> Read | None:
+        """Reads contexts in training alone.
+
+        Raises:
+            ValueError: slots of regions without features of regions.
+        """
+        if epoch.stage != "train":
+            return None
+        if self.slots == "regions" and epoch.pictures != "regions":
+            raise ValueError(
+                "model.readers.contexts.slots=regions needs features of the annotated boxes: "
+                "choose features=efficientnet_lite0_regions, or "
+                "model.readers.contexts.slots=captions"
+            )
+        sources = epoch.left_out if self.all_photos else ()
+        return of_captions(self.of_epoch(epoch.roster, epoch.samples, epoch.tokenizer, sources))
+
+    def neighbours(self, roster: Roster, sources: Sequence[Sample] = ()) -> Tensor:
         """Rows ``(N, num_nearest) int64`` of the nearest contexts of each caption of a roster.
 
         Nearest by cosine of the sentence embeddings, the earliest among equals; of other images,
@@ -88,11 +111,11 @@ class ContextIndex:
 
         Args:
             roster: of N captions.
-            lenders: further captions, in rows behind the roster's.
+            sources: further captions, in rows behind the roster's.
         """
-        if not (self._found and self._found[0] is roster and self._found[1] is lenders):
-            rows = self._read_or_find([*roster.samples, *lenders])[: len(roster)]
-            self._found = (roster, lenders, rows)
+        if not (self._found and self._found[0] is roster and self._found[1] is sources):
+            rows = self._read_or_find([*roster.samples, *sources])[: len(roster)]
+            self._found = (roster, sources, rows)
         return self._found[2]
 
     def of_epoch(
@@ -100,7 +123,7 @@ class ContextIndex:
         roster: Roster,
         samples: Sequence[Sample],
         tokenizer: AbstractTokenizer,
-        lenders: Sequence[Sample] = (),
+        sources: Sequence[Sample] = (),
     ) -> Callable[[Sequence[Sample]], dict[str, Tensor]]:
         """What makes a batch's further tensors, see `EpochContexts.tensors`.
 
@@ -109,12 +132,12 @@ class ContextIndex:
             samples: those of the epoch. Contexts of captions that curation has removed or changed
                 are not used, and a changed caption gets none.
             tokenizer: turns words into ids.
-            lenders: captions of other images that lend contexts and are not trained on.
+            sources: captions of other images that lend contexts and are not trained on.
         """
         unchanged = {s.row: s for s in samples if s.caption == roster.samples[s.row].caption}
         return EpochContexts(
-            neighbours=self.neighbours(roster, lenders),
-            unchanged=unchanged | dict(enumerate(lenders, len(roster))),
+            neighbours=self.neighbours(roster, sources),
+            unchanged=unchanged | dict(enumerate(sources, len(roster))),
             words=self.words,
             photo_words=_photo_words(samples, self.words, tokenizer, self.num_words),
             tokenizer=tokenizer,
@@ -260,7 +283,7 @@ def find_nearest(
     if not texts:
         return found
     # A row of the first image, and one of another, serve every image.
-    lenders = [_two_images(rows, images) for rows in rows_of.values()]
+    sources = [_two_images(rows, images) for rows in rows_of.values()]
     most_own = max(Counter(images).values())
     vectors = embed(texts)
     count = min(len(texts), 1 + num_nearest + most_own)
@@ -272,7 +295,7 @@ def find_nearest(
         nearest = likeness.topk(count, dim=1).indices.tolist()
         for place, others in enumerate(nearest, start):
             for row in rows_of[texts[place]]:
-                rows = _others(place, others, lenders, images, images[row])[:num_nearest]
+                rows = _others(place, others, sources, images, images[row])[:num_nearest]
                 found[row, : len(rows)] = torch.tensor(rows, dtype=torch.long)
     return found
 
@@ -283,12 +306,12 @@ def _two_images(rows: Sequence[int], images: Sequence[str]) -> list[int]:
 
 
 def _others(
-    own: int, texts: list[int], lenders: list[list[int]], images: Sequence[str], image: str
+    own: int, texts: list[int], sources: list[list[int]], images: Sequence[str], image: str
 ) -> list[int]:
     """A row of another image for each of the texts that has one, their own left out."""
     found = []
     for text in texts:
-        row = next((row for row in lenders[text] if images[row] != image), None)
+        row = next((row for row in sources[text] if images[row] != image), None)
         if text != own and row is not None:
             found.append(row)
     return found

@@ -25,7 +25,7 @@ from captioning.types import Phrase, Region, Sample
 def read_miniworld(
     *,
     name: str, folder: str | Path, split: str, num_scenes: PositiveInt, seed: Seed = 0,
-    size: PositiveInt = 128, workers: NonNegativeInt = 0,
+    size: PositiveInt = 128, workers: NonNegativeInt = 0, limit: PositiveInt | None = None,
 ) -> Roster:  # fmt: skip
     """The samples of a MiniWorld split, five captions a scene; drawn on first use.
 
@@ -40,6 +40,8 @@ def read_miniworld(
         seed: of all scenes, at least 0.
         size: side of the pictures in pixels, 32 to 512.
         workers: processes that draw; 0 draws in this one. The result is the same.
+        limit: the first so many scenes alone, and no others are drawn; a scene depends on its
+            number, not on how many there are. None: all.
 
     Returns:
         roster ``"{name}/{split}"`` with regions and phrases.
@@ -48,6 +50,8 @@ def read_miniworld(
         ValueError: a setting out of its range, or a broken annotation file.
         FileNotFoundError: a picture that was drawn is gone.
     """
+    if limit is not None:
+        num_scenes = min(num_scenes, limit)
     settings = make_settings(split=split, num_scenes=num_scenes, seed=seed, size=size)
     if workers < 0:
         raise ValueError(f"workers must be at least 0: got {workers}")

@@ -1,1 +1,1 @@
-"""From a roster to what is trained on: held-out classes, shares, added pairs, planted faults."""
+"""Steps from annotations to what is trained on, chosen and ordered by ``steps=``."""

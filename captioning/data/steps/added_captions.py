@@ -111,8 +111,8 @@ class Mixture:
     def __post_init__(self) -> None:
         if not 0 <= self.share <= 1 or (self.bins is not None and self.bins < 1):
             raise ValueError(
-                f"mix.share must lie in [0, 1] and mix.bins be at least 1: got {self.share} and "
-                f"{self.bins}"
+                "steps.add_pairs.mixture.share must lie in [0, 1] and its bins be at least 1: got "
+                f"{self.share} and {self.bins}"
             )
 
     def __call__(self, own: Sequence[Sample], made: Sequence[Sample]) -> list[Sample]:
@@ -122,19 +122,20 @@ class Mixture:
         if self.bins is None:
             kept = order[: round(self.share * len(made))]
         else:
-            kept = self._uniform(own, made, order)
+            kept = _uniform(own, made, order, self.bins)
         return [made[position] for position in sorted(kept)]
 
-    def _uniform(
-        self, own: Sequence[Sample], made: Sequence[Sample], order: np.ndarray
-    ) -> list[int]:
-        edges = np.linspace(0, 1, self.bins + 1)[1:-1]
-        full = np.bincount(np.digitize([focus(s) for s in own], edges), minlength=self.bins)
-        bin_of = np.digitize([focus(sample) for sample in made], edges)
-        room = full.max() - full
-        kept = []
-        for position in order:
-            if room[bin_of[position]] > 0:
-                room[bin_of[position]] -= 1
-                kept.append(int(position))
-        return kept
+
+def _uniform(
+    own: Sequence[Sample], made: Sequence[Sample], order: np.ndarray, bins: int
+) -> list[int]:
+    edges = np.linspace(0, 1, bins + 1)[1:-1]
+    full = np.bincount(np.digitize([focus(s) for s in own], edges), minlength=bins)
+    bin_of = np.digitize([focus(sample) for sample in made], edges)
+    room = full.max() - full
+    kept = []
+    for position in order:
+        if room[bin_of[position]] > 0:
+            room[bin_of[position]] -= 1
+            kept.append(int(position))
+    return kept

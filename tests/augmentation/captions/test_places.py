@@ -25,7 +25,7 @@ def settings(*overrides: str) -> dict[str, Any]:
     [
         (("method=ssa", *AMR), "method.graph_parser.device=cuda:1"),
         (("method=paraphrase",), "method.writer.device=cuda:1"),
-        (("method=toca",), "method.writer.device=cuda:1"),
+        (("method=toca", "writer@method.writer=smollm2"), "method.writer.device=cuda:1"),
     ],
 )
 def test_devices_at_any_depth_are_no_settings_of_a_set(method: tuple[str, ...], place: str) -> None:

@@ -16,7 +16,7 @@ from augmentation.base import AbstractImageSource, ImageRequest, Picture
 from augmentation.images import round_trip as module
 from augmentation.images.round_trip import image_requests, make_pictures, round_trip
 from captioning.data.roster import Roster, build_roster
-from captioning.results.run_folders import read_runs
+from captioning.results.runs import read_runs
 from captioning.training.parts import build_part
 from captioning.types import Prediction, Sample
 

@@ -15,6 +15,10 @@ from captioning.data.readers.coco import read_coco
 HELD_OUT = "method.classes={truck: {candidates: [pickup truck, van]}, cat: {candidates: [dog]}}"
 
 
+# CutSwap judges pictures and captions of all scenes: fewer are enough.
+FEW = "data.train.num_scenes=40"
+
+
 def run(folder: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
     root = Path(__file__).resolve().parents[3]
     command = ["-m", "augmentation", "data=miniworld_tiny", "num_processes=0", "debug=smoke"]
@@ -56,7 +60,7 @@ def test_the_command_writes_a_set_that_is_read_back(tmp_path: Path):
 def test_cutswap_makes_pairs_that_are_read_back(tmp_path: Path):
     # photos of MiniWorld mean little to the joint space
     few = ["method.rules.num_captions=3", "method.num_patches=2", "method.similarity=-1"]
-    done = run(tmp_path, "method=cutswap", "limit_images=300", "smoke.max_pairs=4", *few)
+    done = run(tmp_path, "method=cutswap", FEW, "smoke.max_pairs=4", *few)
     assert done.returncode == 0, done.stderr
     out = tmp_path / "out"
     roster = read_coco(
@@ -71,7 +75,7 @@ def test_cutswap_makes_pairs_that_are_read_back(tmp_path: Path):
     for name in ("sheet.png", "statistics/statistics.json", "clusters/clusters.md"):
         assert (out / name).is_file()
     several = [*few, "num_processes=2", f"out={tmp_path / 'several'}"]
-    done = run(tmp_path, "method=cutswap", "limit_images=300", "smoke.max_pairs=4", *several)
+    done = run(tmp_path, "method=cutswap", FEW, "smoke.max_pairs=4", *several)
     assert done.returncode == 0, done.stderr
     for path in (out / "captions.json", out / "provenance.jsonl", *(out / "images").iterdir()):
         assert path.read_bytes() == (tmp_path / "several" / path.relative_to(out)).read_bytes()
@@ -83,7 +87,7 @@ def test_cutswap_makes_pairs_that_are_read_back(tmp_path: Path):
 @pytest.mark.slow
 def test_the_thesis_cutswap_makes_pairs(tmp_path: Path):
     few = ["smoke.max_pairs=2", "method.similarity=-1"]
-    done = run(tmp_path, "method=cutswap_thesis", *few)
+    done = run(tmp_path, "method=cutswap_thesis", FEW, *few)
     assert done.returncode == 0, done.stderr
     card = json.loads((tmp_path / "out" / "card.json").read_text())
     assert 0 < card["counts"]["pictures"] <= 2 * 3

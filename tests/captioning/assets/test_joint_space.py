@@ -156,7 +156,7 @@ def small_run(
         "features.backbone.weights=random",
         "features.backbone.image_size=64",
         f"paths.cache={cache}",
-        "limit_images=12",
+        "first_images=12",
         "limit_captions=2",
         "heads.width=8",
         "heads.size=4",

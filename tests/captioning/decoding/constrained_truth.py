@@ -98,7 +98,7 @@ def naive_search(
     length_penalty: float = 0.0,
     per_node_beam: int | None = None,
     forbidden_ids: tuple[int, ...] = (),
-    num_best: int = 1,
+    num_captions: int = 1,
 ) -> tuple[list[Found], list[int]]:
     """What is promised for one image, word by word: lists, nothing dropped early.
 
@@ -145,4 +145,4 @@ def naive_search(
     pool.sort(key=lambda one: -one.score)
     everything = pool + [found(*one) for one in live]
     everything.sort(key=lambda one: (-one.level, not one.finished))
-    return everything[:num_best], counts
+    return everything[:num_captions], counts

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from captioning.decoding.beam import beam_search
-from captioning.decoding.greedy import greedy
+from captioning.decoding.beam import BeamSearch
+from captioning.decoding.greedy import GreedySearch
 from captioning.decoding.state import SearchResult
 from tests.captioning.decoding.enumeration import every_caption, rules
 from tests.captioning.decoding.toy import (
@@ -21,14 +21,12 @@ from tests.captioning.decoding.toy import (
     TableStepper,
     naive_beam_search,
     random_table,
+    run,
 )
-
-IDS = {"bos_id": BOS, "eos_id": EOS, "pad_id": PAD}
 
 
 def search(stepper: TableStepper, **options: object) -> SearchResult:
-    num_images = len(stepper.table)
-    return beam_search(stepper, stepper.start(), num_images=num_images, **IDS, **options)
+    return run(BeamSearch, stepper, **options)
 
 
 def hypotheses(result: SearchResult, image: int) -> list[Hypothesis]:
@@ -70,7 +68,7 @@ def test_equals_the_naive_search(seed, images, vocabulary, coarse, longer, best,
     table = random_table(seed, images=images, vocabulary=vocabulary, coarse=coarse)
     stepper = TableStepper(table)
     options["min_length"] = min(options["min_length"] + longer, options["max_length"])
-    options["num_best"] = min(best, options["beam_size"])
+    options["num_captions"] = min(best, options["beam_size"])
     result = search(stepper, **options)
     for image in range(images):
         assert hypotheses(result, image) == naive_beam_search(stepper, image, **options)
@@ -80,7 +78,7 @@ def test_equals_the_naive_search(seed, images, vocabulary, coarse, longer, best,
 def test_a_wide_beam_finds_the_best_of_all_captions(length_penalty):
     stepper = TableStepper(random_table(5, images=2, vocabulary=6))
     result = search(
-        stepper, beam_size=4**4, max_length=4, length_penalty=length_penalty, num_best=3
+        stepper, beam_size=4**4, max_length=4, length_penalty=length_penalty, num_captions=3
     )
     for image in range(2):
         scored = []
@@ -103,10 +101,12 @@ def test_a_wide_beam_finds_the_best_of_all_captions(length_penalty):
     told=rules,
     normalisation=st.sampled_from(["none", "power", "gnmt"]),
     length_penalty=st.sampled_from([0.0, 0.7, 1.0, 2.5]),
-    num_best=st.integers(1, 5),
+    num_captions=st.integers(1, 5),
 )
 @settings(max_examples=80)
-def test_a_wide_beam_is_exact_under_all_rules(seed, told, normalisation, length_penalty, num_best):
+def test_a_wide_beam_is_exact_under_all_rules(
+    seed, told, normalisation, length_penalty, num_captions
+):
     if normalisation == "none":
         length_penalty = 0.0
     stepper = TableStepper(random_table(seed, images=1))
@@ -117,7 +117,7 @@ def test_a_wide_beam_is_exact_under_all_rules(seed, told, normalisation, length_
         max_length=4,
         normalisation=normalisation,
         length_penalty=length_penalty,
-        num_best=num_best,
+        num_captions=num_captions,
         **told,
     )
     scored = {}
@@ -126,7 +126,7 @@ def test_a_wide_beam_is_exact_under_all_rules(seed, told, normalisation, length_
         base = (5 + length) / 6 if normalisation == "gnmt" else length
         scored[caption.tokens] = (caption.finished, caption.total / base**length_penalty)
     found = hypotheses(result, 0)
-    expected = sorted(scored.values(), reverse=True)[:num_best]
+    expected = sorted(scored.values(), reverse=True)[:num_captions]
     assert [s for s, _ in found] == pytest.approx([s for _, s in expected], abs=1e-5)
     assert len({tokens for _, tokens in found}) == len(found)
     for (score, tokens), (finished, _) in zip(found, expected, strict=True):
@@ -159,17 +159,17 @@ def test_beam_one_is_greedy(seed, coarse, min_length):
     stepper = TableStepper(random_table(seed, images=4, coarse=coarse))
     lengths = {"max_length": 6, "min_length": min_length}
     beam = search(stepper, beam_size=1, **lengths)
-    one = greedy(stepper, stepper.start(), num_images=4, **IDS, **lengths)
+    one = run(GreedySearch, stepper, **lengths)
     for image in range(4):
         assert hypotheses(one, image) == hypotheses(beam, image)
 
 
 def test_a_batch_gives_what_each_image_gives_alone():
     table = random_table(11, images=20)
-    together = search(TableStepper(table), beam_size=3, max_length=8, num_best=2)
+    together = search(TableStepper(table), beam_size=3, max_length=8, num_captions=2)
     for image in range(20):
         alone = search(
-            TableStepper(table[image : image + 1]), beam_size=3, max_length=8, num_best=2
+            TableStepper(table[image : image + 1]), beam_size=3, max_length=8, num_captions=2
         )
         assert hypotheses(alone, 0) == hypotheses(together, image)
 
@@ -214,14 +214,14 @@ def test_search_ends_when_all_images_have_ended():
 def test_equal_scores_go_to_the_lower_token():
     table = torch.full((1, 3, 40), -1.0)
     table[..., EOS] = -5.0
-    result = search(TableStepper(table), beam_size=3, max_length=2, num_best=3)
+    result = search(TableStepper(table), beam_size=3, max_length=2, num_captions=3)
     assert result.tokens[0].tolist() == [[3, 3], [3, 4], [3, 5]]
 
 
 def test_cut_off_hypotheses_come_after_finished_ones():
     table = torch.full((1, 3, 5), -1.0)
     table[..., EOS] = -1.5
-    result = search(TableStepper(table), beam_size=3, max_length=1, num_best=3)
+    result = search(TableStepper(table), beam_size=3, max_length=1, num_captions=3)
     assert result.tokens[0].tolist() == [[EOS], [3], [4]]
     assert result.scores[0].tolist() == [-1.5, -1.0, -1.0]
 
@@ -229,16 +229,7 @@ def test_cut_off_hypotheses_come_after_finished_ones():
 def test_one_boundary_token_can_begin_end_and_pad():
     table = random_table(3, images=2)
     stepper = TableStepper(table)
-    result = beam_search(
-        stepper,
-        stepper.start(),
-        num_images=2,
-        beam_size=3,
-        bos_id=1,
-        eos_id=1,
-        pad_id=1,
-        max_length=5,
-    )
+    result = search(stepper, beam_size=3, boundary=1, max_length=5)
     for row, length in zip(result.tokens[:, 0], result.lengths[:, 0], strict=True):
         assert 1 not in row[: length - 1]
         assert (row[length:] == 1).all()
@@ -254,10 +245,10 @@ def test_the_lookup_table_is_left_as_it_was():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"beam_size": 0}, "beam_size must be at least 1: got 0"),
-        ({"max_length": 0}, "max_length must be at least 1: got 0"),
-        ({"per_node_beam": 0}, "per_node_beam must be at least 1: got 0"),
-        ({"num_best": 3}, "num_best must be at most beam_size: got 3 > 2"),
+        ({"beam_size": 0}, "beam_size must be a whole number of at least 1: got 0"),
+        ({"max_length": 0}, "max_length must be a whole number of at least 1: got 0"),
+        ({"per_node_beam": 0}, "per_node_beam must be a whole number of at least 1: got 0"),
+        ({"num_captions": 3}, "num_captions must be at most beam_size: got 3 > 2"),
         ({"min_length": 5}, r"min_length must be in \[0, max_length\]: got 5 for 4"),
         ({"length_penalty": -0.5}, "length_penalty must be at least 0: got -0.5"),
         ({"length_penalty": float("nan")}, "length_penalty must be at least 0: got nan"),
@@ -281,7 +272,7 @@ def test_nan_is_refused():
 def test_no_possible_token_gives_no_hypothesis():
     table = random_table(0, images=2)
     table[1] = float("-inf")
-    result = search(TableStepper(table), beam_size=2, max_length=4, num_best=2)
+    result = search(TableStepper(table), beam_size=2, max_length=4, num_captions=2)
     assert len(hypotheses(result, 0)) == 2
     assert hypotheses(result, 1) == []
 

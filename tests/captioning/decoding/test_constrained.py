@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from captioning.decoding.beam import beam_search
-from captioning.decoding.constrained import constrained_beam_search
+from captioning.decoding.beam import BeamSearch
+from captioning.decoding.constrained import ConstrainedBeamSearch
 from captioning.decoding.level_pool import ConstrainedResult
 from captioning.decoding.machine import Machine, build_machine
 from tests.captioning.decoding.constrained_truth import (
@@ -21,15 +21,11 @@ from tests.captioning.decoding.constrained_truth import (
     random_constraints,
     random_continues,
 )
-from tests.captioning.decoding.toy import BOS, EOS, PAD, TableStepper, random_table
-
-IDS = {"bos_id": BOS, "eos_id": EOS, "pad_id": PAD}
+from tests.captioning.decoding.toy import EOS, PAD, TableStepper, random_table, run
 
 
 def search(stepper: TableStepper, machines: list[Machine], **options: object) -> ConstrainedResult:
-    return constrained_beam_search(
-        stepper, stepper.start(), num_images=len(machines), machines=machines, **IDS, **options
-    )
+    return run(ConstrainedBeamSearch, stepper, machines=machines, **options)
 
 
 def hypotheses(
@@ -72,7 +68,7 @@ def test_a_wide_beam_finds_the_best_of_all_captions(seed):
         coarse = bool(generator.integers(2))
         table = random_table(100 * seed + case, images=1, vocabulary=vocabulary, coarse=coarse)
         stepper = TableStepper(table)
-        result = search(stepper, [machine], beam_size=256, num_best=3, **options)
+        result = search(stepper, [machine], beam_size=256, num_captions=3, **options)
         found = hypotheses(result, 0, constraints, machine)
         everything = all_captions(stepper, 0, constraints, machine, **options)
         assert [one.rank for one in found] == [one.rank for one in everything[:3]]
@@ -114,7 +110,7 @@ def test_equals_the_naive_search(seed, images, coarse, by_size, best, options):
         build_machine(some, required=int(generator.integers(0, 4)), continues=continues)
         for some in constraints
     ]
-    options["num_best"] = min(best, options["beam_size"])
+    options["num_captions"] = min(best, options["beam_size"])
     result = search(stepper, machines, by_size=by_size, **options)
     for image, machine in enumerate(machines):
         found = hypotheses(result, image, constraints[image], machine)
@@ -131,12 +127,12 @@ def test_equals_the_naive_search(seed, images, coarse, by_size, best, options):
 @settings(max_examples=40)
 def test_without_constraints_it_is_beam_search(seed, coarse, no_repeat_ngram, options):
     stepper = TableStepper(random_table(seed, images=3, coarse=coarse))
-    options["num_best"] = min(2, options["beam_size"])
+    options["num_captions"] = min(2, options["beam_size"])
     options["no_repeat_ngram"] = no_repeat_ngram
     result = search(stepper, [build_machine([])] * 3, **options)
     rows = stepper.rows.copy()
     stepper.rows.clear()
-    plain = beam_search(stepper, stepper.start(), num_images=3, **IDS, **options)
+    plain = run(BeamSearch, stepper, **options)
     assert torch.equal(result.tokens, plain.tokens)
     assert torch.equal(result.scores, plain.scores)
     assert torch.equal(result.lengths, plain.lengths)
@@ -148,7 +144,7 @@ def test_a_batch_gives_what_each_image_gives_alone(by_size):
     table = random_table(11, images=8)
     generator = np.random.default_rng(2)
     machines = [build_machine(random_constraints(generator, 7)) for _ in range(8)]
-    options = {"beam_size": 3, "max_length": 8, "num_best": 2, "per_node_beam": 2}
+    options = {"beam_size": 3, "max_length": 8, "num_captions": 2, "per_node_beam": 2}
     together = search(TableStepper(table), machines, by_size=by_size, **options)
     again = search(TableStepper(table), machines, by_size=by_size, **options)
     assert torch.equal(together.tokens, again.tokens)
@@ -263,17 +259,7 @@ def test_forbidden_ids_are_said_only_if_forced():
 def test_one_boundary_token_can_begin_end_and_pad():
     stepper = TableStepper(random_table(3, images=2))
     machines = [build_machine([[(4,)]]), build_machine([[(4, 5, 6, 4, 5)]])]
-    result = constrained_beam_search(
-        stepper,
-        stepper.start(),
-        num_images=2,
-        machines=machines,
-        beam_size=40,
-        bos_id=1,
-        eos_id=1,
-        pad_id=1,
-        max_length=5,
-    )
+    result = search(stepper, machines, beam_size=40, boundary=1, max_length=5)
     assert result.satisfied.tolist() == [True, False]
     for row, length in zip(result.tokens[:, 0], result.lengths[:, 0], strict=True):
         assert 1 not in row[: length - 1]
@@ -290,15 +276,15 @@ def test_the_lookup_table_is_left_as_it_was():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"beam_size": 0}, "beam_size must be at least 1: got 0"),
-        ({"max_length": 0}, "max_length must be at least 1: got 0"),
-        ({"per_node_beam": 0}, "per_node_beam must be at least 1: got 0"),
-        ({"num_best": 3}, "num_best must be at most beam_size: got 3 > 2"),
-        ({"num_best": 0}, "num_best must be at least 1: got 0"),
+        ({"beam_size": 0}, "beam_size must be a whole number of at least 1: got 0"),
+        ({"max_length": 0}, "max_length must be a whole number of at least 1: got 0"),
+        ({"per_node_beam": 0}, "per_node_beam must be a whole number of at least 1: got 0"),
+        ({"num_captions": 3}, "num_captions must be at most beam_size: got 3 > 2"),
+        ({"num_captions": 0}, "num_captions must be a whole number of at least 1: got 0"),
         ({"min_length": 5}, r"min_length must be in \[0, max_length\]: got 5 for 4"),
         ({"length_penalty": -0.5}, "length_penalty must be at least 0: got -0.5"),
         ({"forbidden_ids": (EOS,)}, "forbidden_ids must not hold eos_id 1"),
-        ({"machines": []}, "machines must be one an image: got 0 for 3"),
+        ({"machines": []}, "machines must be one for each image: got 0 for 3"),
         ({"machines": [build_machine([[(3, EOS)]])] * 3}, r"begin, end or padding.*: got \[1\]"),
         ({"machines": [build_machine([[(7,)]])] * 3}, "the model's 7 tokens: got token 7"),
     ],
@@ -307,7 +293,7 @@ def test_arguments_out_of_range_are_refused(options, message):
     stepper = TableStepper(random_table(0))
     given = {"machines": [build_machine([])] * 3, "beam_size": 2, "max_length": 4, **options}
     with pytest.raises(ValueError, match=message):
-        constrained_beam_search(stepper, stepper.start(), num_images=3, **IDS, **given)
+        search(stepper, **given)
 
 
 def test_nan_is_refused():

@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from captioning.decoding.beam import beam_search
-from captioning.decoding.diverse import diverse_beam_search
+from captioning.decoding.beam import BeamSearch
+from captioning.decoding.diverse import DiverseBeamSearch
 from captioning.decoding.state import SearchResult
 from tests.captioning.decoding.enumeration import allowed, rules
 from tests.captioning.decoding.toy import (
@@ -21,14 +21,12 @@ from tests.captioning.decoding.toy import (
     Hypothesis,
     TableStepper,
     random_table,
+    run,
 )
-
-IDS = {"bos_id": BOS, "eos_id": EOS, "pad_id": PAD}
 
 
 def search(stepper: TableStepper, **options: object) -> SearchResult:
-    num_images = len(stepper.table)
-    return diverse_beam_search(stepper, stepper.start(), num_images=num_images, **IDS, **options)
+    return run(DiverseBeamSearch, stepper, **options)
 
 
 def hypotheses(result: SearchResult, image: int) -> list[Hypothesis]:
@@ -83,10 +81,10 @@ def naive_diverse_search(
     max_length: int,
     length_penalty: float,
     per_node_beam: int | None,
-    num_best: int,
+    num_captions: int,
     **told: object,
 ) -> list[Hypothesis]:
-    """What `diverse_beam_search` promises for one image: lists, all steps, no early end."""
+    """What `DiverseBeamSearch` promises for one image: lists, all steps, no early end."""
     size = beam_size // num_groups
     ends = (EOS, *told["end_ids"])
     groups = [[(np.float32(0), (), stepper.next_code(0, BOS))] for _ in range(num_groups)]
@@ -106,13 +104,13 @@ def naive_diverse_search(
         pool.sort(key=lambda item: -item[0])
         cut_off = [(normalised(s, max_length, length_penalty), tokens) for s, tokens, _ in live]
         cut_off.sort(key=lambda item: -item[0])
-        offered += (pool + cut_off)[: min(num_best, size)]
+        offered += (pool + cut_off)[: min(num_captions, size)]
     scores: dict[tuple[int, ...], float] = {}
     for score, tokens in offered:
         scores.setdefault(tokens, score)
     once = [(score, tokens) for tokens, score in scores.items()]
     once.sort(key=lambda item: (item[1][-1] not in ends, -item[0]))
-    return once[:num_best]
+    return once[:num_captions]
 
 
 def normalised(total: np.float32, length: int, penalty: float) -> float:
@@ -143,7 +141,7 @@ def test_equals_the_naive_search(
         "max_length": 5,
         "length_penalty": length_penalty,
         "per_node_beam": per_node_beam,
-        "num_best": min(best, groups * size),
+        "num_captions": min(best, groups * size),
         **told,
     }
     result = search(stepper, **options)
@@ -160,12 +158,12 @@ def test_equals_the_naive_search(
 )
 @settings(max_examples=60)
 def test_one_group_is_beam_search(seed, coarse, exact, normalisation, told):
-    options = {"beam_size": 3, "num_best": 2, "max_length": 6, "length_penalty": 0.7, **told}
+    options = {"beam_size": 3, "num_captions": 2, "max_length": 6, "length_penalty": 0.7, **told}
     options |= {"exact": exact, "normalisation": normalisation}
     stepper = TableStepper(random_table(seed, images=4, coarse=coarse))
     other = TableStepper(stepper.table)
     one = search(stepper, num_groups=1, diversity=0.5, **options)
-    beam = beam_search(other, other.start(), num_images=4, **IDS, **options)
+    beam = run(BeamSearch, other, **options)
     assert stepper.rows == other.rows
     for name in ("tokens", "scores", "lengths"):
         assert torch.equal(getattr(one, name), getattr(beam, name)), name
@@ -175,7 +173,7 @@ def test_groups_that_may_not_repeat_say_different_words():
     # 3 is best, then 4, then 5; each goes on with itself.
     table = torch.full((1, 1, 6), -9.0)
     table[0, 0, 3:], table[0, 0, EOS] = torch.tensor([-1.0, -1.5, -2.0]), -3.0
-    options = {"beam_size": 3, "num_groups": 3, "num_best": 3, "max_length": 3}
+    options = {"beam_size": 3, "num_groups": 3, "num_captions": 3, "max_length": 3}
     stepper = TableStepper(table)
     strong = search(stepper, diversity=4.0, **options)
     assert strong.tokens[0].tolist() == [[3, 3, 3], [4, 4, 4], [5, 5, 5]]
@@ -186,7 +184,7 @@ def test_groups_that_may_not_repeat_say_different_words():
 
 def test_every_group_may_offer_its_own():
     table = random_table(2, images=5, vocabulary=12)
-    options = {"beam_size": 6, "num_groups": 3, "num_best": 6, "max_length": 5}
+    options = {"beam_size": 6, "num_groups": 3, "num_captions": 6, "max_length": 5}
     same = search(TableStepper(table), diversity=0.0, **options)
     differ = search(TableStepper(table), diversity=3.0, **options)
     assert (same.lengths > 0).sum(1).tolist() == [2] * 5
@@ -195,7 +193,13 @@ def test_every_group_may_offer_its_own():
 
 def test_a_batch_gives_what_each_image_gives_alone():
     table = random_table(11, images=12)
-    options = {"beam_size": 4, "num_groups": 2, "diversity": 0.5, "max_length": 8, "num_best": 3}
+    options = {
+        "beam_size": 4,
+        "num_groups": 2,
+        "diversity": 0.5,
+        "max_length": 8,
+        "num_captions": 3,
+    }
     together = search(TableStepper(table), **options)
     for image in range(12):
         alone = search(TableStepper(table[image : image + 1]), **options)
@@ -215,7 +219,13 @@ def test_of_what_several_groups_find_the_first_counts():
     table = torch.full((1, 11, 7), -9.0)
     table[0, :, EOS] = -0.1
     table[0, TableStepper(table).next_code(0, BOS)] = torch.tensor([-9, -9, -9, -1, -1, -9, -9.0])
-    options = {"beam_size": 3, "num_groups": 3, "diversity": 0.5, "max_length": 3, "num_best": 3}
+    options = {
+        "beam_size": 3,
+        "num_groups": 3,
+        "diversity": 0.5,
+        "max_length": 3,
+        "num_captions": 3,
+    }
     result = search(TableStepper(table), **options)
     assert [tokens for _, tokens in hypotheses(result, 0)] == [(3, EOS), (4, EOS)]
     assert result.scores[0, 0] == result.scores[0, 1]
@@ -224,12 +234,12 @@ def test_of_what_several_groups_find_the_first_counts():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_groups": 0}, "num_groups must be at least 1: got 0"),
+        ({"num_groups": 0}, "num_groups must be a whole number of at least 1: got 0"),
         ({"num_groups": 3}, "beam_size must be a multiple of num_groups: got 4 for 3"),
-        ({"beam_size": 0}, "beam_size must be at least 1: got 0"),
+        ({"beam_size": 0}, "beam_size must be a whole number of at least 1: got 0"),
         ({"diversity": -0.1}, "diversity must be at least 0 and finite: got -0.1"),
         ({"diversity": float("nan")}, "diversity must be at least 0 and finite: got nan"),
-        ({"num_best": 5}, "num_best must be at most beam_size: got 5 > 4"),
+        ({"num_captions": 5}, "num_captions must be at most beam_size: got 5 > 4"),
     ],
 )
 def test_arguments_out_of_range_are_refused(options, message):

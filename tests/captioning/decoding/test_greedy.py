@@ -7,18 +7,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from captioning.decoding.beam import beam_search
-from captioning.decoding.greedy import greedy
+from captioning.decoding.beam import BeamSearch
+from captioning.decoding.greedy import GreedySearch
 from tests.captioning.decoding.enumeration import rules
-from tests.captioning.decoding.toy import BOS, EOS, PAD, TableStepper, random_table
-
-IDS = {"bos_id": BOS, "eos_id": EOS, "pad_id": PAD}
+from tests.captioning.decoding.toy import BOS, EOS, PAD, TableStepper, random_table, run
 
 
 def test_takes_the_best_allowed_token_and_sums_its_score():
     table = random_table(1, images=3)
     stepper = TableStepper(table)
-    result = greedy(stepper, stepper.start(), num_images=3, max_length=5, **IDS, forbidden_ids=(4,))
+    result = run(GreedySearch, stepper, max_length=5, forbidden_ids=(4,))
     for image in range(3):
         code, total, tokens = stepper.next_code(0, BOS), 0.0, []
         while len(tokens) < 5 and EOS not in tokens:
@@ -37,7 +35,7 @@ def test_finished_images_leave_the_batch():
     table[:2, :, EOS] = -0.01
     table[2, :, EOS] = -30.0
     stepper = TableStepper(table)
-    result = greedy(stepper, stepper.start(), num_images=3, max_length=4, **IDS)
+    result = run(GreedySearch, stepper, max_length=4)
     assert stepper.rows == [3, 1, 1, 1]
     assert result.lengths[:, 0].tolist() == [1, 1, 4]
 
@@ -46,7 +44,7 @@ def test_fewest_tokens_are_kept():
     table = torch.full((1, 5, 5), -3.0)
     table[:, :, EOS] = -0.01
     stepper = TableStepper(table)
-    result = greedy(stepper, stepper.start(), num_images=1, max_length=6, min_length=3, **IDS)
+    result = run(GreedySearch, stepper, max_length=6, min_length=3)
     assert result.tokens[0, 0].tolist() == [3, 3, EOS]
 
 
@@ -55,7 +53,7 @@ def test_a_full_stop_ends_a_caption_and_stays_in_it():
     table[0, :, 5], table[1, :, EOS] = -0.01, -0.01
     stepper = TableStepper(table)
     options = {"max_length": 6, "min_length": 2, "end_ids": (5,)}
-    result = greedy(stepper, stepper.start(), num_images=2, **options, **IDS)
+    result = run(GreedySearch, stepper, **options)
     assert result.tokens[:, 0].tolist() == [[3, 5], [3, EOS]]
 
 
@@ -64,7 +62,7 @@ def test_no_bigram_is_said_twice():
     table = torch.full((1, 5, 6), -30.0)
     table[..., 3], table[..., 4], table[..., 5] = -1.0, -2.0, -3.0
     stepper = TableStepper(table)
-    result = greedy(stepper, stepper.start(), num_images=1, max_length=7, no_repeat_ngram=2, **IDS)
+    result = run(GreedySearch, stepper, max_length=7, no_repeat_ngram=2)
     assert result.tokens[0, 0].tolist() == [3, 3, 4, 3, 5, 3, EOS]
 
 
@@ -72,9 +70,8 @@ def test_no_bigram_is_said_twice():
 @settings(max_examples=100)
 def test_equals_beam_one_under_all_rules(seed, coarse, told):
     stepper = TableStepper(random_table(seed, images=4, coarse=coarse))
-    asked = {"num_images": 4, "max_length": 6, **IDS, **told}
-    one = greedy(stepper, stepper.start(), **asked)
-    beam = beam_search(stepper, stepper.start(), beam_size=1, **asked)
+    one = run(GreedySearch, stepper, max_length=6, **told)
+    beam = run(BeamSearch, stepper, beam_size=1, max_length=6, **told)
     for name in ("tokens", "scores", "lengths"):
         assert torch.equal(getattr(one, name), getattr(beam, name)), name
 
@@ -82,12 +79,5 @@ def test_equals_beam_one_under_all_rules(seed, coarse, told):
 @pytest.mark.parametrize("lengths", [(0, 0), (3, 4), (3, -1)])
 def test_lengths_out_of_range_are_refused(lengths):
     stepper = TableStepper(random_table(0))
-    with pytest.raises(ValueError, match="0 <= min_length <= max_length"):
-        greedy(
-            stepper,
-            stepper.start(),
-            num_images=3,
-            max_length=lengths[0],
-            min_length=lengths[1],
-            **IDS,
-        )
+    with pytest.raises(ValueError, match="(max|min)_length must be"):
+        run(GreedySearch, stepper, max_length=lengths[0], min_length=lengths[1])

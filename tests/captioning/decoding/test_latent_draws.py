@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import replace
 
 import pytest
 import torch
 
-from captioning.decoding.beam import beam_search
-from captioning.decoding.latent_draws import search_latents
+from captioning.decoding.beam import BeamSearch
+from captioning.decoding.latent_draws import LatentSearch
+from captioning.decoding.settings import SearchRequest
 from captioning.decoding.words import bind_search
 from captioning.models.cos_cvae import CosCvae
 from captioning.types import Batch
@@ -25,23 +25,23 @@ def model() -> CosCvae:
 
 def candidates(model: CosCvae, batch: Batch, **settings) -> list[list[str]]:
     """Captions of each image; scores differ in their last bits with what stands beside them."""
-    search = functools.partial(search_latents, **(SETTINGS | settings))
+    search = LatentSearch.with_settings(**(SETTINGS | settings))
     model.search = bind_search(search, model.tokenizer)
     return [[p.caption for p in group] for group in model.candidates(batch)]
 
 
 def test_a_caption_for_each_draw(model: CosCvae) -> None:
-    found = candidates(model, make_batch(), num_draws=20)
+    found = candidates(model, make_batch(), num_captions=20)
     assert [len(group) for group in found] == [20] * 4
     assert all(len(set(group)) > 1 for group in found)
     assert sum(len(set(group)) for group in found) > 15
 
 
 def test_draws_do_not_depend_on_how_they_are_made(model: CosCvae) -> None:
-    whole = candidates(model, make_batch(), num_draws=9)
-    assert candidates(model, make_batch(), num_draws=9, at_once=4) == whole
-    assert candidates(model, make_batch(), num_draws=5) == [group[:5] for group in whole]
-    assert candidates(model, make_batch(), num_draws=9, seed=1) != whole
+    whole = candidates(model, make_batch(), num_captions=9)
+    assert candidates(model, make_batch(), num_captions=9, at_once=4) == whole
+    assert candidates(model, make_batch(), num_captions=5) == [group[:5] for group in whole]
+    assert candidates(model, make_batch(), num_captions=9, seed=1) != whole
 
 
 def test_draws_of_an_image_do_not_depend_on_its_batch(model: CosCvae) -> None:
@@ -52,16 +52,15 @@ def test_draws_of_an_image_do_not_depend_on_its_batch(model: CosCvae) -> None:
         regions=batch.regions[2:3],
         region_mask=batch.region_mask[2:3],
     )
-    (found,) = candidates(model, alone, num_draws=6)
-    assert found == candidates(model, batch, num_draws=6)[2]
+    (found,) = candidates(model, alone, num_captions=6)
+    assert found == candidates(model, batch, num_captions=6)[2]
 
 
 def test_at_temperature_0_all_draws_are_the_means(model: CosCvae) -> None:
     batch = make_batch()
-    found = candidates(model, batch, num_draws=3, temperature=0)
-    model.search = bind_search(
-        functools.partial(beam_search, beam_size=2, max_length=8), model.tokenizer
-    )
+    found = candidates(model, batch, num_captions=3, temperature=0)
+    search = BeamSearch.with_settings(beam_size=2, max_length=8)
+    model.search = bind_search(search, model.tokenizer)
     for group, prediction in zip(found, model.generate(batch), strict=True):
         assert group == [prediction.caption] * 3
 
@@ -69,31 +68,25 @@ def test_at_temperature_0_all_draws_are_the_means(model: CosCvae) -> None:
 def test_each_draw_is_searched_as_by_itself(model: CosCvae) -> None:
     """Hypotheses of a block read the latents of that block."""
     batch, words = make_batch(), model.tokenizer
-    found = candidates(model, batch, num_draws=4)
+    found = candidates(model, batch, num_captions=4)
     special = {"bos_id": words.bos_id, "eos_id": words.eos_id, "pad_id": words.pad_id}
     for draw in range(4):
         settings = {"keys": batch.image_ids, "temperature": 1.0, "seed": 0}
         state = model.start(batch).drawn(draws=range(draw, draw + 1), **settings)
         for image in range(4):
             only = state.select(torch.tensor([image]))
-            result = beam_search(
-                *(model, only),
-                **special,
-                num_images=1,
-                beam_size=2,
-                max_length=8,
-                forbidden_ids=(words.unk_id,),
-            )
+            search = bind_search(BeamSearch.with_settings(beam_size=2, max_length=8), words)
+            result = search(model, only, SearchRequest(num_images=1, **special))
             assert words.decode(result.tokens[0, 0].tolist()) == found[image][draw]
 
 
 def test_what_makes_no_sense_is_refused(model: CosCvae) -> None:
     batch = make_batch()
     for settings, message in (
-        ({"num_draws": 0}, "num_draws must be at least 1"),
-        ({"at_once": 0}, "at_once must be at least 1"),
-        ({"temperature": -1}, "temperature, seed"),
-        ({"seed": -1}, "temperature, seed"),
+        ({"num_captions": 0}, "num_captions must be a whole number of at least 1"),
+        ({"at_once": 0}, "at_once must be a whole number of at least 1"),
+        ({"temperature": -1}, "temperature must be at least 0"),
+        ({"seed": -1}, "seed must be a whole number"),
         ({"max_length": 30, "min_length": 30}, "model.module.max_steps"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -109,7 +102,7 @@ def test_what_makes_no_sense_is_refused(model: CosCvae) -> None:
 
 def test_a_model_without_latents_is_refused() -> None:
     updown = build("updown")
-    updown.search = bind_search(functools.partial(search_latents, **SETTINGS), updown.tokenizer)
+    updown.search = bind_search(LatentSearch.with_settings(**SETTINGS), updown.tokenizer)
     with pytest.raises(ValueError, match="needs a model with latents.*UpDownState"):
         updown.generate(make_batch())
 
@@ -118,18 +111,18 @@ def test_distinct_draws_say_what_none_before_said(model: CosCvae) -> None:
     """At temperature 0 all beams are the same, so that they are gone through from their top."""
     batch = make_batch()
     means = {"temperature": 0, "beam_size": 3, "distinct": True}
-    found = candidates(model, batch, num_draws=4, **means)
-    best = functools.partial(beam_search, beam_size=3, num_best=3, max_length=8)
+    found = candidates(model, batch, num_captions=4, **means)
+    best = BeamSearch.with_settings(beam_size=3, num_captions=3, max_length=8)
     model.search = bind_search(best, model.tokenizer)
     for group, predictions in zip(found, model.candidates(batch), strict=True):
         first, second, third = (prediction.caption for prediction in predictions)
         assert group == [first, second, third, first]
-    assert candidates(model, batch, num_draws=4, at_once=1, **means) == found
+    assert candidates(model, batch, num_captions=4, at_once=1, **means) == found
 
 
 def test_distinct_draws_keep_the_first_and_are_more(model: CosCvae) -> None:
-    plain = candidates(model, make_batch(), num_draws=20)
-    distinct = candidates(model, make_batch(), num_draws=20, distinct=True)
+    plain = candidates(model, make_batch(), num_captions=20)
+    distinct = candidates(model, make_batch(), num_captions=20, distinct=True)
     assert [group[0] for group in plain] == [group[0] for group in distinct]
     assert all(len(set(d)) >= len(set(p)) for p, d in zip(plain, distinct, strict=True))
     assert sum(len(set(d)) - len(set(p)) for p, d in zip(plain, distinct, strict=True)) > 0

@@ -2,33 +2,39 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import hydra
 import pytest
 import torch
+from hydra import compose, initialize_config_dir
 from hypothesis import given
 from hypothesis import strategies as st
-from omegaconf import OmegaConf
 
-from captioning.decoding.beam import beam_search
-from captioning.decoding.diverse import diverse_beam_search
-from captioning.decoding.greedy import greedy
-from captioning.decoding.rules import Normalisation, Rules
-from captioning.decoding.sampling import sample
+from captioning.decoding.beam import BeamSearch
+from captioning.decoding.constrained import ConstrainedBeamSearch
+from captioning.decoding.diverse import DiverseBeamSearch
+from captioning.decoding.greedy import GreedySearch
+from captioning.decoding.normalisation import Normalisation
+from captioning.decoding.rules import Rules
+from captioning.decoding.sampling import Sampling
+from captioning.decoding.settings import SearchRequest, SearchSettings
 from tests.captioning.decoding.enumeration import allowed
-from tests.captioning.decoding.toy import BOS, EOS, PAD, TableStepper, random_table
+from tests.captioning.decoding.toy import BOS, EOS, PAD, TableStepper, random_table, run
 
 IDS = {"bos_id": BOS, "eos_id": EOS, "pad_id": PAD}
 SEARCHES = {
-    greedy: {},
-    beam_search: {"beam_size": 2},
-    sample: {"num_samples": 2},
-    diverse_beam_search: {"beam_size": 2, "num_groups": 2, "diversity": 0.5},
+    GreedySearch: {},
+    BeamSearch: {"beam_size": 2},
+    Sampling: {"num_captions": 2},
+    DiverseBeamSearch: {"beam_size": 2, "num_groups": 2, "diversity": 0.5},
 }
 each_search = pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.__name__)
 
 
 def build(**options: object) -> Rules:
-    return Rules.build(**{**IDS, "max_length": 5, **options})
+    settings = SearchSettings(**{"max_length": 5, **options})
+    return Rules.build(settings, SearchRequest(num_images=1, **IDS))
 
 
 @given(
@@ -102,10 +108,10 @@ def test_normalisations_that_make_no_sense_are_refused(settings, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_length": 0}, "max_length must be at least 1: got 0"),
+        ({"max_length": 0}, "max_length must be a whole number of at least 1: got 0"),
         ({"min_length": 6}, "min_length must be in .*: got 6 for 5"),
-        ({"min_length": -1}, "min_length must be in .*: got -1 for 5"),
-        ({"no_repeat_ngram": -1}, "no_repeat_ngram must be at least 0: got -1"),
+        ({"min_length": -1}, "min_length must be a whole number of at least 0: got -1"),
+        ({"no_repeat_ngram": -1}, "no_repeat_ngram must be a whole number of at least 0: got -1"),
         ({"forbidden_ids": (EOS,)}, "forbidden_ids must not hold eos_id"),
         ({"forbidden_ids": (5,), "end_ids": (4, 5)}, r"end_ids must not hold .*: got \[5\]"),
         ({"end_ids": (PAD,)}, r"end_ids must not hold .*: got \[2\]"),
@@ -114,23 +120,14 @@ def test_normalisations_that_make_no_sense_are_refused(settings, message):
 def test_every_search_refuses_rules_out_of_range(search, options, message):
     stepper = TableStepper(random_table(0))
     with pytest.raises(ValueError, match=message):
-        search(
-            stepper,
-            stepper.start(),
-            num_images=3,
-            **IDS,
-            **SEARCHES[search],
-            **{"max_length": 5, **options},
-        )
+        run(search, stepper, **SEARCHES[search], **{"max_length": 5, **options})
 
 
 @each_search
 def test_every_search_keeps_the_rules(search):
     told = {"min_length": 3, "forbidden_ids": (4,), "end_ids": (5,), "no_repeat_ngram": 1}
     stepper = TableStepper(random_table(4, images=30, vocabulary=9))
-    result = search(
-        stepper, stepper.start(), num_images=30, max_length=5, **IDS, **told, **SEARCHES[search]
-    )
+    result = run(search, stepper, max_length=5, **told, **SEARCHES[search])
     lasts = set()
     for row, length in zip(result.tokens[:, 0].tolist(), result.lengths[:, 0], strict=True):
         tokens = tuple(row[:length])
@@ -145,7 +142,7 @@ def test_every_search_keeps_the_rules(search):
 @each_search
 def test_every_search_of_no_images_is_empty(search):
     stepper = TableStepper(random_table(0)[:0])
-    result = search(stepper, stepper.start(), num_images=0, max_length=3, **IDS, **SEARCHES[search])
+    result = run(search, stepper, max_length=3, **SEARCHES[search])
     assert result.tokens.shape[::2] == (0, 0)
 
 
@@ -155,16 +152,77 @@ def test_every_search_refuses_nan(search):
     table[1, :, 4] = float("nan")
     stepper = TableStepper(table)
     with pytest.raises(ValueError, match="the decoder returned NaN"):
-        search(stepper, stepper.start(), num_images=3, max_length=3, **IDS, **SEARCHES[search])
+        run(search, stepper, max_length=3, **SEARCHES[search])
 
 
 @pytest.mark.parametrize(
-    "name", ["beam", "beam_nocaps", "greedy", "sampling", "nucleus", "diverse"]
+    ("search", "settings", "name"),
+    [
+        (GreedySearch, {"beam_size": 3}, "beam_size: got 3"),
+        (GreedySearch, {"num_captions": 2}, "num_captions: got 2"),
+        (BeamSearch, {"temperature": 0.5}, "temperature: got 0.5"),
+        (Sampling, {"length_penalty": 0.7}, "length_penalty: got 0.7"),
+        (ConstrainedBeamSearch, {"end_words": ["."]}, r"end_words: got \['.'\]"),
+    ],
 )
+def test_a_setting_that_a_search_does_not_read_is_refused(search, settings, name):
+    with pytest.raises(ValueError, match=f"{search.__name__} does not use {name}; leave it out"):
+        search.with_settings(**settings)
+
+
+def test_a_setting_that_no_search_has_is_refused():
+    with pytest.raises(TypeError, match="beam_width"):
+        BeamSearch.with_settings(beam_width=3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"beam_size": 2.5}, "beam_size must be a whole number of at least 1: got 2.5"),
+        ({"num_captions": None}, "num_captions must be a whole number of at least 1: got None"),
+        ({"seed": -1}, "seed must be a whole number of at least 0: got -1"),
+        ({"temperature": -0.1}, "temperature must be at least 0 and finite: got -0.1"),
+        ({"forbidden_words": "dog"}, r"forbidden_words must be a list .*: got 'dog'; write \[dog"),
+    ],
+)
+def test_settings_out_of_range_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        SearchSettings(**settings)
+
+
+def test_settings_equal_to_their_defaults_are_not_changed():
+    assert SearchSettings(forbidden_words=[], end_ids=(), beam_size=1).changed() == set()
+    assert SearchSettings(forbidden_words=["a"], beam_size=2).changed() == {
+        "forbidden_words",
+        "beam_size",
+    }
+
+
+CONFIGS = [
+    path.stem
+    for path in Path(__file__).parents[3].glob("configs/search/*.yaml")
+    if path.stem not in ("base", "constrained", "latents")
+]
+
+
+@pytest.mark.parametrize("name", sorted(CONFIGS))
 def test_every_config_is_called_as_models_call_it(name, repository):
-    config = OmegaConf.load(repository / f"configs/search/{name}.yaml")
-    search = hydra.utils.instantiate(OmegaConf.create({"seed": 0, "search": config}).search)
+    with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
+        config = compose(overrides=[f"+search={name}", "+seed=0"])
+    search = hydra.utils.instantiate(config.search).changed(forbidden_ids=(6,))
     stepper = TableStepper(random_table(0))
-    result = search(stepper, stepper.start(), num_images=3, **IDS, forbidden_ids=(6,), device="cpu")
+    result = search(stepper, stepper.start(), SearchRequest(num_images=3, **IDS))
     assert result.tokens.shape[:2] == result.scores.shape == (3, 1)
     assert result.scores.isfinite().all()
+
+
+@pytest.mark.parametrize("name", sorted([*CONFIGS, "constrained", "latents"]))
+def test_every_config_takes_the_settings_of_all_searches_by_short_keys(name, repository):
+    told = ["search.max_length=9", "search.forbidden_words=[photo]", "search.no_repeat_ngram=2"]
+    with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
+        config = compose(overrides=[f"+search={name}", "+seed=3", *told])
+    settings = hydra.utils.instantiate(config.search).settings
+    assert (settings.max_length, settings.no_repeat_ngram) == (9, 2)
+    assert settings.forbidden_words == ["photo"]
+    assert type(settings.forbidden_words) is list
+    assert settings.seed == (3 if "seed" in config.search else 0)

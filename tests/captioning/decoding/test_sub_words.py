@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from captioning.decoding.constrained import constrained_beam_search
+from captioning.decoding.constrained import ConstrainedBeamSearch
 from captioning.decoding.constraints import constrain
 from captioning.interfaces import AbstractTokenizer
-from tests.captioning.decoding.toy import BOS, EOS, PAD, TableStepper, random_table
+from tests.captioning.decoding.toy import BOS, EOS, PAD, TableStepper, random_table, run
 
 # "_" is a blank; pieces without one go on with the word before them, or begin a caption.
 PIECES = ("_cat", "cat", "_z", "ebra", "z", "_hot", "_dog", "dog", "s")
@@ -95,17 +95,8 @@ def test_every_text_meets_the_words_that_it_holds(constraints):
 def test_the_best_caption_that_holds_the_words_is_found(constraints, seed):
     stepper = TableStepper(random_table(seed, images=1, vocabulary=len(TOKENIZER)))
     machine = machine_of(constraints)
-    result = constrained_beam_search(
-        stepper,
-        stepper.start(),
-        num_images=1,
-        machines=[machine],
-        beam_size=2000,
-        bos_id=BOS,
-        eos_id=EOS,
-        pad_id=PAD,
-        max_length=5,
-    )
+    settings = {"beam_size": 2000, "max_length": 5}
+    result = run(ConstrainedBeamSearch, stepper, machines=[machine], **settings)
     best = max(
         (total, tokens)
         for tokens, total in every_finished(stepper, length=5)

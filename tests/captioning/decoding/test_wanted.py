@@ -110,7 +110,7 @@ def test_names_of_classes_are_constraints_only_where_they_stand_in_for_captions(
 @pytest.mark.parametrize("classes", [{}, None])
 def test_held_out_words_need_classes(classes):
     some = [replace(one, origin=UNPAIRED) for one in samples({"1": ()})]
-    with pytest.raises(ValueError, match="needs classes: .* choose hold_out=NAME in training"):
+    with pytest.raises(ValueError, match="needs classes: .* choose steps=.* in training"):
         words_of_classes(some, classes=classes)
 
 

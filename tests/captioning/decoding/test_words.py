@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-
 import pytest
 import torch
 
-from captioning.decoding.beam import beam_search
-from captioning.decoding.constrained import constrained_beam_search
+from captioning.decoding.beam import BeamSearch
+from captioning.decoding.constrained import ConstrainedBeamSearch
 from captioning.decoding.machine import build_machine
-from captioning.decoding.sampling import sample
+from captioning.decoding.sampling import Sampling
 from captioning.decoding.words import bind_search
 from captioning.text.tokenizers.words import WordTokenizer
 from tests.tiny import MODELS, build, make_batch
@@ -27,24 +25,23 @@ class Pieces(WordTokenizer):
 
 
 def test_words_become_ids_beside_those_given_as_ids():
-    search = functools.partial(
-        beam_search,
+    search = BeamSearch.with_settings(
         beam_size=2,
         forbidden_words=["dog", "zebra"],
         forbidden_ids=(CAT,),
         end_words=["stop"],
     )
-    bound = bind_search(search, TOKENIZER).keywords
-    assert bound["forbidden_ids"] == (CAT, DOG, TOKENIZER.unk_id)
-    assert bound["end_ids"] == (STOP,)
-    assert bound["beam_size"] == 2
-    assert "forbidden_words" not in bound
-    assert "end_words" not in bound
+    bound = bind_search(search, TOKENIZER).settings
+    assert bound.forbidden_ids == (CAT, DOG, TOKENIZER.unk_id)
+    assert bound.end_ids == (STOP,)
+    assert bound.beam_size == 2
+    assert bound.forbidden_words == bound.end_words == ()
 
 
 def test_all_spellings_of_a_word_are_forbidden():
-    search = functools.partial(beam_search, forbidden_words=["a"])
-    assert bind_search(search, Pieces(words=[*"abcdef"])).keywords["forbidden_ids"][:2] == (4, 9)
+    search = BeamSearch.with_settings(forbidden_words=["a"])
+    bound = bind_search(search, Pieces(words=[*"abcdef"]))
+    assert bound.settings.forbidden_ids[:2] == (4, 9)
 
 
 @pytest.mark.parametrize(
@@ -57,19 +54,20 @@ def test_all_spellings_of_a_word_are_forbidden():
 )
 def test_words_that_no_setting_can_hold_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
-        bind_search(functools.partial(beam_search, **settings), TOKENIZER)
+        bind_search(BeamSearch.with_settings(**settings), TOKENIZER)
 
 
 def test_a_token_that_both_ends_and_is_unknown_may_end_captions():
     class Boundary(WordTokenizer):
         bos_id = eos_id = unk_id = 1
 
-    assert bind_search(beam_search, Boundary(words=["dog"])).keywords["forbidden_ids"] == ()
+    bound = bind_search(BeamSearch.with_settings(), Boundary(words=["dog"]))
+    assert bound.settings.forbidden_ids == ()
 
 
-def with_search(function, **settings):
+def with_search(kind, **settings):
     model = build("updown")
-    model.search = bind_search(functools.partial(function, **settings), model.tokenizer)
+    model.search = bind_search(kind.with_settings(**settings), model.tokenizer)
     return model
 
 
@@ -78,21 +76,18 @@ def test_forbidden_words_are_never_said():
     said = {word for p in free.generate(make_batch()) for word in p.caption.split()}
     word = max(said)
     settings = {"beam_size": 3, "max_length": 8}
-    model = with_search(beam_search, forbidden_words=[word], **settings)
+    model = with_search(BeamSearch, forbidden_words=[word], **settings)
     captions = [p.caption.split() for p in model.generate(make_batch())]
     assert all(word not in caption for caption in captions)
-    also = with_search(beam_search, **settings).generate(
-        make_batch(), forbidden_ids=model.tokenizer.encode(word)[1:2]
-    )
-    assert [p.caption.split() for p in also] == captions
+    also = with_search(BeamSearch, **settings, forbidden_ids=model.tokenizer.encode(word)[1:2])
+    assert [p.caption.split() for p in also.generate(make_batch())] == captions
 
 
-def test_a_forbidden_id_of_the_call_joins_those_of_the_settings():
+def test_another_search_of_the_call_is_bound_as_the_models_own():
     model = build("updown")
     words = sorted({w for p in model.generate(make_batch()) for w in p.caption.split()})
-    other = words[0]
-    model = with_search(beam_search, forbidden_words=words[1:], beam_size=3, max_length=8)
-    found = model.generate(make_batch(), forbidden_ids=model.tokenizer.encode(other)[1:2])
+    other = BeamSearch.with_settings(forbidden_words=words, beam_size=3, max_length=8)
+    found = model.generate(make_batch(), search=other)
     said = {word for p in found for word in p.caption.split()}
     assert not said & set(words)
     assert "<unk>" not in said
@@ -101,7 +96,7 @@ def test_a_forbidden_id_of_the_call_joins_those_of_the_settings():
 def test_an_end_word_ends_captions_and_stays():
     free = build("updown").generate(make_batch())
     word = next(p.caption.split()[1] for p in free if len(p.caption.split()) > 2)
-    model = with_search(beam_search, beam_size=3, max_length=8, end_words=[word])
+    model = with_search(BeamSearch, beam_size=3, max_length=8, end_words=[word])
     captions = [p.caption.split() for p in model.generate(make_batch())]
     assert all(word not in caption[:-1] for caption in captions)
     assert any(caption[-1] == word for caption in captions)
@@ -110,7 +105,7 @@ def test_an_end_word_ends_captions_and_stays():
 @pytest.mark.parametrize("name", MODELS)
 def test_candidates_are_the_searchs_captions_best_first(name):
     model, batch = build(name), make_batch()
-    model.search = functools.partial(model.search, num_best=3)
+    model.search = model.search.changed(num_captions=3)
     found = model.candidates(batch)
     assert [group[0] for group in found] == model.generate(batch)
     assert [group[0].image_id for group in found] == list(batch.image_ids)
@@ -124,13 +119,14 @@ def test_candidates_are_the_searchs_captions_best_first(name):
 def test_an_image_about_which_nothing_can_be_said_has_an_empty_caption():
     model, batch = build("updown"), make_batch()
     everything = [i for i in range(len(model.tokenizer)) if i != model.tokenizer.eos_id]
-    found = model.candidates(batch, forbidden_ids=everything, min_length=3)
+    search = model.search.changed(forbidden_ids=everything, min_length=3)
+    found = model.candidates(batch, search=search)
     assert [[(p.caption, p.score) for p in group] for group in found] == [[("", -torch.inf)]] * 4
 
 
 def test_samples_of_an_image_do_not_depend_on_its_batch():
-    settings = {"num_samples": 4, "max_length": 8, "seed": 3}
-    model, batch = with_search(sample, **settings), make_batch()
+    settings = {"num_captions": 4, "max_length": 8, "seed": 3}
+    model, batch = with_search(Sampling, **settings), make_batch()
     together = model.candidates(batch)
     alone = type(batch)(
         rows=batch.rows[:1],
@@ -146,7 +142,7 @@ def test_samples_of_an_image_do_not_depend_on_its_batch():
 
 
 def test_captions_say_whether_they_meet_their_constraints():
-    model = with_search(constrained_beam_search, beam_size=3, max_length=8)
+    model = with_search(ConstrainedBeamSearch, beam_size=3, max_length=8)
     with torch.no_grad():
         model.output.bias[model.tokenizer.eos_id] += 6  # captions of this model seldom end
     batch, token = make_batch(), model.tokenizer.encode("dog")[1]
@@ -159,6 +155,12 @@ def test_captions_say_whether_they_meet_their_constraints():
 
 
 def test_constrained_search_without_constraints_says_what_is_missing():
-    model = with_search(constrained_beam_search, beam_size=3, max_length=8)
+    model = with_search(ConstrainedBeamSearch, beam_size=3, max_length=8)
     with pytest.raises(ValueError, match="needs machines, one an image; evaluate.py makes them by"):
         model.generate(make_batch())
+
+
+def test_constraints_are_refused_by_a_search_that_takes_none():
+    model = with_search(BeamSearch, beam_size=3, max_length=8)
+    with pytest.raises(ValueError, match="constraints need search=constrained: got BeamSearch"):
+        model.generate(make_batch(), machines=[build_machine([])] * 4)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from captioning.decoding.level_pool import ConstrainedResult
+from captioning.decoding.machine import Machine
+from captioning.decoding.search import AbstractSearch
+from captioning.decoding.settings import SearchRequest
+from captioning.decoding.state import SearchResult
 from captioning.interfaces import AbstractDecoderState, AbstractStepper
 
 BOS, EOS, PAD = 0, 1, 2
@@ -22,6 +28,28 @@ class TableState(AbstractDecoderState):
 
     def select(self, index: Tensor) -> TableState:
         return TableState(self.image[index], self.code[index])
+
+
+def run(
+    kind: type[AbstractSearch],
+    stepper: TableStepper,
+    *,
+    machines: Sequence[Machine] | None = None,
+    image_ids: Sequence[int | str] | None = None,
+    boundary: int | None = None,
+    **settings: object,
+) -> SearchResult | ConstrainedResult:
+    """Search all images of a stepper; ``boundary`` is begin, end and padding in one token."""
+    bos, eos, pad = (BOS, EOS, PAD) if boundary is None else (boundary,) * 3
+    request = SearchRequest(
+        num_images=len(stepper.table),
+        bos_id=bos,
+        eos_id=eos,
+        pad_id=pad,
+        machines=machines,
+        image_ids=image_ids,
+    )
+    return kind.with_settings(**settings)(stepper, stepper.start(), request)
 
 
 class TableStepper(AbstractStepper):
@@ -73,9 +101,9 @@ def naive_beam_search(
     length_penalty: float = 0.0,
     per_node_beam: int | None = None,
     forbidden_ids: tuple[int, ...] = (),
-    num_best: int = 1,
+    num_captions: int = 1,
 ) -> list[Hypothesis]:
-    """What `beam_search` promises for one image, word by word: lists, no early end."""
+    """What `BeamSearch` promises for one image, word by word: lists, no early end."""
     table = stepper.table[image]
     banned = {BOS, PAD, *forbidden_ids}
     live = [(np.float32(0.0), (), stepper.next_code(0, BOS))]
@@ -102,7 +130,7 @@ def naive_beam_search(
         live = [item[1:] for item in ranked if item[2][-1] != EOS][:beam_size]
     pool.sort(key=lambda item: -item[0])
     cut_off = [(normalised(s, max_length, length_penalty), tokens) for s, tokens, _ in live]
-    return (pool[:num_best] + cut_off)[:num_best]
+    return (pool[:num_captions] + cut_off)[:num_captions]
 
 
 def normalised(total: np.float32, length: int, penalty: float) -> float:

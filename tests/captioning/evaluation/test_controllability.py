@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from captioning.data.batches.controls import CaptionControls
+from captioning.data.batches.settings import LoaderSettings
 from captioning.evaluation.controllability import (
     asked_captions,
     caption,
@@ -61,10 +62,10 @@ def test_nouns_are_those_of_the_regions_asked_for() -> None:
     )
     roster = SimpleNamespace(samples=samples, rows_by_image={"a": (0, 1), "b": (2,)}, name="x")
     controls = CaptionControls(max_regions=2)
-    run = SimpleNamespace(roster=roster, datamodule=SimpleNamespace(controls=controls))
+    run = SimpleNamespace(roster=roster, datamodule=SimpleNamespace(readers={"control": controls}))
     ((first, control, nouns),) = asked_captions(run, build_caption_parser())
     assert (first.sample_id, control.regions, nouns) == ("s0", (0, 1), ("men",))
-    run.datamodule.controls = None
+    run.datamodule.readers = {}
     assert len(asked_captions(run, build_caption_parser())) == 2
     assert len(asked_captions(run, build_caption_parser(), most=1)) == 1
     roster.samples = samples[1:2]
@@ -75,7 +76,7 @@ def test_nouns_are_those_of_the_regions_asked_for() -> None:
 def test_made_captions_are_asked_for_in_place_of_peoples(tmp_path: Path) -> None:
     samples = (sample(0, "a", "two young men", 0, 1), sample(1, "b", "a dog", 2))
     roster = SimpleNamespace(samples=samples, rows_by_image={"a": (0,), "b": (1,)}, name="x")
-    run = SimpleNamespace(roster=roster, datamodule=SimpleNamespace(controls=None))
+    run = SimpleNamespace(roster=roster, datamodule=SimpleNamespace(readers={}))
     phrase = {"start": 2, "text": "red cat", "chain_id": "1", "kinds": [], "regions": [3]}
     box = {"region": 3, "box": [0, 0, 1, 1]}
     lines = [
@@ -115,12 +116,12 @@ def test_a_captioner_that_obeys_agrees_less_with_swapped_controls() -> None:
     json.dumps(found)
 
 
-def test_captions_go_to_the_samples_that_asked(monkeypatch) -> None:
+def test_captions_go_to_the_samples_that_asked() -> None:
     """The data set puts long captions first; answers must follow."""
 
     class Echo:
-        def __init__(self, samples, *, controls, **_) -> None:
-            self.samples, self.controls = samples, controls
+        def __init__(self, samples, stage, *, instead) -> None:
+            self.samples, self.controls = samples, instead["control"].controls
 
         def __getitem__(self, block):
             order = sorted(block, reverse=True)
@@ -133,8 +134,7 @@ def test_captions_go_to_the_samples_that_asked(monkeypatch) -> None:
     def generate(batch):
         return [Prediction(image_id="x", caption=str(c.num_words)) for c in batch.controls]
 
-    monkeypatch.setattr("captioning.evaluation.controllability.CaptionDataset", Echo)
-    module = SimpleNamespace(tokenizer=None, features=None, eval_batch_size=2)
+    module = SimpleNamespace(dataset=Echo, loader=LoaderSettings(eval_batch_size=2))
     run = SimpleNamespace(datamodule=module, model=SimpleNamespace(generate=generate))
     samples = [sample(n, image) for n, image in enumerate("abac")]
     controls = [Control(num_words=n + 1) for n in range(4)]

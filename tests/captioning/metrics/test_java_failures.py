@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,13 +14,14 @@ import pytest
 
 from captioning.metrics import coco, spice
 from captioning.metrics.coco import evaluate_captions
-from captioning.metrics.java import JavaError, run_java, start_java, stop_java
+from captioning.metrics.java import JavaError, kill_java, run_java, start_java, stop_java
 from captioning.metrics.meteor import close_meteor, score_meteor
 from captioning.metrics.spice import score_spice
 from captioning.metrics.tokenizer import tokenize_ptb
 
 Starts = Callable[[str], Callable[[], int]]
 
+REPOSITORY = Path(__file__).resolve().parents[3]
 # The sleeper holds the pipes: killing the shell alone would leave readers waiting for it.
 HANG = 'sleep 1000 & echo $! >> "$LOG.sleepers"; wait'
 FAILURES = {
@@ -59,6 +64,15 @@ def runs(pid: str) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return state != "Z"
+
+
+def group_lives(number: int) -> bool:
+    """Whether a process group has members."""
+    try:
+        os.killpg(number, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def sleepers_left(folder: Path) -> list[str]:
@@ -141,3 +155,34 @@ def test_stopped_java_is_not_started_again(starts: Starts) -> None:
     stop_java()  # nothing is left to stop
     starts("exec cat")
     assert run_java([], name="cat", timeout=20, text="a\n") == "a\n"
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_java_ends_with_the_process_that_started_it(
+    starts: Starts, tmp_path: Path, how: signal.Signals
+) -> None:
+    starts(HANG)
+    call = "from captioning.metrics.java import run_java; run_java([], name='x', timeout=300)"
+    parent = subprocess.Popen([sys.executable, "-c", call], cwd=REPOSITORY)
+    try:
+        log = tmp_path / "starts.sleepers"
+        end = time.monotonic() + 60
+        while not (log.exists() and log.read_text().strip()) and time.monotonic() < end:
+            time.sleep(0.05)
+        assert runs(log.read_text().strip())
+        os.kill(parent.pid, how)
+    finally:
+        parent.kill()
+        parent.wait()
+    assert not sleepers_left(tmp_path)
+
+
+def test_no_watcher_outlives_java(starts: Starts) -> None:
+    starts("echo done")
+    process = start_java([])
+    kill_java(process)
+    process.communicate()
+    end = time.monotonic() + 20
+    while group_lives(process.pid) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not group_lives(process.pid)

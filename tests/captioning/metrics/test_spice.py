@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -151,16 +152,36 @@ def test_number_where_the_jars_are_and_none_when_they_are_taken_away(
 
 def test_two_processes_do_not_share_the_cache(jars: Path, tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
-    with spice._cache(jars, str(tmp_path)) as first, spice._cache(jars, str(tmp_path / "a")) as own:
+    with spice._cache(jars, str(tmp_path), 0) as first:
         assert first == jars / "parses"
-        assert own == tmp_path / "a" / "parses"
-    with spice._cache(jars, str(tmp_path)) as again:
+        with spice._cache(jars, str(tmp_path / "a"), 0.3) as own:
+            assert own == tmp_path / "a" / "parses"
+    with spice._cache(jars, str(tmp_path), 0) as again:
         assert again == first
+
+
+def test_second_process_waits_for_the_parses_of_the_first(jars: Path, tmp_path: Path) -> None:
+    left = threading.Event()
+
+    def hold() -> None:
+        with spice._cache(jars, str(tmp_path), 0):
+            held.set()
+            left.wait(0.5)
+            left.set()
+
+    held = threading.Event()
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait(20)
+    with spice._cache(jars, str(tmp_path), 20) as second:
+        assert left.is_set()
+        assert second == jars / "parses"
+    thread.join()
 
 
 def test_folder_that_cannot_be_written_gets_a_throw_away_cache(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with spice._cache(tmp_path / "file", str(tmp_path)) as cache:
+    with spice._cache(tmp_path / "file", str(tmp_path), 0) as cache:
         assert cache == tmp_path / "parses"
 
 

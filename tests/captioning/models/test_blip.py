@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from tokenizers.models import WordPiece
 from tokenizers.pre_tokenizers import Whitespace
 from transformers import BlipConfig, BlipForConditionalGeneration
 
-from captioning.decoding.greedy import greedy
+from captioning.decoding.greedy import GreedySearch
 from captioning.models.blip import Blip
 from captioning.text.tokenizers.subwords import SubwordTokenizer, restored
 from captioning.training.adapt import adapt
@@ -70,7 +69,7 @@ def build(folder: Path, **settings) -> Blip:
         pretrained=str(folder),
         prompt=PROMPT,
         tokenizer=SubwordTokenizer.of_blip(name=str(folder)),
-        search=functools.partial(greedy, max_length=8),
+        search=GreedySearch.with_settings(max_length=8),
         **settings,
     )
 

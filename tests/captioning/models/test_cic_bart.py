@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import BartConfig, BartForConditionalGeneration
 
-from captioning.decoding.greedy import greedy
+from captioning.decoding.greedy import GreedySearch
 from captioning.models.cic_bart import CicBart
 from captioning.text.tokenizers.bart import BartTokenizer
 from captioning.types import Batch, Control
@@ -49,7 +48,7 @@ def built(folder: Path, **settings) -> CicBart:
         feature_size=FEATURE_SIZE,
         pretrained=str(folder),
         tokenizer=BartTokenizer.of_bart(name=str(folder)),
-        search=functools.partial(greedy, max_length=8),
+        search=GreedySearch.with_settings(max_length=8),
         **settings,
     )
 

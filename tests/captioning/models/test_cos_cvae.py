@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from dataclasses import replace
 
@@ -10,7 +9,7 @@ import pytest
 import torch
 from torch.distributions import Normal, kl_divergence
 
-from captioning.decoding.latent_draws import search_latents
+from captioning.decoding.latent_draws import LatentSearch
 from captioning.decoding.words import bind_search
 from captioning.models.cos_cvae import CosCvae
 from captioning.models.layers.gaussian import Gaussian
@@ -116,7 +115,7 @@ def test_latents_that_collapse_show_in_the_log_and_in_the_captions() -> None:
     for free in (0.0, 1.0):
         model = trained(batch, free_nats=free, **settings)
         figures[free] = model.losses(batch).parts
-        search = functools.partial(search_latents, num_draws=20, temperature=1.0, max_length=10)
+        search = LatentSearch.with_settings(num_captions=20, temperature=1.0, max_length=10)
         model.search = bind_search(search, model.tokenizer)
         captions[free] = {p.caption for p in model.candidates(batch)[0]}
     # A decoder this strong needs no latents: with the whole divergence charged they collapse.

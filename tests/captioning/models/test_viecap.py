@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from captioning.decoding.beam import beam_search
+from captioning.decoding.beam import BeamSearch
 from captioning.models.layers.embedding_noise import with_noise
 from captioning.models.viecap import EMBEDDINGS, ENTITIES, ViECap
 from captioning.text.entities import hard_prompt
@@ -39,9 +38,7 @@ def index() -> EntityIndex:
 def build(folder: Path, **settings) -> ViECap:
     torch.manual_seed(5)
     settings = {"entities": index(), "temperature": 0.3, "threshold": 0.25} | settings
-    search = functools.partial(
-        beam_search, beam_size=3, max_length=8, length_penalty=1.0, exact=False
-    )
+    search = BeamSearch.with_settings(beam_size=3, max_length=8, length_penalty=1.0, exact=False)
     model = ViECap(
         feature_size=FEATURE_SIZE,
         pretrained=str(folder),
@@ -182,7 +179,7 @@ def test_names_that_the_vocabulary_lacks_are_never_named() -> None:
         feature_size=FEATURE_SIZE,
         entities=EntityIndex(names=("unicorn", "dog"), embeddings=torch.eye(2, FEATURE_SIZE)),
         tokenizer=words,
-        search=functools.partial(beam_search, beam_size=1, max_length=4),
+        search=BeamSearch.with_settings(beam_size=1, max_length=4),
         hidden_size=8,
         num_layers=1,
         num_heads=2,
@@ -268,7 +265,7 @@ def test_other_entities_are_refused_on_loading(folder: Path) -> None:
 def test_parts_that_do_not_fit_are_refused(folder: Path) -> None:
     parts = {
         "feature_size": FEATURE_SIZE,
-        "search": functools.partial(beam_search, beam_size=1, max_length=4),
+        "search": BeamSearch.with_settings(beam_size=1, max_length=4),
         **SIZES,
     }
     words = WordTokenizer.build(CAPTIONS, min_count=1)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import yaml
 
-from captioning.results.run_folders import Run, read_published, read_runs
+from captioning.results.runs import Run, read_published, read_runs
 from captioning.results.table import Options, build_table, main
 from captioning.results.table_formats import (
     Table,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import pytest
+import pytorch_lightning as pl
+from pytorch_lightning.loggers import CSVLogger
 
-from captioning.training.callbacks import distinct_share
+from captioning.training.callbacks import ProgressBar, distinct_share
 from captioning.types import Prediction
 
 
@@ -26,3 +29,9 @@ def test_some_captions_may_be_the_same(number: int, different: int, caplog) -> N
     with caplog.at_level(logging.WARNING):
         assert distinct_share(captioned(number, different), epoch=0) == different / number
     assert caplog.text == ""
+
+
+def test_progress_bar_shows_no_name_of_a_loggers_folder(tmp_path: Path) -> None:
+    logger = CSVLogger(tmp_path, name="logs", version="tensorboard")
+    trainer = pl.Trainer(logger=logger, accelerator="cpu", enable_progress_bar=False)
+    assert ProgressBar().get_metrics(trainer, pl.LightningModule()) == {}

@@ -7,8 +7,9 @@ import errno
 import pytest
 import torch
 
+from captioning.files import remove_unfinished
 from captioning.training import checkpoint_io
-from captioning.training.checkpoint_io import WholeCheckpointIO, remove_unfinished
+from captioning.training.checkpoint_io import WholeCheckpointIO
 
 
 def test_a_checkpoint_is_read_as_it_was_written(tmp_path) -> None:
@@ -34,5 +35,5 @@ def test_a_full_disk_leaves_the_former_checkpoint(tmp_path, monkeypatch) -> None
 def test_a_killed_write_is_cleared_away(tmp_path) -> None:
     (tmp_path / ".0123456789ab.ckpt").write_bytes(b"half")
     (tmp_path / "last.ckpt").write_bytes(b"whole")
-    remove_unfinished(tmp_path)
+    remove_unfinished(tmp_path, ".ckpt")
     assert [file.name for file in tmp_path.iterdir()] == ["last.ckpt"]

@@ -10,7 +10,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 
 from captioning.evaluation.predict import load_run, predict_run
-from captioning.training.inputs import read_roster
+from captioning.training.rosters import read_roster
 from captioning.training.run import train
 from evaluate import evaluate
 
@@ -44,7 +44,7 @@ def test_a_run_says_the_words_asked_for(
     evaluated = json.loads((tmp_path / "out" / "metrics.json").read_text())["evaluated"]
     assert evaluated["constraints"]["path"] == str(path)
     assert "constraints_met" not in captions()[image_id]
-    forbidden = captions("search=beam", f"+search.forbidden_words=[{word}]", "search.num_best=3")
+    forbidden = captions("search=beam", f"search.forbidden_words=[{word}]", "search.num_captions=3")
     assert all(word not in entry["caption"].split() for entry in forbidden.values())
     groups = json.loads((tmp_path / "out" / "candidates.json").read_text())
     assert {len(group["captions"]) for group in groups} == {3}
@@ -92,7 +92,7 @@ def test_boxes_of_a_detector_say_the_words_of_another_split(
     assert any(entry["constraints_met"] for entry in found.values())
     evaluated = json.loads((tmp_path / "out" / "metrics.json").read_text())["evaluated"]
     assert evaluated["detections"] == [str(path)]
-    with pytest.raises(ValueError, match=r"detections= lacks .* photos"):
+    with pytest.raises(ValueError, match=r"files of detections lack .* photos"):
         captions(f"detections=[{path}]", "split=test")
 
 
@@ -101,7 +101,8 @@ def test_boxes_of_training_give_way(small, tmp_path: Path) -> None:
     rosters = [read_roster(trained, split).rows_by_image for split in ("train", "val", "test")]
     seen = {image for roster in rosters for image in roster}
     path = laptops(tmp_path / "trained.jsonl", seen)
-    train(small("num_epochs=1", "data.train.num_scenes=24", f"detections=[{path}]"))
+    take = ("steps=[take_detections]", f"steps.take_detections.files=[{path}]")
+    train(small("num_epochs=1", "data.train.num_scenes=24", *take))
 
     def labels(detections: list[str] | None) -> set[str]:
         samples = load_run(tmp_path / "run", detections=detections).roster.samples
@@ -110,5 +111,5 @@ def test_boxes_of_training_give_way(small, tmp_path: Path) -> None:
     assert labels(None) == {"laptop"}
     assert len(labels([])) > 1
     assert load_run(tmp_path / "run", split="test_near", detections=[]).roster.samples
-    with pytest.raises(ValueError, match=r"detections= lacks .* photos"):
+    with pytest.raises(ValueError, match=r"files of detections lack .* photos"):
         load_run(tmp_path / "run", split="test_near")

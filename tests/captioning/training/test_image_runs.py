@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from captioning.training import run as run_module
-from captioning.training.inputs import read_train
+from captioning.training import callbacks
+from captioning.training.rosters import read_train
 from captioning.training.run import train
 from curation.journal.journal import read_journal, replay
 
@@ -72,14 +72,14 @@ def test_a_killed_run_finds_its_pictures_and_ends_the_same(
     settings = ("num_epochs=3", f"curation={preset}", *toy)
     train(small(*settings, folder="whole"))
     config = small(*settings, folder="halves")
-    original = run_module.Speed.on_train_batch_end
+    original = callbacks.Speed.on_train_batch_end
 
     def interrupt(self, trainer, *args) -> None:
         if trainer.current_epoch == 1 and args[-1] == 1:
             raise KeyboardInterrupt
         original(self, trainer, *args)
 
-    monkeypatch.setattr(run_module.Speed, "on_train_batch_end", interrupt)
+    monkeypatch.setattr(callbacks.Speed, "on_train_batch_end", interrupt)
     with pytest.raises(KeyboardInterrupt, match="resume=auto"):
         train(config)
     monkeypatch.undo()
@@ -104,7 +104,7 @@ def test_a_branch_with_pictures_ends_as_if_trained_alone(small, toy, tmp_path):
 @pytest.mark.parametrize("amend", ["remove", "replace_both"])
 def test_any_amender_can_act_before_training(small, toy, tmp_path, amend):
     static = ("curation=static_replace_image_40", f"curation/amend={amend}")
-    train(small("num_epochs=1", "noise=swap20", *static, *toy))
+    train(small("num_epochs=1", "steps=[plant_swap20]", *static, *toy))
     _, edits = read_journal(tmp_path / "run")
     assert {edit.epoch for edit in edits} == {-1}
     assert len({edit.sample_id for edit in edits}) == 40
@@ -121,6 +121,6 @@ def test_pixels_of_new_pictures_go_through_the_backbone(small, toy, tmp_path):
         "features.backbone.weights=random",
         "features.backbone.image_size=64",
     )
-    policy = ("num_epochs=2", "limit_images=8", "curation=replace_image_top_loss_20")
+    policy = ("num_epochs=2", "first_images=8", "curation=replace_image_top_loss_20")
     train(small(*pixels, *policy, *toy))
     assert len(read_journal(tmp_path / "run")[1]) == 16

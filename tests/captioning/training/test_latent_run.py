@@ -14,8 +14,9 @@ from omegaconf import DictConfig, OmegaConf
 from captioning.evaluation.diverse_captions import evaluate_draws
 from captioning.evaluation.predict import predict_run
 from captioning.models import cos_cvae
-from captioning.training import run as run_module
-from captioning.training.inputs import load_inputs, read_roster
+from captioning.training import callbacks
+from captioning.training.inputs import load_inputs
+from captioning.training.rosters import read_roster
 from captioning.training.run import train
 
 COS_CVAE = (
@@ -55,7 +56,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 
 def searched(repository: Path, *overrides: str) -> DictConfig:
     with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
-        config = compose("evaluate", ["search=latents", "search.num_draws=6", *overrides])
+        config = compose("evaluate", ["search=latents", "search.num_captions=6", *overrides])
     OmegaConf.resolve(config)
     return config
 
@@ -63,14 +64,20 @@ def searched(repository: Path, *overrides: str) -> DictConfig:
 def test_photos_that_a_share_leaves_out_lend_contexts_where_that_is_asked(
     latent, tmp_path: Path
 ) -> None:
-    share = ("train_share=0.5", "num_epochs=2")  # contexts are of the second on
-    every, own = latent(*share, "model.contexts_of_all=true"), latent(*share, folder="own")
+    share = (
+        "steps=[share_of_photos]",
+        "steps.share_of_photos.share=0.5",
+        "num_epochs=2",
+    )  # contexts are of the second on
+    every, own = (
+        latent(*share, "model.readers.contexts.all_photos=true"),
+        latent(*share, folder="own"),
+    )
     inputs = load_inputs(every)
-    lent = {sample.image_id for sample in inputs.lenders}
+    lent = {sample.image_id for sample in inputs.steps.left_out}
     whole = read_roster(every, "train")
-    assert not lent & inputs.train.rows_by_image.keys()
-    assert lent | inputs.train.rows_by_image.keys() == whole.rows_by_image.keys()
-    assert load_inputs(own).lenders == ()
+    assert not lent & inputs.splits.train.rows_by_image.keys()
+    assert lent | inputs.splits.train.rows_by_image.keys() == whole.rows_by_image.keys()
     train(every)
     train(own)
     one, other = weights(tmp_path / "run"), weights(tmp_path / "own")
@@ -79,14 +86,14 @@ def test_photos_that_a_share_leaves_out_lend_contexts_where_that_is_asked(
 
 def test_one_and_one_epoch_are_two(latent, tmp_path: Path, monkeypatch) -> None:
     train(latent("num_epochs=2", folder="whole"))
-    original = run_module.Speed.on_train_batch_end
+    original = callbacks.Speed.on_train_batch_end
 
     def interrupt(self, trainer, *args) -> None:
         if trainer.current_epoch == 1 and args[-1] == 1:
             raise KeyboardInterrupt
         original(self, trainer, *args)
 
-    monkeypatch.setattr(run_module.Speed, "on_train_batch_end", interrupt)
+    monkeypatch.setattr(callbacks.Speed, "on_train_batch_end", interrupt)
     with pytest.raises(KeyboardInterrupt, match="resume=auto"):
         train(latent("num_epochs=2", folder="halves"))
     monkeypatch.undo()
@@ -108,11 +115,11 @@ def test_captions_of_draws_in_the_order_of_consensus(latent, tmp_path, repositor
         assert sorted(p.caption for p in group) == sorted(p.caption for p in other)
         scores = [p.score for p in other]
         assert scores == sorted(scores, reverse=True)
-    assert decoding["search"]["num_draws"] == 6
+    assert decoding["search"]["num_captions"] == 6
     assert decoding["search"]["seed"] == 0
 
 
-REGIONS = ("features.kind=regions", "+features.max_boxes=8", "model.contexts.slots=regions")
+REGIONS = ("features.kind=regions", "+features.max_boxes=8", "model.readers.contexts.slots=regions")
 
 
 def test_slots_by_the_labels_of_regions(latent, tmp_path, monkeypatch) -> None:
@@ -134,7 +141,7 @@ def test_slots_by_the_labels_of_regions(latent, tmp_path, monkeypatch) -> None:
     ]
     assert sum(map(bool, named)) > len(named) / 2
     with pytest.raises(ValueError, match="needs features of the annotated boxes"):
-        train(latent("num_epochs=2", "model.contexts.slots=regions", folder="grid"))
+        train(latent("num_epochs=2", "model.readers.contexts.slots=regions", folder="grid"))
 
 
 def drawn(repository: Path, run: Path, *overrides: str) -> DictConfig:
@@ -155,7 +162,7 @@ def test_one_command_makes_the_tables_of_several_captions(latent, tmp_path, repo
         assert 0 <= found["self-CIDEr"] <= 1
     # the first three draws are among the six
     assert scores["6"]["oracle CIDEr-D"] >= scores["3"]["oracle CIDEr-D"]
-    out = run / "evaluation" / "miniworld_tiny-test_in-search_latents"
+    out = run / "evaluation" / "miniworld_tiny-test_in-latent_draws"
     assert json.loads((out / "diverse.json").read_text())["scores"] == scores
     lines = (out / "diverse.md").read_text().splitlines()
     assert [line.split(" | ")[1] for line in lines if line.startswith("| run")] == [
@@ -169,7 +176,7 @@ def test_one_command_makes_the_tables_of_several_captions(latent, tmp_path, repo
     likeliest = evaluate_draws(drawn(repository, run, "numbers=[6]", "most=3", "search=beam"))
     assert likeliest["6"]["Div-1"] > 0  # a beam of 5 was made wider
     made = {path.name.removeprefix("miniworld_tiny-test_in-") for path in out.parent.iterdir()}
-    assert made == {"search_latents", "beam_search"}
+    assert made == {"latent_draws", "beam"}
     with pytest.raises(ValueError, match="gives one caption"):
         evaluate_draws(drawn(repository, run, "search=greedy"))
     with pytest.raises(ValueError, match="at least most=5"):

@@ -13,16 +13,16 @@ from PIL import Image
 
 from captioning.files import read_json, write_json
 from captioning.models.updown import UpDown
-from captioning.training.inputs import load_inputs, read_train
+from captioning.training.rosters import read_train
 from captioning.training.run import load_checkpoint, train
 from captioning.types import Batch, CaptionLosses
 
 HELD_OUT = (
-    "hold_out=words",
-    "hold_out.classes={laptop: [laptop, laptops], bus: [bus, buses]}",
+    "steps=[hold_out]",
+    "steps.hold_out.classes={laptop: [laptop, laptops], bus: [bus, buses]}",
     "tokenizer.extra_words=[laptop, laptops, bus, buses]",
     "metrics.test=[BLEU]",
-    "limit_images=null",
+    "first_images=null",
     "ema_decay=null",
     "optimizer.lr=0.01",
     "data.train.num_scenes=24",
@@ -30,7 +30,7 @@ HELD_OUT = (
 )
 SECOND = (
     *HELD_OUT,
-    "hold_out.samples_per_photo=2",
+    "steps.hold_out.samples_per_photo=2",
     "curation=pseudo_label",
     "curation.schedule.every_n_epochs=1",
     "curation.schedule.until_epoch=0",
@@ -61,14 +61,14 @@ def test_the_test_scores_the_classes_held_out(small: Small, tmp_path) -> None:
 
 
 def test_forms_that_a_class_lacks_are_recorded(small: Small, tmp_path, caplog) -> None:
-    lacking = ("+hold_out.classes.cake=[cake]", "hold_out.samples_per_photo=1")
+    lacking = ("+steps.hold_out.classes.cake=[cake]", "steps.hold_out.samples_per_photo=1")
     config = small("num_epochs=1", *HELD_OUT, *lacking)
     train(config)
     left = [s.caption for s in read_train(config)[0].samples if "cakes" in s.caption.lower()]
     assert left
     assert read_json(tmp_path / "run" / "held_out_left.json") == {"cakes": len(left)}
     assert f"still have held-out words, by number: cakes ({len(left)}); to hold" in caplog.text
-    assert load_inputs(small("num_epochs=1")).held_out_left is None
+    assert read_train(small("num_epochs=1"))[1].held_out_left is None
 
 
 def test_two_steps_of_partially_supervised_training(small: Small, first: Path, tmp_path) -> None:
@@ -136,7 +136,9 @@ def test_a_start_of_another_model_is_refused(small: Small, first: Path) -> None:
 
 def test_photos_must_have_a_sample_for_each_search(small: Small, first: Path) -> None:
     with pytest.raises(ValueError, match=r"has 1 samples for 2 pseudo-labels"):
-        train(small(*SECOND, "hold_out.samples_per_photo=1", f"start_from={first}", folder="b"))
+        train(
+            small(*SECOND, "steps.hold_out.samples_per_photo=1", f"start_from={first}", folder="b")
+        )
 
 
 def test_pairs_of_a_folder_are_trained_on_too(small: Small, tmp_path: Path) -> None:
@@ -148,11 +150,12 @@ def test_pairs_of_a_folder_are_trained_on_too(small: Small, tmp_path: Path) -> N
     write_json(folder / "captions.json", {"images": [photo], "annotations": [caption]})
     boxes = {"images": [photo], "annotations": [], "categories": []}
     write_json(folder / "instances.json", boxes)
-    roster, _ = read_train(small(*HELD_OUT, f"added=[{folder}]"))
+    added = ("steps=[hold_out,add_pairs]", f"steps.add_pairs.folders=[{folder}]")
+    roster, context = read_train(small(*HELD_OUT, *added))
     assert roster.samples[-1].caption == "a red laptop"
     assert roster.samples[-1].origin == "added:more"
     assert "laptop" not in " ".join(sample.caption for sample in roster.samples[:-1])
     # the pairs are made to say the held-out words
-    assert load_inputs(small(*HELD_OUT, f"added=[{folder}]")).held_out_left == {}
-    with pytest.raises(FileNotFoundError, match=r"added=nowhere: no captions\.json"):
-        read_train(small("added=[nowhere]"))
+    assert context.held_out_left == {}
+    with pytest.raises(FileNotFoundError, match=r"folders: nowhere has no captions\.json"):
+        read_train(small("steps=[add_pairs]", "steps.add_pairs.folders=[nowhere]"))

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from omegaconf import OmegaConf
 
 from captioning.evaluation.predict import predict_run
+from captioning.interfaces import AbstractTokenizer
 from captioning.results.run_folder import RunFolder
-from captioning.training import preflight
-from captioning.training import run as run_module
-from captioning.training.run import train
+from captioning.training import callbacks, preflight
+from captioning.training.run import build_model, train
 
-CURATED = ("noise=swap20", "curation=replace_caption_top_loss_10")
+CURATED = ("steps=[plant_swap20]", "curation=replace_caption_top_loss_10")
 
 
 def weights(folder: Path, name: str = "last.ckpt") -> dict[str, torch.Tensor]:
@@ -69,14 +71,14 @@ def test_two_and_two_epochs_are_four(small, tmp_path: Path, monkeypatch) -> None
 
 def _stop_after(monkeypatch, epochs: int) -> None:
     """Raise what Ctrl-C raises, in the middle of the epoch after ``epochs``."""
-    original = run_module.Speed.on_train_batch_end
+    original = callbacks.Speed.on_train_batch_end
 
     def interrupt(self, trainer, *args) -> None:
         if trainer.current_epoch == epochs and args[-1] == 1:
             raise KeyboardInterrupt
         original(self, trainer, *args)
 
-    monkeypatch.setattr(run_module.Speed, "on_train_batch_end", interrupt)
+    monkeypatch.setattr(callbacks.Speed, "on_train_batch_end", interrupt)
 
 
 def test_seeds_differ_and_repeat(small, tmp_path: Path) -> None:
@@ -123,7 +125,8 @@ def test_an_unwritable_folder_is_refused_before_anything_is_read(small, tmp_path
         ("num_epochs=0", "num_epochs: must be a whole number of at least 1"),
         ("num_epochs=many", "num_epochs: must be a whole number of at least 1, got many"),
         ("ema_decay=1.5", "ema_decay: must be a number above 0 and below 1"),
-        ("limit_images=0", "limit_images: must be a whole number of at least 1"),
+        ("first_images=0", "first_images: must be a whole number of at least 1"),
+        ("steps=[hold_out]", "steps.hold_out.classes: must be given"),
     ],
 )
 def test_settings_out_of_range_are_named(small, override: str, message: str) -> None:
@@ -144,7 +147,7 @@ def test_a_run_describes_other_splits_with_its_own_vocabulary(small, tmp_path: P
     stored = json.loads((tmp_path / "run" / "predictions.json").read_text())
     assert {p.image_id: p.caption for [p] in again} == {e["image_id"]: e["caption"] for e in stored}
     greedy = OmegaConf.create(
-        {"_target_": "captioning.decoding.greedy.greedy", "_partial_": True, "max_length": 1}
+        {"_target_": "captioning.decoding.greedy.GreedySearch.with_settings", "max_length": 1}
     )
     words, _, decoding = predict_run(tmp_path / "run", search=greedy)
     assert {len(p.caption.split()) for [p] in words} == {1}
@@ -162,17 +165,17 @@ def test_photos_can_train_the_backbone_end_to_end(small, tmp_path: Path) -> None
             "features.backbone.weights=random",
             "features.backbone.image_size=64",
             "num_epochs=1",
-            "limit_images=8",
+            "first_images=8",
         )
     )
     assert any(name.startswith("backbone.") for name in weights(tmp_path / "run"))
 
 
 def test_a_policy_that_branches_ends_as_if_trained_alone(small, tmp_path: Path) -> None:
-    policy = ("num_epochs=4", "noise=swap20", "curation=replace_caption_top_loss_10")
+    policy = ("num_epochs=4", "steps=[plant_swap20]", "curation=replace_caption_top_loss_10")
     policy = (*policy, "curation.schedule.from_epoch=1")
     train(small(*policy, folder="alone"))
-    tracked = ("num_epochs=4", "noise=swap20", "curation=track")
+    tracked = ("num_epochs=4", "steps=[plant_swap20]", "curation=track")
     train(small(*tracked, "keep_every_epoch=true", folder="tracked"))
     shared = tmp_path / "tracked" / "checkpoints" / "epoch1.ckpt"
     train(small(*policy, f"branch_from={shared}", folder="branch"))
@@ -195,7 +198,7 @@ def test_a_policy_that_branches_ends_as_if_trained_alone(small, tmp_path: Path) 
     with pytest.raises(ValueError, match=r"more than its curation \(optimizer\.lr: "):
         train(small(*policy, "optimizer.lr=0.5", f"branch_from={shared}", folder="other"))
     older = OmegaConf.load(tmp_path / "tracked" / "config.yaml")
-    del older.added, older.hold_out
+    del older.start_from
     older.tracked = "runs/before/they/were/moved"  # where to branch from says nothing of the run
     OmegaConf.save(older, tmp_path / "tracked" / "config.yaml")
     train(small(*policy, f"branch_from={shared}", folder="newer"))
@@ -212,3 +215,27 @@ def test_automatic_precision_is_that_of_the_device(small, tmp_path: Path, monkey
         monkeypatch.setattr(preflight, "fast_bfloat16", lambda accelerator, found=found: found)
         train(small("num_epochs=1", "trainer.precision=auto", folder=precision))
         assert RunFolder(tmp_path / precision).config().trainer.precision == precision
+
+
+class Pieces(AbstractTokenizer):
+    """A tokenizer whose tokens are no words."""
+
+    pad_id = bos_id = eos_id = unk_id = 0
+
+    def __len__(self) -> int:
+        return 1
+
+    def encode(self, caption: str) -> list[int]:
+        return [0]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return ""
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+
+def test_word_vectors_without_words_name_the_tokenizer() -> None:
+    config = OmegaConf.create({"model": {"word_vectors": {"_target_": "no.matter"}}})
+    with pytest.raises(ValueError, match=r"got Pieces; choose tokenizer=words"):
+        build_model(config, Pieces(), inputs=None, horizon=1)

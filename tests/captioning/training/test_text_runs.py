@@ -14,8 +14,8 @@ from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.evaluation.predict import predict_run
 from captioning.text.tokenizers.subwords import restored
 from captioning.training import run as run_module
-from captioning.training.inputs import read_corpus
 from captioning.training.parts import build_part
+from captioning.training.rosters import read_corpus
 from captioning.training.run import load_checkpoint, train
 from tests.captioning.conftest import SMALL
 

@@ -131,7 +131,7 @@ def test_rare_words_in_common_count_more() -> None:
 
 def test_the_truth_is_that_of_the_samples_as_they_are_now() -> None:
     clean = context()
-    with pytest.raises(ValueError, match="has none: set noise=swap20"):
+    with pytest.raises(ValueError, match="has none: set steps=.plant_swap20"):
         Truth().scores(clean)
     samples = [
         replace(s, origin="noise:swap") if s.sample_id in ("a#0", "c#1") else s

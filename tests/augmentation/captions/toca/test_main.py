@@ -16,7 +16,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from augmentation.captions.toca.compare import compare
-from captioning.training.inputs import read_corpus
+from captioning.training.rosters import read_corpus
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -82,7 +82,7 @@ def test_the_command_writes_a_corpus_that_is_read_back(gold, tmp_path: Path, add
     assert len(captions) == card["counts"]["captions"] >= 24
     config = OmegaConf.load(ROOT / "configs/corpus/lines.yaml")
     config.train.path = str(out / "captions.txt")
-    roster = read_corpus(OmegaConf.create({"corpus": config, "limit_images": None}))
+    roster = read_corpus(OmegaConf.create({"corpus": config, "first_images": None}))
     assert [sample.caption for sample in roster.samples] == captions
     near = [f"corpus.train.path={out / 'captions.txt'}", f"paths.cache={tmp_path / 'cache'}"]
     target = ["corpus@target=lines", f"target.train.path={corpus}", "figure.ratios=[]"]

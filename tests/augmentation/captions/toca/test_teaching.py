@@ -20,7 +20,7 @@ from augmentation.captions.toca.teaching import mean_loss_of, teach
 from augmentation.captions.writing.causal_writer import CausalWriter
 from captioning.text.causal import imported, load_causal
 from captioning.text.tagger import CaptionTagger
-from captioning.training.inputs import read_corpus
+from captioning.training.rosters import read_corpus
 from tests.augmentation.captions.toca.conftest import Filler
 from tests.causal_folder import save_causal
 

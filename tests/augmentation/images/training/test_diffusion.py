@@ -22,7 +22,7 @@ from augmentation.images.training.diffusion import (
     train_diffusion,
 )
 from augmentation.images.training.pictures import load_pictures
-from captioning.training.inputs import read_roster
+from captioning.training.rosters import read_roster
 
 SMALL = [
     "vocabulary=600",

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
+from captioning.data.batches.base import AbstractBatchReader, Epoch, Read, of_captions
 from captioning.data.batches.caption_texts import CaptionTexts
-from captioning.data.batches.dataset import CaptionDataset
+from captioning.data.batches.datamodule import CaptionDataModule
+from captioning.data.batches.settings import Splits
+from captioning.data.roster import build_roster
 from captioning.interfaces import AbstractParser
 from captioning.text.tokenizers.words import WordTokenizer
 from captioning.types import Parse, Sample, Token
@@ -90,13 +92,23 @@ def test_features_without_texts_are_refused() -> None:
         CaptionTexts(encoder=None)(samples())
 
 
+class Unseen(AbstractBatchReader):
+    """Photos that training on captions alone must not look at."""
+
+    def open(self, epoch: Epoch) -> Read | None:
+        return of_captions(lambda captions: {"seen": torch.ones(1)}) if epoch.has_photos else None
+
+
 def test_batches_hold_their_captions_rows_and_no_photo(names: Path) -> None:
     texts = CaptionTexts(encoder=Lengths(), parser=Plain(), names_path=names)
     tokenizer = WordTokenizer.build(CAPTIONS, min_count=1)
-    dataset = CaptionDataset(
-        samples(), tokenizer=tokenizer, features=None, extras=texts, photos=False
+    roster = build_roster("texts", samples())
+    module = CaptionDataModule(
+        splits=Splits(train=roster, val=roster, train_has_photos=False),
+        tokenizer=tokenizer,
+        readers={"texts": texts, "pictures": Unseen()},
     )
-    batch = dataset[[1, 0, 2]]
+    batch = module.dataset(roster.samples, "train")[[1, 0, 2]]
     assert batch.images is None
     assert batch.regions is None
     assert batch.rows.tolist() == [0, 1, 2]  # longest first
@@ -104,5 +116,7 @@ def test_batches_hold_their_captions_rows_and_no_photo(names: Path) -> None:
     assert batch.extras["text_entities"].tolist() == [[2, 0], [1, -1], [-1, -1]]
     moved = batch.to("cpu")
     assert torch.equal(moved.extras["text_entities"], batch.extras["text_entities"])
-    with pytest.raises(ValueError, match="needs cached features or a transform"):
-        CaptionDataset([replace(samples()[0])], tokenizer=tokenizer, features=None)
+    assert module.dataset(roster.samples, "eval")[[0]].extras.keys() == {"seen"}
+    assert "captions alone" in module.refuses_photos
+    with pytest.raises(ValueError, match=r"curation\.amend\.online=false"):
+        module.rewrite(lambda samples: None)

@@ -9,8 +9,10 @@ import pytest
 import torch
 from PIL import Image
 
-from captioning.data.batches.controls import CaptionControls
-from captioning.data.batches.dataset import CaptionDataset
+from captioning.data.batches.controls import CaptionControls, FixedControls
+from captioning.data.batches.datamodule import CaptionDataModule
+from captioning.data.batches.pictures import FeatureReader
+from captioning.data.batches.settings import Splits
 from captioning.data.features.build import ensure_features
 from captioning.data.roster import build_roster
 from captioning.text.control_tokens import CONTROL_TOKENS
@@ -79,7 +81,8 @@ def test_batches_hold_controls_and_boxes(tmp_path: Path) -> None:
         sample(image_path=two, image_id="2", sample_id="2#0", regions=(), phrases=()),
         sample(image_path=one, sample_id="1#1", caption="A dog runs in a big park today"),
     ]
-    samples = build_roster("x", samples).samples
+    roster = build_roster("x", samples)
+    samples = roster.samples
     backbone = build_backbone(name="resnet10t", weights="random", image_size=64)
     boxes = [[region.box for region in s.regions] for s in samples[:2]]
     store = ensure_features(
@@ -88,7 +91,10 @@ def test_batches_hold_controls_and_boxes(tmp_path: Path) -> None:
     words = WordTokenizer.build([s.caption for s in samples], min_count=1, control=True)
     assert words.words[-200:] == CONTROL_TOKENS
     controls = CaptionControls()(samples)
-    batch = CaptionDataset(samples, tokenizer=words, features=store, controls=controls)[[0, 1, 2]]
+    splits = Splits(train=roster, val=roster)
+    readers = {"pictures": FeatureReader(store=store), "control": CaptionControls()}
+    module = CaptionDataModule(splits=splits, tokenizer=words, readers=readers)
+    batch = module.dataset(samples, "train")[[0, 1, 2]]
     assert batch.sample_ids == ("1#1", "1#0", "2#0")
     assert batch.controls == (controls[2], controls[0], controls[1])
     assert batch.region_mask.tolist() == [[True] * 4, [True, False, False, False]]
@@ -102,9 +108,14 @@ def test_batches_hold_controls_and_boxes(tmp_path: Path) -> None:
         ),
     )
     assert batch.to("cpu").controls == batch.controls
-    plain = CaptionDataset(samples, tokenizer=words, features=store)[[0, 1, 2]]
+    other = {"control": FixedControls(controls[1:] + controls[:1])}
+    swapped = module.dataset(samples, "eval", instead=other)[[0, 1, 2]]
+    assert swapped.controls == (controls[0], controls[1], controls[2])
+    del module.readers["control"]
+    plain = module.dataset(samples, "train")[[0, 1, 2]]
     assert plain.controls is None
     assert plain.extras == {}
     grid = ensure_features([one, two], backbone=backbone, folder=tmp_path, progress=False)
+    other = {"pictures": FeatureReader(store=grid), "control": CaptionControls()}
     with pytest.raises(ValueError, match="asks for regions of photos, and there are grid features"):
-        CaptionDataset(samples, tokenizer=words, features=grid, controls=controls)
+        module.dataset(samples, "train", instead=other)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from captioning.data.batches.base import AbstractBatchReader, Epoch, Read, of_captions
 from captioning.data.batches.datamodule import CaptionDataModule
+from captioning.data.batches.pictures import FeatureReader
+from captioning.data.batches.settings import LoaderSettings, Splits
 from captioning.data.roster import build_roster
 from captioning.text.tokenizers.words import WordTokenizer
 from captioning.types import Edit, Sample
@@ -50,13 +54,10 @@ def roster(name: str, num_images: int = 4):
 def module() -> CaptionDataModule:
     tokenizer = WordTokenizer.build(CAPTIONS, min_count=1)
     return CaptionDataModule(
-        train=roster("train"),
-        val=roster("val", 3),
+        splits=Splits(train=roster("train"), val=roster("val", 3)),
         tokenizer=tokenizer,
-        features=Features(),
-        batch_size=6,
-        captions_per_image=3,
-        eval_batch_size=2,
+        readers={"pictures": FeatureReader(store=Features())},
+        loader=LoaderSettings(batch_size=6, captions_per_image=3, eval_batch_size=2),
     )
 
 
@@ -88,7 +89,7 @@ def test_the_epoch_trains_on_the_view_and_keeps_its_length(module: CaptionDataMo
     batches = list(module.train_dataloader())
     assert len(batches) == module.updates_per_epoch == 2
     assert all("0" not in batch.image_ids for batch in batches)
-    module.fixed_updates = False
+    module.loader = replace(module.loader, fixed_updates=False)
     assert sum(len(batch) for batch in module.train_dataloader()) == 9
 
 
@@ -141,15 +142,16 @@ def test_features_of_new_photos_are_computed_when_they_are_first_trained_on(modu
         asked.append([path.name for path in samples])
         return Features()
 
+    first = module.readers["pictures"].store
+    samples = {s.image_path: s for s in module.train.samples}
+    reader = FeatureReader(store=first, samples=samples, extend=extend)
     built = CaptionDataModule(
-        train=module.train,
-        val=module.val,
+        splits=module.splits,
         tokenizer=module.tokenizer,
-        features=module.features,
-        batch_size=6,
-        extend_features=extend,
+        readers={"pictures": reader},
+        loader=LoaderSettings(batch_size=6),
     )
-    assert (built.refuses_photos, built.features is module.features) == ("", True)
+    assert (built.refuses_photos, reader.store is first) == ("", True)
     next(iter(built.train_dataloader()))
     assert asked == []
     edit = Edit(sample_id="1#0", action="replace_image", value="9.jpg")
@@ -161,9 +163,49 @@ def test_features_of_new_photos_are_computed_when_they_are_first_trained_on(modu
 
 
 def test_imported_features_refuse_new_photos(module):
-    module.features.folder = Path("imported")
+    module.readers["pictures"].store.folder = Path("imported")
     assert "features in imported were imported" in module.refuses_photos
-    pixels = CaptionDataModule(
-        train=module.train, val=module.val, tokenizer=module.tokenizer, features=None
-    )
-    assert pixels.refuses_photos == ""
+    bare = CaptionDataModule(splits=module.splits, tokenizer=module.tokenizer, readers={})
+    assert bare.refuses_photos == ""
+
+
+class Lengths(AbstractBatchReader):
+    """Gives batches the lengths of their captions, in letters, under a name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def open(self, epoch: Epoch) -> Read | None:
+        return None if epoch.stage == "eval" else of_captions(self._lengths)
+
+    def _lengths(self, captions):
+        return {self.name: torch.tensor([len(sample.caption) for sample in captions])}
+
+
+def test_what_a_reader_gives_is_in_the_extras_of_its_stages(module):
+    module.readers["lengths"] = Lengths("lengths")
+    batch = next(iter(module.train_dataloader()))
+    captions = [module.train.samples[row].caption for row in batch.rows.tolist()]
+    assert batch.extras["lengths"].tolist() == [len(caption) for caption in captions]
+    assert next(iter(module.val_dataloader())).extras == {}
+
+
+@pytest.mark.parametrize("name", ["rows", "regions", "extras", "lengths"])
+def test_two_readers_of_one_name_are_refused(module, name):
+    module.readers |= {"first": Lengths("lengths"), "second": Lengths(name)}
+    with pytest.raises(ValueError, match=f"a batch has {name} already"):
+        next(iter(module.train_dataloader()))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"batch_size": 0}, r"loader\.batch_size must be a whole number of at least 1: got 0"),
+        ({"eval_batch_size": -1}, r"loader\.eval_batch_size must be"),
+        ({"num_workers": 0.5}, r"loader\.num_workers must be a whole number of at least 0"),
+        ({"own_updates": True, "fixed_updates": False}, r"loader\.own_updates=true needs"),
+    ],
+)
+def test_settings_of_loaders_that_cannot_be_are_named(settings, message):
+    with pytest.raises(ValueError, match=message):
+        LoaderSettings(**settings)

@@ -165,14 +165,14 @@ def test_what_curation_has_touched_lends_no_context() -> None:
 def test_captions_that_are_not_trained_on_may_lend_contexts(tmp_path: Path) -> None:
     whole, words = roster(), tokenizer()
     few = build_roster("few", [s for s in whole.samples if s.image_id in "ab"])
-    lenders = tuple(s for s in whole.samples if s.image_id not in "ab")
+    sources = tuple(s for s in whole.samples if s.image_id not in "ab")
     one = index(num_nearest=3, cache_folder=tmp_path)
-    rows = one.neighbours(few, lenders)
+    rows = one.neighbours(few, sources)
     # a and b come first in the whole, so rows are the same
     assert torch.equal(rows, index(num_nearest=3).neighbours(whole)[: len(few)])
     assert rows.max() >= len(few) > one.neighbours(few).max()
-    assert torch.equal(index(num_nearest=3, cache_folder=tmp_path).neighbours(few, lenders), rows)
-    lent = one.of_epoch(few, few.samples, words, lenders)(few.samples)
+    assert torch.equal(index(num_nearest=3, cache_folder=tmp_path).neighbours(few, sources), rows)
+    lent = one.of_epoch(few, few.samples, words, sources)(few.samples)
     of_whole = index(num_nearest=3).of_epoch(whole, whole.samples, words)(few.samples)
     assert torch.equal(lent["context_tokens"], of_whole["context_tokens"])
     assert torch.equal(lent["object_words"], of_whole["object_words"])

@@ -220,7 +220,9 @@ def test_configs_name_the_arguments_of_the_reader(repository: Path) -> None:
                            ("test_near", "test_near"), ("test_out", "test_out")):  # fmt: skip
             arguments = dict(parts[key])
             assert arguments.pop("_target_").endswith("miniworld.dataset.read_miniworld")
-            assert set(arguments) == {"name", "folder", "split", "num_scenes", "seed", "size"}
+            assert set(arguments) == {
+                    "name", "folder", "split", "num_scenes", "seed", "size", "limit"
+                }  # fmt: skip
             assert arguments["split"] == split
             assert arguments["size"] == size
             assert arguments["folder"] == "cache/miniworld"
@@ -230,3 +232,15 @@ def test_contact_sheet_shows_the_scenes() -> None:
     sheet = contact_sheet(split="val", num_scenes=3, size=64, columns=2, boxes=True)
     assert sheet.width == 2 * 74
     assert len(sheet.crop((5, 5, 69, 69)).getcolors(64 * 64)) > 20
+
+
+def test_limited_split_is_the_first_scenes_of_the_full_one(made: Path, tmp_path: Path) -> None:
+    full = read_miniworld(name="mini", folder=made, **SMALL)
+    some = read_miniworld(name="mini", folder=tmp_path, limit=5, **SMALL)
+    assert [s.caption for s in some.samples] == [s.caption for s in full.samples[:25]]
+    assert [s.image_id for s in some.samples] == [s.image_id for s in full.samples[:25]]
+    for one, other in zip(some.samples, full.samples[:25], strict=True):
+        assert one.image_path.read_bytes() == other.image_path.read_bytes()
+    assert len(list(tmp_path.rglob("*.jpg"))) == 5
+    beyond = read_miniworld(name="mini", folder=made, limit=99, **SMALL)
+    assert beyond.fingerprint == full.fingerprint

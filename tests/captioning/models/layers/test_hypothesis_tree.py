@@ -10,9 +10,10 @@ from torch import Tensor
 from transformers import BartConfig, BartForConditionalGeneration, GPT2Config, GPT2LMHeadModel
 from transformers.modeling_outputs import BaseModelOutput
 
-from captioning.decoding.beam import beam_search
-from captioning.decoding.constrained import constrained_beam_search
+from captioning.decoding.beam import BeamSearch
+from captioning.decoding.constrained import ConstrainedBeamSearch
 from captioning.decoding.machine import build_machine
+from captioning.decoding.settings import SearchRequest
 from captioning.interfaces import AbstractDecoderState, AbstractStepper
 from captioning.models.layers.bart_stepper import BartStepper
 from captioning.models.layers.hypothesis_tree import HypothesisTree
@@ -140,15 +141,8 @@ def test_reordering_moves_no_keys_and_images_are_kept_once(bart, images):
 
 def search(bart: BartForConditionalGeneration, images: tuple[Tensor, Tensor], **options):
     stepper = BartStepper(bart)
-    return beam_search(
-        stepper,
-        stepper.start(*images),
-        num_images=IMAGES,
-        bos_id=START,
-        eos_id=END,
-        pad_id=PAD,
-        **options,
-    )
+    request = SearchRequest(num_images=IMAGES, bos_id=START, eos_id=END, pad_id=PAD)
+    return BeamSearch.with_settings(**options)(stepper, stepper.start(*images), request)
 
 
 @pytest.mark.parametrize("penalty", [0.0, 1.0])
@@ -172,7 +166,7 @@ def test_captions_are_those_of_transformers(bart, images, penalty, monkeypatch):
         output_scores=True,
         return_dict_in_generate=True,
     )
-    options = {"beam_size": 4, "max_length": 30, "min_length": 2, "num_best": 4, "exact": False}
+    options = {"beam_size": 4, "max_length": 30, "min_length": 2, "num_captions": 4, "exact": False}
     found = search(bart, images, length_penalty=penalty, **options)
     captions = [
         [token for token in row[1:] if token not in (END, PAD)]
@@ -191,12 +185,11 @@ def test_constrained_search_goes_through_the_tree(bart, images):
     stepper, plain = BartStepper(bart), FromScratch(bart, images)
     machines = [build_machine([[(5,)], [(7, 9)], [(11,), (12, 13)]], required=2)] * 2
     machines.append(build_machine([]))
-    options = {
-        "num_images": IMAGES, "machines": machines, "beam_size": 3, "max_length": 8,
-        "bos_id": START, "eos_id": END, "pad_id": PAD, "num_best": 2,
-    }  # fmt: skip
-    found = constrained_beam_search(stepper, stepper.start(*images), **options)
-    expected = constrained_beam_search(plain, plain.start(), **options)
+    special = {"bos_id": START, "eos_id": END, "pad_id": PAD}
+    request = SearchRequest(num_images=IMAGES, machines=machines, **special)
+    search = ConstrainedBeamSearch.with_settings(beam_size=3, max_length=8, num_captions=2)
+    found = search(stepper, stepper.start(*images), request)
+    expected = search(plain, plain.start(), request)
     assert found.tokens.tolist() == expected.tokens.tolist()
     torch.testing.assert_close(found.scores, expected.scores, atol=1e-4, rtol=1e-4)
 

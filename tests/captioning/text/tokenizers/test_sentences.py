@@ -10,6 +10,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
+from captioning.decoding.greedy import GreedySearch
 from captioning.decoding.words import bind_search
 from captioning.text.tokenizers.sentences import SentenceTokenizer
 from captioning.text.tokenizers.subwords import restored
@@ -66,10 +67,9 @@ def test_words_are_spelled_behind_a_blank_and_as_a_beginning(tokenizer: Sentence
 
 
 def test_the_token_between_texts_is_never_said(tokenizer: SentenceTokenizer) -> None:
-    search = bind_search(lambda **settings: settings, tokenizer)
-    settings = search()
-    assert tokenizer.bos_id in settings["forbidden_ids"]
-    assert settings["eos_id"] == tokenizer.eos_id
+    search = bind_search(GreedySearch.with_settings(), tokenizer)
+    assert tokenizer.bos_id in search.settings.forbidden_ids
+    assert tokenizer.eos_id not in search.settings.forbidden_ids
 
 
 def test_tokenizers_that_cannot_end_captions_are_refused() -> None:

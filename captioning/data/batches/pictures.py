@@ -1,0 +1,139 @@
+"""Readers of pictures: features that were computed before, or pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from captioning.data.batches.base import AbstractBatchReader, Epoch, Read, Tensors
+from captioning.data.features.store import FeatureStore
+from captioning.data.photos import load_rgb
+from captioning.types import Sample
+from captioning.vision.backbones import Backbone
+
+Transform = Callable[[Image.Image], Tensor]
+Extend = Callable[[Mapping[Path, Sample]], FeatureStore]
+
+
+class FeatureReader(AbstractBatchReader):
+    """Cached features: ``regions (I, R, D) float16`` and ``region_mask (I, R) bool`` or None.
+
+    Args:
+        store: has the features of all photos in ``samples``.
+        samples: a sample of each photo by its path.
+        extend: gives a store with the features of these photos, which are those of ``samples`` and
+            further ones; None for imported features, of which there are no others.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: FeatureStore,
+        samples: Mapping[Path, Sample] | None = None,
+        extend: Extend | None = None,
+    ) -> None:
+        self.store = store
+        self._samples, self._extend = dict(samples or {}), extend
+
+    @property
+    def pictures(self) -> str:
+        """``"grid"``, ``"regions"`` or ``"imported"``."""
+        return self.store.kind
+
+    @property
+    def refuses_photos(self) -> str:
+        """Imported features have no backbone for other photos."""
+        if self._extend is not None:
+            return ""
+        return (
+            f"the features in {self.store.folder} were imported, and there is no backbone to "
+            "compute those of other photos: choose features= with a backbone, or features=none"
+        )
+
+    def open(self, epoch: Epoch) -> Read | None:
+        """Reads by position in the store; features of photos that are new are computed first."""
+        if not epoch.has_photos:
+            return None
+        self._add_new(epoch.samples)
+        names = [_name(self.store, sample) for sample in epoch.samples]
+        positions = find_positions(self.store, epoch.samples).tolist()
+        return partial(_read_features, self.store, dict(zip(names, positions, strict=True)))
+
+    def _add_new(self, samples: Sequence[Sample]) -> None:
+        """Compute the features of photos that curation has put in."""
+        if self._extend is None:
+            return
+        new = {s.image_path: s for s in samples if s.image_path not in self._samples}
+        if new:
+            self._samples |= new
+            self.store = self._extend(self._samples)
+
+
+def find_positions(store: FeatureStore, samples: Sequence[Sample]) -> np.ndarray:
+    """Position ``(N,)`` of each sample's picture in a store; every picture is looked up once."""
+    unique = {_name(store, sample): sample for sample in samples}
+    if store.kind == "imported":
+        positions = store.positions_of_ids([sample.image_id for sample in unique.values()])
+    else:
+        positions = store.positions([sample.image_path for sample in unique.values()])
+    of_name = dict(zip(unique, positions, strict=True))
+    return np.array([of_name[_name(store, sample)] for sample in samples])
+
+
+def _name(store: FeatureStore, sample: Sample) -> str | Path:
+    """By what a store finds a sample's picture."""
+    return sample.image_id if store.kind == "imported" else sample.image_path
+
+
+def _read_features(
+    store: FeatureStore,
+    positions: Mapping[str | Path, int],
+    captions: Sequence[Sample],
+    photos: Sequence[Sample],
+    batch: Tensors,
+) -> Tensors:
+    regions, mask = store.read(np.array([positions[_name(store, photo)] for photo in photos]))
+    return {"regions": regions, "region_mask": mask}
+
+
+class PixelReader(AbstractBatchReader):
+    """Photos as network input: ``images (I, 3, H, W) float32``.
+
+    Args:
+        backbone: that the pixels are for.
+        train_transform, eval_transform: give an RGB photo's pixels ``(3, H, W)`` when they are
+            called with the backbone, as `captioning.data.batches.transforms.EvalTransform` does.
+    """
+
+    def __init__(
+        self,
+        *,
+        backbone: Backbone,
+        train_transform: Callable[..., Transform],
+        eval_transform: Callable[..., Transform],
+    ) -> None:
+        self._train = train_transform(backbone=backbone)
+        self._eval = eval_transform(backbone=backbone)
+
+    @property
+    def pictures(self) -> str:
+        """``"pixels"``."""
+        return "pixels"
+
+    def open(self, epoch: Epoch) -> Read | None:
+        """Reads each photo anew, so that random crops differ."""
+        if not epoch.has_photos:
+            return None
+        return partial(_read_pixels, self._train if epoch.stage == "train" else self._eval)
+
+
+def _read_pixels(
+    transform: Transform, captions: Sequence[Sample], photos: Sequence[Sample], batch: Tensors
+) -> Tensors:
+    return {"images": torch.stack([transform(load_rgb(photo.image_path)) for photo in photos])}

@@ -1,0 +1,77 @@
+"""Records of a data module: what is loaded, and how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from captioning.data.roster import Roster
+from captioning.ranges import NonNegativeInt, PositiveInt
+from captioning.types import Sample
+
+
+@dataclass(frozen=True, kw_only=True)
+class Splits:
+    """The samples of a run.
+
+    Attributes:
+        train, val, test: rosters; ``test`` may be None.
+        left_out: captions of training that are not trained on but may lend contexts.
+        train_has_photos: False: training sees captions alone.
+    """
+
+    train: Roster
+    val: Roster
+    test: Roster | None = None
+    left_out: tuple[Sample, ...] = ()
+    train_has_photos: bool = True
+
+    @property
+    def rosters(self) -> list[Roster]:
+        """All there are."""
+        return [roster for roster in (self.train, self.val, self.test) if roster is not None]
+
+    @property
+    def pictured(self) -> list[Roster]:
+        """Those whose photos are looked at."""
+        return self.rosters[0 if self.train_has_photos else 1 :]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoaderSettings:
+    """How batches are made.
+
+    Attributes:
+        batch_size: captions a training batch, over all processes.
+        captions_per_image: captions of an image that stand together in a batch.
+        eval_batch_size: images a batch when captions are generated.
+        fixed_updates: keep the number of batches an epoch at that of the whole roster when
+            curation removes samples (comparable numbers of updates). False: the epoch shrinks with
+            the set, as in the paper.
+        own_updates: an epoch has as many batches as without pairs that were added
+            (`captioning.data.steps.add_pairs`), which then change no schedule.
+        num_workers: loader processes; 0 is best with cached features.
+
+    Raises:
+        ValueError: a number below 1 (below 0 of workers), or ``own_updates`` for epochs that may
+            shrink.
+    """
+
+    batch_size: PositiveInt = 125
+    captions_per_image: PositiveInt = 5
+    eval_batch_size: PositiveInt = 50
+    fixed_updates: bool = True
+    own_updates: bool = False
+    num_workers: NonNegativeInt = 0
+
+    def __post_init__(self) -> None:
+        least = {"batch_size": 1, "captions_per_image": 1, "eval_batch_size": 1, "num_workers": 0}
+        for name, number in least.items():
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < number:
+                raise ValueError(
+                    f"loader.{name} must be a whole number of at least {number}: got {value!r}"
+                )
+        if self.own_updates and not self.fixed_updates:
+            raise ValueError(
+                "loader.own_updates=true needs loader.fixed_updates=true: epochs must not shrink"
+            )

@@ -1,0 +1,135 @@
+"""Pairs and captions that ``captioning augment`` has made, joined to a training set.
+
+The CutSwap thesis (Hahn, 2022, section 4.6) adds 10, 20 and 30% as many augmented pairs as there
+are photos, of these photos alone, and trains for the same number of updates.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from captioning.data.line_files import read_lines
+from captioning.data.readers.coco import read_coco
+from captioning.data.roster import Roster, build_roster
+from captioning.data.steps.added_captions import FILE, Mixture, read_added_captions
+from captioning.data.steps.base import AbstractStep, StepContext
+from captioning.data.steps.share_of_photos import draw_names
+from captioning.ranges import NonNegativeFloat, Seed
+from captioning.types import Sample
+
+log = logging.getLogger(__name__)
+
+ADDED = "added:"
+"""How origins of added pairs begin; the name of their folder follows."""
+UNITS = ("photos", "captions")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddPairs(AbstractStep):
+    """Adds what ``captioning augment`` has written, of origin ``added:FOLDER``.
+
+    Where photos were left out before, only pairs pasted onto the photos left are taken (patches may
+    be of others), so that no photo comes back in by them.
+
+    Attributes:
+        folders: of pictures with captions, or of captions of the data's own photos.
+        share: as many pictures as this share of the roster's photos are drawn; None takes all.
+        share_of: ``"captions"``: as many pairs as this share of the roster's captions, in whole
+            pictures; ``"photos"``: see ``share``.
+        seed: of the draw of pictures.
+        mixture: which of the captions of own photos are taken.
+
+    Raises:
+        ValueError: another ``share_of``, or a negative share.
+    """
+
+    folders: Sequence[str | Path]
+    share: NonNegativeFloat | None = None
+    share_of: Literal["photos", "captions"] = "photos"
+    seed: Seed = 0
+    mixture: Mixture = field(default_factory=Mixture)
+
+    def __post_init__(self) -> None:
+        if self.share_of not in UNITS:
+            raise ValueError(
+                f"steps.add_pairs.share_of must be photos or captions: got {self.share_of!r}"
+            )
+        if self.share is not None and (isinstance(self.share, str) or self.share < 0):
+            raise ValueError(
+                f"steps.add_pairs.share must be at least 0, or null for all: got {self.share!r}"
+            )
+
+    def __call__(self, roster: Roster, context: StepContext) -> Roster:
+        """The roster with the pairs behind its own.
+
+        Raises:
+            FileNotFoundError: a folder without finished pairs.
+            ValueError: fewer pairs than the share asks for.
+        """
+        folders = [Path(folder) for folder in self.folders]
+        captioned = [folder for folder in folders if (folder / FILE).is_file()]
+        pasted = [folder for folder in folders if folder not in captioned]
+        pairs = [
+            pair for folder in pasted for pair in _pairs(folder, roster, is_cut=context.is_cut)
+        ]
+        if self.share is not None and pasted:
+            pairs = self._some(pairs, roster, self.share)
+        captions = [one for folder in captioned for one in read_added_captions(folder, roster)]
+        pairs += self.mixture(roster.samples, captions)
+        log.info(f"{len(pairs)} pairs added from {', '.join(map(str, folders))}")
+        return build_roster(roster.name, [*roster.samples, *pairs], roster.dropped)
+
+    def _some(self, pairs: Sequence[Sample], roster: Roster, share: float) -> list[Sample]:
+        """Pairs of the first pictures in an order that the seed draws, until there are enough."""
+        sizes = Counter(_name(pair) for pair in pairs)
+        total = len(roster.rows_by_image if self.share_of == "photos" else roster.samples)
+        wanted = round(share * total)
+        counted = sizes if self.share_of == "captions" else dict.fromkeys(sizes, 1)
+        if wanted > sum(counted.values()):
+            raise ValueError(
+                f"steps.add_pairs.share={share} of {total} {self.share_of} asks for {wanted}: "
+                f"the folders have {sum(counted.values())} that fit; make more, or lower it"
+            )
+        kept, number = set(), 0
+        for name in draw_names(sizes, self.seed):
+            if number >= wanted:
+                break
+            kept.add(name)
+            number += counted[name]
+        return [pair for pair in pairs if _name(pair) in kept]
+
+
+def num_own(roster: Roster) -> int:
+    """Captions of a roster that were not added."""
+    return sum(not sample.origin.startswith(ADDED) for sample in roster.samples)
+
+
+def _pairs(folder: Path, roster: Roster, *, is_cut: bool) -> list[Sample]:
+    if not (folder / "captions.json").is_file():
+        raise FileNotFoundError(
+            f"steps.add_pairs.folders: {folder} has no captions.json and no {FILE}; give a folder "
+            "that captioning augment has written to its end"
+        )
+    made = read_coco(
+        name=str(folder),
+        annotations=folder / "captions.json",
+        image_folder=folder / "images",
+        instances=folder / "instances.json",
+    )
+    pairs = [replace(sample, origin=f"{ADDED}{folder.name}") for sample in made.samples]
+    if not is_cut:
+        return pairs
+    lines = read_lines(folder / "provenance.jsonl")
+    records = (json.loads(line) for _, line in lines)
+    photos = {r["name"]: r["target"]["image_id"] for r in records if "refused" not in r}
+    return [pair for pair in pairs if photos[pair.image_id] in roster.rows_by_image]
+
+
+def _name(pair: Sample) -> str:
+    return f"{pair.origin}/{pair.image_id}"

@@ -1,0 +1,67 @@
+"""A step of the training data: from one roster to the next, and what it leaves for later parts."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+from captioning.data.roster import Roster
+from captioning.types import Sample
+
+CORPUS = "corpus"
+"""The split of captions that are trained on without photos."""
+
+
+@dataclass(kw_only=True)
+class StepContext:
+    """What steps are told of the run, and what they leave for what comes after the data.
+
+    Attributes:
+        split: of the data set, such as ``"train"``, or `CORPUS`.
+        seed: of the run. A step whose draws must not change with it has a seed of its own.
+        cache_folder: for what is expensive to compute again.
+        truth: kind of planted fault by ``sample_id``; written to ``noise_truth.json``.
+        held_out_left: forms of held-out words in captions that are trained on all the same, with
+            the number of captions; None: no class is held out. Written to ``held_out_left.json``.
+        left_out: captions that are not trained on but may lend contexts, in roster order.
+        is_cut: whether photos of the split were left out, so that pairs made of them are, too.
+    """
+
+    split: str
+    seed: int
+    cache_folder: Path
+    truth: dict[str, str] = field(default_factory=dict)
+    held_out_left: dict[str, int] | None = None
+    left_out: tuple[Sample, ...] = ()
+    is_cut: bool = False
+
+
+class AbstractStep(ABC):
+    """Changes the samples of a split before anything else sees them.
+
+    A step is a frozen dataclass whose fields are the keys of its YAML in ``configs/steps``. What it
+    leaves out and a user may look for goes into ``roster.dropped``, with the rule.
+
+    Attributes:
+        every_split: whether it acts on all splits, or on what is trained on alone.
+    """
+
+    every_split: ClassVar[bool] = False
+
+    @abstractmethod
+    def __call__(self, roster: Roster, context: StepContext) -> Roster:
+        """The roster after the step; the context is changed in place.
+
+        Raises:
+            ValueError: a setting does not suit the data; the message names ``steps.NAME.key``.
+        """
+
+
+def apply_steps(roster: Roster, steps: Iterable[AbstractStep], context: StepContext) -> Roster:
+    """The roster after all steps, in their order."""
+    for step in steps:
+        roster = step(roster, context)
+    return roster

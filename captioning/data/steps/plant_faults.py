@@ -1,0 +1,278 @@
+"""Plants faults in a roster and keeps the truth, so that curation can be scored.
+
+The kinds of fault:
+
+- ``swap``: the caption of another photo (swapped samples trade captions among themselves, so that
+  the captions as a whole stay what they were);
+- ``overlong``: several clauses of made-up detail appended;
+- ``color``, ``number``, ``object``: one such word replaced by one that no caption of the photo has;
+- ``image``: the photo of another image.
+
+Phrases are kept for ``overlong`` only: elsewhere they would ground what is no longer said.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+import numpy as np
+
+from captioning.data.roster import PLANTED, Roster, build_roster
+from captioning.data.steps.base import AbstractStep, StepContext
+from captioning.data.steps.fault_words import COLORS, DETAILS, NUMBERS, OBJECTS, SAME
+from captioning.ranges import Fraction, Seed
+from captioning.types import Sample
+
+Kind = Literal["swap", "overlong", "color", "number", "object", "image"]
+KINDS = get_args(Kind)
+_WORD_ROWS = {"color": COLORS, "number": NUMBERS, "object": OBJECTS}
+_ROW_OF = {kind: {word: row for row in rows for word in row} for kind, rows in _WORD_ROWS.items()}
+_TOKEN = re.compile(r"[A-Za-z]+")
+_NUM_DETAILS = (3, 6)  # clauses appended to an overlong caption: 3, 4 or 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlantFaults(AbstractStep):
+    """Plants faults in what is trained on; the truth goes into the context, see `plant_faults`.
+
+    Attributes:
+        kinds: share of all samples, in [0, 1], by kind of fault, such as ``{"swap": 0.2}``.
+        seed: of the choice.
+        name: of these faults, in names of run folders and in tables; changes nothing else.
+    """
+
+    kinds: Mapping[Kind, Fraction]
+    seed: Seed
+    name: str = "faults"
+
+    def __call__(self, roster: Roster, context: StepContext) -> Roster:
+        """The roster with faults."""
+        roster, truth = plant_faults(roster, kinds=self.kinds, seed=self.seed)
+        context.truth |= truth
+        return roster
+
+
+def plant_faults(
+    roster: Roster,
+    *,
+    kinds: Mapping[str, float],
+    seed: int,
+) -> tuple[Roster, dict[str, str]]:
+    """A copy of the roster with faults planted, and which sample got which.
+
+    Rows and sample ids stay, so the truth joins the ledger; ``origin`` becomes ``noise:KIND``.
+
+    Args:
+        roster: clean samples.
+        kinds: the share of all samples that gets each kind, such as ``{"swap": 0.2}``.
+        seed: of the choice; the same seed gives the same faults.
+
+    Returns:
+        The faulty roster, and ``{sample_id: kind}`` of its faults: ``round(share * N)`` of each
+        kind, at most one a sample.
+
+    Raises:
+        ValueError: an unknown kind, shares outside [0, 1] or of more than 1 together, or fewer
+            captions that can bear a fault than asked for.
+    """
+    counts = _counts(roster, kinds)
+    rng = np.random.default_rng(seed)
+    chosen = _chosen_rows(roster, counts, rng)
+    samples = list(roster.samples)
+    for kind, rows in chosen.items():
+        for sample in _PLANTERS[kind](roster, rows, rng):
+            samples[sample.row] = replace(sample, origin=PLANTED + kind)
+    kind_of = {row: kind for kind, rows in chosen.items() for row in rows}
+    truth = {roster.samples[row].sample_id: kind_of[row] for row in sorted(kind_of)}
+    return build_roster(roster.name, samples, roster.dropped), truth
+
+
+def _counts(roster: Roster, kinds: Mapping[str, float]) -> dict[str, int]:
+    for kind, share in kinds.items():
+        if kind not in KINDS:
+            raise ValueError(f"steps.plant_faults.kinds must be of {KINDS}: got {kind!r}")
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+            raise ValueError(
+                f"steps.plant_faults.kinds.{kind} must be a share in [0, 1]: got {share!r}"
+            )
+    counts = {kind: round(share * len(roster)) for kind, share in kinds.items()}
+    if sum(counts.values()) > len(roster):
+        raise ValueError(
+            f"steps.plant_faults.kinds must not exceed 1 together: got {sum(kinds.values()):g}; "
+            "a sample bears one fault at most"
+        )
+    return {kind: count for kind, count in counts.items() if count}
+
+
+def _chosen_rows(
+    roster: Roster, counts: Mapping[str, int], rng: np.random.Generator
+) -> dict[str, list[int]]:
+    """Rows for each kind; the kind that fewest captions can bear chooses first."""
+    eligible = {kind: _eligible(roster, kind) for kind in counts}
+    free = np.ones(len(roster), dtype=bool)
+    chosen: dict[str, list[int]] = {}
+    for kind in sorted(counts, key=lambda kind: (len(eligible[kind]), kind)):
+        rows = np.array([row for row in eligible[kind] if free[row]], dtype=np.int64)
+        if len(rows) < counts[kind]:
+            raise ValueError(
+                f"{roster.name}: {counts[kind]} faults of kind {kind!r} are wanted, but "
+                f"{len(eligible[kind])} captions can bear one ({len(rows)} beside the other "
+                "kinds); lower steps.plant_faults.kinds"
+            )
+        taken = np.sort(rng.choice(rows, size=counts[kind], replace=False))
+        free[taken] = False
+        chosen[kind] = taken.tolist()
+    return chosen
+
+
+def _eligible(roster: Roster, kind: str) -> list[int]:
+    if kind in _WORD_ROWS:
+        words = _image_words(roster)
+        return [s.row for s in roster.samples if _replacements(s, kind, words[s.image_id])]
+    num_images = len(roster.rows_by_image)
+    if kind == "image":
+        # A caption that every image has is wrong for none of them.
+        has = Counter(text for texts in _image_captions(roster).values() for text in texts)
+        return [s.row for s in roster.samples if has[s.caption] < num_images]
+    if kind == "swap" and num_images < 2:
+        return []
+    return [sample.row for sample in roster.samples]
+
+
+def _plant_swap(roster: Roster, rows: Sequence[int], rng: np.random.Generator) -> list[Sample]:
+    own = _image_captions(roster)
+
+    def fits(row: int, donor: int) -> bool:
+        giver, taker = roster.samples[donor], roster.samples[row]
+        return giver.image_id != taker.image_id and giver.caption not in own[taker.image_id]
+
+    donors = rng.permutation(rows).tolist()
+    for here, row in enumerate(rows):
+        if fits(row, donors[here]):
+            continue
+        for there in rng.permutation(len(rows)).tolist():
+            if fits(row, donors[there]) and fits(rows[there], donors[here]):
+                donors[here], donors[there] = donors[there], donors[here]
+                break
+        else:
+            donors[here] = _donor(roster, row, fits, rng)
+    return [
+        replace(roster.samples[row], caption=roster.samples[donor].caption, phrases=())
+        for row, donor in zip(rows, donors, strict=True)
+    ]
+
+
+def _plant_image(roster: Roster, rows: Sequence[int], rng: np.random.Generator) -> list[Sample]:
+    own = _image_captions(roster)
+
+    def fits(row: int, donor: int) -> bool:
+        giver, taker = roster.samples[donor], roster.samples[row]
+        return giver.image_path != taker.image_path and taker.caption not in own[giver.image_id]
+
+    planted = []
+    for row in rows:
+        donor = roster.samples[_donor(roster, row, fits, rng)]
+        changed = {"image_path": donor.image_path, "regions": donor.regions, "phrases": ()}
+        planted.append(replace(roster.samples[row], **changed))
+    return planted
+
+
+def _donor(
+    roster: Roster, row: int, fits: Callable[[int, int], bool], rng: np.random.Generator
+) -> int:
+    """A random row that fits; a few draws nearly always find one, else all are tried."""
+    for donor in rng.integers(len(roster), size=16).tolist():
+        if fits(row, donor):
+            return donor
+    for donor in rng.permutation(len(roster)).tolist():
+        if fits(row, donor):
+            return donor
+    raise ValueError(
+        f"{roster.name}: no other image can trade with {roster.samples[row].sample_id!r}; all "
+        "images have the same captions or the same photo"
+    )
+
+
+def _plant_overlong(roster: Roster, rows: Sequence[int], rng: np.random.Generator) -> list[Sample]:
+    planted = []
+    for row in rows:
+        sample = roster.samples[row]
+        picked = rng.permutation(len(DETAILS))[: rng.integers(*_NUM_DETAILS)]
+        body = sample.caption.rstrip(" .")
+        end = sample.caption[len(body) :]
+        caption = " ".join([body or sample.caption, *(DETAILS[number] for number in picked)])
+        kept = tuple(p for p in sample.phrases if p.start + len(p.text) <= len(body))
+        planted.append(replace(sample, caption=caption + (end if body else ""), phrases=kept))
+    return planted
+
+
+def _plant_word(
+    kind: str, roster: Roster, rows: Sequence[int], rng: np.random.Generator
+) -> list[Sample]:
+    words = _image_words(roster)
+    planted = []
+    for row in rows:
+        sample = roster.samples[row]
+        options = _replacements(sample, kind, words[sample.image_id])
+        match, others = options[rng.integers(len(options))]
+        caption = _with_word(sample.caption, match, others[rng.integers(len(others))])
+        planted.append(replace(sample, caption=caption, phrases=()))
+    return planted
+
+
+_PLANTERS: dict[str, Callable[[Roster, Sequence[int], np.random.Generator], list[Sample]]] = {
+    "swap": _plant_swap,
+    "overlong": _plant_overlong,
+    "image": _plant_image,
+    "color": lambda *arguments: _plant_word("color", *arguments),
+    "number": lambda *arguments: _plant_word("number", *arguments),
+    "object": lambda *arguments: _plant_word("object", *arguments),
+}
+
+
+def _replacements(
+    sample: Sample, kind: str, taken: frozenset[str]
+) -> list[tuple[re.Match[str], list[str]]]:
+    """Words of the caption that can be made wrong, each with the words that can stand for it."""
+    found = []
+    for match in _TOKEN.finditer(sample.caption):
+        row = _ROW_OF[kind].get(match[0].lower())
+        if row is None:
+            continue
+        others = [word for word in row if word not in taken]
+        if others:
+            found.append((match, others))
+    return found
+
+
+def _with_word(caption: str, match: re.Match[str], word: str) -> str:
+    """The caption with ``word`` for the match; its capital and the article before it agree."""
+    if match[0][0].isupper():
+        word = word.capitalize()
+    before = caption[: match.start()]
+    article = re.search(r"(?:(?<=\s)|^)([Aa])n?(\s+)$", before)
+    if article is not None:
+        ending = "n" if word[0].lower() in "aeio" else ""  # "a uniform", but "an umbrella"
+        ending = "n" if word.lower() == "umbrella" else ending
+        before = before[: article.start()] + article[1] + ending + article[2]
+    return before + word + caption[match.end() :]
+
+
+def _image_words(roster: Roster) -> dict[str, frozenset[str]]:
+    """Every word of each image's captions, with the words that mean the same."""
+    words: dict[str, frozenset[str]] = {}
+    for image_id, captions in _image_captions(roster).items():
+        found = {word.lower() for caption in captions for word in _TOKEN.findall(caption)}
+        for same in SAME:
+            if found & same:
+                found |= same
+        words[image_id] = frozenset(found)
+    return words
+
+
+def _image_captions(roster: Roster) -> dict[str, frozenset[str]]:
+    return {image_id: frozenset(texts) for image_id, texts in roster.references().items()}

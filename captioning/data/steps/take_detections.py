@@ -1,0 +1,112 @@
+"""Files of detections: which boxes a detector found in which photos, a photo a line.
+
+The first line says what made them, such as ``{"detector": "torchvision:...", "threshold": 0.5}``.
+Every other is ``{"image_id": "1000", "file_name": "1000.jpg", "size": [640, 480], "regions":
+[{"box": [x1, y1, x2, y2], "label": "dog", "score": 0.93}, ...]}``, boxes in pixels. Lines are only
+ever added, so a command that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from captioning.data.boxes import checked_box
+from captioning.data.json_files import Record, load_json_lines
+from captioning.data.roster import Roster, build_roster
+from captioning.data.steps.base import CORPUS, AbstractStep, StepContext
+from captioning.types import Region
+
+Found = dict[str, tuple[Region, ...]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TakeDetections(AbstractStep):
+    """Puts a detector's boxes in the place of the annotated ones, in every split.
+
+    Attributes:
+        files: of ``captioning find-objects``, which together have all photos of the run; of a photo
+            in several files the last one counts.
+    """
+
+    every_split: ClassVar[bool] = True
+    files: Sequence[str]
+
+    def __call__(self, roster: Roster, context: StepContext) -> Roster:
+        """The roster with detected regions; captions without photos stay as they are."""
+        if context.split == CORPUS:
+            return roster
+        regions: Found = {}
+        for path in self.files:
+            regions |= read_detections(path)[1]
+        return with_detections(roster, regions)
+
+
+def read_detections(path: str | Path) -> tuple[dict[str, Any], Found]:
+    """What made the detections, and the regions by image id.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: not such a file, a photo twice, or a box that leaves its photo.
+    """
+    lines = load_json_lines(path)
+    header = next(lines, None)
+    if header is None or "detector" not in header:
+        raise ValueError(
+            f"{path}: its first line must name the detector, as captioning find-objects writes it"
+        )
+    found: Found = {}
+    seen: dict[str, str] = {}
+    for line in lines:
+        image_id = line.unique_identifier("image_id", seen, "image")
+        width, height = line.numbers("size", 2)
+        found[image_id] = tuple(_region(one, (width, height)) for one in line.records("regions"))
+    return header.value, found
+
+
+def _region(record: Record, size: tuple[float, float]) -> Region:
+    box = record.numbers("box", 4)
+    score = record.get("score")
+    if not isinstance(score, int | float) or not 0 <= score <= 1:
+        raise record.wrong("score", "a confidence in [0, 1]")
+    return Region(
+        box=checked_box((box[0], box[1], box[2], box[3]), size, record.where),
+        label=record.text("label").lower(),
+        score=float(score),
+    )
+
+
+def detection_line(
+    image_id: str, file_name: str, size: tuple[int, int], regions: Sequence[Region]
+) -> str:
+    """A photo's line."""
+    boxes = [{"box": list(r.box), "label": r.label, "score": r.score} for r in regions]
+    entry = {"image_id": image_id, "file_name": file_name, "size": list(size), "regions": boxes}
+    return json.dumps(entry, ensure_ascii=False)
+
+
+def with_detections(roster: Roster, found: Mapping[str, tuple[Region, ...]]) -> Roster:
+    """The roster with detected regions in place of annotated ones; phrases lose their boxes.
+
+    Raises:
+        ValueError: photos that no detector has looked at.
+    """
+    missing = [image_id for image_id in roster.rows_by_image if image_id not in found]
+    if missing:
+        raise ValueError(
+            f"{roster.name}: the files of detections lack {len(missing)} photos, such as "
+            f"{missing[0]}: run captioning find-objects on this split too, and name its file as "
+            "well, in steps.take_detections.files or, in evaluation, in detections"
+        )
+    samples = [
+        replace(
+            sample,
+            regions=found[sample.image_id],
+            phrases=tuple(replace(phrase, regions=()) for phrase in sample.phrases),
+        )
+        for sample in roster.samples
+    ]
+    return build_roster(roster.name, samples, roster.dropped)

@@ -1,0 +1,143 @@
+"""What every search is asked for: its settings, and the images of one call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from math import inf
+
+import torch
+
+from captioning.decoding.machine import Machine
+from captioning.decoding.normalisation import Normalisation, NormalisationName
+from captioning.ranges import NonNegativeFloat, NonNegativeInt, PositiveInt, Seed
+
+
+def check_whole(name: str, value: object, *, least: int) -> None:
+    """Refuse a setting that is no whole number of at least ``least``.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if not isinstance(value, int) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}: got {value!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchSettings:
+    """The settings that searches share; each says in ``unused`` which of them it does not read.
+
+    Attributes:
+        max_length: most tokens of a caption, the end token counted; at least 1.
+        min_length: fewest tokens of a finished caption, the end token counted; in
+            [0, ``max_length``].
+        forbidden_words: words never produced, each of one token in the model's vocabulary.
+        forbidden_ids: the same as token ids.
+        end_words: further words that end a caption and stay in it, such as a full stop.
+        end_ids: the same as token ids.
+        no_repeat_ngram: n, at least 0; no n tokens in a row occur twice in a caption; 0: no rule.
+        num_captions: M, captions returned an image, at least 1. Beam searches return the most
+            probable ones of a beam, at most ``beam_size``; random searches as many draws.
+        beam_size: K, unfinished hypotheses kept an image, at least 1.
+        length_penalty: exponent of the normalisation, at least 0. With 0 summed log-probabilities
+            are compared; with 1 and ``"power"`` their means a token.
+        normalisation: ``"none"``, ``"power"`` or ``"gnmt"``: see `Normalisation`.
+        per_node_beam: most continuations of one hypothesis after the first step, at least 1
+            (nocaps uses 2 with beam 5); None: no limit.
+        exact: False drops an image as soon as no unfinished hypothesis is better for its present
+            length than the worst that it would return (the rule of transformers): much earlier
+            with a length penalty, and now and then a better caption is missed.
+        temperature: of what is drawn at random, at least 0 and finite.
+        seed: of what is drawn at random, at least 0.
+
+    Raises:
+        ValueError: a number out of its range; names the setting.
+    """
+
+    max_length: PositiveInt = 20
+    min_length: NonNegativeInt = 0
+    forbidden_words: Sequence[str] = ()
+    forbidden_ids: Sequence[int] = ()
+    end_words: Sequence[str] = ()
+    end_ids: Sequence[int] = ()
+    no_repeat_ngram: NonNegativeInt = 0
+    num_captions: PositiveInt = 1
+    beam_size: PositiveInt = 1
+    length_penalty: NonNegativeFloat = 0.0
+    normalisation: NormalisationName = "power"
+    per_node_beam: PositiveInt | None = None
+    exact: bool = True
+    temperature: NonNegativeFloat = 1.0
+    seed: Seed = 0
+
+    def __post_init__(self) -> None:
+        for name in ("max_length", "num_captions", "beam_size"):
+            check_whole(name, getattr(self, name), least=1)
+        for name in ("min_length", "no_repeat_ngram", "seed"):
+            check_whole(name, getattr(self, name), least=0)
+        if self.per_node_beam is not None:
+            check_whole("per_node_beam", self.per_node_beam, least=1)
+        if self.min_length > self.max_length:
+            raise ValueError(
+                f"min_length must be in [0, max_length]: got {self.min_length} for "
+                f"{self.max_length}; choose 0 <= min_length <= max_length"
+            )
+        if not 0 <= self.temperature < inf:
+            raise ValueError(f"temperature must be at least 0 and finite: got {self.temperature}")
+        self.normaliser()
+        for name in ("forbidden_words", "end_words"):
+            if isinstance(words := getattr(self, name), str):
+                raise ValueError(f"{name} must be a list of words: got {words!r}; write [{words}]")
+
+    def normaliser(self) -> Normalisation:
+        """How scores of captions of different lengths are compared."""
+        return Normalisation(kind=self.normalisation, length_penalty=self.length_penalty)
+
+    def changed(self) -> set[str]:
+        """Names of the settings that differ from their defaults."""
+        return {
+            field.name
+            for field in fields(self)
+            if getattr(self, field.name) != field.default
+            and not (field.default == () and len(getattr(self, field.name)) == 0)
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchRequest:
+    """The images that a search is called for, and the tokens of the model that is searched.
+
+    Attributes:
+        num_images: I, at least 0.
+        bos_id: first token read, never produced.
+        eos_id: ends a caption.
+        pad_id: never produced; may equal ``eos_id``.
+        image_ids: I keys, whole numbers of at least 0 or texts; what is drawn at random for an
+            image depends on the seed and its key alone. None: the positions 0 to I - 1.
+        machines: I machines, the words that each image's captions must hold; None: no constraints.
+        device: where the model's memory lives.
+
+    Raises:
+        ValueError: not one id or machine for each image.
+    """
+
+    num_images: int
+    bos_id: int
+    eos_id: int
+    pad_id: int
+    image_ids: Sequence[int | str] | None = None
+    machines: Sequence[Machine] | None = None
+    device: torch.device | str = "cpu"
+
+    def __post_init__(self) -> None:
+        for name in ("image_ids", "machines"):
+            values = getattr(self, name)
+            if values is not None and len(values) != self.num_images:
+                raise ValueError(
+                    f"{name} must be one for each image: got {len(values)} for {self.num_images}"
+                )
+
+    @property
+    def keys(self) -> Sequence[int | str]:
+        """One key for each image, for what is drawn at random."""
+        return range(self.num_images) if self.image_ids is None else self.image_ids

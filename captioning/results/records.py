@@ -1,0 +1,172 @@
+"""Keep what tables are built from: ``captioning record RUNS... --out FOLDER``.
+
+A run folder with its checkpoints is too large for a repository. This puts its config, versions,
+scores and times as one line into ``FOLDER/STUDY.jsonl`` (`study_file`), where the study is the
+folder above the run's: ``runs/STUDY/RUN/seed0``. `captioning table` reads such files as it reads
+run folders. Scores of single images, by which rows are compared, are kept of the metrics of
+``--per-image`` alone, to four digits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from captioning.results.runs import DETECTION, METRICS, TIMING, Run, read_run, read_runs
+from captioning.results.study_file import pack_images, read_study, write_study
+
+# JSON files of a run that are kept as they are.
+_PLAIN = (TIMING, DETECTION, "curation/detection_by_score.json")
+# Scores of further commands, and what of them is kept.
+_FURTHER = ("evaluation/*/diverse.json", "evaluation/*/control.json")
+_KEPT = ("scores", "swapped", "random", "standard")
+_DIGITS, _DIGITS_OF_IMAGES = 10, 4
+# Where an absolute path begins; one part of it; the whole.
+_BEGIN, _PART = r"(?<![\w.$}/*~-])", r"[^\s/,'\"\[\]{}()]+"
+_ABSOLUTE = re.compile(rf"{_BEGIN}/{_PART}(?:/+{_PART})*")
+
+
+def keep_record(
+    folder: Path,
+    out: Path,
+    *,
+    per_image: Collection[str] = (),
+    further: Mapping[str, Any] | None = None,
+) -> Path:
+    """Put a finished run's record into its study's file, in place of a former one of it.
+
+    Args:
+        folder: of the run, ``.../STUDY/RUN/SEED``.
+        out: folder of the files of all studies.
+        per_image: metrics whose scores of single images are kept.
+        further: more contents to keep, by the name of a file, such as ``flickr8k.json``.
+
+    Returns:
+        The study's file.
+
+    Raises:
+        FileNotFoundError: the run has no scores yet.
+        ValueError: a damaged file of the run or of the study.
+    """
+    run = read_run(folder.resolve())
+    if not run.metrics:
+        raise FileNotFoundError(f"{folder / METRICS}: no such file: the run is not finished")
+    path = out / f"{run.name.partition('/')[0]}.jsonl"
+    former = read_study(path) if path.is_file() else []
+    record = record_of(run, per_image=per_image, further=further or {})
+    write_study(path, [*(old for old in former if old["run"] != run.name), record])
+    return path
+
+
+def record_of(
+    run: Run, *, per_image: Collection[str], further: Mapping[str, Any]
+) -> dict[str, Any]:
+    """All that is kept of a run, without the machine's folders."""
+    folders = run.config.get("paths", {})
+    files = {name: run.files[name] for name in _PLAIN if name in run.files}
+    for pattern in _FURTHER:
+        kept = run.matching(pattern)
+        files |= {name: _without_captions(content, folders) for name, content in kept.items()}
+    metrics = _portable(run.metrics, folders)
+    for scores in metrics.values():
+        if isinstance(scores, dict):
+            images = _of_images(scores.pop("per_image", {}), per_image)
+            scores |= {"per_image": pack_images(images)} if images else {}
+    return {
+        "run": run.name,
+        "config": _portable(run.config, folders),
+        "versions": _versions(run.versions, folders),
+        "metrics": _rounded(metrics),
+        "files": _rounded(files | dict(further)),
+    }
+
+
+def _of_images(
+    images: Mapping[str, Mapping[str, float]], metrics: Collection[str]
+) -> dict[str, dict[str, float]]:
+    kept = {
+        image_id: {
+            name: round(scores[name], _DIGITS_OF_IMAGES) for name in metrics if name in scores
+        }
+        for image_id, scores in images.items()
+    }
+    return kept if any(kept.values()) else {}
+
+
+def _without_captions(content: Mapping[str, Any], folders: Mapping[str, str]) -> dict[str, Any]:
+    """Scores of the whole set, and the versions that they were made with."""
+    kept = _portable({name: content[name] for name in _KEPT if name in content}, folders)
+    if kept.get("random"):
+        kept["random"].pop("captions", None)
+    for name in ("per_caption", "per_image"):
+        kept["scores"].pop(name, None)
+    return kept | {"versions": _versions(content.get("versions") or {}, folders)}
+
+
+def _rounded(value: Any) -> Any:
+    """Numbers to as many digits as any page shows, and more."""
+    if isinstance(value, float):
+        return round(value, _DIGITS)
+    if isinstance(value, Mapping):
+        return {key: _rounded(item) for key, item in value.items()}
+    return [_rounded(item) for item in value] if isinstance(value, list) else value
+
+
+def _portable(content: Any, folders: Mapping[str, str]) -> Any:
+    """The content without the machine's folders, which say nothing of the result.
+
+    Paths in none of the run's own folders are kept to their end.
+    """
+    if isinstance(content, Mapping):
+        return {key: _portable(value, folders) for key, value in content.items()}
+    if isinstance(content, list):
+        return [_portable(value, folders) for value in content]
+    return _portable_text(content, folders) if isinstance(content, str) else content
+
+
+def _portable_text(text: str, folders: Mapping[str, str]) -> str:
+    for name in sorted(folders, key=lambda name: -len(str(folders[name]))):
+        folder = str(folders[name]).rstrip("/")
+        if folder.startswith("/"):  # not "data", which is the name of settings too
+            whole = rf"{_BEGIN}{re.escape(folder)}(?![\w.-])"
+            text = re.sub(whole, f"$CAPTIONING_{name.upper()}", text)
+    return _ABSOLUTE.sub(lambda path: _end(path[0]), text)
+
+
+def _end(path: str) -> str:
+    """Its last two parts at most, without the first two: "home" or a disk, and whose it is."""
+    parts = [part for part in path.split("/") if part]
+    return "/".join(["$ELSEWHERE", *(parts[2:] or parts[-1:])[-2:]])
+
+
+def _versions(recorded: Mapping[str, Any], folders: Mapping[str, str]) -> dict[str, Any]:
+    """Versions whose commands name programs, wherever they lay."""
+    versions = json.loads(json.dumps(recorded))
+    for entry in [versions, *versions.get("resumed", [])]:
+        if entry.get("command"):
+            program, *arguments = _portable_text(entry["command"], folders).split(" ")
+            entry["command"] = " ".join([Path(program).name, *arguments])
+    return versions
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Record several runs; those that are not finished are named and left out."""
+    parser = argparse.ArgumentParser(description="Keep what tables are built from.")
+    parser.add_argument("runs", nargs="+", type=Path, help="run folders, or folders of them")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the files of records")
+    parser.add_argument("--per-image", nargs="+", default=[], metavar="METRIC")
+    options = parser.parse_args(arguments)
+    for run in read_runs(options.runs):
+        if run.metrics:
+            path = keep_record(run.folder, options.out, per_image=options.per_image)
+            print(f"{run.name}: {path}")
+        else:
+            print(f"left out, not finished: {run.folder}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,251 @@
+"""Runs as tables read them, from run folders or from a file of records."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from captioning.results.study_file import read_study, unpack_images
+
+# Files of a run folder that are read into attributes of `Run`.
+CONFIG, VERSIONS, METRICS = "config.yaml", "versions.json", "metrics.json"
+TIMING, DETECTION = "timing.json", "curation/detection.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What a run says of itself. What is not there yet is empty here.
+
+    Attributes:
+        folder: the run folder; of a record the path that it had below the folder of all runs.
+        config: ``config.yaml``, resolved.
+        versions: ``versions.json``: commit, date, machine, command, library versions.
+        metrics: ``metrics.json``: ``{split: {"corpus": ..., "per_image": ..., "settings": ...}}``.
+        detection: ``curation/detection.json``: one entry an epoch with ``auc``, ``precision``, ...
+        timing: ``timing.json``: one entry an epoch with ``seconds``, ``captions_per_second``,
+            ``updates``.
+        files: contents of the run's JSON files by their path in the folder.
+    """
+
+    folder: Path
+    config: Mapping[str, Any]
+    versions: Mapping[str, Any]
+    metrics: Mapping[str, Any]
+    detection: tuple[Mapping[str, Any], ...]
+    timing: tuple[Mapping[str, Any], ...]
+    files: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """``STUDY/RUN/SEED``: the last three parts of the folder."""
+        return "/".join(self.folder.parts[-3:])
+
+    def setting(self, key: str) -> str | None:
+        """Value of a dotted config key as text, such as ``noise.ratio``; None where it is not."""
+        value = _descend(self.config, key)
+        return None if value is None else str(value)
+
+    def scores(self, split: str, part: str) -> Mapping[str, Any]:
+        """A part of a split's scores, such as ``corpus``; empty where the run does not have it."""
+        value = _descend(self.metrics, f"{split}.{part}")
+        return value if isinstance(value, Mapping) else {}
+
+    def value(self, name: str, split: str) -> float | None:
+        """A finite number by name; None where the run does not have it.
+
+        ``CIDEr-D`` is the corpus score of the split, ``detection.auc`` that of the last epoch,
+        ``detection.auc@1`` that of epoch 1, ``timing.seconds`` the mean over epochs.
+        """
+        if name.startswith("detection."):
+            key, _, epoch = name.removeprefix("detection.").partition("@")
+            entries = [e for e in self.detection if not epoch or str(e.get("epoch")) == epoch]
+            value = _descend(entries[-1] if entries else {}, key)
+        elif name.startswith("timing."):
+            key = name.removeprefix("timing.")
+            values = [entry[key] for entry in self.timing if key in entry]
+            value = sum(values) / len(values) if values else None
+        else:
+            value = self.scores(split, "corpus").get(name)
+        return as_number(value)
+
+    def matching(self, pattern: str) -> dict[str, Any]:
+        """Contents of the JSON files whose paths match, such as ``evaluation/*/control.json``."""
+        return {name: self.files[name] for name in sorted(self.files) if fnmatch(name, pattern)}
+
+
+class FolderFiles(Mapping[str, Any]):
+    """The JSON files of a run folder, each read when it is looked up.
+
+    Args:
+        folder: of the run.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __getitem__(self, name: str) -> Any:
+        path = self._folder / name
+        if not path.is_file():
+            raise KeyError(name)
+        return read_content(path)
+
+    def __iter__(self) -> Iterator[str]:
+        return (path.relative_to(self._folder).as_posix() for path in self._paths())
+
+    def __len__(self) -> int:
+        return len(self._paths())
+
+    def _paths(self) -> list[Path]:
+        return sorted(path for path in self._folder.rglob("*.json") if path.is_file())
+
+
+def read_runs(places: Iterable[str | Path], *, only: Sequence[str] = ()) -> list[Run]:
+    """Runs in the folders given, or below them, and in files of records; each once, in order.
+
+    A run folder is one that holds ``config.yaml``; a run without ``metrics.json`` (unfinished)
+    is read too, so that its cells show as missing.
+
+    Args:
+        places: run folders, folders that hold some, ``.jsonl`` files of `records`, or a folder
+            of such files.
+        only: patterns of names, such as ``updown_small*``: of a run's folder, with the study's
+            name before it or not, and with the seed behind it or not; empty: all.
+
+    Raises:
+        FileNotFoundError: a folder or file that is not there or holds no run.
+        ValueError: a file that cannot be read as what it should be, or no run of such a name.
+    """
+    runs: dict[Path, Run] = {}
+    for place in map(Path, places):
+        found = _of_study(place) if place.suffix == ".jsonl" else _of_folder(place)
+        runs |= {run.folder: run for run in found}
+    selected = [run for run in runs.values() if not only or _is_named(run, only)]
+    if runs and not selected:
+        names = ", ".join(sorted({run.folder.parent.name for run in runs.values()})[:8])
+        raise ValueError(f"no run is called {' or '.join(only)}; there are {names}")
+    return selected
+
+
+def _is_named(run: Run, patterns: Sequence[str]) -> bool:
+    study, name, seed = ("", "", *run.folder.parts)[-3:]
+    names = (name, f"{name}/{seed}", f"{study}/{name}", run.name)
+    return any(fnmatch(name, pattern) for pattern in patterns for name in names)
+
+
+def _of_study(path: Path) -> list[Run]:
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file of records")
+    return [_run_of_record(record) for record in read_study(path)]
+
+
+def _run_of_record(record: Mapping[str, Any]) -> Run:
+    files = record.get("files", {})
+    metrics = dict(record.get("metrics", {}))
+    for split, scores in metrics.items():
+        if isinstance(scores, Mapping) and "per_image" in scores:
+            metrics[split] = {**scores, "per_image": unpack_images(scores["per_image"])}
+    return Run(
+        folder=Path(record["run"]),
+        config=record.get("config", {}),
+        versions=record.get("versions", {}),
+        metrics=metrics,
+        detection=tuple(files.get(DETECTION, ())),
+        timing=tuple(files.get(TIMING, {}).get("epochs", ())),
+        files=files,
+    )
+
+
+def _of_folder(folder: Path) -> list[Run]:
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder}: no such folder")
+    below = [folder] if (folder / CONFIG).is_file() else _below(folder)
+    studies = sorted(folder.glob("*.jsonl")) if not below else []
+    if not below and not studies:
+        raise FileNotFoundError(f"{folder}: no config.yaml in it or below: not a run folder")
+    runs = [read_run(path.resolve()) for path in below]
+    return runs + [run for study in studies for run in _of_study(study)]
+
+
+def _below(folder: Path) -> list[Path]:
+    return sorted(path.parent for path in folder.rglob(CONFIG))
+
+
+def read_run(folder: Path) -> Run:
+    """One run folder.
+
+    Raises:
+        ValueError: a file that cannot be read as what it should be.
+    """
+    return Run(
+        folder=folder,
+        config=_content(folder / CONFIG, dict),
+        versions=_content(folder / VERSIONS, dict),
+        metrics=_content(folder / METRICS, dict),
+        detection=tuple(_content(folder / DETECTION, list)),
+        timing=tuple(_content(folder / TIMING, dict).get("epochs", [])),
+        files=FolderFiles(folder),
+    )
+
+
+def read_published(path: str | Path) -> dict[str, dict[str, float]]:
+    """Published scores from a YAML file: ``{row: {metric: score}}``, in the unit of ours.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it holds something else.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file; give one of published scores")
+    rows = _content(path, dict)
+    for row, scores in rows.items():
+        numbers = scores.values() if isinstance(scores, dict) else [None]
+        if any(as_number(value) is None for value in numbers):
+            raise ValueError(f"{path}: {row!r} must hold numbers by metric: got {scores!r}")
+    return {str(row): {str(k): float(v) for k, v in scores.items()} for row, scores in rows.items()}
+
+
+def as_number(value: object) -> float | None:
+    """A finite number as such; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def read_content(path: Path) -> Any:
+    """What a YAML or JSON file holds.
+
+    Raises:
+        ValueError: it cannot be read; the file is named.
+    """
+    load = yaml.safe_load if path.suffix == ".yaml" else json.loads
+    try:
+        return load(path.read_text(encoding="utf-8"))
+    except (ValueError, yaml.YAMLError) as error:
+        raise ValueError(
+            f"{path}: cannot be read ({error}): it was damaged or cut off; restore it, or make "
+            "the run anew"
+        ) from error
+
+
+def _content(path: Path, kind: type) -> Any:
+    """Contents of a YAML or JSON file; an empty ``kind`` where there is no file."""
+    if not path.is_file():
+        return kind()
+    value = read_content(path)
+    if not isinstance(value, kind):
+        raise ValueError(f"{path}: must hold a {kind.__name__}: got {type(value).__name__}")
+    return value
+
+
+def _descend(value: Any, key: str) -> Any:
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value

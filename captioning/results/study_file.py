@@ -1,0 +1,103 @@
+"""Files of records: the runs of a study, one a line, and what they share said once.
+
+The first line holds ``{"study": NAME, "common": {...}}``; each further one what is a run's own. A
+record is ``common`` with the run's own values put in, key by key.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+from captioning.files import write_text
+
+
+def read_study(path: Path) -> list[dict[str, Any]]:
+    """All records of a file, each whole.
+
+    Raises:
+        ValueError: a line that is no record; file and line are named.
+    """
+    common: dict[str, Any] = {}
+    records = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        try:
+            entry = json.loads(line)
+            if number == 1:
+                common = entry["common"]
+            else:
+                records.append(_merged(common, entry))
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{path} line {number}: no record of a run ({error}); take the file from the "
+                "repository again"
+            ) from error
+    return records
+
+
+def write_study(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
+    """Write records, sorted by the run's name, with what all of them share in the first line.
+
+    Args:
+        path: of the file, whose name is the study's.
+        records: each with ``run``.
+    """
+    ordered = sorted(records, key=lambda record: record["run"])
+    common = reduce(_shared, ordered) if len(ordered) > 1 else {}
+    lines = [{"study": path.stem, "common": common}]
+    lines += [_own(record, common) for record in ordered]
+    texts = (json.dumps(line, ensure_ascii=False, separators=(",", ":")) for line in lines)
+    write_text(path, "".join(f"{text}\n" for text in texts))
+
+
+def pack_images(images: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+    """Scores of single images as columns: ids once, then a list a metric (None: not scored)."""
+    names = dict.fromkeys(name for scores in images.values() for name in scores)
+    columns = {name: [scores.get(name) for scores in images.values()] for name in names}
+    return {"ids": list(images), "scores": columns}
+
+
+def unpack_images(packed: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """The inverse of `pack_images`."""
+    images: dict[str, dict[str, float]] = {image_id: {} for image_id in packed["ids"]}
+    for name, values in packed["scores"].items():
+        for image_id, value in zip(packed["ids"], values, strict=True):
+            if value is not None:
+                images[image_id][name] = value
+    return images
+
+
+def _shared(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """What two records have in common, key by key."""
+    shared: dict[str, Any] = {}
+    for key in first.keys() & second.keys():
+        one, other = first[key], second[key]
+        if isinstance(one, Mapping) and isinstance(other, Mapping):
+            shared[key] = _shared(one, other)
+        elif one == other and type(one) is type(other):
+            shared[key] = one
+    return {key: shared[key] for key in first if key in shared}
+
+
+def _own(record: Mapping[str, Any], common: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a record ``common`` does not say."""
+    own: dict[str, Any] = {}
+    for key, value in record.items():
+        if key not in common:
+            own[key] = value
+        elif isinstance(value, Mapping):
+            rest = _own(value, common[key])
+            own |= {key: rest} if rest else {}
+    return own
+
+
+def _merged(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(common)
+    for key, value in own.items():
+        known = merged.get(key)
+        is_nested = isinstance(known, Mapping) and isinstance(value, Mapping)
+        merged[key] = _merged(known, value) if is_nested else value
+    return merged

@@ -1,0 +1,174 @@
+"""What a config says of its data, read: the splits, a corpus, and what is trained on."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+from omegaconf import DictConfig, OmegaConf
+
+from captioning.data.photos import check_photos, drop_photos
+from captioning.data.roster import Roster, build_roster
+from captioning.data.steps.base import CORPUS, AbstractStep, StepContext, apply_steps
+from captioning.training.parts import build_part
+
+log = logging.getLogger(__name__)
+
+MOST_SHOWN = 5  # dropped items in the log
+
+
+def read_roster(config: DictConfig, split: str) -> Roster:
+    """One split of ``config.data``, as the steps for every split leave it.
+
+    It is cut to ``first_images`` and has no broken photos.
+
+    Raises:
+        ValueError: the data set has no such split, or a step does not suit it.
+    """
+    steps = [step for step in build_steps(config) if step.every_split]
+    return apply_steps(_read_split(config, split), steps, _context(config, split))
+
+
+def read_with_steps(config: DictConfig, split: str) -> tuple[Roster, StepContext]:
+    """One split, or `CORPUS`, after all steps of ``config.steps``, and what they have left.
+
+    Raises:
+        ValueError: the data set has no such split, or a step does not suit it.
+    """
+    context = _context(config, split)
+    roster = read_corpus(config) if split == CORPUS else _read_split(config, split)
+    return apply_steps(roster, build_steps(config), context), context
+
+
+def read_train(config: DictConfig) -> tuple[Roster, StepContext]:
+    """What is trained on: the training split, or a corpus, after all steps; see `StepContext`."""
+    return read_with_steps(config, CORPUS if trains_on_text(config) else "train")
+
+
+def check_data(config: DictConfig) -> None:
+    """Refuse settings of the data that cannot be meant, before anything is read.
+
+    Raises:
+        ValueError: ``first_images`` or a setting of a step is missing or wrong.
+    """
+    if config.get("first_images") is not None:
+        _check_number(config.first_images)
+    build_steps(config)
+
+
+def build_steps(config: DictConfig) -> list[AbstractStep]:
+    """The steps of ``config.steps``, in order.
+
+    Raises:
+        ValueError: a setting of a step is missing or wrong.
+    """
+    steps = []
+    for chosen in (config.get("steps") or {}).values():
+        if missing := sorted(OmegaConf.missing_keys(chosen)):
+            raise ValueError(f"give {missing[0]}=..., which has no default")
+        steps.append(build_part(chosen, _convert_="all"))
+    return steps
+
+
+def _context(config: DictConfig, split: str) -> StepContext:
+    return StepContext(
+        split=split, seed=config.get("seed", 0), cache_folder=Path(config.paths.cache)
+    )
+
+
+def _read_split(config: DictConfig, split: str) -> Roster:
+    if config.data.get(split) is None:
+        known = [key for key, value in config.data.items() if OmegaConf.is_dict(value)]
+        raise ValueError(f"data.{split} is not set for {config.data.name}; its splits: {known}")
+    roster = _cut(build_part(config.data[split]), config)
+    roster = without_broken_photos(roster, config)
+    _log_dropped(roster)
+    return roster
+
+
+def _cut(roster: Roster, config: DictConfig) -> Roster:
+    number = config.get("first_images")
+    return roster if number is None else first_images(roster, number)
+
+
+def _log_dropped(roster: Roster) -> None:
+    for item in roster.dropped[:MOST_SHOWN]:
+        log.info(f"{roster.name}: left out {item.item}: {item.rule}")
+    if len(roster.dropped) > MOST_SHOWN:
+        log.info(f"{roster.name}: left out {len(roster.dropped)} items in all")
+
+
+def trains_on_text(config: DictConfig) -> bool:
+    """Whether training sees captions alone."""
+    return has_corpus(config, CORPUS)
+
+
+def has_corpus(config: DictConfig, group: str) -> bool:
+    """Whether a key holds a corpus."""
+    return bool((config.get(group) or {}).get("train"))
+
+
+def read_corpus(config: DictConfig, group: str = CORPUS) -> Roster:
+    """The captions of ``config.corpus``, whose photos are not looked at.
+
+    Args:
+        config: with ``first_images``.
+        group: another key of it that holds a corpus.
+
+    Raises:
+        ValueError, OSError: the corpus cannot be read, or a share of it that makes no sense.
+    """
+    chosen = config[group]
+    roster = _cut(build_part(chosen.train), config)
+    _log_dropped(roster)
+    if chosen.get("share") is None:
+        return roster
+    return random_share(roster, chosen.share, seed=chosen.share_seed, name=f"{group}.share")
+
+
+def random_share(roster: Roster, share: float, *, seed: int, name: str) -> Roster:
+    """Some of a roster's captions, drawn at random and at least one.
+
+    Larger shares of one seed hold the smaller ones.
+
+    Args:
+        roster: not empty.
+        share: of its captions.
+        seed: of the draw.
+        name: of the setting that gave the share, for errors.
+
+    Raises:
+        ValueError: the share is not above 0 and at most 1.
+    """
+    if not 0 < share <= 1:
+        raise ValueError(f"{name} must be above 0 and at most 1: got {share}")
+    order = np.random.default_rng(seed).permutation(len(roster))
+    rows = sorted(order[: max(1, int(share * len(roster)))].tolist())
+    return build_roster(roster.name, [roster.samples[row] for row in rows], roster.dropped)
+
+
+def without_broken_photos(roster: Roster, config: DictConfig) -> Roster:
+    """The roster without photos that cannot be opened; each is recorded in ``dropped``."""
+    paths = sorted({sample.image_path for sample in roster.samples})
+    broken = check_photos(paths, cache_path=Path(config.paths.cache) / "photos.json")
+    return drop_photos(roster, broken) if broken else roster
+
+
+def first_images(roster: Roster, number: int) -> Roster:
+    """The captions of the first ``number`` images.
+
+    Raises:
+        ValueError: not a whole number of at least 1.
+    """
+    _check_number(number)
+    kept = set(list(roster.rows_by_image)[:number])
+    samples = [sample for sample in roster.samples if sample.image_id in kept]
+    return build_roster(roster.name, samples, roster.dropped)
+
+
+def _check_number(number: object) -> None:
+    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+        raise ValueError(
+            f"first_images must be a whole number of at least 1, or null for all: got {number!r}"
+        )

@@ -1,0 +1,136 @@
+"""The trainer of a run: Lightning's, with our callbacks and those that the config names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+from omegaconf import DictConfig
+from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.callbacks import ProgressBar as AnyProgressBar
+from pytorch_lightning.utilities.exceptions import (
+    MisconfigurationException,  # pyright: ignore[reportPrivateImportUsage]
+)
+
+from captioning.training.averaging import WarmWeightAveraging
+from captioning.training.callbacks import FiniteLoss, ProgressBar, Speed, StayStopped, StepSeed
+from captioning.training.checkpoint_io import WholeCheckpointIO
+from captioning.training.parts import build_part
+
+# What a run sets itself, and the key that users set instead.
+RESERVED = {
+    "callbacks": "choose callbacks=[early_stopping], or add one: '+callbacks.NAME={_target_: ...}'",
+    "max_epochs": "set num_epochs=N",
+    "logger": "choose logger=default, csv, none or wandb",
+    "default_root_dir": "set run_dir=FOLDER",
+    "plugins": "set trainer.precision=, trainer.strategy= or trainer.devices=",
+    "reload_dataloaders_every_n_epochs": "leave it out: curation needs new batches every epoch",
+    "use_distributed_sampler": "leave it out: batches are divided among processes already",
+    "fast_dev_run": "try a run out with debug=smoke",
+}
+
+
+def check_trainer(settings: Mapping[str, Any]) -> None:
+    """Refuse settings of ``trainer`` that a run sets itself.
+
+    Raises:
+        ValueError: such a setting, with the key to use instead, or a wrong number of batches.
+    """
+    for key, remedy in RESERVED.items():
+        if key in settings:
+            raise ValueError(f"trainer.{key} is set by the run: {remedy}")
+    number = settings.get("accumulate_grad_batches", 1)
+    if not isinstance(number, int) or number < 1:
+        raise ValueError(
+            f"trainer.accumulate_grad_batches must be a whole number of at least 1: got {number!r}"
+        )
+
+
+def num_updates(config: DictConfig, batches_per_epoch: int) -> int:
+    """Updates of a whole run, the horizon of its schedule.
+
+    Batches that are left at an epoch's end make an update of their own.
+    """
+    per_update = config.trainer.get("accumulate_grad_batches", 1)
+    return config.num_epochs * -(-batches_per_epoch // per_update)
+
+
+def build_trainer(
+    config: DictConfig, folder: Path, *, evaluation: pl.Callback, truth: Mapping[str, str]
+) -> pl.Trainer:
+    """The trainer of a run.
+
+    Args:
+        config: of the run.
+        folder: of the run.
+        evaluation: logs the scores that other callbacks monitor, so it comes first.
+        truth: the planted faults by sample, if any, for curation.
+
+    Raises:
+        ValueError: settings that Lightning refuses.
+    """
+    chosen = [build_part(entry) for entry in (config.get("callbacks") or {}).values()]
+    try:
+        return build_part(
+            config.trainer,
+            max_epochs=config.num_epochs,
+            callbacks=[
+                evaluation,
+                *_own_callbacks(config, folder, truth, chosen),
+                *chosen,
+                *_checkpoints(config, folder),
+            ],
+            logger=[build_part(entry) for entry in config.logger.values()] or False,
+            default_root_dir=folder,
+            plugins=[WholeCheckpointIO()],
+            reload_dataloaders_every_n_epochs=1,
+            use_distributed_sampler=False,
+        )
+    except MisconfigurationException as error:
+        raise ValueError(f"trainer and callbacks do not fit together: {error}") from error
+
+
+def _own_callbacks(
+    config: DictConfig, folder: Path, truth: Mapping[str, str], chosen: Sequence[pl.Callback]
+) -> list[pl.Callback]:
+    """What every run has, before the callbacks ``chosen`` by its config.
+
+    Steps are seeded before any of them draws, and curation has edited the epoch's samples before
+    any of them looks at its end.
+    """
+    callbacks = [StepSeed(seed=config.seed), FiniteLoss(), Speed(folder=folder), StayStopped()]
+    shows_progress = config.trainer.get("enable_progress_bar", True)
+    if shows_progress and not any(isinstance(callback, AnyProgressBar) for callback in chosen):
+        callbacks.append(ProgressBar())
+    if config.ema_decay is not None:
+        callbacks.append(WarmWeightAveraging(decay=config.ema_decay))
+    if config.curation.get("callback"):
+        settings = {"run_folder": folder, "seed": config.seed, "truth": truth or None}
+        callbacks.append(build_part(config.curation.callback, **settings))
+    return callbacks
+
+
+def _checkpoints(config: DictConfig, folder: Path) -> list[ModelCheckpoint]:
+    """``best.ckpt`` when the monitored score rises, then ``last.ckpt``, which knows of it.
+
+    One callback with ``save_last`` would not do: it writes the last checkpoint only when there is a
+    new best one.
+    """
+    settings = {
+        "dirpath": folder / "checkpoints",
+        # After curation has edited the epoch's samples: a checkpoint holds epoch k and its edits.
+        "save_on_train_epoch_end": True,
+        "enable_version_counter": False,
+    }
+    last = ModelCheckpoint(filename="last", save_top_k=1, **settings)
+    callbacks = [last]
+    if config.monitor != "last":
+        best = ModelCheckpoint(filename="best", monitor=config.monitor, mode="max", **settings)
+        callbacks.insert(0, best)
+    if config.keep_every_epoch:
+        every = {"filename": "epoch{epoch}", "auto_insert_metric_name": False, "save_top_k": -1}
+        # Lightning tells checkpoint callbacks apart by what they monitor.
+        callbacks.append(ModelCheckpoint(monitor="epoch", **every, **settings))
+    return callbacks

@@ -1,0 +1,91 @@
+"""What curation writes into the run folder."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from captioning.files import write_json, write_whole
+from curation.journal.journal import FILE_NAME
+from curation.loop.curator import Curator, Outcome
+from curation.loop.keep import FILE_NAME as KEEP_NAME
+from curation.loop.keep import write_keep
+from curation.record import RunRecord
+from curation.report.histogram import draw_histogram
+from curation.report.report import FILE_NAME as REPORT_NAME
+from curation.report.report import write_report
+
+NUM_PICTURES = 100  # of the report at the end of a run: its photos take a second
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurationFiles:
+    """``curation.jsonl`` and, under ``curation/``, everything that can be made from the run.
+
+    Attributes:
+        path: the run folder.
+    """
+
+    path: Path
+
+    @property
+    def details(self) -> Path:
+        """The folder of plots, records and the report."""
+        return self.path / "curation"
+
+    def start(self, curator: Curator, *, resumed: bool) -> None:
+        """Write the journal as the run knows it.
+
+        The checkpoint is the truth: what the file holds beyond it will be decided again. A fresh
+        run in a used folder puts the old journal aside instead of losing it.
+        """
+        journal = self.path / FILE_NAME
+        if not resumed and _holds_edits(journal):
+            self._set_aside(journal)
+        curator.start_files(self.path)
+        if curator.keep is not None:
+            write_keep(curator.keep, self.details / KEEP_NAME)
+
+    def write(self, curator: Curator, outcome: Outcome, *, plot: bool) -> None:
+        """Write what an epoch's end brought: journal, counts, losses, histogram."""
+        curator.append_file(self.path, len(outcome.decision.edits))
+        self.write_records(curator)
+        sample_ids = [sample.sample_id for sample in curator.view.roster.samples]
+        curator.ledger.save(self.details / "losses.npz", sample_ids=sample_ids)
+        for name, ledger in curator.signals.items():
+            ledger.save(self.details / f"{name}.npz", sample_ids=sample_ids)
+        if plot:
+            picture = self.details / f"epoch_{outcome.context.epoch:03d}.png"
+            write_whole(picture, lambda part: draw_histogram(outcome, part))
+
+    def write_records(self, curator: Curator) -> None:
+        """Write the counts and detection scores of all decisions so far."""
+        write_json(self.details / "epochs.json", curator.records)
+        if curator.truth:
+            found = [{"epoch": r["epoch"], **r["detection"]} for r in curator.records]
+            write_json(self.details / "detection.json", found)
+
+    def finish(self, curator: Curator) -> None:
+        """Write the report; ``captioning curate report`` writes it again with more photos."""
+        record = RunRecord(
+            policy=curator.policy.name,
+            seed=curator.seed,
+            view=curator.view,
+            records=curator.records,
+            epochs=curator.ledger.epochs,
+            history=curator.ledger.history().numpy(),
+            truth=curator.truth,
+            keep=curator.keep,
+        )
+        write_report(record, self.details / REPORT_NAME, num_pictures=NUM_PICTURES)
+
+    def _set_aside(self, journal: Path) -> None:
+        number = 1
+        while (aside := self.path / f"curation.old-{number}.jsonl").exists():
+            number += 1
+        os.replace(journal, aside)
+
+
+def _holds_edits(journal: Path) -> bool:
+    return journal.is_file() and journal.read_bytes().count(b"\n") > 1

@@ -1,0 +1,150 @@
+"""Shares of a data set, and augmented pairs that go with them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from captioning.data.batches.datamodule import CaptionDataModule
+from captioning.data.batches.settings import LoaderSettings, Splits
+from captioning.data.roster import Roster, build_roster
+from captioning.data.steps.add_pairs import AddPairs, num_own
+from captioning.data.steps.base import StepContext
+from captioning.data.steps.share_of_photos import ShareOfPhotos
+from captioning.files import write_json
+from captioning.text.tokenizers.words import WordTokenizer
+from captioning.types import Sample
+
+
+@pytest.fixture
+def roster() -> Roster:
+    samples = [
+        Sample(
+            row=0,
+            sample_id=f"p{n}#{k}",
+            image_id=f"p{n}",
+            image_path=Path(f"p{n}.jpg"),
+            caption="a dog",
+        )
+        for n in range(20)
+        for k in range(2)
+    ]
+    return build_roster("r", samples)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Ten pairs, one of each of the photos p0 to p9."""
+    (tmp_path / "pairs" / "images").mkdir(parents=True)
+    photos, captions, records = [], [], []
+    for n in range(10):
+        Image.new("RGB", (8, 8)).save(tmp_path / "pairs" / "images" / f"x{n}.png")
+        photos.append({"id": f"x{n}", "file_name": f"x{n}.png", "width": 8, "height": 8})
+        captions.append({"id": n, "image_id": f"x{n}", "caption": "a cat"})
+        records.append({"name": f"x{n}", "target": {"image_id": f"p{n}"}})
+    records.append({"name": "x0", "refused": {"why": 1}})
+    found = tmp_path / "pairs"
+    write_json(found / "captions.json", {"images": photos, "annotations": captions})
+    write_json(found / "instances.json", {"images": photos, "annotations": [], "categories": []})
+    lines = "".join(json.dumps(record) + "\n" for record in records)
+    (found / "provenance.jsonl").write_text(lines)
+    return found
+
+
+def context(*, is_cut: bool = False) -> StepContext:
+    return StepContext(split="train", seed=0, cache_folder=Path("cache"), is_cut=is_cut)
+
+
+def share_of_photos(roster: Roster, share: float, *, seed: int) -> Roster:
+    return ShareOfPhotos(share=share, seed=seed)(roster, context())
+
+
+def with_added(roster: Roster, folders: list[Path], *, is_cut: bool = False, **settings) -> Roster:
+    return AddPairs(folders=folders, **settings)(roster, context(is_cut=is_cut))
+
+
+def test_smaller_shares_lie_in_larger_ones_whatever_the_order(roster):
+    shares = [set(share_of_photos(roster, s, seed=0).rows_by_image) for s in (0.1, 0.3, 1)]
+    assert [len(share) for share in shares] == [2, 6, 20]
+    assert shares[0] < shares[1] < shares[2]
+    turned = build_roster("r", roster.samples[::-1])
+    assert set(share_of_photos(turned, 0.3, seed=0).rows_by_image) == shares[1]
+    assert set(share_of_photos(roster, 0.3, seed=1).rows_by_image) != shares[1]
+    assert len(share_of_photos(roster, 0.1, seed=0)) == 4
+
+
+@pytest.mark.parametrize("share", [0, 1.5, 0.01])
+def test_shares_without_photos_are_refused(roster, share):
+    with pytest.raises(ValueError, match=r"steps\.share_of_photos\.share"):
+        share_of_photos(roster, share, seed=0)
+
+
+def test_as_many_pairs_as_asked_for_and_only_of_the_photos_left(roster, folder):
+    def added(share, of, is_cut=True):
+        found = with_added(of, [folder], share=share, is_cut=is_cut)
+        return {s.image_id for s in found.samples if s.origin == "added:pairs"}
+
+    assert len(added(0.2, roster)) == 4
+    assert added(0.1, roster) < added(0.2, roster)
+    assert added(0.0, roster) == set()
+    assert len(added(None, roster, is_cut=False)) == 10
+    half = share_of_photos(roster, 0.5, seed=0)
+    own = {f"x{name[1:]}" for name in half.rows_by_image if int(name[1:]) < 10}
+    assert added(None, half) == own
+    with pytest.raises(ValueError, match="the folders have 10 that fit"):
+        added(0.9, roster)
+
+
+def test_added_pairs_make_no_epoch_longer_where_updates_are_of_the_own_captions(roster, folder):
+    more = with_added(roster, [folder])
+    assert (num_own(more), len(more)) == (40, 50)
+
+    def batches(of: Roster, **options) -> int:
+        module = CaptionDataModule(
+            splits=Splits(train=of, val=of),
+            tokenizer=WordTokenizer.build(["a dog", "a cat"], min_count=1),
+            readers={},
+            loader=LoaderSettings(batch_size=8, **options),
+        )
+        assert len(module.train_dataloader().sampler) == module.updates_per_epoch
+        return module.updates_per_epoch
+
+    assert batches(more, own_updates=True) == batches(roster, own_updates=True) == 5
+    assert batches(more) == 7
+    with pytest.raises(ValueError, match="own_updates"):
+        batches(more, own_updates=True, fixed_updates=False)
+
+
+def test_a_share_may_be_of_the_captions(roster, folder):
+    def added(share: float, of: str) -> int:
+        found = with_added(roster, [folder], share=share, share_of=of)
+        return len(found) - len(roster)
+
+    assert (added(0.2, "photos"), added(0.2, "captions")) == (4, 8)
+    with pytest.raises(ValueError, match=r"0\.3 of 40 captions asks for 12: the folders have 10"):
+        added(0.3, "captions")
+    with pytest.raises(ValueError, match="photos or captions: got 'images'"):
+        added(0.2, "images")
+
+
+def test_a_share_tells_the_steps_behind_it_what_it_leaves_out(roster, folder):
+    after = context()
+    kept = ShareOfPhotos(share=0.5)(roster, after)
+    assert after.is_cut
+    assert [s.sample_id for s in after.left_out] == [
+        s.sample_id for s in roster.samples if s.image_id not in kept.rows_by_image
+    ]
+    behind = AddPairs(folders=[folder])(kept, after).samples[len(kept) :]
+    assert {f"p{s.image_id[1:]}" for s in behind} <= kept.rows_by_image.keys()
+    whole = context()
+    assert ShareOfPhotos(share=1)(roster, whole) is roster
+    assert (whole.is_cut, whole.left_out) == (False, ())
+
+
+@pytest.mark.parametrize("share", [-0.1, "all"])
+def test_a_share_of_pairs_that_cannot_be_is_named(share):
+    with pytest.raises(ValueError, match=r"steps\.add_pairs\.share must be"):
+        AddPairs(folders=[], share=share)

@@ -1,0 +1,110 @@
+"""Files of detections, and the command that writes them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig, OmegaConf
+
+from captioning.data.steps.take_detections import (
+    TakeDetections,
+    read_detections,
+    with_detections,
+)
+from captioning.find_objects import find_objects
+from captioning.training.rosters import read_roster
+from captioning.vision.detectors import AbstractDetector
+
+CONFIGS = Path(__file__).resolve().parents[4] / "configs"
+
+
+class Corner(AbstractDetector):
+    """Finds a dog in the left upper corner of every photo, and counts how many it has seen."""
+
+    seen = 0
+
+    def __init__(self, **options) -> None:
+        super().__init__(identity="corner", **options)
+
+    def raw(self, photos):
+        Corner.seen += len(photos)
+        one = (torch.tensor([[0.0, 0, 10, 10]]), torch.tensor([0.75]), torch.tensor([0]))
+        return [one for _ in photos]
+
+    def name_of(self, number):
+        return "dog"
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch) -> DictConfig:
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        given = [f"paths.cache={tmp_path}", f"paths.runs={tmp_path}", "first_images=5"]
+        config = compose("find_objects", overrides=["data=miniworld_tiny", "batch_size=2", *given])
+    monkeypatch.setattr(
+        "captioning.find_objects.build_part", lambda given: Corner(threshold=given.threshold)
+    )
+    Corner.seen = 0
+    return config
+
+
+def test_a_split_is_looked_at_once_and_read_in_place_of_its_boxes(config) -> None:
+    out, number = find_objects(config)
+    assert number == Corner.seen == 5
+    assert find_objects(config) == (out, 5)
+    assert Corner.seen == 5
+    header, found = read_detections(out)
+    assert header["settings"]["threshold"] == 0.5
+    take = {"_target_": f"{TakeDetections.__module__}.TakeDetections", "files": [str(out)]}
+    OmegaConf.update(config, "steps", {"take_detections": take}, force_add=True)
+    roster = read_roster(config, "train")
+    for sample in roster.samples:
+        (region,) = sample.regions
+        assert (region.label, region.box, region.score) == ("dog", (0, 0, 10, 10), 0.75)
+        assert all(not phrase.regions for phrase in sample.phrases)
+    del found[roster.samples[0].image_id]
+    with pytest.raises(ValueError, match="lack 1 photos"):
+        with_detections(roster, found)
+
+
+def test_a_file_cut_off_in_a_line_is_gone_on_with(config) -> None:
+    out, _ = find_objects(config)
+    whole = out.read_text()
+    out.write_text(whole[:-20])
+    find_objects(config)
+    assert out.read_text() == whole
+    assert Corner.seen == 6
+
+
+def test_another_detector_does_not_add_to_a_file(config) -> None:
+    out, _ = find_objects(config)
+    config.detector.threshold = 0.1
+    with pytest.raises(ValueError, match=f"{out}: made with other settings"):
+        find_objects(config)
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"box": [0, 0, 99, 9], "label": "dog", "score": 0.5}, "leaves the photo"),
+        ({"box": [0, 0, 9, 9], "label": "dog", "score": 5}, "a confidence"),
+        ({"box": [0, 0, 9, 9], "score": 0.5}, "'label' is missing"),
+    ],
+)
+def test_damaged_lines_are_named(tmp_path: Path, entry, message) -> None:
+    path = tmp_path / "found.jsonl"
+    photo = {"image_id": "a", "file_name": "a.jpg", "size": [20, 20], "regions": [entry]}
+    path.write_text('{"detector": "mine"}\n' + json.dumps(photo) + "\n")
+    with pytest.raises(ValueError, match=f"found.jsonl:2.*{message}"):
+        read_detections(path)
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "found.jsonl"
+    for text in ('{"image_id": "a"}\n', ""):
+        path.write_text(text)
+        with pytest.raises(ValueError, match="first line must name the detector"):
+            read_detections(path)

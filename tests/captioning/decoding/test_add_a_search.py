@@ -1,0 +1,66 @@
+"""The page on adding a search is followed to the letter."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import hydra
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+
+from captioning.decoding.beam import BeamSearch
+from captioning.decoding.search import AbstractSearch
+from tests.tiny import build, make_batch
+
+
+@pytest.fixture
+def longest(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A function that builds the page's search, as ``search=longest`` and overrides do."""
+    page = (repository / "docs" / "add_a_search.md").read_text(encoding="utf-8")
+    code, config = (
+        re.search(rf"^```{kind}\n(.*?)^```", page, re.MULTILINE | re.DOTALL).group(1)
+        for kind in ("python", "yaml")
+    )
+    package, group = tmp_path / "my_package", tmp_path / "configs" / "search"
+    package.mkdir()
+    group.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "longest.py").write_text(code, encoding="utf-8")
+    (group / "longest.yaml").write_text(config, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def built(*overrides: str) -> AbstractSearch:
+        own = f"hydra.searchpath=[file://{group.parent}]"
+        with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
+            composed = compose("train", [own, "search=longest", *overrides])
+        return hydra.utils.instantiate(composed.search)
+
+    return built
+
+
+def test_the_search_of_the_page_gives_the_longest_captions_of_a_beam(longest) -> None:
+    model, batch = build("updown"), make_batch()
+    with torch.no_grad():
+        model.output.bias[model.tokenizer.eos_id] += 1.5  # captions of this model seldom end
+    told = ("search.beam_size=6", "search.max_length=8", "search.num_captions=2")
+    search = longest(*told, "search.enough=6")
+    beam = BeamSearch(settings=search.settings).changed(num_captions=6)
+    expected = []
+    for captions in model.candidates(batch, search=beam):
+        # a caption and its end; those of 6 tokens or more are in the beam's order
+        by_length = sorted(captions, key=lambda one: -min(len(one.caption.split()) + 1, 6))
+        expected.append(by_length[:2])
+    assert model.candidates(batch, search=search) == expected
+    assert [first for first, _ in expected] != model.generate(batch, search=beam)
+
+
+def test_wrong_settings_of_the_pages_search_are_refused(longest) -> None:
+    for overrides, message in (
+        (["search.enough=0"], "enough must be at least 1: got 0"),
+        (["+search.seed=3"], "LongestOfBeam does not use seed: got 3"),
+        (["search.beam_size=0"], "beam_size must be a whole number of at least 1: got 0"),
+    ):
+        with pytest.raises(hydra.errors.InstantiationException, match=message):
+            longest(*overrides)

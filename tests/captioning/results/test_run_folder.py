@@ -1,0 +1,63 @@
+"""Whose run folder it is: resumed, refused, or taken over."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from omegaconf import DictConfig, OmegaConf
+
+from captioning.results.run_folder import RunFolder
+
+
+def make_config(folder: Path, **changes: object) -> DictConfig:
+    settings = {"resume": "auto", "branch_from": None, "run_dir": str(folder), "seed": 0}
+    settings |= {"loader": {"batch_size": 4, "num_workers": 0}, "noise": 0.2}
+    return OmegaConf.create(settings | changes)
+
+
+def test_a_run_that_failed_before_its_first_epoch_ended_makes_room_for_a_corrected_one(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    assert folder.open(make_config(folder.path)) is None
+    (folder.path / "noise_truth.json").write_text("{}")
+    (folder.path / "logs").mkdir()
+    assert folder.open(make_config(folder.path, noise=0.1)) is None
+    assert folder.config().noise == 0.1
+    assert sorted(path.name for path in folder.path.iterdir()) == ["config.yaml", "versions.json"]
+    assert "resumed" not in json.loads((folder.path / "versions.json").read_text())
+
+
+@pytest.mark.parametrize("result", ["checkpoints/last.ckpt", "metrics.json"])
+def test_a_folder_with_results_refuses_another_config(tmp_path: Path, result: str) -> None:
+    folder = RunFolder(tmp_path)
+    folder.open(make_config(tmp_path))
+    (tmp_path / result).parent.mkdir(exist_ok=True)
+    (tmp_path / result).write_text("{}")
+    with pytest.raises(ValueError, match=r"another config \(noise: 0.2 -> 0.1\)"):
+        folder.open(make_config(tmp_path, noise=0.1))
+    assert folder.config().noise == 0.2
+
+
+def test_loader_processes_change_no_result_so_a_run_may_go_on_with_others(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.open(make_config(tmp_path))
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "last.ckpt").touch()
+    more = make_config(tmp_path, loader={"batch_size": 4, "num_workers": 8})
+    assert folder.open(more) == tmp_path / "checkpoints" / "last.ckpt"
+    with pytest.raises(ValueError, match="loader.batch_size: 4 -> 5"):
+        folder.open(make_config(tmp_path, loader={"batch_size": 5, "num_workers": 0}))
+
+
+@pytest.mark.parametrize("text", ["a: [1, 2", "\x00", "- a\n- b"])
+def test_a_damaged_config_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(ValueError, match=r"config\.yaml cannot be read .* damaged or cut off"):
+        RunFolder(tmp_path).config()
+
+
+def test_damaged_scores_are_named(tmp_path: Path) -> None:
+    (tmp_path / "metrics.json").write_text('{"test": {')
+    with pytest.raises(ValueError, match=r"metrics\.json is not valid JSON"):
+        RunFolder(tmp_path).finished()

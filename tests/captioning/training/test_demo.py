@@ -1,0 +1,46 @@
+"""What the demonstration shows: finished runs, and a table that fits into 80 columns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from captioning.files import write_json
+from captioning.training import demo
+
+SCORES = {f"BLEU-{n}": 0.5 for n in range(1, 5)} | {"METEOR": 0.2, "ROUGE-L": 0.4, "CIDEr-D": 0.1}
+
+
+def test_table_of_all_metrics_fits_into_80_columns():
+    console = Console(width=80, record=True)
+    console.print(demo.score_table({"none": SCORES, "remove_top_loss_5": SCORES}))
+    text = console.export_text()
+    assert "…" not in text
+    assert all(name in text for name in SCORES)
+
+
+def test_second_demo_says_that_it_is_finished_and_trains_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    trained = []
+
+    def train(config) -> dict[str, float]:
+        folder = Path(config.run_dir)
+        if not (folder / "metrics.json").is_file():
+            trained.append(folder.parent.name)
+            folder.mkdir(parents=True)
+            write_json(folder / "metrics.json", {"test": {"corpus": SCORES}})
+        return SCORES
+
+    monkeypatch.setattr(demo, "train", train)
+    overrides = [f"paths.runs={tmp_path}"]
+    demo.main(overrides)
+    first = capsys.readouterr().out
+    demo.main(overrides)
+    second = capsys.readouterr().out
+    assert trained == ["track", "remove_top_loss_5"]
+    assert "finished" not in first
+    assert second.count("finished: ") == 2
+    assert "CIDEr-D" in second
