@@ -17,7 +17,7 @@ env: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed, $(PYTHON) is %d.%d: make env PYTHON=python3.12" % sys.version_info[:2])'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable ".[dev]" --constraint constraints.txt
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable ".[dev,offline,parser,augmentation]" --constraint constraints.txt
 	@touch $(STAMP)
 
 demo: env

@@ -1,82 +1,10 @@
-"""Score captions: ``python evaluate.py predictions=FILE data=NAME`` or ``run=FOLDER``."""
+"""Score captions: ``python evaluate.py``, the same as ``captioning evaluate``."""
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
-import hydra
-from omegaconf import DictConfig, OmegaConf
-
-from captioning.config_check.check import check_config
-from captioning.data.roster import Roster
-from captioning.evaluation.settings import EvaluateSettings
-from captioning.files import write_json
-from captioning.metrics.evaluation import evaluate_all
-from captioning.results.coco_results import read_results, write_candidates, write_results
-from captioning.results.run_folder import versions
-from captioning.results.show import show_result
-from captioning.training.parts import build_part
-
-
-def evaluate(config: DictConfig) -> dict[str, float]:
-    """Score a results file, or what a run predicts; write ``metrics.json`` into ``config.out``.
-
-    Returns:
-        The corpus scores by name.
-
-    Raises:
-        ValueError: neither or both of ``predictions`` and ``run`` are given, no data set, or
-            captions of images that the data set does not have.
-    """
-    check_config(config, EvaluateSettings)
-    OmegaConf.resolve(config)
-    if (config.predictions is None) == (config.run is None):
-        raise ValueError("give predictions=FILE with data=NAME, or run=FOLDER, and not both")
-    extra = {name: build_part(part) for name, part in (config.get("extra_metrics") or {}).items()}
-    standard = {"metrics": list(config.metrics.test), "tokenizer": config.metrics.tokenizer}
-    if config.predictions is not None:
-        captions, roster = read_results(config.predictions), _roster(config)
-        out, decoding = Path(config.out or Path(config.predictions).with_suffix("")), None
-    else:
-        from captioning.evaluation.predict import predict_run  # slow to import, needed here only
-
-        chosen = {"split": config.split}
-        parts = ("search", "rerank", "constraints", "detections")
-        chosen |= {part: config.get(part) for part in parts}
-        found, roster, decoding = predict_run(Path(config.run), config.get("data"), **chosen)
-        captions = {group[0].image_id: [p.caption for p in group] for group in found}
-        place = Path(config.run) / "evaluation" / roster.name.replace("/", "-")
-        out = Path(config.out or place)
-        write_results(out / "predictions.json", [group[0] for group in found])
-        if any(len(group) > 1 for group in found):
-            write_candidates(out / "candidates.json", found)
-    result = evaluate_all(captions, roster, extra=extra, decoding=decoding, **standard)
-    resolved = OmegaConf.to_container(config)
-    write_json(out / "versions.json", versions())
-    write_json(out / "metrics.json", {config.split: result.to_dict(), "evaluated": resolved})
-    show_result(result, title=roster.name, out=out, num_images=len(roster.rows_by_image))
-    return result.corpus
-
-
-def _roster(config: DictConfig) -> Roster:
-    data = config.get("data")
-    if data is None:
-        raise ValueError("data=NAME is missing: which data set has the references?")
-    if data.get(config.split) is None:
-        splits = ", ".join(key for key in ("train", "val", "test") if data.get(key) is not None)
-        raise ValueError(f"data={data.name} has no split {config.split!r}; it has {splits}")
-    return build_part(data[config.split])
-
-
-@hydra.main(version_base="1.3", config_path="configs", config_name="evaluate")
-def main(config: DictConfig) -> None:
-    """Evaluate and say in one line what was wrong, if something was."""
-    try:
-        evaluate(config)
-    except (ValueError, TypeError, OSError) as error:
-        sys.exit(f"evaluate.py: {error}")
-
+from captioning.commands.main import main
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(["evaluate", *sys.argv[1:]]))

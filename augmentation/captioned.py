@@ -9,14 +9,12 @@ against the captions before and after, and what they name.
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import hydra
 from omegaconf import DictConfig, OmegaConf
 
 from augmentation.regions.annotations import records
@@ -333,16 +331,3 @@ def tables(comparison: Mapping[str, Any]) -> list[str]:
 
 def _cell(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
-
-
-@hydra.main(version_base="1.3", config_path="../configs", config_name="captioned")
-def main(config: DictConfig) -> None:
-    """Describe a set, and say in one line what was wrong, if something was."""
-    try:
-        describe_set(config)
-    except (ValueError, TypeError, OSError) as error:
-        sys.exit(f"augmentation.captioned: {error}")
-
-
-if __name__ == "__main__":
-    main()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired, TypedDict
 
 from captioning.ranges import Name, NonNegativeInt, PositiveInt, Seed
@@ -28,6 +28,7 @@ class AugmentationSettings(TypedDict):
     num_processes: NonNegativeInt
     sheet_number: NonNegativeInt
     out: Name
+    plugins: NotRequired[Sequence[Name]]
     paths: Paths
     data: Data
     corpus: NotRequired[Any]

@@ -91,12 +91,10 @@ def measure_tracking(overrides: list[str], num_epochs: int, rounds: int) -> None
 
 def train_once(overrides: list[str], folder: Path) -> None:
     """One run of train.py's config in a folder of its own."""
-    from hydra import compose, initialize_config_dir
-
+    from captioning.configuration import compose_config
     from captioning.training.run import train
 
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        train(compose("train", overrides=[*overrides, f"run_dir={folder}", "resume=never"]))
+    train(compose_config("train", overrides=[*overrides, f"run_dir={folder}", "resume=never"]))
 
 
 class Clock:

@@ -13,10 +13,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
 from augmentation.images.generated import GeneratedImages
+from captioning.configuration import compose_config
 from captioning.files import read_json
 from captioning.training.run import train
 
@@ -61,8 +61,7 @@ def _config(folder: Path, overrides: list[str], ahead: bool) -> DictConfig:
         f"curation.image_source.cache.folder={folder / 'pictures'}",
         f"curation.image_source.ahead={str(ahead).lower()}",
     )
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        config = compose("train", [*SETTINGS, *overrides, *places])
+    config = compose_config("train", [*SETTINGS, *overrides, *places])
     OmegaConf.resolve(config)
     return config
 

@@ -7,11 +7,9 @@ Training, augmentation and evaluation then read them with ``steps=[take_detectio
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
-import hydra
 from omegaconf import DictConfig, OmegaConf
 from rich.progress import track
 
@@ -78,17 +76,3 @@ def _look(
                 line = detection_line(image_id, paths[image_id].name, photo.size, regions)
                 file.write(line + "\n")
             file.flush()
-
-
-@hydra.main(version_base="1.3", config_path="../configs", config_name="find_objects")
-def main(config: DictConfig) -> None:
-    """Detect, and say in one line what was wrong, if something was."""
-    try:
-        out, number = find_objects(config)
-    except (ValueError, OSError, ModuleNotFoundError) as error:
-        sys.exit(f"captioning.find_objects: {error}")
-    print(f"{out}: boxes of {number:,} photos")
-
-
-if __name__ == "__main__":
-    main()

@@ -6,12 +6,10 @@ The exit status is 1 when something is missing or wrong.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import hydra
 from omegaconf import DictConfig
 from rich.console import Console
 from rich.progress import (
@@ -28,7 +26,6 @@ from captioning.data.download import download, unpack
 from captioning.data.features.build import FeatureStore
 from captioning.data.file_lock import locked
 from captioning.data.roster import Roster
-from captioning.metrics.spice import prepare_spice
 from captioning.training.inputs import cached_features
 from captioning.training.parts import build_part
 from captioning.training.rosters import without_broken_photos
@@ -184,37 +181,3 @@ def _features(config: DictConfig, rosters: Sequence[Roster], console: Console) -
         soft_wrap=True,
     )
     return True
-
-
-@hydra.main(version_base="1.3", config_path="../configs", config_name="prepare")
-def _prepare_data(config: DictConfig) -> None:
-    console = Console()
-    try:
-        ready = prepare(config, console)
-    except (ValueError, OSError, ModuleNotFoundError) as error:
-        console.print(f"[red]error:[/red] {error}", soft_wrap=True)
-        ready = False
-    if not ready:
-        sys.exit(1)
-
-
-def _prepare_metrics() -> int:
-    try:
-        fetched = prepare_spice()
-    except (OSError, RuntimeError, ValueError) as error:
-        print(f"SPICE is not ready: {error}", file=sys.stderr)
-        return 1
-    names = ", ".join(path.name for path in fetched) or "nothing was missing"
-    print(f"SPICE is ready ({names})")
-    return 0
-
-
-def main() -> None:
-    """Entry point of ``captioning prepare``."""
-    if sys.argv[1:2] == ["metrics"]:
-        sys.exit(_prepare_metrics())
-    _prepare_data()
-
-
-if __name__ == "__main__":
-    main()

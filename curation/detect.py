@@ -8,12 +8,10 @@ those of ``configs/detect.yaml``.
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import hydra
 import numpy as np
 import torch
 from omegaconf import DictConfig, OmegaConf
@@ -108,22 +106,3 @@ def detect_run(config: DictConfig) -> list[dict[str, Any]]:
     ]
     write_json(folder / "curation" / FILE_NAME, found)
     return found
-
-
-@hydra.main(version_base="1.3", config_path="../configs", config_name="detect")
-def main(config: DictConfig) -> None:
-    """Detect, print a line a score, and say in one line what was wrong, if something was."""
-    try:
-        found = detect_run(config)
-    except (ValueError, OSError) as error:
-        sys.exit(f"detect: {error}")
-    for entry in found:
-        for name, scores in entry["scores"].items():
-            log.info(
-                f"epoch {entry['epoch']}  {name:32} AUC {scores['auc']:.3f}  "
-                f"precision at the noise rate {scores['precision_at_noise_rate']:.3f}"
-            )
-
-
-if __name__ == "__main__":
-    main()

@@ -2,7 +2,7 @@
 
     python train.py -m experiment=ssa/flickr8k_small 'steps.add_pairs.folders=[FOLDER]' seed=0,1,2 \
       steps.add_pairs.mixture.share=0,1
-    python -m captioning.evaluation.controllability run=RUN well_formedness=smollm2 [made=SET]
+    captioning controllability run=RUN well_formedness=smollm2 [made=SET]
     python studies/ssa_report.py --data flickr8k_entities
 
 Keeps the records of finished runs in docs/results/records, and builds docs/results/ssa_DATA.md and
@@ -91,10 +91,12 @@ def read_rows(places: Sequence[Path], *, data: str, model: str) -> Table:
     Args:
         places: files of records, or folders of runs; runs of other data, models, noise or
             curation are passed over.
-        data, model: by which the runs' names begin: ``DATA/MODEL_ssa-MIX-none-none``.
+        data, model: by which the runs' names begin: ``DATA/MODEL_ssa-MIX``; the
+            first records end in the names of noise and curation: ``-none-none``.
     """
     name = re.compile(
-        rf"{re.escape(f'{data}/{model}')}(?:_({'|'.join(ADDED)})-([\w.]+))?-none-none$", re.ASCII
+        rf"{re.escape(f'{data}/{model}')}(?:_({'|'.join(ADDED)})-([\w.]+))?(?:-none-none)?$",
+        re.ASCII,
     )
     found: dict[tuple[int, int, str], dict[int, Run]] = {}
     for (run_name,), runs in read_table(places, ("run_name",)).items():
@@ -331,7 +333,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     data, model = given.data, given.model
     runs = Path(OmegaConf.load(ROOT / "configs" / "paths" / "default.yaml").runs)
-    for folder in finished((runs / data).glob(f"{model}*-none-none/seed*")):
+    for folder in finished((runs / data).glob(f"{model}*/seed*")):
         if read_rows([folder], data=data, model=model):
             keep_record(folder, RECORDS)
     table = read_rows(studies(RECORDS, data), data=data, model=model)

@@ -24,56 +24,53 @@ ROOT = Path(__file__).resolve().parents[1]
 
 SUSPECTED = "curation.select.ratio"
 IN_CLEAN_DATA = 0.05  # the share that is suspected where nothing was planted
-ONCE = "curation.schedule.until_epoch=1"
-GAIN = "curation.probe.until_epoch=1"
-# The rows: overrides of train.py by name. Those with SUSPECTED act once, at the end of the second
-# epoch, on as large a share as faults were planted; those of the paper after every epoch from then.
-TRACK = ["curation=track", "curation/probe=visual_gain", "curation/score=visual_gain"]
-TRACK += ["curation.probe.until_epoch=2", "keep_every_epoch=true"]
-ORACLE = ["curation/score=truth", "curation/select=above", ONCE]
-BEFORE = ["curation.schedule.from_epoch=-1", "curation.schedule.until_epoch=-1"]
-BOTH = ["curation/score=joint_similarity_siblings", ONCE]
+ONCE = "curation/schedule=once"
+BEFORE = "curation/schedule=before_training"
+# The rows: overrides of captioning train by name, which becomes the policy's. Those with SUSPECTED
+# act once, at the end of the second epoch, on as large a share as faults were planted; those of the
+# paper after every epoch from then.
+GAIN = ["curation/score=visual_gain", "curation/probe=visual_gain"]
+GAIN_ONCE = [*GAIN, "curation.probe.until_epoch=1", ONCE]
+GAIN_WORDS = "curation/score=joint_visual_gain_words"
+TRACK = ["curation=track", *GAIN, "curation.probe.until_epoch=2", "keep_every_epoch=true"]
+ORACLE = ["curation/score=truth", "curation/select=above"]
+RANDOM = ["curation/select=random", SUSPECTED]
+BOTH = ["curation/score=joint_similarity_siblings"]
 POLICIES: dict[str, list[str]] = {
-    "remove_oracle": ["curation=remove_oracle"],
-    "remove_random": ["curation=remove_random", SUSPECTED],
-    "remove_top_loss_1": ["curation=remove_top_loss_1"],
-    "remove_top_loss_5": ["curation=remove_top_loss_5"],
-    "remove_top_loss_10": ["curation=remove_top_loss_10"],
-    "remove_sigma_2": ["curation=remove_sigma_2"],
-    "remove_visual_gain": ["curation=remove_visual_gain", SUSPECTED, GAIN],
-    "remove_siblings": ["curation=remove_siblings", SUSPECTED],
-    "remove_sibling_words": ["curation=remove_sibling_words", SUSPECTED],
-    "remove_similarity": ["curation=remove_similarity", SUSPECTED],
-    "remove_joint": ["curation=remove_joint", SUSPECTED],
-    "remove_joint_similarity_siblings": ["curation=remove_joint_similarity_siblings", SUSPECTED],
-    "remove_joint_visual_gain_words": ["curation=remove_joint_visual_gain_words", SUSPECTED, GAIN],
+    "remove_oracle": ["curation=remove", *ORACLE, ONCE],
+    "remove_random": ["curation=remove", *RANDOM, ONCE],
+    "remove_top_loss_1": ["curation=remove", "curation.select.ratio=0.01"],
+    "remove_top_loss_5": ["curation=remove", "curation.select.ratio=0.05"],
+    "remove_top_loss_10": ["curation=remove", "curation.select.ratio=0.1"],
+    "remove_sigma_2": ["curation=remove", "curation/select=sigma"],
+    "remove_visual_gain": ["curation=remove", *GAIN_ONCE, SUSPECTED],
+    "remove_siblings": ["curation=remove", "curation/score=siblings", ONCE, SUSPECTED],
+    "remove_sibling_words": ["curation=remove", "curation/score=sibling_words", ONCE, SUSPECTED],
+    "remove_similarity": ["curation=remove", "curation/score=similarity", ONCE, SUSPECTED],
+    "remove_joint": ["curation=remove", "curation/score=joint", ONCE, SUSPECTED],
+    "remove_joint_similarity_siblings": ["curation=remove", *BOTH, ONCE, SUSPECTED],
+    "remove_joint_visual_gain_words": ["curation=remove", GAIN_WORDS, *GAIN_ONCE[1:], SUSPECTED],
 }
 # Further rows, made when they are named: other amenders, and a ratio that nobody has to know.
 FURTHER: dict[str, list[str]] = {
-    "replace_caption_oracle": ["curation=replace_caption", *ORACLE],
-    "replace_image_oracle": ["curation=replace_image", *ORACLE],
-    "replace_caption_both": ["curation=replace_caption", *BOTH, SUSPECTED],
-    "replace_image_both": ["curation=replace_image", *BOTH, SUSPECTED],
-    "remove_both_mixture": ["curation=remove", *BOTH, "curation/select=mixture"],
-    "remove_visual_gain_mixture": [
-        *("curation=remove", "curation/score=visual_gain", "curation/probe=visual_gain"),
-        *("curation/select=mixture", ONCE, GAIN),
-    ],
+    "replace_caption_oracle": ["curation=replace_caption", *ORACLE, ONCE],
+    "replace_image_oracle": ["curation=replace_image", *ORACLE, ONCE],
+    "replace_caption_both": ["curation=replace_caption", *BOTH, ONCE, SUSPECTED],
+    "replace_image_both": ["curation=replace_image", *BOTH, ONCE, SUSPECTED],
+    "remove_both_mixture": ["curation=remove", *BOTH, ONCE, "curation/select=mixture"],
+    "remove_visual_gain_mixture": ["curation=remove", *GAIN_ONCE, "curation/select=mixture"],
     "replace_image_similarity": [
         *("curation=replace_image", "curation/score=similarity", ONCE, SUSPECTED),
     ],
     # Scores that need no losses can act before training, on the same footing as the last oracle.
-    "remove_oracle_before": ["curation=remove_oracle", *BEFORE],
-    "remove_random_before": ["curation=remove_random", SUSPECTED, *BEFORE],
-    "remove_siblings_before": ["curation=remove_siblings", SUSPECTED, *BEFORE],
-    "remove_both_before": ["curation=remove_joint_similarity_siblings", SUSPECTED, *BEFORE],
+    "remove_oracle_before": ["curation=remove", *ORACLE, BEFORE],
+    "remove_random_before": ["curation=remove", *RANDOM, BEFORE],
+    "remove_siblings_before": ["curation=remove", "curation/score=siblings", BEFORE, SUSPECTED],
+    "remove_both_before": ["curation=remove", *BOTH, BEFORE, SUSPECTED],
     "down_weight_visual_gain": [
-        *("curation=down_weight", "curation/score=visual_gain", "curation/probe=visual_gain"),
-        *("curation.amend.factor=0.1", ONCE, SUSPECTED, GAIN),
+        *("curation=down_weight", *GAIN_ONCE, "curation.amend.factor=0.1", SUSPECTED),
     ],
 }
-for _name, _overrides in FURTHER.items():
-    _overrides.append(f"curation.name={_name}")
 ROWS = POLICIES | FURTHER
 
 
@@ -90,7 +87,7 @@ def detect(folder: Path) -> None:
     """
     if (folder / "curation" / "detection_by_score.json").is_file():
         return
-    run([sys.executable, "-m", "curation.detect", f"run={folder}"])
+    run([sys.executable, "-m", "captioning", "curate", "detect", f"run={folder}"])
 
 
 def run(command: Sequence[str]) -> None:
@@ -134,7 +131,8 @@ def make_runs(options: argparse.Namespace, extra: Sequence[str], runs: Path) -> 
                 if not (folder / "metrics.json").is_file():
                     alone = name == "track" or name.endswith("_before")
                     branch = [] if alone else ["branch_from=${tracked}"]
-                    train(options.data, noise, seed, [*overrides, *branch, *extra])
+                    named = [*overrides, f"curation.name={name}"]
+                    train(options.data, noise, seed, [*named, *branch, *extra])
                 if name == "track" and noise != "none":
                     detect(folder)
 

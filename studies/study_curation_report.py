@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
 
 import matplotlib
@@ -11,6 +12,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.ticker import MaxNLocator
 from report_parts import (
     METRIC,
     RECORDS,
@@ -37,6 +39,8 @@ from curation.loop.ledger import read_history
 PER_IMAGE = ("none",)
 # Of a smaller gain of the oracle, which seeds alone can bring about, no share is told.
 LEAST = 0.01
+# Of long runs so many epochs' losses are drawn, the first and the last among them.
+MOST_EPOCHS = 5
 # What the README shows: a noise, and its policies.
 SUMMARY = (
     "swap20",
@@ -45,6 +49,8 @@ SUMMARY = (
         *("remove_sibling_words", "remove_similarity", "remove_oracle"),
     ),
 )
+
+Panel = Callable[[plt.Axes], None]
 
 
 def report(data: str, runs: Path) -> None:
@@ -226,77 +232,101 @@ def _cell(seeds: list[dict], kind: str) -> str:
 
 
 def draw(table: Table, runs: Path, path: Path) -> None:
-    """Losses by epoch, what each score finds, and what each policy gains."""
+    """Losses by epoch, what each score finds, and what each policy gains: a row a noise.
+
+    Panels without data are left out, and so are columns without any.
+    """
     noises = [n for n in sorted({noise for noise, _ in table}) if (n, "track") in table]
+    rows = [_panels(table, runs, noise) for noise in noises]
+    columns = [k for k in range(len(rows[0])) if any(panels[k] for panels in rows)]
+    size = (6 * len(columns), 3.5 * len(rows))
     figure, axes = plt.subplots(
-        len(noises), 3, figsize=(15, 4 * len(noises)), squeeze=False, layout="constrained"
+        len(rows), len(columns), figsize=size, squeeze=False, layout="constrained"
     )
-    for row, noise in zip(axes, noises, strict=True):
-        _draw_losses(row[0], table[noise, "track"], runs, noise)
-        _draw_found(row[1], table[noise, "track"])
-        _draw_gains(row[2], {name: scores(r) for (of, name), r in table.items() if of == noise})
+    for row, panels in zip(axes, rows, strict=True):
+        for axis, panel in zip(row, (panels[k] for k in columns), strict=True):
+            if panel is None:
+                axis.remove()
+            else:
+                panel(axis)
     figure.savefig(path, format="png", dpi=90)
     plt.close(figure)
 
 
-def _draw_losses(axis: plt.Axes, tracked: dict[int, Run], runs: Path, noise: str) -> None:
-    """As the paper's Figures 2 and 8, sound and faulty captions apart, where the run is at hand."""
-    axis.set(title=f"{noise}: losses by epoch", xlabel="nats a token", ylabel="density")
+def _panels(table: Table, runs: Path, noise: str) -> tuple[Panel | None, ...]:
+    """What draws the panels of a noise, None where there are no data."""
+    tracked = table[noise, "track"]
     run = tracked[min(tracked)]
     folder = runs / run.folder
-    if not (folder / "curation" / "losses.npz").is_file():
-        _leave_empty(axis, "the run is not at hand")
-        return
+    epochs = by_score(tracked)
+    gains = _gains({name: scores(rows) for (of, name), rows in table.items() if of == noise})
+    return (
+        partial(_draw_losses, noise=noise, folder=folder)
+        if (folder / "curation" / "losses.npz").is_file()
+        else None,
+        partial(_draw_found, noise=noise, epochs=epochs) if epochs else None,
+        partial(_draw_gains, noise=noise, gains=gains) if gains else None,
+    )
+
+
+def _draw_losses(axis: plt.Axes, *, noise: str, folder: Path) -> None:
+    """As the paper's Figures 2 and 8, sound and faulty captions apart."""
+    axis.set(title=f"{noise}: losses by epoch", xlabel="nats a token", ylabel="density")
     ids, epochs, history = read_history(folder / "curation" / "losses.npz")
     truth_path = folder / "noise_truth.json"
     truth = read_json(truth_path) if truth_path.is_file() else {}
     faulty = np.array([name in truth for name in ids])
-    for number, (epoch, losses) in enumerate(zip(epochs, history, strict=True)):
+    shown = sorted({round(k) for k in np.linspace(0, len(epochs) - 1, MOST_EPOCHS)})
+    for number, place in enumerate(shown):
+        losses = history[place]
         for rows, style in ((~faulty, "-"), (faulty, ":")):
             values = losses[rows & ~np.isnan(losses)]
             if len(values):
                 counts, edges = np.histogram(values, bins=80, density=True)
-                label = f"epoch {epoch + 1}" if style == "-" else None
+                label = f"epoch {epochs[place] + 1}" if style == "-" else None
                 axis.plot(edges[:-1], counts, style, color=f"C{number}", label=label)
-    axis.legend(title="dotted: faulty" if faulty.any() else None)
+    _legend_beside(axis, title="dotted: faulty" if faulty.any() else None)
 
 
-def _draw_found(axis: plt.Axes, tracked: dict[int, Run]) -> None:
-    epochs = by_score(tracked)
-    axis.set(title="faults found", xlabel="epoch", ylabel="area under the ROC curve")
-    if not epochs:
-        _leave_empty(axis, "no faults were planted, or nobody has looked")
-        return
+def _draw_found(axis: plt.Axes, *, noise: str, epochs: dict[int, dict[str, list[dict]]]) -> None:
+    axis.set(title=f"{noise}: faults found", xlabel="epoch", ylabel="area under the ROC curve")
     for number, name in enumerate(sorted({name for entry in epochs.values() for name in entry})):
         points = {
-            epoch + 1: statistics.fmean(one["auc"] for one in entry[name])
+            epoch + 1: statistics.fmean(run["auc"] for run in entry[name])
             for epoch, entry in sorted(epochs.items())
             if name in entry
         }
         style = "-" if number < 10 else "--"
         axis.plot(list(points), list(points.values()), style, marker="o", label=name)
-    axis.set_xticks([epoch + 1 for epoch in sorted(epochs)])
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.axhline(0.5, color="grey", linewidth=0.5)
-    axis.legend(fontsize=7)
+    _legend_beside(axis)
 
 
-def _leave_empty(axis: plt.Axes, reason: str) -> None:
-    axis.set(xlabel="", ylabel="", xticks=[], yticks=[])
-    axis.text(0.5, 0.5, reason, ha="center", color="grey", transform=axis.transAxes)
+def _legend_beside(axis: plt.Axes, title: str | None = None) -> None:
+    """A legend to the right of the panel, where it covers no data."""
+    axis.legend(
+        title=title, loc="upper left", bbox_to_anchor=(1.01, 1.02), frameon=False, fontsize=7
+    )
 
 
-def _draw_gains(axis: plt.Axes, rows: dict[str, dict[int, float]]) -> None:
-    """As the paper's Figures 5 and 7: gains over no curation, a dot a seed."""
-    axis.set(title=f"{METRIC} over no curation", xlabel=METRIC)
+def _gains(rows: dict[str, dict[int, float]]) -> list[tuple[str, list[float]]]:
+    """Every policy's gains over no curation, one a seed that both have; the least first."""
     plain = rows.get("track", {})
-    gains = {
-        name: [row[s] - plain[s] for s in sorted(row.keys() & plain.keys())]
+    gains = [
+        (name, [row[s] - plain[s] for s in sorted(row.keys() & plain.keys())])
         for name, row in rows.items()
         if name != "track"
-    }
-    ordered = sorted((g for g in gains.items() if g[1]), key=lambda item: _mean(item[1]))
-    for place, (_, values) in enumerate(ordered):
+    ]
+    return sorted((gain for gain in gains if gain[1]), key=lambda gain: _mean(gain[1]))
+
+
+def _draw_gains(axis: plt.Axes, *, noise: str, gains: list[tuple[str, list[float]]]) -> None:
+    """As the paper's Figures 5 and 7: gains over no curation, a dot a seed."""
+    axis.set(title=f"{noise}: {METRIC} over no curation", xlabel=METRIC)
+    for place, (_, values) in enumerate(gains):
         axis.barh(place, _mean(values), color="C0", alpha=0.5)
         axis.plot(values, [place] * len(values), "k.", markersize=4)
-    axis.set_yticks(range(len(ordered)), [name for name, _ in ordered], fontsize=7)
+    axis.set_yticks(range(len(gains)), [name for name, _ in gains], fontsize=7)
+    axis.xaxis.set_major_locator(MaxNLocator(6))
     axis.axvline(0, color="grey", linewidth=0.5)

@@ -153,7 +153,7 @@ def make_pairs(data: str, name: str, folder: Path, limit: Sequence[str]) -> None
         return
     number = PICTURES[data] // SETS[name]
     made = ["method=novel_objects", f"data={data}", f"method.choices.num_pictures={number}"]
-    run(["-m", "augmentation", *made, f"out={folder / name}", *limit])
+    run(["-m", "captioning", "augment", *made, f"out={folder / name}", *limit])
 
 
 def make_runs(options: argparse.Namespace, extra: Sequence[str], folder: Path) -> None:

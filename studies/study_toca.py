@@ -28,9 +28,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import toca_report
-from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from report_parts import ROOT, run
+
+from captioning.configuration import compose_config
 
 MODEL = "viecap_small"
 # Ablations by how their sets are called: what the synthesis is told.
@@ -146,7 +147,7 @@ class Study:
         given.append(f"method.pace.num_captions={self.captions}")
         extra = [one for one in self.extra if one.startswith((*OF_SYNTHESIS, *OF_BOTH))]
         out = f"out={self.set_folder(way)}"
-        run(["-m", "augmentation", *given, *self.share_of_t(), out, *extra])
+        run(["-m", "captioning", "augment", *given, *self.share_of_t(), out, *extra])
 
     def taught(self) -> Path:
         """Folder of a language model that was taught T; it is taught if it is not there yet."""
@@ -155,8 +156,17 @@ class Study:
             own = [one for one in self.extra if one.startswith(OF_TEACHING)]
             extra = [one.removeprefix(OF_TEACHING) for one in own]
             extra += [one for one in self.extra if one.startswith(OF_BOTH)]
-            module = "augmentation.captions.toca.teaching"
-            run(["-m", module, *self.share_of_t(), f"out={folder}", *extra])
+            run(
+                [
+                    "-m",
+                    "captioning",
+                    "augment",
+                    "teach",
+                    *self.share_of_t(),
+                    f"out={folder}",
+                    *extra,
+                ]
+            )
         return folder
 
     def share_of_t(self) -> list[str]:
@@ -196,8 +206,7 @@ class Study:
 
     def epochs(self, kind: str) -> int:
         """Of T ("dt") or of D ("d"), as the experiment says."""
-        with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
-            return compose("train", [f"experiment=toca/{self.data}_{kind}_small"]).num_epochs
+        return compose_config("train", [f"experiment=toca/{self.data}_{kind}_small"]).num_epochs
 
     def epochs_for(self, of_d: int, of_t: int, row: Row) -> int:
         """In which a run reads so many captions; T alone for longer both numbers."""

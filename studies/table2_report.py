@@ -1,8 +1,8 @@
 """The page and the figure of the sweep behind the data curation paper's Table 2, Figures 5 and 7.
 
-    python train.py -m experiment=data_curation/table2_flickr8k seed=0,1,2
     python studies/table2_report.py --data flickr8k
 
+The head of configs/experiment/data_curation/table2_DATA.yaml has the commands of the sweep.
 Keeps the records of all finished runs in docs/results/records, and builds
 docs/results/table2_DATA.md and docs/images/table2_DATA.png from them: a column a way
 to curate, a row an amount, so that one sees how much of it is good.
@@ -46,7 +46,9 @@ WAYS = {
     "replace_image": "REPLACEIMG",
     "static_replace_image": "REPLACEIMG, static",
 }
-_NAME = re.compile(r"(?P<way>[a-z_]+?)_(?:top_loss_)?(?P<amount>sigma_2|\d+)")
+STATIC = "schedule_before_training"
+# Names as configs/curation had them when the records were made: remove_top_loss_5.
+_RECORDED = re.compile(r"(?P<way>[a-z_]+?)_(?:top_loss_)?(?P<amount>sigma_2|\d+)")
 
 Grid = dict[str, dict[str, dict[int, float]]]  # score by way, amount and seed
 
@@ -66,11 +68,26 @@ def read_grid(table: Table) -> tuple[dict[int, float], Grid]:
         if name == "track":
             plain = scores(runs)
             continue
-        said = _NAME.fullmatch(name)
-        if said is None or said["way"] not in WAYS:
-            raise ValueError(f"the policy {name!r} is none of this sweep: no WAY_AMOUNT")
-        grid.setdefault(said["way"], {})[said["amount"]] = scores(runs)
+        way, amount = way_and_amount(name)
+        grid.setdefault(way, {})[amount] = scores(runs)
     return plain, grid
+
+
+def way_and_amount(policy: str) -> tuple[str, str]:
+    """What a policy does, such as ``"remove"``, and to how much: a percentage or ``"sigma_2"``.
+
+    Raises:
+        ValueError: a policy whose name does not say it.
+    """
+    recorded = _RECORDED.fullmatch(policy)
+    if recorded and recorded["way"] in WAYS:
+        return recorded["way"], recorded["amount"]
+    way, *words = policy.split("-")
+    way = f"static_{way}" if STATIC in words else way
+    ratios = [word.removeprefix("select.ratio_") for word in words if "select.ratio_" in word]
+    if way not in WAYS or not (ratios or "select_sigma" in words):
+        raise ValueError(f"the policy {policy!r} is none of this sweep: remove-select.ratio_0.05")
+    return way, f"{100 * float(ratios[0]):.0f}" if ratios else "sigma_2"
 
 
 def amounts(grid: Grid) -> list[str]:

@@ -11,7 +11,12 @@ import matplotlib
 import pytest
 import torch
 
+import captioning  # noqa: F401  # registers what configs use
+from captioning.plugins import import_plugins
 from tests.browser import Browser, missing
+
+# Configs of tests name classes and functions of theirs.
+import_plugins(["tests"])
 
 matplotlib.use("Agg")
 torch.set_num_threads(1)

@@ -20,6 +20,7 @@ CONTRACTS = (
     "captioning.lengths",
     "captioning.model_folder",
     "captioning.ranges",
+    "captioning.extras",
 )
 PARTS = ("captioning.text", "captioning.vision", "captioning.decoding")
 
@@ -31,7 +32,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "captioning.lengths": (),
     "captioning.model_folder": (),
     "captioning.ranges": (),
-    "captioning.config_check": ("captioning.ranges",),
+    "captioning.config_check": ("captioning.ranges", "captioning.plugins"),
+    "captioning.extras": (),
+    "captioning.plugins": (),
+    "captioning.config_folders": (),
     "captioning.text": CONTRACTS,
     "captioning.vision": CONTRACTS,
     "captioning.decoding": CONTRACTS,
@@ -40,6 +44,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "captioning.models": (*CONTRACTS, *PARTS),
     "captioning.results": (*CONTRACTS, "captioning.metrics"),
     "captioning": ("captioning",),  # training, prepare
+    # The subcommands join all packages; nothing else in captioning/ knows the other two.
+    "captioning.commands": ("captioning", "augmentation", "curation"),
+    "captioning.__main__": ("captioning.commands",),
     # Pools of photos are listed and opened as training does it.
     "augmentation": (
         *CONTRACTS,
@@ -63,7 +70,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "augmentation.images.training": ("captioning", "augmentation"),
     "augmentation.images.round_trip": ("captioning", "augmentation"),
     "augmentation.settings": (*CONTRACTS, "captioning.training.settings"),
-    "augmentation.__main__": ("captioning", "augmentation"),
+    "augmentation.run": ("captioning", "augmentation"),
     "augmentation.captioned": ("captioning", "augmentation"),
     "augmentation.captions.toca.compare": ("captioning", "augmentation"),
     "augmentation.captions.toca.teaching": ("captioning", "augmentation"),
@@ -91,16 +98,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "curation.export.annotations": (*CONTRACTS, "captioning.data", "curation"),
     "curation.study.manifest": (*CONTRACTS, "captioning.data", "curation"),
-    "train": ("captioning.training", "captioning.results"),
-    "evaluate": (
-        "captioning.config_check",
-        "captioning.files",
-        "captioning.training",
-        "captioning.evaluation",
-        "captioning.metrics",
-        "captioning.results",
-        "captioning.data.roster",
-    ),
+    "train": ("captioning.commands",),
+    "evaluate": ("captioning.commands",),
 }
 # The contracts use torch, marks of ranges and the standard library alone.
 THIRD_PARTY_OF_CONTRACTS = ("torch", "annotated_types")

@@ -177,7 +177,7 @@ GOOD = {
     "curation.loop.policy": (
         "from captioning.data.roster import CurationView\nimport augmentation.base"
     ),
-    "train": "from captioning.training.run import train",
+    "train": "from captioning.commands.main import main",
 }
 
 

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
 import captioning.evaluation.predict as training
+from captioning.configuration import compose_config
 from captioning.data.roster import Roster, build_roster
+from captioning.evaluation.run import evaluate
+from captioning.plugins import import_plugins
 from captioning.types import Prediction, Sample
-from evaluate import evaluate
 
 CAPTIONS = {
     "1": ["A dog runs on the grass.", "A brown dog."],
@@ -35,12 +36,10 @@ def small_roster(name: str = "small/test") -> Roster:
 
 @pytest.fixture
 def configured(repository: Path, tmp_path: Path) -> Callable[..., DictConfig]:
-    def compose_config(*overrides: str) -> DictConfig:
-        with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
-            config = compose("evaluate", ["metrics=fast", f"out={tmp_path / 'out'}", *overrides])
-        return config
+    def compose(*overrides: str) -> DictConfig:
+        return compose_config("evaluate", ["metrics=fast", f"out={tmp_path / 'out'}", *overrides])
 
-    return compose_config
+    return compose
 
 
 @pytest.fixture
@@ -61,6 +60,7 @@ DATA = ("+data.name=small", "+data.test._target_=builtins.small_roster")
 def data_set(monkeypatch: pytest.MonkeyPatch) -> None:
     # importmode=importlib gives test modules no importable name
     monkeypatch.setattr("builtins.small_roster", small_roster, raising=False)
+    import_plugins(["builtins"])
 
 
 def test_a_results_file_is_scored_on_exactly_its_images(

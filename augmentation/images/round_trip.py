@@ -1,4 +1,4 @@
-"""Round-trip evaluation of generated pictures: ``python -m augmentation.images.round_trip``.
+"""Round-trip evaluation of generated pictures: ``captioning augment round-trip``.
 
 Section 3.3 and Table 1 of Li, Lotz, Qiu and Elliott, "The Role of Data Curation in Image
 Captioning": pictures are made for the captions of validation photos, a fixed captioner describes
@@ -13,11 +13,9 @@ from __future__ import annotations
 import json
 import logging
 import os
-import sys
 from collections import Counter
 from pathlib import Path
 
-import hydra
 from omegaconf import DictConfig, OmegaConf
 
 from augmentation.base import AbstractImageSource, ImageRequest, Picture
@@ -156,17 +154,3 @@ def _refuse_other(config: DictConfig, out: Path) -> None:
     before = OmegaConf.to_container(OmegaConf.load(out / CONFIG), resolve=True)
     if before != OmegaConf.to_container(config, resolve=True):
         raise ValueError(f"{out} holds a row of other settings; choose another out=, or remove it")
-
-
-@hydra.main(version_base="1.3", config_path="../../configs", config_name="round_trip")
-def main(config: DictConfig) -> None:
-    """Make a row, and say in one line what was wrong, if something was."""
-    try:
-        scores = round_trip(config)
-    except (ValueError, OSError, ModuleNotFoundError) as error:
-        sys.exit(f"round_trip: {error}")
-    log.info(" ".join(f"{name} {value:.4f}" for name, value in scores.items()))
-
-
-if __name__ == "__main__":
-    main()

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from augmentation.images.generator import AbstractGenerator, Job
+from captioning.extras import import_extra
 from captioning.model_folder import model_folder
 from captioning.ranges import Device, NonNegativeFloat, PositiveInt
 
@@ -177,7 +178,7 @@ class StableDiffusion(AbstractGenerator):
             ValueError: an unknown scheduler, a safety checker that the pipeline lacks, or a size
                 that it does not tell.
         """
-        diffusers = _optional("diffusers", "pip install diffusers")
+        diffusers = import_extra("diffusers", extra="generation", purpose="generating pictures")
         if self.watermark:
             _optional("imwatermark", "pip install invisible-watermark, or set watermark=false")
         if self.scheduler is not None and not hasattr(diffusers, self.scheduler):

@@ -1,4 +1,4 @@
-"""Train the caption parser: ``python -m captioning.assets.caption_parser parses=FILE``.
+"""Train the caption parser: ``captioning assets caption-parser parses=FILE``.
 
 A tagger and a parser over one small convolutional network learn from captions that a spaCy 2 model
 has parsed (`captioning/assets/annotate_spacy2.py`), with its known faults mended
@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import hydra
 import numpy as np
 import spacy
 from omegaconf import DictConfig, OmegaConf
@@ -231,20 +230,4 @@ def write_card(config: DictConfig, num_captions: int) -> dict[str, Any]:
 def _command(overrides: Sequence[str]) -> str:
     """What was run; where files lay on that machine is of no use elsewhere."""
     kept = [text for text in overrides if text.split("=")[0] not in ("parses", "out", "gold")]
-    return " ".join(["python -m captioning.assets.caption_parser", *kept])
-
-
-@hydra.main(version_base="1.3", config_path="../../configs", config_name="caption_parser")
-def main(config: DictConfig) -> None:
-    """Train, and say in one line what was wrong, if something was."""
-    try:
-        card = train_caption_parser(config)
-    except (ValueError, OSError) as error:
-        sys.exit(f"caption_parser: {error}")
-    for name, scores in card["accuracy"].items():
-        log.info(f"{name}: " + " ".join(f"{key} {value:.4f}" for key, value in scores.items()))
-    log.info(f"{card['bytes']} bytes in {config.out}")
-
-
-if __name__ == "__main__":
-    main()
+    return " ".join(["captioning assets caption-parser", *kept])

@@ -1,11 +1,10 @@
-"""The names of entities that captions use: ``python -m captioning.assets.entity_names --help``.
+"""The names of entities that captions use: ``captioning assets entity-names --help``.
 
 ``captioning/text/weights/entities.txt`` was made with the defaults.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -60,28 +59,34 @@ def frequent_names(counts: Counter[str], min_count: int) -> list[str]:
     return sorted(names, key=lambda name: (-counts[name], name))
 
 
-def main() -> None:
-    """Count, and write the list."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--annotations", default="pycocoevalcap:captions_train2014")
-    parser.add_argument("--every", type=int, default=16, help="one caption of so many is read")
-    parser.add_argument("--min_count", type=int, default=8)
-    parser.add_argument("--cache", help="folder of parses; none keeps none")
-    parser.add_argument("--out", type=Path, default=PACKAGED)
-    given = parser.parse_args()
-    roster = read_coco(name="captions", annotations=given.annotations, image_folder=None)
-    captions = [sample.caption for sample in roster.samples[:: given.every]]
-    counts = count_entities(captions, build_caption_parser(cache_folder=given.cache))
-    names = frequent_names(counts, given.min_count)
+def write_names(
+    *,
+    annotations: str,
+    every: int,
+    min_count: int,
+    cache: str | None = None,
+    out: Path | None = None,
+) -> tuple[int, Path]:
+    """Count the entities of captions, and write the list of those that are frequent.
+
+    Args:
+        annotations: COCO captions, see `captioning.data.readers.coco.read_coco`.
+        every: one caption of so many is read.
+        min_count: captions that name an entity.
+        cache: folder of parses; None keeps none.
+        out: None for the packaged list.
+
+    Returns:
+        How many names there are, and the file.
+    """
+    out = out or PACKAGED
+    roster = read_coco(name="captions", annotations=annotations, image_folder=None)
+    captions = [sample.caption for sample in roster.samples[::every]]
+    counts = count_entities(captions, build_caption_parser(cache_folder=cache))
+    names = frequent_names(counts, min_count)
     head = (
-        f"# Nouns in {given.min_count} or more of {len(captions)} captions of {given.annotations}, "
+        f"# Nouns in {min_count} or more of {len(captions)} captions of {annotations}, "
         "the most frequent first.\n# COCO's captions: CC BY 4.0, cocodataset.org\n"
     )
-    write_text(given.out, head + "\n".join(names) + "\n")
-    print(f"{given.out}: {len(names)} names")
-
-
-if __name__ == "__main__":
-    main()
+    write_text(out, head + "\n".join(names) + "\n")
+    return len(names), out

@@ -1,4 +1,4 @@
-"""Train the heads of the small joint space: ``python -m captioning.assets.joint_space``.
+"""Train the heads of the small joint space: ``captioning assets joint-space``.
 
 Photos and sentences go once through their frozen networks; what is trained, on the pooled features
 and sentence vectors, are the two heads of `captioning.vision.joint_space`. Settings are in
@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import hydra
 import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
@@ -288,19 +287,4 @@ def _described(roster: Roster) -> dict[str, Any]:
 
 
 def _command(overrides: Sequence[str]) -> str:
-    return " ".join(["python -m captioning.assets.joint_space", *overrides])
-
-
-@hydra.main(version_base="1.3", config_path="../../configs", config_name="joint_space")
-def main(config: DictConfig) -> None:
-    """Train, and say in one line what was wrong, if something was."""
-    try:
-        card = train_joint_space(config)
-    except (ValueError, OSError, ModuleNotFoundError) as error:
-        sys.exit(f"joint_space: {error}")
-    log.info("test: " + " ".join(f"{name} {value:.3f}" for name, value in card["test"].items()))
-    log.info(f"heads: {config.out}")
-
-
-if __name__ == "__main__":
-    main()
+    return " ".join(["captioning assets joint-space", *overrides])

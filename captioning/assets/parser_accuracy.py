@@ -1,13 +1,12 @@
 """How often a parser is right: against parses that are taken as the truth.
 
-``python -m captioning.assets.parser_accuracy PARSES.jsonl TRUTH.jsonl`` compares two files of
+``captioning assets parser-accuracy PARSES.jsonl TRUTH.jsonl`` compares two files of
 the same captions, such as a teacher's answers and the captions checked by hand.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -119,20 +118,14 @@ def _count_bags(count: Counter[str], parse: Parse, wanted: Parse) -> None:
         count.update(f"F1 {token.pos} {side}" for token in tokens)
 
 
-def main(parses: str, truth: str) -> None:
-    """Print the accuracy of a file's parses.
+def compare_files(parses: str | Path, truth: str | Path) -> dict[str, float]:
+    """The `accuracy` of a file's parses.
 
     Raises:
+        FileNotFoundError: a file is missing.
         ValueError: the files are not of the same captions.
     """
-    given, wanted = read_parses(parses), read_parses(truth)
-    if [caption for caption, _ in given] != [caption for caption, _ in wanted]:
+    tested, wanted = read_parses(parses), read_parses(truth)
+    if [caption for caption, _ in tested] != [caption for caption, _ in wanted]:
         raise ValueError(f"{parses} and {truth} are not of the same captions in the same order")
-    scores = accuracy([parse for _, parse in given], [parse for _, parse in wanted])
-    print(" ".join(f"{name} {value:.4f}" for name, value in scores.items()))
-
-
-if __name__ == "__main__":
-    if len(sys.argv) != 3:
-        sys.exit("usage: python -m captioning.assets.parser_accuracy PARSES.jsonl TRUTH.jsonl")
-    main(*sys.argv[1:])
+    return accuracy([parse for _, parse in tested], [parse for _, parse in wanted])

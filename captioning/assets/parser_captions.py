@@ -1,4 +1,4 @@
-"""Captions for the caption parser's teacher: ``python -m captioning.assets.parser_captions``.
+"""Captions for the caption parser's teacher: ``captioning assets parser-captions``.
 
 Writes ``out`` with lines of ``{"id", "split", "caption"}``, drawn from the data sets that
 ``configs/parser_captions.yaml`` names; `captioning/assets/annotate_spacy2.py` parses them.
@@ -10,7 +10,6 @@ import json
 import logging
 from collections.abc import Iterator
 
-import hydra
 import numpy as np
 from omegaconf import DictConfig
 
@@ -49,13 +48,8 @@ def gather(sources: DictConfig, *, seed: int) -> list[dict[str, str]]:
     return [r for r in records if r["split"] == "train" or r["caption"].lower() not in trained]
 
 
-@hydra.main(config_path="../../configs", config_name="parser_captions", version_base="1.3")
-def main(config: DictConfig) -> None:
-    """Write the list of captions."""
+def write_captions(config: DictConfig) -> int:
+    """Write the list of captions to ``config.out``; returns how many there are."""
     records = gather(config.sources, seed=config.seed)
     write_lines(config.out, (json.dumps(record, ensure_ascii=False) for record in records))
-    log.info("%d captions in %s", len(records), config.out)
-
-
-if __name__ == "__main__":
-    main()
+    return len(records)

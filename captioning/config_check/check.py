@@ -24,6 +24,7 @@ from captioning.config_check.rules import (
 )
 from captioning.config_check.signatures import Signature, locate, signature_of
 from captioning.config_check.values import resolved, source_of
+from captioning.plugins import check_targets
 from captioning.ranges import AlsoTakes, ArgumentsOf
 
 TARGET = "_target_"
@@ -55,9 +56,10 @@ def check_config(config: DictConfig, settings: type | None = None) -> None:
     Raises:
         ValueError: a line for each wrong value: its key, the rule, the value and, for a misspelt
             name, the nearest one that is known. Where a value comes from another key, that one is
-            named.
+            named. Or a ``_target_`` that configs may not name, see `captioning.plugins`.
     """
     values, unresolved = resolved(config)
+    check_targets(values)
     left_out = {key.partition(".")[0] for key in unresolved}
     required = _group(settings).required if settings else frozenset()
     lines = {key: text for key, text in unresolved.items() if key.partition(".")[0] in required}

@@ -1,6 +1,6 @@
 """Does a captioner say what it is asked to? The scores of control, and the test of other boxes.
 
-``python -m captioning.evaluation.controllability run=FOLDER`` asks for the regions and the
+``captioning controllability run=FOLDER`` asks for the regions and the
 length of each caption of a split, scores what is said (`captioning.metrics.control`), and asks
 the same photo again for the regions of another of its captions: nouns asked for first must then
 be said less. It also asks for random regions and lengths
@@ -10,14 +10,12 @@ asked for by, as captions without control are scored.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import hydra
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
@@ -337,16 +335,3 @@ def _show_further(result: Mapping[str, Any], out: Path) -> None:
             for missing, reason in result[key]["settings"]["missing"].items():
                 console.print(f"{missing} is missing: {reason}", markup=False)
     console.print(f"written: {out / 'control.json'}", markup=False, soft_wrap=True)
-
-
-@hydra.main(version_base="1.3", config_path="../../configs", config_name="controllability")
-def main(config: DictConfig) -> None:
-    """Evaluate and say in one line what was wrong, if something was."""
-    try:
-        evaluate_control(config)
-    except (ValueError, TypeError, OSError) as error:
-        sys.exit(f"controllability: {error}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Tables of several captions an image, of a run.
 
-``python -m captioning.evaluation.diverse_captions run=FOLDER`` makes 20, then 100 captions of each
+``captioning diverse-captions run=FOLDER`` makes 20, then 100 captions of each
 image, drawn or the likeliest ones, and scores them as COS-CVAE's tables and Tables 4.5, 4.6, 4.9
 and 4.10 of the CutSwap thesis do: the oracle's best of them, the best by consensus, and the
 diversity of the best 5 by consensus.
@@ -8,12 +8,10 @@ diversity of the best 5 by consensus.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import hydra
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.markdown import Markdown
@@ -134,16 +132,3 @@ def tables(runs: Mapping[str, Scores]) -> list[str]:
 
 def _cells(values: Iterable[float | None]) -> list[str]:
     return ["-" if v is None else f"{v:.0f}" if v > 10 else f"{v:.3f}" for v in values]
-
-
-@hydra.main(version_base="1.3", config_path="../../configs", config_name="diverse_captions")
-def main(config: DictConfig) -> None:
-    """Evaluate and say in one line what was wrong, if something was."""
-    try:
-        evaluate_draws(config)
-    except (ValueError, TypeError, OSError) as error:
-        sys.exit(f"diverse_captions: {error}")
-
-
-if __name__ == "__main__":
-    main()

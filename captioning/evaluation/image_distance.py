@@ -7,12 +7,10 @@ that says which; with ``paired=true`` the mean distance of images of equal names
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import hydra
 import numpy as np
 import torch
 from omegaconf import DictConfig
@@ -115,18 +113,3 @@ def _network(config: DictConfig) -> tuple[Features, str, int]:
         return backbone.grid(backbone.normalise(images)).mean(1)
 
     return features, backbone.identity, backbone.image_size
-
-
-@hydra.main(version_base="1.3", config_path="../../configs", config_name="image_distance")
-def main(config: DictConfig) -> None:
-    """Compare, and say in one line what was wrong, if something was."""
-    try:
-        found = image_distance(config)
-    except (ValueError, OSError, ModuleNotFoundError) as error:
-        sys.exit(f"image_distance: {error}")
-    numbers = " and ".join(str(number) for number in found["num_images"])
-    print(f"{found['name']} {found['value']:.4f} ({numbers} images)")
-
-
-if __name__ == "__main__":
-    main()

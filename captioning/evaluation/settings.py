@@ -18,6 +18,7 @@ class EvaluateSettings(TypedDict):
     detections: Sequence[Name] | None
     seed: Seed
     out: Name | None
+    plugins: NotRequired[Sequence[Name]]
     paths: Paths
     data: NotRequired[Data | None]
     search: NotRequired[Part | None]

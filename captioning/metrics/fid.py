@@ -11,7 +11,6 @@ Images come in batches and are not kept: only the features' mean and scatter mat
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from itertools import zip_longest
@@ -20,6 +19,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from captioning.extras import import_extra
 
 Features = Callable[[Tensor], Tensor]
 
@@ -217,13 +218,11 @@ def inception_features(
         ValueError: it holds something else than tensors.
         ConnectionError: the weights cannot be downloaded.
     """
-    try:
-        module = importlib.import_module("torch_fidelity.feature_extractor_inceptionv3")
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "Inception features come with torch-fidelity: pip install torch-fidelity; or use "
-            "another network, under whose name the distance then goes"
-        ) from error
+    module = import_extra(
+        "torch_fidelity.feature_extractor_inceptionv3",
+        extra="inception",
+        purpose="Inception features (inception=false compares those of features=NAME instead)",
+    )
     if weights is not None:
         _check_weights(Path(weights))
     try:

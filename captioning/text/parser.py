@@ -13,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from captioning.extras import import_extra
 from captioning.files import read_json
 from captioning.interfaces import AbstractParser
 from captioning.ranges import PositiveInt
@@ -166,7 +167,7 @@ def load_pipeline(folder: Path) -> Any:
     Raises:
         ValueError: it has no tagger or parser, or is not for the installed spaCy.
     """
-    import spacy
+    spacy = import_extra("spacy", extra="parser", purpose="parsing captions")
 
     try:
         with fast_arrays():

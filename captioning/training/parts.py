@@ -9,6 +9,8 @@ import hydra.utils
 from hydra.errors import InstantiationException
 from omegaconf import DictConfig
 
+from captioning.plugins import check_targets
+
 
 def build_part(config: DictConfig, *args: Any, **kwargs: Any) -> Any:
     """Call what ``config._target_`` names, with its keys as arguments.
@@ -20,15 +22,19 @@ def build_part(config: DictConfig, *args: Any, **kwargs: Any) -> Any:
     Args:
         config: ``_target_`` and its arguments.
         *args: further positional arguments.
-        **kwargs: further arguments; they win over those of the config.
+        **kwargs: further arguments; they win over those of the config. Names that begin with ``_``,
+            such as ``_convert_``, are Hydra's own.
 
     Raises:
-        ValueError: ``_target_`` names nothing, or its arguments do not fit.
+        ValueError: ``_target_`` names nothing, or what configs may not name (see
+            `captioning.plugins`), or its arguments do not fit.
     """
+    check_targets(config)
+    of_hydra = {key: kwargs.pop(key) for key in list(kwargs) if key.startswith("_")}
     try:
         if not args and not kwargs:
-            return hydra.utils.instantiate(config)
-        part = hydra.utils.instantiate(config, _partial_=True)
+            return hydra.utils.instantiate(config, **of_hydra)
+        part = hydra.utils.instantiate(config, _partial_=True, **of_hydra)
         return partial(part, *args, **kwargs) if config.get("_partial_") else part(*args, **kwargs)
     except InstantiationException as error:
         if error.__cause__ is not None and not isinstance(error.__cause__, TypeError):

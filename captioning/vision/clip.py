@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from captioning.ranges import Device, PositiveInt
+from captioning.extras import import_extra
 
 
 class ClipEncoder:
@@ -91,8 +90,8 @@ def build_clip(
     *,
     name: str = "ViT-B-32",
     weights: str | Path | None = "openai",
-    batch_size: PositiveInt = 64,
-    device: Device | torch.device = "auto",
+    batch_size: int = 64,
+    device: str | torch.device = "auto",
 ) -> ClipEncoder:
     """A CLIP model by name.
 
@@ -161,7 +160,4 @@ def _source(name: str, weights: str | Path | None, open_clip: Any) -> tuple[str,
 
 
 def _open_clip() -> Any:
-    try:
-        return importlib.import_module("open_clip")
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("CLIP needs open_clip: pip install open_clip_torch") from error
+    return import_extra("open_clip", extra="clip", purpose="CLIP")

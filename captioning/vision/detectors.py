@@ -6,7 +6,6 @@ surest first. Nothing here is trained.
 
 from __future__ import annotations
 
-import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from torchvision.ops import batched_nms, clip_boxes_to_image
 from torchvision.transforms.functional import pil_to_tensor
 from transformers import AutoImageProcessor, AutoModelForObjectDetection
 
+from captioning.extras import import_extra
 from captioning.model_folder import load_network, model_folder
 from captioning.ranges import Device, Fraction, NonNegativeInt, PositiveInt
 from captioning.types import Region
@@ -302,12 +302,7 @@ def _fill(network: nn.Module, path: Path) -> None:
 def _onnx_session(path: Path) -> Any:
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file; model= is a detector's ONNX file")
-    try:
-        onnxruntime = importlib.import_module("onnxruntime")
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "ONNX detectors need onnxruntime: pip install 'caption-curation[onnx]'"
-        ) from error
+    onnxruntime = import_extra("onnxruntime", extra="onnx", purpose="ONNX detectors")
     try:
         return onnxruntime.InferenceSession(path.read_bytes(), providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's errors share no other class

@@ -189,7 +189,7 @@ def build_joint_space(
         if trained_over[part] != identity:
             raise ValueError(
                 f"{path}: its heads were trained over {part} {trained_over[part]}: got {identity}; "
-                "use that one, or train heads with python -m captioning.assets.joint_space"
+                "use that one, or train heads with captioning assets joint-space"
             )
     return JointSpaceEncoder(heads=heads, backbone=backbone, sentences=sentences)
 

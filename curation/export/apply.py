@@ -9,8 +9,6 @@
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -54,37 +52,40 @@ def _difference(header: Header, edits: Sequence[Edit], roster: Roster) -> str:
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; errors of the user's making are one line on stderr and status 2."""
-    options = _parser().parse_args(arguments)
-    first = Path(options.annotations[0])
-    out = Path(options.out or _beside(first))
-    try:
-        write = _writer(out)
-        _check_out(out, [options.journal, *options.annotations])
-        roster = read_annotations(options.annotations, split=options.split, images=options.images)
-        view = apply(options.journal, roster)
-        header, _ = read_journal(options.journal)
-        # the run's name for the set, not the path of the file that it was read from
-        view = replace(view, roster=replace(roster, name=header.roster))
-        write(pictures(view), out, header.roster)
-        told = card(view, header, files={out.name: "the captions"})
-        write_text(out.with_name(f"{out.stem}.README.md"), told)
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    print(f"{out}: {len(view.samples())} of {len(roster)} captions, {len(view.journal)} edits made")
-    return 0
+def apply_to_files(
+    *,
+    journal: str,
+    annotations: Sequence[str],
+    out: str | None = None,
+    split: str | None = None,
+    images: str | None = None,
+) -> tuple[Path, CurationView]:
+    """Write annotations with a journal's edits, and a card beside them.
 
+    Args:
+        journal: its file, or a run folder.
+        annotations: COCO or Karpathy JSON, token file, or JSON Lines.
+        out: ``.json`` (COCO), ``.jsonl`` or ``.token.txt``; None for a file beside the first.
+        split: of a Karpathy file.
+        images: list of the split's images or image ids, one a line.
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="captioning curate apply")
-    parser.add_argument("journal", help="journal, or a run folder")
-    parser.add_argument("annotations", nargs="+", help="COCO or Karpathy JSON, token file, JSONL")
-    parser.add_argument("--out", help=".json (COCO), .jsonl or .token.txt; default beside them")
-    parser.add_argument("--split", help="of a Karpathy file")
-    parser.add_argument("--images", help="list of the split's images or image ids, one a line")
-    return parser
+    Returns:
+        The file, and what stands in it.
+
+    Raises:
+        ValueError, OSError: see `apply`; or ``out`` exists, or has another ending.
+    """
+    path = Path(out or _beside(Path(annotations[0])))
+    write = _writer(path)
+    _check_out(path, [journal, *annotations])
+    view = apply(journal, read_annotations(annotations, split=split, images=images))
+    header, _ = read_journal(journal)
+    # the run's name for the set, not the path of the file that it was read from
+    view = replace(view, roster=replace(view.roster, name=header.roster))
+    write(pictures(view), path, header.roster)
+    text = card(view, header, files={path.name: "the captions"})
+    write_text(path.with_name(f"{path.stem}.README.md"), text)
+    return path, view
 
 
 def _beside(annotations: Path) -> Path:
@@ -120,7 +121,3 @@ def _write_tokens(found: Sequence[Picture], path: Path) -> None:
             for number, sample in enumerate(one.samples)
         ),
     )
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

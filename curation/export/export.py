@@ -7,12 +7,10 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
-import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from captioning.files import read_json, write_text
@@ -24,7 +22,6 @@ from curation.export.curated_set import (
     write_jsonl,
     write_metadata,
 )
-from curation.finished_run import read_run
 from curation.journal.journal import FILE_NAME, Header, encode, write_journal
 from curation.record import RunRecord
 
@@ -105,26 +102,3 @@ def _write_folder(folder: Path, fill: Callable[[Path], None]) -> None:
     except BaseException:
         shutil.rmtree(part)
         raise
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; errors of the user's making are one line on stderr and status 2."""
-    parser = argparse.ArgumentParser(prog="captioning curate export")
-    parser.add_argument("run", help="run folder")
-    parser.add_argument("folder", help="new folder")
-    parser.add_argument("--format", choices=FORMATS, default="coco")
-    parser.add_argument("--photos", choices=PHOTOS, help="none; copy for an image folder")
-    options = parser.parse_args(arguments)
-    photos = options.photos or ("copy" if options.format == "imagefolder" else "none")
-    run, folder = Path(options.run), Path(options.folder)
-    try:
-        count = export(read_run(run), run, folder, format=options.format, photos=photos)
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    print(f"{folder}: {count} captions; README.md says what was changed")
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -214,6 +215,11 @@ def undo(
     return Undone(journal=tuple(kept), undone=tuple(undone), followed=tuple(followed))
 
 
+def edit_counts(edits: Iterable[Edit]) -> list[tuple[tuple[int, str, str], int]]:
+    """How many edits each ``(epoch, policy, action)`` made, in this order."""
+    return sorted(Counter((edit.epoch, edit.policy, edit.action) for edit in edits).items())
+
+
 def repair(path: str | Path) -> str | None:
     """Drop a last line that was cut off; returns it, or None where the file is whole."""
     path = find_journal(path)
@@ -264,9 +270,3 @@ def _read_text(path: Path) -> str:
             f"{path} line {number}: not UTF-8; if it is the last line: "
             f"captioning curate journal repair {path}"
         ) from error
-
-
-if __name__ == "__main__":
-    from curation.journal.commands import main
-
-    raise SystemExit(main())

@@ -24,7 +24,7 @@ class Schedule:
         every_n_epochs: act on ``from_epoch`` and each ``every_n_epochs``-th after it.
 
     Raises:
-        ValueError: an epoch below -1, an end before the start, or a step below 1.
+        ValueError: no whole number, an epoch below -1, an end before the start, or a step below 1.
     """
 
     from_epoch: Epoch = 0
@@ -32,8 +32,12 @@ class Schedule:
     every_n_epochs: PositiveInt = 1
 
     def __post_init__(self) -> None:
+        for name in ("from_epoch", "until_epoch", "every_n_epochs"):
+            _require_whole(name, getattr(self, name))
         if self.from_epoch < -1:
-            raise ValueError(f"from_epoch must be at least -1: got {self.from_epoch}")
+            raise ValueError(
+                f"from_epoch must be at least -1, which is before training: got {self.from_epoch}"
+            )
         if self.until_epoch is not None and self.until_epoch < self.from_epoch:
             raise ValueError(
                 f"until_epoch must not lie before from_epoch: got {self.until_epoch} "
@@ -47,6 +51,14 @@ class Schedule:
         if epoch < self.from_epoch or (self.until_epoch is not None and epoch > self.until_epoch):
             return False
         return (epoch - self.from_epoch) % self.every_n_epochs == 0
+
+
+def _require_whole(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        if name == "until_epoch" and value is None:
+            return
+        end = ", or null for no end" if name == "until_epoch" else ""
+        raise ValueError(f"{name} must be a whole number{end}: got {value!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

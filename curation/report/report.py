@@ -88,9 +88,3 @@ def _telling_photos(record: RunRecord, made: Sequence[Change]) -> list[Path]:
 
 def _photos(change: Change) -> list[Path]:
     return [one for one in (change.before.image_path, change.new_photo) if one is not None]
-
-
-if __name__ == "__main__":
-    from curation.report.command import main
-
-    raise SystemExit(main())

@@ -8,23 +8,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 from PIL import Image
 
 from augmentation import captioned as module
-from augmentation.__main__ import augment
 from augmentation.captioned import describe_set
 from augmentation.regions.annotations import write_annotations
+from augmentation.run import augment
+from captioning.configuration import compose_config
 from captioning.data.roster import Roster
 from captioning.data.steps.take_detections import detection_line, read_detections, with_detections
+from captioning.evaluation.run import evaluate
 from captioning.files import read_json
 from captioning.training.parts import build_part
 from captioning.training.run import train
 from captioning.types import Prediction
-from evaluate import evaluate
 from tests.augmentation.regions.scenes import photo, region
-from tests.augmentation.test_main import CONFIGS, config_of
+from tests.augmentation.test_main import config_of
 from tests.captioning.conftest import SMALL
 
 CAT, BIRD = (8.0, 8.0, 40.0, 40.0), (44.0, 44.0, 60.0, 60.0)
@@ -93,8 +93,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Dic
     def composed(*overrides: str) -> DictConfig:
         given = ["data=jsonl", f"data.root={tmp_path}", f"made.root={tmp_path / 'made'}"]
         fixed = ["metrics=fast", f"run={tmp_path / 'run'}", f"paths.runs={tmp_path}"]
-        with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-            return compose("captioned", [*given, *fixed, *overrides])
+        return compose_config("captioned", [*given, *fixed, *overrides])
 
     return composed
 
@@ -186,20 +185,18 @@ def test_a_trained_run_describes_pictures_that_were_made(tmp_path: Path) -> None
     """With evaluate.py, which reads the set as test data, saying the same of the pictures."""
     paths = [f"paths.cache={tmp_path / 'cache'}", f"paths.runs={tmp_path / 'runs'}"]
     run, made = tmp_path / "run", tmp_path / "out"
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        trained = compose("train", [*SMALL, *paths, f"run_dir={run}", "num_epochs=1"])
+    trained = compose_config("train", [*SMALL, *paths, f"run_dir={run}", "num_epochs=1"])
     OmegaConf.resolve(trained)
     train(trained)
     few = ["method.keep=null", "method.rules.num_captions=1", "method.num_patches=1"]
     loose = ["method.least_uses=2", "max_pairs=6"]
     augment(config_of(tmp_path, "method=cutswap", "data=miniworld_tiny", *few, *loose))
     chosen = [*paths, "data=miniworld_tiny", f"made.root={made}", f"run={run}", "metrics=fast"]
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        found = describe_set(compose("captioned", chosen))
-        evaluated = compose(
-            "evaluate",
-            [*paths, "data=augmented", f"data.root={made}", f"run={run}", "metrics=fast"],
-        )
+    found = describe_set(compose_config("captioned", chosen))
+    evaluated = compose_config(
+        "evaluate",
+        [*paths, "data=augmented", f"data.root={made}", f"run={run}", "metrics=fast"],
+    )
     corpus = evaluate(evaluated)
     assert 0 < found["pictures"] <= 6
     # the same words of the same references, whatever their order

@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from augmentation.__main__ import _smoked, augment
+from augmentation.run import augment, smoke_settings
+from captioning.configuration import compose_config
 from captioning.data.steps.take_detections import detection_line
 from captioning.types import Region
 from tests.augmentation.regions.scenes import scenes
@@ -24,8 +24,7 @@ Change = Callable[[Region], Region | None]
 
 def config_of(folder: Path, *overrides: str) -> DictConfig:
     given = [f"paths.cache={folder / 'cache'}", f"out={folder / 'out'}", "num_processes=0"]
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return compose("augmentation", overrides=[*given, *overrides])
+    return compose_config("augmentation", overrides=[*given, *overrides])
 
 
 @pytest.fixture
@@ -100,8 +99,7 @@ def test_a_folder_is_refused_where_a_file_of_the_settings_has_changed(
     ("given", "number"), [((), 1000), (("first_images=50",), 50), (("smoke.first_images=9",), 9)]
 )
 def test_a_smoke_run_reads_as_few_photos_as_asked_for(given, number, monkeypatch) -> None:
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        config = compose("augmentation", ["debug=smoke", *given], return_hydra_config=True)
+    config = compose_config("augmentation", ["debug=smoke", *given], return_hydra_config=True)
     monkeypatch.setattr(HydraConfig.instance(), "cfg", None)
     HydraConfig.instance().set_config(config)
-    assert _smoked(config).first_images == number
+    assert smoke_settings(config).first_images == number

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from augmentation.__main__ import CAPTION_MAKING, _augment_captions, _augment_texts
 from augmentation.captions.made import AbstractCaptionMethod, MadeOfPhoto, NewCaption
+from augmentation.run import CAPTION_MAKING, _augment_captions, _augment_texts
 from augmentation.set_folder import claim_folder, data_identity, file_identity
 from captioning.data.roster import Roster, build_roster
 from captioning.types import Phrase, Region, Sample

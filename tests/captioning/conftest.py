@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
+
+from captioning.configuration import compose_config
 
 SMALL = (
     "data=miniworld_tiny",
@@ -47,8 +48,7 @@ def small(repository: Path, cache: Path, tmp_path: Path) -> Callable[..., DictCo
 
     def build(*overrides: str, folder: str = "run") -> DictConfig:
         own = (f"paths.cache={cache}", f"run_dir={tmp_path / folder}")
-        with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
-            config = compose("train", [*SMALL, *own, *overrides])
+        config = compose_config("train", [*SMALL, *own, *overrides])
         OmegaConf.resolve(config)
         return config
 

@@ -18,8 +18,9 @@ from PIL import Image
 from rich.console import Console
 from rich.progress import Progress
 
-from captioning import prepare as module
+from captioning.commands.main import main
 from captioning.data.download import download, unpack
+from captioning.metrics import spice
 from captioning.prepare import NeededFile, fetch_files, prepare
 
 CONTENT = bytes(range(256)) * 400
@@ -206,7 +207,7 @@ def test_missing_files_are_listed_with_their_source(
 def test_command_ends_with_status_1_when_something_is_missing(
     tmp_path: Path, repository: Path
 ) -> None:
-    command = [sys.executable, "-m", "captioning.prepare", "data=flickr8k"]
+    command = [sys.executable, "-m", "captioning", "prepare", "data=flickr8k"]
     done = subprocess.run(
         [*command, f"paths.data={tmp_path}", f"paths.cache={tmp_path}"],
         cwd=repository,
@@ -220,18 +221,13 @@ def test_command_ends_with_status_1_when_something_is_missing(
 
 
 def test_metrics_word(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(sys, "argv", ["prepare", "metrics"])
-    monkeypatch.setattr(module, "prepare_spice", lambda: [Path("lib/corenlp.jar")])
-    with pytest.raises(SystemExit) as ended:
-        module.main()
-    assert ended.value.code == 0
+    monkeypatch.setattr(spice, "prepare_spice", lambda: [Path("lib/corenlp.jar")])
+    assert main(["prepare", "metrics"]) == 0
     assert "corenlp.jar" in capsys.readouterr().out
 
     def failing() -> list[Path]:
         raise FileNotFoundError("stanford-corenlp-3.6.0.jar could not be had")
 
-    monkeypatch.setattr(module, "prepare_spice", failing)
-    with pytest.raises(SystemExit) as ended:
-        module.main()
-    assert ended.value.code == 1
+    monkeypatch.setattr(spice, "prepare_spice", failing)
+    assert main(["prepare", "metrics"]) == 1
     assert "could not be had" in capsys.readouterr().err

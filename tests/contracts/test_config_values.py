@@ -13,20 +13,21 @@ from pathlib import Path
 from typing import Any, NotRequired, get_args, get_origin, get_type_hints
 
 import pytest
-from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from augmentation.settings import AugmentationSettings
-from captioning.config_check import check_config, explain_hydra_error
+from captioning.commands.hydra_errors import explain_hydra_error
+from captioning.config_check import check_config
 from captioning.config_check.check import Problem, problems
 from captioning.config_check.values import resolved
+from captioning.configuration import compose_config
 from captioning.evaluation.settings import EvaluateSettings
 from captioning.training.preflight import check_run, with_precision
 from captioning.training.settings import TrainSettings
 
-CONFIGS = Path(__file__).resolve().parent.parent.parent / "configs"
+JOINT = ("curation=remove", "curation/score=joint")
 COMMANDS = {
     "defaults": ("train", TrainSettings, ()),
     "latents": (
@@ -37,7 +38,13 @@ COMMANDS = {
     "texts": (
         "train",
         TrainSettings,
-        ("model=viecap_small", "search=diverse", "curation=remove_joint", "steps=[plant_mixed]"),
+        (
+            "model=viecap_small",
+            "search=diverse",
+            "curation=remove",
+            "curation/score=joint",
+            "steps=[plant_mixed]",
+        ),
     ),
     "end_to_end": (
         "train",
@@ -59,10 +66,8 @@ Keys = tuple[str | int, ...]
 
 
 @pytest.fixture(autouse=True)
-def hydra_on_configs() -> Iterator[None]:
+def no_hydra_before() -> None:
     GlobalHydra.instance().clear()
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        yield
 
 
 def leaves(node: Any, keys: Keys = ()) -> Iterator[tuple[Keys, Any]]:
@@ -128,7 +133,7 @@ TRIED: set[tuple[Keys, str]] = set()
 def test_every_wrong_value_is_refused_by_its_key(name: str):
     """What is accepted is null, or of the type of what stands there."""
     command, settings, overrides = COMMANDS[name]
-    config = with_precision(compose(command, overrides=[*overrides]))
+    config = with_precision(compose_config(command, overrides=[*overrides]))
     check_config(config, settings)
     accepted, refused = [], 0
     for key, old, new, found in fuzzed(config, settings, TRIED):
@@ -178,7 +183,7 @@ LINES = [
 @pytest.mark.parametrize(("override", "line"), LINES, ids=[override for override, _ in LINES])
 def test_a_wrong_value_is_told_in_a_line_before_any_work(override: str, line: str, tmp_path: Path):
     override = f"+{override}" if override.startswith("features.imported") else override
-    config = with_precision(compose("train", [f"run_dir={tmp_path}", override]))
+    config = with_precision(compose_config("train", [f"run_dir={tmp_path}", override]))
     with pytest.raises(ValueError, match=re.escape(line)) as raised:
         check_run(config)
     assert "\n" not in str(raised.value)
@@ -193,7 +198,7 @@ def test_all_wrong_values_are_told_at_once_by_the_keys_that_they_come_from():
         "seed=-1",
     )
     with pytest.raises(ValueError) as raised:
-        check_config(compose("train", ["curation=remove", *wrong]), TrainSettings)
+        check_config(compose_config("train", ["curation=remove", *wrong]), TrainSettings)
     keys = [line.partition(":")[0] for line in str(raised.value).splitlines()]
     assert sorted(keys) == ["curation.schedule.from_epoch", "curation.select.ratio", "seed"]
 
@@ -201,7 +206,7 @@ def test_all_wrong_values_are_told_at_once_by_the_keys_that_they_come_from():
 def test_a_record_of_settings_says_what_holds_between_its_fields():
     wrong = ("curation=remove", "curation.schedule.from_epoch=3", "curation.schedule.until_epoch=1")
     with pytest.raises(ValueError, match="curation.schedule: until_epoch must not lie before"):
-        check_config(with_precision(compose("train", [*wrong])), TrainSettings)
+        check_config(with_precision(compose_config("train", [*wrong])), TrainSettings)
 
 
 @pytest.mark.parametrize(
@@ -222,6 +227,8 @@ def test_a_record_of_settings_says_what_holds_between_its_fields():
 def test_what_hydra_refuses_is_told_in_a_line(override: str, line: str):
     overrides = ["curation=remove", override]
     with pytest.raises((HydraException, ValueError)) as raised:
-        compose("train", overrides)
-    told = explain_hydra_error(raised.value, folder=CONFIGS, name="train", overrides=overrides)
+        compose_config("train", overrides)
+    told = explain_hydra_error(
+        raised.value, folder=config_folder(), name="train", overrides=overrides
+    )
     assert told == line

@@ -216,7 +216,15 @@ def test_schedules(schedule, due):
 
 @pytest.mark.parametrize(
     "schedule",
-    [{"from_epoch": -2}, {"from_epoch": 3, "until_epoch": 2}, {"every_n_epochs": 0}],
+    [
+        *(
+            {"from_epoch": value}
+            for value in (-2, float("nan"), float("inf"), 1.0, "2", True, None)
+        ),
+        *({"until_epoch": value} for value in (float("inf"), float("nan"), 2.5, False)),
+        *({"every_n_epochs": value} for value in (0, 1.5, None)),
+        {"from_epoch": 3, "until_epoch": 2},
+    ],
 )
 def test_impossible_schedules_are_refused(schedule):
     with pytest.raises(ValueError, match=next(reversed(schedule))):

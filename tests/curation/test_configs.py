@@ -1,71 +1,72 @@
-"""Every curation config builds what its name says, and every pairing exists by override."""
+"""Every policy is an amender and overrides, and is named after them; every pairing exists."""
 
 from __future__ import annotations
 
-import re
-
 import pytest
-from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 
+from captioning.configuration import compose_config
 from curation.loop.callback import CurationCallback
 from curation.loop.probes import OnlineProbe, RescoreProbe
 
-PRESET = r"(remove|replace_caption|replace_image)_(top_loss|random|sigma)_(\d+)"
+ENTRIES = {
+    "remove": "Remove",
+    "replace_caption": "ReplaceCaption",
+    "replace_image": "ReplaceImage",
+    "replace_both": "ReplaceBoth",
+    "down_weight": "DownWeight",
+    "pseudo_label": "PseudoLabel",
+    "track": "Remove",
+}
 
 
 @pytest.fixture
 def build(repository):
     def function(*overrides: str):
-        with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
-            config = compose("train", overrides=list(overrides))
+        config = compose_config("train", overrides=list(overrides), return_hydra_config=True)
         return config.curation.name, instantiate(config.curation.callback)
 
     return function
 
 
-def presets(repository):
+def test_every_entry_builds_the_policy_of_its_name(build, repository):
     files = {path.stem for path in (repository / "configs/curation").glob("*.yaml")}
-    return sorted(files - {"base", "none"})
-
-
-def test_presets_are_what_they_are_called(build, repository):
-    names = presets(repository)
-    assert {"remove_top_loss_1", "replace_caption_sigma_2", "remove_random_5"} <= set(names)
-    assert len(names) >= 14
-    for name in names:
+    assert files - {"base", "none"} == set(ENTRIES)
+    for name, amender in ENTRIES.items():
         built_name, callback = build(f"curation={name}")
         assert isinstance(callback, CurationCallback)
         assert built_name == callback.policy.name == name
-        if found := re.fullmatch(PRESET, name):
-            amend, select, amount = found.groups()
-            assert type(callback.policy.amend).__module__ == f"curation.amend.{amend}"
-            module = "top" if select == "top_loss" else select
-            assert type(callback.policy.select).__module__ == f"curation.select.{module}"
-            wanted = {"num_std": 2.0} if select == "sigma" else {"ratio": int(amount) / 100}
-            found = vars(callback.policy.select)
-            assert {name: found[name] for name in wanted} == wanted
-            assert select == "random" or vars(found["score"]) == {"num_epochs": 1}
+        assert type(callback.policy.amend).__name__ == amender
 
 
-@pytest.mark.parametrize("ratio", [20, 40, 50, 60, 80])
-def test_static_presets_act_once_before_training(build, ratio):
-    _, callback = build(f"curation=static_replace_image_{ratio}")
+def test_a_policy_is_named_after_its_overrides(build):
+    assert build("curation=remove", "curation.select.ratio=0.05")[0] == "remove-select.ratio_0.05"
+    sigma = ("curation=replace_caption", "curation/select=sigma", "curation.select.num_std=2")
+    assert build(*sigma)[0] == "replace_caption-select_sigma-select.num_std_2"
+    assert build("curation=remove", "seed=3", "optimizer.lr=0.1")[0] == "remove"
+
+
+def test_a_policy_can_act_once_before_training(build):
+    static = (
+        "curation=replace_image",
+        "curation/select=share",
+        "curation/schedule=before_training",
+    )
+    _, callback = build(*static, "curation.select.ratio=0.4", "curation.select.coin=true")
     select, policy = callback.policy.select, callback.policy
-    assert (select.ratio, select.coin) == (ratio / 100, ratio == 50)
+    assert (select.ratio, select.coin) == (0.4, True)
     assert [epoch for epoch in range(-1, 5) if policy.schedule.due(epoch)] == [-1]
     assert policy.amend.changes_images
 
 
-def test_any_amender_can_act_before_training(build):
-    _, callback = build("curation=static_replace_image", "curation/amend=remove")
-    assert type(callback.policy.amend).__name__ == "Remove"
-    assert callback.policy.schedule.due(-1)
+def test_a_policy_can_act_once(build):
+    _, callback = build("curation=remove", "curation/schedule=once", "curation.warmup=2")
+    assert [epoch for epoch in range(-1, 5) if callback.policy.schedule.due(epoch)] == [2]
 
 
 def test_replacing_images_needs_a_source(build):
     with pytest.raises(Exception, match=r"choose one with curation/image_source=NAME"):
-        build("curation=remove", "curation/amend=replace_image")
+        build("curation=replace_image", "~curation/image_source")
 
 
 def test_none_has_no_callback(build):
@@ -74,11 +75,10 @@ def test_none_has_no_callback(build):
 
 def test_every_pairing_exists_by_override(build, repository):
     selectors = sorted(path.stem for path in (repository / "configs/curation/select").iterdir())
-    amenders = sorted(path.stem for path in (repository / "configs/curation/amend").iterdir())
-    for amend in amenders:
+    for entry in ENTRIES.keys() - {"track"}:  # which selects nothing: a ratio of 0
         for select in selectors:
-            _, callback = build(f"curation={amend}", f"curation/select={select}")
-            assert type(callback.policy.amend).__module__ == f"curation.amend.{amend}"
+            _, callback = build(f"curation={entry}", f"curation/select={select}")
+            assert type(callback.policy.amend).__name__ == ENTRIES[entry]
             assert type(callback.policy.select).__module__ == f"curation.select.{select}"
 
 

@@ -12,14 +12,13 @@ import torch
 from omegaconf import OmegaConf
 from PIL import Image
 
+from captioning.commands.main import main
 from captioning.data.readers.jsonl import read_jsonl
 from captioning.types import Edit
-from curation.export.export import main as export
 from curation.finished_run import read_run
 from curation.journal.journal import Header, encode, write_journal
 from curation.loop.keep import KeepList, write_keep
 from curation.loop.ledger import LossLedger
-from curation.report.command import main as report
 from curation.study.manifest import read_items
 
 
@@ -87,7 +86,7 @@ def test_a_run_is_read_as_it_ended(run):
 
 
 def test_the_report_of_a_run(run, capsys):
-    assert report([str(run), "--pictures", "9"]) == 0
+    assert main(["curate", "report", str(run), "--pictures", "9"]) == 0
     assert "3 of 3 edits listed" in capsys.readouterr().out
     page = run / "curation" / "report.html"
     assert len(page_data.blocks(page, "picture")) == 3
@@ -105,23 +104,25 @@ def test_the_pictures_of_a_run_can_be_studied(run):
 
 
 def test_the_export_of_a_run(run, tmp_path, capsys):
-    assert export([str(run), str(tmp_path / "out"), "--format", "imagefolder"]) == 0
+    assert (
+        main(["curate", "export", str(run), str(tmp_path / "out"), "--format", "imagefolder"]) == 0
+    )
     assert "3 captions" in capsys.readouterr().out
     assert (tmp_path / "out/replaced/new.png").is_file()
-    assert export([str(run), str(tmp_path / "out")]) == 2
+    assert main(["curate", "export", str(run), str(tmp_path / "out")]) == 1
     assert "holds something already" in capsys.readouterr().err
 
 
 def test_what_is_no_run_or_no_longer_the_same_is_refused(run, tmp_path, capsys):
-    assert report([str(tmp_path)]) == 2
+    assert main(["curate", "report", str(tmp_path)]) == 1
     assert "config.yaml does not exist; is this a run folder?" in capsys.readouterr().err
     annotations = tmp_path / "photos" / "captions.jsonl"
     annotations.write_text(annotations.read_text().replace("two b", "2 b"))
     before = sorted(run.rglob("*"))
-    assert report([str(run)]) == 2
+    assert main(["curate", "report", str(run)]) == 1
     assert "use the annotations" in capsys.readouterr().err
     assert sorted(run.rglob("*")) == before
-    assert report([str(run), "--pictures", "-1"]) == 2
+    assert main(["curate", "report", str(run), "--pictures", "-1"]) == 1
     (run / "curation.jsonl").unlink()
-    assert export([str(run), str(tmp_path / "out")]) == 2
+    assert main(["curate", "export", str(run), str(tmp_path / "out")]) == 1
     assert "was the run trained with a curation policy?" in capsys.readouterr().err

@@ -26,7 +26,7 @@ def test_control_asked_for_by_other_captions_says_so(report, tmp_path):
         path.write_text(json.dumps({"scores": {"corpus": {"IoU": 0.5}}, "swapped": None}))
     (place / "config.yaml").write_text(json.dumps({"run_name": NAME, "seed": 0}))
     (place / "metrics.json").write_text(json.dumps({"test": {"corpus": {"CIDEr-D": 0.5}}}))
-    lines = report.page(report.read_table([tmp_path], ("run_name",)))
+    lines = report.page(report.by_row(report.read_table([tmp_path], ("run_name",))))
     names = [line.split(" | ")[0] for line in lines if line.endswith("| - | - | - | - |")]
     called = "| CIC-BART, ordered control"
     assert sorted(names) == [

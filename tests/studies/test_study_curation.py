@@ -1,13 +1,76 @@
-"""The benchmark of curation trains with the faults that it is asked for."""
+"""The rows of the curation benchmark and of Table 2 are policies that exist, under their names."""
 
 from __future__ import annotations
 
-import importlib
+import sys
 from pathlib import Path
 
 import pytest
+from hydra.utils import instantiate
 
+from captioning.configuration import compose_config
+
+SUSPECTED = "curation.select.ratio"
 STUDIES = Path(__file__).resolve().parents[2] / "studies"
+sys.path.insert(0, str(STUDIES))
+
+import study_curation  # noqa: E402
+import study_curation_report  # noqa: E402
+import table2_report  # noqa: E402
+
+
+@pytest.mark.parametrize("name", study_curation.ROWS)
+def test_every_row_is_a_policy_that_acts_when_the_page_says(repository, name):
+    overrides = [f"{o}=0.2" if o == SUSPECTED else o for o in study_curation.ROWS[name]]
+    overrides += [f"curation.name={name}"]
+    config = compose_config("train", ["experiment=data_curation/benchmark_flickr8k", *overrides])
+    amender = config.curation.amend._target_.rpartition(".")[0].rpartition(".")[2]
+    assert name.startswith(amender)
+    due = [epoch for epoch in range(-1, 4) if instantiate(config.curation.schedule).due(epoch)]
+    by_loss = "top_loss" in name or "sigma" in name
+    assert due == ([-1] if name.endswith("_before") else [1, 2, 3] if by_loss else [1])
+    assert config.run_name.endswith(f"/{name}")
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ("remove_top_loss_5", ("remove", "5")),
+        ("replace_image_sigma_2", ("replace_image", "sigma_2")),
+        ("static_replace_image_40", ("static_replace_image", "40")),
+        ("remove-select.ratio_0.05", ("remove", "5")),
+        ("replace_caption-select_sigma", ("replace_caption", "sigma_2")),
+        (
+            "replace_image-image_source_retrieval-select.ratio_0.01",
+            ("replace_image", "1"),
+        ),
+        (
+            "replace_image-schedule_before_training-select_share-select.ratio_0.4",
+            ("static_replace_image", "40"),
+        ),
+    ],
+)
+def test_table_2_reads_names_of_policies(policy, expected):
+    assert table2_report.way_and_amount(policy) == expected
+
+
+def test_table_2_refuses_a_policy_that_names_no_amount():
+    with pytest.raises(ValueError, match="'remove' is none of this sweep"):
+        table2_report.way_and_amount("remove")
+
+
+def test_panels_without_data_are_left_out(tmp_path, monkeypatch):
+    """A noise of which nothing was found and nothing gained has no panel."""
+    axes = []
+    monkeypatch.setattr(study_curation_report.plt, "close", lambda figure: axes.extend(figure.axes))
+    panels = {
+        "none": (None, None, lambda axis: axis.set_title("gains of none")),
+        "swap20": (None, lambda axis: axis.set_title("found in swap20"), None),
+    }
+    monkeypatch.setattr(study_curation_report, "_panels", lambda table, runs, noise: panels[noise])
+    table = {(noise, "track"): {} for noise in panels}
+    study_curation_report.draw(table, tmp_path, tmp_path / "figure.png")
+    assert {axis.get_title() for axis in axes} == {"gains of none", "found in swap20"}
 
 
 @pytest.mark.parametrize(
@@ -15,10 +78,8 @@ STUDIES = Path(__file__).resolve().parents[2] / "studies"
     [("none", "steps=[]", 0.05), ("mixed", "steps=[plant_mixed]", 0.3)],
 )
 def test_as_much_is_suspected_as_was_planted(monkeypatch, noise, steps, share):
-    monkeypatch.syspath_prepend(str(STUDIES))
-    study = importlib.import_module("study_curation")
     commands = []
-    monkeypatch.setattr(study, "run", commands.append)
-    study.train("miniworld", noise, 0, study.POLICIES["remove_random"])
+    monkeypatch.setattr(study_curation, "run", commands.append)
+    study_curation.train("miniworld", noise, 0, study_curation.POLICIES["remove_random"])
     assert steps in commands[0]
     assert f"curation.select.ratio={share}" in commands[0]

@@ -8,7 +8,8 @@ import math
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
+
+from captioning.configuration import compose_config
 
 STUDIES = Path(__file__).resolve().parents[2] / "studies"
 PLAIN = {"tau": None, "use_relations": True, "use_structures": True, "whole_first": True}
@@ -269,23 +270,20 @@ def test_the_study_makes_what_is_missing_in_order(study, tmp_path):
 def test_a_language_model_is_taught_once(study, tmp_path):
     options = ["--data", "coco", "--seeds", "0", "--rows", "taught_dt", "taught_whole_d"]
     study.main([*options, "--", "data.tested=ids.txt", "teaching.num_epochs=1", "threads=1"])
-    assert [program[1] for program in study.programs if program[0] == "-m"] == [
-        "augmentation.captions.toca.teaching",
-        "augmentation",
-        "augmentation",
-    ]
-    with initialize_config_dir(str(STUDIES.parent / "configs"), version_base="1.3"):
-        teaching = compose("teaching", study.programs[0][2:])
-        few, whole = (
-            compose("augmentation", program[2:])
-            for program in study.programs
-            if program[:2] == ["-m", "augmentation"]
-        )
-        assert all(
-            compose("train", program[1:]).threads == 1
-            for program in study.programs
-            if program[0] == "train.py"
-        )
+    commands = [program[2:4] for program in study.programs if program[0] == "-m"]
+    names = [" ".join(word for word in words if "=" not in word) for words in commands]
+    assert names == ["augment teach", "augment", "augment"]
+    teaching = compose_config("teaching", study.programs[0][4:])
+    few, whole = (
+        compose_config("augmentation", program[3:])
+        for program in study.programs
+        if program[:3] == ["-m", "captioning", "augment"] and program[3] != "teach"
+    )
+    assert all(
+        compose_config("train", program[1:]).threads == 1
+        for program in study.programs
+        if program[0] == "train.py"
+    )
     assert (teaching.num_epochs, teaching.threads) == (1, None)
     assert teaching.corpus == few.corpus == whole.corpus
     assert few.corpus.train.exclude_ids == "ids.txt"
@@ -297,14 +295,13 @@ def test_a_language_model_is_taught_once(study, tmp_path):
 def test_its_commands_are_what_hydra_reads(study, data, tmp_path):
     photos = ["data.tested=ids.txt"] if data == "coco" else []
     study.main(["--data", data, "--seeds", "0", "--rows", "t", "tt", "dt_25", "--", *photos])
-    with initialize_config_dir(str(STUDIES.parent / "configs"), version_base="1.3"):
-        alone, longer, part, both = (
-            compose("train", [one for one in program if "=" in one])
-            for program in study.programs
-            if program[0] == "train.py"
-        )
-        plain = compose("train", [f"experiment=toca/{data}_t_small"])
-        synthesis = compose("augmentation", study.programs[2][2:])
+    alone, longer, part, both = (
+        compose_config("train", [one for one in program if "=" in one])
+        for program in study.programs
+        if program[0] == "train.py"
+    )
+    plain = compose_config("train", [f"experiment=toca/{data}_t_small"])
+    synthesis = compose_config("augmentation", study.programs[2][3:])
     assert longer.corpus == alone.corpus
     ratio = 10_000 / 6_168  # captions of D and of T
     assert longer.num_epochs == both.num_epochs + math.ceil(part.num_epochs * ratio)
@@ -341,8 +338,7 @@ def test_finished_runs_are_tested_on_other_photos_once(study, capsys, tmp_path):
     run = tmp_path / "coco/viecap_small-toca_dt-10000of0.01-1/seed0"
     (program,) = study.programs  # the run itself is there
     assert program[0] == "evaluate.py"
-    with initialize_config_dir(str(STUDIES.parent / "configs"), version_base="1.3"):
-        config = compose("evaluate", program[1:])
+    config = compose_config("evaluate", program[1:])
     assert (config.run, config.out, config.split) == (str(run), str(run / "flickr8k"), "test")
     assert (config.data.name, config.paths.data) == ("flickr8k", "photos")
     assert (config.metrics.test, config.metrics.tokenizer) == (["BLEU", "CIDEr-D"], "python")

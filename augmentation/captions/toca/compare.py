@@ -1,18 +1,15 @@
-"""How near a corpus is to another: ``python -m augmentation.captions.toca.compare out=FOLDER``.
+"""How near a corpus is to another: ``captioning augment compare out=FOLDER``.
 
 Settings are in ``configs/compare_texts.yaml``; docs/toca.md says what is written.
 """
 
 from __future__ import annotations
 
-import logging
-import sys
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import hydra
 import numpy as np
 from omegaconf import DictConfig
 
@@ -22,8 +19,6 @@ from augmentation.images.training.card import write_card
 from augmentation.regions.cutswap.cluster_report import two_dimensions
 from captioning.training.parts import build_part
 from captioning.training.rosters import read_corpus
-
-log = logging.getLogger(__name__)
 
 
 def compare(config: DictConfig) -> dict[str, Any]:
@@ -66,19 +61,3 @@ def compare(config: DictConfig) -> dict[str, Any]:
         likeness={name: asdict(value) for name, value in scores.items()},
         figure=shown,
     )
-
-
-@hydra.main(version_base="1.3", config_path="../../../configs", config_name="compare_texts")
-def main(config: DictConfig) -> None:
-    """Compare, and print the measures in per cent."""
-    try:
-        card = compare(config)
-    except (ValueError, OSError, ImportError) as error:
-        sys.exit(f"compare: {error}")
-    for name, measures in card["likeness"].items():
-        columns = ", ".join(f"{key} {100 * value:.1f}" for key, value in measures.items())
-        log.info(f"{name}: {columns}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""Teach a language model a corpus: ``python -m augmentation.captions.toca.teaching out=FOLDER``.
+"""Teach a language model a corpus: ``captioning augment teach out=FOLDER``.
 
 The paper tells a model of 7B parameters by examples what to write (section 3.2). A small one is
 taught it here, on nothing else than the corpus that the sentence templates are made of: given some
@@ -8,14 +8,11 @@ says how the taught model is used.
 
 from __future__ import annotations
 
-import logging
 import math
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import hydra
 import numpy as np
 import torch
 from omegaconf import DictConfig, OmegaConf
@@ -30,8 +27,6 @@ from captioning.data.roster import Roster
 from captioning.text.causal import causal_source, imported, load_causal
 from captioning.training.parts import build_part
 from captioning.training.rosters import read_corpus
-
-log = logging.getLogger(__name__)
 
 PRECISIONS = ("float32", "bf16-mixed")
 
@@ -181,17 +176,3 @@ def save_causal(network: Any, tokenizer: Any, folder: Path) -> None:
     plain.load_state_dict(network.state_dict())
     plain.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-
-
-@hydra.main(version_base="1.3", config_path="../../../configs", config_name="teaching")
-def main(config: DictConfig) -> None:
-    """Teach, and say in one line what was wrong, if something was."""
-    try:
-        card = teach(config)
-    except (ValueError, OSError, ImportError) as error:
-        sys.exit(f"teaching: {error}")
-    log.info(f"{config.out}: before {card['before']}, after {card['history'][-1]}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""Train a small image autoencoder: ``python -m augmentation.images.training.autoencoder``.
+"""Train a small image autoencoder: ``captioning assets autoencoder``.
 
 The first half of a latent diffusion model (Rombach et al., CVPR 2022): pictures become latents of
 a part of their side. Settings are in ``configs/autoencoder.yaml``.
@@ -6,12 +6,9 @@ a part of their side. Settings are in ``configs/autoencoder.yaml``.
 
 from __future__ import annotations
 
-import logging
-import sys
 from pathlib import Path
 from typing import Any
 
-import hydra
 import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
@@ -30,8 +27,6 @@ from captioning.data.roster import Roster
 from captioning.training.parts import build_part
 from captioning.training.rosters import read_roster
 from captioning.vision.backbones import Backbone
-
-log = logging.getLogger(__name__)
 
 NUM_START = 400
 """Photos that a new autoencoder's linear path and the latents' deviation are computed from."""
@@ -259,17 +254,3 @@ def loss_of_photos(loss: AutoencoderLoss, roster: Roster, config: DictConfig) ->
             )
 
     return loss_of
-
-
-@hydra.main(version_base="1.3", config_path="../../../configs", config_name="autoencoder")
-def main(config: DictConfig) -> None:
-    """Train, and say in one line what was wrong, if something was."""
-    try:
-        card = train_autoencoder(config)
-    except (ValueError, OSError) as error:
-        sys.exit(f"autoencoder: {error}")
-    log.info(f"{config.out}: {card['val']}")
-
-
-if __name__ == "__main__":
-    main()

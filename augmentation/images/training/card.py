@@ -47,6 +47,4 @@ def write_card(
 
 def _command() -> str:
     """The command as it was given, without the paths of this machine."""
-    started = getattr(sys.modules["__main__"], "__spec__", None)
-    program = f"-m {started.name}" if started else Path(sys.argv[0]).name
-    return " ".join(["python", program, *sys.argv[1:]])
+    return " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])

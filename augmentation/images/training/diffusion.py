@@ -1,4 +1,4 @@
-"""Train a small text-to-image model: ``python -m augmentation.images.training.diffusion``.
+"""Train a small text-to-image model: ``captioning assets diffusion``.
 
 A latent diffusion model (Rombach et al., CVPR 2022) in the format of diffusers, over the latents of
 `augmentation.images.training.autoencoder`, with a text encoder and byte pairs of its own. Settings
@@ -8,12 +8,9 @@ are in ``configs/diffusion.yaml``.
 from __future__ import annotations
 
 import hashlib
-import logging
-import sys
 from pathlib import Path
 from typing import Any
 
-import hydra
 import torch
 from diffusers.models.attention_processor import AttnProcessor
 from diffusers.models.unets.unet_2d_condition import UNet2DConditionModel
@@ -51,8 +48,6 @@ from augmentation.images.training.sheet import picture_sheet
 from captioning.data.roster import Roster
 from captioning.files import write_whole
 from captioning.training.rosters import read_roster
-
-log = logging.getLogger(__name__)
 
 
 @torch.inference_mode()
@@ -228,17 +223,3 @@ def train_diffusion(config: DictConfig) -> dict[str, Any]:
     what = "small text-to-image latent diffusion model"
     more = {"parameters": parameter_counts(pipeline), "history": history}
     return write_card(Path(config.out), what=what, rosters=rosters, config=config, **more)
-
-
-@hydra.main(version_base="1.3", config_path="../../../configs", config_name="diffusion")
-def main(config: DictConfig) -> None:
-    """Train, and say in one line what was wrong, if something was."""
-    try:
-        card = train_diffusion(config)
-    except (ValueError, OSError) as error:
-        sys.exit(f"diffusion: {error}")
-    log.info(f"{config.out}: {card['history'][-1]}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""Fine-tune an image generator on captions: ``python -m augmentation.images.training.fine_tuning``.
+"""Fine-tune an image generator on captions: ``captioning assets fine-tuning``.
 
 Section 3.3 of Li, Lotz, Qiu and Elliott, "The Role of Data Curation in Image Captioning": 15,000
 steps at a constant rate of 1e-5, batches of 32, an image's captions one after the other as its
@@ -8,12 +8,9 @@ prompt. Settings are in ``configs/fine_tuning.yaml``. The loss is that of traini
 
 from __future__ import annotations
 
-import logging
-import sys
 from pathlib import Path
 from typing import Any
 
-import hydra
 import torch
 from diffusers.pipelines.stable_diffusion.pipeline_stable_diffusion import (
     StableDiffusionPipeline,
@@ -38,8 +35,6 @@ from augmentation.images.training.pipelines import load_pipeline
 from augmentation.images.training.prompts import PromptSampler, captions_by_photo
 from captioning.data.roster import Roster
 from captioning.training.rosters import read_roster
-
-log = logging.getLogger(__name__)
 
 TUNINGS = ("full", "lora")
 
@@ -178,17 +173,3 @@ def save(pipeline: StableDiffusionPipeline, folder: Path, *, tuning: str) -> Non
         pipeline.unet.fuse_lora()
         pipeline.unet.unload_lora()
     pipeline.save_pretrained(folder, safe_serialization=True)
-
-
-@hydra.main(version_base="1.3", config_path="../../../configs", config_name="fine_tuning")
-def main(config: DictConfig) -> None:
-    """Train, and say in one line what was wrong, if something was."""
-    try:
-        card = train_generator(config)
-    except (ValueError, OSError) as error:
-        sys.exit(f"fine_tuning: {error}")
-    log.info(f"{config.out}: before {card['before']}, after {card['history'][-1]}")
-
-
-if __name__ == "__main__":
-    main()

@@ -7,7 +7,6 @@ The thesis takes agglomerative clustering and k = 122. Curves and plots: `cluste
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from augmentation.regions.cutswap.embeddings import WordEmbeddings
+from captioning.extras import import_extra
 from captioning.files import read_json, write_json
 from captioning.ranges import PositiveInt
 
@@ -254,9 +254,4 @@ def scikit_learn(part: str) -> Any:
     Raises:
         ModuleNotFoundError: it is not installed.
     """
-    try:
-        return importlib.import_module(f"sklearn.{part}")
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "clusters of objects need scikit-learn: pip install 'caption-curation[augmentation]'"
-        ) from error
+    return import_extra(f"sklearn.{part}", extra="augmentation", purpose="clusters of objects")

@@ -1,6 +1,6 @@
 """Import of precomputed region features (bottom-up attention and the like) into a feature store.
 
-``python -m captioning.data.features.bottom_up FILE... --folder FOLDER`` reads
+``captioning import-features FILE... --folder FOLDER`` reads
 
 - ``.tsv``: image_id, image_w, image_h, num_boxes, boxes, features; the last two are base64 of
   float32 (peteanderson80/bottom-up-attention), with a fixed 36 or 10 to 100 boxes an image;
@@ -12,10 +12,8 @@
 
 from __future__ import annotations
 
-import argparse
 import base64
 import binascii
-import sys
 import tokenize
 import zipfile
 import zlib
@@ -36,6 +34,7 @@ from captioning.data.features.store import (
     load_index,
 )
 from captioning.data.file_lock import locked
+from captioning.extras import import_extra
 
 TSV_COLUMNS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
 MAX_BOXES = 1000
@@ -237,10 +236,7 @@ def _numbers(array: Any, where: str) -> np.ndarray:
 
 
 def _read_h5(source: Path) -> Iterator[Record]:
-    try:
-        import h5py
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("reading .h5 needs h5py; install it: pip install h5py") from error
+    h5py = import_extra("h5py", extra="features", purpose="reading .h5")
     try:
         with h5py.File(source, "r") as file:
             ids = next((key for key in ("image_id", "image_ids") if key in file), None)
@@ -273,26 +269,3 @@ def _h5_table(file: Any, ids: str, source: Path) -> Iterator[Record]:
         if not 1 <= count <= len(values):
             raise ValueError(f"{where}: num_boxes is {count}, rows are {len(values)}")
         yield name, values[:count], where
-
-
-def main() -> int:
-    """Import from the command line; the exit status is 1 after an error."""
-    parser = argparse.ArgumentParser(description="Import precomputed region features.")
-    parser.add_argument("sources", nargs="+", metavar="FILE", help=".tsv, .npz or .h5")
-    parser.add_argument("--folder", required=True, help="of the new store")
-    parser.add_argument("--name", default="bottom_up", help="of the features")
-    chosen = parser.parse_args()
-    try:
-        store = import_features(chosen.sources, folder=chosen.folder, name=chosen.name)
-    except (ValueError, OSError, ModuleNotFoundError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    print(
-        f"{len(store)} images, up to {store.max_regions} regions of {store.dim} values: use "
-        f"features=bottom_up features.imported={chosen.folder}"
-    )
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

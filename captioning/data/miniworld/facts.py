@@ -1,9 +1,7 @@
-"""What MiniWorld amounts to, in figures: ``python -m captioning.data.miniworld.facts``."""
+"""What MiniWorld amounts to, in figures: ``captioning miniworld facts``."""
 
 from __future__ import annotations
 
-import argparse
-import json
 import re
 from collections import Counter
 from typing import Any
@@ -14,7 +12,7 @@ from captioning.data.miniworld.actions import ACTIONS
 from captioning.data.miniworld.build import make_captions
 from captioning.data.miniworld.captions import Caption
 from captioning.data.miniworld.places import PLACES
-from captioning.data.miniworld.sample import SPLITS, sample_scene
+from captioning.data.miniworld.sample import sample_scene
 from captioning.data.miniworld.vocabulary import CLASSES, families, held_out
 
 
@@ -71,16 +69,3 @@ def _wording(captions: list[Caption]) -> dict[str, Any]:
         "focus": _shares(caption.focus for caption in captions),
         "mentions_per_caption": round(float(np.mean([len(c.mentions) for c in captions])), 2),
     }
-
-
-def main() -> None:
-    """Print the figures as JSON."""
-    parser = argparse.ArgumentParser(description="Print figures of MiniWorld.")
-    parser.add_argument("--split", default="train", choices=SPLITS)
-    parser.add_argument("--num-scenes", type=int, default=4000)
-    parser.add_argument("--seed", type=int, default=0)
-    print(json.dumps(describe(**vars(parser.parse_args())), indent=1))
-
-
-if __name__ == "__main__":
-    main()

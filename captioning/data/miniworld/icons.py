@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from importlib import metadata, resources
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageChops, ImageDraw, ImageFilter, ImageFont
+
+from captioning.extras import package_folder
 
 REFERENCE = 72
 """Height in pixels at which a picture's gaps and head are looked for."""
@@ -41,13 +43,9 @@ class Masks:
 
 
 def _package() -> Path:
-    try:
-        return Path(str(resources.files("fontawesomefree"))) / "static" / "fontawesomefree"
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "MiniWorld draws with the icon font of the package fontawesomefree, which is not "
-            "installed; install it with: pip install fontawesomefree"
-        ) from error
+    purpose = "the icon font that MiniWorld draws with"
+    folder = package_folder("fontawesomefree", extra="offline", purpose=purpose)
+    return folder / "static" / "fontawesomefree"
 
 
 def font_version() -> str:

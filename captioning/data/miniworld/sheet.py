@@ -1,16 +1,12 @@
-"""A contact sheet of scenes with their captions: ``python -m captioning.data.miniworld.sheet``."""
+"""A contact sheet of scenes with their captions: ``captioning miniworld sheet``."""
 
 from __future__ import annotations
 
-import argparse
 import textwrap
-from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
 from captioning.data.miniworld.build import Settings, make_settings, render
-from captioning.data.miniworld.sample import SPLITS
-from captioning.files import write_whole
 
 TEXT = 150
 """Pixels under each picture for its captions."""
@@ -56,24 +52,3 @@ def _paste(
     text = "\n".join(lines[:11])
     spot = (corner[0], corner[1] + settings.size + 2)
     ImageDraw.Draw(sheet).multiline_text(spot, text, fill="black", font=font, spacing=1)
-
-
-def main() -> None:
-    """Write a sheet to a file."""
-    parser = argparse.ArgumentParser(description="Write a contact sheet of MiniWorld scenes.")
-    parser.add_argument("out", type=Path, help="picture to write, .png or .jpg")
-    parser.add_argument("--split", default="train", choices=SPLITS)
-    parser.add_argument("--num-scenes", type=int, default=20)
-    parser.add_argument("--start", type=int, default=0)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--size", type=int, default=224)
-    parser.add_argument("--columns", type=int, default=5)
-    parser.add_argument("--boxes", action="store_true", help="draw the regions' boxes")
-    given = vars(parser.parse_args())
-    out: Path = given.pop("out")
-    sheet = contact_sheet(**given)
-    write_whole(out, sheet.save)
-
-
-if __name__ == "__main__":
-    main()

@@ -6,17 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hydra import compose, initialize_config_dir
 
-from augmentation.__main__ import CAPTION_MAKING, _plain, _without_places
+from augmentation.run import CAPTION_MAKING, _plain, _without_places
+from captioning.configuration import compose_config
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 AMR = ("+amr@method.graph_parser=parser", "method.graph_parser.name=folder")
 
 
 def settings(*overrides: str) -> dict[str, Any]:
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        config = compose("augmentation", overrides=["out=x", *overrides])
+    config = compose_config("augmentation", overrides=["out=x", *overrides])
     return _without_places(_plain(config, CAPTION_MAKING))
 
 

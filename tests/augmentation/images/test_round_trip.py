@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 from PIL import Image
 
 from augmentation.base import AbstractImageSource, ImageRequest, Picture
 from augmentation.images import round_trip as module
 from augmentation.images.round_trip import image_requests, make_pictures, round_trip
+from captioning.configuration import compose_config
 from captioning.data.roster import Roster, build_roster
 from captioning.results.runs import read_runs
 from captioning.training.parts import build_part
@@ -103,21 +103,20 @@ def config(
     drawings.mkdir()
 
     def made(*overrides: str) -> DictConfig:
-        with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
-            return compose(
-                "round_trip",
-                [
-                    "data.val.num_scenes=8",
-                    "data.val.size=32",
-                    f"paths.cache={tmp_path / 'cache'}",
-                    f"paths.runs={tmp_path / 'runs'}",
-                    "metrics.test=[BLEU,CIDEr-D]",
-                    "metrics.tokenizer=python",
-                    "captioner=some_run",
-                    "prompt=concatenation",
-                    *overrides,
-                ],
-            )
+        return compose_config(
+            "round_trip",
+            [
+                "data.val.num_scenes=8",
+                "data.val.size=32",
+                f"paths.cache={tmp_path / 'cache'}",
+                f"paths.runs={tmp_path / 'runs'}",
+                "metrics.test=[BLEU,CIDEr-D]",
+                "metrics.tokenizer=python",
+                "captioner=some_run",
+                "prompt=concatenation",
+                *overrides,
+            ],
+        )
 
     return made
 

@@ -21,7 +21,14 @@ FEW = "data.train.num_scenes=40"
 
 def run(folder: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
     root = Path(__file__).resolve().parents[3]
-    command = ["-m", "augmentation", "data=miniworld_tiny", "num_processes=0", "debug=smoke"]
+    command = [
+        "-m",
+        "captioning",
+        "augment",
+        "data=miniworld_tiny",
+        "num_processes=0",
+        "debug=smoke",
+    ]
     folders = [f"paths.cache={folder / 'cache'}", f"out={folder / 'out'}"]
     return subprocess.run(
         [sys.executable, *command, *folders, *overrides],

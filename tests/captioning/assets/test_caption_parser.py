@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
 from captioning.assets.caption_parser import (
@@ -16,6 +15,7 @@ from captioning.assets.caption_parser import (
     with_every_tag,
 )
 from captioning.assets.parser_accuracy import read_parses
+from captioning.configuration import compose_config
 from captioning.files import read_json
 from captioning.text.parser import build_spacy_parser
 
@@ -35,8 +35,7 @@ def gold(repository: Path) -> Path:
 
 
 def configured(repository: Path, *overrides: str) -> DictConfig:
-    with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
-        return compose("caption_parser", [*SMALL, *overrides])
+    return compose_config("caption_parser", [*SMALL, *overrides])
 
 
 @pytest.fixture

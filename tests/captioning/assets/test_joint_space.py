@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
@@ -25,6 +24,7 @@ from captioning.assets.joint_space import (
     score,
     train_joint_space,
 )
+from captioning.configuration import compose_config
 from captioning.vision.joint_space import JointSpace, load_heads
 
 
@@ -165,8 +165,7 @@ def small_run(
         f"out={out}",
         *extra,
     ]
-    with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
-        config = compose("joint_space", overrides)
+    config = compose_config("joint_space", overrides)
     return train_joint_space(config)
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from captioning.assets.parser_accuracy import accuracy, main, read_parses
+from captioning.assets.parser_accuracy import accuracy, read_parses
+from captioning.commands.main import main
 from captioning.types import Token
 
 
@@ -90,8 +91,9 @@ def test_two_files_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[st
     files = [tmp_path / name for name in ("ours.jsonl", "truth.jsonl", "other.jsonl")]
     for file, heads in zip(files, ([0, 1], [1, 1], [1, 1]), strict=True):
         file.write_text(json.dumps(record("a") | {"heads": heads}))
-    main(str(files[0]), str(files[1]))
+    command = ["assets", "parser-accuracy"]
+    assert main([*command, str(files[0]), str(files[1])]) == 0
     assert "tag 1.0000" in capsys.readouterr().out
     files[2].write_text(json.dumps(record("a") | {"heads": [1, 1], "caption": "Cats run"}))
-    with pytest.raises(ValueError, match="are not of the same captions"):
-        main(str(files[2]), str(files[1]))
+    assert main([*command, str(files[2]), str(files[1])]) == 1
+    assert "are not of the same captions" in capsys.readouterr().err

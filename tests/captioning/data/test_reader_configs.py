@@ -6,9 +6,10 @@ import inspect
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
 from hydra.utils import get_method, instantiate
 from omegaconf import DictConfig, OmegaConf
+
+from captioning.configuration import compose_config
 
 SPLITS = {
     "coco": ("train", "val", "test"),
@@ -27,8 +28,7 @@ SPLITS = {
 
 
 def load(repository: Path, name: str, data: str | Path = "data") -> DictConfig:
-    with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
-        return compose(overrides=[f"+data={name}", "+paths=default", f"paths.data={data}"]).data
+    return compose_config("prepare", [f"data={name}", f"paths.data={data}"]).data
 
 
 @pytest.mark.parametrize("name", SPLITS)

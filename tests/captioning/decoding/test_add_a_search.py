@@ -8,10 +8,11 @@ from pathlib import Path
 import hydra
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 
+from captioning.configuration import compose_config
 from captioning.decoding.beam import BeamSearch
 from captioning.decoding.search import AbstractSearch
+from captioning.plugins import import_plugins
 from tests.tiny import build, make_batch
 
 
@@ -30,11 +31,11 @@ def longest(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (package / "longest.py").write_text(code, encoding="utf-8")
     (group / "longest.yaml").write_text(config, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
+    import_plugins(["my_package"])
 
     def built(*overrides: str) -> AbstractSearch:
         own = f"hydra.searchpath=[file://{group.parent}]"
-        with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
-            composed = compose("train", [own, "search=longest", *overrides])
+        composed = compose_config("train", [own, "search=longest", *overrides])
         return hydra.utils.instantiate(composed.search)
 
     return built

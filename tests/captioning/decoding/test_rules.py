@@ -7,10 +7,10 @@ from pathlib import Path
 import hydra
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from hypothesis import given
 from hypothesis import strategies as st
 
+from captioning.configuration import compose_config
 from captioning.decoding.beam import BeamSearch
 from captioning.decoding.constrained import ConstrainedBeamSearch
 from captioning.decoding.diverse import DiverseBeamSearch
@@ -207,8 +207,7 @@ CONFIGS = [
 
 @pytest.mark.parametrize("name", sorted(CONFIGS))
 def test_every_config_is_called_as_models_call_it(name, repository):
-    with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
-        config = compose(overrides=[f"+search={name}", "+seed=0"])
+    config = compose_config(overrides=[f"+search={name}", "+seed=0"])
     search = hydra.utils.instantiate(config.search).changed(forbidden_ids=(6,))
     stepper = TableStepper(random_table(0))
     result = search(stepper, stepper.start(), SearchRequest(num_images=3, **IDS))
@@ -219,8 +218,7 @@ def test_every_config_is_called_as_models_call_it(name, repository):
 @pytest.mark.parametrize("name", sorted([*CONFIGS, "constrained", "latents"]))
 def test_every_config_takes_the_settings_of_all_searches_by_short_keys(name, repository):
     told = ["search.max_length=9", "search.forbidden_words=[photo]", "search.no_repeat_ngram=2"]
-    with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
-        config = compose(overrides=[f"+search={name}", "+seed=3", *told])
+    config = compose_config(overrides=[f"+search={name}", "+seed=3", *told])
     settings = hydra.utils.instantiate(config.search).settings
     assert (settings.max_length, settings.no_repeat_ngram) == (9, 2)
     assert settings.forbidden_words == ["photo"]

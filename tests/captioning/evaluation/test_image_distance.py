@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 from PIL import Image
 
+from captioning.configuration import compose_config
 from captioning.evaluation.image_distance import image_distance
 
 
@@ -36,8 +36,7 @@ def configured(repository: Path, folder: Path, *overrides: str) -> DictConfig:
         f"real={folder / 'real'}",
         f"other={folder / 'other'}",
     ]
-    with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
-        return compose("image_distance", [*given, *overrides])
+    return compose_config("image_distance", [*given, *overrides])
 
 
 def test_a_folder_lies_at_0_from_itself_and_further_from_a_darker_one(

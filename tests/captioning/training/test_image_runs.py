@@ -14,6 +14,9 @@ from captioning.training.rosters import read_train
 from captioning.training.run import train
 from curation.journal.journal import read_journal, replay
 
+REPLACE = ("curation=replace_image", "curation.select.ratio=0.2")
+BEFORE = ("curation/select=share", "curation/schedule=before_training")
+STATIC = ("curation=replace_image", *BEFORE)
 TOY = (
     "~curation/image_source",
     "+curation.image_source._target_=tests.curation.toy_source.ToySource",
@@ -38,7 +41,7 @@ def same(one: Path, other: Path) -> None:
 
 
 def test_replaced_pictures_are_trained_on_and_kept_in_the_run_folder(small, toy, tmp_path):
-    config = small("num_epochs=2", "curation=replace_image_top_loss_20", *toy)
+    config = small("num_epochs=2", *REPLACE, *toy)
     train(config)
     folder = tmp_path / "run"
     _, edits = read_journal(folder)
@@ -60,16 +63,17 @@ def test_replaced_pictures_are_trained_on_and_kept_in_the_run_folder(small, toy,
 
 def test_what_is_trained_on_is_the_new_picture(small, toy, tmp_path):
     train(small("num_epochs=2", "curation=track", folder="track"))
-    train(small("num_epochs=2", "curation=replace_image_top_loss_80", *toy, folder="toy"))
+    most = ("curation=replace_image", "curation.select.ratio=0.8")
+    train(small("num_epochs=2", *most, *toy, folder="toy"))
     first, second = weights(tmp_path / "track"), weights(tmp_path / "toy")
     assert not all(torch.equal(first[key], second[key]) for key in first)
 
 
-@pytest.mark.parametrize("preset", ["replace_image_top_loss_20", "static_replace_image_40"])
+@pytest.mark.parametrize("policy", [REPLACE, (*STATIC, "curation.select.ratio=0.4")])
 def test_a_killed_run_finds_its_pictures_and_ends_the_same(
-    small, toy, tmp_path, monkeypatch, preset
+    small, toy, tmp_path, monkeypatch, policy
 ):
-    settings = ("num_epochs=3", f"curation={preset}", *toy)
+    settings = ("num_epochs=3", *policy, *toy)
     train(small(*settings, folder="whole"))
     config = small(*settings, folder="halves")
     original = callbacks.Speed.on_train_batch_end
@@ -96,15 +100,16 @@ def test_a_branch_with_pictures_ends_as_if_trained_alone(small, toy, tmp_path):
     shared = tmp_path / "tracked" / "checkpoints" / "epoch1.ckpt"
     train(small(*policy, f"branch_from={shared}", folder="branch"))
     same(tmp_path / "alone", tmp_path / "branch")
-    static = ("num_epochs=3", "curation=static_replace_image_20", *toy)
+    static = ("num_epochs=3", *STATIC, *toy)
     with pytest.raises(ValueError, match="acts before training"):
         train(small(*static, f"branch_from={shared}", folder="static"))
 
 
 @pytest.mark.parametrize("amend", ["remove", "replace_both"])
 def test_any_amender_can_act_before_training(small, toy, tmp_path, amend):
-    static = ("curation=static_replace_image_40", f"curation/amend={amend}")
-    train(small("num_epochs=1", "steps=[plant_swap20]", *static, *toy))
+    static = (f"curation={amend}", *BEFORE, "curation.select.ratio=0.4")
+    source = toy if amend == "replace_both" else ()
+    train(small("num_epochs=1", "steps=[plant_swap20]", *static, *source))
     _, edits = read_journal(tmp_path / "run")
     assert {edit.epoch for edit in edits} == {-1}
     assert len({edit.sample_id for edit in edits}) == 40
@@ -121,6 +126,6 @@ def test_pixels_of_new_pictures_go_through_the_backbone(small, toy, tmp_path):
         "features.backbone.weights=random",
         "features.backbone.image_size=64",
     )
-    policy = ("num_epochs=2", "first_images=8", "curation=replace_image_top_loss_20")
+    policy = ("num_epochs=2", "first_images=8", *REPLACE)
     train(small(*pixels, *policy, *toy))
     assert len(read_journal(tmp_path / "run")[1]) == 16

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
+from captioning.configuration import compose_config
 from captioning.evaluation.diverse_captions import evaluate_draws
 from captioning.evaluation.predict import predict_run
 from captioning.models import cos_cvae
@@ -42,8 +42,7 @@ def latent(
 
     def build(*overrides: str, folder: str = "run") -> DictConfig:
         own = (f"paths.cache={cache}", f"run_dir={tmp_path / folder}")
-        with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
-            config = compose("train", [*small_settings, *COS_CVAE, *own, *overrides])
+        config = compose_config("train", [*small_settings, *COS_CVAE, *own, *overrides])
         OmegaConf.resolve(config)
         return config
 
@@ -55,8 +54,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def searched(repository: Path, *overrides: str) -> DictConfig:
-    with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
-        config = compose("evaluate", ["search=latents", "search.num_captions=6", *overrides])
+    config = compose_config("evaluate", ["search=latents", "search.num_captions=6", *overrides])
     OmegaConf.resolve(config)
     return config
 
@@ -146,8 +144,7 @@ def test_slots_by_the_labels_of_regions(latent, tmp_path, monkeypatch) -> None:
 
 def drawn(repository: Path, run: Path, *overrides: str) -> DictConfig:
     fast = ("metrics=fast", "metrics.test=[CIDEr-D]", "oracle=[CIDEr-D]", "rerank.num_neighbours=5")
-    with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
-        config = compose("diverse_captions", [f"run={run}", *fast, *overrides])
+    config = compose_config("diverse_captions", [f"run={run}", *fast, *overrides])
     OmegaConf.resolve(config)
     return config
 

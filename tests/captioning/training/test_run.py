@@ -18,7 +18,7 @@ from captioning.results.run_folder import RunFolder
 from captioning.training import callbacks, preflight
 from captioning.training.run import build_model, train
 
-CURATED = ("steps=[plant_swap20]", "curation=replace_caption_top_loss_10")
+REPLACE = ("steps=[plant_swap20]", "curation=replace_caption", "curation.select.ratio=0.1")
 
 
 def weights(folder: Path, name: str = "last.ckpt") -> dict[str, torch.Tensor]:
@@ -31,7 +31,7 @@ def same_weights(one: Path, other: Path) -> bool:
 
 
 def test_a_run_leaves_a_folder_that_explains_itself(small, tmp_path: Path) -> None:
-    scores = train(small("num_epochs=2", *CURATED))
+    scores = train(small("num_epochs=2", *REPLACE))
     folder = tmp_path / "run"
     assert scores == json.loads((folder / "metrics.json").read_text())["test"]["corpus"]
     assert set(scores) == {"BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "CIDEr-D"}
@@ -54,8 +54,8 @@ def test_a_run_leaves_a_folder_that_explains_itself(small, tmp_path: Path) -> No
 
 
 def test_two_and_two_epochs_are_four(small, tmp_path: Path, monkeypatch) -> None:
-    train(small("num_epochs=4", *CURATED, folder="whole"))
-    config = small("num_epochs=4", *CURATED, folder="halves")
+    train(small("num_epochs=4", *REPLACE, folder="whole"))
+    config = small("num_epochs=4", *REPLACE, folder="halves")
     _stop_after(monkeypatch, epochs=2)
     with pytest.raises(KeyboardInterrupt, match="resume=auto"):
         train(config)
@@ -172,8 +172,7 @@ def test_photos_can_train_the_backbone_end_to_end(small, tmp_path: Path) -> None
 
 
 def test_a_policy_that_branches_ends_as_if_trained_alone(small, tmp_path: Path) -> None:
-    policy = ("num_epochs=4", "steps=[plant_swap20]", "curation=replace_caption_top_loss_10")
-    policy = (*policy, "curation.schedule.from_epoch=1")
+    policy = ("num_epochs=4", *REPLACE, "curation.schedule.from_epoch=1")
     train(small(*policy, folder="alone"))
     tracked = ("num_epochs=4", "steps=[plant_swap20]", "curation=track")
     train(small(*tracked, "keep_every_epoch=true", folder="tracked"))

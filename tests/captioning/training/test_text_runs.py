@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
+from captioning.configuration import compose_config
 from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.evaluation.predict import predict_run
 from captioning.text.tokenizers.subwords import restored
@@ -49,10 +49,9 @@ def composed(repository: Path, cache: Path, tmp_path: Path) -> Callable[..., Dic
 
     def build(*overrides: str, folder: str = "run") -> DictConfig:
         own = (f"paths.cache={cache}", f"run_dir={tmp_path / folder}")
-        with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
-            config = compose("train", [*shared, *own, *TEXTS, *overrides])
-            if config.corpus.name == "lines":
-                config.corpus.train.path = str(file)
+        config = compose_config("train", [*shared, *own, *TEXTS, *overrides])
+        if config.corpus.name == "lines":
+            config.corpus.train.path = str(file)
         OmegaConf.resolve(config)
         return config
 
@@ -141,6 +140,5 @@ def test_the_large_corpora(
     corpus: str, number: int, shared_data: Path, repository: Path, monkeypatch
 ) -> None:
     monkeypatch.setenv("CAPTIONING_DATA", str(shared_data))
-    with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
-        roster = build_part(compose("train", [f"corpus={corpus}"]).corpus.train)
+    roster = build_part(compose_config("train", [f"corpus={corpus}"]).corpus.train)
     assert len(roster) == number

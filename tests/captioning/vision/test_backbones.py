@@ -72,7 +72,7 @@ def test_imgsim_resnet50_gives_2048_values() -> None:
 
 def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ModuleNotFoundError, match="pip install imgsim"):
+    with pytest.raises(ModuleNotFoundError, match="imgsim is not installed.*'features'"):
         build_backbone(name="imgsim_resnet50")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import pickle
 from pathlib import Path
@@ -11,7 +12,6 @@ import pytest
 import torch
 from PIL import Image
 
-from captioning.vision import clip
 from captioning.vision.clip import ClipEncoder, build_clip
 from tests.clip_folder import SIZES, clip_folder
 
@@ -144,6 +144,6 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> None:
         raise ModuleNotFoundError(name)
 
-    monkeypatch.setattr(clip.importlib, "import_module", missing)
-    with pytest.raises(ModuleNotFoundError, match="pip install open_clip_torch"):
+    monkeypatch.setattr(importlib, "import_module", missing)
+    with pytest.raises(ModuleNotFoundError, match="open_clip is not installed.*'clip'"):
         build_clip()

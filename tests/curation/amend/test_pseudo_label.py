@@ -44,7 +44,7 @@ def test_the_captioner_must_be_known() -> None:
     context = make_context()
     alone = CurationView(roster=build_roster("one", [context.live[0], context.live[4]]))
     one = [Selected(sample=context.live[0], reason="")]
-    with pytest.raises(ValueError, match=r"has 1 samples for 2 .*: hold_out.samples_per_photo"):
+    with pytest.raises(ValueError, match=r"1 samples for 2 .*: steps.hold_out.samples_per_photo"):
         both().amend(make_context(alone), one)
     with pytest.raises(RuntimeError, match=r"need attach\(trainer, module\)"):
         PseudoLabel(plain=lambda: None).amend(make_context(alone), one)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from captioning.commands.main import main
 from captioning.data.roster import Roster
 from captioning.types import Edit
 from curation.export.annotations import read_annotations
-from curation.export.apply import main
 from curation.journal.journal import Header, append_lines, encode, write_journal
 
 IMAGES = ("1.jpg", "2.jpg", "3.jpg")
@@ -115,7 +115,9 @@ def test_each_format_is_read_and_each_is_written(tmp_path, capsys, write, suffix
     roster = read(arguments)
     journal = make_journal(tmp_path, roster, edits_of(roster))
     out = tmp_path / "out" / f"curated{suffix}"
-    assert main([str(journal), *arguments, "--out", str(out)]) == 0, capsys.readouterr().err
+    assert main(["curate", "apply", str(journal), *arguments, "--out", str(out)]) == 0, (
+        capsys.readouterr().err
+    )
     left = read_annotations([out])
     assert [sample.caption for sample in left.samples][:3] == [
         caption("1.jpg", 1),
@@ -139,10 +141,10 @@ def test_the_default_place_is_beside_the_annotations(tmp_path, capsys):
     ):
         arguments = write(tmp_path)
         journal = make_journal(tmp_path, read(arguments), [])
-        assert main([str(journal), *arguments]) == 0
+        assert main(["curate", "apply", str(journal), *arguments]) == 0
         assert (tmp_path / name).is_file()
         # what is there is not written over
-        assert main([str(journal), *arguments]) == 2
+        assert main(["curate", "apply", str(journal), *arguments]) == 1
         assert "exists already" in capsys.readouterr().err
 
 
@@ -151,9 +153,12 @@ def test_a_second_time_is_refused(tmp_path, capsys):
     roster = read(arguments)
     journal = make_journal(tmp_path, roster, edits_of(roster))
     once = tmp_path / "once.json"
-    assert main([str(journal), *arguments, "--out", str(once)]) == 0
+    assert main(["curate", "apply", str(journal), *arguments, "--out", str(once)]) == 0
     before = once.read_bytes()
-    assert main([str(journal), str(once), "--out", str(tmp_path / "twice.json")]) == 2
+    assert (
+        main(["curate", "apply", str(journal), str(once), "--out", str(tmp_path / "twice.json")])
+        == 1
+    )
     message = capsys.readouterr().err
     assert "or was the journal applied before" in message
     assert not (tmp_path / "twice.json").exists()
@@ -165,17 +170,24 @@ def test_other_annotations_and_unknown_ids_are_told_apart(tmp_path, capsys):
     roster = read(arguments)
     journal = make_journal(tmp_path, roster, edits_of(roster))
     # without the list of the split there are more images
-    assert main([str(journal), arguments[0], "--out", str(tmp_path / "o.json")]) == 2
+    assert (
+        main(["curate", "apply", str(journal), arguments[0], "--out", str(tmp_path / "o.json")])
+        == 1
+    )
     message = capsys.readouterr().err
     assert "all 3 edited samples are among these 6, but not all captions" in message
     assert "--images" in message
     (tmp_path / "train.txt").write_text("3.jpg\n")
-    assert main([str(journal), *arguments, "--out", str(tmp_path / "o.json")]) == 2
+    assert (
+        main(["curate", "apply", str(journal), *arguments, "--out", str(tmp_path / "o.json")]) == 1
+    )
     assert "0 of the 3 edited samples are among these 2" in capsys.readouterr().err
     (tmp_path / "train.txt").write_text("1.jpg\n2.jpg\n")
     unknown = Edit(sample_id="9.jpg#0", action="remove")
     append_lines(journal, [encode(unknown)])
-    assert main([str(journal), *arguments, "--out", str(tmp_path / "o.json")]) == 2
+    assert (
+        main(["curate", "apply", str(journal), *arguments, "--out", str(tmp_path / "o.json")]) == 1
+    )
     assert "edit 4: unknown sample_id '9.jpg#0'" in capsys.readouterr().err
     assert not (tmp_path / "o.json").exists()
 
@@ -185,7 +197,7 @@ def test_a_cut_journal_loses_nothing(tmp_path, capsys):
     roster = read(arguments)
     journal = make_journal(tmp_path, roster, edits_of(roster))
     journal.write_bytes(whole := journal.read_bytes()[:-20])
-    assert main([str(journal), *arguments]) == 2
+    assert main(["curate", "apply", str(journal), *arguments]) == 1
     assert "line 4: cut off before its end" in capsys.readouterr().err
     assert journal.read_bytes() == whole
     assert not (tmp_path / "captions.curated.json").exists()
@@ -195,9 +207,9 @@ def test_the_annotations_are_never_written_over(tmp_path, capsys):
     arguments = write_coco(tmp_path)
     journal = make_journal(tmp_path, read(arguments), [])
     before = Path(arguments[0]).read_bytes()
-    assert main([str(journal), *arguments, "--out", arguments[0]]) == 2
+    assert main(["curate", "apply", str(journal), *arguments, "--out", arguments[0]]) == 1
     assert "is one of the inputs" in capsys.readouterr().err
-    assert main([str(journal), *arguments, "--out", str(journal)]) == 2
+    assert main(["curate", "apply", str(journal), *arguments, "--out", str(journal)]) == 1
     assert Path(arguments[0]).read_bytes() == before
 
 
@@ -213,18 +225,18 @@ def test_the_annotations_are_never_written_over(tmp_path, capsys):
 def test_wrong_options_name_the_remedy(tmp_path, capsys, write, change, message):
     arguments = write(tmp_path)
     journal = make_journal(tmp_path, read(arguments), [])
-    assert main([str(journal), arguments[0], *change]) == 2
+    assert main(["curate", "apply", str(journal), arguments[0], *change]) == 1
     assert message in capsys.readouterr().err
 
 
 def test_missing_files_are_named(tmp_path, capsys):
-    assert main([str(tmp_path), str(tmp_path / "none.json")]) == 2
+    assert main(["curate", "apply", str(tmp_path), str(tmp_path / "none.json")]) == 1
     assert "none.json: no such annotations" in capsys.readouterr().err
     arguments = write_samples(tmp_path)
-    assert main([str(tmp_path / "nowhere"), *arguments]) == 2
+    assert main(["curate", "apply", str(tmp_path / "nowhere"), *arguments]) == 1
     assert "no journal" in capsys.readouterr().err
     (tmp_path / "samples.jsonl").write_text('{"sample_id": 3}\n')
-    assert main([str(tmp_path / "nowhere"), *arguments]) == 2
+    assert main(["curate", "apply", str(tmp_path / "nowhere"), *arguments]) == 1
     assert "samples.jsonl line 1: must be an object" in capsys.readouterr().err
 
 
@@ -240,5 +252,7 @@ def test_real_annotations(shared_data, tmp_path, capsys):
     roster = read(arguments)
     edits = [Edit(sample_id=one.sample_id, action="remove") for one in roster.samples[::10]]
     journal = make_journal(tmp_path, roster, edits)
-    assert main([str(journal), *arguments, "--out", str(tmp_path / "o.json")]) == 0
+    assert (
+        main(["curate", "apply", str(journal), *arguments, "--out", str(tmp_path / "o.json")]) == 0
+    )
     assert len(json.loads((tmp_path / "o.json").read_text())["annotations"]) == 27_000

@@ -10,9 +10,9 @@ from foreign import make_roster
 from hypothesis import given
 from hypothesis import strategies as st
 
+from captioning.commands.main import main
 from captioning.data.roster import CurationView, build_roster
 from captioning.types import Edit
-from curation.journal.commands import main
 from curation.journal.journal import (
     Header,
     append_lines,
@@ -80,7 +80,7 @@ def test_a_cut_line_is_named_and_repaired(journal, roster):
     journal.write_bytes(whole[:-9])
     with pytest.raises(ValueError, match=r"curation.jsonl line 4: cut off .* repair"):
         read_journal(journal)
-    assert main(["repair", str(journal)]) == 0
+    assert main(["curate", "journal", "repair", str(journal)]) == 0
     assert read_journal(journal)[1] == [REMOVAL, SWAP]
     assert repair(journal) is None
 
@@ -130,7 +130,7 @@ def test_a_journal_applied_twice_or_with_unknown_ids_is_refused(journal, roster)
     append_lines(journal, [encode(REMOVAL)])
     with pytest.raises(ValueError, match=r"curation.jsonl: edit 4: .*applied twice"):
         replay(roster, journal)
-    main(["undo", str(journal), "--sample-ids", "img0#0"])
+    main(["curate", "journal", "undo", str(journal), "--sample-ids", "img0#0"])
     append_lines(journal, [encode(replace(REMOVAL, sample_id="img77#0"))])
     with pytest.raises(ValueError, match="unknown sample_id 'img77#0'"):
         replay(roster, journal)
@@ -188,19 +188,20 @@ def test_what_undo_leaves_can_be_replayed(case):
 
 
 def test_commands_show_and_undo(journal, tmp_path, capsys):
-    assert main(["show", str(journal), "--limit", "1"]) == 0
+    assert main(["curate", "journal", "show", str(journal), "--limit", "1"]) == 0
     shown = capsys.readouterr().out
     assert "epoch 0: 1 x remove by 'p'" in shown
     assert "2 more" in shown
     other = tmp_path / "other.jsonl"
-    assert main(["undo", str(journal), "--policy", "q", "--output", str(other)]) == 0
+    undo = ["undo", str(journal), "--policy", "q", "--output", str(other)]
+    assert main(["curate", "journal", *undo]) == 0
     assert read_journal(other)[1] == [REMOVAL, SWAP]
     assert read_journal(journal)[1] == list(EDITS)
 
 
 def test_commands_say_what_is_wrong_in_one_line(tmp_path, capsys):
-    assert main(["show", str(tmp_path / "nowhere")]) == 2
-    assert capsys.readouterr().err.startswith("error: ")
+    assert main(["curate", "journal", "show", str(tmp_path / "nowhere")]) == 1
+    assert capsys.readouterr().err.startswith("curate journal: ")
 
 
 def test_the_fingerprint_follows_captions_and_order(roster):

@@ -252,7 +252,7 @@ def large_record(num_samples: int) -> RunRecord:
             value=roster.samples[sample.row - 1].caption if sample.row else None,
             reason=f"loss {losses[sample.row]:.3f}, rank {sample.row} of {num_samples} (top 5%)",
             origin="sibling:x",
-            policy="replace_caption_top_loss_5",
+            policy="replace_caption-select.ratio_0.05",
             epoch=sample.row * 4 // num_samples,
         )
         for sample in roster.samples

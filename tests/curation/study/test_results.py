@@ -6,7 +6,7 @@ import csv
 
 import pytest
 
-from curation.study.__main__ import main
+from captioning.commands.main import main
 from curation.study.items import divide
 from curation.study.manifest import read_items
 from curation.study.results import write_results
@@ -61,10 +61,10 @@ def test_too_few_annotations_leave_the_table(study, tmp_path):
 
 
 def test_the_command_writes_results(study, tmp_path, capsys):
-    command = [str(study.path.parent), "--results", str(tmp_path / "out")]
+    command = ["curate", "study", str(study.path.parent), "--results", str(tmp_path / "out")]
     assert main(command) == 0
     assert "4 pictures, 12 annotations by 3 people; mean errors 0.00" in capsys.readouterr().out
-    assert main([*command, "--annotations", "9"]) == 2
-    assert capsys.readouterr().err.startswith("error: ")
-    assert main([*command, "--set-size", "2"]) == 2
+    assert main([*command, "--annotations", "9"]) == 1
+    assert capsys.readouterr().err.startswith("curate study: ")
+    assert main([*command, "--set-size", "2"]) == 1
     assert "other pictures, captions, losses or sets" in capsys.readouterr().err

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from curation.study.__main__ import main
+from captioning.commands.main import main
 from curation.study.items import divide
 from curation.study.manifest import read_items
 from curation.study.server import Study, serve
@@ -158,9 +158,9 @@ def test_a_taken_port_names_the_remedy(server, study, capsys):
     with pytest.raises(OSError, match=rf"port {port} .*choose another --port"):
         serve(study, host="127.0.0.1", port=port)
     folder = str(study.roots[0])
-    assert main([folder, "--port", str(port)]) == 2
+    assert main(["curate", "study", folder, "--port", str(port)]) == 1
     assert "another program listens there" in capsys.readouterr().err
-    assert main([folder, "--port", "99999"]) == 2
+    assert main(["curate", "study", folder, "--port", "99999"]) == 1
     assert "--port from 1024 to 65535" in capsys.readouterr().err
 
 

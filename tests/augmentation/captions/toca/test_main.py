@@ -12,10 +12,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from augmentation.captions.toca.compare import compare
+from captioning.configuration import compose_config
 from captioning.training.rosters import read_corpus
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -47,7 +47,7 @@ def address() -> Iterator[str]:
 
 def run(*overrides: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "augmentation", *overrides],
+        [sys.executable, "-m", "captioning", "augment", *overrides],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
         capture_output=True,
@@ -86,8 +86,7 @@ def test_the_command_writes_a_corpus_that_is_read_back(gold, tmp_path: Path, add
     assert [sample.caption for sample in roster.samples] == captions
     near = [f"corpus.train.path={out / 'captions.txt'}", f"paths.cache={tmp_path / 'cache'}"]
     target = ["corpus@target=lines", f"target.train.path={corpus}", "figure.ratios=[]"]
-    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
-        config = compose("compare_texts", [*near, *target, f"out={tmp_path / 'near'}"])
+    config = compose_config("compare_texts", [*near, *target, f"out={tmp_path / 'near'}"])
     measures = compare(config)["likeness"]
     assert 0.6 < measures["token"]["weighted_precision"] < 1  # "here" is not in the corpus
     assert (tmp_path / "near" / "card.json").is_file()

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 from safetensors.torch import load_file
 
@@ -18,6 +17,7 @@ from augmentation.captions.toca.method import ToCa
 from augmentation.captions.toca.prompts import PromptWriter
 from augmentation.captions.toca.teaching import mean_loss_of, teach
 from augmentation.captions.writing.causal_writer import CausalWriter
+from captioning.configuration import compose_config
 from captioning.text.causal import imported, load_causal
 from captioning.text.tagger import CaptionTagger
 from captioning.training.rosters import read_corpus
@@ -46,8 +46,7 @@ def corpus(tmp_path: Path, gold) -> Path:
 
 
 def config(name: str, *overrides: str) -> DictConfig:
-    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
-        return compose(name, list(overrides))
+    return compose_config(name, list(overrides))
 
 
 def settings(folder: Path, corpus: Path, *more: str) -> DictConfig:

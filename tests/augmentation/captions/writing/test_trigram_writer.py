@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 
 from augmentation.captions.writing.gap_filling import OF_ANY, OF_ONE, OF_SEVERAL, PARTICLES
 from augmentation.captions.writing.prompt import Prompt
 from augmentation.captions.writing.trigram_writer import TrigramWriter
+from captioning.configuration import compose_config
 
 CORPUS = ["a dog sits on the mat", "the dog is sitting on the mat", "a cat sits on a mat"] * 3
 GIVEN = (
@@ -19,7 +17,6 @@ GIVEN = (
     (("dog", "N"), ("sits", "VBZ"), ("on", ""), ("mat", "N"), ("of", ""), (".", "")),
 )
 SMALL = {*OF_ONE, *OF_SEVERAL, *OF_ANY, *PARTICLES, "a", "an"}
-CONFIGS = Path(__file__).resolve().parents[4] / "configs"
 
 
 def prompts(*given: tuple[tuple[str, str], ...]) -> list[Prompt]:
@@ -82,6 +79,5 @@ def test_wrong_settings_are_named(settings: dict[str, float]) -> None:
 
 
 def test_default_writer_of_toca_needs_nothing_to_install() -> None:
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        config = compose("augmentation", ["method=toca", "out=x"])
+    config = compose_config("augmentation", ["method=toca", "out=x"])
     assert isinstance(instantiate(config.method.writer), TrigramWriter)

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
+
+from captioning.configuration import compose_config
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +23,6 @@ def config(repository: Path, world: list[str]) -> Callable[..., DictConfig]:
     """The config of a command by its name, on the small world, with further overrides."""
 
     def made(name: str, *overrides: str) -> DictConfig:
-        with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
-            return compose(name, [*world, "size=32", "threads=1", *overrides])
+        return compose_config(name, [*world, "size=32", "threads=1", *overrides])
 
     return made

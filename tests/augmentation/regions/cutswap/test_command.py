@@ -12,9 +12,9 @@ from omegaconf import OmegaConf
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from augmentation.__main__ import augment
 from augmentation.regions.cutswap.embeddings import embed_words
 from augmentation.regions.ranking import known_threshold
+from augmentation.run import augment
 from captioning.files import read_json
 from captioning.text.sentences import build_sentence_encoder
 from captioning.text.word_tables import GloveVectors, build_token_table

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from captioning.commands.main import main
 from captioning.data.features import bottom_up
 from captioning.data.features.bottom_up import import_features, read_records
 
@@ -210,14 +210,10 @@ def test_pickled_arrays_are_not_run(tmp_path: Path) -> None:
         import_features([tmp_path / "f.npz"], folder=tmp_path / "s")
 
 
-def test_command_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = write_tsv(tmp_path / "f.tsv")
     folder = str(tmp_path / "s")
-    monkeypatch.setattr(sys, "argv", ["bottom_up", str(source), "--folder", folder])
-    assert bottom_up.main() == 0
+    assert main(["import-features", str(source), "--folder", folder]) == 0
     assert "3 images, up to 10 regions of 4 values" in capsys.readouterr().out
-    monkeypatch.setattr(sys, "argv", ["bottom_up", "gone.tsv", "--folder", folder])
-    assert bottom_up.main() == 1
+    assert main(["import-features", "gone.tsv", "--folder", folder]) == 1
     assert "gone.tsv" in capsys.readouterr().err

@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
 
+from captioning.configuration import compose_config
 from captioning.data.roster import Dropped, Roster, build_roster
 from captioning.data.steps.base import StepContext
 from captioning.data.steps.fault_words import COLORS, DETAILS, NUMBERS, OBJECTS
@@ -198,8 +198,7 @@ def test_a_caption_that_every_image_has_gets_no_other_photo():
 
 @pytest.mark.parametrize("name", ["swap20", "mixed"])
 def test_configs_plant_faults(repository, name, tmp_path):
-    with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
-        config = compose("train", [f"steps=[plant_{name}]", "seed=5", f"paths.cache={tmp_path}"])
+    config = compose_config("train", [f"steps=[plant_{name}]", "seed=5", f"paths.cache={tmp_path}"])
     (step,) = build_steps(config)
     context = StepContext(split="train", seed=5, cache_folder=tmp_path)
     planted = step(roster_of(), context)

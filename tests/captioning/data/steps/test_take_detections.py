@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
+from captioning.configuration import compose_config
 from captioning.data.steps.take_detections import (
     TakeDetections,
     read_detections,
@@ -41,9 +41,10 @@ class Corner(AbstractDetector):
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch) -> DictConfig:
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        given = [f"paths.cache={tmp_path}", f"paths.runs={tmp_path}", "first_images=5"]
-        config = compose("find_objects", overrides=["data=miniworld_tiny", "batch_size=2", *given])
+    given = [f"paths.cache={tmp_path}", f"paths.runs={tmp_path}", "first_images=5"]
+    config = compose_config(
+        "find_objects", overrides=["data=miniworld_tiny", "batch_size=2", *given]
+    )
     monkeypatch.setattr(
         "captioning.find_objects.build_part", lambda given: Corner(threshold=given.threshold)
     )

@@ -1,0 +1,192 @@
+"""New pairs, or new captions alone: ``captioning augment method=NAME data=NAME out=FOLDER``.
+
+Settings are in ``configs/augmentation.yaml``; docs/region_augmentation.md, docs/ssa.md and
+docs/toca.md say what is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
+
+from augmentation.captions.caption_set import write_captions
+from augmentation.captions.made import AbstractCaptionMethod
+from augmentation.captions.toca.method import ToCa
+from augmentation.images.training.card import write_card
+from augmentation.regions.ranking import Ranker, Threshold, cosine_ranker
+from augmentation.regions.writer import write_set
+from augmentation.set_folder import claim_folder, data_identity, file_identity
+from augmentation.settings import AugmentationSettings
+from captioning.config_check.check import check_config
+from captioning.data.region_labels import named_by_phrases
+from captioning.data.roster import Roster
+from captioning.text.lemmas import load_lemmas
+from captioning.text.object_words import LEMMAS
+from captioning.training.parts import build_part
+from captioning.training.rosters import has_corpus, read_corpus, read_with_steps
+
+# What the set depends on; the rest of the config is of other commands, or changes no byte of it.
+PHOTOS = ("split", "first_images", "steps")
+MAKING = ("seed", *PHOTOS, "max_pairs", "method", "format")
+CAPTION_MAKING = ("seed", *PHOTOS, "method")
+NOTED = (*MAKING, "num_processes", "sheet_number", "out")
+MAKING_TEXTS = ("seed", "first_images", "max_pairs", "method")
+# Where and how fast models that write run: a set may be gone on with elsewhere.
+PLACES = {"cache_folder", "address", "num_parallel", "timeout", "retries", "wait", "device"}
+
+
+def augment(config: DictConfig) -> dict[str, Any]:
+    """Make a set as the config says, with a card.
+
+    Returns:
+        The card: what was made, of what data, what was left out and why.
+
+    Raises:
+        ValueError: wrong settings or data, or nothing can be made.
+        OSError: files that cannot be read or written.
+    """
+    check_config(config, AugmentationSettings)
+    folder = Path(config.out)
+    method = build_part(config.method)
+    if isinstance(method, ToCa):
+        return _augment_texts(config, method)
+    roster = named_by_phrases(_read_photos(config), load_lemmas(LEMMAS))
+    if isinstance(method, AbstractCaptionMethod):
+        return _augment_captions(config, method, roster)
+    threshold = method.threshold(roster)
+    settings = _plain(config, MAKING) | {"data": data_identity(roster)}
+    files = _files_of(settings)
+    counts = write_set(
+        islice(method.candidates(roster), config.max_pairs),
+        folder=folder,
+        form=build_part(config.format),
+        settings=settings | files,
+        build_ranker=threshold and _ranker_of(config.method, threshold),
+        report=method.report,
+        num_processes=config.num_processes,
+        sheet_number=config.sheet_number,
+        seed=config.seed,
+    )
+    method.finish(folder, roster)
+    return write_card(
+        folder,
+        what="pairs of photo and caption by region augmentation",
+        rosters={config.split: roster},
+        config=OmegaConf.create(_plain(config, NOTED)),
+        counts=counts,
+        method=method.report(),
+        **files,
+    )
+
+
+def _read_photos(config: DictConfig) -> Roster:
+    """The photos that a set is made of, and all that it is pasted from."""
+    return read_with_steps(config, config.split)[0]
+
+
+def _augment_texts(config: DictConfig, method: ToCa) -> dict[str, Any]:
+    """Make a corpus of ``config.corpus``, with a card."""
+    folder = Path(config.out)
+    groups = ["corpus", *(["prior"] if has_corpus(config, "prior") else [])]
+    rosters = {group: read_corpus(config, group) for group in groups}
+    settings = _without_places(_plain(config, MAKING_TEXTS))
+    settings["method"]["pace"]["num_captions"] = None  # a set may be asked for more of the same
+    read = {group: [roster.name, roster.fingerprint] for group, roster in rosters.items()}
+    files = _files_of(settings)
+    claim_folder(folder, settings | read | files)
+    counts = method.synthesise(
+        rosters["corpus"], folder, prior=rosters.get("prior"), at_most=config.max_pairs
+    )
+    return write_card(
+        folder,
+        what="captions synthesised by a language model, no photo stands behind them",
+        rosters=rosters,
+        config=OmegaConf.create(_plain(config, (*MAKING_TEXTS, "out"))),
+        share={group: config[group].share for group in groups},
+        counts=counts,
+        method=method.report(),
+        **files,
+    )
+
+
+def _augment_captions(
+    config: DictConfig, method: AbstractCaptionMethod, roster: Roster
+) -> dict[str, Any]:
+    """The same for captions of the photos as they are."""
+    noted = _plain(config, CAPTION_MAKING)
+    settings = _without_places(noted)
+    files = _files_of(settings)
+    counts = write_captions(
+        method,
+        folder=Path(config.out),
+        roster=roster,
+        settings=settings | {"data": data_identity(roster)} | files,
+    )
+    return write_card(
+        Path(config.out),
+        what=method.what,
+        rosters={config.split: roster},
+        config=OmegaConf.create(noted),
+        counts=counts,
+        **files,
+    )
+
+
+def _files_of(settings: dict[str, Any]) -> dict[str, Any]:
+    """``files``, contents of those that a set's method names, if it names any."""
+    found = file_identity(settings["method"])
+    return {"files": found} if found else {}
+
+
+def _without_places(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings of a set with nothing of where and how fast its models run, at any depth."""
+    return settings | {"method": _placeless(settings["method"])}
+
+
+def _placeless(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_placeless(found) for found in value]
+    if not isinstance(value, dict):
+        return value
+    return {key: None if key in PLACES else _placeless(found) for key, found in value.items()}
+
+
+def _ranker_of(method: DictConfig, threshold: Threshold) -> Callable[[], Ranker]:
+    """What builds a ranker anew in each process: networks are not sent between them."""
+    build_encoder = partial(build_part, method.encoder)
+    return partial(cosine_ranker, build_encoder, threshold=threshold, keep=method.keep)
+
+
+def _plain(config: DictConfig, keys: tuple[str, ...]) -> dict[str, Any]:
+    """Some keys of a config, resolved on their own: others may speak of what is not here."""
+    values = {key: config[key] for key in keys}
+    return {
+        key: OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+        for key, value in values.items()
+    }
+
+
+def smoke_settings(config: DictConfig) -> DictConfig:
+    """The config with few photos and pairs for ``debug=smoke``; fewer photos may be asked for."""
+    if HydraConfig.get().runtime.choices.get("debug") == "smoke":
+        config = config.copy()
+        config.first_images = config.first_images or config.smoke.first_images
+        config.max_pairs = config.smoke.max_pairs
+    return config
+
+
+def summary(counts: dict[str, Any]) -> str:
+    """What a set has, in a line."""
+    made = f"{counts['captions']:,} captions"
+    made = f"{counts['pictures']:,} pictures with {made}" if "pictures" in counts else made
+    made = f"{made} of {counts['photos']:,} photos" if "photos" in counts else made
+    if "refused" not in counts:
+        return made
+    refused = ", ".join(f"{count} {reason}" for reason, count in counts["refused"].items())
+    return f"{made}; refused: {refused or 'none'}"

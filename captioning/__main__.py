@@ -1,0 +1,11 @@
+"""``python -m captioning`` is the command ``captioning``."""
+
+from __future__ import annotations
+
+import sys
+
+from captioning.commands.main import main
+
+if __name__ == "__main__":
+    sys.argv[0] = "captioning"  # what a run's record calls the program
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The subcommands of ``captioning``: each parses, calls and prints."""

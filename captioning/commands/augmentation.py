@@ -1,0 +1,76 @@
+"""Commands that make pairs, captions and pictures, and score them."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from captioning.commands.command import HydraCommand
+
+log = logging.getLogger(__name__)
+
+
+def _augment(config: Any) -> None:
+    from augmentation.run import augment, smoke_settings, summary
+
+    card = augment(smoke_settings(config))
+    log.info(f"{config.out}: {summary(card['counts'])}")
+
+
+def _captioned(config: Any) -> None:
+    from augmentation.captioned import describe_set
+
+    describe_set(config)
+
+
+def _teach(config: Any) -> None:
+    from augmentation.captions.toca.teaching import teach
+
+    card = teach(config)
+    log.info(f"{config.out}: before {card['before']}, after {card['history'][-1]}")
+
+
+def _compare(config: Any) -> None:
+    from augmentation.captions.toca.compare import compare
+
+    for name, measures in compare(config)["likeness"].items():
+        columns = ", ".join(f"{key} {100 * value:.1f}" for key, value in measures.items())
+        log.info(f"{name}: {columns}")
+
+
+def _round_trip(config: Any) -> None:
+    from augmentation.images.round_trip import round_trip
+
+    log.info(" ".join(f"{name} {value:.4f}" for name, value in round_trip(config).items()))
+
+
+AUGMENT = HydraCommand(
+    name="augment",
+    summary="Make new pairs of photo and caption, or new captions alone.",
+    config="augmentation",
+    task=_augment,
+)
+CAPTIONED = HydraCommand(
+    name="augment captioned",
+    summary="Caption pasted pictures and the photos behind them with a finished run.",
+    config="captioned",
+    task=_captioned,
+)
+TEACH = HydraCommand(
+    name="augment teach",
+    summary="Teach a language model the captions of a corpus, for method=toca_taught.",
+    config="teaching",
+    task=_teach,
+)
+COMPARE = HydraCommand(
+    name="augment compare",
+    summary="Measure how near one corpus of captions is to another.",
+    config="compare_texts",
+    task=_compare,
+)
+ROUND_TRIP = HydraCommand(
+    name="augment round-trip",
+    summary="Generate pictures for captions, caption them, and score what comes back.",
+    config="round_trip",
+    task=_round_trip,
+)

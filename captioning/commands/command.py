@@ -1,0 +1,48 @@
+"""What a subcommand is."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+# Task of a Hydra command: takes its config, prints what came out, returns a score for sweepers.
+Task = Callable[[Any], float | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HydraCommand:
+    """A subcommand whose settings are a Hydra config.
+
+    Attributes:
+        name: as it is typed, such as ``"curate detect"``.
+        summary: what it does, in a line.
+        config: name of its file in the config folder.
+        task: what it does with its config.
+    """
+
+    name: str
+    summary: str
+    config: str
+    task: Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainCommand:
+    """A subcommand with options.
+
+    Attributes:
+        name: as it is typed.
+        summary: what it does, in a line.
+        add_arguments: adds its options to a parser.
+        call: does it and prints; what it returns is the exit status, None is 0.
+    """
+
+    name: str
+    summary: str
+    add_arguments: Callable[[ArgumentParser], None]
+    call: Callable[[Namespace], int | None]
+
+
+Command = HydraCommand | PlainCommand

@@ -1,0 +1,114 @@
+"""Commands on what curation has done: ``captioning curate ...``."""
+
+from __future__ import annotations
+
+import logging
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import Any
+
+from captioning.commands.command import HydraCommand, PlainCommand
+from captioning.plugins import import_plugins
+
+log = logging.getLogger(__name__)
+
+EXPORT_FORMATS = ("coco", "jsonl", "imagefolder", "journal")
+EXPORT_PHOTOS = ("none", "copy", "link")
+
+
+def _detect(config: Any) -> None:
+    from curation.detect import detect_run
+
+    for entry in detect_run(config):
+        for name, scores in entry["scores"].items():
+            log.info(
+                f"epoch {entry['epoch']}  {name:32} AUC {scores['auc']:.3f}  "
+                f"precision at the noise rate {scores['precision_at_noise_rate']:.3f}"
+            )
+
+
+def _run_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("run", help="run folder")
+    parser.add_argument(
+        "--plugins", nargs="+", default=[], metavar="PACKAGE", help="of yours that the run names"
+    )
+
+
+def _report_arguments(parser: ArgumentParser) -> None:
+    _run_arguments(parser)
+    parser.add_argument("--output", help="the page; default RUN/curation/report.html")
+    parser.add_argument("--pictures", type=int, default=600, help="photos shown (600)")
+
+
+def _report(options: Namespace) -> None:
+    from curation.finished_run import read_run
+    from curation.report.report import FILE_NAME, write_report
+
+    if options.pictures < 0:
+        raise ValueError(f"--pictures must be at least 0: got {options.pictures}")
+    import_plugins(options.plugins)
+    record = read_run(options.run)
+    path = Path(options.output or Path(options.run) / "curation" / FILE_NAME)
+    num_listed = write_report(record, path, num_pictures=options.pictures)
+    size = path.stat().st_size / 1e6
+    print(f"{path}: {num_listed} of {len(record.view.journal)} edits listed, {size:.1f} MB")
+
+
+def _export_arguments(parser: ArgumentParser) -> None:
+    _run_arguments(parser)
+    parser.add_argument("folder", help="new folder")
+    parser.add_argument("--format", choices=EXPORT_FORMATS, default="coco")
+    parser.add_argument("--photos", choices=EXPORT_PHOTOS, help="none; copy for an image folder")
+
+
+def _export(options: Namespace) -> None:
+    from curation.export.export import export
+    from curation.finished_run import read_run
+
+    import_plugins(options.plugins)
+    photos = options.photos or ("copy" if options.format == "imagefolder" else "none")
+    run, folder = Path(options.run), Path(options.folder)
+    count = export(read_run(run), run, folder, format=options.format, photos=photos)
+    print(f"{folder}: {count} captions; README.md says what was changed")
+
+
+def _apply_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("journal", help="journal, or a run folder")
+    parser.add_argument("annotations", nargs="+", help="COCO or Karpathy JSON, token file, JSONL")
+    parser.add_argument("--out", help=".json (COCO), .jsonl or .token.txt; default beside them")
+    parser.add_argument("--split", help="of a Karpathy file")
+    parser.add_argument("--images", help="list of the split's images or image ids, one a line")
+
+
+def _apply(options: Namespace) -> None:
+    from curation.export.apply import apply_to_files
+
+    out, view = apply_to_files(**vars(options))
+    total = len(view.roster)
+    print(f"{out}: {len(view.samples())} of {total} captions, {len(view.journal)} edits made")
+
+
+DETECT = HydraCommand(
+    name="curate detect",
+    summary="Measure how well scores find the planted faults of a run.",
+    config="detect",
+    task=_detect,
+)
+REPORT = PlainCommand(
+    name="curate report",
+    summary="Show what curation changed and why, as one HTML page.",
+    add_arguments=_report_arguments,
+    call=_report,
+)
+EXPORT = PlainCommand(
+    name="curate export",
+    summary="Write the curated set of a run, to publish it or to train on it elsewhere.",
+    add_arguments=_export_arguments,
+    call=_export,
+)
+APPLY = PlainCommand(
+    name="curate apply",
+    summary="Make a journal's edits to the annotations that they were decided on.",
+    add_arguments=_apply_arguments,
+    call=_apply,
+)

@@ -1,0 +1,126 @@
+"""Commands that make data ready."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import Any
+
+from captioning.commands.command import HydraCommand, PlainCommand
+
+
+def _prepare(config: Any) -> None:
+    from rich.console import Console
+
+    from captioning.prepare import prepare
+
+    if not prepare(config, Console()):
+        raise SystemExit(1)
+
+
+def _no_arguments(parser: ArgumentParser) -> None:
+    """Nothing can be chosen."""
+
+
+def _prepare_metrics(options: Namespace) -> None:
+    from captioning.metrics.spice import prepare_spice
+
+    names = ", ".join(path.name for path in prepare_spice()) or "nothing was missing"
+    print(f"SPICE is ready ({names})")
+
+
+def _find_objects(config: Any) -> None:
+    from captioning.find_objects import find_objects
+
+    out, number = find_objects(config)
+    print(f"{out}: boxes of {number:,} photos")
+
+
+def _import_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("sources", nargs="+", metavar="FILE", help=".tsv, .npz or .h5")
+    parser.add_argument("--folder", required=True, help="of the new store")
+    parser.add_argument("--name", default="bottom_up", help="of the features")
+
+
+def _import_features(options: Namespace) -> None:
+    from captioning.data.features.bottom_up import import_features
+
+    store = import_features(options.sources, folder=options.folder, name=options.name)
+    print(
+        f"{len(store)} images, up to {store.max_regions} regions of {store.dim} values: use "
+        f"features=bottom_up features.imported={options.folder}"
+    )
+
+
+def _scene_arguments(parser: ArgumentParser, *, num_scenes: int) -> None:
+    parser.add_argument("--split", default="train", help="train, val or test")
+    parser.add_argument("--num-scenes", type=int, default=num_scenes)
+    parser.add_argument("--seed", type=int, default=0)
+
+
+def _sheet_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("out", type=Path, help="picture to write, .png or .jpg")
+    _scene_arguments(parser, num_scenes=20)
+    parser.add_argument("--start", type=int, default=0, help="first scene")
+    parser.add_argument("--size", type=int, default=224, help="side of a scene in pixels")
+    parser.add_argument("--columns", type=int, default=5)
+    parser.add_argument("--boxes", action="store_true", help="draw the regions' boxes")
+
+
+def _sheet(options: Namespace) -> None:
+    from captioning.data.miniworld.sheet import contact_sheet
+    from captioning.files import write_whole
+
+    chosen = dict(vars(options))
+    out = chosen.pop("out")
+    write_whole(out, contact_sheet(**chosen).save)
+
+
+def _facts_arguments(parser: ArgumentParser) -> None:
+    _scene_arguments(parser, num_scenes=4000)
+
+
+def _facts(options: Namespace) -> None:
+    import json
+
+    from captioning.data.miniworld.facts import describe
+
+    print(json.dumps(describe(**vars(options)), indent=1))
+
+
+PREPARE = HydraCommand(
+    name="prepare",
+    summary="Make a data set ready: fetch and check its files, build its features.",
+    config="prepare",
+    task=_prepare,
+)
+PREPARE_METRICS = PlainCommand(
+    name="prepare metrics",
+    summary="Fetch the parts of SPICE that pip does not bring.",
+    add_arguments=_no_arguments,
+    call=_prepare_metrics,
+)
+FIND_OBJECTS = HydraCommand(
+    name="find-objects",
+    summary="Find objects in photos with a detector, for constraints and for augmentation.",
+    config="find_objects",
+    task=_find_objects,
+)
+IMPORT_FEATURES = PlainCommand(
+    name="import-features",
+    summary="Import region features that somebody else has computed.",
+    add_arguments=_import_arguments,
+    call=_import_features,
+)
+MINIWORLD_SHEET = PlainCommand(
+    name="miniworld sheet",
+    summary="Draw a sheet of MiniWorld's scenes with their captions.",
+    add_arguments=_sheet_arguments,
+    call=_sheet,
+)
+MINIWORLD_FACTS = PlainCommand(
+    name="miniworld facts",
+    summary="Print figures of MiniWorld: classes, places, words, lengths.",
+    add_arguments=_facts_arguments,
+    call=_facts,
+)

@@ -1,0 +1,59 @@
+"""Commands that score finished runs, captions and pictures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from captioning.commands.command import HydraCommand
+
+
+def _evaluate(config: Any) -> None:
+    from captioning.evaluation.run import evaluate
+
+    evaluate(config)
+
+
+def _controllability(config: Any) -> None:
+    from captioning.evaluation.controllability import evaluate_control
+
+    evaluate_control(config)
+
+
+def _diverse_captions(config: Any) -> None:
+    from captioning.evaluation.diverse_captions import evaluate_draws
+
+    evaluate_draws(config)
+
+
+def _image_distance(config: Any) -> None:
+    from captioning.evaluation.image_distance import image_distance
+
+    found = image_distance(config)
+    numbers = " and ".join(str(number) for number in found["num_images"])
+    print(f"{found['name']} {found['value']:.4f} ({numbers} images)")
+
+
+EVALUATE = HydraCommand(
+    name="evaluate",
+    summary="Caption a data set with a finished run and score it, or score a file of captions.",
+    config="evaluate",
+    task=_evaluate,
+)
+CONTROLLABILITY = HydraCommand(
+    name="controllability",
+    summary="Score how well a run does what controls ask for.",
+    config="controllability",
+    task=_controllability,
+)
+DIVERSE_CAPTIONS = HydraCommand(
+    name="diverse-captions",
+    summary="Draw many captions of each photo: oracle, consensus and diversity.",
+    config="diverse_captions",
+    task=_diverse_captions,
+)
+IMAGE_DISTANCE = HydraCommand(
+    name="image-distance",
+    summary="Compare two sets of pictures by Fréchet distance.",
+    config="image_distance",
+    task=_image_distance,
+)

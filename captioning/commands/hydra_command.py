@@ -1,0 +1,85 @@
+"""The one way in which commands with a Hydra config are run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from captioning.commands.command import HydraCommand
+from captioning.commands.hydra_help import help_text
+from captioning.config_folders import config_folder
+
+FULL_ERROR = "HYDRA_FULL_ERROR"
+INTERRUPTED = 130  # as shells report a program that Ctrl+C ended
+
+
+def run_hydra(command: HydraCommand, arguments: Sequence[str]) -> None:
+    """Run a command: ``--help`` is answered here, all else is Hydra's.
+
+    Errors of the user's making end in a line and exit status 1, Ctrl+C in status 130; with
+    HYDRA_FULL_ERROR=1 they come with their traceback.
+
+    Raises:
+        SystemExit: after an error, or after Hydra has shown what it was asked for.
+    """
+    if {"-h", "--help"} & set(arguments):
+        print(help_text(command))
+        return
+    import hydra
+    from hydra.errors import HydraException
+
+    from captioning.commands.hydra_errors import explain_hydra_error
+    from captioning.configuration import VERSION_BASE, search_user_folder
+
+    search_user_folder()
+    started, full_error = list(sys.argv), os.environ.get(FULL_ERROR)
+
+    def task(config: Any) -> float | None:
+        # Lightning starts further processes with these, so the subcommand must be among them.
+        sys.argv = list(started)
+        _set_full_error(full_error)
+        return run_task(command, config)
+
+    # Hydra reads its arguments from there alone.
+    sys.argv = [started[0], *arguments]
+    # Hydra prints and exits by itself unless this is set; what it refuses is told here.
+    _set_full_error(full_error or "1")
+    try:
+        where = {"config_path": str(config_folder()), "config_name": command.config}
+        hydra.main(version_base=VERSION_BASE, **where)(task)()
+    except (HydraException, ValueError) as error:
+        if full_error:
+            raise
+        overrides = [argument for argument in arguments if not argument.startswith("-")]
+        line = explain_hydra_error(error, name=command.config, overrides=overrides)
+        sys.exit(f"{command.name}: {line}")
+    finally:
+        sys.argv = started
+        _set_full_error(full_error)
+
+
+def _set_full_error(value: str | None) -> None:
+    if value is None:
+        os.environ.pop(FULL_ERROR, None)
+    else:
+        os.environ[FULL_ERROR] = value
+
+
+def run_task(command: HydraCommand, config: Any) -> float | None:
+    """Call a command's task; see `run_hydra` for its errors."""
+    from omegaconf.errors import OmegaConfBaseException
+
+    from captioning.plugins import import_plugins
+
+    try:
+        import_plugins(config.get("plugins") or [])
+        return command.task(config)
+    except (ValueError, TypeError, OSError, ImportError, OmegaConfBaseException) as error:
+        if os.environ.get(FULL_ERROR):
+            raise
+        sys.exit(f"{command.name}: {error}\n({FULL_ERROR}=1 shows where it was raised)")
+    except KeyboardInterrupt as stopped:
+        print(f"{command.name}: {stopped or 'interrupted'}", file=sys.stderr)
+        sys.exit(INTERRUPTED)

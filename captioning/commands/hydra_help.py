@@ -1,0 +1,99 @@
+"""``--help`` of commands with a Hydra config: what is read from its files, without Hydra.
+
+Composing the config would cost three times as much, and show the choices of all commands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from captioning.commands.command import HydraCommand
+from captioning.config_folders import config_folder, user_folder
+
+_OPTIONS = """\
+  NAME=CHOICE, KEY=VALUE   set a part or a key; +KEY=VALUE adds one, ~KEY removes it
+  --cfg job                show the settings, and do nothing; --resolve fills in what refers
+  -m, --multirun           run all combinations of KEY=VALUE,VALUE
+  --config-dir FOLDER      further choices of your own; those in ./configs are found, too
+  --info searchpath        where choices are looked for; --hydra-help: all of Hydra's options"""
+
+
+def help_text(command: HydraCommand) -> str:
+    """What a command does, how it is used, its parts with their choices, and its keys."""
+    import yaml
+
+    path = config_folder() / f"{command.config}.yaml"
+    text = path.read_text(encoding="utf-8")
+    usage, rest = _head(text.splitlines())
+    defaults = yaml.safe_load(text)["defaults"]
+    lines = [command.summary, "", "usage:", *(f"  {line}" for line in usage)]
+    lines += ["", "options:", _OPTIONS]
+    groups = dict(_groups(defaults))
+    lines += ["", "parts (the default is marked with *):", *_choices(groups)]
+    return "\n".join([*lines, "", "keys:", *_keys(rest)])
+
+
+def _head(lines: list[str]) -> tuple[list[str], list[str]]:
+    """The comment that a file begins with, and what follows."""
+    first = next(number for number, line in enumerate(lines) if not line.startswith("#"))
+    return [line.removeprefix("#").removeprefix(" ") for line in lines[:first]], lines[first:]
+
+
+def _groups(defaults: Iterable[Any]) -> Iterator[tuple[str, list[str]]]:
+    """Groups of a defaults list with what is chosen of them, without Hydra's own."""
+    for entry in defaults:
+        if not isinstance(entry, dict):
+            continue
+        for name, chosen in entry.items():
+            name = name.removeprefix("optional ")
+            if not name.startswith("override "):
+                some = chosen if isinstance(chosen, list) else [chosen]
+                yield name, [str(one) for one in some if one is not None]
+
+
+def _choices(groups: dict[str, list[str]]) -> Iterator[str]:
+    """A line a group, and a line each for the groups below it."""
+    for name, chosen in groups.items():
+        folder = name.partition("@")[0]
+        marked = [f"{choice}*" if choice in chosen else choice for choice in _files(folder)]
+        yield _wrapped(name, marked)
+        if "@" not in name:
+            for below in _folders(folder):
+                yield _wrapped(f"  {below}", _files(below))
+
+
+def _places() -> list[Path]:
+    return [folder for folder in (config_folder(), user_folder()) if folder is not None]
+
+
+def _files(group: str) -> list[str]:
+    return sorted({path.stem for place in _places() for path in (place / group).glob("*.yaml")})
+
+
+def _folders(group: str) -> list[str]:
+    found = {path for place in _places() for path in (place / group).glob("*/")}
+    return sorted({f"{group}/{path.name}" for path in found})
+
+
+def _wrapped(name: str, choices: Iterable[str]) -> str:
+    import textwrap
+
+    return textwrap.fill(
+        ", ".join(choices),
+        width=100,
+        initial_indent=f"  {name}: ",
+        subsequent_indent="      ",
+        break_on_hyphens=False,
+    )
+
+
+def _keys(lines: Iterable[str]) -> Iterator[str]:
+    """A file's own keys with their comments, as they stand there."""
+    shown = False
+    for line in lines:
+        if line and not line.startswith((" ", "#")):
+            shown = not line.startswith(("defaults:", "hydra:"))
+        if line.startswith("#") or (shown and line):
+            yield f"  {line}"

@@ -1,0 +1,81 @@
+"""``captioning curate journal show|undo|repair``."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+
+from captioning.commands.command import PlainCommand
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    show = commands.add_parser("show", help="print what was changed, by epoch, and the edits")
+    show.add_argument("journal", help="journal or run folder")
+    show.add_argument("--limit", type=int, default=20, help="edits to print; 0 for all")
+    show.set_defaults(run=_show)
+
+    undone = commands.add_parser("undo", help="take edits back (criteria are combined with 'and')")
+    undone.add_argument("journal", help="journal or run folder")
+    undone.add_argument("--sample-ids", nargs="+", metavar="ID")
+    undone.add_argument("--epochs", nargs="+", type=int, metavar="K")
+    undone.add_argument("--policy")
+    undone.add_argument("--output", help="where the new journal goes; default: in place")
+    undone.set_defaults(run=_undo)
+
+    repaired = commands.add_parser("repair", help="drop a last line that was cut off")
+    repaired.add_argument("journal", help="journal or run folder")
+    repaired.set_defaults(run=_repair)
+
+
+def _call(options: Namespace) -> None:
+    try:
+        options.run(options)
+    except BrokenPipeError:
+        # the reader, such as `head`, has enough; say nothing more to it, also not at exit
+        sys.stdout = None
+
+
+def _show(options: Namespace) -> None:
+    from curation.journal.journal import edit_counts, read_journal
+
+    header, edits = read_journal(options.journal)
+    print(f"{header.roster} (fingerprint {header.fingerprint}), seed {header.seed}")
+    for (epoch, policy, action), count in edit_counts(edits):
+        print(f"epoch {epoch}: {count} x {action} by {policy!r}")
+    shown = edits[: options.limit] if options.limit > 0 else edits
+    for edit in shown:
+        value = "" if edit.value is None else f" -> {edit.value!r} ({edit.origin})"
+        print(f"  {edit.epoch} {edit.sample_id} {edit.action}{value}: {edit.reason}")
+    if len(shown) < len(edits):
+        print(f"  ... {len(edits) - len(shown)} more (--limit 0 shows all)")
+
+
+def _undo(options: Namespace) -> None:
+    from curation.journal.journal import encode, find_journal, read_journal, undo, write_journal
+
+    header, edits = read_journal(options.journal)
+    result = undo(
+        edits, sample_ids=options.sample_ids, epochs=options.epochs, policy=options.policy
+    )
+    output = options.output or find_journal(options.journal)
+    write_journal(output, header, (encode(edit) for edit in result.journal))
+    print(
+        f"{len(result.undone)} edits undone, {len(result.followed)} that rested on them too, "
+        f"{len(result.journal)} left in {output}"
+    )
+
+
+def _repair(options: Namespace) -> None:
+    from curation.journal.journal import repair
+
+    dropped = repair(options.journal)
+    print("the journal is whole" if dropped is None else f"dropped: {dropped!r}")
+
+
+JOURNAL = PlainCommand(
+    name="curate journal",
+    summary="Show the journal of a run's edits, undo some of them, or repair it.",
+    add_arguments=_arguments,
+    call=_call,
+)

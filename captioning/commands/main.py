@@ -1,0 +1,147 @@
+"""The command ``captioning``: finds the subcommand and runs it."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from argparse import ArgumentParser
+from collections.abc import Iterable, Mapping, Sequence
+
+import captioning
+from captioning.commands import (
+    assets,
+    augmentation,
+    curation,
+    data,
+    evaluation,
+    journal,
+    results,
+    study,
+    training,
+)
+from captioning.commands.command import Command, HydraCommand, PlainCommand
+from captioning.commands.hydra_command import FULL_ERROR, INTERRUPTED, run_hydra
+
+GROUPS: Mapping[str, Sequence[Command]] = {
+    "train and evaluate": (
+        training.TRAIN,
+        evaluation.EVALUATE,
+        training.DEMO,
+        evaluation.CONTROLLABILITY,
+        evaluation.DIVERSE_CAPTIONS,
+        evaluation.IMAGE_DISTANCE,
+    ),
+    "data": (
+        data.PREPARE,
+        data.PREPARE_METRICS,
+        data.FIND_OBJECTS,
+        data.IMPORT_FEATURES,
+        data.MINIWORLD_SHEET,
+        data.MINIWORLD_FACTS,
+    ),
+    "new pairs, captions and pictures": (
+        augmentation.AUGMENT,
+        augmentation.CAPTIONED,
+        augmentation.TEACH,
+        augmentation.COMPARE,
+        augmentation.ROUND_TRIP,
+    ),
+    "what curation did": (
+        curation.DETECT,
+        curation.REPORT,
+        curation.EXPORT,
+        curation.APPLY,
+        journal.JOURNAL,
+        study.STUDY,
+    ),
+    "results": (results.TABLE, results.RECORD),
+    "making the weights that are shipped": (
+        assets.JOINT_SPACE,
+        assets.CAPTION_PARSER,
+        assets.PARSER_CAPTIONS,
+        assets.PARSER_ACCURACY,
+        assets.ENTITY_NAMES,
+        assets.AUTOENCODER,
+        assets.DIFFUSION,
+        assets.FINE_TUNING,
+    ),
+}
+COMMANDS = {command.name: command for group in GROUPS.values() for command in group}
+HELP = {"-h", "--help"}
+WRONG_USAGE = 2  # as argparse ends
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a subcommand.
+
+    Args:
+        arguments: those after ``captioning``; None takes the program's own.
+
+    Returns:
+        The exit status: 0, 1 after an error that is said in a line, 2 after wrong usage, 130 after
+        Ctrl+C.
+    """
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments == ["--version"]:
+        print(f"captioning {captioning.__version__}")
+        return 0
+    command, rest = find_command(arguments)
+    if isinstance(command, HydraCommand):
+        run_hydra(command, rest)
+        return 0
+    if command is not None:
+        return run_plain(command, rest)
+    return show_commands(arguments)
+
+
+def find_command(arguments: Sequence[str]) -> tuple[Command | None, list[str]]:
+    """The subcommand that arguments begin with, and the arguments after its name."""
+    for length in (2, 1):
+        command = COMMANDS.get(" ".join(arguments[:length]))
+        if command is not None:
+            return command, list(arguments[length:])
+    return None, []
+
+
+def show_commands(arguments: Sequence[str]) -> int:
+    """Print all subcommands, those below a word such as ``curate``, or that there is none."""
+    words = [word for word in arguments if word not in HELP]
+    below = [name for name in COMMANDS if words and name.startswith(f"{words[0]} ")]
+    if len(words) > bool(below):
+        name = " ".join(words[: 1 + bool(below)])
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else "captioning --help lists all"
+        print(f"captioning: there is no command {name!r}; {hint}", file=sys.stderr)
+        return WRONG_USAGE
+    print(overview(below or COMMANDS))
+    return 0 if HELP & set(arguments) else WRONG_USAGE
+
+
+def run_plain(command: PlainCommand, arguments: Sequence[str]) -> int:
+    """Parse a command's options and call it; see `main` for the status."""
+    parser = ArgumentParser(prog=f"captioning {command.name}", description=command.summary)
+    command.add_arguments(parser)
+    options = parser.parse_args(arguments)
+    try:
+        return command.call(options) or 0
+    except (ValueError, OSError, ImportError, RuntimeError) as error:
+        if os.environ.get(FULL_ERROR):
+            raise
+        print(f"{command.name}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"{command.name}: interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
+def overview(names: Iterable[str]) -> str:
+    """The subcommands of these names by group, with a line each."""
+    names = set(names)
+    lines = ["usage: captioning COMMAND ..., captioning COMMAND --help"]
+    for title, group in GROUPS.items():
+        shown = [command for command in group if command.name in names]
+        if shown:
+            lines += ["", f"{title}:"]
+            lines += [f"  {command.name:<25} {command.summary}" for command in shown]
+    return "\n".join(lines)

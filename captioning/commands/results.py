@@ -1,0 +1,75 @@
+"""Commands on the results of runs: records and tables."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from captioning.commands.command import PlainCommand
+
+TABLE_FORMATS = ("csv", "latex", "md")
+
+
+def _table_arguments(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("runs", nargs="+", help="run folders, folders that hold some, or files of records (.jsonl)")
+    add("--only", nargs="+", default=[], metavar="NAME", help="runs of these names (with * and ?)")
+    add("--group", nargs="+", default=["run_name"], help="config keys")
+    add("--metrics", nargs="+", help="columns; default: those of most papers")
+    add("--split", default="test", help="part of metrics.json")
+    add("--percent", action="store_true", help="scores times 100")
+    add("--digits", type=int, help="after the point")
+    add("--best", action="store_true", help="the best of each column in bold")
+    add("--lower", nargs="+", default=[], help="metrics of which the lowest is the best")
+    add("--against", nargs="+", metavar="VALUE", help="row to compare with: its values of --group")
+    add("--published", type=Path, help="YAML file of published scores: {row: {metric: score}}")
+    add("--format", choices=TABLE_FORMATS, default="md")
+    add("--into", type=Path, help="file to put it into, between its marks")
+
+
+def _table(options: Namespace) -> None:
+    from captioning.results.table import DEFAULT_METRICS, table_text
+    from captioning.results.table_formats import put_between_marks
+
+    chosen = dict(vars(options))
+    chosen["metrics"] = chosen["metrics"] or list(DEFAULT_METRICS)
+    into = chosen.pop("into")
+    text = table_text(**chosen, command=shlex.join(["captioning", *sys.argv[1:]]))
+    if into is None:
+        print(text, end="")
+    else:
+        put_between_marks(into, text)
+
+
+def _record_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("runs", nargs="+", type=Path, help="run folders, or folders of them")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the files of records")
+    parser.add_argument("--per-image", nargs="+", default=[], metavar="METRIC")
+
+
+def _record(options: Namespace) -> None:
+    from captioning.results.records import keep_record
+    from captioning.results.runs import read_runs
+
+    for run in read_runs(options.runs):
+        if run.metrics:
+            path = keep_record(run.folder, options.out, per_image=options.per_image)
+            print(f"{run.name}: {path}")
+        else:
+            print(f"left out, not finished: {run.folder}")
+
+
+TABLE = PlainCommand(
+    name="table",
+    summary="Make a table from run folders, or from records of runs.",
+    add_arguments=_table_arguments,
+    call=_table,
+)
+RECORD = PlainCommand(
+    name="record",
+    summary="Keep what tables are built from of finished runs, a line a run.",
+    add_arguments=_record_arguments,
+    call=_record,
+)

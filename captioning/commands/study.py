@@ -1,0 +1,50 @@
+"""``captioning curate study``: people annotate pictures in their browser."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+
+from captioning.commands.command import PlainCommand
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("images", help="folder with manifest.jsonl or .csv, or a run folder")
+    add("--store", help="database; default IMAGES/study.sqlite")
+    add("--within", nargs="+", default=[], help="further folders of pictures")
+    add("--sets", type=int, default=5, help="at most (5)")
+    add("--set-size", type=int, default=20, help="pictures of a set (20)")
+    add("--seed", type=int, default=0, help="of the division into sets (0)")
+    add("--annotations", type=int, default=3, help="wanted of a picture (3)")
+    add("--host", default="127.0.0.1", help="address (127.0.0.1, this machine)")
+    add("--port", type=int, default=8765, help="port (8765); 0 for any")
+    add("--results", metavar="FOLDER", help="write what the annotations say, and end")
+
+
+def _call(options: Namespace) -> None:
+    from curation.study.study import Settings, open_study, summarise
+
+    chosen = dict(vars(options))
+    results, host, port = (chosen.pop(name) for name in ("results", "host", "port"))
+    settings = Settings(**chosen)
+    if results is not None:
+        print(summarise(settings, results))
+        return
+    server, numbers = open_study(settings, host=host, port=port)
+    host, port = server.server_address[:2]
+    print(f"{numbers}\nopen http://{host}:{port}/ (Ctrl+C ends)", flush=True)
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        print("ended; everything is saved, the same command goes on", file=sys.stderr)
+    finally:
+        server.server_close()
+
+
+STUDY = PlainCommand(
+    name="curate study",
+    summary="Let people annotate the errors of pictures in their browser.",
+    add_arguments=_arguments,
+    call=_call,
+)

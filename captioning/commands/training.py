@@ -1,0 +1,41 @@
+"""Commands that train: ``captioning train`` and ``captioning demo``."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+from captioning.commands.command import HydraCommand, PlainCommand
+
+
+def _train(config: Any) -> float | None:
+    from captioning.training.run import train
+    from captioning.training.summary import print_summary
+
+    scores = train(config)
+    print_summary(config, scores)
+    return scores.get("CIDEr-D")
+
+
+def _demo_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="as of captioning train")
+
+
+def _demo(options: Namespace) -> None:
+    from captioning.training.demo import main
+
+    main(options.overrides)
+
+
+TRAIN = HydraCommand(
+    name="train",
+    summary="Train a captioner, test it, and leave a run folder.",
+    config="train",
+    task=_train,
+)
+DEMO = PlainCommand(
+    name="demo",
+    summary="Train on generated scenes with faulty captions, with and without curation.",
+    add_arguments=_demo_arguments,
+    call=_demo,
+)

@@ -1,0 +1,28 @@
+"""Where configs lie."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parent
+
+
+def config_folder() -> Path:
+    """The project's configs: inside the installed package, or at the top of a checkout.
+
+    Raises:
+        FileNotFoundError: neither is there.
+    """
+    folders = (PACKAGE / "configs", PACKAGE.parent / "configs")
+    for folder in folders:
+        if (folder / "train.yaml").is_file():
+            return folder
+    raise FileNotFoundError(
+        f"no configs in {folders[0]} or {folders[1]}: the installation is incomplete; install anew"
+    )
+
+
+def user_folder() -> Path | None:
+    """The folder ``configs`` where the command is started, unless it is the project's own."""
+    folder = Path.cwd() / "configs"
+    return folder if folder.is_dir() and folder.resolve() != config_folder() else None

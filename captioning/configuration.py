@@ -1,0 +1,52 @@
+"""How a config is composed; slow to import, as it needs Hydra.
+
+Three places are searched: the configs of the project, ``--config-dir``, and a folder ``configs``
+where the command is started. So a user's own YAML files stand beside the project's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hydra import compose, initialize_config_dir
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.plugins import Plugins
+from hydra.plugins.search_path_plugin import SearchPathPlugin
+from omegaconf import DictConfig
+
+from captioning.config_folders import config_folder, user_folder
+
+VERSION_BASE = "1.3"
+
+
+def compose_config(
+    name: str, overrides: Sequence[str] = (), *, return_hydra_config: bool = False
+) -> DictConfig:
+    """The config that a command with these overrides has.
+
+    Args:
+        name: of a file in the config folder, such as ``"train"``.
+        overrides: as on the command line, such as ``"model=updown_tiny"``.
+        return_hydra_config: keep Hydra's own settings, under ``hydra``.
+
+    Raises:
+        hydra.errors.HydraException: an unknown choice or key, or an override that cannot be read.
+    """
+    search_user_folder()
+    with initialize_config_dir(str(config_folder()), version_base=VERSION_BASE):
+        return compose(name, overrides=list(overrides), return_hydra_config=return_hydra_config)
+
+
+class UserConfigs(SearchPathPlugin):
+    """Searches `user_folder` after the project's configs, whose names so keep their meaning."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        """Add the folder, where there is one."""
+        folder = user_folder()
+        if folder is not None:
+            search_path.append("user", f"file://{folder}")
+
+
+def search_user_folder() -> None:
+    """Have Hydra search the user's folder from now on."""
+    Plugins.instance().register(UserConfigs)

@@ -1,0 +1,115 @@
+"""Names of runs and policies, made of what was chosen and overridden on the command line.
+
+Configs say ``${label:}`` where the name of a run goes on, and ``${label:curation}`` where that of a
+policy does. ``curation=remove curation.select.ratio=0.05 optimizer.lr=1e-3`` gives the policy
+``remove-select.ratio_0.05`` and the run ``MODEL-remove-select.ratio_0.05-optimizer.lr_0.001``, so
+jobs of a sweep have folders of their own, and no value needs a file with a name.
+
+Importing this module registers the resolver. Without Hydra's record of the overrides, as after a
+plain ``hydra.compose``, a label holds no overrides.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from omegaconf import DictConfig, OmegaConf
+
+if TYPE_CHECKING:  # importing Hydra takes longer than all else here, and only names need it
+    from hydra.core.override_parser.types import Override
+
+# Choices that the name of a run has already, and such as say how a run is carried out.
+CHOICES_LEFT_OUT = (
+    *("data", "model", "curation", "experiment"),
+    *("debug", "paths", "logger", "trainer"),
+)
+# Keys, or beginnings of keys, that the name has already or that change no result.
+KEYS_LEFT_OUT = (
+    *("seed", "threads", "run_name", "run_dir", "paths", "logger", "plugins"),
+    *("resume", "branch_from", "tracked", "keep_every_epoch"),
+    *("data.name", "data.root", "model.name", "loader.num_workers"),
+    *("curation.name", "curation.image_source.pool", "curation.callback.plot"),
+    *("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.strategy"),
+    *("trainer.enable_progress_bar", "trainer.log_every_n_steps"),
+)
+LONGEST = 120  # characters of a label; file systems allow 255 bytes a folder
+
+
+def label(part: str = "", *, _root_: DictConfig) -> str:
+    """The end of a name: a hyphen and a word for each choice and override, in alphabetical order.
+
+    The words of a policy stand first in the label of a run, as its name. The separator of key and
+    value is no equals sign, because Hydra's command line would refuse ``run=FOLDER``.
+
+    Args:
+        part: ``"curation"`` for the overrides of that part alone; empty for a run.
+
+    Returns:
+        Letters, digits and ``._+-`` only; at most `LONGEST` characters, the end of a longer label
+        being a digest of it. Empty when nothing was overridden.
+    """
+    words = dict(_words(_root_, part))
+    ordered = [words[key] for key in sorted(words)]
+    if not part:
+        policy = str(OmegaConf.select(_root_, "curation.name") or "none")
+        ordered = ([] if policy == "none" else [policy]) + ordered
+    return _shortened("".join(f"-{_safe(word)}" for word in ordered))
+
+
+def _words(root: DictConfig, part: str) -> Iterator[tuple[str, str]]:
+    """What each override adds to a name, by its key; of a key given twice the last counts."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    for override in OverridesParser.create().parse_overrides(_overrides(root)):
+        key = _key(override)
+        of_policy = key.startswith("curation.")
+        if of_policy == bool(part) and not _is_left_out(override, key):
+            short = key.removeprefix(f"{part}.")
+            yield key, f"no_{short}" if override.is_delete() else _word(root, override, short)
+
+
+def _overrides(root: DictConfig) -> list[str]:
+    """The overrides that the config was composed with, where Hydra keeps them."""
+    from hydra.core.hydra_config import HydraConfig
+
+    own = OmegaConf.select(root, "hydra.overrides.task")
+    if own is None and HydraConfig.initialized():
+        own = HydraConfig.get().overrides.task
+    return list(own or [])
+
+
+def _key(override: Override) -> str:
+    """Where the override is applied, with dots: ``curation.select`` of ``curation/select=top``."""
+    return (override.package or override.key_or_group).replace("/", ".")
+
+
+def _is_left_out(override: Override, key: str) -> bool:
+    below = any(key == left or key.startswith(f"{left}.") for left in KEYS_LEFT_OUT)
+    return below or override.key_or_group in CHOICES_LEFT_OUT
+
+
+def _word(root: DictConfig, override: Override, short: str) -> str:
+    value = override.get_value_string() if override.is_sweep_override() else override.value()
+    if isinstance(value, str) and "${" in value:
+        value = OmegaConf.select(root, _key(override))
+    if isinstance(value, bool) or value is None:
+        value = str(value if value is not None else "null").lower()
+    return f"{short}_{_safe(str(value))}"
+
+
+def _safe(text: str) -> str:
+    """Without what a folder's name or Hydra's command line cannot hold."""
+    return re.sub(r"[^A-Za-z0-9._+-]+", "_", text).strip("_")
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= LONGEST:
+        return text
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    return f"{text[: LONGEST - len(digest) - 1]}-{digest}"
+
+
+OmegaConf.register_new_resolver("label", label, replace=True)

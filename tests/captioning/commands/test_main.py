@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from captioning.commands import curation, hydra_command, results
+from captioning.commands.command import HydraCommand
+from captioning.commands.hydra_command import run_hydra, run_task
+from captioning.commands.main import COMMANDS, main
+
+SLOW = ("torch", "hydra", "transformers", "pytorch_lightning")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_answers_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with contextlib.suppress(SystemExit):  # as argparse ends
+        main([*name.split(), "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert COMMANDS[name].summary in shown
+
+
+def test_help_imports_nothing_slow() -> None:
+    names = [name.split() for name in COMMANDS]
+    code = (
+        "import sys\nfrom captioning.commands.main import main\n"
+        f"for name in {names!r}:\n"
+        "    try:\n        main([*name, '--help'])\n    except SystemExit:\n        continue\n"
+        f"sys.exit(', '.join(set({SLOW!r}) & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_overview_names_all_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"  {name} " in shown for name in COMMANDS)
+    assert main([]) == 2
+    assert main(["curate", "--help"]) == 0
+    assert "curate report" in capsys.readouterr().out
+
+
+def test_a_misspelt_command_is_told_its_neighbour(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["curate", "repot", "run"]) == 2
+    assert "did you mean 'curate report'?" in capsys.readouterr().err
+    assert main(["trian"]) == 2
+    assert "did you mean 'train'?" in capsys.readouterr().err
+
+
+def test_help_of_training_shows_choices_and_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "configs" / "model").mkdir(parents=True)
+    (tmp_path / "configs" / "model" / "my_own_model.yaml").write_text("name: mine\n")
+    monkeypatch.chdir(tmp_path)
+    main(["train", "--help"])
+    shown = capsys.readouterr().out
+    for text in ("updown_small*", "my_own_model", "experiment/toca", "num_epochs: 12", "--cfg job"):
+        assert text in shown
+
+
+def test_settings_are_shown_with_the_users_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "configs" / "model").mkdir(parents=True)
+    (tmp_path / "configs" / "model" / "my_own_model.yaml").write_text("name: mine\n")
+    monkeypatch.chdir(tmp_path)
+    arguments = list(sys.argv)
+    main(["train", "--cfg", "job", "--package", "model", "model=my_own_model"])
+    assert "name: mine" in capsys.readouterr().out
+    assert sys.argv == arguments
+
+
+def failing(error: BaseException) -> HydraCommand:
+    def task(config: object) -> None:
+        raise error
+
+    return HydraCommand(name="curate detect", summary="", config="detect", task=task)
+
+
+def test_errors_of_a_task_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="^curate detect: run=x: no such folder\n"):
+        run_task(failing(ValueError("run=x: no such folder")), {})
+    with pytest.raises(SystemExit) as ended:
+        run_task(failing(KeyboardInterrupt("stopped at epoch 3")), {})
+    assert ended.value.code == 130
+    assert "stopped at epoch 3" in capsys.readouterr().err
+
+
+def test_a_full_error_is_raised_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(hydra_command.FULL_ERROR, "1")
+    with pytest.raises(ValueError, match="wrong"):
+        run_task(failing(ValueError("wrong")), {})
+
+
+def test_a_task_sees_how_the_program_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lightning starts the processes of a run on several devices with it."""
+    seen = []
+    command = HydraCommand(
+        name="prepare", summary="", config="prepare", task=lambda config: seen.append(sys.argv)
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["captioning", "prepare", "data=jsonl"])
+    run_hydra(command, ["data=jsonl"])
+    assert seen == [["captioning", "prepare", "data=jsonl"]]
+
+
+def test_options_offer_what_the_functions_take() -> None:
+    from captioning.results.table_formats import FORMATS
+    from curation.export import export
+
+    assert set(results.TABLE_FORMATS) == set(FORMATS)
+    assert (curation.EXPORT_FORMATS, curation.EXPORT_PHOTOS) == (export.FORMATS, export.PHOTOS)

@@ -1,0 +1,24 @@
+"""docs/add_a_metric.md, followed to the letter: its files score a training's test."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from captioning.plugins import import_plugins
+from captioning.training.run import train
+from tests.pages import write_files
+
+
+def test_the_files_of_the_page_score(small, repository: Path, tmp_path: Path, monkeypatch):
+    files = write_files(repository / "docs" / "add_a_metric.md", tmp_path / "user")
+    assert files == ["my_metrics/words.py", "configs/extra_metrics/words.yaml"]
+    monkeypatch.syspath_prepend(tmp_path / "user")
+    import_plugins(["my_metrics"])
+    found = f"hydra.searchpath=[file://{tmp_path / 'user' / 'configs'}]"
+    choice = ("extra_metrics=[words]", "extra_metrics.words.most=3")
+    scores = train(small("num_epochs=1", *choice, found))
+    assert 0 < scores["words"] <= 3
+    test = json.loads((tmp_path / "run" / "metrics.json").read_text())["test"]
+    assert test["settings"]["words"] == {"most": 3}
+    assert {entry["words"] for entry in test["per_image"].values()} <= {0, 1, 2, 3}

