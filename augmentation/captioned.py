@@ -22,7 +22,6 @@ from augmentation.regions.cutswap.objects import build_labels
 from augmentation.regions.found_again import found_again, shares
 from augmentation.regions.proposal import draw_key
 from augmentation.regions.sheet import pair_sheet, with_regions
-from captioning.data.photos import load_rgb
 from captioning.data.roster import Roster, build_roster
 from captioning.evaluation.predict import predict_run
 from captioning.files import write_json, write_lines, write_text, write_whole
@@ -32,6 +31,7 @@ from captioning.results.table_formats import markdown_lines
 from captioning.text.plurals import pluralise
 from captioning.text.word_forms import classes_named, form_patterns
 from captioning.types import Region
+from captioning.vision.photos import load_rgb
 
 BEFORE, AFTER = "captions before", "captions after"
 PHOTOS, PICTURES = "photos", "pictures"

@@ -20,8 +20,8 @@ import numpy as np
 import torch
 
 from captioning.data.features.build import ensure_features
-from captioning.data.photos import load_rgb
 from captioning.vision.backbones import Backbone, build_backbone
+from captioning.vision.photos import load_rgb
 
 
 def plain(paths: list[Path], backbone: Backbone) -> np.ndarray:

@@ -37,7 +37,7 @@ from PIL import Image
 
 from augmentation.regions.boxes import Limits
 from augmentation.regions.cutswap.clusters import Clustering
-from augmentation.regions.cutswap.embeddings import by_sentences
+from augmentation.regions.cutswap.embeddings import by_texts
 from augmentation.regions.cutswap.method import CutSwap
 from augmentation.regions.cutswap.patches import Areas
 from augmentation.regions.cutswap.text import SwapRules
@@ -50,6 +50,7 @@ from captioning.data.roster import Roster, build_roster
 from captioning.text.parser import build_caption_parser
 from captioning.text.sentences import build_sentence_encoder
 from captioning.types import Region, Sample
+from captioning.vision.photos import load_rgb
 
 CAPTIONS = 60  # whose candidates are made
 SCENES = 1000  # of MiniWorld, at most
@@ -114,7 +115,7 @@ def build_cutswap(**more: object) -> CutSwap:
     """CutSwap with its own networks, but without ranking."""
     settings = {
         "parser": build_caption_parser(num_processes=1),
-        "embed": by_sentences(build_sentence_encoder()),
+        "embed": by_texts(build_sentence_encoder()),
         "encoder": SimpleNamespace(space="none"),  # nothing is ranked
         "rules": SwapRules(),
         "clustering": Clustering(),
@@ -199,7 +200,7 @@ def measure(folder: Path, num: int, size: int, suffix: str) -> None:
     paths = draw_photos(folder, 300, size, np.random.default_rng(1))
     proposals = make_proposals(paths, num, size)
     blending = Blending()
-    photos = {path: Image.open(path).convert("RGB") for path in paths}
+    photos = {path: load_rgb(path) for path in paths}
     pictures = {path: np.asarray(photo) for path, photo in photos.items()}
     start = time.process_time()
     for one in proposals:

@@ -38,9 +38,9 @@ from captioning.data.miniworld.object_class import COLOURS
 from captioning.data.miniworld.places import PLACES
 from captioning.data.miniworld.scene import Scene
 from captioning.data.miniworld.vocabulary import CLASSES
-from captioning.data.photos import load_rgb
 from captioning.files import write_whole
 from captioning.vision.backbones import build_backbone
+from captioning.vision.photos import load_rgb
 
 PLACE_NAMES, CLASS_NAMES, COLOUR_NAMES = sorted(PLACES), sorted(CLASSES), sorted(COLOURS)
 AMONG = {"place": 1, "class": 3, "colour": 3}

@@ -13,13 +13,13 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from rich.progress import track
 
-from captioning.data.photos import load_rgb
 from captioning.data.roster import Roster
 from captioning.data.steps.take_detections import detection_line, read_detections
 from captioning.files import write_lines
 from captioning.training.parts import build_part
 from captioning.training.rosters import read_roster
 from captioning.vision.detectors import AbstractDetector
+from captioning.vision.photos import load_rgb
 
 
 def find_objects(config: DictConfig) -> tuple[Path, int]:

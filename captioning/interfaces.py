@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
+from PIL import Image
 from torch import Tensor
 
 from captioning.types import Parse
@@ -61,6 +62,37 @@ class AbstractTokenizer(ABC):
     def log_frequencies(self) -> list[float] | None:
         """``V`` log-frequencies of the tokens in nats, or None where they are not known."""
         return None
+
+
+class TextEmbedder(Protocol):
+    """Texts to unit vectors: a sentence encoder, or the text half of a `JointEmbedder`."""
+
+    @property
+    def identity(self) -> str:
+        """Name and hash of the weights, as caches of embeddings are named."""
+        ...
+
+    @property
+    def dim(self) -> int:
+        """Size D of an embedding."""
+        ...
+
+    def embed_texts(self, texts: Sequence[str]) -> Tensor:
+        """Unit vectors ``(len(texts), D) float32`` on the CPU."""
+        ...
+
+
+class JointEmbedder(TextEmbedder, Protocol):
+    """Photos and texts into one space, where a dot product is a cosine: CLIP, the joint space."""
+
+    @property
+    def space(self) -> str:
+        """Name of the space, as scores made in it are named, such as ``"ViT-B-32/openai"``."""
+        ...
+
+    def embed_photos(self, photos: Sequence[Image.Image]) -> Tensor:
+        """Unit vectors ``(len(photos), D) float32`` of RGB photos of any size, on the CPU."""
+        ...
 
 
 class AbstractDecoderState(ABC):

@@ -59,6 +59,7 @@ STRUCTURE = [
     rules.weak_statements,
     rules.subclasses_of_concrete_classes,
     rules.vague_names,
+    rules.opened_photos,
 ]
 
 
@@ -155,6 +156,7 @@ BAD = [
         {"curation.a": "class A: ...", "curation.b": "class B(A): ..."},
     ),
     (rules.vague_names, {"captioning.data.utils": ""}),
+    (rules.opened_photos, {"captioning.metrics.extra": "with Image.open(path) as image:\n    f()"}),
     (rules.forbidden_texts, {"a.yaml": f"path: {SLASH}home/me/photos"}),
     (rules.forbidden_texts, {"a.py": f"# {UNFINISHED}: finish"}),
 ]

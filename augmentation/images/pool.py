@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -19,8 +18,9 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from captioning.data.photo_folder import PHOTO_SUFFIXES
-from captioning.data.photos import load_rgb
 from captioning.files import write_whole
+from captioning.interfaces import JointEmbedder
+from captioning.vision.photos import load_rgb
 
 log = logging.getLogger(__name__)
 
@@ -31,20 +31,6 @@ THUMBNAIL = 16  # side in pixels
 # photo. Of 300 photos of Flickr8k saved again (JPEG quality 30, 64 to 500 pixels, other shapes)
 # none differed by more than 2.8 and 19; the two most alike differed by 18 in the mean.
 SAME_MEAN, SAME_MOST = 4.0, 24
-
-
-class PhotoEncoder(Protocol):
-    """A space of photos and sentences: the joint space, or CLIP."""
-
-    space: str
-
-    def embed_images(self, images: Sequence[Image.Image]) -> Tensor:
-        """Unit vectors ``(I, size) float32``."""
-        ...
-
-    def embed_texts(self, texts: Sequence[str]) -> Tensor:
-        """Unit vectors ``(len(texts), size) float32``."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,9 +101,9 @@ class PhotoIndex:
         cache_folder: where embeddings are kept; None keeps nothing.
     """
 
-    def __init__(self, *, encoder: PhotoEncoder, cache_folder: str | Path | None = None) -> None:
+    def __init__(self, *, encoder: JointEmbedder, cache_folder: str | Path | None = None) -> None:
         self.encoder = encoder
-        self._folder = None if cache_folder is None else Path(cache_folder) / _identity(encoder)
+        self._folder = None if cache_folder is None else Path(cache_folder) / encoder.identity
         self._known = {} if self._folder is None else _read_shards(self._folder)
         self._thumbnails: dict[str, Tensor] = {}
 
@@ -166,7 +152,7 @@ class PhotoIndex:
             opened = [(path, image) for path in some for image in _opened(path)]
             if not opened:
                 continue
-            vectors = self.encoder.embed_images([image for _, image in opened])
+            vectors = self.encoder.embed_photos([image for _, image in opened])
             for (path, image), vector in zip(opened, vectors, strict=True):
                 names.append(keys[path])
                 self._known[keys[path]] = (vector, thumbnail(image))
@@ -201,15 +187,6 @@ def _key(path: Path) -> str:
         return f"no file {path}"
     text = f"{os.path.abspath(path)}\n{stat.st_size}\n{stat.st_mtime_ns}"
     return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
-
-
-def _identity(encoder: PhotoEncoder) -> str:
-    """Name of the space and a mark of its weights: what it makes of one text and one image."""
-    grey = Image.new("RGB", (32, 32), (90, 120, 150))
-    marks = (encoder.embed_texts(["a photo"]), encoder.embed_images([grey]))
-    rounded = b"".join(mark.mul(1e3).round().to(torch.int16).numpy().tobytes() for mark in marks)
-    digest = hashlib.sha1(rounded, usedforsecurity=False).hexdigest()[:12]
-    return f"{encoder.space.replace('/', '-')}-{digest}"
 
 
 def _read_shards(folder: Path) -> dict[str, tuple[Tensor, Tensor]]:

@@ -5,23 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
-
-from torch import Tensor
+from typing import Literal
 
 from augmentation.base import ImageRequest
+from captioning.interfaces import TextEmbedder
 
 # Of the paper, chosen there for photographs instead of paintings.
 STYLER = "national geographic, high quality photography, Canon EOS R3, Flickr"
 OVERLONG = ("drop", "shorten", "refuse")
-
-
-class SentenceEmbedder(Protocol):
-    """Text to unit vectors, such as `captioning.text.sentences.SentenceEncoder`."""
-
-    def embed(self, texts: Sequence[str]) -> Tensor:
-        """``(len(texts), D) float32``."""
-        ...
 
 
 class AbstractPromptForm(ABC):
@@ -49,12 +40,12 @@ class Representative(AbstractPromptForm):
         sentences: the encoder.
     """
 
-    def __init__(self, *, sentences: SentenceEmbedder) -> None:
+    def __init__(self, *, sentences: TextEmbedder) -> None:
         self._sentences = sentences
 
     def captions(self, request: ImageRequest) -> tuple[str, ...]:
         """One caption."""
-        vectors = self._sentences.embed(request.captions)
+        vectors = self._sentences.embed_texts(request.captions)
         # unit vectors: the nearest by cosine is the nearest by distance
         return (request.captions[int((vectors @ vectors.mean(0)).argmax())],)
 

@@ -11,12 +11,12 @@ from torch import Tensor
 from augmentation.base import AbstractImageSource, ImageRequest, Picture
 from augmentation.images.pool import (
     Embedded,
-    PhotoEncoder,
     PhotoIndex,
     find_photos,
     same_photo,
 )
 from captioning.data.roster import Roster
+from captioning.interfaces import JointEmbedder
 from captioning.ranges import Cosine
 
 
@@ -43,7 +43,7 @@ class Retrieval(AbstractImageSource):
         self,
         *,
         pool: str | Path,
-        encoder: PhotoEncoder,
+        encoder: JointEmbedder,
         exclude: Sequence[Roster | None] = (),
         lowest_likeness: Cosine = -1.0,
         cache_folder: str | Path | None = None,

@@ -16,7 +16,7 @@ LIKE_YOU = re.compile(
 LIKE_WON = re.compile(r"(?:one|once)(?!r)")
 SILENT_H = ("hour", "honest", "honor", "honour", "heir")
 # Read letter by letter though captions write them in lower case, or with vowels in them.
-SPELLED_OUT = ("atv", "suv", "mp3", "rv", "lcd", "led", "x-ray", "xray", "f1")
+SPELLED_OUT = re.compile(r"(?:atv|suv|mp3|rv|lcd|led|x-ray|xray|f1)\b")  # but "a ledge"
 # Letters whose names begin with a vowel: "an NBA player", "a TV".
 VOWEL_NAMES = "aefhilmnorsx"
 
@@ -34,7 +34,7 @@ def indefinite_article(word: str) -> str:
     """
     plain = word.lower()
     capitals = word.isupper() and len(word) > 1 and not set(plain) & set(VOWELS)
-    if capitals or plain.startswith(SPELLED_OUT):
+    if capitals or SPELLED_OUT.match(plain):
         return "an" if plain[0] in VOWEL_NAMES else "a"
     if LIKE_YOU.match(plain) or LIKE_WON.match(plain):
         return "a"

@@ -15,8 +15,8 @@ import numpy as np
 from PIL import Image
 
 from augmentation.regions.boxes import Box, area, clipped, pixels
-from captioning.data.photos import load_rgb
 from captioning.ranges import Fraction, NonNegativeInt
+from captioning.vision.photos import load_rgb
 
 OUTSIDE = "target box outside the photo"
 SOURCE_OUTSIDE = "source box outside its photo"

@@ -12,12 +12,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Protocol
 
 import numpy as np
 import torch
 from PIL import Image
-from torch import Tensor
+
+from captioning.interfaces import JointEmbedder
 
 CLIP_THRESHOLD = 0.28
 CLIP_SPACES = ("ViT-B-32/openai", "ViT-B-32-quickgelu/openai")
@@ -45,20 +45,6 @@ class AbstractPairScorer(ABC):
         """
 
 
-class PairEncoder(Protocol):
-    """Such as `captioning.vision.clip.ClipEncoder` and the encoder of the joint space."""
-
-    space: str
-
-    def embed_images(self, images: Sequence[Image.Image]) -> Tensor:
-        """``(I, D) float32`` of unit length."""
-        ...
-
-    def embed_texts(self, texts: Sequence[str]) -> Tensor:
-        """``(N, D) float32`` of unit length."""
-        ...
-
-
 class CosineScorer(AbstractPairScorer):
     """Cosines in the space of an encoder; an image or text that comes up often is embedded once.
 
@@ -66,7 +52,7 @@ class CosineScorer(AbstractPairScorer):
         encoder: CLIP, or the joint space.
     """
 
-    def __init__(self, *, encoder: PairEncoder) -> None:
+    def __init__(self, *, encoder: JointEmbedder) -> None:
         self._encoder = encoder
         self.space = encoder.space
 
@@ -82,7 +68,7 @@ class CosineScorer(AbstractPairScorer):
         place = {id(image): row for row, image in enumerate(different)}
         texts = list(dict.fromkeys(captions))
         row_of = {text: row for row, text in enumerate(texts)}
-        image_rows = self._encoder.embed_images(different)[[place[id(each)] for each in images]]
+        image_rows = self._encoder.embed_photos(different)[[place[id(each)] for each in images]]
         text_rows = self._encoder.embed_texts(texts)[[row_of[text] for text in captions]]
         return (image_rows * text_rows).sum(1).double().numpy()
 
@@ -300,7 +286,7 @@ def _checked(scores: np.ndarray, name: str) -> np.ndarray:
 
 
 def cosine_ranker(
-    build_encoder: Callable[[], PairEncoder], *, threshold: Threshold, keep: int
+    build_encoder: Callable[[], JointEmbedder], *, threshold: Threshold, keep: int
 ) -> Ranker:
     """A ranker by cosine, with an encoder of its own; other processes find it by this name."""
     return Ranker(scorer=CosineScorer(encoder=build_encoder()), threshold=threshold, keep=keep)

@@ -19,7 +19,6 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
 from rich.progress import track
 
 from augmentation.regions.annotations import records, write_annotations
@@ -28,8 +27,8 @@ from augmentation.regions.ranking import Ranker
 from augmentation.regions.rendering import PictureFormat, Record, Renderer
 from augmentation.regions.sheet import pair_sheet
 from augmentation.set_folder import claim_folder
-from captioning.data.photos import load_rgb
 from captioning.files import write_whole
+from captioning.vision.photos import load_rgb
 
 CHUNK = 16  # proposals that a process is given at once
 Candidates = Sequence[Proposal]
@@ -253,8 +252,7 @@ def _write_sheet(folder: Path, part: Path, shown: Shown) -> None:
     firsts = [min(some, key=lambda p: best[p.name]) for some in kept if some]
     pairs = []
     for proposal in firsts[: shown.number]:
-        with Image.open(folder / "images" / files[proposal.name]) as image:
-            after = image.convert("RGB")
+        after = load_rgb(folder / "images" / files[proposal.name])
         boxes = [move.target_box for move in proposal.pastes]
         text = f"{proposal.before[0]}\n> {proposal.captions[0]}"
         pairs.append((load_rgb(proposal.image_path), after, boxes, text))

@@ -70,7 +70,7 @@ def read_pairs(
     image_index = torch.empty(len(roster), dtype=torch.int64)
     for number, of_image in enumerate(rows):
         image_index[list(of_image)] = number
-    vectors = sentences.embed([sample.caption for sample in roster.samples])
+    vectors = sentences.embed_texts([sample.caption for sample in roster.samples])
     return Pairs(pooled=torch.cat(parts), sentences=vectors, image_index=image_index)
 
 

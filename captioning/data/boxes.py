@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from PIL import Image, UnidentifiedImageError
+from captioning.vision.photos import photo_sizes
 
 Box = tuple[float, float, float, float]
 ROUNDING = 1.0  # pixels by which annotators' rounding may overshoot the photo's edge
-
-_ORIENTATION = 0x0112  # EXIF tag; values 5..8 turn the picture by a quarter
 
 
 def checked_box(box: Box, size: tuple[float, float] | None, where: str) -> Box:
@@ -60,15 +58,10 @@ def photo_size(path: Path, annotated: tuple[int, int] | None = None) -> tuple[in
         annotated: the size that annotations give, to notice photos turned by EXIF only.
 
     Raises:
+        FileNotFoundError: there is no such file.
         ValueError: not a photo; or its EXIF turns it and the annotations are for the unturned one.
     """
-    try:
-        with Image.open(path) as image:
-            stored = image.size
-            orientation = image.getexif().get(_ORIENTATION, 1)
-    except (UnidentifiedImageError, OSError, SyntaxError, Image.DecompressionBombError) as error:
-        raise ValueError(f"{path}: cannot be opened as a photo") from error
-    turned = (stored[1], stored[0]) if orientation in (5, 6, 7, 8) else stored
+    stored, turned = photo_sizes(path)
     if turned != stored and annotated == stored:
         raise ValueError(
             f"{path}: EXIF turns this photo but its boxes are for the unturned pixels; "

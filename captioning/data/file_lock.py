@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import socket
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 
 @contextlib.contextmanager
@@ -23,7 +23,7 @@ def locked(
     at once: a file that was left behind locks nobody out.
 
     Args:
-        path: the lock file; its folder must exist. It stays behind, empty of meaning.
+        path: the lock file; its folder must exist. It stays behind, and names its last holder.
         what: what is being built, for the message to whoever waits.
         say: shows one line to the user.
         poll_seconds: pause between two attempts.
@@ -31,48 +31,39 @@ def locked(
     Raises:
         OSError: the file cannot be opened, or the file system knows no locks.
     """
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    lock = FileLock(path, fallback_to_soft=False)  # a soft lock outlives a killed process
     try:
-        waited = _acquire(handle, path, what, say, poll_seconds)
-        holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, json.dumps(holder).encode(), 0)
-        try:
-            yield waited
-        finally:
-            os.ftruncate(handle, 0)
-            # Explicitly: a forked child that still has the file open must not keep the lock.
-            fcntl.flock(handle, fcntl.LOCK_UN)
+        waited = _acquire(lock, path, what, say, poll_seconds)
+    except OSError as error:
+        if error.errno in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
+            raise OSError(
+                error.errno,
+                f"{path.parent}: this file system has no locks; put the cache on a local disk "
+                "(CAPTIONING_CACHE=FOLDER)",
+            ) from error
+        raise
+    try:
+        path.write_text(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}))
+        yield waited
     finally:
-        os.close(handle)
+        lock.release()
 
 
 def _acquire(
-    handle: int, path: Path, what: str, say: Callable[[str], None], poll_seconds: float
+    lock: FileLock, path: Path, what: str, say: Callable[[str], None], poll_seconds: float
 ) -> bool:
-    waited = False
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return waited
-        except BlockingIOError:
-            if not waited:
-                say(f"{what} is being built by {_holder(handle)}; waiting for it ({path})")
-            waited = True
-            time.sleep(poll_seconds)
-        except OSError as error:
-            if error.errno in (errno.ENOLCK, errno.EOPNOTSUPP):
-                raise OSError(
-                    error.errno,
-                    f"{path.parent}: this file system has no locks; put the cache on a local disk "
-                    "(CAPTIONING_CACHE=FOLDER)",
-                ) from error
-            raise
-
-
-def _holder(handle: int) -> str:
     try:
-        holder = json.loads(os.pread(handle, 4096, 0))
+        lock.acquire(blocking=False)
+        return False
+    except Timeout:
+        say(f"{what} is being built by {_holder(path)}; waiting for it ({path})")
+    lock.acquire(poll_interval=poll_seconds)
+    return True
+
+
+def _holder(path: Path) -> str:
+    try:
+        holder = json.loads(path.read_text())
         return f"process {holder['pid']} on {holder['host']}"
-    except (ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError):
         return "another process"

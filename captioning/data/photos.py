@@ -1,76 +1,23 @@
-"""Photos: checked once by decoding each, and opened in one way everywhere."""
+"""Photos of a roster, checked once by decoding each."""
 
 from __future__ import annotations
 
 import json
 import os
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from PIL import Image, ImageOps, UnidentifiedImageError
 from rich.progress import track
 
 from captioning.data.roster import Dropped, Roster, build_roster
 from captioning.files import write_json
+from captioning.vision.photos import MAX_PIXELS, photo_problem
 
-MAX_PIXELS = 100_000_000  # 100 megapixels are 300 MB once decoded
-
-EMPTY = "photo is an empty file"
-TRUNCATED = "photo is truncated or damaged"
-NO_IMAGE = "photo is not an image"
-HUGE = "photo is too large"
-ANIMATED = "photo is animated"
-
-_CACHE_VERSION = 1
-_DAMAGE = (OSError, SyntaxError, ValueError, EOFError, IndexError, KeyError, TypeError)
-_WIDE_MODES = ("I;16", "I;16B", "I;16L", "I")
+_CACHE_VERSION = 2
 _Stamp = tuple[int, int]
-
-
-def load_rgb(path: str | Path) -> Image.Image:
-    """The photo in RGB, turned as its EXIF orientation says.
-
-    Grey, CMYK, palette and 16-bit photos are converted; what is transparent is laid on white.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it cannot be decoded, is animated, or is a decompression bomb.
-    """
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such photo")
-    try:
-        with warnings.catch_warnings(), Image.open(path) as image:
-            warnings.simplefilter("ignore")  # of damaged EXIF and palettes: the pixels count
-            if getattr(image, "n_frames", 1) > 1:
-                raise ValueError(f"{path}: {ANIMATED}; save one frame of it")
-            image.load()
-            return _as_rgb(ImageOps.exif_transpose(image))
-    except ValueError as error:
-        if str(path) in str(error):
-            raise
-        raise ValueError(f"{path}: {TRUNCATED}: {error}") from error
-    except (*_DAMAGE, Image.DecompressionBombError) as error:
-        raise ValueError(
-            f"{path}: cannot be decoded ({error}); check_photos finds such photos beforehand"
-        ) from error
-
-
-def _as_rgb(image: Image.Image) -> Image.Image:
-    if image.mode == "RGB":
-        return image
-    if image.mode in _WIDE_MODES:
-        # convert() would clip 16 bits to 8 instead of scaling them
-        return image.point(lambda value: value / 257, "F").convert("L").convert("RGB")
-    if image.has_transparency_data:
-        opaque = image.convert("RGBA")
-        ground = Image.new("RGBA", opaque.size, "white")
-        return Image.alpha_composite(ground, opaque).convert("RGB")
-    return image.convert("RGB")
 
 
 def check_photos(
@@ -134,30 +81,6 @@ def drop_photos(roster: Roster, dropped: Sequence[Dropped]) -> Roster:
     used = dict.fromkeys(str(sample.image_path) for sample in roster.samples)
     gone = [rules[path] for path in used if path in rules]
     return build_roster(roster.name, kept, [*roster.dropped, *gone])
-
-
-def photo_problem(path: str | Path, max_pixels: int = MAX_PIXELS) -> str:
-    """The rule that a photo breaks, or an empty text for a good one; decodes it fully."""
-    try:
-        if os.path.getsize(path) == 0:
-            return EMPTY
-        with warnings.catch_warnings(), Image.open(path) as image:
-            warnings.simplefilter("ignore")
-            if image.width * image.height > max_pixels:
-                return f"{HUGE} ({image.width}x{image.height}, at most {max_pixels} pixels)"
-            if getattr(image, "n_frames", 1) > 1:
-                return ANIMATED
-            image.load()
-            _as_rgb(ImageOps.exif_transpose(image))
-    except FileNotFoundError:
-        return "photo missing"
-    except UnidentifiedImageError:
-        return NO_IMAGE
-    except Image.DecompressionBombError:
-        return HUGE
-    except _DAMAGE as error:
-        return f"{TRUNCATED} ({str(error)[:80]})"
-    return ""
 
 
 def _problems(paths: Sequence[str], max_pixels: int, num_workers: int) -> Iterator[str]:

@@ -29,6 +29,7 @@ from captioning.metrics.fid import (
 from captioning.results.run_folder import versions
 from captioning.training.parts import build_part
 from captioning.vision.backbones import Backbone
+from captioning.vision.photos import load_rgb
 
 INCEPTION_SIZE = 299
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp")
@@ -95,11 +96,7 @@ def read_images(files: Sequence[Path], *, size: int, batch_size: int) -> Iterato
 
 
 def _read(file: Path, size: int) -> Tensor:
-    try:
-        with Image.open(file) as image:
-            squared = image.convert("RGB").resize((size, size), Image.Resampling.BICUBIC)
-    except OSError as error:
-        raise ValueError(f"{file}: not readable as an image: {error}") from error
+    squared = load_rgb(file).resize((size, size), Image.Resampling.BICUBIC)
     return torch.from_numpy(np.asarray(squared).copy()).permute(2, 0, 1)
 
 

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
-from typing import Literal, Protocol
+from typing import Literal
 
-from PIL import Image
 from torch import Tensor
 
+from captioning.interfaces import JointEmbedder
 from captioning.metrics.cider import CiderStatistics
 from captioning.metrics.clipscore import WEIGHT, evaluate_similarity
 from captioning.metrics.coco import METRICS, MetricResult
@@ -24,21 +24,10 @@ from captioning.metrics.oracle import evaluate_oracle
 from captioning.metrics.tokenizer import tokenize_ptb, tokenize_python
 from captioning.metrics.well_formedness import WellFormedness
 from captioning.ranges import PositiveFloat, PositiveInt
+from captioning.vision.photos import load_rgb
 
 LEAST_G = 0.7  # GRUEN that CIC-BART-SSA asks of a caption (appendix C.2); here of another measure
 TOKENIZERS = {"ptb": tokenize_ptb, "python": tokenize_python}
-
-
-class JointEncoder(Protocol):
-    """A space of photos and texts, such as CLIP or the small joint space."""
-
-    space: str
-
-    def embed_images(self, images: Sequence[Image.Image]) -> Tensor:
-        """``(I, D) float32``."""
-
-    def embed_texts(self, texts: Sequence[str]) -> Tensor:
-        """``(N, D) float32``."""
 
 
 class Similarity(AbstractMetric):
@@ -47,7 +36,7 @@ class Similarity(AbstractMetric):
     def __init__(
         self,
         *,
-        encoder: JointEncoder,
+        encoder: JointEmbedder,
         weight: PositiveFloat = WEIGHT,
         prompt: str | None = None,
         batch_size: PositiveInt = 64,
@@ -79,17 +68,9 @@ class Similarity(AbstractMetric):
         ids, found = list(paths), {}
         for start in range(0, len(ids), self._batch_size):
             some = ids[start : start + self._batch_size]
-            photos = [_open(paths[image_id]) for image_id in some]
-            found |= zip(some, self._encoder.embed_images(photos), strict=True)
+            photos = [load_rgb(paths[image_id]) for image_id in some]
+            found |= zip(some, self._encoder.embed_photos(photos), strict=True)
         return found
-
-
-def _open(path: Path) -> Image.Image:
-    try:
-        with Image.open(path) as image:
-            return image.convert("RGB")
-    except OSError as error:
-        raise ValueError(f"{path}: this photo is needed for its likeness: {error}") from error
 
 
 class Diversity(AbstractMetric):

@@ -5,21 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from captioning.interfaces import TextEmbedder
 from captioning.text.entities import TEMPLATES, read_names
-
-
-class TextEmbedder(Protocol):
-    """What is asked of a joint space here."""
-
-    def embed_texts(self, texts: Sequence[str]) -> Tensor:
-        """Unit vectors ``(len(texts), E) float32``."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

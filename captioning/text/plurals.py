@@ -31,7 +31,7 @@ _UNCHANGED = """
     sheep deer fish moose elk bison aircraft spacecraft watercraft series species salmon trout
     shrimp swine offspring cattle police people luggage
 """
-_F_TO_VES = "calf half elf leaf loaf self sheaf shelf thief wolf scarf hoof"
+_F_TO_VES = "bookshelf calf half elf leaf loaf self sheaf shelf thief wolf scarf hoof"
 _FE_TO_VES = "knife wife life housewife midwife penknife"
 _O_TO_OES = "potato tomato hero mosquito buffalo mango domino echo volcano tornado"
 UNCHANGED = frozenset(_UNCHANGED.split())

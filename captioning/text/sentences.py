@@ -81,7 +81,7 @@ class SentenceEncoder:
         self._known = {} if self._folder is None else _read_shards(self._folder, self.dim)
         self._unsaved: deque[bytes] = deque()
 
-    def embed(self, texts: Sequence[str]) -> Tensor:
+    def embed_texts(self, texts: Sequence[str]) -> Tensor:
         """Embeddings ``(len(texts), dim) float32`` of unit length, on the CPU.
 
         The empty text has an embedding too (of its begin and end tokens).

@@ -112,7 +112,7 @@ class CrossFit:
         paths = list({sample.image_path: None for sample in samples})
         place = {path: number for number, path in enumerate(paths)}
         photos = heads.embed_pooled(heads.pool(store.read(store.positions(paths))[0]))
-        captions = heads.embed_sentences(self._sentences.embed([s.caption for s in samples]))
+        captions = heads.embed_sentences(self._sentences.embed_texts([s.caption for s in samples]))
         return (photos[[place[sample.image_path] for sample in samples]] * captions).sum(1)
 
     def _store(self, samples: Sequence[Sample]) -> FeatureStore:

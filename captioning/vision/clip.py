@@ -12,6 +12,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from captioning.extras import import_extra
+from captioning.vision.backbones import weights_digest
 
 
 class ClipEncoder:
@@ -47,17 +48,27 @@ class ClipEncoder:
         self.preprocess, self._tokenize = preprocess, tokenize
         self._batch_size, self._device = batch_size, torch.device(device)
 
-    def embed_images(self, images: Sequence[Image.Image]) -> Tensor:
-        """Unit vectors ``(I, size) float32`` of RGB images of any size, on the CPU.
+    @property
+    def identity(self) -> str:
+        """Name of model and weights, with a hash of the weights."""
+        return f"clip-{self.space.replace('/', '-')}-{weights_digest(self.model)}"
+
+    @property
+    def dim(self) -> int:
+        """Size of an embedding."""
+        return int(self.embed_texts([""]).shape[1])
+
+    def embed_photos(self, photos: Sequence[Image.Image]) -> Tensor:
+        """Unit vectors ``(I, size) float32`` of RGB photos of any size, on the CPU.
 
         Raises:
-            ValueError: no images.
+            ValueError: no photos.
         """
 
         def prepared(part: Sequence[Image.Image]) -> Tensor:
-            return torch.stack([self.preprocess(image.convert("RGB")) for image in part])
+            return torch.stack([self.preprocess(photo.convert("RGB")) for photo in part])
 
-        return self._embed(images, prepared, self.model.encode_image)
+        return self._embed(photos, prepared, self.model.encode_image)
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
         """Unit vectors ``(len(texts), size) float32`` of texts, on the CPU.

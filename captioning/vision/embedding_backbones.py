@@ -10,7 +10,6 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from captioning.vision.backbones import weights_digest
 from captioning.vision.clip import ClipEncoder
 from captioning.vision.joint_space import JointSpaceEncoder
 
@@ -24,8 +23,8 @@ class JointSpaceBackbone(nn.Module):
     def __init__(self, *, encoder: JointSpaceEncoder) -> None:
         super().__init__()
         self.backbone, self.heads = encoder.backbone, encoder.heads
-        self.identity = f"joint_space-{weights_digest(self.heads)}-{self.backbone.identity}"
-        self.image_size, self.dim = self.backbone.image_size, int(self.heads.settings["size"])
+        self.identity = encoder.identity
+        self.image_size, self.dim = self.backbone.image_size, encoder.dim
         self.grid_size, self.num_cells = (1, 1), 1
 
     def normalise(self, pixels: Tensor) -> Tensor:
@@ -74,10 +73,7 @@ class ClipBackbone(nn.Module):
             )
         (self.image_size,) = sides
         self._shape, last = steps[:-2], steps[-1]
-        self.identity = f"clip-{encoder.space.replace('/', '-')}-{weights_digest(self.model)}"
-        with torch.inference_mode():
-            blank = torch.zeros(1, 3, self.image_size, self.image_size)
-            self.dim = int(self.model.encode_image(blank.to(_device(self.model))).shape[1])
+        self.identity, self.dim = encoder.identity, encoder.dim
         self.grid_size, self.num_cells = (1, 1), 1
         for name, values in {"_mean": last.mean, "_std": last.std}.items():
             scaled = torch.as_tensor(values, dtype=torch.float32).view(3, 1, 1) * 255
@@ -100,10 +96,6 @@ class ClipBackbone(nn.Module):
     def for_inference(self, device: torch.device | str) -> ClipBackbone:
         """A frozen copy on ``device``."""
         return _frozen_copy(self, device)
-
-
-def _device(module: nn.Module) -> torch.device:
-    return next(module.parameters()).device
 
 
 def _frozen_copy(module: Any, device: torch.device | str) -> Any:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -22,22 +22,13 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from captioning.files import write_whole
+from captioning.interfaces import TextEmbedder
 from captioning.ranges import DropRate, PositiveInt
-from captioning.vision.backbones import Backbone
+from captioning.vision.backbones import Backbone, weights_digest
 
 Pooling = Literal["mean", "mean_max"]
 POOLINGS = get_args(Pooling)
 WEIGHTS = Path(__file__).parent / "weights" / "joint_space.safetensors"
-
-
-class SentenceEmbedder(Protocol):
-    """What the text half asks of a sentence encoder."""
-
-    identity: str
-
-    def embed(self, texts: Sequence[str]) -> Tensor:
-        """Vectors ``(len(texts), dim) float32``."""
-        ...
 
 
 class JointSpace(nn.Module):
@@ -135,13 +126,21 @@ class JointSpaceEncoder:
 
     space = "joint-space"
 
-    def __init__(
-        self, *, heads: JointSpace, backbone: Backbone, sentences: SentenceEmbedder
-    ) -> None:
+    def __init__(self, *, heads: JointSpace, backbone: Backbone, sentences: TextEmbedder) -> None:
         """Join built parts; usually `build_joint_space`, which checks that they fit."""
         self.heads = heads.eval().requires_grad_(False)
         self.backbone = backbone.for_inference("cpu")
         self._sentences = sentences
+
+    @property
+    def identity(self) -> str:
+        """Names heads and backbone with hashes; heads go with one sentence encoder alone."""
+        return f"joint_space-{weights_digest(self.heads)}-{self.backbone.identity}"
+
+    @property
+    def dim(self) -> int:
+        """Size of an embedding."""
+        return int(self.heads.settings["size"])
 
     @torch.inference_mode()
     def embed_features(self, regions: Tensor) -> Tensor:
@@ -149,27 +148,27 @@ class JointSpaceEncoder:
         return self.heads.embed_pooled(self.heads.pool(regions))
 
     @torch.inference_mode()
-    def embed_images(self, images: Sequence[Image.Image], batch_size: int = 8) -> Tensor:
-        """Unit vectors ``(I, size)`` of RGB images of any size."""
+    def embed_photos(self, photos: Sequence[Image.Image], batch_size: int = 8) -> Tensor:
+        """Unit vectors ``(I, size)`` of RGB photos of any size."""
         found = []
-        for start in range(0, len(images), batch_size):
+        for start in range(0, len(photos), batch_size):
             squared = [
-                self.backbone.fitted(image.convert("RGB"))
-                for image in images[start : start + batch_size]
+                self.backbone.fitted(photo.convert("RGB"))
+                for photo in photos[start : start + batch_size]
             ]
             pixels = torch.from_numpy(np.stack([np.asarray(image) for image in squared]))
             inputs = self.backbone.normalise(pixels.permute(0, 3, 1, 2))
             found.append(self.embed_features(self.backbone.grid(inputs)))
-        return torch.cat(found) if found else torch.zeros(0, self.heads.settings["size"])
+        return torch.cat(found) if found else torch.zeros(0, self.dim)
 
     @torch.inference_mode()
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
         """Unit vectors ``(len(texts), size)`` of sentences."""
-        return self.heads.embed_sentences(self._sentences.embed(texts))
+        return self.heads.embed_sentences(self._sentences.embed_texts(texts))
 
 
 def build_joint_space(
-    *, backbone: Backbone, sentences: SentenceEmbedder, weights: str | Path | None = None
+    *, backbone: Backbone, sentences: TextEmbedder, weights: str | Path | None = None
 ) -> JointSpaceEncoder:
     """The joint space over a backbone and a sentence encoder.
 

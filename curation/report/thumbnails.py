@@ -9,7 +9,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from captioning.data.photos import load_rgb
+from captioning.vision.photos import load_rgb
 
 SIDE = 220  # longest side in pixels
 QUALITY = 72

@@ -12,9 +12,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from captioning.data.photos import load_rgb
 from captioning.ranges import NonNegativeInt
 from captioning.types import Sample
+from captioning.vision.photos import load_rgb
 from curation.base import AbstractScore, Context
 from curation.words import words_of
 

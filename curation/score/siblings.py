@@ -5,22 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from captioning.interfaces import TextEmbedder
 from captioning.ranges import PositiveInt
 from curation.base import AbstractScore, Context
 from curation.words import words_of
-
-
-class SentenceEmbedder(Protocol):
-    """Text to unit vectors, such as `captioning.text.sentences.SentenceEncoder`."""
-
-    def embed(self, texts: Sequence[str]) -> Tensor:
-        """``(len(texts), D) float32``."""
 
 
 class AbstractLikeness(ABC):
@@ -47,12 +40,14 @@ class SentenceLikeness(AbstractLikeness):
 
     name = "sentence embedding"
 
-    def __init__(self, *, sentences: SentenceEmbedder) -> None:
+    def __init__(self, *, sentences: TextEmbedder) -> None:
         self._sentences = sentences
 
     def cosines(self, groups: Sequence[Sequence[str]]) -> list[Tensor]:
         """All captions are embedded at once."""
-        vectors = self._sentences.embed([caption for group in groups for caption in group]).float()
+        vectors = self._sentences.embed_texts(
+            [caption for group in groups for caption in group]
+        ).float()
         return [part @ part.T for part in vectors.split([len(group) for group in groups])]
 
 

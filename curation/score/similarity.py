@@ -4,28 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from PIL import Image
 from torch import Tensor
 
-from captioning.data.photos import load_rgb
+from captioning.interfaces import JointEmbedder
+from captioning.vision.photos import load_rgb
 from curation.base import AbstractScore, Context
 
 _PHOTOS_AT_ONCE = 64
-
-
-class JointEncoder(Protocol):
-    """CLIP, or the small joint space."""
-
-    space: str
-
-    def embed_images(self, images: Sequence[Image.Image]) -> Tensor:
-        """``(I, D)`` unit vectors."""
-
-    def embed_texts(self, texts: Sequence[str]) -> Tensor:
-        """``(N, D)`` unit vectors."""
 
 
 class Similarity(AbstractScore):
@@ -40,7 +28,7 @@ class Similarity(AbstractScore):
     """
 
     def __init__(
-        self, *, encoder: JointEncoder, load: Callable[[Path], Image.Image] = load_rgb
+        self, *, encoder: JointEmbedder, load: Callable[[Path], Image.Image] = load_rgb
     ) -> None:
         self._encoder, self._load = encoder, load
         self.name = f"unlikeness of photo and caption ({encoder.space})"
@@ -59,5 +47,5 @@ class Similarity(AbstractScore):
     def _embed(self, paths: Sequence[Path]) -> None:
         for start in range(0, len(paths), _PHOTOS_AT_ONCE):
             some = paths[start : start + _PHOTOS_AT_ONCE]
-            vectors = self._encoder.embed_images([self._load(path) for path in some])
+            vectors = self._encoder.embed_photos([self._load(path) for path in some])
             self._photos |= zip(some, vectors, strict=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from captioning.data.photos import load_rgb
+from captioning.vision.photos import load_rgb
 from curation.report.page import build_page
 from curation.study.categories import CATEGORIES
 from curation.study.items import check_inside

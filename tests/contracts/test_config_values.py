@@ -228,7 +228,5 @@ def test_what_hydra_refuses_is_told_in_a_line(override: str, line: str):
     overrides = ["curation=remove", override]
     with pytest.raises((HydraException, ValueError)) as raised:
         compose_config("train", overrides)
-    told = explain_hydra_error(
-        raised.value, folder=config_folder(), name="train", overrides=overrides
-    )
+    told = explain_hydra_error(raised.value, name="train", overrides=overrides)
     assert told == line

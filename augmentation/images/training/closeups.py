@@ -20,11 +20,11 @@ from rich.progress import track
 from augmentation.regions.boxes import area, clipped
 from augmentation.set_folder import data_identity
 from captioning.data.batches.controls import spoken_of
-from captioning.data.photos import load_rgb
 from captioning.data.roster import Roster, build_roster
 from captioning.files import write_whole
 from captioning.ranges import Seed, Share
 from captioning.types import Phrase, Region, Sample
+from captioning.vision.photos import load_rgb
 
 Window = tuple[int, int, int, int]
 SEEN = 0.5

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from captioning.data.photos import load_rgb
 from captioning.data.roster import Roster
 from captioning.types import Region
+from captioning.vision.photos import load_rgb
 
 BACKGROUND = 0.1
 """Weight of cells without a thing: most cells are."""

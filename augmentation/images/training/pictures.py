@@ -10,7 +10,7 @@ import torch
 from PIL import ImageOps
 from torch import Tensor
 
-from captioning.data.photos import load_rgb
+from captioning.vision.photos import load_rgb
 
 
 def load_pictures(paths: Sequence[Path], *, size: int) -> Tensor:

@@ -8,23 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from torch import Tensor
 
-from captioning.interfaces import AbstractWordVectors
-from captioning.text.entity_index import TextEmbedder
+from captioning.interfaces import AbstractWordVectors, TextEmbedder
 
 Embed = Callable[[Sequence[str]], Tensor]
-
-
-class SentenceEmbedder(Protocol):
-    """Such as `captioning.text.sentences.SentenceEncoder`."""
-
-    def embed(self, texts: Sequence[str]) -> Tensor:
-        """``(len(texts), D) float32``."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,13 +32,8 @@ class WordEmbeddings:
     missing: tuple[str, ...] = ()
 
 
-def by_sentences(encoder: SentenceEmbedder) -> Embed:
-    """Words by a sentence encoder."""
-    return encoder.embed
-
-
 def by_texts(encoder: TextEmbedder) -> Embed:
-    """Words by the text side of CLIP or of the joint space."""
+    """Words by a sentence encoder, or by the text side of CLIP or of the joint space."""
     return encoder.embed_texts
 
 
@@ -73,7 +58,7 @@ def embed_words(words: Sequence[str], embed: Embed) -> WordEmbeddings:
 
     Args:
         words: distinct, such as `ObjectTable.names`.
-        embed: from `by_sentences`, `by_texts` or `by_word_vectors`.
+        embed: from `by_texts` or `by_word_vectors`.
 
     Raises:
         ValueError: no words, none of them with a vector, or vectors that are not finite.

@@ -47,14 +47,12 @@ from augmentation.regions.proposal import (
 from augmentation.regions.ranking import (
     KEEP,
     CosineScorer,
-    PairEncoder,
     Threshold,
     estimated_threshold,
     known_threshold,
 )
-from captioning.data.photos import load_rgb
 from captioning.data.roster import Roster
-from captioning.interfaces import AbstractParser
+from captioning.interfaces import AbstractParser, JointEmbedder
 from captioning.ranges import NonNegativeInt, PositiveInt, Seed
 from captioning.text.lemmas import load_lemmas
 from captioning.text.object_words import (
@@ -64,6 +62,7 @@ from captioning.text.object_words import (
     build_object_words,
 )
 from captioning.types import Parse, Region, Sample
+from captioning.vision.photos import load_rgb
 
 DESCRIBES = "object describes another"
 OVERLAID = "object under another that the caption names"
@@ -127,7 +126,7 @@ class CutSwap(AbstractRegionMethod):
         *,
         parser: AbstractParser,
         embed: Embed,
-        encoder: PairEncoder,
+        encoder: JointEmbedder,
         rules: SwapRules,
         clustering: Clustering,
         areas: Areas,

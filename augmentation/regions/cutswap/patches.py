@@ -14,7 +14,6 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
-from PIL import ExifTags, Image, UnidentifiedImageError
 
 from augmentation.regions.boxes import (
     Box,
@@ -35,6 +34,7 @@ from captioning.ranges import Fraction, NonNegativeFloat
 from captioning.text.object_words import COCO_OBJECTS
 from captioning.types import Parse, Region, Sample
 from captioning.vision.boxes import coverage
+from captioning.vision.photos import photo_sizes
 
 NO_AREA = "boxes outside the photo"
 SHARED = "box of another thing too"
@@ -43,7 +43,6 @@ TOO_MUCH = "too much of the photo would be replaced"
 FAR_LARGER = 2
 MOST = 0.5
 PEOPLE = COCO_OBJECTS[0].split(",")
-SIDEWAYS = 5  # EXIF orientations from here on swap width and height
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +94,7 @@ class Areas:
             width, height = upright_size(sample.image_path)
         except FileNotFoundError:
             return NO_PHOTO
-        except (UnidentifiedImageError, OSError, ValueError):
+        except ValueError:
             return UNREADABLE
         replaced = []
         for box in self.targets(sample, numbers):
@@ -158,15 +157,8 @@ class Areas:
 
 @lru_cache(maxsize=1024)
 def upright_size(path: Path) -> tuple[int, int]:
-    """Width and height of a photo turned as its EXIF says, without decoding it.
-
-    Raises:
-        OSError: no such file, or no photo.
-    """
-    with Image.open(path) as image:
-        width, height = image.size
-        turned = image.getexif().get(ExifTags.Base.Orientation, 1) >= SIDEWAYS
-    return (height, width) if turned else (width, height)
+    """Width and height of a photo turned as its EXIF says, see `photo_sizes`."""
+    return photo_sizes(path)[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

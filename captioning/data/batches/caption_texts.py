@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from captioning.data.batches.base import AbstractBatchReader, Epoch, Read, of_captions
-from captioning.interfaces import AbstractParser
+from captioning.interfaces import AbstractParser, TextEmbedder
 from captioning.text.entities import as_sentence, find_entities, read_names
-from captioning.text.entity_index import TextEmbedder, embed_captions
+from captioning.text.entity_index import embed_captions
 from captioning.types import Sample
 
 AT_ONCE = 4096  # captions between two calls of the encoder

@@ -162,7 +162,7 @@ class ContextIndex(AbstractBatchReader):
         if isinstance(self._encoder, str):
             folder = None if self._folder is None else self._folder / "sentences"
             self._encoder = build_sentence_encoder(name=self._encoder, cache_folder=folder)
-        find = partial(find_nearest, contexts, images, self._encoder.embed, self.num_nearest)
+        find = partial(find_nearest, contexts, images, self._encoder.embed_texts, self.num_nearest)
         if self._folder is None:
             return find()
         digest = hashlib.sha256(f"{self._encoder.identity} {self.num_nearest}".encode())

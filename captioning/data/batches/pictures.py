@@ -13,9 +13,9 @@ from torch import Tensor
 
 from captioning.data.batches.base import AbstractBatchReader, Epoch, Read, Tensors
 from captioning.data.features.store import FeatureStore
-from captioning.data.photos import load_rgb
 from captioning.types import Sample
 from captioning.vision.backbones import Backbone
+from captioning.vision.photos import load_rgb
 
 Transform = Callable[[Image.Image], Tensor]
 Extend = Callable[[Mapping[Path, Sample]], FeatureStore]

@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any
 
 from captioning.data.batches.base import AbstractBatchReader, Epoch, Read, Tensors
-from captioning.data.photos import load_rgb
 from captioning.model_folder import model_folder
 from captioning.types import Sample
+from captioning.vision.photos import load_rgb
 
 IMAGES = {"pixel_values": "images"}
 

@@ -40,10 +40,10 @@ from captioning.data.features.store import (
     record_key,
 )
 from captioning.data.file_lock import locked
-from captioning.data.photos import load_rgb
 from captioning.ranges import Device, NonNegativeInt, PositiveInt
 from captioning.vision.backbones import Backbone
 from captioning.vision.boxes import pool_regions, scale_boxes
+from captioning.vision.photos import load_rgb
 
 __all__ = ["FeatureStore", "ensure_features", "store_folder"]
 
@@ -116,7 +116,7 @@ def ensure_features(
         precision: ``"bfloat16"`` runs the convolutions in it, about twice as fast where the
             processor knows it, and keeps the features in a store of their own.
         device: ``"auto"`` takes a GPU if there is one.
-        load: reads a photo as an RGB image; None for `captioning.data.photos.load_rgb`.
+        load: reads a photo as an RGB image; None for `captioning.vision.photos.load_rgb`.
         progress: show a progress bar.
 
     Raises:

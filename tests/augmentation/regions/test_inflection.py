@@ -24,6 +24,8 @@ from augmentation.regions.inflection import indefinite_article, possessive_mark
         ("european", "a"),
         ("SUV", "an"),
         ("suv", "an"),
+        ("led-lit", "an"),
+        ("ledge", "a"),
         ("TV", "a"),
         ("8-year-old", "an"),
         ("80s", "an"),

@@ -25,7 +25,7 @@ class Encoder:
     def __init__(self) -> None:
         self.seen: list[int] = []
 
-    def embed_images(self, images):
+    def embed_photos(self, images):
         self.seen.append(len(images))
         return unit([image.getpixel((0, 0)) for image in images])
 

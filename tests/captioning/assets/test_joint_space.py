@@ -122,7 +122,7 @@ class Lengths:
 
     dim, identity = 2, "lengths"
 
-    def embed(self, texts: Sequence[str]) -> torch.Tensor:
+    def embed_texts(self, texts: Sequence[str]) -> torch.Tensor:
         return torch.tensor([[len(text), len(text.split())] for text in texts]).float()
 
 

@@ -12,7 +12,8 @@ from omegaconf import DictConfig
 from PIL import Image
 
 from captioning.configuration import compose_config
-from captioning.evaluation.image_distance import image_distance
+from captioning.evaluation.image_distance import image_distance, read_images
+from tests.photo_files import turned
 
 
 @pytest.fixture
@@ -64,7 +65,7 @@ def test_a_folder_lies_at_0_from_itself_and_further_from_a_darker_one(
     [
         (lambda other: None, "no images"),
         (lambda other: Image.new("RGB", (9, 9)).save(other / "more.png"), "alone, such as 0"),
-        (lambda other: (other / "a.jpg").write_bytes(b"no image"), "not readable as an image"),
+        (lambda other: (other / "a.jpg").write_bytes(b"no image"), "photo is not an image"),
     ],
 )
 def test_bad_folders_are_named(repository: Path, folder: Path, change, message: str) -> None:
@@ -73,3 +74,9 @@ def test_bad_folders_are_named(repository: Path, folder: Path, change, message: 
     paired = "paired=true" if "alone" in message else "paired=false"
     with pytest.raises(ValueError, match=message):
         image_distance(configured(repository, folder, paired))
+
+
+def test_images_are_turned_as_their_exif_says(tmp_path: Path) -> None:
+    (image,) = next(read_images([turned(tmp_path / "a.jpg")], size=8, batch_size=1))
+    assert image[:, 0].float().mean() > 250
+    assert image[:, -1].float().mean() < 5

@@ -15,6 +15,7 @@ from captioning.metrics.evaluation import AbstractMetric, CaptionedImages, Capti
 from captioning.metrics.extra import Diversity, NovelObjects, Oracle, SentenceQuality, Similarity
 from captioning.metrics.well_formedness import GrammarCalibration, WellFormedness
 from captioning.types import Region, Sample
+from tests.photo_files import turned
 
 REFERENCES = {"1": ["a red cat sleeps", "a cat"], "2": ["a blue dog runs", "the dog runs"]}
 FAST = {"metrics": ["CIDEr-D"], "tokenizer": "python"}
@@ -47,7 +48,7 @@ class Colours:
 
     space = "colours"
 
-    def embed_images(self, images: Sequence[Image.Image]) -> torch.Tensor:
+    def embed_photos(self, images: Sequence[Image.Image]) -> torch.Tensor:
         return torch.tensor([image.getpixel((0, 0)) for image in images]).float()[:, [0, 2]]
 
     def embed_texts(self, texts: Sequence[str]) -> torch.Tensor:
@@ -99,8 +100,22 @@ def test_likeness_to_the_photo_is_named_after_the_space(tmp_path: Path) -> None:
     assert wrong.corpus[name] == pytest.approx(0, abs=0.01)
     assert right.corpus[with_references] > wrong.corpus[with_references]
     (tmp_path / "1.png").write_bytes(b"no photo")
-    with pytest.raises(ValueError, match=r"1\.png: this photo is needed"):
+    with pytest.raises(ValueError, match=r"1\.png: photo is not an image"):
         metric.score({"1": ["a red cat"]}, images_without_writing(tmp_path))
+
+
+def test_photos_are_seen_as_their_exif_turns_them(tmp_path: Path) -> None:
+    seen = []
+
+    class Sizes(Colours):
+        def embed_photos(self, images: Sequence[Image.Image]) -> torch.Tensor:
+            seen.extend(image.size for image in images)
+            return super().embed_photos(images)
+
+    turned(tmp_path / "1.png")
+    metric = Similarity(encoder=Sizes(), prompt="")
+    metric.score({"1": ["a red cat"]}, images_without_writing(tmp_path))
+    assert seen == [(20, 30)]
 
 
 def images_without_writing(folder: Path) -> Roster:

@@ -24,6 +24,7 @@ from captioning.text.plurals import pluralise
         ("wine glass", "wine glasses"),
         ("knife", "knives"),
         ("scarf", "scarves"),
+        ("bookshelf", "bookshelves"),
         ("cliff", "cliffs"),
         ("puppy", "puppies"),
         ("toy", "toys"),

@@ -73,7 +73,7 @@ def by_hand(encoder: SentenceEncoder, text: str) -> torch.Tensor:
 
 def test_embeddings_are_the_means_of_real_tokens(folder: Path) -> None:
     encoder = build_sentence_encoder(name=str(folder), batch_size=3, device="cpu")
-    found = encoder.embed(TEXTS)
+    found = encoder.embed_texts(TEXTS)
     assert found.shape == (4, encoder.dim) == (4, 8)
     assert found.dtype == torch.float32
     expected = torch.stack([by_hand(encoder, text) for text in TEXTS])
@@ -83,10 +83,10 @@ def test_embeddings_are_the_means_of_real_tokens(folder: Path) -> None:
 
 def test_order_and_repeats_are_kept(folder: Path) -> None:
     encoder = build_sentence_encoder(name=str(folder), batch_size=2, device="cpu")
-    found = encoder.embed([TEXTS[1], TEXTS[0], TEXTS[1]])
+    found = encoder.embed_texts([TEXTS[1], TEXTS[0], TEXTS[1]])
     assert torch.equal(found[0], found[2])
-    assert torch.equal(found[1], encoder.embed([TEXTS[0]])[0])
-    assert encoder.embed([]).shape == (0, 8)
+    assert torch.equal(found[1], encoder.embed_texts([TEXTS[0]])[0])
+    assert encoder.embed_texts([]).shape == (0, 8)
 
 
 def test_what_was_computed_is_read_from_the_cache(
@@ -96,13 +96,13 @@ def test_what_was_computed_is_read_from_the_cache(
     monkeypatch.setattr(sentences, "SHARD", 3)
     options = {"name": str(folder), "cache_folder": tmp_path, "device": "cpu"}
     first = build_sentence_encoder(**options)
-    before = first.embed(TEXTS)
+    before = first.embed_texts(TEXTS)
     [of_encoder] = tmp_path.iterdir()
     assert of_encoder.name == first.identity
     assert len(list(of_encoder.iterdir())) == 1  # the fourth sentence alone is no shard
     again = build_sentence_encoder(**options)
     monkeypatch.setattr(again, "_run", lambda texts: pytest.fail(f"computed anew: {texts}"))
-    assert torch.equal(again.embed(TEXTS[2::-1]), before[:3].flip(0))
+    assert torch.equal(again.embed_texts(TEXTS[2::-1]), before[:3].flip(0))
 
 
 def test_a_damaged_cache_is_named(folder: Path, tmp_path: Path) -> None:
@@ -136,9 +136,11 @@ def test_a_folder_of_sentence_transformers_says_how_to_pool(
     with torch.inference_mode():
         ids = torch.tensor([[2, 4, 5, 3]])
         state = encoder.network(input_ids=ids).last_hidden_state[0, 0]
-    assert torch.allclose(encoder.embed(["a dog"])[0], state / state.norm(), atol=1e-3)
+    assert torch.allclose(encoder.embed_texts(["a dog"])[0], state / state.norm(), atol=1e-3)
     long = "a dog runs on the"
-    assert torch.equal(encoder.embed([long + " cat"])[0], encoder.embed([long + " dog ."])[0])
+    assert torch.equal(
+        encoder.embed_texts([long + " cat"])[0], encoder.embed_texts([long + " dog ."])[0]
+    )
 
 
 def test_what_cannot_be_computed_is_refused(as_library: Callable[..., Path]) -> None:
@@ -160,12 +162,12 @@ def test_wrong_names_and_inputs(
         build_sentence_encoder(name="./nowhere")
     encoder = build_sentence_encoder(name=str(folder), device="cpu")
     with pytest.raises(TypeError, match="into a list"):
-        encoder.embed("a dog")
+        encoder.embed_texts("a dog")
     with pytest.raises(ValueError, match="pooling must be one of"):
         SentenceEncoder(network=encoder.network, tokenizer=None, name="x", pooling="max")
     encoder.network.embeddings.word_embeddings.weight.data[5] = torch.nan
     with pytest.raises(ValueError, match="not finite"):
-        encoder.embed(["dog"])
+        encoder.embed_texts(["dog"])
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ModuleNotFoundError, match="MiniLM.*is not installed.*'offline'"):
         build_sentence_encoder()
@@ -188,7 +190,7 @@ def test_an_unreachable_hub_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_minilm_knows_what_sentences_mean() -> None:
     encoder = build_sentence_encoder(device="cpu")
     assert encoder.dim == 384
-    dog, same, other = encoder.embed(
+    dog, same, other = encoder.embed_texts(
         ["A dog runs on the beach.", "A puppy is running by the sea.", "Two men repair a car."]
     )
     assert dog @ same > 0.6 > 0.3 > dog @ other

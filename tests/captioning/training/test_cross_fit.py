@@ -24,7 +24,7 @@ class ColorWords:
 
     identity, dim = "colours", len(COLORS)
 
-    def embed(self, texts: Sequence[str]) -> torch.Tensor:
+    def embed_texts(self, texts: Sequence[str]) -> torch.Tensor:
         return torch.tensor([[1.0 * (color in text) for color in COLORS] for text in texts])
 
 

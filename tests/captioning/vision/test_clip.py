@@ -44,9 +44,10 @@ def photos(number: int) -> list[Image.Image]:
 def test_a_folder_gives_the_model_that_was_saved(
     encoder: ClipEncoder, model: torch.nn.Module
 ) -> None:
-    assert encoder.space == "tiny-clip"
+    assert (encoder.space, encoder.dim) == ("tiny-clip", 8)
+    assert encoder.identity.startswith("clip-tiny-clip-")
     images = photos(3)
-    found = encoder.embed_images(images)
+    found = encoder.embed_photos(images)
     pixels = torch.stack([torch.from_numpy(np.array(i)).permute(2, 0, 1) for i in images]) / 255
     with torch.inference_mode():
         expected = model.eval().encode_image((pixels - 0.5) / 0.5)
@@ -66,7 +67,7 @@ def test_texts_are_embedded_one_by_one_and_cut_where_too_long(encoder: ClipEncod
 def test_images_of_any_mode_and_size(encoder: ClipEncoder) -> None:
     grey = Image.new("L", (50, 20), 99)
     assert torch.equal(
-        encoder.embed_images([grey]), encoder.embed_images([Image.new("RGB", (50, 20), (99,) * 3)])
+        encoder.embed_photos([grey]), encoder.embed_photos([Image.new("RGB", (50, 20), (99,) * 3)])
     )
 
 
@@ -74,7 +75,7 @@ def test_nothing_and_a_bare_text_are_refused(encoder: ClipEncoder) -> None:
     with pytest.raises(ValueError, match="nothing to embed"):
         encoder.embed_texts([])
     with pytest.raises(ValueError, match="nothing to embed"):
-        encoder.embed_images([])
+        encoder.embed_photos([])
     with pytest.raises(TypeError, match="into a list"):
         encoder.embed_texts("a dog")
 

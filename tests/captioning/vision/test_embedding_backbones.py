@@ -53,14 +53,14 @@ def stored(backbone: object, photos: list[Path], folder: Path) -> torch.Tensor:
 def test_of_the_joint_space(photos: list[Path], tmp_path: Path) -> None:
     encoder = joint_space()
     found = stored(JointSpaceBackbone(encoder=encoder), photos, tmp_path / "cache")
-    expected = encoder.embed_images([Image.open(path) for path in photos])
+    expected = encoder.embed_photos([Image.open(path) for path in photos])
     torch.testing.assert_close(found, expected, atol=2e-3, rtol=0)
     assert JointSpaceBackbone(encoder=encoder).identity.startswith("joint_space-")
 
 
 def test_of_clip(clip: ClipEncoder, photos: list[Path], tmp_path: Path) -> None:
     found = stored(ClipBackbone(encoder=clip), photos, tmp_path / "cache")
-    expected = clip.embed_images([Image.open(path) for path in photos])
+    expected = clip.embed_photos([Image.open(path) for path in photos])
     torch.testing.assert_close(found, expected, atol=2e-3, rtol=0)
 
 

@@ -30,7 +30,7 @@ class Sentences:
 
     identity = "hashes"
 
-    def embed(self, texts: Sequence[str]) -> torch.Tensor:
+    def embed_texts(self, texts: Sequence[str]) -> torch.Tensor:
         seeds = [int(hashlib.sha1(text.encode()).hexdigest()[:8], 16) for text in texts]
         draws = [np.random.default_rng(seed).normal(size=5) for seed in seeds]
         return torch.tensor(np.array(draws), dtype=torch.float32)
@@ -89,17 +89,18 @@ def test_images_texts_and_cached_features_meet(
     saved: tuple[JointSpace, Path], backbone: Backbone
 ) -> None:
     encoder = build_joint_space(backbone=backbone, sentences=Sentences(), weights=saved[1])
-    assert encoder.space == "joint-space"
+    assert (encoder.space, encoder.dim) == ("joint-space", 4)
+    assert encoder.identity.startswith("joint_space-")
     rng = np.random.default_rng(0)
     images = [Image.fromarray(rng.integers(0, 256, (64, 64, 3), dtype=np.uint8)) for _ in range(3)]
-    found = encoder.embed_images(images, batch_size=2)
-    assert torch.allclose(found[2:], encoder.embed_images(images[2:]), atol=1e-5)
+    found = encoder.embed_photos(images, batch_size=2)
+    assert torch.allclose(found[2:], encoder.embed_photos(images[2:]), atol=1e-5)
     pixels = torch.stack([torch.from_numpy(np.array(image)).permute(2, 0, 1) for image in images])
     with torch.inference_mode():
         grid = backbone.grid(backbone.normalise(pixels))
     assert torch.allclose(encoder.embed_features(grid.half()), found, atol=5e-3)
     assert encoder.embed_texts(["a dog", "a cat"]).shape == (2, 4)
-    assert encoder.embed_images([]).shape == (0, 4)
+    assert encoder.embed_photos([]).shape == (0, 4)
 
 
 def test_heads_of_other_parts_are_refused(
@@ -158,7 +159,7 @@ def test_real_captions_are_near_their_photos(shared_data: Path) -> None:
         backbone=build_backbone(name="efficientnet_lite0"),
         sentences=sentences.build_sentence_encoder(device="cpu"),
     )
-    images = encoder.embed_images([Image.open(folder / "images" / name) for name in names])
+    images = encoder.embed_photos([Image.open(folder / "images" / name) for name in names])
     near = encoder.embed_texts([captions[name] for name in names]) @ images.T
     own = near.diagonal()
     others = near[~torch.eye(len(names), dtype=torch.bool)]

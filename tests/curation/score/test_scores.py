@@ -60,7 +60,7 @@ def values(found: torch.Tensor) -> list[float]:
 class Words:
     """Unit vectors: one dimension for dogs, one for boats."""
 
-    def embed(self, texts: Sequence[str]) -> torch.Tensor:
+    def embed_texts(self, texts: Sequence[str]) -> torch.Tensor:
         counts = torch.tensor([[1.0 * ("dog" in t), 1.0 * ("boat" in t)] for t in texts])
         return torch.nn.functional.normalize(counts, dim=1)
 
@@ -166,12 +166,12 @@ class Space:
     def __init__(self) -> None:
         self.num_photos = 0
 
-    def embed_images(self, images):
+    def embed_photos(self, images):
         self.num_photos += len(images)
         return torch.tensor([[1.0 * (r > b), 1.0 * (b > r)] for r, _, b in map(pixel, images)])
 
     def embed_texts(self, texts):
-        return Words().embed(texts)
+        return Words().embed_texts(texts)
 
 
 def pixel(image: Image.Image) -> tuple[int, int, int]:

@@ -13,9 +13,9 @@ from PIL import Image
 
 from augmentation.images.training.closeups import read_closeups, regions_within
 from captioning.data.batches.controls import spoken_of
-from captioning.data.photos import load_rgb
 from captioning.data.roster import Roster, build_roster
 from captioning.types import Phrase, Region, Sample
+from captioning.vision.photos import load_rgb
 
 DOG, BALL, SUN = (10.0, 30.0, 30.0, 50.0), (32.0, 44.0, 38.0, 50.0), (85.0, 2.0, 95.0, 12.0)
 COLOURS = {"dog": (200, 20, 20), "ball": (20, 200, 20), "sun": (240, 240, 20)}

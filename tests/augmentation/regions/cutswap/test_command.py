@@ -30,7 +30,7 @@ WORDS = ("bird", "cat", "dog")
 GLOVE = {"bird": (0, 0, 1), "cat": (1, 0, 0), "dog": (0, 1, 0), "zebra": (9, 9, 9)}
 # Choices of vectors, with the file or folder that they are of.
 CHOICES = {
-    "sentences": ("by_sentences", None),
+    "sentences": ("by_texts", None),
     "joint_space": ("by_texts", None),
     "clip": ("by_texts", "method.embed.encoder.name"),
     "tokens": ("by_word_vectors", None),
@@ -111,7 +111,7 @@ def pairs(tmp_path: Path, folder: Path, *options: str) -> dict:
 def expected(choice: str, path: Path) -> Tensor:
     """The words' vectors by the encoder itself."""
     if choice == "sentences":
-        return build_sentence_encoder().embed(WORDS)
+        return build_sentence_encoder().embed_texts(WORDS)
     if choice == "joint_space":
         encoder = build_joint_space(
             backbone=build_backbone(name="efficientnet_lite0"), sentences=build_sentence_encoder()

@@ -36,7 +36,7 @@ class Redness(Letters):
 
     space = SPACE
 
-    def embed_images(self, images):
+    def embed_photos(self, images):
         red = [
             np.asarray(i, float)[..., 0].mean() / np.asarray(i, float).sum(2).mean() for i in images
         ]

@@ -39,7 +39,7 @@ class Encoder:
     def __init__(self) -> None:
         self.calls = 0
 
-    def embed(self, texts: list[str]) -> torch.Tensor:
+    def embed_texts(self, texts: list[str]) -> torch.Tensor:
         self.calls += 1
         words = sorted({word for texts in CAPTIONS.values() for t in texts for word in t.split()})
         words += ["something", "things"]

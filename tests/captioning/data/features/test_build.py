@@ -24,8 +24,8 @@ from captioning.data.features import store as feature_store
 from captioning.data.features.build import ensure_features, store_folder
 from captioning.data.features.store import FeatureStore
 from captioning.data.file_lock import locked
-from captioning.data.photos import load_rgb
 from captioning.vision.backbones import Backbone, build_backbone
+from captioning.vision.photos import load_rgb
 
 TINY = "test_efficientnet"
 
@@ -275,7 +275,7 @@ SCRIPT = """
 import sys, time
 from pathlib import Path
 from captioning.data.features.build import ensure_features
-from captioning.data.photos import load_rgb
+from captioning.vision.photos import load_rgb
 from captioning.vision.backbones import build_backbone
 folder, weights, delay = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
 def slow(path):

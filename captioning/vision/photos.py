@@ -1,0 +1,130 @@
+"""The one opener of photos: upright, in RGB, of a size that fits in memory."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+
+import numpy as np
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
+
+MAX_PIXELS = 100_000_000  # 100 megapixels are 300 MB once decoded
+
+MISSING = "photo missing"
+EMPTY = "photo is an empty file"
+TRUNCATED = "photo is truncated or damaged"
+NO_IMAGE = "photo is not an image"
+HUGE = "photo is too large"
+ANIMATED = "photo is animated"
+OUT_OF_RANGE = "photo has 32-bit pixels of an unknown range"
+
+_REMEDIES = {
+    EMPTY: "replace or remove it",
+    TRUNCATED: "replace or remove it",
+    NO_IMAGE: "replace or remove it",
+    HUGE: "save it smaller",
+    ANIMATED: "save one frame of it",
+    OUT_OF_RANGE: "save it with 8 or 16 bits",
+}
+_DAMAGE = (OSError, SyntaxError, ValueError, EOFError, IndexError, KeyError, TypeError)
+_SIXTEEN_BITS = ("I;16", "I;16B", "I;16L")
+_LARGEST = {"I": 65535, "F": 1}  # what white is in 32-bit integers and in floats
+_QUARTER_TURNS = (5, 6, 7, 8)  # values of EXIF's orientation
+
+
+def load_rgb(path: str | Path, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
+    """The photo in RGB, turned as its EXIF orientation says.
+
+    Grey, CMYK, palette and 16-bit photos are converted; what is transparent is laid on white.
+    Pixels of 32 bits do not say what white is: integers are taken for 16-bit values, floats for
+    values in [0, 1], and a photo with others is refused.
+
+    Args:
+        path: the photo.
+        max_pixels: a photo of more is refused without decoding it.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it breaks a rule, see `photo_problem`.
+    """
+    opened = _open(path, max_pixels)
+    if isinstance(opened, Image.Image):
+        return opened
+    if opened == MISSING:
+        raise FileNotFoundError(f"{path}: no such photo")
+    remedy = next(remedy for rule, remedy in _REMEDIES.items() if opened.startswith(rule))
+    raise ValueError(f"{path}: {opened}; {remedy}")
+
+
+def photo_problem(path: str | Path, *, max_pixels: int = MAX_PIXELS) -> str:
+    """The rule that a photo breaks, or an empty text for a good one; decodes it fully."""
+    opened = _open(path, max_pixels)
+    return opened if isinstance(opened, str) else ""
+
+
+def photo_sizes(path: str | Path) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Width and height as stored, and as `load_rgb` shows it; reads the file's header alone.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is no photo.
+    """
+    try:
+        with warnings.catch_warnings(), Image.open(path) as image:
+            warnings.simplefilter("ignore")
+            width, height = image.size
+            orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
+    except FileNotFoundError:
+        raise
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise ValueError(f"{path}: cannot be opened as a photo") from error
+    turned = orientation in _QUARTER_TURNS
+    return (width, height), ((height, width) if turned else (width, height))
+
+
+def _open(path: str | Path, max_pixels: int) -> Image.Image | str:
+    """The photo, or the rule that it breaks."""
+    try:
+        if os.path.getsize(path) == 0:
+            return EMPTY
+        with warnings.catch_warnings(), Image.open(path) as image:
+            warnings.simplefilter("ignore")  # of damaged EXIF and palettes: the pixels count
+            if image.width * image.height > max_pixels:
+                return f"{HUGE} ({image.width}x{image.height}, at most {max_pixels} pixels)"
+            if getattr(image, "n_frames", 1) > 1:
+                return ANIMATED
+            image.load()
+            return _as_rgb(ImageOps.exif_transpose(image))
+    except FileNotFoundError:
+        return MISSING
+    except UnidentifiedImageError:
+        return NO_IMAGE
+    except Image.DecompressionBombError:
+        return HUGE
+    except _DAMAGE as error:
+        return f"{TRUNCATED} ({str(error)[:80]})"
+
+
+def _as_rgb(image: Image.Image) -> Image.Image | str:
+    if image.mode == "RGB":
+        return image
+    if image.mode in _LARGEST:
+        return _scaled(image, _LARGEST[image.mode])
+    if image.mode in _SIXTEEN_BITS:
+        # convert() would clip 16 bits to 8 instead of scaling them
+        return image.point(lambda value: value / 257, "F").convert("L").convert("RGB")
+    if image.has_transparency_data:
+        opaque = image.convert("RGBA")
+        ground = Image.new("RGBA", opaque.size, "white")
+        return Image.alpha_composite(ground, opaque).convert("RGB")
+    return image.convert("RGB")
+
+
+def _scaled(image: Image.Image, largest: int) -> Image.Image | str:
+    """A photo of 32-bit pixels from 0 to ``largest`` in 8 bits, or the rule that it breaks."""
+    values = np.asarray(image)
+    if not ((values >= 0) & (values <= largest)).all():  # NaN is in no range
+        return f"{OUT_OF_RANGE} ({values.min():g} to {values.max():g}, not within 0 to {largest})"
+    share = largest / 255
+    return image.point(lambda value: value / share, "F").convert("L").convert("RGB")

@@ -1,0 +1,121 @@
+"""The one opener of photos."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from captioning.vision.photos import load_rgb, photo_problem, photo_sizes
+from tests.photo_files import RULES, bad_photos, picture, turned
+
+
+@pytest.fixture
+def bad(tmp_path: Path) -> dict[str, Path]:
+    return bad_photos(tmp_path)
+
+
+def test_cut_photos_are_found_by_decoding(bad):
+    for name in ("cut.jpg", "cut.png", "cut.webp"):
+        assert photo_problem(bad[name]).startswith(RULES[name])
+        with pytest.raises(ValueError, match=name):
+            load_rgb(bad[name])
+
+
+def test_decompression_bomb_is_not_decoded(tmp_path, monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    photo = picture(tmp_path, "bomb.png")
+    assert photo_problem(photo) == "photo is too large"
+    with pytest.raises(ValueError, match="bomb.png: photo is too large; save it smaller"):
+        load_rgb(photo)
+
+
+@pytest.mark.parametrize(
+    ("mode", "suffix", "color", "rgb"),
+    [
+        ("RGB", "png", (9, 8, 7), (9, 8, 7)),
+        ("L", "png", 70, (70, 70, 70)),
+        ("1", "png", 1, (255, 255, 255)),
+        ("LA", "png", (0, 0), (255, 255, 255)),
+        ("RGBA", "png", (255, 0, 0, 0), (255, 255, 255)),
+        ("RGBA", "png", (255, 0, 0, 255), (255, 0, 0)),
+        ("P", "png", 0, None),
+        ("CMYK", "tif", (0, 255, 255, 0), (255, 0, 0)),
+        ("I;16", "png", 257 * 100, (100, 100, 100)),
+    ],
+)
+def test_every_mode_becomes_rgb(tmp_path, mode, suffix, color, rgb):
+    path = picture(tmp_path, f"a.{suffix}", mode, color=color)
+    image = load_rgb(path)
+    assert (image.mode, image.size) == ("RGB", (30, 20))
+    assert rgb is None or image.getpixel((3, 3)) == rgb
+    assert photo_problem(path) == ""
+
+
+def test_transparent_palette_is_laid_on_white(tmp_path):
+    image = Image.new("P", (4, 4), 1)
+    image.putpalette([0, 0, 0, 255, 0, 0])
+    image.save(tmp_path / "p.png", transparency=1)
+    assert load_rgb(tmp_path / "p.png").getpixel((0, 0)) == (255, 255, 255)
+
+
+def test_exif_orientation_is_applied(tmp_path):
+    upright = load_rgb(turned(tmp_path / "t.png"))
+    assert upright.size == (20, 30)
+    assert upright.getpixel((10, 5)) == (255, 255, 255)
+    assert upright.getpixel((10, 25)) == (0, 0, 0)
+    assert photo_sizes(tmp_path / "t.png") == ((30, 20), (20, 30))
+
+
+def test_missing_and_animated_photos_are_named(bad, tmp_path):
+    with pytest.raises(FileNotFoundError, match="none.jpg: no such photo"):
+        load_rgb(tmp_path / "none.jpg")
+    with pytest.raises(ValueError, match="moving.gif: photo is animated; save one frame"):
+        load_rgb(bad["moving.gif"])
+
+
+@pytest.mark.parametrize(
+    ("values", "white"),
+    [
+        (np.float32([[0, 0.5, 1]]), [0, 127, 255]),
+        (np.int32([[0, 257 * 100, 65535]]), [0, 100, 255]),
+    ],
+)
+def test_pixels_of_32_bits_are_scaled(tmp_path, values, white):
+    Image.fromarray(values).save(tmp_path / "a.tif")
+    assert np.asarray(load_rgb(tmp_path / "a.tif"))[0, :, 1].tolist() == white
+    assert photo_problem(tmp_path / "a.tif") == ""
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.float32([[0, 200]]),
+        np.float32([[-0.1, 1]]),
+        np.float32([[0, np.nan]]),
+        np.float32([[0, np.inf]]),
+        np.int32([[0, 65536]]),
+        np.int32([[-1, 5]]),
+    ],
+)
+def test_pixels_of_32_bits_that_may_mean_anything_are_refused(tmp_path, values):
+    Image.fromarray(values).save(tmp_path / "a.tif")
+    assert photo_problem(tmp_path / "a.tif").startswith("photo has 32-bit pixels of an unknown")
+    with pytest.raises(ValueError, match=r"a\.tif: photo has 32-bit .*; save it with 8 or 16 bits"):
+        load_rgb(tmp_path / "a.tif")
+
+
+def test_photos_are_refused_by_size_before_they_are_decoded(tmp_path):
+    photo = picture(tmp_path, "a.png")
+    assert load_rgb(photo, max_pixels=600).size == (30, 20)
+    with pytest.raises(ValueError, match=r"a\.png: photo is too large \(30x20, at most 599 pix"):
+        load_rgb(photo, max_pixels=599)
+
+
+def test_sizes_of_what_is_no_photo(tmp_path, bad):
+    with pytest.raises(ValueError, match=r"text\.jpg: cannot be opened as a photo"):
+        photo_sizes(bad["text.jpg"])
+    with pytest.raises(FileNotFoundError):
+        photo_sizes(tmp_path / "none.jpg")
