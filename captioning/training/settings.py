@@ -30,7 +30,7 @@ Part = Callable[..., Any]
 class OptimizerRanges(TypedDict):
     """Ranges of torch's optimisers, whose own signatures have none."""
 
-    lr: PositiveFloat
+    lr: NonNegativeFloat
     weight_decay: NonNegativeFloat
     momentum: DropRate
 
@@ -95,7 +95,7 @@ class Features(TypedDict):
     name: Name
     kind: NotRequired[Literal["grid", "regions"] | None]
     backbone: NotRequired[Part | None]
-    encoder: NotRequired[Part]
+    encoder: NotRequired[Part | None]
     imported: NotRequired[Name | None]
     reader: NotRequired[Part | None]
 
