@@ -22,6 +22,8 @@ from augmentation.images.training.card import write_card
 from augmentation.regions.ranking import Ranker, Threshold, cosine_ranker
 from augmentation.regions.writer import write_set
 from augmentation.set_folder import claim_folder, data_identity, file_identity
+from augmentation.settings import AugmentationSettings
+from captioning.config_check.check import check_config
 from captioning.data.region_labels import named_by_phrases
 from captioning.data.roster import Roster
 from captioning.text.lemmas import load_lemmas
@@ -49,6 +51,7 @@ def augment(config: DictConfig) -> dict[str, Any]:
         ValueError: wrong settings or data, or nothing can be made.
         OSError: files that cannot be read or written.
     """
+    check_config(config, AugmentationSettings)
     folder = Path(config.out)
     method = build_part(config.method)
     if isinstance(method, ToCa):

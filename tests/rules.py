@@ -19,6 +19,7 @@ CONTRACTS = (
     "captioning.files",
     "captioning.lengths",
     "captioning.model_folder",
+    "captioning.ranges",
     "captioning.extras",
 )
 PARTS = ("captioning.text", "captioning.vision", "captioning.decoding")
@@ -30,6 +31,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "captioning.files": (),
     "captioning.lengths": (),
     "captioning.model_folder": (),
+    "captioning.ranges": (),
+    "captioning.config_check": ("captioning.ranges", "captioning.plugins"),
     "captioning.extras": (),
     "captioning.plugins": (),
     "captioning.config_folders": (),
@@ -65,6 +68,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # Experiments are entries, as train.py is: they read data and leave cards as training does.
     "augmentation.images.training": ("captioning", "augmentation"),
     "augmentation.images.round_trip": ("captioning", "augmentation"),
+    "augmentation.settings": (*CONTRACTS, "captioning.training.settings"),
     "augmentation.run": ("captioning", "augmentation"),
     "augmentation.captioned": ("captioning", "augmentation"),
     "augmentation.captions.toca.compare": ("captioning", "augmentation"),
@@ -97,8 +101,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "train": ("captioning.commands",),
     "evaluate": ("captioning.commands",),
 }
-# The contracts use torch, the type of pictures and the standard library alone.
-THIRD_PARTY_OF_CONTRACTS = ("torch", "PIL")
+# The contracts use torch, the type of pictures, marks of ranges and the standard library alone.
+THIRD_PARTY_OF_CONTRACTS = ("torch", "PIL", "annotated_types")
 
 MOST_LINES_OF_A_FILE = 400
 MOST_LINES_OF_A_FUNCTION = 40

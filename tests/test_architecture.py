@@ -79,7 +79,9 @@ def test_test_files_are_not_too_long_either():
     assert rules.long_files({file.name: file.read_text(encoding="utf-8") for file in files}) == []
 
 
-def test_contracts_use_torch_and_the_standard_library_alone(modules: dict[str, str]):
+def test_contracts_use_torch_annotated_types_and_the_standard_library_alone(
+    modules: dict[str, str],
+):
     contracts = {name: modules[name] for name in rules.CONTRACTS}
     foreign = rules.third_party(contracts, sys.stdlib_module_names)
     assert set(foreign) <= set(rules.THIRD_PARTY_OF_CONTRACTS)

@@ -17,6 +17,7 @@ from augmentation.captions.writing.prompt import Prompt
 from augmentation.captions.writing.writers import AbstractWriter
 from augmentation.regions.proposal import draw_key
 from captioning.data.roster import Roster
+from captioning.ranges import PositiveInt, Seed
 from captioning.types import Phrase, Sample
 
 INSTRUCTION = "Say each caption of a photo in other words. Add nothing, and leave nothing out."
@@ -43,7 +44,9 @@ class Paraphrase(AbstractCaptionMethod):
 
     what = "captions said in other words by a language model"
 
-    def __init__(self, *, writer: AbstractWriter, most_words: int = 40, seed: int = 0) -> None:
+    def __init__(
+        self, *, writer: AbstractWriter, most_words: PositiveInt = 40, seed: Seed = 0
+    ) -> None:
         self.writer, self.most_words, self.seed = writer, most_words, seed
 
     def captions(self, roster: Roster, *, skip: int = 0) -> Iterator[MadeOfPhoto]:

@@ -13,6 +13,7 @@ from augmentation.images.generator import AbstractGenerator, Job, Producer
 from augmentation.images.prompts import Prompt, Prompter, SingleCaption
 from augmentation.images.sharing import rank_and_size, shared_out
 from captioning.data.roster import Roster
+from captioning.ranges import PositiveInt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +47,7 @@ class GeneratedImages(AbstractImageSource):
         cache: PictureCache,
         prompts: Prompter | None = None,
         ahead: bool = False,
-        ahead_threads: int = 1,
+        ahead_threads: PositiveInt = 1,
     ) -> None:
         self._generator, self._cache = generator, cache
         self._prompts = prompts if prompts is not None else Prompter(form=SingleCaption())

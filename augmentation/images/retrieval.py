@@ -17,6 +17,7 @@ from augmentation.images.pool import (
 )
 from captioning.data.roster import Roster
 from captioning.interfaces import JointEmbedder
+from captioning.ranges import Cosine
 
 
 class Retrieval(AbstractImageSource):
@@ -44,7 +45,7 @@ class Retrieval(AbstractImageSource):
         pool: str | Path,
         encoder: JointEmbedder,
         exclude: Sequence[Roster | None] = (),
-        lowest_likeness: float = -1.0,
+        lowest_likeness: Cosine = -1.0,
         cache_folder: str | Path | None = None,
     ) -> None:
         self.folder = Path(pool)

@@ -17,6 +17,7 @@ from torch import nn
 from augmentation.images.generator import AbstractGenerator, Job
 from captioning.extras import import_extra
 from captioning.model_folder import model_folder
+from captioning.ranges import Device, NonNegativeFloat, PositiveInt
 
 PACKAGED = Path(__file__).parent / "weights"
 INDEX = "model_index.json"
@@ -64,14 +65,14 @@ class StableDiffusion(AbstractGenerator):
         *,
         model: str,
         scheduler: str | None = None,
-        num_steps: int = 50,
-        guidance_scale: float = 7.5,
+        num_steps: PositiveInt = 50,
+        guidance_scale: NonNegativeFloat = 7.5,
         negative_prompt: str = "",
-        width: int | None = None,
-        height: int | None = None,
+        width: PositiveInt | None = None,
+        height: PositiveInt | None = None,
         precision: Literal["float32", "float16", "bfloat16"] = "float32",
-        batch_size: int = 4,
-        device: str = "auto",
+        batch_size: PositiveInt = 4,
+        device: Device = "auto",
         safety_checker: bool = False,
         watermark: bool = False,
         lora: str | None = None,

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from captioning.ranges import NonNegativeFloat, PositiveFloat
 from captioning.types import Region
 
 Box = tuple[float, float, float, float]
@@ -37,11 +38,11 @@ class Limits:
         ValueError: a negative value, or an empty range of aspects.
     """
 
-    smallest_area: float = 1000.0
-    area_change: float = 2.0
-    smallest_aspect: float = 0.05
-    largest_aspect: float = 5.0
-    aspect_change: float = 0.3
+    smallest_area: NonNegativeFloat = 1000.0
+    area_change: NonNegativeFloat = 2.0
+    smallest_aspect: PositiveFloat = 0.05
+    largest_aspect: PositiveFloat = 5.0
+    aspect_change: NonNegativeFloat = 0.3
 
     def __post_init__(self) -> None:
         if min(self.smallest_area, self.area_change, self.aspect_change) < 0:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from augmentation.regions.inflection import indefinite_article
+from captioning.ranges import NonNegativeInt
 from captioning.text.parts import NOUNS, children_of
 from captioning.text.word_forms import NUMBER_WORDS
 from captioning.types import Parse, Token
@@ -69,8 +70,8 @@ class Name:
 class Radius:
     """How far from the object words are removed: the paper's values."""
 
-    adjectives: int = 2
-    nouns: int = 1
+    adjectives: NonNegativeInt = 2
+    nouns: NonNegativeInt = 1
 
 
 def mentions(words: Sequence[str], name: Name) -> Iterator[tuple[int, int]]:

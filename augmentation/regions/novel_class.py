@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from augmentation.regions.novel_captions import Name
+from captioning.ranges import Fraction, PositiveInt
 from captioning.text.plurals import pluralise
 
 
@@ -59,13 +60,13 @@ class Choices:
         ValueError: a number below 1, or a share outside [0, 1].
     """
 
-    num_pictures: int = 2400
-    num_candidates: int = 3
+    num_pictures: PositiveInt = 2400
+    num_candidates: PositiveInt = 3
     several: bool = True
-    replaced: float = 0.0
+    replaced: Fraction = 0.0
     enough: bool = True
     keep_mentioned: bool = False
-    doubles: float = 0.9
+    doubles: Fraction = 0.9
     whole: bool = True
 
     def __post_init__(self) -> None:

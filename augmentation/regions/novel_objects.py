@@ -36,6 +36,7 @@ from augmentation.regions.proposal import (
 from augmentation.regions.sources import SourcePhoto, SourcePool
 from captioning.data.roster import Roster
 from captioning.interfaces import AbstractParser
+from captioning.ranges import Seed
 from captioning.text.lemmas import load_lemmas
 from captioning.text.object_words import LEMMAS
 from captioning.text.plurals import pluralise
@@ -78,7 +79,7 @@ class NovelObjects(AbstractRegionMethod):
         limits: Limits,
         radius: Radius,
         choices: Choices,
-        seed: int,
+        seed: Seed,
         words: Mapping[str, Sequence[str]] | None = None,
         names: Mapping[str, Mapping[str, Any]] | None = None,
         words_file: str | None = None,

@@ -15,6 +15,7 @@ import numpy as np
 from PIL import Image
 
 from augmentation.regions.boxes import Box, area, clipped, pixels
+from captioning.ranges import Fraction, NonNegativeInt
 from captioning.vision.photos import load_rgb
 
 OUTSIDE = "target box outside the photo"
@@ -54,8 +55,8 @@ class Blending:
         ValueError: a negative feather, or a share outside [0, 1].
     """
 
-    feather: int = 4
-    most_omitted: float = 0.5
+    feather: NonNegativeInt = 4
+    most_omitted: Fraction = 0.5
 
     def __post_init__(self) -> None:
         if self.feather < 0 or not 0 <= self.most_omitted <= 1:

@@ -17,6 +17,7 @@ from augmentation.regions.paste import Blending, Paste, Pasted, PhotoShelf, past
 from augmentation.regions.proposal import Proposal
 from augmentation.regions.ranking import Ranker
 from captioning.files import write_whole
+from captioning.ranges import NonNegativeInt
 
 NO_PHOTO = "photo missing"
 UNREADABLE = "photo unreadable"
@@ -47,7 +48,7 @@ class PictureFormat:
     suffix: Literal["png", "jpg"] = "jpg"
     quality: int = 95
     owners: Literal["none", "rle", "png"] = "none"
-    shelf: int = 64
+    shelf: NonNegativeInt = 64
 
     def __post_init__(self) -> None:
         if self.suffix not in FORMATS or self.owners not in OWNERS:

@@ -28,24 +28,43 @@ def run_hydra(command: HydraCommand, arguments: Sequence[str]) -> None:
         print(help_text(command))
         return
     import hydra
+    from hydra.errors import HydraException
 
+    from captioning.commands.hydra_errors import explain_hydra_error
     from captioning.configuration import VERSION_BASE, search_user_folder
 
     search_user_folder()
-    started = list(sys.argv)
+    started, full_error = list(sys.argv), os.environ.get(FULL_ERROR)
 
     def task(config: Any) -> float | None:
         # Lightning starts further processes with these, so the subcommand must be among them.
         sys.argv = list(started)
+        _set_full_error(full_error)
         return run_task(command, config)
 
     # Hydra reads its arguments from there alone.
     sys.argv = [started[0], *arguments]
+    # Hydra prints and exits by itself unless this is set; what it refuses is told here.
+    _set_full_error(full_error or "1")
     try:
         where = {"config_path": str(config_folder()), "config_name": command.config}
         hydra.main(version_base=VERSION_BASE, **where)(task)()
+    except (HydraException, ValueError) as error:
+        if full_error:
+            raise
+        overrides = [argument for argument in arguments if not argument.startswith("-")]
+        line = explain_hydra_error(error, name=command.config, overrides=overrides)
+        sys.exit(f"{command.name}: {line}")
     finally:
         sys.argv = started
+        _set_full_error(full_error)
+
+
+def _set_full_error(value: str | None) -> None:
+    if value is None:
+        os.environ.pop(FULL_ERROR, None)
+    else:
+        os.environ[FULL_ERROR] = value
 
 
 def run_task(command: HydraCommand, config: Any) -> float | None:

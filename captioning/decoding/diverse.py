@@ -15,6 +15,7 @@ from captioning.decoding.search import AbstractSearch
 from captioning.decoding.settings import SearchRequest, check_whole
 from captioning.decoding.state import DEAD, Pool, SearchResult, take_rows
 from captioning.interfaces import AbstractDecoderState, AbstractStepper
+from captioning.ranges import NonNegativeFloat, PositiveInt
 
 
 @final
@@ -40,8 +41,8 @@ class DiverseBeamSearch(AbstractSearch):
         diversity: the paper's lambda in nats, at least 0 and finite; .2 to .8 in the paper.
     """
 
-    num_groups: int
-    diversity: float
+    num_groups: PositiveInt
+    diversity: NonNegativeFloat
     unused: ClassVar[tuple[str, ...]] = ("temperature", "seed")
 
     def __post_init__(self) -> None:

@@ -15,6 +15,7 @@ from captioning.decoding.search import AbstractSearch
 from captioning.decoding.settings import SearchRequest, SearchSettings, check_whole
 from captioning.decoding.state import DEAD, SearchResult, take_rows
 from captioning.interfaces import AbstractDecoderState, AbstractLatentState, AbstractStepper
+from captioning.ranges import PositiveInt
 
 
 @final
@@ -37,7 +38,7 @@ class LatentSearch(AbstractSearch):
             there is one, so that few draws are spent on captions that were found already.
     """
 
-    at_once: int = 20
+    at_once: PositiveInt = 20
     distinct: bool = False
 
     def __post_init__(self) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from torch import Tensor
 
-NORMALISATIONS = ("none", "power", "gnmt")
+NormalisationName = Literal["none", "power", "gnmt"]
+NORMALISATIONS = get_args(NormalisationName)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +23,7 @@ class Normalisation:
         length_penalty: exponent, at least 0, so that no divisor falls with the length.
     """
 
-    kind: str = "power"
+    kind: NormalisationName = "power"
     length_penalty: float = 0.0
 
     def __post_init__(self) -> None:

@@ -16,6 +16,7 @@ from captioning.decoding.search import AbstractSearch
 from captioning.decoding.settings import SearchRequest, check_whole
 from captioning.decoding.state import DEAD, Pool, SearchResult
 from captioning.interfaces import AbstractDecoderState, AbstractStepper
+from captioning.ranges import PositiveInt, Share
 
 # Whole numbers add up to the same sum in any order, on any device. The most probable token weighs
 # this much, so 2 ** 18 tokens still fit into 63 bits.
@@ -118,8 +119,8 @@ class Sampling(AbstractSearch):
             in (0, 1]; None or 1: from all.
     """
 
-    top_k: int | None = None
-    top_p: float | None = None
+    top_k: PositiveInt | None = None
+    top_p: Share | None = None
     unused: ClassVar[tuple[str, ...]] = (
         "beam_size",
         "length_penalty",

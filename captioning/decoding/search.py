@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from captioning.decoding.level_pool import ConstrainedResult
 from captioning.decoding.settings import SearchRequest, SearchSettings
 from captioning.decoding.state import SearchResult
 from captioning.interfaces import AbstractDecoderState, AbstractStepper
+from captioning.ranges import ArgumentsOf
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +38,9 @@ class AbstractSearch(ABC):
             )
 
     @classmethod
-    def with_settings(cls, **values: Any) -> Self:
+    def with_settings(
+        cls, **values: Annotated[Any, ArgumentsOf(SearchSettings), ArgumentsOf(Self)]
+    ) -> Self:
         """The search with these settings, and its own arguments beside them, as configs hold them.
 
         Raises:

@@ -9,7 +9,8 @@ from math import inf
 import torch
 
 from captioning.decoding.machine import Machine
-from captioning.decoding.normalisation import Normalisation
+from captioning.decoding.normalisation import Normalisation, NormalisationName
+from captioning.ranges import NonNegativeFloat, NonNegativeInt, PositiveInt, Seed
 
 
 def check_whole(name: str, value: object, *, least: int) -> None:
@@ -53,21 +54,21 @@ class SearchSettings:
         ValueError: a number out of its range; names the setting.
     """
 
-    max_length: int = 20
-    min_length: int = 0
+    max_length: PositiveInt = 20
+    min_length: NonNegativeInt = 0
     forbidden_words: Sequence[str] = ()
     forbidden_ids: Sequence[int] = ()
     end_words: Sequence[str] = ()
     end_ids: Sequence[int] = ()
-    no_repeat_ngram: int = 0
-    num_captions: int = 1
-    beam_size: int = 1
-    length_penalty: float = 0.0
-    normalisation: str = "power"
-    per_node_beam: int | None = None
+    no_repeat_ngram: NonNegativeInt = 0
+    num_captions: PositiveInt = 1
+    beam_size: PositiveInt = 1
+    length_penalty: NonNegativeFloat = 0.0
+    normalisation: NormalisationName = "power"
+    per_node_beam: PositiveInt | None = None
     exact: bool = True
-    temperature: float = 1.0
-    seed: int = 0
+    temperature: NonNegativeFloat = 1.0
+    seed: Seed = 0
 
     def __post_init__(self) -> None:
         for name in ("max_length", "num_captions", "beam_size"):

@@ -12,6 +12,7 @@ from captioning.decoding.detections import detection_constraints
 from captioning.decoding.machine import Machine
 from captioning.files import read_json
 from captioning.interfaces import AbstractTokenizer
+from captioning.ranges import PositiveInt
 from captioning.types import UNPAIRED, Sample
 
 _ELSEWHERE = (
@@ -59,7 +60,9 @@ class Wanted:
         return sorted(set(lost))
 
 
-def words_of_file(samples: Iterable[Sample], *, path: str | Path, required: int = 2) -> Wanted:
+def words_of_file(
+    samples: Iterable[Sample], *, path: str | Path, required: PositiveInt = 2
+) -> Wanted:
     """Constraints from a JSON file: ``{"IMAGE_ID": ["dog", ["cat", "cats"]], ...}``.
 
     Each entry of an image's list is a constraint: a word or phrase, or a list of alternatives.
@@ -101,7 +104,10 @@ def _list(value: Any) -> list[Any]:
 
 
 def words_of_classes(
-    samples: Iterable[Sample], *, classes: Mapping[str, Sequence[str]] | None, required: int = 1
+    samples: Iterable[Sample],
+    *,
+    classes: Mapping[str, Sequence[str]] | None,
+    required: PositiveInt = 1,
 ) -> Wanted:
     """Constraints from what stands in for the captions of photos that have none.
 

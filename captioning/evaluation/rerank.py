@@ -13,6 +13,7 @@ from captioning.data.features.store import FeatureStore
 from captioning.data.roster import Roster
 from captioning.metrics.consensus import TrainingImages, consensus_scores
 from captioning.metrics.tokenizer import tokenize_python
+from captioning.ranges import PositiveInt
 from captioning.types import Prediction
 
 _BLOCK = 128  # photos whose features are in memory at once
@@ -24,8 +25,8 @@ def rerank_by_consensus(
     photos: Roster,
     train: Roster,
     store: FeatureStore,
-    num_neighbours: int = 60,
-    num_closest: int | None = None,
+    num_neighbours: PositiveInt = 60,
+    num_closest: PositiveInt | None = None,
     variant: str = "CIDEr-D",
 ) -> list[list[Prediction]]:
     """Captions of each image by falling consensus; equal ones in their order.

@@ -6,7 +6,9 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
+from captioning.config_check.check import check_config
 from captioning.data.roster import Roster
+from captioning.evaluation.settings import EvaluateSettings
 from captioning.files import write_json
 from captioning.metrics.evaluation import evaluate_all
 from captioning.results.coco_results import read_results, write_candidates, write_results
@@ -25,6 +27,7 @@ def evaluate(config: DictConfig) -> dict[str, float]:
         ValueError: neither or both of ``predictions`` and ``run`` are given, no data set, or
             captions of images that the data set does not have.
     """
+    check_config(config, EvaluateSettings)
     OmegaConf.resolve(config)
     if (config.predictions is None) == (config.run is None):
         raise ValueError("give predictions=FILE with data=NAME, or run=FOLDER, and not both")

@@ -24,7 +24,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from captioning.metrics.bleu import score_bleu
 from captioning.metrics.cider import CiderStatistics
@@ -35,6 +35,8 @@ from captioning.metrics.rouge import score_rouge
 from captioning.metrics.spice import score_spice
 
 BLEU = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4")
+MetricName = Literal["BLEU", "METEOR", "ROUGE-L", "CIDEr-D", "SPICE", "CIDEr"]
+TokenizerName = Literal["ptb", "python"]
 METRICS = ("BLEU", "METEOR", "ROUGE-L", "CIDEr-D", "SPICE")
 FAST_METRICS = ("BLEU", "ROUGE-L", "CIDEr-D")
 ALL_METRICS = (*METRICS, "CIDEr")
@@ -77,8 +79,8 @@ def evaluate_captions(
     candidates: Mapping[str, str],
     references: Mapping[str, Sequence[str]],
     *,
-    metrics: Sequence[str] = METRICS,
-    tokenizer: str = "ptb",
+    metrics: Sequence[MetricName] = METRICS,
+    tokenizer: TokenizerName = "ptb",
     cider_statistics: CiderStatistics | None = None,
     spice_folder: Path | None = None,
     timeout: float | None = None,
@@ -200,6 +202,11 @@ def _score(metric: str, candidates: Sequence[str], references: PreparedReference
         return {metric: score_rouge(candidates, references.rouge)}
     scores = references.cider.score(candidates, variant=metric)
     return {metric: (float(scores.mean()), scores.tolist())}
+
+
+def scores_of(metric: MetricName) -> tuple[str, ...]:
+    """Names of the corpus scores that a metric gives."""
+    return BLEU if metric == "BLEU" else (metric,)
 
 
 def hash_references(image_ids: Sequence[str], references: Sequence[Sequence[str]]) -> str:

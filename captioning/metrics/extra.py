@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
+from typing import Literal
 
 from torch import Tensor
 
@@ -22,6 +23,7 @@ from captioning.metrics.novel import HELD_OUT_FORMS, Forms, score_nocaps, score_
 from captioning.metrics.oracle import evaluate_oracle
 from captioning.metrics.tokenizer import tokenize_ptb, tokenize_python
 from captioning.metrics.well_formedness import WellFormedness
+from captioning.ranges import PositiveFloat, PositiveInt
 from captioning.vision.photos import load_rgb
 
 LEAST_G = 0.7  # GRUEN that CIC-BART-SSA asks of a caption (appendix C.2); here of another measure
@@ -35,9 +37,9 @@ class Similarity(AbstractMetric):
         self,
         *,
         encoder: JointEmbedder,
-        weight: float = WEIGHT,
+        weight: PositiveFloat = WEIGHT,
         prompt: str | None = None,
-        batch_size: int = 64,
+        batch_size: PositiveInt = 64,
     ) -> None:
         """See `captioning.metrics.clipscore.evaluate_similarity`.
 
@@ -79,7 +81,7 @@ class Diversity(AbstractMetric):
         *,
         tokenizer: str = "python",
         variant: str = "CIDEr-D",
-        most: int | None = None,
+        most: PositiveInt | None = None,
         training: CaptionedImages | None = None,
     ) -> None:
         """Set the measure up.
@@ -170,7 +172,7 @@ class NovelObjects(AbstractMetric):
         self,
         *,
         classes: Sequence[str] | Forms | None = None,
-        truth: str = "references",
+        truth: Literal["references", "labels"] = "references",
         metrics: Sequence[str] = ("METEOR", "CIDEr-D"),
         tokenizer: str = "ptb",
     ) -> None:

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from captioning.interfaces import AbstractLanguageModel, AbstractWordVectors
+from captioning.ranges import Cosine
 
 Floats = NDArray[np.float64]
 
@@ -98,7 +99,7 @@ class WellFormedness:
         language_model: AbstractLanguageModel,
         calibration: GrammarCalibration,
         vectors: AbstractWordVectors | None = None,
-        least_similarity: float = 0.0,
+        least_similarity: Cosine = 0.0,
     ) -> None:
         """Put the parts together.
 

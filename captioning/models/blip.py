@@ -23,6 +23,7 @@ from captioning.models.layers.blip_decoder import BlipDecoder
 from captioning.models.layers.cross_entropy import caption_losses
 from captioning.models.layers.hypothesis_tree import HypothesisTree
 from captioning.models.layers.low_rank import merged_low_rank
+from captioning.ranges import DropRate, PositiveInt
 from captioning.types import Batch, CaptionLosses
 from captioning.vision.blip import BlipVision, load_blip
 
@@ -57,13 +58,13 @@ class Blip(AbstractCaptioner[HypothesisTree]):
         self,
         *,
         feature_size: int,
-        hidden_size: int = 768,
-        num_layers: int = 12,
-        num_heads: int = 12,
-        intermediate_size: int = 3072,
-        max_positions: int = 512,
-        dropout: float = 0.0,
-        label_smoothing: float = 0.1,
+        hidden_size: PositiveInt = 768,
+        num_layers: PositiveInt = 12,
+        num_heads: PositiveInt = 12,
+        intermediate_size: PositiveInt = 3072,
+        max_positions: PositiveInt = 512,
+        dropout: DropRate = 0.0,
+        label_smoothing: DropRate = 0.1,
         prompt: str = "",
         checkpointing: bool = False,
         pretrained: str | None = None,

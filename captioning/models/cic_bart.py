@@ -20,6 +20,7 @@ from captioning.models.layers.cross_entropy import caption_losses
 from captioning.models.layers.hypothesis_tree import HypothesisTree
 from captioning.models.layers.visual_embedding import VisualEmbedding
 from captioning.models.layers.vl_bart import build_bart, load_bart, load_vl_bart
+from captioning.ranges import DropRate, PositiveInt
 from captioning.text.control_tokens import CONTROL_TOKENS, NUM_PLACES
 from captioning.types import Batch, CaptionLosses, Control
 
@@ -57,13 +58,13 @@ class CicBart(AbstractCaptioner[HypothesisTree]):
         self,
         *,
         feature_size: int,
-        hidden_size: int = 768,
-        num_layers: int = 6,
-        num_heads: int = 12,
-        intermediate_size: int = 3072,
-        max_positions: int = 1024,
-        dropout: float = 0.1,
-        label_smoothing: float = 0.0,
+        hidden_size: PositiveInt = 768,
+        num_layers: PositiveInt = 6,
+        num_heads: PositiveInt = 12,
+        intermediate_size: PositiveInt = 3072,
+        max_positions: PositiveInt = 1024,
+        dropout: DropRate = 0.1,
+        label_smoothing: DropRate = 0.0,
         prompt: str = "caption region:",
         controlled: bool = True,
         published_area: bool = False,

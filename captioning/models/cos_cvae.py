@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from statistics import NormalDist
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,14 @@ from captioning.models.layers.pseudo_captions import (
     fill_contexts,
 )
 from captioning.models.layers.weighted_mean import weighted_mean
+from captioning.ranges import (
+    ArgumentsOf,
+    DropRate,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveInt,
+    Seed,
+)
 from captioning.text.object_words import build_object_words
 from captioning.types import Batch, CaptionLosses
 
@@ -73,27 +81,27 @@ class CosCvae(AbstractCaptioner[LatentState]):
         *,
         feature_size: int,
         objects: str = "coco",
-        attention_lstm_size: int = 2048,
-        language_lstm_size: int = 1024,
-        attention_size: int = 2048,
-        embedding_size: int = 1000,
-        posterior_embedding_size: int = 300,
-        projection_size: int | None = None,
-        context_hidden: int = 1024,
-        object_hidden: int = 256,
-        context_size: int = 64,
-        object_size: int = 64,
-        num_objects: int = 5,
-        max_steps: int = 24,
-        dropout: float = 0.0,
-        word_dropout: float = 0.5,
-        first: Mapping[str, float] | None = None,
-        later: Mapping[str, float] | None = None,
-        first_epochs: int = 1,
-        free_nats: float = 0.0,
-        pseudo_temperature: float = 0.6,
-        reduction: str = "token_mean",
-        seed: int = 0,
+        attention_lstm_size: PositiveInt = 2048,
+        language_lstm_size: PositiveInt = 1024,
+        attention_size: PositiveInt = 2048,
+        embedding_size: PositiveInt = 1000,
+        posterior_embedding_size: PositiveInt = 300,
+        projection_size: PositiveInt | None = None,
+        context_hidden: PositiveInt = 1024,
+        object_hidden: PositiveInt = 256,
+        context_size: PositiveInt = 64,
+        object_size: PositiveInt = 64,
+        num_objects: PositiveInt = 5,
+        max_steps: PositiveInt = 24,
+        dropout: DropRate = 0.0,
+        word_dropout: DropRate = 0.5,
+        first: Annotated[Mapping[str, float], ArgumentsOf(LossWeights)] | None = None,
+        later: Annotated[Mapping[str, float], ArgumentsOf(LossWeights)] | None = None,
+        first_epochs: NonNegativeInt = 1,
+        free_nats: NonNegativeFloat = 0.0,
+        pseudo_temperature: NonNegativeFloat = 0.6,
+        reduction: Literal["token_mean", "caption_sum"] = "token_mean",
+        seed: Seed = 0,
         **captioner: Any,
     ) -> None:
         super().__init__(**captioner)

@@ -8,7 +8,7 @@ dropout). ``configs/model/updown_nocaps.yaml`` and ``updown.yaml`` are the two.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,7 @@ from captioning.models.layers.updown_cell import (
 )
 from captioning.models.layers.weighted_mean import weighted_mean
 from captioning.models.layers.wide_linear import wide_linear
+from captioning.ranges import DropRate, PositiveInt
 from captioning.types import Batch, CaptionLosses
 
 # Steps that a search is taken to make when it is decided what is worth computing once an image.
@@ -113,15 +114,15 @@ class UpDown(AbstractCaptioner[UpDownState]):
         self,
         *,
         feature_size: int,
-        hidden_size: int = 512,
-        attention_size: int = 256,
-        embedding_size: int = 300,
-        projection_size: int | None = None,
-        dropout: float = 0.0,
+        hidden_size: PositiveInt = 512,
+        attention_size: PositiveInt = 256,
+        embedding_size: PositiveInt = 300,
+        projection_size: PositiveInt | None = None,
+        dropout: DropRate = 0.0,
         tied: bool = False,
         word_vectors: Tensor | None = None,
-        label_smoothing: float = 0.0,
-        reduction: str = "token_mean",
+        label_smoothing: DropRate = 0.0,
+        reduction: Literal["token_mean", "caption_sum"] = "token_mean",
         **captioner: Any,
     ) -> None:
         super().__init__(**captioner)

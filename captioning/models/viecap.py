@@ -22,6 +22,14 @@ from captioning.models.layers.causal_stepper import CausalStepper, PromptedState
 from captioning.models.layers.cross_entropy import caption_losses
 from captioning.models.layers.embedding_noise import with_noise
 from captioning.models.layers.prefix_projector import PrefixProjector
+from captioning.ranges import (
+    DropRate,
+    Fraction,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+)
 from captioning.text.causal import load_causal
 from captioning.text.entities import hard_prompt
 from captioning.text.entity_index import EntityIndex
@@ -74,23 +82,23 @@ class ViECap(AbstractCaptioner[PromptedState]):
         *,
         feature_size: int,
         pretrained: str | None = None,
-        hidden_size: int = 768,
-        num_layers: int = 12,
-        num_heads: int = 12,
-        max_positions: int = 1024,
-        dropout: float = 0.1,
+        hidden_size: PositiveInt = 768,
+        num_layers: PositiveInt = 12,
+        num_heads: PositiveInt = 12,
+        max_positions: PositiveInt = 1024,
+        dropout: DropRate = 0.1,
         tied: bool = True,
-        num_projected: int = 10,
-        num_learned: int = 10,
-        projector_layers: int = 8,
-        projector_heads: int = 8,
-        mlp_ratio: float = 2.0,
-        noise_variance: float = 0.016,
-        masking: float = 0.4,
+        num_projected: PositiveInt = 10,
+        num_learned: PositiveInt = 10,
+        projector_layers: PositiveInt = 8,
+        projector_heads: PositiveInt = 8,
+        mlp_ratio: PositiveFloat = 2.0,
+        noise_variance: NonNegativeFloat = 0.016,
+        masking: Fraction = 0.4,
         entities: EntityIndex | None = None,
-        num_entities: int = 3,
-        temperature: float = 0.01,
-        threshold: float = 0.4,
+        num_entities: NonNegativeInt = 3,
+        temperature: PositiveFloat = 0.01,
+        threshold: Fraction = 0.4,
         **captioner: Any,
     ) -> None:
         super().__init__(**captioner)

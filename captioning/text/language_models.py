@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from captioning.interfaces import AbstractLanguageModel
+from captioning.ranges import Device, PositiveInt
 from captioning.text.causal import (
     DOCUMENT_BREAK,
     SMOLLM2,
@@ -39,7 +40,7 @@ class CausalLanguageModel(AbstractLanguageModel):
         name: str,
         start_id: int,
         max_tokens: int = 256,
-        device: str | torch.device = "cpu",
+        device: Device | torch.device = "cpu",
     ) -> None:
         """Wrap a transformers model; usually `build_language_model`.
 
@@ -143,8 +144,8 @@ class MaskedLanguageModel(AbstractLanguageModel):
 def build_language_model(
     *,
     name: str = "smollm2",
-    kind: str = "auto",
-    max_tokens: int = 256,
+    kind: Literal["auto", "causal", "masked"] = "auto",
+    max_tokens: PositiveInt = 256,
     device: str | torch.device = "auto",
 ) -> AbstractLanguageModel:
     """A language model by name.

@@ -16,6 +16,7 @@ from typing import Any
 from captioning.extras import import_extra
 from captioning.files import read_json
 from captioning.interfaces import AbstractParser
+from captioning.ranges import PositiveInt
 from captioning.text.lemmas import Lemmatizer, load_lemmas, universal_pos
 from captioning.text.parse_cache import ParseCache, pack, unpack
 from captioning.types import Parse, Token
@@ -216,7 +217,7 @@ def content_hash(folder: Path) -> str:
 
 
 def build_caption_parser(
-    *, cache_folder: str | Path | None = None, num_processes: int = 2
+    *, cache_folder: str | Path | None = None, num_processes: PositiveInt = 2
 ) -> SpacyParser:
     """The parser in this package, trained on captions: docs/text.md.
 
@@ -235,7 +236,7 @@ def build_caption_parser(
 
 
 def build_spacy_parser(
-    *, name: str, cache_folder: str | Path | None = None, num_processes: int = 2
+    *, name: str, cache_folder: str | Path | None = None, num_processes: PositiveInt = 2
 ) -> SpacyParser:
     """A parser by the name of an installed spaCy pipeline, or by folder.
 

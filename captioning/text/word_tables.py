@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from captioning.extras import checked, package_folder
 from captioning.interfaces import AbstractWordVectors
+from captioning.ranges import PositiveFloat, Seed
 from captioning.text.word_vectors import OPENERS, to_vector
 
 TABLE_PACKAGE = "wordllama"
@@ -159,7 +160,9 @@ def build_token_table() -> TokenTable:
     )
 
 
-def load_token_vectors(*, words: Sequence[str], length: float = 5.0, seed: int = 0) -> Tensor:
+def load_token_vectors(
+    *, words: Sequence[str], length: PositiveFloat = 5.0, seed: Seed = 0
+) -> Tensor:
     """A captioner's word vectors by `build_token_table`, where there is no GloVe file.
 
     Marks such as ``<eos>``, which are no words, get a direction drawn at random.

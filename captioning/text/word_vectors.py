@@ -11,11 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from captioning.ranges import PositiveInt, Seed
+
 OPENERS = {".bz2": bz2.open, ".gz": gzip.open}
 
 
 def load_word_vectors(
-    *, path: str | Path, words: Sequence[str], size: int, seed: int = 0
+    *, path: str | Path, words: Sequence[str], size: PositiveInt, seed: Seed = 0
 ) -> Tensor:
     """Vectors of a vocabulary.
 

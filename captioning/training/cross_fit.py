@@ -13,9 +13,10 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 import torch
+from annotated_types import Ge, Gt, Lt
 from omegaconf import OmegaConf
 from torch import Tensor
 
@@ -23,6 +24,7 @@ from captioning.assets.joint_space import fit, read_pairs
 from captioning.data.features.build import ensure_features
 from captioning.data.features.store import FeatureStore
 from captioning.data.roster import Roster, build_roster
+from captioning.ranges import ArgumentsOf, NonNegativeFloat, PositiveFloat, PositiveInt, Seed
 from captioning.text.sentences import SentenceEncoder
 from captioning.types import Sample
 from captioning.vision.backbones import Backbone
@@ -31,6 +33,18 @@ from captioning.vision.joint_space import JointSpace, load_heads, save_heads
 log = logging.getLogger(__name__)
 
 _READ_AT_ONCE = 128  # photos
+
+
+class HeadTraining(TypedDict):
+    """How heads are trained: the group ``training`` of ``configs/joint_space.yaml``."""
+
+    num_epochs: PositiveInt
+    batch_size: PositiveInt
+    captions_per_image: PositiveInt
+    lr: PositiveFloat
+    weight_decay: NonNegativeFloat
+    ema_decay: Annotated[float, Gt(0), Lt(1)]
+    val_every: PositiveInt
 
 
 class CrossFit:
@@ -57,11 +71,11 @@ class CrossFit:
         *,
         backbone: Backbone,
         sentences: SentenceEncoder,
-        features: Mapping[str, Any],
-        heads: Mapping[str, Any],
-        training: Mapping[str, Any],
-        num_folds: int,
-        seed: int,
+        features: Annotated[Mapping[str, Any], ArgumentsOf(ensure_features)],
+        heads: Annotated[Mapping[str, Any], ArgumentsOf(JointSpace)],
+        training: HeadTraining,
+        num_folds: Annotated[int, Ge(2)],
+        seed: Seed,
         cache_folder: str | Path,
     ) -> None:
         if num_folds < 2:

@@ -7,8 +7,10 @@ import math
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
+from captioning.ranges import DropRate, Fraction, PositiveFloat, PositiveInt
 
-def linear(optimizer: Optimizer, *, horizon: int, warmup: float = 0.0) -> LambdaLR:
+
+def linear(optimizer: Optimizer, *, horizon: int, warmup: DropRate = 0.0) -> LambdaLR:
     """Rise over the first ``warmup`` share of ``horizon`` updates, then fall in a line to 0."""
 
     def factor(update: int) -> float:
@@ -18,7 +20,7 @@ def linear(optimizer: Optimizer, *, horizon: int, warmup: float = 0.0) -> Lambda
 
 
 def cosine(
-    optimizer: Optimizer, *, horizon: int, warmup: float = 0.0, floor: float = 0.0
+    optimizer: Optimizer, *, horizon: int, warmup: DropRate = 0.0, floor: Fraction = 0.0
 ) -> LambdaLR:
     """Rise over the first ``warmup`` share of ``horizon`` updates, then half a cosine to ``floor``.
 
@@ -38,7 +40,7 @@ def cosine(
 
 
 def rounds(
-    optimizer: Optimizer, *, horizon: int, num_rounds: int = 4, scale: float = 0.5
+    optimizer: Optimizer, *, horizon: int, num_rounds: PositiveInt = 4, scale: PositiveFloat = 0.5
 ) -> LambdaLR:
     """Rounds of equal length, each a line to 0 from ``scale`` times the former one's start.
 

@@ -9,9 +9,16 @@ from pathlib import Path
 
 import torch
 from omegaconf import DictConfig, OmegaConf
+from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
+from captioning.config_check.check import check_config
+from captioning.config_check.rules import nearest
+from captioning.metrics.coco import scores_of
 from captioning.metrics.java import JavaError, find_java
+from captioning.training.parts import build_part
 from captioning.training.rosters import check_data
+from captioning.training.settings import TrainSettings
+from captioning.training.trainer import check_trainer
 
 log = logging.getLogger(__name__)
 
@@ -23,16 +30,15 @@ def check_run(config: DictConfig) -> None:
     """Refuse a run that could not end well.
 
     Raises:
-        ValueError: a setting out of its range.
+        ValueError: settings out of their ranges, see `captioning.config_check`.
         PermissionError: the run folder cannot be written.
         OSError: too little space for checkpoints.
     """
-    if not isinstance(config.num_epochs, int) or config.num_epochs < 1:
-        raise ValueError(
-            f"num_epochs must be a whole number of at least 1: got {config.num_epochs!r}"
-        )
-    if config.ema_decay is not None and not 0 < config.ema_decay < 1:
-        raise ValueError(f"ema_decay must lie between 0 and 1, or be null: got {config.ema_decay}")
+    check_config(config, TrainSettings)
+    _check_monitors(config)
+    _check_pictures(config)
+    check_trainer(config.trainer)
+    _try_foreign_parts(config)
     check_data(config)
     _check_folder(Path(config.run_dir))
     if NEEDS_JAVA & set(config.metrics.test):
@@ -42,13 +48,53 @@ def check_run(config: DictConfig) -> None:
             log.warning(f"METEOR and SPICE will be missing: {error}")
 
 
+def _check_monitors(config: DictConfig) -> None:
+    """Refuse a score that no validation gives: training would end after its first epoch."""
+    names = [f"val/{name}" for metric in config.metrics.val for name in scores_of(metric)]
+    known = ["last", *names, "val/distinct"]
+    chosen = {"monitor": str(config.monitor)}
+    for name, callback in (config.get("callbacks") or {}).items():
+        if str(callback.get("monitor")).startswith("val/"):
+            chosen[f"callbacks.{name}.monitor"] = callback.monitor
+    for key, score in chosen.items():
+        if score not in known:
+            raise ValueError(
+                f"{key}: must be one of {', '.join(known)} (by metrics.val), got {score}"
+                f"{nearest(score, known)}"
+            )
+
+
+def _check_pictures(config: DictConfig) -> None:
+    """Refuse features of which it is not said what is cached."""
+    chosen = config.features
+    if not any(chosen.get(key) for key in ("imported", "reader", "kind")):
+        raise ValueError(
+            "features.kind: must be grid or regions where features.reader is not set, got null"
+        )
+
+
+def _try_foreign_parts(config: DictConfig) -> None:
+    """Build what torch and Lightning define: their ranges stand in their code alone."""
+    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
+    number = torch.nn.Parameter(torch.zeros(1))
+    trainer = {"logger": False, "enable_checkpointing": False, "enable_model_summary": False}
+    for key, build in (
+        ("optimizer", lambda: build_part(config.optimizer)([number])),
+        ("trainer", lambda: build_part(config.trainer, **trainer)),
+    ):
+        try:
+            build()
+        except (ValueError, TypeError, RuntimeError, MisconfigurationException) as error:
+            raise ValueError(f"{key}: {str(error).splitlines()[0]}") from error
+
+
 def with_precision(config: DictConfig) -> DictConfig:
     """The config with ``trainer.precision=auto`` replaced by what suits this machine.
 
     ``bf16-mixed`` where the device multiplies bfloat16 in hardware, else ``32-true``: a processor
     that has to emulate bfloat16 trains ten times slower with it than in full precision.
     """
-    if config.trainer.precision != "auto":
+    if OmegaConf.select(config, "trainer.precision") != "auto":
         return config
     fast = fast_bfloat16(str(config.trainer.accelerator))
     chosen = {"trainer": {"precision": "bf16-mixed" if fast else "32-true"}}

@@ -33,7 +33,7 @@ from captioning.training.inputs import Inputs, load_inputs
 from captioning.training.parts import build_part
 from captioning.training.preflight import check_run, with_precision
 from captioning.training.rosters import has_corpus, read_corpus
-from captioning.training.trainer import build_trainer, check_trainer, num_updates
+from captioning.training.trainer import build_trainer, num_updates
 
 log = logging.getLogger(__name__)
 
@@ -58,9 +58,8 @@ def train(config: DictConfig) -> dict[str, float]:
         ValueError: the folder holds a run of another config, or the config makes no sense.
     """
     config = with_precision(config)
-    folder = RunFolder(Path(config.run_dir))
     check_run(config)
-    check_trainer(config.trainer)
+    folder = RunFolder(Path(config.run_dir))
     checkpoint = folder.open(config)
     if checkpoint is None and folder.finished():
         log.info(f"{folder.path} is finished; resume=never trains it anew")

@@ -14,6 +14,7 @@ from transformers.models.blip.modeling_blip import BlipVisionModel
 
 from captioning.files import read_json
 from captioning.model_folder import load_network, model_folder
+from captioning.ranges import PositiveInt
 
 # Of CLIP's training photos, as BLIP's.
 MEAN = (0.48145466, 0.4578275, 0.40821073)
@@ -65,7 +66,7 @@ class BlipVision(nn.Module):
 def build_blip_vision(
     *,
     pretrained: str | None = None,
-    image_size: int | None = None,
+    image_size: PositiveInt | None = None,
     checkpointing: bool = False,
     **sizes: Any,
 ) -> BlipVision:

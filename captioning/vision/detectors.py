@@ -22,6 +22,7 @@ from transformers import AutoImageProcessor, AutoModelForObjectDetection
 
 from captioning.extras import import_extra
 from captioning.model_folder import load_network, model_folder
+from captioning.ranges import Device, Fraction, NonNegativeInt, PositiveInt
 from captioning.types import Region
 from captioning.vision.backbones import read_weights
 
@@ -45,9 +46,9 @@ class AbstractDetector(ABC):
         self,
         *,
         identity: str,
-        threshold: float = 0.5,
-        max_regions: int = 100,
-        max_overlap: float = 0.5,
+        threshold: Fraction = 0.5,
+        max_regions: PositiveInt = 100,
+        max_overlap: Fraction = 0.5,
     ) -> None:
         if not 0 <= threshold <= 1 or not 0 <= max_overlap <= 1 or max_regions < 1:
             raise ValueError(
@@ -127,7 +128,7 @@ class TorchvisionDetector(AbstractDetector):
         name: str,
         weights: str = "DEFAULT",
         labels: str | Path | None = None,
-        device: str = "cpu",
+        device: Device = "cpu",
         **options: Any,
     ) -> None:
         super().__init__(identity=f"torchvision:{name}:{Path(weights).name}", **options)
@@ -168,7 +169,7 @@ class TransformersDetector(AbstractDetector):
         ValueError: weights that are lacking.
     """
 
-    def __init__(self, *, model: str, device: str = "cpu", **options: Any) -> None:
+    def __init__(self, *, model: str, device: Device = "cpu", **options: Any) -> None:
         super().__init__(identity=f"transformers:{Path(model).name}", **options)
         folder = model_folder(model, instead="detector=torchvision or annotated boxes")
         network = load_network(
@@ -213,7 +214,12 @@ class OnnxDetector(AbstractDetector):
     """
 
     def __init__(
-        self, *, model: str | Path, labels: str | Path, first_class: int = 1, **options: Any
+        self,
+        *,
+        model: str | Path,
+        labels: str | Path,
+        first_class: NonNegativeInt = 1,
+        **options: Any,
     ) -> None:
         super().__init__(identity=f"onnx:{Path(model).name}", **options)
         self._labels, self._first = read_labels(labels), first_class

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -23,9 +23,11 @@ from torch import Tensor, nn
 
 from captioning.files import write_whole
 from captioning.interfaces import TextEmbedder
+from captioning.ranges import DropRate, PositiveInt
 from captioning.vision.backbones import Backbone, weights_digest
 
-POOLINGS = ("mean", "mean_max")
+Pooling = Literal["mean", "mean_max"]
+POOLINGS = get_args(Pooling)
 WEIGHTS = Path(__file__).parent / "weights" / "joint_space.safetensors"
 
 
@@ -42,11 +44,11 @@ class JointSpace(nn.Module):
         *,
         image_size: int = 1280,
         sentence_size: int = 384,
-        width: int = 1024,
-        size: int = 256,
-        dropout: float = 0.5,
-        input_dropout: float = 0.2,
-        pooling: str = "mean",
+        width: PositiveInt = 1024,
+        size: PositiveInt = 256,
+        dropout: DropRate = 0.5,
+        input_dropout: DropRate = 0.2,
+        pooling: Pooling = "mean",
     ) -> None:
         """Heads with new weights.
 

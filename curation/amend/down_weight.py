@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from captioning.ranges import Fraction
 from captioning.types import Edit
 from curation.base import AbstractAmender, Amended, Context, Selected, require_fraction
 
@@ -22,7 +23,7 @@ class DownWeight(AbstractAmender):
         ValueError: a number outside [0, 1].
     """
 
-    def __init__(self, *, factor: float = 0.5, min_weight: float = 0.0) -> None:
+    def __init__(self, *, factor: Fraction = 0.5, min_weight: Fraction = 0.0) -> None:
         self.factor = require_fraction("factor", factor)
         self.min_weight = require_fraction("min_weight", min_weight)
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from captioning.ranges import NonNegativeInt
 from curation.base import Context, Selected
 from curation.words import words_of
 
@@ -28,8 +29,8 @@ class Budget:
         ValueError: a negative number.
     """
 
-    min_captions_per_image: int = 0
-    min_captions_per_word: int = 0
+    min_captions_per_image: NonNegativeInt = 0
+    min_captions_per_word: NonNegativeInt = 0
 
     def __post_init__(self) -> None:
         for name in ("min_captions_per_image", "min_captions_per_word"):

@@ -10,6 +10,7 @@ from typing import Any
 import pytorch_lightning as pl
 
 from captioning.data.roster import CurationView
+from captioning.ranges import Seed
 from curation.loop.curator import Curator, Outcome
 from curation.loop.files import CurationFiles
 from curation.loop.keep import read_keep
@@ -47,7 +48,7 @@ class CurationCallback(pl.Callback):
         *,
         policy: CurationPolicy,
         probe: AbstractProbe | None = None,
-        seed: int = 0,
+        seed: Seed = 0,
         run_folder: str | Path | None = None,
         truth: Mapping[str, str] | str | Path | None = None,
         plot: bool = True,

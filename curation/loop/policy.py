@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from captioning.ranges import Epoch, PositiveInt
 from captioning.types import Edit
 from curation.base import AbstractAmender, AbstractSelector, Amended, Context, Selected
 from curation.loop.budget import Budget
@@ -26,9 +27,9 @@ class Schedule:
         ValueError: no whole number, an epoch below -1, an end before the start, or a step below 1.
     """
 
-    from_epoch: int = 0
-    until_epoch: int | None = None
-    every_n_epochs: int = 1
+    from_epoch: Epoch = 0
+    until_epoch: Epoch | None = None
+    every_n_epochs: PositiveInt = 1
 
     def __post_init__(self) -> None:
         for name in ("from_epoch", "until_epoch", "every_n_epochs"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from captioning.ranges import Fraction
 from curation.base import require_fraction
 
 
@@ -20,8 +21,8 @@ class Ramp:
         ValueError: a value outside [0, 1], or epochs out of order.
     """
 
-    first: float
-    last: float
+    first: Fraction
+    last: Fraction
     from_epoch: int = 0
     until_epoch: int
 

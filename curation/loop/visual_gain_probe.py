@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from captioning.ranges import NonNegativeInt
 from captioning.types import Batch
 from curation.loop.ledger import LossLedger
 from curation.loop.probes import AbstractProbe, measuring, record, score
@@ -45,7 +46,7 @@ class VisualGainProbe(AbstractProbe):
         *,
         per: Literal["token", "sentence"] = "token",
         rescored: bool = False,
-        until_epoch: int | None = None,
+        until_epoch: NonNegativeInt | None = None,
     ) -> None:
         if per not in ("token", "sentence"):
             raise ValueError(f"per must be 'token' or 'sentence': got {per!r}")

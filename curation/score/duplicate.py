@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from captioning.ranges import NonNegativeInt
 from captioning.types import Sample
 from captioning.vision.photos import load_rgb
 from curation.base import AbstractScore, Context
@@ -40,7 +41,7 @@ class Duplicate(AbstractScore):
     name = "likeness to an earlier caption of the photo"
 
     def __init__(
-        self, *, max_bits: int | None = 4, load: Callable[[Path], Image.Image] = load_rgb
+        self, *, max_bits: NonNegativeInt | None = 4, load: Callable[[Path], Image.Image] = load_rgb
     ) -> None:
         if max_bits is not None and not 0 <= max_bits <= 15:
             raise ValueError(

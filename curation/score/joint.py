@@ -8,6 +8,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from captioning.ranges import PositiveFloat
 from curation.base import AbstractScore, Context
 
 Scale = Literal["std", "rank"]
@@ -31,7 +32,7 @@ class Joint(AbstractScore):
         self,
         *,
         parts: Mapping[str, AbstractScore],
-        weights: Mapping[str, float] | None = None,
+        weights: Mapping[str, PositiveFloat] | None = None,
         scale: Scale = "std",
     ) -> None:
         if scale not in get_args(Scale):

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from captioning.interfaces import TextEmbedder
+from captioning.ranges import PositiveInt
 from curation.base import AbstractScore, Context
 from curation.words import words_of
 
@@ -93,7 +94,7 @@ class Siblings(AbstractScore):
         ValueError: ``nearest`` below 1.
     """
 
-    def __init__(self, *, likeness: AbstractLikeness, nearest: int | None = 2) -> None:
+    def __init__(self, *, likeness: AbstractLikeness, nearest: PositiveInt | None = 2) -> None:
         if nearest is not None and nearest < 1:
             raise ValueError(f"nearest must be at least 1, or null for all: got {nearest}")
         self._likeness, self._nearest = likeness, nearest

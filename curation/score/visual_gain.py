@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from captioning.ranges import PositiveInt
 from curation.base import AbstractScore, Context
 
 SIGNAL = "visual_gain"
@@ -25,7 +26,7 @@ class VisualGain(AbstractScore):
 
     name = "lack of visual gain"
 
-    def __init__(self, *, num_epochs: int = 1) -> None:
+    def __init__(self, *, num_epochs: PositiveInt = 1) -> None:
         if num_epochs < 1:
             raise ValueError(f"num_epochs must be at least 1: got {num_epochs}")
         self.num_epochs = num_epochs

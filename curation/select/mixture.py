@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from captioning.ranges import Fraction
 from curation.base import (
     AbstractScore,
     Context,
@@ -68,8 +69,8 @@ class Mixture(AbstractByScore):
     def __init__(
         self,
         *,
-        min_probability: float = 0.5,
-        max_ratio: float = 0.5,
+        min_probability: Fraction = 0.5,
+        max_ratio: Fraction = 0.5,
         score: AbstractScore | None = None,
     ) -> None:
         self.min_probability = require_fraction("min_probability", min_probability)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from captioning.ranges import Fraction
 from curation.base import AbstractSelector, Context, Selected, as_numpy
 from curation.loop.ramp import Ramp, require_ratio
 from curation.select.ranking import num_of_fraction, worst_rows
@@ -20,7 +21,7 @@ class Random(AbstractSelector):
         ValueError: ``ratio`` outside [0, 1].
     """
 
-    def __init__(self, *, ratio: float | Ramp = 0.01) -> None:
+    def __init__(self, *, ratio: Fraction | Ramp = 0.01) -> None:
         self.ratio, self._ramp = ratio, require_ratio(ratio)
 
     def scores(self, context: Context) -> Tensor:

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from captioning.ranges import Fraction
 from curation.base import AbstractSelector, Context, Selected, as_numpy, require_fraction
 from curation.select.ranking import ordered_rows
 
@@ -25,7 +26,7 @@ class Share(AbstractSelector):
         ValueError: ``ratio`` outside [0, 1].
     """
 
-    def __init__(self, *, ratio: float = 0.2, coin: bool = False) -> None:
+    def __init__(self, *, ratio: Fraction = 0.2, coin: bool = False) -> None:
         self.ratio = require_fraction("ratio", ratio)
         self.coin = coin
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from captioning.ranges import Fraction
 from curation.base import (
     AbstractScore,
     Context,
@@ -25,7 +26,9 @@ class Top(AbstractByScore):
         ValueError: ``ratio`` outside [0, 1].
     """
 
-    def __init__(self, *, ratio: float | Ramp = 0.01, score: AbstractScore | None = None) -> None:
+    def __init__(
+        self, *, ratio: Fraction | Ramp = 0.01, score: AbstractScore | None = None
+    ) -> None:
         self.ratio, self._ramp = ratio, require_ratio(ratio)
         super().__init__(score)
 

@@ -18,6 +18,7 @@ from augmentation.regions.proposal import draw_key
 from captioning.data.roster import Roster
 from captioning.interfaces import AbstractLanguageModel
 from captioning.metrics.well_formedness import BALANCE, WellFormedness, calibrate
+from captioning.ranges import Cosine, Fraction, NonNegativeInt
 from captioning.text.ngrams import NgramLanguageModel
 
 FOLDS = 2
@@ -49,11 +50,11 @@ class Rules:
         least_like_of: the same for single nouns (theirs: .8 for "couch" and "table").
     """
 
-    least_well_formed: float = BALANCE
-    least_words: int = 3
+    least_well_formed: Fraction = BALANCE
+    least_words: NonNegativeInt = 3
     banned: Collection[str] = BANNED
     ungrounded: Collection[str] = ()
-    least_like: float = 0.5
+    least_like: Cosine = 0.5
     least_like_of: Mapping[str, float] = field(default_factory=lambda: dict(LEAST_LIKE_OF))
 
     def problem(

@@ -36,6 +36,7 @@ from augmentation.regions.proposal import draw_key
 from captioning.data.roster import Roster
 from captioning.data.steps.added_captions import focus
 from captioning.interfaces import AbstractLanguageModel, AbstractParser, AbstractWordVectors
+from captioning.ranges import Cosine, Fraction, NonNegativeInt, PositiveInt, Seed
 from captioning.text.entities import as_sentence
 from captioning.text.parts import NOUNS
 from captioning.types import Phrase, Sample
@@ -89,20 +90,20 @@ class Ssa(AbstractCaptionMethod):
         parser: AbstractParser,
         vectors: AbstractWordVectors,
         rules: Rules,
-        most: int = 8,
-        rounds: int = 3,
-        detail: float = 0.5,
-        small: float = 0.3,
-        broad: int = 2,
-        long: int = 14,
-        most_long: int = 0,
-        longest: int = 30,
-        least_similar: float = 0.7,
-        least_similar_beside: float = 0.5,
+        most: NonNegativeInt = 8,
+        rounds: PositiveInt = 3,
+        detail: Fraction = 0.5,
+        small: Fraction = 0.3,
+        broad: NonNegativeInt = 2,
+        long: PositiveInt = 14,
+        most_long: NonNegativeInt = 0,
+        longest: PositiveInt = 30,
+        least_similar: Cosine = 0.7,
+        least_similar_beside: Cosine = 0.5,
         language_model: AbstractLanguageModel | None = None,
         graph_parser: AbstractGraphParser | None = None,
         graph_writer: AbstractGraphWriter | None = None,
-        seed: int = 0,
+        seed: Seed = 0,
     ) -> None:
         if min(most, rounds) < 1 or broad < 0 or not (0 <= detail <= 1 and 0 <= small <= 1):
             raise ValueError(

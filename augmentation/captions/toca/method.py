@@ -25,6 +25,7 @@ from augmentation.captions.toca.whole_words import whole_words
 from augmentation.captions.writing.acceptance import Judge
 from augmentation.captions.writing.writers import AbstractWriter
 from captioning.data.roster import Roster
+from captioning.ranges import PositiveInt, Seed
 from captioning.text.tagger import CaptionTagger
 
 EXAMPLES_READ = 500  # captions that examples are drawn from
@@ -56,10 +57,10 @@ class ToCa:
         use_structures: bool = True,
         use_relations: bool = True,
         whole_first: bool = True,
-        most_given: int | None = None,
-        most_words: int = 30,
+        most_given: PositiveInt | None = None,
+        most_words: PositiveInt = 30,
         pace: dict[str, Any],
-        seed: int = 0,
+        seed: Seed = 0,
     ) -> None:
         self._writer, self._tagger, self._prompts = writer, tagger, prompts
         self._cache_folder, self._most_words = Path(cache_folder), most_words

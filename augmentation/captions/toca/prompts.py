@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal, get_args
 
 import numpy as np
 
 from augmentation.captions.toca.sampling import SentenceTemplate
 from augmentation.captions.toca.templates import END, GAP, deconstruct, filled, sentence_template
 from augmentation.captions.writing.prompt import Prompt
+from captioning.ranges import NonNegativeInt
 from captioning.text.entities import as_sentence
 from captioning.text.tagger import Tagged
 
-STYLES = ("gaps", "words")
+Style = Literal["gaps", "words"]
+STYLES = get_args(Style)
 INSTRUCTIONS = {
     "gaps": (
         f"Fill the gaps {GAP} of each template with any number of words, or none, so that it "
@@ -38,7 +41,7 @@ class PromptWriter:
     """
 
     def __init__(
-        self, *, style: str = "gaps", num_examples: int = 5, instruct: bool = True
+        self, *, style: Style = "gaps", num_examples: NonNegativeInt = 5, instruct: bool = True
     ) -> None:
         if style not in STYLES:
             raise ValueError(f"style must be one of {STYLES}: got {style!r}")

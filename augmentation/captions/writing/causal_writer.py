@@ -12,6 +12,7 @@ from torch import Tensor
 from augmentation.captions.writing.gap_filling import GapFilling, Line
 from augmentation.captions.writing.prompt import Prompt
 from augmentation.captions.writing.writers import AbstractWriter, Answer
+from captioning.ranges import Device, NonNegativeFloat, NonNegativeInt, PositiveInt, Share
 from captioning.text.causal import causal_source, imported, load_causal
 
 LINE_END = "\n"
@@ -39,12 +40,12 @@ class CausalWriter(AbstractWriter):
         self,
         *,
         name: str = "smollm2",
-        temperature: float = 0.3,
-        top_p: float = 0.9,
-        max_new_tokens: int = 32,
-        most_small_words: int | None = None,
+        temperature: NonNegativeFloat = 0.3,
+        top_p: Share = 0.9,
+        max_new_tokens: PositiveInt = 32,
+        most_small_words: NonNegativeInt | None = None,
         precision: str = "float32",
-        device: str = "auto",
+        device: Device = "auto",
     ) -> None:
         if precision not in ("float32", "bfloat16"):
             raise ValueError(f"precision must be float32 or bfloat16: got {precision!r}")

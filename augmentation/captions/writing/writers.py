@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from augmentation.captions.writing.prompt import Prompt
+from captioning.ranges import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Share
 from captioning.text.causal import imported
 
 TIMED_OUT = "the model took too long"
@@ -83,13 +84,13 @@ class ServerWriter(AbstractWriter):
         *,
         address: str,
         model: str,
-        temperature: float = 0.7,
-        top_p: float = 0.9,
-        max_new_tokens: int = 48,
-        num_parallel: int = 8,
-        timeout: float = 60.0,
-        retries: int = 2,
-        wait: float = 1.0,
+        temperature: NonNegativeFloat = 0.7,
+        top_p: Share = 0.9,
+        max_new_tokens: PositiveInt = 48,
+        num_parallel: PositiveInt = 8,
+        timeout: PositiveFloat = 60.0,
+        retries: NonNegativeInt = 2,
+        wait: NonNegativeFloat = 1.0,
         key_variable: str = "OPENAI_API_KEY",
     ) -> None:
         if not address.startswith(("http://", "https://")):
@@ -202,10 +203,10 @@ class LlamaCppWriter(AbstractWriter):
         self,
         *,
         path: str | Path,
-        temperature: float = 0.7,
-        top_p: float = 0.9,
-        max_new_tokens: int = 48,
-        context: int = 2048,
+        temperature: NonNegativeFloat = 0.7,
+        top_p: Share = 0.9,
+        max_new_tokens: PositiveInt = 48,
+        context: PositiveInt = 2048,
         num_gpu_layers: int = -1,
     ) -> None:
         path = Path(path)

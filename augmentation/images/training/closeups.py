@@ -22,6 +22,7 @@ from augmentation.set_folder import data_identity
 from captioning.data.batches.controls import spoken_of
 from captioning.data.roster import Roster, build_roster
 from captioning.files import write_whole
+from captioning.ranges import Seed, Share
 from captioning.types import Phrase, Region, Sample
 from captioning.vision.photos import load_rgb
 
@@ -36,10 +37,10 @@ def read_closeups(
     roster: Roster,
     folder: str | Path,
     margins: tuple[float, float] = (0.2, 0.3),
-    smallest: float = 0.25,
+    smallest: Share = 0.25,
     centred: bool = True,
     whole: bool = False,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> Roster:
     """A data set with a close-up for each set of things that captions of a photo name.
 

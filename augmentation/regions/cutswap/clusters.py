@@ -17,6 +17,7 @@ import numpy as np
 from augmentation.regions.cutswap.embeddings import WordEmbeddings
 from captioning.extras import import_extra
 from captioning.files import read_json, write_json
+from captioning.ranges import PositiveInt
 
 Method = Literal["agglomerative", "kmeans", "bisecting_kmeans"]
 METHODS: tuple[Method, ...] = ("agglomerative", "kmeans", "bisecting_kmeans")
@@ -94,7 +95,7 @@ class Clustering:
     """
 
     method: Method = "agglomerative"
-    num_clusters: int | None = None
+    num_clusters: PositiveInt | None = None
     curve: tuple[int, ...] = (30, 60, 122, 180, 240)
 
     def __post_init__(self) -> None:

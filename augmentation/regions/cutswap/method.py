@@ -53,6 +53,7 @@ from augmentation.regions.ranking import (
 )
 from captioning.data.roster import Roster
 from captioning.interfaces import AbstractParser, JointEmbedder
+from captioning.ranges import NonNegativeInt, PositiveInt, Seed
 from captioning.text.lemmas import load_lemmas
 from captioning.text.object_words import (
     COCO_OBJECTS,
@@ -130,14 +131,14 @@ class CutSwap(AbstractRegionMethod):
         clustering: Clustering,
         areas: Areas,
         limits: Limits,
-        seed: int,
-        num_patches: int = 4,
-        captions_per_photo: int | None = 1,
-        keep: int | None = KEEP,
+        seed: Seed,
+        num_patches: PositiveInt = 4,
+        captions_per_photo: PositiveInt | None = 1,
+        keep: PositiveInt | None = KEEP,
         similarity: float | Literal["estimate"] | None = None,
         objects: str | None = None,
-        least_uses: int = LEAST_USES,
-        least_mentions: int | None = None,
+        least_uses: NonNegativeInt = LEAST_USES,
+        least_mentions: NonNegativeInt | None = None,
         match_manner: bool = True,
     ) -> None:
         if min(num_patches, captions_per_photo or 1) < 1:

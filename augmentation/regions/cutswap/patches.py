@@ -30,6 +30,7 @@ from augmentation.regions.cutswap.objects import Labels, boxes_of
 from augmentation.regions.mentions import Mention
 from augmentation.regions.novel_captions import COLOURS
 from augmentation.regions.rendering import NO_PHOTO, UNREADABLE
+from captioning.ranges import Fraction, NonNegativeFloat
 from captioning.text.object_words import COCO_OBJECTS
 from captioning.types import Parse, Region, Sample
 from captioning.vision.boxes import coverage
@@ -65,12 +66,12 @@ class Areas:
         ValueError: shares that are not in order within [0, 1].
     """
 
-    smallest: float = 0.1
-    largest: float = 0.7
-    doubles: float = 0.7
-    behind: float = 0.8
-    clear: float = 0.3
-    overlaid: float = 0.1
+    smallest: Fraction = 0.1
+    largest: Fraction = 0.7
+    doubles: Fraction = 0.7
+    behind: NonNegativeFloat = 0.8
+    clear: Fraction = 0.3
+    overlaid: Fraction = 0.1
     tell_groups: bool = True
 
     def __post_init__(self) -> None:

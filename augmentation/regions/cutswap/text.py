@@ -27,6 +27,7 @@ from augmentation.regions.cutswap.embeddings import WordEmbeddings
 from augmentation.regions.cutswap.objects import Labels, ObjectClass, ObjectTable, boxes_of
 from augmentation.regions.mentions import Mention, find_mentions
 from augmentation.regions.proposal import drawn_generator
+from captioning.ranges import PositiveInt
 from captioning.text.object_words import ObjectWords
 from captioning.types import Parse, Sample
 
@@ -63,7 +64,7 @@ class SwapRules:
         ValueError: ``num_captions`` below 1, or an unknown ``draw_by``.
     """
 
-    num_captions: int = NUM_CAPTIONS
+    num_captions: PositiveInt = NUM_CAPTIONS
     one_object: bool = True
     insert_attributes: bool = False
     match_grammar: bool = True

@@ -12,6 +12,7 @@ from captioning.data.batches.base import AbstractBatchReader, Epoch, Read, Tenso
 from captioning.data.boxes import photo_size
 from captioning.interfaces import AbstractParser
 from captioning.lengths import count_words
+from captioning.ranges import PositiveInt
 from captioning.types import Control, Sample
 from captioning.vision.boxes import scale_boxes
 
@@ -35,7 +36,7 @@ class CaptionControls(AbstractBatchReader):
         ordered: bool = True,
         length: bool = True,
         parser: AbstractParser | None = None,
-        max_regions: int = 36,
+        max_regions: PositiveInt = 36,
     ) -> None:
         self.ordered, self.length = ordered, length
         self.parser, self.max_regions = parser, max_regions

@@ -16,6 +16,7 @@ from captioning.data.batches.settings import LoaderSettings, Splits
 from captioning.data.roster import CurationView, Roster
 from captioning.data.steps.add_pairs import num_own
 from captioning.interfaces import AbstractTokenizer
+from captioning.ranges import Seed
 from captioning.types import Batch, Sample
 
 Rewrite = Callable[[Sequence[Sample]], Sequence[Sample] | None]
@@ -40,7 +41,7 @@ class CaptionDataModule(pl.LightningDataModule):
         tokenizer: AbstractTokenizer,
         readers: Mapping[str, AbstractBatchReader],
         loader: LoaderSettings = DEFAULTS,
-        seed: int = 0,
+        seed: Seed = 0,
     ) -> None:
         super().__init__()
         self.splits = splits

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from captioning.data.batches.base import AbstractBatchReader, Epoch, Read, of_ca
 from captioning.data.roster import Roster
 from captioning.files import write_whole
 from captioning.interfaces import AbstractTokenizer
+from captioning.ranges import PositiveInt
 from captioning.text.object_words import NONE, PLURAL, SINGULAR, ObjectWords, build_object_words
 from captioning.text.sentences import SentenceEncoder, build_sentence_encoder
 from captioning.text.tokenizers.words import split_words
@@ -65,9 +66,9 @@ class ContextIndex(AbstractBatchReader):
         *,
         objects: str = "coco",
         encoder: str | SentenceEncoder = "minilm",
-        num_nearest: int = 4,
-        num_words: int = 5,
-        slots: str = "captions",
+        num_nearest: PositiveInt = 4,
+        num_words: PositiveInt = 5,
+        slots: Literal["captions", "regions"] = "captions",
         all_photos: bool = False,
         cache_folder: str | Path | None = None,
     ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from captioning.data.roster import Roster
+from captioning.ranges import NonNegativeInt, PositiveInt
 from captioning.types import Sample
 
 
@@ -55,12 +56,12 @@ class LoaderSettings:
             shrink.
     """
 
-    batch_size: int = 125
-    captions_per_image: int = 5
-    eval_batch_size: int = 50
+    batch_size: PositiveInt = 125
+    captions_per_image: PositiveInt = 5
+    eval_batch_size: PositiveInt = 50
     fixed_updates: bool = True
     own_updates: bool = False
-    num_workers: int = 0
+    num_workers: NonNegativeInt = 0
 
     def __post_init__(self) -> None:
         least = {"batch_size": 1, "captions_per_image": 1, "eval_batch_size": 1, "num_workers": 0}

@@ -8,6 +8,7 @@ from PIL import Image
 from torch import Tensor
 
 from captioning.data.batches.distortion import distorted
+from captioning.ranges import NonNegativeInt, Share
 from captioning.vision.backbones import Backbone
 
 
@@ -49,9 +50,9 @@ class TrainTransform:
         self,
         *,
         backbone: Backbone,
-        smallest_crop: float = 0.6,
+        smallest_crop: Share = 0.6,
         flip: bool = False,
-        distortions: int = 0,
+        distortions: NonNegativeInt = 0,
         generator: np.random.Generator | None = None,
     ) -> None:
         """Make the transform.

@@ -40,6 +40,7 @@ from captioning.data.features.store import (
     record_key,
 )
 from captioning.data.file_lock import locked
+from captioning.ranges import Device, NonNegativeInt, PositiveInt
 from captioning.vision.backbones import Backbone
 from captioning.vision.boxes import pool_regions, scale_boxes
 from captioning.vision.photos import load_rgb
@@ -85,12 +86,12 @@ def ensure_features(
     folder: str | Path,
     kind: Kind = "grid",
     boxes: Sequence[Sequence[Box]] | None = None,
-    max_boxes: int = 36,
-    batch_size: int = 4,
-    chunk_size: int = 512,
-    num_workers: int | None = None,
+    max_boxes: PositiveInt = 36,
+    batch_size: PositiveInt = 4,
+    chunk_size: PositiveInt = 512,
+    num_workers: NonNegativeInt | None = None,
     precision: Precision = "float32",
-    device: str | torch.device = "auto",
+    device: Device | torch.device = "auto",
     load: Load | None = None,
     progress: bool = True,
 ) -> FeatureStore:

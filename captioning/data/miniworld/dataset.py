@@ -18,12 +18,14 @@ from captioning.data.miniworld.build import (
 )
 from captioning.data.miniworld.captions import DECOR, PLACE
 from captioning.data.roster import Roster, build_roster
+from captioning.ranges import NonNegativeInt, PositiveInt, Seed
 from captioning.types import Phrase, Region, Sample
 
 
 def read_miniworld(
-    *, name: str, folder: str | Path, split: str, num_scenes: int, seed: int = 0, size: int = 128,
-    workers: int = 0, limit: int | None = None,
+    *,
+    name: str, folder: str | Path, split: str, num_scenes: PositiveInt, seed: Seed = 0,
+    size: PositiveInt = 128, workers: NonNegativeInt = 0, limit: PositiveInt | None = None,
 ) -> Roster:  # fmt: skip
     """The samples of a MiniWorld split, five captions a scene; drawn on first use.
 

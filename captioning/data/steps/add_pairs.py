@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 from captioning.data.line_files import read_lines
 from captioning.data.readers.coco import read_coco
@@ -19,6 +20,7 @@ from captioning.data.roster import Roster, build_roster
 from captioning.data.steps.added_captions import FILE, Mixture, read_added_captions
 from captioning.data.steps.base import AbstractStep, StepContext
 from captioning.data.steps.share_of_photos import draw_names
+from captioning.ranges import NonNegativeFloat, Seed
 from captioning.types import Sample
 
 log = logging.getLogger(__name__)
@@ -48,9 +50,9 @@ class AddPairs(AbstractStep):
     """
 
     folders: Sequence[str | Path]
-    share: float | None = None
-    share_of: str = "photos"
-    seed: int = 0
+    share: NonNegativeFloat | None = None
+    share_of: Literal["photos", "captions"] = "photos"
+    seed: Seed = 0
     mixture: Mixture = field(default_factory=Mixture)
 
     def __post_init__(self) -> None:

@@ -17,6 +17,7 @@ from captioning.data.batches.controls import spoken_of
 from captioning.data.boxes import photo_size
 from captioning.data.json_files import Record, load_json_lines
 from captioning.data.roster import Roster
+from captioning.ranges import Fraction, PositiveInt, Seed
 from captioning.types import Phrase, Sample
 from captioning.vision.boxes import coverage
 
@@ -103,9 +104,9 @@ class Mixture:
         ValueError: a share or a number of bins out of its range.
     """
 
-    share: float = 1.0
-    bins: int | None = None
-    seed: int = 0
+    share: Fraction = 1.0
+    bins: PositiveInt | None = None
+    seed: Seed = 0
 
     def __post_init__(self) -> None:
         if not 0 <= self.share <= 1 or (self.bins is not None and self.bins < 1):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from captioning.data.region_labels import regions_by_phrases
 from captioning.data.roster import Dropped, Roster, build_roster
 from captioning.data.steps.base import AbstractStep, StepContext
+from captioning.ranges import NonNegativeInt
 from captioning.text.lemmas import Lemmatizer, load_lemmas
 from captioning.text.object_words import LEMMAS
 from captioning.text.word_forms import classes_named, form_patterns, forms_left
@@ -38,7 +39,7 @@ class HoldOut(AbstractStep):
     """
 
     classes: Mapping[str, Sequence[str]]
-    samples_per_photo: int = 0
+    samples_per_photo: NonNegativeInt = 0
 
     def __post_init__(self) -> None:
         if not isinstance(self.samples_per_photo, int) or self.samples_per_photo < 0:

@@ -17,15 +17,18 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 import numpy as np
 
 from captioning.data.roster import PLANTED, Roster, build_roster
 from captioning.data.steps.base import AbstractStep, StepContext
 from captioning.data.steps.fault_words import COLORS, DETAILS, NUMBERS, OBJECTS, SAME
+from captioning.ranges import Fraction, Seed
 from captioning.types import Sample
 
-KINDS = ("swap", "overlong", "color", "number", "object", "image")
+Kind = Literal["swap", "overlong", "color", "number", "object", "image"]
+KINDS = get_args(Kind)
 _WORD_ROWS = {"color": COLORS, "number": NUMBERS, "object": OBJECTS}
 _ROW_OF = {kind: {word: row for row in rows for word in row} for kind, rows in _WORD_ROWS.items()}
 _TOKEN = re.compile(r"[A-Za-z]+")
@@ -42,8 +45,8 @@ class PlantFaults(AbstractStep):
         name: of these faults, in names of run folders and in tables; changes nothing else.
     """
 
-    kinds: Mapping[str, float]
-    seed: int
+    kinds: Mapping[Kind, Fraction]
+    seed: Seed
     name: str = "faults"
 
     def __call__(self, roster: Roster, context: StepContext) -> Roster:

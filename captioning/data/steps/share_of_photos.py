@@ -12,6 +12,7 @@ import numpy as np
 
 from captioning.data.roster import Roster, build_roster
 from captioning.data.steps.base import AbstractStep, StepContext
+from captioning.ranges import Seed, Share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +27,8 @@ class ShareOfPhotos(AbstractStep):
         ValueError: a share out of range.
     """
 
-    share: float
-    seed: int = 0
+    share: Share
+    seed: Seed = 0
 
     def __post_init__(self) -> None:
         if isinstance(self.share, str) or not 0 < self.share <= 1:

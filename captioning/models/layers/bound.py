@@ -8,6 +8,7 @@ from torch import Tensor
 
 from captioning.models.layers.gaussian import Gaussian
 from captioning.models.layers.latents import Chain
+from captioning.ranges import NonNegativeFloat
 
 # A dimension of a latent is active if the caption moves it by so many nats a word.
 ACTIVE_NATS = 0.01
@@ -23,10 +24,10 @@ class LossWeights:
         nll_nn, kl_nn: the same of filled contexts of other photos, where batches have them.
     """
 
-    nll: float = 1.0
-    kl: float = 1.0
-    nll_nn: float = 0.0
-    kl_nn: float = 0.0
+    nll: NonNegativeFloat = 1.0
+    kl: NonNegativeFloat = 1.0
+    nll_nn: NonNegativeFloat = 0.0
+    kl_nn: NonNegativeFloat = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

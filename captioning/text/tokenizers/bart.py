@@ -13,6 +13,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 
 from captioning.interfaces import AbstractTokenizer
 from captioning.model_folder import model_folder
+from captioning.ranges import PositiveInt
 from captioning.text.control_tokens import CONTROL_TOKENS
 
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
@@ -54,7 +55,7 @@ class BartTokenizer(AbstractTokenizer):
 
     @classmethod
     def of_bart(
-        cls, captions: Iterable[str] = (), *, name: str, max_tokens: int = 200
+        cls, captions: Iterable[str] = (), *, name: str, max_tokens: PositiveInt = 200
     ) -> BartTokenizer:
         """That of a BART, with the control tokens behind its own.
 

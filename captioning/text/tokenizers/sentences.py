@@ -8,6 +8,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from captioning.interfaces import AbstractTokenizer
+from captioning.ranges import PositiveInt
 from captioning.text.causal import load_causal_tokens
 from captioning.text.entities import as_sentence
 
@@ -55,7 +56,7 @@ class SentenceTokenizer(AbstractTokenizer):
 
     @classmethod
     def of_causal(
-        cls, captions: Iterable[str] = (), *, name: str, max_tokens: int = 64
+        cls, captions: Iterable[str] = (), *, name: str, max_tokens: PositiveInt = 64
     ) -> SentenceTokenizer:
         """That of a causal language model.
 

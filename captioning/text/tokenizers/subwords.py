@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 from captioning.files import read_json
 from captioning.interfaces import AbstractTokenizer
 from captioning.model_folder import model_folder
+from captioning.ranges import PositiveInt
 from captioning.text.tokenizers.bart import BartTokenizer
 from captioning.text.tokenizers.sentences import SentenceTokenizer
 from captioning.text.tokenizers.words import WordTokenizer
@@ -67,7 +68,12 @@ class SubwordTokenizer(AbstractTokenizer):
 
     @classmethod
     def of_blip(
-        cls, captions: Iterable[str] = (), *, name: str, max_words: int = 30, max_tokens: int = 40
+        cls,
+        captions: Iterable[str] = (),
+        *,
+        name: str,
+        max_words: PositiveInt = 30,
+        max_tokens: PositiveInt = 40,
     ) -> SubwordTokenizer:
         """That of a BLIP captioner.
 

@@ -16,6 +16,7 @@ from typing import Any
 from nltk.tokenize import NLTKWordTokenizer
 
 from captioning.interfaces import AbstractTokenizer
+from captioning.ranges import PositiveInt
 from captioning.text.control_tokens import CONTROL_TOKENS
 
 SPECIAL = ("<pad>", "<bos>", "<eos>", "<unk>")
@@ -74,8 +75,8 @@ class WordTokenizer(AbstractTokenizer):
         cls,
         captions: Iterable[str],
         *,
-        min_count: int = 5,
-        max_words: int = 20,
+        min_count: PositiveInt = 5,
+        max_words: PositiveInt = 20,
         extra_words: Sequence[str] = (),
         control: bool = False,
     ) -> WordTokenizer:

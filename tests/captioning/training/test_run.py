@@ -122,11 +122,11 @@ def test_an_unwritable_folder_is_refused_before_anything_is_read(small, tmp_path
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("num_epochs=0", "num_epochs must be a whole number of at least 1"),
-        ("num_epochs=many", "num_epochs must be a whole number of at least 1: got 'many'"),
-        ("ema_decay=1.5", "ema_decay must lie between"),
-        ("first_images=0", "first_images must be a whole number of at least 1"),
-        ("steps=[hold_out]", r"give steps\.hold_out\.classes=\.\.\., which has no default"),
+        ("num_epochs=0", "num_epochs: must be a whole number of at least 1"),
+        ("num_epochs=many", "num_epochs: must be a whole number of at least 1, got many"),
+        ("ema_decay=1.5", "ema_decay: must be a number above 0 and below 1"),
+        ("first_images=0", "first_images: must be a whole number of at least 1"),
+        ("steps=[hold_out]", "steps.hold_out.classes: must be given"),
     ],
 )
 def test_settings_out_of_range_are_named(small, override: str, message: str) -> None:

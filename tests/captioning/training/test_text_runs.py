@@ -117,7 +117,9 @@ def test_a_vocabulary_knows_the_words_of_another_corpus_too(composed, tmp_path: 
         words = restored(saved["captioner"]["tokenizer"]).words
         assert {"zebra", "sleeps"} <= set(words)
         assert "okapi" not in words
-    with pytest.raises(ValueError, match=r"vocabulary\.share must be above 0 and at most 1: got 5"):
+    with pytest.raises(
+        ValueError, match=r"vocabulary.share: must be a number above 0 and at most 1"
+    ):
         train(composed(*asked, *further, "vocabulary.share=5", folder="none"))
 
 

@@ -1,0 +1,38 @@
+"""The keys of ``augmentation.yaml`` with their types; those of parts stand at their classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NotRequired, TypedDict
+
+from captioning.ranges import Name, NonNegativeInt, PositiveInt, Seed
+from captioning.training.settings import Data, Part, Paths
+
+
+class Smoke(TypedDict):
+    """What ``debug=smoke`` sets."""
+
+    first_images: PositiveInt
+    max_pairs: PositiveInt
+
+
+class AugmentationSettings(TypedDict):
+    """All keys of an augmentation; ``corpus`` and ``prior`` are of some methods alone."""
+
+    seed: Seed
+    split: Name
+    first_images: PositiveInt | None
+    steps: Mapping[str, Part]
+    max_pairs: PositiveInt | None
+    smoke: Smoke
+    num_processes: NonNegativeInt
+    sheet_number: NonNegativeInt
+    out: Name
+    plugins: NotRequired[Sequence[Name]]
+    paths: Paths
+    data: Data
+    corpus: NotRequired[Any]
+    prior: NotRequired[Any]
+    held_out: NotRequired[Mapping[str, Part] | None]
+    method: Part
+    format: Part

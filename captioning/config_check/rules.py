@@ -1,0 +1,148 @@
+"""What an annotation allows: whether a plain value keeps to it, and the rule in words."""
+
+from __future__ import annotations
+
+import json
+import math
+import operator
+import types
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, is_typeddict
+
+import annotated_types
+
+MISSING = "???"
+SEQUENCES = (list, tuple, set, frozenset, Sequence, Collection, Iterable, AbstractSet)
+PLAIN = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+COMPARISONS = {"ge": operator.ge, "gt": operator.gt, "le": operator.le, "lt": operator.lt}
+LIMITS = {"ge": "of at least {}", "gt": "above {}", "le": "at most {}", "lt": "below {}"}
+
+
+def alternatives(annotation: Any) -> list[Any]:
+    """The members of a union, of unions within it too; or the annotation itself."""
+    if get_origin(annotation) in (Union, types.UnionType):
+        return [one for member in get_args(annotation) for one in alternatives(member)]
+    return [annotation]
+
+
+def unwrapped(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
+    """An annotation and the constraints that ``Annotated`` puts on it."""
+    if get_origin(annotation) is Annotated:
+        base, *constraints = get_args(annotation)
+        return base, tuple(constraints)
+    return annotation, ()
+
+
+def is_sequence(annotation: Any) -> bool:
+    """Whether lists of a config are meant."""
+    return (get_origin(annotation) or annotation) in SEQUENCES
+
+
+def is_mapping(annotation: Any) -> bool:
+    """Whether mappings of a config are meant."""
+    return is_typeddict(annotation) or (get_origin(annotation) or annotation) in (dict, Mapping)
+
+
+def keeps(value: Any, annotation: Any) -> bool:
+    """Whether a value without parts in it is what one alternative allows."""
+    return _is_a(value, unwrapped(annotation)[0]) and constraints_kept(value, annotation)
+
+
+def _is_a(value: Any, base: Any) -> bool:
+    if base is None or base is type(None):
+        return value is None
+    if get_origin(base) is Literal:
+        # 1 == True, but no choice among numbers is meant by true
+        return any(value == choice and type(value) is type(choice) for choice in get_args(base))
+    if base is float:
+        return type(value) in (int, float) and math.isfinite(value)
+    if base in (int, bool, str):
+        return type(value) is base
+    return base is Path and isinstance(value, str | Path)
+
+
+def constraints_kept(value: Any, annotation: Any) -> bool:
+    """Whether a value keeps to the constraints beside its type, as far as we know these."""
+    return all(_kept(value, constraint) for constraint in unwrapped(annotation)[1])
+
+
+def _kept(value: Any, constraint: Any) -> bool:
+    if isinstance(constraint, annotated_types.Len | annotated_types.MinLen):
+        return len(value) >= constraint.min_length
+    if isinstance(constraint, annotated_types.Predicate):
+        return constraint.func(value)
+    limits = {name: getattr(constraint, name, None) for name in LIMITS}
+    return all(limit is None or COMPARISONS[name](value, limit) for name, limit in limits.items())
+
+
+def described(annotation: Any) -> str:
+    """The rule in words, such as "a whole number of at least 1, or null"."""
+    members = alternatives(annotation)
+    if Path in members:  # a path may always be text
+        members = [member for member in members if member is not str]
+    choices = choices_of(annotation)
+    words = [_described(member) for member in members if get_origin(member) is not Literal]
+    if choices:
+        words.insert(0, choices[0] if len(choices) == 1 else f"one of {', '.join(choices)}")
+    return _in_a_row(list(dict.fromkeys(words)))
+
+
+def choices_of(annotation: Any) -> list[str]:
+    """All choices of the literals in a union, as a command line has them."""
+    literals = [unwrapped(member)[0] for member in alternatives(annotation)]
+    choices = [c for base in literals if get_origin(base) is Literal for c in get_args(base)]
+    return list(dict.fromkeys(shown(choice) for choice in choices))
+
+
+def _in_a_row(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+def _described(annotation: Any) -> str:
+    base, constraints = unwrapped(annotation)
+    words = _named(base)
+    limits = [
+        text.format(limit)
+        for constraint in constraints
+        for name, text in LIMITS.items()
+        if (limit := getattr(constraint, name, None)) is not None
+    ]
+    for constraint in constraints:
+        if isinstance(constraint, annotated_types.Predicate):
+            return f"{(constraint.func.__doc__ or words).rstrip('.')}"
+        if isinstance(constraint, annotated_types.Len | annotated_types.MinLen):
+            return f"{words} that is not empty"
+    return f"{words} {' and '.join(limits)}" if limits else words
+
+
+def _named(base: Any) -> str:
+    if base is None or base is type(None):
+        return "null"
+    if base in PLAIN:
+        return PLAIN[base]
+    if base is Path:
+        return "a path"
+    if is_sequence(base):
+        content = [one for one in get_args(base) if one is not Ellipsis]
+        return f"a list of {described(content[0])}" if len(content) == 1 else "a list"
+    if is_mapping(base):
+        return "a mapping"
+    return f"a mapping with _target_ ({getattr(base, '__name__', base)})"
+
+
+def shown(value: Any) -> str:
+    """A value as a command line has it, shortened."""
+    if isinstance(value, str) and value and value == value.strip():
+        text = value
+    else:
+        text = json.dumps(value, default=str).replace("NaN", "nan").replace("Infinity", "inf")
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def nearest(name: Any, known: Iterable[Any], *, cutoff: float = 0.6) -> str:
+    """What a misspelt name was probably meant to be, as the end of a sentence, or nothing."""
+    close = get_close_matches(str(name), [str(one) for one in known], n=1, cutoff=cutoff)
+    return f"; did you mean {close[0]}?" if close else ""

@@ -1,0 +1,28 @@
+"""The keys of ``evaluate.yaml`` with their types; those of parts stand at their classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NotRequired, TypedDict
+
+from captioning.ranges import Name, Seed
+from captioning.training.settings import Data, Metrics, Part, Paths
+
+
+class EvaluateSettings(TypedDict):
+    """All keys of an evaluation."""
+
+    predictions: Name | None
+    run: Name | None
+    split: Name
+    detections: Sequence[Name] | None
+    seed: Seed
+    out: Name | None
+    plugins: NotRequired[Sequence[Name]]
+    paths: Paths
+    data: NotRequired[Data | None]
+    search: NotRequired[Part | None]
+    constraints: NotRequired[Part | None]
+    rerank: NotRequired[Part | None]
+    metrics: Metrics
+    extra_metrics: NotRequired[Mapping[str, Part] | None]

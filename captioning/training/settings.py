@@ -1,0 +1,167 @@
+"""The keys of ``train.yaml`` with their types and ranges; those of parts stand at their classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
+
+from annotated_types import Ge, Gt, Lt, MinLen
+
+from captioning.data.batches.settings import LoaderSettings
+from captioning.data.features.build import ensure_features
+from captioning.metrics.coco import MetricName, TokenizerName
+from captioning.ranges import (
+    AlsoTakes,
+    ArgumentsOf,
+    DropRate,
+    Name,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Seed,
+    Share,
+)
+
+Part = Callable[..., Any]
+"""A mapping with ``_target_``, which is built."""
+
+
+class OptimizerRanges(TypedDict):
+    """Ranges of torch's optimisers, whose own signatures have none."""
+
+    lr: NonNegativeFloat
+    weight_decay: NonNegativeFloat
+    momentum: DropRate
+
+
+class TrainerRanges(TypedDict):
+    """Ranges of Lightning's trainer, whose own signature has none."""
+
+    accumulate_grad_batches: PositiveInt
+    gradient_clip_val: NonNegativeFloat | None
+    gradient_clip_algorithm: Literal["norm", "value"] | None
+    num_sanity_val_steps: Annotated[int, Ge(-1)]
+    log_every_n_steps: NonNegativeInt
+    check_val_every_n_epoch: PositiveInt | None
+    limit_train_batches: NonNegativeFloat | None
+    limit_val_batches: NonNegativeFloat | None
+    limit_test_batches: NonNegativeFloat | None
+
+
+Optimizer = Annotated[Part, AlsoTakes(OptimizerRanges)]
+Trainer = Annotated[Part, AlsoTakes(TrainerRanges)]
+
+
+class Metrics(TypedDict):
+    """The config group ``metrics``."""
+
+    test: Annotated[Sequence[MetricName], MinLen(1)]
+    val: Annotated[Sequence[MetricName], MinLen(1)]
+    tokenizer: TokenizerName
+
+
+class Paths(TypedDict):
+    """The config group ``paths``: folders."""
+
+    data: Name
+    cache: Name
+    runs: Name
+
+
+class Data(TypedDict):
+    """The config group ``data``: its splits; others than these three are parts as well."""
+
+    name: Name
+    train: NotRequired[Part | None]
+    val: NotRequired[Part | None]
+    test: NotRequired[Part | None]
+    root: NotRequired[Name | None]
+    files: NotRequired[Sequence[Mapping[str, Any]] | None]
+
+
+class Corpus(TypedDict):
+    """The config groups ``corpus`` and ``vocabulary``: captions without photos."""
+
+    name: Name
+    train: Part | None
+    share: NotRequired[Share | None]
+    share_seed: NotRequired[Seed]
+
+
+class Features(TypedDict):
+    """The config group ``features``; its other keys are arguments of `ensure_features`."""
+
+    name: Name
+    kind: NotRequired[Literal["grid", "regions"] | None]
+    backbone: NotRequired[Part | None]
+    encoder: NotRequired[Part | None]
+    imported: NotRequired[Name | None]
+    reader: NotRequired[Part | None]
+
+
+class LowRank(TypedDict):
+    """``model.lora``."""
+
+    rank: PositiveInt
+    alpha: PositiveFloat
+    dropout: DropRate
+    modules: Annotated[Sequence[str], MinLen(1)]
+
+
+class Model(TypedDict):
+    """The config group ``model``."""
+
+    name: Name
+    module: Part
+    word_vectors: NotRequired[Part | None]
+    texts: NotRequired[Part | None]
+    readers: NotRequired[Mapping[str, Part | None] | None]
+    lora: NotRequired[LowRank | None]
+    frozen: NotRequired[Sequence[str] | None]
+
+
+class Curation(TypedDict):
+    """The config group ``curation``."""
+
+    name: Name
+    callback: Part | None
+    warmup: NotRequired[NonNegativeInt]
+    keep: NotRequired[Name | None]
+
+
+class TrainSettings(TypedDict):
+    """All keys of a training."""
+
+    seed: Seed
+    num_epochs: PositiveInt
+    ema_decay: Annotated[float, Gt(0), Lt(1)] | None
+    monitor: Name
+    first_images: PositiveInt | None
+    threads: PositiveInt | None
+    resume: Name
+    start_from: Name | None
+    branch_from: Name | None
+    keep_every_epoch: bool
+    run_name: Name
+    run_dir: Name
+    plugins: NotRequired[Sequence[Name]]
+    paths: Paths
+    data: Data
+    corpus: Corpus
+    vocabulary: Corpus
+    steps: Mapping[str, Part]
+    features: Annotated[Features, ArgumentsOf(ensure_features)]
+    tokenizer: Part
+    loader: Annotated[Mapping[str, Any], ArgumentsOf(LoaderSettings)]
+    model: Model
+    control: NotRequired[Part | None]
+    search: Part
+    optimizer: Optimizer
+    schedule: Part
+    curation: Curation
+    trainer: Trainer
+    callbacks: NotRequired[Mapping[str, Part] | None]
+    logger: Mapping[str, Part]
+    metrics: Metrics
+    extra_metrics: NotRequired[Mapping[str, Part] | None]

@@ -1,0 +1,232 @@
+"""Wrong values of every key end in one line before any work; what is accepted is valid.
+
+Values are put into configs that are resolved already, so that thousands take seconds.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NotRequired, get_args, get_origin, get_type_hints
+
+import pytest
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+
+from augmentation.settings import AugmentationSettings
+from captioning.commands.hydra_errors import explain_hydra_error
+from captioning.config_check import check_config
+from captioning.config_check.check import Problem, problems
+from captioning.config_check.values import resolved
+from captioning.configuration import compose_config
+from captioning.evaluation.settings import EvaluateSettings
+from captioning.training.preflight import check_run, with_precision
+from captioning.training.settings import TrainSettings
+
+JOINT = ("curation=remove", "curation/score=joint")
+COMMANDS = {
+    "defaults": ("train", TrainSettings, ()),
+    "latents": (
+        "train",
+        TrainSettings,
+        ("model=cos_cvae_small", "search=latents", "curation=replace_image"),
+    ),
+    "texts": (
+        "train",
+        TrainSettings,
+        (
+            "model=viecap_small",
+            "search=diverse",
+            "curation=remove",
+            "curation/score=joint",
+            "steps=[plant_mixed]",
+        ),
+    ),
+    "end_to_end": (
+        "train",
+        TrainSettings,
+        ("features=none", "curation=pseudo_label", "search=sampling", "schedule=rounds"),
+    ),
+    "evaluate": ("evaluate", EvaluateSettings, ("run=RUN", "search=beam", "rerank=consensus")),
+    "augment": ("augmentation", AugmentationSettings, ("out=OUT", "data=miniworld")),
+}
+WRONG = (None, "abc", "", -1, 0, 1.5, math.nan, math.inf, [], {}, True)
+# Keys that no part reads: splits that are not trained on, and what other keys refer to.
+FREE = ("data.test_", "curation.score", "curation.image_source", "curation.prompt")
+FREE += ("corpus", "prior", "novel_classes", "model.objects", "model.pretrained")
+# A version may be a number; devices are Lightning's to judge (`check_run` builds a trainer).
+FREE += ("logger.csv.version", "logger.tensorboard.version", "trainer.devices")
+# Parts that curation.callback refers to; there they are refused.
+REFERRED = [f"curation.{part}" for part in ("amend", "select", "probe", "schedule", "budget")]
+Keys = tuple[str | int, ...]
+
+
+@pytest.fixture(autouse=True)
+def no_hydra_before() -> None:
+    GlobalHydra.instance().clear()
+
+
+def leaves(node: Any, keys: Keys = ()) -> Iterator[tuple[Keys, Any]]:
+    """All values in a config with their keys, those of lists and the groups themselves too."""
+    items = node.items() if isinstance(node, dict) else enumerate(node)
+    for name, value in items:
+        yield (*keys, name), value
+        if isinstance(value, dict | list):
+            yield from leaves(value, (*keys, name))
+
+
+def changed(values: dict[str, Any], keys: Keys, value: Any) -> dict[str, Any]:
+    """A copy with another value in one place."""
+    new = copy.copy(values)
+    node = new
+    for key in keys[:-1]:
+        node[key] = copy.copy(node[key])
+        node = node[key]
+    node[keys[-1]] = value
+    return new
+
+
+def settable(node: Any, keys: Keys = ()) -> Iterator[tuple[Keys, Any]]:
+    """What stands in a config itself, with its keys; not what refers to other keys."""
+    for key, value in leaves(OmegaConf.to_container(node, resolve=False), keys):
+        if not (isinstance(value, str) and value.startswith("${")):
+            yield key, value
+
+
+def may_follow(old: Any, new: Any) -> bool:
+    """Whether a value may be valid in place of another: null, or of its type."""
+    if old is None or new is None:
+        return new is None or isinstance(new, str | int | float | list | dict)
+    if isinstance(old, bool) or isinstance(new, bool):
+        return type(old) is type(new)
+    if isinstance(old, int | float) and isinstance(new, int | float):
+        return math.isfinite(new) and (isinstance(old, float) or isinstance(new, int))
+    return type(old) is type(new)
+
+
+def fuzzed(
+    config: DictConfig, settings: type, tried: set[tuple[Keys, str]]
+) -> Iterator[tuple[str, Any, Any, list[Problem]]]:
+    """What is said of each wrong value of each key: the key, old and new value, problems."""
+    hints = get_type_hints(settings, include_extras=True)
+    values, _ = resolved(config)
+    for keys, old in list(settable(config)):
+        if (keys, repr(old)) in tried or keys[0] not in values or str(keys[-1]).startswith("_"):
+            continue
+        tried.add((keys, repr(old)))
+        top = str(keys[0])
+        for new in WRONG:
+            group = changed(values, keys, new)[top]
+            hint = hints.get(top, Any)
+            hint = get_args(hint)[0] if get_origin(hint) is NotRequired else hint
+            yield ".".join(map(str, keys)), old, new, problems(group, hint, top)
+
+
+TRIED: set[tuple[Keys, str]] = set()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_wrong_value_is_refused_by_its_key(name: str):
+    """What is accepted is null, or of the type of what stands there."""
+    command, settings, overrides = COMMANDS[name]
+    config = with_precision(compose_config(command, overrides=[*overrides]))
+    check_config(config, settings)
+    accepted, refused = [], 0
+    for key, old, new, found in fuzzed(config, settings, TRIED):
+        top = key.partition(".")[0]
+        assert all(problem.key.partition(".")[0] == top for problem in found), key
+        assert all("\n" not in problem.text for problem in found), key
+        refused += bool(found)
+        if (
+            not found
+            and not key.startswith(FREE)
+            and key not in REFERRED
+            and not may_follow(old, new)
+        ):
+            accepted.append((key, old, new))
+    print(f"{name}: {refused} refused")
+    told = sorted({f"{key}: {new!r} for {str(old)[:30]}" for key, old, new in accepted})
+    assert told == [], "; ".join(told)
+    assert refused > 0
+
+
+LINES = [
+    ("loader.batch_size=0", "loader.batch_size: must be a whole number of at least 1, got 0"),
+    (
+        "loader.eval_batch_size=-1",
+        "loader.eval_batch_size: must be a whole number of at least 1, got -1",
+    ),
+    ("loader.batch_size=true", "loader.batch_size: must be a whole number of at least 1, got true"),
+    ("metrics.test=null", "metrics.test: must be a list of"),
+    ("metrics.test=[CIDer]", "did you mean CIDEr?"),
+    ("ema_decay=abc", "ema_decay: must be a number above 0 and below 1 or null, got abc"),
+    ("first_images=1.5", "first_images: must be a whole number of at least 1 or null, got 1.5"),
+    ("optimizer.lr=null", "optimizer.lr: must be a number of at least 0, got null"),
+    ("+optimizer.learning=1", "optimizer.learning: there is no such key"),
+    ("monitor=abc", "monitor: must be one of last, val/BLEU-1"),
+    ("monitor=val/CIDER-D", "did you mean val/CIDEr-D?"),
+    ("threads=-1", "threads: must be a whole number of at least 1 or null, got -1"),
+    ("seed=1.5", "seed: must be a whole number"),
+    ("model.module=null", "model.module: must be a mapping with _target_"),
+    ("trainer.devices=abc", "trainer: "),
+    ("features.kind=null", "features.kind: must be grid or regions"),
+    ("+num_epoch=3", "num_epoch: there is no such key; did you mean num_epochs?"),
+    ("features.imported=???", "features.imported: must be given"),
+    ("data.train.size=${nothing}", "data.train.size: Interpolation key 'nothing' not found"),
+]
+
+
+@pytest.mark.parametrize(("override", "line"), LINES, ids=[override for override, _ in LINES])
+def test_a_wrong_value_is_told_in_a_line_before_any_work(override: str, line: str, tmp_path: Path):
+    override = f"+{override}" if override.startswith("features.imported") else override
+    config = with_precision(compose_config("train", [f"run_dir={tmp_path}", override]))
+    with pytest.raises(ValueError, match=re.escape(line)) as raised:
+        check_run(config)
+    assert "\n" not in str(raised.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_all_wrong_values_are_told_at_once_by_the_keys_that_they_come_from():
+    wrong = (
+        "curation=remove",
+        "curation.select.ratio=2",
+        "curation.schedule.from_epoch=nan",
+        "seed=-1",
+    )
+    with pytest.raises(ValueError) as raised:
+        check_config(compose_config("train", ["curation=remove", *wrong]), TrainSettings)
+    keys = [line.partition(":")[0] for line in str(raised.value).splitlines()]
+    assert sorted(keys) == ["curation.schedule.from_epoch", "curation.select.ratio", "seed"]
+
+
+def test_a_record_of_settings_says_what_holds_between_its_fields():
+    wrong = ("curation=remove", "curation.schedule.from_epoch=3", "curation.schedule.until_epoch=1")
+    with pytest.raises(ValueError, match="curation.schedule: until_epoch must not lie before"):
+        check_config(with_precision(compose_config("train", [*wrong])), TrainSettings)
+
+
+@pytest.mark.parametrize(
+    ("override", "line"),
+    [
+        ("num_epoch=3", "num_epoch: there is no such key; did you mean num_epochs?"),
+        (
+            "loader.batchsize=3",
+            "loader.batchsize: there is no such key; did you mean loader.batch_size?",
+        ),
+        ("optimiser=adam", "optimiser: there is no such key; did you mean optimizer?"),
+        ("model=updwon", "model=updwon: there is no such choice; did you mean updown?"),
+        ("curation/select=tpo", "curation/select=tpo: there is no such choice; did you mean top?"),
+        ("optimizer=null", "optimizer: must be a choice of the group, got null"),
+        ("seed", "Error parsing override 'seed' missing EQUAL at '<EOF>'"),
+    ],
+)
+def test_what_hydra_refuses_is_told_in_a_line(override: str, line: str):
+    overrides = ["curation=remove", override]
+    with pytest.raises((HydraException, ValueError)) as raised:
+        compose_config("train", overrides)
+    told = explain_hydra_error(raised.value, name="train", overrides=overrides)
+    assert told == line
