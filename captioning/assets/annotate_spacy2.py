@@ -59,8 +59,10 @@ def as_printed(caption: str) -> str:
 
 
 def annotate(nlp: Any, records: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Records with parses; a caption that is split into words in another way when it is written
-    as printed is left out."""
+    """Records with parses.
+
+    A caption that is split into words in another way when it is written as printed is left out.
+    """
     captions = [" ".join(record["caption"].split()) for record in records]
     parsed = nlp.pipe((as_printed(caption) for caption in captions), batch_size=BATCH_SIZE)
     for record, caption, doc in zip(records, captions, parsed, strict=True):

@@ -53,7 +53,7 @@ def _known_keys(name: str, overrides: Sequence[str]) -> list[str]:
     except HydraException:
         config = compose_config(name, return_hydra_config=True)
     groups = [group for group in config.hydra.runtime.choices if not group.startswith("hydra/")]
-    plain = OmegaConf.masked_copy(config, [key for key in config if key != "hydra"])
+    plain = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
     return [*groups, *_keys(plain)]
 
 

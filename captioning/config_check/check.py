@@ -215,12 +215,13 @@ def _of_part(
 
 def _of_record(target: Any, arguments: Mapping[str, Any], key: str) -> Iterator[Problem]:
     """What a record of settings, or a named constructor of one, says of its fields together."""
+    build: Any = target
     of_record = is_dataclass(target) or is_dataclass(getattr(target, "__self__", None))
     complete = signature_of(target).required <= set(arguments)
     if not (of_record and complete) or any(map(_holds_parts, arguments.values())):
         return
     try:
-        target(**arguments)
+        build(**arguments)
     except (ValueError, TypeError) as error:
         yield Problem(key, str(error))
 

@@ -1,0 +1,1 @@
+"""Data sets: readers of annotations, steps, features, and batches."""

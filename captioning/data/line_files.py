@@ -37,7 +37,7 @@ def decode(data: bytes, where: str) -> str:
 
 
 def read_lines(path: str | Path) -> list[tuple[int, str]]:
-    """Lines that are not blank, with their numbers from 1.
+    r"""Lines that are not blank, with their numbers from 1.
 
     Only line feeds end a line (``\\r\\n`` too): Unicode's other separators may stand in captions.
     """

@@ -1,0 +1,1 @@
+"""Searches for captions: they know no model, and models know no search."""

@@ -308,13 +308,13 @@ def score_groups(
     for name, ids in groups.items():
         if not ids or not candidates.keys() >= set(ids):
             raise ValueError(f"group {name!r} must hold images, each with a candidate")
-        chosen = {image_id: candidates[image_id] for image_id in sorted(set(ids))}
-        results[name] = evaluate_captions(chosen, references, **options)
+        captions = {image_id: candidates[image_id] for image_id in sorted(set(ids))}
+        results[name] = evaluate_captions(captions, references, **options)
     if frequencies == "group" or not any(CIDER in result.corpus for result in results.values()):
         return results
     of_all: Any = {**options, "metrics": [CIDER]}
-    per_image = evaluate_captions(candidates, references, **of_all).per_image
-    return {name: _with_cider(result, per_image) for name, result in results.items()}
+    images = evaluate_captions(candidates, references, **of_all).per_image
+    return {name: _with_cider(result, images) for name, result in results.items()}
 
 
 def _with_cider(result: MetricResult, of_all: Mapping[str, Mapping[str, float]]) -> MetricResult:

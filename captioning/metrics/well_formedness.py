@@ -129,8 +129,9 @@ class WellFormedness:
         }
 
     def score(self, captions: Sequence[str]) -> list[WellFormed]:
-        """Scores of captions, in order; letter case, blanks before signs and the last stop do
-        not matter.
+        """Scores of captions, in order.
+
+        Letter case, blanks before signs and the last stop do not matter.
         """
         split = [split_sentences(caption) for caption in captions]
         distinct = list(dict.fromkeys(chain.from_iterable(split)))

@@ -1,0 +1,1 @@
+"""Captions as text: tokens, parses, lemmas, embeddings and language models."""

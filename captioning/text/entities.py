@@ -74,7 +74,7 @@ def find_entities(parse: Parse, names: Collection[str] | None = None) -> tuple[s
 
 
 def hard_prompt(entities: Sequence[str]) -> str:
-    """What a caption is begun with: ``There are dog, ball in image.``"""
+    """What a caption is begun with: ``There are dog, ball in image``."""
     return f"There are {', '.join(entities) or NO_ENTITY} in image."
 
 

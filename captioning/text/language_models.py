@@ -179,9 +179,9 @@ def build_language_model(
         return CausalLanguageModel(network=network, **options)
     options |= {"name": Path(name).name}
     folder = source["pretrained_model_name_or_path"]
-    kind = model_kind(folder) if kind == "auto" else kind
+    is_masked = (model_kind(folder) if kind == "auto" else kind) == "masked"
     source["use_safetensors"] = True
-    if kind == "masked":
+    if is_masked:
         network = transformers.AutoModelForMaskedLM.from_pretrained(**source)
         return MaskedLanguageModel(network=network, **options)
     network = transformers.AutoModelForCausalLM.from_pretrained(**source)

@@ -195,8 +195,11 @@ def _arguments(parse: Parse, children: list[list[int]], verb: int) -> tuple[list
 
 
 def _from_above(parse: Parse, children: list[list[int]], verb: int) -> list[int]:
-    """Who a verb without a subject speaks of, by what it hangs on: the noun that it describes, or
-    whoever the verb above it speaks of ("a man sits reading")."""
+    """The subject of a verb that has none of its own, by its head.
+
+    It is the noun that the verb describes, or the subject of the verb above it ("a man sits
+    reading").
+    """
     for _ in range(MOST_STEPS_UP):
         dep, verb = parse[verb].dep, parse[verb].head
         if dep in CLAUSES_OF_NOUNS:

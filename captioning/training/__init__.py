@@ -1,0 +1,1 @@
+"""Training of one captioner from a config."""

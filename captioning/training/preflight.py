@@ -9,7 +9,9 @@ from pathlib import Path
 
 import torch
 from omegaconf import DictConfig, OmegaConf
-from pytorch_lightning.utilities.exceptions import MisconfigurationException
+from pytorch_lightning.utilities.exceptions import (
+    MisconfigurationException,  # pyright: ignore[reportPrivateImportUsage]
+)
 
 from captioning.config_check.check import check_config
 from captioning.config_check.rules import nearest

@@ -83,6 +83,6 @@ def _fold(convolution: nn.Conv2d, norm: Any) -> None:
 
 
 def _what_is_left(norm: nn.BatchNorm2d) -> nn.Module:
-    """timm's normalisation holds the activation as well."""
+    """Timm's normalisation holds the activation as well."""
     activation = getattr(norm, "act", None)
     return activation if isinstance(activation, nn.Module) else nn.Identity()

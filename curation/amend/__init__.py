@@ -1,0 +1,1 @@
+"""Amenders: what is done to selected samples."""

@@ -1,0 +1,1 @@
+"""Scores of samples: the higher, the worse."""

@@ -13,8 +13,9 @@ Kind = Literal["area", "forgetting", "hard_to_learn"]
 
 
 class LossHistory(AbstractScore):
-    """Suspicion from all epochs so far. Of one epoch alone all kinds but ``forgetting`` rank as the
-    loss does.
+    """Suspicion from all epochs so far.
+
+    Of one epoch alone all kinds but ``forgetting`` rank as the loss does.
 
     - ``area``: mean over the epochs of the loss less the epoch's median. Pleiss et al. (2020) add
       up margins of a classifier over epochs; a caption has no margin, its loss takes that place,

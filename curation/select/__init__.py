@@ -1,0 +1,1 @@
+"""Selectors: which samples a policy acts on."""

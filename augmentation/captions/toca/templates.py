@@ -67,7 +67,7 @@ def deconstruct(tagged: Tagged) -> Deconstructed:
 
 
 def sentence_template(tokens: Sequence[str]) -> str:
-    """s': function words and drawn lexical words with gaps, ``"[ ] horse [ ] on [ ] field [ ] ."``
+    """s': function words and drawn lexical words with gaps, ``"[ ] horse [ ] on [ ] field [ ] ."``.
 
     It is what the language model is asked to complete.
     """

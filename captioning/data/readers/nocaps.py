@@ -22,7 +22,7 @@ def read_nocaps(
     domain: Domain | None = None,
     missing_photos: Policy = "error",
 ) -> Roster:
-    """nocaps' captions, of one domain or of all.
+    """Nocaps' captions, of one domain or of all.
 
     Args:
         name: of the roster.

@@ -51,7 +51,7 @@ class PlantFaults(AbstractStep):
 
     def __call__(self, roster: Roster, context: StepContext) -> Roster:
         """The roster with faults."""
-        roster, truth = plant_faults(roster, kinds=self.kinds, seed=self.seed)
+        roster, truth = plant_faults(roster, kinds=dict(self.kinds), seed=self.seed)
         context.truth |= truth
         return roster
 

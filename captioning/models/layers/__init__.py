@@ -1,0 +1,1 @@
+"""Layers and decoders that captioners are built of."""

@@ -9,7 +9,7 @@ from captioning.types import Control
 
 
 class ControlText:
-    """``caption region: VERBS <cap_len_level_2> 12 <vis_extra_id_1> <vis_extra_id_2> ...``
+    """``caption region: VERBS <cap_len_level_2> 12 <vis_extra_id_1> <vis_extra_id_2> ...``.
 
     Args:
         tokenizer: its last tokens are those of `captioning.text.control_tokens`.
