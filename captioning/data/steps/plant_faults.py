@@ -51,7 +51,8 @@ class PlantFaults(AbstractStep):
 
     def __call__(self, roster: Roster, context: StepContext) -> Roster:
         """The roster with faults."""
-        roster, truth = plant_faults(roster, kinds=dict(self.kinds), seed=self.seed)
+        kinds = {str(kind): share for kind, share in self.kinds.items()}
+        roster, truth = plant_faults(roster, kinds=kinds, seed=self.seed)
         context.truth |= truth
         return roster
 
