@@ -24,7 +24,7 @@ demo: env
 	$(BIN)/captioning demo
 
 test: env
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 lint: env
 	$(BIN)/ruff check .

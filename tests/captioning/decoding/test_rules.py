@@ -207,7 +207,7 @@ CONFIGS = [
 
 @pytest.mark.parametrize("name", sorted(CONFIGS))
 def test_every_config_is_called_as_models_call_it(name, repository):
-    config = compose_config(overrides=[f"+search={name}", "+seed=0"])
+    config = compose_config("train", [f"search={name}", "seed=0"])
     search = hydra.utils.instantiate(config.search).changed(forbidden_ids=(6,))
     stepper = TableStepper(random_table(0))
     result = search(stepper, stepper.start(), SearchRequest(num_images=3, **IDS))
@@ -218,7 +218,7 @@ def test_every_config_is_called_as_models_call_it(name, repository):
 @pytest.mark.parametrize("name", sorted([*CONFIGS, "constrained", "latents"]))
 def test_every_config_takes_the_settings_of_all_searches_by_short_keys(name, repository):
     told = ["search.max_length=9", "search.forbidden_words=[photo]", "search.no_repeat_ngram=2"]
-    config = compose_config(overrides=[f"+search={name}", "+seed=3", *told])
+    config = compose_config("train", [f"search={name}", "seed=3", *told])
     settings = hydra.utils.instantiate(config.search).settings
     assert (settings.max_length, settings.no_repeat_ngram) == (9, 2)
     assert settings.forbidden_words == ["photo"]

@@ -276,5 +276,5 @@ def test_mixtures(roster: Roster):
     hat = replace(made[0], phrases=made[0].phrases[1:2])
     assert focus(hat) < 0.1 < focus(own[0])
     assert Mixture(bins=10)([own[0]], [made[0], hat]) == [hat]
-    with pytest.raises(ValueError, match=r"mix\.share"):
+    with pytest.raises(ValueError, match=r"mixture\.share"):
         Mixture(share=2)
