@@ -48,6 +48,18 @@ def package_folder(package: str, *, extra: str, purpose: str) -> Path:
     return Path(next(iter(spec.submodule_search_locations)))
 
 
+def extra_version(package: str, *, extra: str, purpose: str) -> str:
+    """The version of an optional package. For arguments see `import_extra`.
+
+    Raises:
+        ModuleNotFoundError: it is not installed; says how to install it.
+    """
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError as error:
+        raise missing(package, extra=extra, purpose=purpose) from error
+
+
 def missing(package: str, *, extra: str, purpose: str) -> ModuleNotFoundError:
     """The error that says which package is missing, and a command that installs it."""
     packages = packages_of(extra)

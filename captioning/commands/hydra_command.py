@@ -76,6 +76,8 @@ def run_task(command: HydraCommand, config: Any) -> float | None:
     try:
         import_plugins(config.get("plugins") or [])
         return command.task(config)
+    except BrokenPipeError:
+        raise
     except (ValueError, TypeError, OSError, ImportError, OmegaConfBaseException) as error:
         if os.environ.get(FULL_ERROR):
             raise

@@ -83,6 +83,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Ctrl+C.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        status = run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:  # what read the output has ended, such as `head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return status
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a subcommand; see `main`."""
     if arguments == ["--version"]:
         print(f"captioning {captioning.__version__}")
         return 0
@@ -125,6 +136,8 @@ def run_plain(command: PlainCommand, arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     try:
         return command.call(options) or 0
+    except BrokenPipeError:
+        raise
     except (ValueError, OSError, ImportError, RuntimeError) as error:
         if os.environ.get(FULL_ERROR):
             raise

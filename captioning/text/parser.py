@@ -9,11 +9,10 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from captioning.extras import import_extra
+from captioning.extras import extra_version, import_extra
 from captioning.files import read_json
 from captioning.interfaces import AbstractParser
 from captioning.ranges import PositiveInt
@@ -21,6 +20,7 @@ from captioning.text.lemmas import Lemmatizer, load_lemmas, universal_pos
 from captioning.text.parse_cache import ParseCache, pack, unpack
 from captioning.types import Parse, Token
 
+PURPOSE = "parsing captions"
 PACKAGED = Path(__file__).parent / "weights" / "captions_parser"
 LEMMAS_FILE = "lemmas.json"
 # Counted up when the same pipeline gives other parses, so that no old ones are taken from a cache.
@@ -167,14 +167,14 @@ def load_pipeline(folder: Path) -> Any:
     Raises:
         ValueError: it has no tagger or parser, or is not for the installed spaCy.
     """
-    spacy = import_extra("spacy", extra="parser", purpose="parsing captions")
+    spacy = import_extra("spacy", extra="parser", purpose=PURPOSE)
 
     try:
         with fast_arrays():
             nlp = spacy.load(folder, exclude=list(UNUSED_COMPONENTS))
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise ValueError(
-            f"{folder}: spaCy {version('spacy')} cannot load this pipeline ({error}); install it "
+            f"{folder}: spaCy {_spacy_version()} cannot load this pipeline ({error}); install it "
             "anew in the version that this spaCy wants"
         ) from error
     lacking = [part for part in ("tagger", "parser") if part not in nlp.pipe_names]
@@ -197,10 +197,14 @@ def fast_arrays() -> AbstractContextManager[None]:
     return use_ops("numpy", use_blis=False) if get_current_ops().name == "numpy" else nullcontext()
 
 
+def _spacy_version() -> str:
+    return extra_version("spacy", extra="parser", purpose=PURPOSE)
+
+
 def fingerprint(folder: Path) -> str:
     """Hash of a pipeline's files, spaCy's version and the format of parses."""
     digest = hashlib.blake2b(digest_size=16)
-    digest.update(f"{FORMAT} {version('spacy')} {content_hash(folder)}".encode())
+    digest.update(f"{FORMAT} {_spacy_version()} {content_hash(folder)}".encode())
     return digest.hexdigest()
 
 

@@ -9,15 +9,16 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image, ImageChops, ImageDraw, ImageFilter, ImageFont
 
-from captioning.extras import package_folder
+from captioning.extras import extra_version, package_folder
 
+PACKAGE = "fontawesomefree"
+PURPOSE = "the icon font that MiniWorld draws with"
 REFERENCE = 72
 """Height in pixels at which a picture's gaps and head are looked for."""
 
@@ -44,14 +45,13 @@ class Masks:
 
 
 def _package() -> Path:
-    purpose = "the icon font that MiniWorld draws with"
-    folder = package_folder("fontawesomefree", extra="offline", purpose=purpose)
+    folder = package_folder(PACKAGE, extra="offline", purpose=PURPOSE)
     return folder / "static" / "fontawesomefree"
 
 
 def font_version() -> str:
     """Version of the icon font: pictures of two versions may differ."""
-    return metadata.version("fontawesomefree")
+    return extra_version(PACKAGE, extra="offline", purpose=PURPOSE)
 
 
 @cache

@@ -44,6 +44,16 @@ def test_the_overview_names_all_commands(capsys: pytest.CaptureFixture[str]) -> 
     assert "curate report" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["table", "--help"]])
+def test_a_reader_that_ends_early_gets_no_traceback(arguments: list[str]) -> None:
+    command = [sys.executable, "-m", "captioning", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+
+
 def test_a_misspelt_command_is_told_its_neighbour(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["curate", "repot", "run"]) == 2
     assert "did you mean 'curate report'?" in capsys.readouterr().err
