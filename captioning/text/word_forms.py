@@ -26,7 +26,7 @@ def form_patterns(classes: Mapping[str, Iterable[str]]) -> dict[str, re.Pattern[
     return {name: _pattern(name, forms) for name, forms in classes.items()}
 
 
-def classes_named(caption: str, patterns: Patterns) -> set[str]:
+def mentioned_classes(caption: str, patterns: Patterns) -> set[str]:
     """The classes of which a form stands in a caption."""
     return {name for name, pattern in patterns.items() if pattern.search(caption)}
 
@@ -36,7 +36,7 @@ def words_of(caption: str) -> list[str]:
     return [word.removesuffix("'s") for word in _WORD.findall(caption.lower())]
 
 
-def forms_left(
+def count_remaining_forms(
     captions: Iterable[str], classes: Mapping[str, Iterable[str]], lemmatizer: Lemmatizer
 ) -> dict[str, int]:
     """Forms of the classes' words that captions hold, each with the number of captions.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from captioning.data.region_labels import named_by_phrases
+from captioning.data.region_labels import relabel_roster
 from captioning.data.roster import build_roster
 from captioning.text.lemmas import load_lemmas
 from captioning.text.object_words import LEMMAS
@@ -21,7 +21,7 @@ def labels(*phrases: tuple[str, tuple[int, ...]]) -> list[str]:
         phrase = Phrase(start=0, text=text, chain_id="1", kinds=("animals",), regions=regions)
         one = sample(Path("a.png"), text, THINGS, number=number)
         samples.append(replace(one, phrases=(phrase,)))
-    found = named_by_phrases(build_roster("r", samples), load_lemmas(LEMMAS))
+    found = relabel_roster(build_roster("r", samples), load_lemmas(LEMMAS))
     assert len({s.regions for s in found.samples}) == 1
     return [region.label for region in found.samples[0].regions]
 
@@ -37,4 +37,4 @@ def test_only_kinds_are_replaced():
 
 def test_data_without_phrases_stays():
     roster = build_roster("r", [sample(Path("a.png"), "A dog.", THINGS)])
-    assert named_by_phrases(roster, load_lemmas(LEMMAS)).samples == roster.samples
+    assert relabel_roster(roster, load_lemmas(LEMMAS)).samples == roster.samples

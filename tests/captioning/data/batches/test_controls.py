@@ -109,7 +109,7 @@ def test_batches_hold_controls_and_boxes(tmp_path: Path) -> None:
     )
     assert batch.to("cpu").controls == batch.controls
     other = {"control": FixedControls(controls[1:] + controls[:1])}
-    swapped = module.dataset(samples, "eval", instead=other)[[0, 1, 2]]
+    swapped = module.dataset(samples, "eval", overrides=other)[[0, 1, 2]]
     assert swapped.controls == (controls[0], controls[1], controls[2])
     del module.readers["control"]
     plain = module.dataset(samples, "train")[[0, 1, 2]]
@@ -118,4 +118,4 @@ def test_batches_hold_controls_and_boxes(tmp_path: Path) -> None:
     grid = ensure_features([one, two], backbone=backbone, folder=tmp_path, progress=False)
     other = {"pictures": FeatureReader(store=grid), "control": CaptionControls()}
     with pytest.raises(ValueError, match="asks for regions of photos, and there are grid features"):
-        module.dataset(samples, "train", instead=other)
+        module.dataset(samples, "train", overrides=other)

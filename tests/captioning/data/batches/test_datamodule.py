@@ -203,7 +203,7 @@ def test_two_readers_of_one_name_are_refused(module, name):
         ({"batch_size": 0}, r"loader\.batch_size must be a whole number of at least 1: got 0"),
         ({"eval_batch_size": -1}, r"loader\.eval_batch_size must be"),
         ({"num_workers": 0.5}, r"loader\.num_workers must be a whole number of at least 0"),
-        ({"own_updates": True, "fixed_updates": False}, r"loader\.own_updates=true needs"),
+        ({"original_updates": True, "fixed_updates": False}, r"loader\.original_updates=true needs"),
     ],
 )
 def test_settings_of_loaders_that_cannot_be_are_named(settings, message):

@@ -312,7 +312,7 @@ def test_killed_run_goes_on_and_two_runs_wait_for_each_other(
     kept = len(FeatureStore.open(target))
     assert 1 <= kept < 5
     load = Counting()
-    with locked(target / "lock", what="x", say=print) as waited:
+    with locked(target / "lock", subject="x", notify=print) as waited:
         assert not waited  # the dead process's lock is free
         options = {"backbone": backbone, "folder": tmp_path, "load": load}
         second = threading.Thread(target=ensure_features, args=(photos,), kwargs=options)
@@ -333,10 +333,12 @@ def test_threads_take_turns_with_the_lock(tmp_path: Path) -> None:
     order: list[str] = []
 
     def wait() -> None:
-        with locked(tmp_path / "lock", what="cache", say=said.append, poll_seconds=0.01) as waited:
+        with locked(
+            tmp_path / "lock", subject="cache", notify=said.append, poll_seconds=0.01
+        ) as waited:
             order.append(f"second {waited}")
 
-    with locked(tmp_path / "lock", what="cache", say=said.append) as waited:
+    with locked(tmp_path / "lock", subject="cache", notify=said.append) as waited:
         assert not waited
         other = threading.Thread(target=wait)
         other.start()

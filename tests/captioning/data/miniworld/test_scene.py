@@ -51,26 +51,26 @@ def test_vocabulary_refers_to_what_exists() -> None:
 
 
 def test_each_class_can_be_in_a_split(train: list[Scene]) -> None:
-    shown = {thing.key for scene in train for thing in scene.things}
+    shown = {thing.key for scene in train for thing in scene.objects}
     assert shown == set(CLASSES) - held_out()
     assert {scene.place for scene in train} == set(PLACES)
-    seen = {thing.action for scene in train for thing in scene.things} - {""}
+    seen = {thing.action for scene in train for thing in scene.objects} - {""}
     needed = {name for key in shown for name in CLASSES[key].actions}
     assert seen == needed
     assert len(seen) >= 12
-    assert {len(thing.boxes) for scene in train for thing in scene.things} == {1, 2, 3, 4}
+    assert {len(thing.boxes) for scene in train for thing in scene.objects} == {1, 2, 3, 4}
 
 
 def test_held_out_classes_keep_to_their_splits(train: list[Scene]) -> None:
     unseen = held_out()
     for split in ("train", "val", "test_in"):
         found = train if split == "train" else scenes(split, 300)
-        assert not {thing.key for scene in found for thing in scene.things} & unseen
+        assert not {thing.key for scene in found for thing in scene.objects} & unseen
     for scene in scenes("test_near", 300):
-        kinds = {thing.key in unseen for thing in scene.things}
+        kinds = {thing.key in unseen for thing in scene.objects}
         assert kinds == {True, False}
     for scene in scenes("test_out", 300):
-        assert {thing.key for thing in scene.things} <= unseen
+        assert {thing.key for thing in scene.objects} <= unseen
 
 
 def test_boxes_lie_in_the_picture_and_hide_little(train: list[Scene]) -> None:
@@ -80,7 +80,7 @@ def test_boxes_lie_in_the_picture_and_hide_little(train: list[Scene]) -> None:
             for found in scene.relations
             if found.name in ("on", "under", "behind", "in front of")
         }
-        boxes = [(thing.node, box) for thing in scene.things for box in thing.boxes]
+        boxes = [(thing.node, box) for thing in scene.objects for box in thing.boxes]
         for _, (x1, y1, x2, y2) in boxes:
             assert 0 <= x1 < x2 <= 1, scene.scene_id
             assert 0 <= y1 < y2 <= 1, scene.scene_id
@@ -98,7 +98,7 @@ def test_relations_hold_between_boxes(train: list[Scene]) -> None:
     for scene in train:
         for found in scene.relations:
             names.add(found.name)
-            one, two = scene.things[found.subject].box, scene.things[found.object].box
+            one, two = scene.objects[found.subject].box, scene.objects[found.object].box
             assert _holds(found.name, one, two), (scene.scene_id, found)
     assert len(names) == 9
 
@@ -121,7 +121,7 @@ def _holds(name: str, one: tuple, two: tuple) -> bool:
 
 def test_colours_show_against_the_place(train: list[Scene]) -> None:
     for scene in train:
-        for thing in scene.things:
+        for thing in scene.objects:
             others = [colour for colour in thing.kind.colours if colour not in _hard(scene)]
             if others:
                 assert thing.colour in others, scene.scene_id
@@ -135,7 +135,7 @@ def _hard(scene: Scene) -> set[str]:
 def test_size_words_are_visible(train: list[Scene]) -> None:
     heights: dict[str, dict[str, list[float]]] = {}
     for scene in train:
-        for thing in scene.things:
+        for thing in scene.objects:
             if not thing.action and len(thing.boxes) == 1:
                 tall = thing.boxes[0][3] - thing.boxes[0][1]
                 heights.setdefault(thing.key, {}).setdefault(thing.size, []).append(tall)
@@ -186,8 +186,8 @@ def test_places_and_companions_vary(train: list[Scene]) -> None:
     """No class is tied to one place or companion, so both must be looked at."""
     where: dict[str, set[str]] = {}
     for scene in train:
-        where.setdefault(scene.things[0].key, set()).add(scene.place)
+        where.setdefault(scene.objects[0].key, set()).add(scene.place)
     assert np.mean([len(found) for found in where.values()]) > 2.5
-    sizes = [len(scene.things) for scene in train]
+    sizes = [len(scene.objects) for scene in train]
     assert 0.25 < np.mean(np.array(sizes) == 1) < 0.5
     assert np.mean(np.array(sizes) == 3) > 0.08

@@ -101,5 +101,5 @@ def test_the_step_counts_the_words_that_are_left(tmp_path: Path, caplog) -> None
     everything = roster(a=("a bus",), b=("two buses",), c=("a car",))
     left = HoldOut(classes={"bus": ["bus"]})(everything, context)
     assert [sample.sample_id for sample in left.samples] == ["b#0", "c#0"]
-    assert context.held_out_left == {"buses": 1}
+    assert context.held_out_remaining == {"buses": 1}
     assert "buses (1); to hold them out too, add them to steps.hold_out.classes" in caplog.text
