@@ -27,9 +27,9 @@ def samples(regions: dict[str, tuple[Region, ...]]) -> list[Sample]:
             image_id=image_id,
             image_path=Path("x.jpg"),
             caption="a",
-            regions=found,
+            regions=image_regions,
         )
-        for row, (image_id, found) in enumerate(regions.items())
+        for row, (image_id, image_regions) in enumerate(regions.items())
     ]
 
 
@@ -44,9 +44,9 @@ def test_a_file_gives_words_and_alternatives(tmp_path: Path):
     constraints = constraints_from_file(samples({"1": (), "2": ()}), path=path, required=1)
     assert met(constraints, "1", "dogs") == met(constraints, "1", "a traffic light") == 1
     assert met(constraints, "1", "a dog a traffic light") == 2
-    one, none = constraints.machines(["1", "2"], TOKENIZER)
-    assert (one.required, one.num_constraints) == (1, 2)
-    assert (none.required, none.num_constraints) == (0, 0)
+    first, second = constraints.machines(["1", "2"], TOKENIZER)
+    assert (first.required, first.num_constraints) == (1, 2)
+    assert (second.required, second.num_constraints) == (0, 0)
     assert constraints.missing(TOKENIZER) == [("zebra",)]
 
 
@@ -81,9 +81,9 @@ def test_regions_give_their_surest_labels():
     def region(label: str, score: float, left: float) -> Region:
         return Region(box=(left, 0, left + 10, 10), label=label, score=score)
 
-    some = (region("dog", 0.5, 0), region("cat", 0.9, 20), region("hair", 0.99, 40))
+    regions = (region("dog", 0.5, 0), region("cat", 0.9, 20), region("hair", 0.99, 40))
     constraints = constraints_from_regions(
-        samples({"1": some, "2": ()}),
+        samples({"1": regions, "2": ()}),
         blacklist=["hair"],
         forms={"dog": ["dogs"]},
         max_constraints=2,
@@ -115,9 +115,9 @@ def test_names_of_classes_are_constraints_only_where_they_stand_in_for_captions(
 
 @pytest.mark.parametrize("classes", [{}, None])
 def test_held_out_words_need_classes(classes):
-    some = [replace(one, origin=UNPAIRED) for one in samples({"1": ()})]
+    unpaired = [replace(sample, origin=UNPAIRED) for sample in samples({"1": ()})]
     with pytest.raises(ValueError, match="needs classes: .* choose steps=.* in training"):
-        constraints_from_classes(some, classes=classes)
+        constraints_from_classes(unpaired, classes=classes)
 
 
 def test_held_out_words_need_photos_without_captions():

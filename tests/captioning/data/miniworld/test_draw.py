@@ -58,16 +58,16 @@ def test_boxes_are_where_the_scene_puts_them() -> None:
         scene = sample_scene(seed=6, split="train", index=index)
         drawing = draw_scene(scene, size=128)
         for item in scene.objects:
-            for box, found in zip(item.boxes, drawing.boxes[item.node], strict=True):
-                far = np.abs(np.array(box) * 128 - found).max()
+            for box, drawn in zip(item.boxes, drawing.boxes[item.node], strict=True):
+                far = np.abs(np.array(box) * 128 - drawn).max()
                 assert far <= 2.5, (scene.scene_id, item.key)
 
 
 def test_things_are_recognisable_sizes() -> None:
     for index in range(150):
         drawing = draw_scene(sample_scene(seed=4, split="train", index=index), size=128)
-        for found in drawing.boxes:
-            for x1, y1, x2, y2 in found:
+        for boxes in drawing.boxes:
+            for x1, y1, x2, y2 in boxes:
                 assert y2 - y1 >= 7
                 assert x2 - x1 >= 6
 
@@ -108,18 +108,18 @@ def test_places_and_times_look_different() -> None:
         for place in PLACES
         for time in (TIMES if PLACES[place].outdoors else ("day",))
     }
-    for place, found in PLACES.items():
-        if found.outdoors:
+    for place, place_ in PLACES.items():
+        if place_.outdoors:
             assert means[place, "night"].mean() < 0.75 * means[place, "day"].mean(), place
     pictures = {pixels(backdrop(place, "day", 0, 64)).tobytes() for place in PLACES}
     assert len(pictures) == len(PLACES)
 
 
 def test_mirror_keeps_the_size() -> None:
-    one, two = masks("dog", 40, 1), mirrored("dog", 40, 1)
-    assert one.outline.size == two.outline.size
-    flipped = one.fill.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-    assert flipped.tobytes() == two.fill.tobytes()
+    first, second = masks("dog", 40, 1), mirrored("dog", 40, 1)
+    assert first.outline.size == second.outline.size
+    flipped = first.fill.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    assert flipped.tobytes() == second.fill.tobytes()
     assert 0.5 < aspect("dog") < 2
 
 
