@@ -29,7 +29,7 @@ from captioning.metrics.coco import MetricResult, evaluate_captions
 from captioning.results.run_folder import versions
 from captioning.results.table_formats import markdown_lines
 from captioning.text.plurals import pluralise
-from captioning.text.word_forms import classes_named, form_patterns
+from captioning.text.word_forms import form_patterns, mentioned_classes
 from captioning.types import Region
 from captioning.vision.photos import load_rgb
 
@@ -247,7 +247,7 @@ def named(pairs: Sequence[Pair], best: Best) -> dict[str, Any]:
 
 
 def _names(caption: str, name: str) -> bool:
-    return bool(classes_named(caption, form_patterns({name: (name, pluralise(name))})))
+    return bool(mentioned_classes(caption, form_patterns({name: (name, pluralise(name))})))
 
 
 def _found(pairs: Sequence[Pair], photos: Seen, pictures: Seen) -> dict[str, Any]:

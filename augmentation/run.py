@@ -24,7 +24,7 @@ from augmentation.regions.writer import write_set
 from augmentation.set_folder import claim_folder, data_identity, file_identity
 from augmentation.settings import AugmentationSettings
 from captioning.config_check.check import check_config
-from captioning.data.region_labels import named_by_phrases
+from captioning.data.region_labels import relabel_roster
 from captioning.data.roster import Roster
 from captioning.text.lemmas import load_lemmas
 from captioning.text.object_words import LEMMAS
@@ -56,7 +56,7 @@ def augment(config: DictConfig) -> dict[str, Any]:
     method = build_part(config.method)
     if isinstance(method, ToCa):
         return _augment_texts(config, method)
-    roster = named_by_phrases(_read_photos(config), load_lemmas(LEMMAS))
+    roster = relabel_roster(_read_photos(config), load_lemmas(LEMMAS))
     if isinstance(method, AbstractCaptionMethod):
         return _augment_captions(config, method, roster)
     threshold = method.threshold(roster)

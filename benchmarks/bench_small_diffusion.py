@@ -72,8 +72,8 @@ def shown(scene: Scene) -> dict[str, list[int]]:
     """The place, classes and colours that are in a scene."""
     return {
         "place": [PLACE_NAMES.index(scene.place)],
-        "class": [CLASS_NAMES.index(thing.key) for thing in scene.things],
-        "colour": [COLOUR_NAMES.index(thing.colour) for thing in scene.things],
+        "class": [CLASS_NAMES.index(thing.key) for thing in scene.objects],
+        "colour": [COLOUR_NAMES.index(thing.colour) for thing in scene.objects],
     }
 
 
@@ -94,7 +94,7 @@ def named(scene: Scene, caption: Caption) -> dict[str, list[int]]:
         if node == PLACE:
             found["place"].append(PLACE_NAMES.index(scene.place))
         if node >= 0:
-            thing = scene.things[node]
+            thing = scene.objects[node]
             found["class"].append(CLASS_NAMES.index(thing.key))
             if thing.colour in text.replace("grey", "gray").split():
                 found["colour"].append(COLOUR_NAMES.index(thing.colour))

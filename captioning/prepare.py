@@ -95,7 +95,7 @@ def fetch_files(files: Sequence[NeededFile], root: Path, console: Console) -> li
     root.mkdir(parents=True, exist_ok=True)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
     with (
-        locked(root / ".prepare.lock", what=f"the data set in {root}", say=console.print),
+        locked(root / ".prepare.lock", subject=f"the data set in {root}", notify=console.print),
         Progress(*columns, TransferSpeedColumn(), TimeRemainingColumn(), console=console) as bars,
     ):
         for url, group in by_url.items():

@@ -70,7 +70,7 @@ def read_table(places: Sequence[Path]) -> Table:
         if len(found := {updates(run) for run in runs}) > 1:
             raise ValueError(
                 f"runs of {share:.0%} of the photos made {sorted(found, key=str)} updates, which "
-                "must be equal: train all with loader.own_updates=true and the same num_epochs"
+                "must be equal: train all with loader.original_updates=true and the same num_epochs"
             )
     return table
 

@@ -61,8 +61,10 @@ MIXES = {
     "random75": "75%",
     "all": "100%",
 }
-# Ends the mixture's name of runs with loader.own_updates=true, where both kinds are compared.
+# Ends the mixture's name of runs with loader.original_updates=true (earlier records:
+# loader.own_updates), where both kinds are compared.
 SHORT = "_short"
+ORIGINAL_UPDATES = ("original_updates", "own_updates")
 COLUMNS = ("H", "IoU", "Hal", "missing", "L", "LP", "G", "sC", "D-1", "D-2")
 STANDARD = ("BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D", "SPICE")
 RANDOM = ("D-1", "D-2", "L", "LP")
@@ -110,7 +112,7 @@ def _is_short(runs: Mapping[int, Run]) -> bool:
     """Whether runs with captions added make no more updates than without."""
     return any(
         (run.config.get("added") or run.setting("steps.add_pairs"))
-        and run.config["loader"].get("own_updates", False)
+        and any(run.config["loader"].get(key, False) for key in ORIGINAL_UPDATES)
         for run in runs.values()
     )
 

@@ -32,7 +32,7 @@ from report_parts import (
     write_page,
 )
 
-from captioning.data.region_labels import named_by_phrases
+from captioning.data.region_labels import relabel_roster
 from captioning.data.steps.hold_out import classes_shown
 from captioning.files import read_json, write_json
 from captioning.results.records import keep_record
@@ -233,7 +233,7 @@ def words_to_say(config: DictConfig) -> dict[str, list[list[str]]]:
     classes = OmegaConf.to_container(config.steps.hold_out.classes, resolve=True)
     if any(sample.regions for sample in roster.samples):
         seen = {}
-        for sample in named_by_phrases(roster, load_lemmas(LEMMAS)).samples:
+        for sample in relabel_roster(roster, load_lemmas(LEMMAS)).samples:
             labels = {region.label for region in sample.regions}
             seen[sample.image_id] = {one for one in classes if labels & set(classes[one])}
     else:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from captioning.files import read_json
-from captioning.text.word_forms import Patterns, classes_named
+from captioning.text.word_forms import Patterns, mentioned_classes
 
 
 def count_candidates(
@@ -26,7 +26,7 @@ def count_candidates(
     """
     counts: Counter[str] = Counter()
     for image_id in photos:
-        counts.update(classes_named(captions.get(image_id, ""), patterns))
+        counts.update(mentioned_classes(captions.get(image_id, ""), patterns))
     return tuple(sorted(counts, key=lambda name: (-counts[name], name))[:most])
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from captioning.data.roster import Roster, build_roster
 from captioning.text.lemmas import Lemmatizer
-from captioning.text.word_forms import classes_named, form_patterns, forms_left
+from captioning.text.word_forms import count_remaining_forms, form_patterns, mentioned_classes
 from captioning.types import Region
 
 Words = Mapping[str, Sequence[str]]
@@ -68,7 +68,7 @@ def held_out(roster: Roster, words: Words, *, lemmatizer: Lemmatizer) -> HeldOut
     classes: dict[str, set[str]] = {}
     for sample in roster.samples:
         names = classes.setdefault(sample.image_id, set())
-        names |= classes_named(sample.caption, patterns)
+        names |= mentioned_classes(sample.caption, patterns)
     left = [sample for sample in roster.samples if not classes[sample.image_id]]
     if not left:
         raise ValueError(f"{roster.name}: every photo names one of {list(words)}; hold out fewer")
@@ -84,7 +84,7 @@ def held_out(roster: Roster, words: Words, *, lemmatizer: Lemmatizer) -> HeldOut
         if names
     )
     in_domain = build_roster(f"{roster.name} in-domain", left, roster.dropped)
-    leaks = forms_left((sample.caption for sample in left), words, lemmatizer)
+    leaks = count_remaining_forms((sample.caption for sample in left), words, lemmatizer)
     return HeldOut(in_domain=in_domain, novel=novel, leaks=leaks)
 
 

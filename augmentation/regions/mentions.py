@@ -23,7 +23,7 @@ from augmentation.regions.closed_classes import (
 )
 from captioning.text.object_words import UNMARKED_PLURALS, ObjectWords
 from captioning.text.parts import (
-    MOST_STEPS_UP,
+    MAX_STEPS_UP,
     NOUNS,
     OBJECTS,
     PASSIVE_SUBJECTS,
@@ -329,7 +329,7 @@ def _countability(sentence: _Sentence, head: int, first: int) -> Iterator[str]:
 
 def _slot(sentence: _Sentence, head: int) -> str:
     token = sentence.parse[head]
-    for _ in range(MOST_STEPS_UP):
+    for _ in range(MAX_STEPS_UP):
         if token.dep != "conj":
             break
         token = sentence.parse[token.head]

@@ -31,8 +31,8 @@ def download(
 ) -> None:
     """Fetch ``url`` to ``path``, which appears only when it is complete and checked.
 
-    What was fetched of an earlier try (``.NAME.part``) is kept if the server says that its file is
-    still the same (ETag or Last-Modified).
+    The bytes of an earlier try (``.NAME.part``) are kept if the server says that its file is still
+    the same (ETag or Last-Modified).
 
     Args:
         url: http or https.
@@ -76,22 +76,22 @@ def download(
     _note(part).unlink(missing_ok=True)
 
 
-def unpack(archive: Path, root: Path, wanted: Sequence[str]) -> None:
+def unpack(archive: Path, root: Path, members: Sequence[str]) -> None:
     """Take files or folders out of a zip archive; each appears complete or not at all.
 
     Args:
         archive: the zip file.
-        root: folder that ``wanted`` are relative to.
-        wanted: paths as in the archive.
+        root: folder that ``members`` are relative to.
+        members: paths as in the archive.
 
     Raises:
-        ValueError: a damaged archive, or one without a wanted path.
+        ValueError: a damaged archive, or one that lacks a member.
     """
     staging = root / f".{archive.name}.unpacking"
     shutil.rmtree(staging, ignore_errors=True)
     try:
         with zipfile.ZipFile(archive) as file:
-            for path in wanted:
+            for path in members:
                 names = [name for name in file.namelist() if _inside(name, path)]
                 if not names:
                     raise ValueError(
@@ -99,7 +99,7 @@ def unpack(archive: Path, root: Path, wanted: Sequence[str]) -> None:
                         f"{', '.join(file.namelist()[:3])}"
                     )
                 file.extractall(staging, names)
-        for path in wanted:
+        for path in members:
             (root / path).parent.mkdir(parents=True, exist_ok=True)
             (staging / path).replace(root / path)
     except zipfile.BadZipFile as error:
@@ -109,18 +109,18 @@ def unpack(archive: Path, root: Path, wanted: Sequence[str]) -> None:
 
 
 def _inside(name: str, path: str) -> bool:
-    parts, wanted = PurePosixPath(name).parts, PurePosixPath(path).parts
-    return parts[: len(wanted)] == wanted and ".." not in parts
+    parts, folder = PurePosixPath(name).parts, PurePosixPath(path).parts
+    return parts[: len(folder)] == folder and ".." not in parts
 
 
 def _fetch(url: str, part: Path, progress: Progress, task: TaskID, timeout: float) -> None:
     """One try: append to ``part``, or begin anew where the server's file has changed."""
-    have, validator = _earlier(part)
-    headers = {"Range": f"bytes={have}-", "If-Range": validator} if have else {}
+    num_bytes, validator = _earlier(part)
+    headers = {"Range": f"bytes={num_bytes}-", "If-Range": validator} if num_bytes else {}
     request = urllib.request.Request(url, headers=headers)
     with urllib.request.urlopen(request, timeout=timeout) as response:
         resumed = response.status == 206
-        start = have if resumed else 0
+        start = num_bytes if resumed else 0
         length = response.headers.get("Content-Length")
         total = None if length is None else start + int(length)
         _check_space(part, start, total, url)
@@ -153,7 +153,7 @@ def _earlier(part: Path) -> tuple[int, str]:
 
 
 def _refused(error: urllib.error.HTTPError, url: str, part: Path) -> None:
-    if error.code == 416:  # more is here than there: what is here is not theirs
+    if error.code == 416:  # the local part is longer than the server's file: it is another file
         part.unlink(missing_ok=True)
     elif error.code < 500 and error.code != 429:
         raise ConnectionError(
@@ -174,7 +174,9 @@ def _check_digest(part: Path, sha256: str | None, url: str) -> None:
     if sha256 is None:
         return
     with part.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != sha256.lower():
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != sha256.lower():
         part.unlink()
-        raise ValueError(f"{url}: SHA-256 must be {sha256}: got {found}; it was deleted, try again")
+        raise ValueError(
+            f"{url}: SHA-256 must be {sha256}: got {digest}; it was deleted, try again"
+        )

@@ -15,17 +15,17 @@ from filelock import FileLock, Timeout
 
 @contextlib.contextmanager
 def locked(
-    path: Path, *, what: str, say: Callable[[str], None], poll_seconds: float = 0.2
+    path: Path, *, subject: str, notify: Callable[[str], None], poll_seconds: float = 0.2
 ) -> Iterator[bool]:
-    """Hold the lock file ``path``; yields whether another process had to be waited for.
+    """Hold the lock file ``path``; yields whether it had to wait for another process.
 
-    The kernel holds the lock (``flock``), so that of a process that died, however it died, is free
-    at once: a file that was left behind locks nobody out.
+    The kernel holds the lock (``flock``) and frees it as soon as the process ends, however it ends.
+    A file that stays behind locks nobody out.
 
     Args:
         path: the lock file; its folder must exist. It stays behind, and names its last holder.
-        what: what is being built, for the message to whoever waits.
-        say: shows one line to the user.
+        subject: what is being built, for the message to a process that waits.
+        notify: shows one line to the user.
         poll_seconds: pause between two attempts.
 
     Raises:
@@ -33,7 +33,7 @@ def locked(
     """
     lock = FileLock(path, fallback_to_soft=False)  # a soft lock outlives a killed process
     try:
-        waited = _acquire(lock, path, what, say, poll_seconds)
+        waited = _acquire(lock, path, subject, notify, poll_seconds)
     except OSError as error:
         if error.errno in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
             raise OSError(
@@ -50,13 +50,13 @@ def locked(
 
 
 def _acquire(
-    lock: FileLock, path: Path, what: str, say: Callable[[str], None], poll_seconds: float
+    lock: FileLock, path: Path, subject: str, notify: Callable[[str], None], poll_seconds: float
 ) -> bool:
     try:
         lock.acquire(blocking=False)
         return False
     except Timeout:
-        say(f"{what} is being built by {_holder(path)}; waiting for it ({path})")
+        notify(f"{subject} is being built by {_holder(path)}; waiting for it ({path})")
     lock.acquire(poll_interval=poll_seconds)
     return True
 

@@ -1,4 +1,4 @@
-"""JSON read strictly: what is not as it should be is an error that names file and key."""
+"""Strict reading of JSON: every mistake is an error that names the file and the key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from captioning.data.line_files import read_lines, read_text
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A JSON object and where it stands; every getter checks type and value.
+    """A JSON object and its place in a file; every getter checks type and value.
 
     Attributes:
         value: the object.
@@ -35,26 +35,26 @@ class Record:
         """
         value = self.value.get(key)
         if value is None:
-            has = ", ".join(map(repr, list(self.value)[:8])) or "no key"
-            raise ValueError(f"{self.where}: key {key!r} is missing (it has {has}); add it")
+            keys = ", ".join(map(repr, list(self.value)[:8])) or "no key"
+            raise ValueError(f"{self.where}: key {key!r} is missing (it has {keys}); add it")
         return value
 
-    def wrong(self, key: str, wanted: str) -> ValueError:
+    def invalid(self, key: str, expected: str) -> ValueError:
         """The error that says what ``key`` should have been and what it is."""
-        return ValueError(f"{self.where}: {key!r} must be {wanted}: got {shown(self.value[key])}")
+        return ValueError(f"{self.where}: {key!r} must be {expected}: got {shown(self.value[key])}")
 
     def text(self, key: str) -> str:
         """A text, possibly blank, that UTF-8 can hold."""
         value = self.get(key)
         if not isinstance(value, str):
-            raise self.wrong(key, "a text")
+            raise self.invalid(key, "a text")
         return checked_text(value, f"{self.where}: {key!r}")
 
     def integer(self, key: str, minimum: int) -> int:
         """A whole number of at least ``minimum``."""
         value = self.get(key)
         if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
-            raise self.wrong(key, f"a whole number of at least {minimum}")
+            raise self.invalid(key, f"a whole number of at least {minimum}")
         return value
 
     def identifier(self, key: str) -> str:
@@ -63,33 +63,34 @@ class Record:
         if type(value) is int:  # not a bool, which is an int too
             return str(value) if value >= 0 else str(self.integer(key, 0))
         if not isinstance(value, str) or not value.strip() or value != value.strip():
-            raise self.wrong(
+            raise self.invalid(
                 key, "a whole number or a text (not blank, no white space at its ends)"
             )
         return checked_text(value, f"{self.where}: {key!r}")
 
-    def unique_identifier(self, key: str, seen: dict[str, str], what: str) -> str:
-        """`identifier`, refused when it is in ``seen`` (id to place), and noted there otherwise."""
-        found = self.identifier(key)
-        if found in seen:
+    def unique_identifier(self, key: str, known: dict[str, str], kind: str) -> str:
+        """`identifier`; refused if ``known`` (id to place) has it already, added to it if not."""
+        identifier = self.identifier(key)
+        if identifier in known:
             raise ValueError(
-                f"{self.where}: {what} {found} stands twice, first at {seen[found]}; remove one"
+                f"{self.where}: {kind} {identifier} stands twice, first at {known[identifier]}; "
+                "remove one"
             )
-        seen[found] = self.where
-        return found
+        known[identifier] = self.where
+        return identifier
 
     def items(self, key: str) -> list[Any]:
         """A list."""
         value = self.get(key)
         if not isinstance(value, list):
-            raise self.wrong(key, "a list")
+            raise self.invalid(key, "a list")
         return value
 
     def numbers(self, key: str, count: int) -> tuple[float, ...]:
         """A list of ``count`` finite numbers."""
         value = self.items(key)
         if len(value) != count or not all(map(is_number, value)):
-            raise self.wrong(key, f"a list of {count} finite numbers")
+            raise self.invalid(key, f"a list of {count} finite numbers")
         return tuple(float(number) for number in value)
 
     def records(self, key: str) -> Iterator[Record]:

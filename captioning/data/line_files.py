@@ -53,13 +53,13 @@ def read_image_list(path: str | Path) -> dict[str, str]:
     Raises:
         ValueError: an entry given twice, or an empty list.
     """
-    found: dict[str, str] = {}
+    places: dict[str, str] = {}
     for number, line in read_lines(path):
         entry = line.split()[-1]
         where = f"{path}:{number}"
-        if entry in found:
-            raise ValueError(f"{where}: {entry!r} is listed twice, first at {found[entry]}")
-        found[entry] = where
-    if not found:
+        if entry in places:
+            raise ValueError(f"{where}: {entry!r} is listed twice, first at {places[entry]}")
+        places[entry] = where
+    if not places:
         raise ValueError(f"{path}: the list is empty; it needs one image a line")
-    return found
+    return places

@@ -55,8 +55,8 @@ class PhotoFolder:
         """File names in a directory below the folder; empty when there is none."""
         if directory not in self._names:
             path = self.folder / directory
-            found = os.scandir(path) if path.is_dir() else ()
-            self._names[directory] = frozenset(item.name for item in found if item.is_file())
+            entries = os.scandir(path) if path.is_dir() else ()
+            self._names[directory] = frozenset(item.name for item in entries if item.is_file())
         return self._names[directory]
 
     def find(self, file_name: str) -> Path | None:
@@ -66,10 +66,10 @@ class PhotoFolder:
 
     def unclaimed(self, claimed: Iterable[str]) -> list[str]:
         """Photos in the directories listed so far that ``claimed`` does not name, sorted."""
-        every = (
+        known_names = (
             f"{directory}/{name}" if directory else name
             for directory, names in self._names.items()
             for name in names
             if PurePosixPath(name).suffix.lower() in PHOTO_SUFFIXES
         )
-        return sorted(set(every).difference(claimed))
+        return sorted(set(known_names).difference(claimed))

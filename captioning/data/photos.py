@@ -27,7 +27,7 @@ def check_photos(
     max_pixels: int = MAX_PIXELS,
     num_workers: int = 0,
 ) -> list[Dropped]:
-    """Decodes each photo that was not checked before; what is wrong with them, by rule.
+    """Decodes each photo that was not checked before, and lists the bad ones by rule.
 
     Args:
         paths: photos; repeats are checked once.
@@ -43,20 +43,20 @@ def check_photos(
         got = f"got {max_pixels} and {num_workers}"
         raise ValueError(f"max_pixels must be at least 1 and num_workers at least 0: {got}")
     unique = list(dict.fromkeys(str(path) for path in paths))
-    known = _read_cache(Path(cache_path), max_pixels)
+    cache = _read_cache(Path(cache_path), max_pixels)
     keys = {path: os.path.abspath(path) for path in unique}
     stamps = {path: _stamp(path) for path in unique}
     results = {
         path: earlier[2]
         for path in unique
-        if (earlier := known.get(keys[path])) and (earlier[0], earlier[1]) == stamps[path]
+        if (earlier := cache.get(keys[path])) and (earlier[0], earlier[1]) == stamps[path]
     }
     fresh = [path for path in unique if path not in results]
     results.update(zip(fresh, _problems(fresh, max_pixels, num_workers), strict=True))
     if fresh:
         # A file that is not there has no stamp: the next call must look again.
-        known |= {keys[p]: [*s, results[p]] for p in fresh if (s := stamps[p]) is not None}
-        _write_cache(Path(cache_path), max_pixels, known)
+        cache |= {keys[p]: [*s, results[p]] for p in fresh if (s := stamps[p]) is not None}
+        _write_cache(Path(cache_path), max_pixels, cache)
     return [Dropped(item=path, rule=results[path]) for path in unique if results[path]]
 
 
@@ -73,14 +73,14 @@ def drop_photos(roster: Roster, dropped: Sequence[Dropped]) -> Roster:
     rules = {drop.item: drop for drop in dropped}
     if not any(str(sample.image_path) in rules for sample in roster.samples):
         return roster
-    kept = [sample for sample in roster.samples if str(sample.image_path) not in rules]
-    if not kept:
+    remaining = [sample for sample in roster.samples if str(sample.image_path) not in rules]
+    if not remaining:
         raise ValueError(
             f"{roster.name}: every photo is bad; the first, {dropped[0].item}: {dropped[0].rule}"
         )
     used = dict.fromkeys(str(sample.image_path) for sample in roster.samples)
-    gone = [rules[path] for path in used if path in rules]
-    return build_roster(roster.name, kept, [*roster.dropped, *gone])
+    used_drops = [rules[path] for path in used if path in rules]
+    return build_roster(roster.name, remaining, [*roster.dropped, *used_drops])
 
 
 def _problems(paths: Sequence[str], max_pixels: int, num_workers: int) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Labels that captions use: annotations may call a dog "animals"."""
+"""Region labels taken from captions: annotations may call a dog "animals"."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from captioning.text.lemmas import Lemmatizer
 from captioning.types import Region, Sample
 
 
-def named_by_phrases(roster: Roster, lemmatizer: Lemmatizer) -> Roster:
-    """The roster with regions called as the photo's captions call them.
+def relabel_roster(roster: Roster, lemmatizer: Lemmatizer) -> Roster:
+    """The roster with regions labelled by the words of the photo's captions.
 
     Args:
-        roster: with phrases and kinds, as Flickr30k Entities has them; others stay as they are.
+        roster: with phrases and kinds, as Flickr30k Entities has them; without them it stays as is.
         lemmatizer: gives the singular.
     """
     samples = list(roster.samples)
     for rows in roster.rows_by_image.values():
-        regions = regions_by_phrases([samples[row] for row in rows], lemmatizer)
+        regions = relabel_regions([samples[row] for row in rows], lemmatizer)
         for row in rows:
             samples[row] = replace(samples[row], regions=regions)
     return build_roster(roster.name, samples, roster.dropped)
 
 
-def regions_by_phrases(samples: Sequence[Sample], lemmatizer: Lemmatizer) -> tuple[Region, ...]:
-    """The regions of one photo, called as its captions call them.
+def relabel_regions(samples: Sequence[Sample], lemmatizer: Lemmatizer) -> tuple[Region, ...]:
+    """The regions of one photo, labelled by the words of its captions.
 
-    Only regions whose label is a kind of a phrase ("animals") are renamed: to the last word, in
-    the singular, that most phrases about them end on; of equally many, the earliest caption's.
+    Only regions whose label is a kind of a phrase ("animals") get a new label: the last word, in
+    the singular, of most phrases about them; among equals that of the earliest caption.
 
     Args:
-        samples: of the photo; those without phrases say nothing of its regions.
+        samples: of the photo; those without phrases have no effect.
         lemmatizer: gives the singular.
     """
     regions = samples[0].regions

@@ -1,4 +1,4 @@
-"""What the annotations say (`Roster`, immutable) and what curation made of it (`CurationView`)."""
+"""The samples of the annotations (`Roster`, immutable) and their curated state (`CurationView`)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pathlib import Path
 from captioning.types import Edit, Sample
 
 ACTIONS = ("remove", "replace_caption", "replace_image", "down_weight")
-PLANTED = "noise:"  # begins the origin of a sample that bears a planted fault; its kind follows
+PLANTED = "noise:"  # the origin of a sample with a planted fault is this and the kind of fault
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dropped:
-    """Something an annotation file holds that the roster leaves out, and by which rule."""
+    """An item of an annotation file that the roster leaves out, and by which rule."""
 
     item: str
     rule: str
@@ -45,10 +45,10 @@ class Roster:
         if not self.samples:
             raise ValueError(f"{self.name}: no samples; check the split name and the annotations")
         if len(self.by_id) != len(self.samples):
-            seen: set[str] = set()
-            twice = next(s for s in self.samples if s.sample_id in seen or seen.add(s.sample_id))
+            ids: set[str] = set()
+            duplicate = next(s for s in self.samples if s.sample_id in ids or ids.add(s.sample_id))
             raise ValueError(
-                f"{self.name}: sample_id must be unique: {twice.sample_id!r} occurs twice; "
+                f"{self.name}: sample_id must be unique: {duplicate.sample_id!r} occurs twice; "
                 "remove one of the two entries"
             )
         for row, sample in enumerate(self.samples):
@@ -71,11 +71,11 @@ class Roster:
         rows: dict[str, list[int]] = {}
         for sample in self.samples:
             rows.setdefault(sample.image_id, []).append(sample.row)
-        return {image_id: tuple(found) for image_id, found in rows.items()}
+        return {image_id: tuple(image_rows) for image_id, image_rows in rows.items()}
 
     @cached_property
     def planted(self) -> dict[str, str]:
-        """Kind of fault by ``sample_id``, of the samples that one was planted in."""
+        """Kind of fault by ``sample_id``, of the samples with a planted fault."""
         return {
             sample.sample_id: sample.origin.removeprefix(PLANTED)
             for sample in self.samples
@@ -83,7 +83,7 @@ class Roster:
         }
 
     def references(self) -> dict[str, list[str]]:
-        """Captions by image, as metrics want them."""
+        """Captions by image, as metrics take them."""
         return {
             image_id: [self.samples[row].caption for row in rows]
             for image_id, rows in self.rows_by_image.items()
@@ -122,8 +122,8 @@ class CurationView:
         """
         added = tuple(edits)
         view = replace(self, journal=(*self.journal, *added))
-        # what the new view would find by replaying all edits, from where this one stands: an
-        # epoch's end then costs its own edits, not those of all epochs before it
+        # the new view starts from this view's slots instead of replaying all edits, so that an
+        # epoch's end costs the epoch's own edits alone
         slots = self._slots.copy()
         self._amend(slots, added, first=len(self.journal) + 1)
         vars(view)["_slots"] = slots
@@ -151,27 +151,27 @@ class CurationView:
 
     def photos(self, sample_id: str) -> tuple[Path, ...]:
         """Every picture that a sample has or had, the roster's first."""
-        own = self.roster.by_id[sample_id].image_path
-        return (own, *self._pictures.get(sample_id, ()))
+        original = self.roster.by_id[sample_id].image_path
+        return (original, *self._pictures.get(sample_id, ()))
 
     @cached_property
     def _pictures(self) -> dict[str, list[Path]]:
         """Replaced images by sample, in order."""
-        found: dict[str, list[Path]] = {}
+        paths: dict[str, list[Path]] = {}
         for edit in self.journal:
             if edit.action == "replace_image":
                 path = self.image_root / (edit.value or "")
-                found.setdefault(edit.sample_id, []).append(path)
-        return found
+                paths.setdefault(edit.sample_id, []).append(path)
+        return paths
 
     @cached_property
     def _samples(self) -> tuple[Sample, ...]:
-        left = tuple(sample for sample in self._slots if sample is not None)
-        if not left:
+        remaining = tuple(sample for sample in self._slots if sample is not None)
+        if not remaining:
             raise ValueError(
                 f"{self.roster.name}: the edits leave no sample; lower the ratio or stop earlier"
             )
-        return left
+        return remaining
 
     def samples(self) -> tuple[Sample, ...]:
         """Live samples in roster order; ``row`` stays what it was in the roster."""
@@ -188,7 +188,7 @@ class CurationView:
         return [self.roster.samples[row] for row in rows if row not in condemned]
 
     def held_id(self, sample_id: str) -> str:
-        """Whose caption of the roster a sample holds now: its own, or that of a sibling."""
+        """Id of the roster's sample whose caption a sample has now: its own, or a sibling's."""
         return self._held.get(sample_id, sample_id)
 
     @property
@@ -198,7 +198,7 @@ class CurationView:
 
     @property
     def _held(self) -> dict[str, str]:
-        """Source of the caption held, for the samples that hold a sibling's."""
+        """Id of the caption's source, for the samples that have a sibling's caption."""
         return self._captions[1]
 
     @cached_property

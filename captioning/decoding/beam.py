@@ -48,7 +48,7 @@ class BeamRules:
         beam_size: K of this beam.
         per_node_beam: most continuations of one hypothesis after the first step, or None.
         normalisation: how scores of different lengths are compared.
-        exact: whether an image waits for all that may still become better.
+        exact: whether an image waits for all hypotheses that may still become better.
     """
 
     rules: Rules
@@ -69,20 +69,22 @@ class BeamRules:
         )
 
     def ranked(self, log_probs: Tensor, length: int) -> tuple[Tensor, Tensor]:
-        """Best continuations of each row: K, and one more for each that may be an end."""
-        most = self.beam_size + len(self.rules.ends)
+        """Best continuations of each row: K, and one more for each end token."""
+        max_count = self.beam_size + len(self.rules.ends)
         limit = self.per_node_beam if length > 1 else None
         return best_tokens(
-            log_probs, count=min(limit or most, most), forbidden=self.rules.forbidden(length)
+            log_probs,
+            count=min(limit or max_count, max_count),
+            forbidden=self.rules.forbidden(length),
         )
 
-    def hopes(self, scores: Tensor, length: int) -> Tensor:
-        """What ``(A,)`` unfinished sums of ``length`` tokens may come to, at best."""
-        # The sum can only fall, and the divisor of the greatest length flatters it most.
+    def upper_bounds(self, scores: Tensor, length: int) -> Tensor:
+        """Upper bounds of the final scores of ``(A,)`` unfinished sums of ``length`` tokens."""
+        # The sum can only fall, and the divisor of the greatest length gives the highest score.
         return self.normalised(scores, self.rules.max_length if self.exact else length)
 
     def normalised(self, scores: Tensor, length: int) -> Tensor:
-        """Scores as hypotheses are compared when they end with ``length`` tokens."""
+        """Scores by which hypotheses that end with ``length`` tokens are compared."""
         return self.normalisation.scores(scores, length)
 
 
@@ -94,15 +96,15 @@ class BeamSearch(AbstractSearch):
     At each step all continuations of an image's hypotheses are ranked by summed log-probability;
     equal ones by the place of their parent, then by their own log-probability, then by token id.
     Those among the best K that end go to the image's pool; the best K that do not end go on.
-    An image leaves the batch when nothing unfinished could enter its pool any more: as
-    log-probabilities only lower a sum, that is certain, and the result is the one of a search
-    that always makes all steps. Hypotheses cut off at ``max_length`` are used only where the pool
-    has free slots.
+    An image leaves the batch when no unfinished hypothesis can enter its pool any more. This is
+    certain, because log-probabilities only lower a sum, so the result is that of a search that
+    always makes all steps. Hypotheses cut off at ``max_length`` are used only where the pool has
+    free slots.
 
-    Scores are the sum of log-probabilities, divided as ``normalisation`` says. A penalty of 0 is
-    the plain sum (nocaps UpDown); with ``"power"`` 1 is the mean a token (ViECap), .6 to .7 common
-    in between, as with ``"gnmt"``. A penalty above 0 makes long hypotheses worth waiting for, so
-    the search ends later; with 0, beam 1 is greedy search.
+    Scores are the sum of log-probabilities, divided according to ``normalisation``. A penalty of 0
+    is the plain sum (nocaps UpDown). With ``"power"``, 1 is the mean a token (ViECap); .6 to .7 are
+    common, as with ``"gnmt"``. With a penalty above 0 long hypotheses may still win, so the search
+    ends later; with 0, beam 1 is greedy search.
     """
 
     unused: ClassVar[tuple[str, ...]] = ("temperature", "seed")
@@ -142,10 +144,10 @@ def _advance(
     Returns:
         The beams of the images that go on, and ``(A' * K,)`` the row of each hypothesis' parent.
     """
-    found = extend(beams, pool, beam, log_probs, length)
-    kept = (~found.hopeless).nonzero().squeeze(1)
-    rows = kept[:, None] * beams.scores.shape[1] + found.parents[kept]
-    return found.beams(beams, kept, length), rows.reshape(-1)
+    extension = extend(beams, pool, beam, log_probs, length)
+    active = (~extension.hopeless).nonzero().squeeze(1)
+    rows = active[:, None] * beams.scores.shape[1] + extension.parents[active]
+    return extension.beams(beams, active, length), rows.reshape(-1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,10 +155,10 @@ class Extension:
     """The K best continuations of each image's beams that do not end, best first.
 
     Attributes:
-        parents: ``(A, K) int64`` places of what they continue.
+        parents: ``(A, K) int64`` places of the hypotheses that they continue.
         tokens: ``(A, K) int64``.
         scores: ``(A, K) float32`` summed log-probabilities, ``-inf`` where there are fewer than K.
-        hopeless: ``(A,) bool``, whether none of an image's can enter the pool any more.
+        hopeless: ``(A,) bool``, whether no hypothesis of the image can enter the pool any more.
     """
 
     parents: Tensor
@@ -164,11 +166,11 @@ class Extension:
     scores: Tensor
     hopeless: Tensor
 
-    def beams(self, before: Beams, kept: Tensor, length: int) -> Beams:
-        """The beams of ``kept (A',) int64`` of the images, one token longer than ``before``."""
-        tokens = take_rows(before.tokens[kept], self.parents[kept])
-        tokens[:, :, length - 1] = self.tokens[kept]
-        return Beams(images=before.images[kept], tokens=tokens, scores=self.scores[kept])
+    def beams(self, beams: Beams, active: Tensor, length: int) -> Beams:
+        """The beams of the images ``active (A',) int64``, one token longer than ``beams``."""
+        tokens = take_rows(beams.tokens[active], self.parents[active])
+        tokens[:, :, length - 1] = self.tokens[active]
+        return Beams(images=beams.images[active], tokens=tokens, scores=self.scores[active])
 
 
 def extend(
@@ -183,30 +185,30 @@ def extend(
 
     Args:
         beams: W hypotheses of each of A images.
-        pool: takes what ends among the best K.
+        pool: takes the hypotheses among the best K that end.
         beam: rules of the search.
         log_probs: ``(A * W, V) float32`` in nats.
         length: of the continuations.
-        handicap: ``(A, V) float32`` that tokens lose in the ranking, but not in their scores.
+        handicap: ``(A, V) float32`` subtracted from tokens in the ranking, but not in their scores.
     """
-    rules, most = beam.rules, beam.beam_size
+    rules, beam_size = beam.rules, beam.beam_size
     history = beams.tokens[:, :, : length - 1].flatten(0, 1)
     log_probs = rules.without_repeats(log_probs, history)
     totals, parents, tokens = _candidates(beams.scores, log_probs, beam, length, handicap)
     ended = rules.ended(tokens)
-    finished = take_rows(beams.tokens, parents[:, :most])
-    finished[:, :, length - 1] = tokens[:, :most]
-    scores = beam.normalised(totals.masked_fill(~ended, DEAD)[:, :most], length)
+    finished = take_rows(beams.tokens, parents[:, :beam_size])
+    finished[:, :, length - 1] = tokens[:, :beam_size]
+    scores = beam.normalised(totals.masked_fill(~ended, DEAD)[:, :beam_size], length)
     pool.add(beams.images, finished, scores, length)
 
     totals = totals.masked_fill(ended, DEAD)
-    order = totals.isneginf().to(torch.int8).sort(dim=1, stable=True).indices[:, :most]
+    order = totals.isneginf().to(torch.int8).sort(dim=1, stable=True).indices[:, :beam_size]
     scores = totals.gather(1, order)
     return Extension(
         parents=parents.gather(1, order),
         tokens=tokens.gather(1, order),
         scores=scores,
-        hopeless=pool.worst(beams.images) >= beam.hopes(scores.amax(1), length),
+        hopeless=pool.worst(beams.images) >= beam.upper_bounds(scores.amax(1), length),
     )
 
 
@@ -221,15 +223,15 @@ def _candidates(
     per_row = values.shape[1]
     totals = (scores.reshape(-1, 1) + values).view(num_images, width * per_row)
     totals, places = totals.sort(dim=1, descending=True, stable=True)
-    # Of each parent at most E candidates end, so K that do not are among the first K + E K.
-    most = beam.beam_size * (1 + len(beam.rules.ends))
-    totals, places = totals[:, :most], places[:, :most]
+    # At most E candidates of each parent end, so the first K + E K hold K that do not end.
+    max_count = beam.beam_size * (1 + len(beam.rules.ends))
+    totals, places = totals[:, :max_count], places[:, :max_count]
     parents = places // per_row
     tokens = tokens.reshape(num_images, width * per_row).gather(1, places)
     if handicap is not None:
-        plain = per_image.flatten(1).gather(1, parents * per_image.shape[2] + tokens)
-        plain = scores.gather(1, parents) + plain
-        totals = plain.masked_fill(totals.isneginf(), DEAD)
+        unpenalised = per_image.flatten(1).gather(1, parents * per_image.shape[2] + tokens)
+        unpenalised = scores.gather(1, parents) + unpenalised
+        totals = unpenalised.masked_fill(totals.isneginf(), DEAD)
     return totals, parents, tokens
 
 

@@ -11,20 +11,20 @@ from captioning.decoding.state import DEAD
 
 BLOCK = 64
 LARGE_VOCABULARY = 2048
-# Where more than one in so many tokens is wanted, all of them are sorted.
+# If more than one in so many tokens is needed, all tokens are sorted.
 FULL_SORT = 8
 
 
 def best_tokens(log_probs: Tensor, *, count: int, forbidden: Tensor) -> tuple[Tensor, Tensor]:
     """The ``count`` best allowed tokens of each row, by falling log-probability, then rising id.
 
-    ``torch.topk`` is fast but leaves open which of several equal values it takes, and half
+    ``torch.topk`` is fast but does not define which of several equal values it takes, and half
     precision makes equal values common. So one value more than needed is taken: only a row whose
     last two are equal can have lost a lower id, and only such rows are sorted in full.
 
     Args:
-        log_probs: ``(G, V) float32`` in nats; left as it is.
-        count: tokens wanted a row; more than V are filled up with ``-inf``.
+        log_probs: ``(G, V) float32`` in nats; not changed.
+        count: tokens to return a row; beyond V they are filled up with ``-inf``.
         forbidden: ``(F,) int64`` distinct ids that get ``-inf``.
 
     Returns:
@@ -36,7 +36,7 @@ def best_tokens(log_probs: Tensor, *, count: int, forbidden: Tensor) -> tuple[Te
     vocabulary = log_probs.shape[1]
     width = min(count + forbidden.numel(), vocabulary)
     if width * FULL_SORT > vocabulary:
-        refuse_nan(bool(log_probs.amax(1).isnan().any()))
+        check_nan(bool(log_probs.amax(1).isnan().any()))
         banned = torch.isin(torch.arange(vocabulary, device=log_probs.device), forbidden)
         allowed = log_probs.masked_fill(banned, DEAD)
         values, tokens = allowed.sort(dim=1, descending=True, stable=True)
@@ -44,7 +44,7 @@ def best_tokens(log_probs: Tensor, *, count: int, forbidden: Tensor) -> tuple[Te
     values, tokens = _top(log_probs, min(width + 1, vocabulary))
     tied = (values[:, -1] == values[:, width - 1]) & (values[:, -1] > DEAD)
     any_nan, any_tied = torch.stack([values[:, 0].isnan().any(), tied.any()]).tolist()
-    refuse_nan(any_nan)
+    check_nan(any_nan)
     if any_tied:
         full = log_probs[tied].sort(dim=1, descending=True, stable=True)
         values[tied] = full.values[:, : values.shape[1]]
@@ -52,13 +52,13 @@ def best_tokens(log_probs: Tensor, *, count: int, forbidden: Tensor) -> tuple[Te
     return _ordered(values[:, :width], tokens[:, :width], count, forbidden)
 
 
-def refuse_nan(found: bool) -> None:
-    """Say what is wrong with a decoder whose log-probabilities are not all numbers.
+def check_nan(has_nan: bool) -> None:
+    """Refuse log-probabilities that are not all numbers.
 
     Raises:
-        ValueError: NaN was ``found``.
+        ValueError: ``has_nan`` is true.
     """
-    if found:
+    if has_nan:
         raise ValueError(
             "log-probabilities must be numbers: the decoder returned NaN; "
             "were the weights spoilt by a loss that was not finite?"
@@ -105,8 +105,8 @@ def _filled(values: Tensor, tokens: Tensor, count: int) -> tuple[Tensor, Tensor]
     return values, tokens
 
 
-def never(pad_id: int, bos_id: int, eos_id: int, forbidden_ids: Sequence[int]) -> list[int]:
-    """Ids that no hypothesis may hold: padding, begin token and others, save the end token.
+def banned_ids(pad_id: int, bos_id: int, eos_id: int, forbidden_ids: Sequence[int]) -> list[int]:
+    """Ids that no hypothesis may hold: padding, begin token and ``forbidden_ids``.
 
     Raises:
         ValueError: the end token is forbidden.

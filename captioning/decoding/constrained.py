@@ -61,11 +61,11 @@ class _Constrained:
     eos_id: int
 
     def per_target(self, length: int) -> int:
-        """Most continuations of one hypothesis into one state that can matter."""
-        # One more than K, in case that one of them ends.
-        most = self.beam.beam_size + 1
+        """Largest useful number of continuations of one hypothesis into one state."""
+        # One more than K, because one of them may end.
+        max_count = self.beam.beam_size + 1
         limit = self.beam.per_node_beam if length > 1 else None
-        return min(limit or most, most)
+        return min(limit or max_count, max_count)
 
 
 @final
@@ -75,27 +75,27 @@ class ConstrainedBeamSearch(AbstractSearch):
 
     Every state of an image's machine has a beam of K hypotheses. At each step all continuations
     that lead into a state are ranked by summed log-probability; equal ones by the place of their
-    parent (lower states first), then by their own log-probability, then by token id. The end
-    token leads where other words of no phrase lead: to the same constraints met, nothing else
-    read. Those among a state's best K that end go to the image's pool, the best K that do not end
-    go on; in the pool equal ones are ranked by step, then by the place of their parent. With
-    machines without constraints this is `captioning.decoding.beam.BeamSearch`.
+    parent (lower states first), then by their own log-probability, then by token id. The end token
+    leads to the default state, like other tokens of no phrase: the same constraints are met and no
+    phrase is begun. Those among a state's best K that end go to the image's pool, the best K that
+    do not end go on; in the pool equal ones are ranked by step, then by the place of their parent.
+    With machines without constraints this is `captioning.decoding.beam.BeamSearch`.
 
-    Only hypotheses that exist are extended: a state costs nothing until it is reached. As
-    log-probabilities only lower a sum, one that cannot enter the pool any more is dropped once the
-    pool is full of finished hypotheses that meet the constraints, and an image without hypotheses
-    leaves the batch. Neither changes the result. All images of a step need as many rows, so those
+    Only existing hypotheses are extended: a state costs nothing until it is reached. Once the pool
+    is full of finished hypotheses that meet the constraints, a hypothesis that cannot enter it any
+    more is dropped (log-probabilities only lower a sum), and an image without hypotheses leaves the
+    batch. Neither changes the result. All images of a step need the same number of rows, so images
     with fewer hypotheses are filled up with dead ones.
 
     ``beam_size`` is that of each state; ``per_node_beam`` counts continuations into one state. A
-    phrase that holds a forbidden token cannot be produced either, and no phrase is exempt from
+    phrase with a forbidden token cannot be produced, and no phrase is exempt from
     ``no_repeat_ngram``.
 
     Attributes:
-        forced_ids: of the forbidden ids, those that are produced where a phrase needs them.
-        by_size: search images whose machines are alike in size together, one group after the
-            other: fewer rows, more steps. False for one group, where the time of a step does not
-            depend on its rows.
+        forced_ids: forbidden ids that are produced all the same where a phrase needs them.
+        by_size: search images in groups of machines of similar size, one group after the other:
+            fewer rows, more steps. False for one group, where the time of a step does not depend on
+            its rows.
     """
 
     forced_ids: Sequence[int] = ()
@@ -122,8 +122,8 @@ class ConstrainedBeamSearch(AbstractSearch):
         pool = LevelPool(required=rules.table.required, settings=self.settings, request=request)
         for group in _groups(machines) if self.by_size else [list(range(num_images))]:
             images = torch.tensor(group, dtype=torch.long, device=request.device)
-            part = state if len(group) == num_images else state.select(images)
-            _search(stepper, part, images, rules, pool)
+            group_state = state if len(group) == num_images else state.select(images)
+            _search(stepper, group_state, images, rules, pool)
         return pool.result(rules.table, request.eos_id)
 
     def _rules(self, machines: Sequence[Machine], request: SearchRequest) -> _Constrained:
@@ -180,31 +180,31 @@ def _advance(
         The beams of the images that go on, and ``(A' * R',)`` the row of each hypothesis' parent.
     """
     num_rows = beams.scores.shape[1]
-    found = _continued(beams, rules, log_probs, length)
-    totals, parents = found.totals, found.parents
-    exists, ends = totals > DEAD, found.tokens == rules.eos_id
-    ended = exists & ends & (found.places(exists) < rules.beam.beam_size)
+    continued = _continued(beams, rules, log_probs, length)
+    totals, parents = continued.totals, continued.parents
+    exists, ends = totals > DEAD, continued.tokens == rules.eos_id
+    ended = exists & ends & (continued.places(exists) < rules.beam.beam_size)
     _collect(beams, pool, rules, totals.masked_fill(~ended, DEAD), parents, length)
 
     goes_on = exists & ~ends
-    goes_on &= found.places(goes_on) < rules.beam.beam_size
-    goes_on &= rules.beam.hopes(totals, length) > pool.worst(beams.images)[:, None]
+    goes_on &= continued.places(goes_on) < rules.beam.beam_size
+    goes_on &= rules.beam.upper_bounds(totals, length) > pool.worst(beams.images)[:, None]
     counts = goes_on.sum(1)
-    kept = counts.nonzero().squeeze(1)
-    # Those that go on move to the front, in order; what follows them is dead.
-    front = (~goes_on[kept]).to(torch.int8).sort(dim=1, stable=True).indices
-    front = front[:, : int(counts.max()) if len(kept) else 0]
-    scores = totals.masked_fill(~goes_on, DEAD)[kept].gather(1, front)
-    parents = parents[kept].gather(1, front)
-    history = take_rows(beams.tokens[kept], parents)
-    history[:, :, length - 1] = found.tokens[kept].gather(1, front)
-    rows = (kept[:, None] * num_rows + parents).reshape(-1)
-    states = found.targets[kept].gather(1, front)
-    return _Beams(images=beams.images[kept], tokens=history, scores=scores, states=states), rows
+    active = counts.nonzero().squeeze(1)
+    # Hypotheses that go on move to the front, in order; dead ones follow.
+    front = (~goes_on[active]).to(torch.int8).sort(dim=1, stable=True).indices
+    front = front[:, : int(counts.max()) if len(active) else 0]
+    scores = totals.masked_fill(~goes_on, DEAD)[active].gather(1, front)
+    parents = parents[active].gather(1, front)
+    history = take_rows(beams.tokens[active], parents)
+    history[:, :, length - 1] = continued.tokens[active].gather(1, front)
+    rows = (active[:, None] * num_rows + parents).reshape(-1)
+    states = continued.targets[active].gather(1, front)
+    return _Beams(images=beams.images[active], tokens=history, scores=scores, states=states), rows
 
 
 def _continued(beams: _Beams, rules: _Constrained, log_probs: Tensor, length: int) -> Continuations:
-    """What may follow the hypotheses."""
+    """Continuations of the hypotheses."""
     table, images = rules.table, beams.images[:, None]
     history = beams.tokens[:, :, : length - 1].flatten(0, 1)
     log_probs = rules.beam.rules.without_repeats(log_probs, history)
@@ -229,7 +229,7 @@ def _collect(
 
     Args:
         beams: before the step.
-        pool: takes what is good enough.
+        pool: takes the best hypotheses.
         rules: of the search.
         ended: ``(A, N)`` summed log-probability, ``-inf`` for those that do not end.
         parents: ``(A, N) int64`` their places in ``beams``, of which each ends at most once.

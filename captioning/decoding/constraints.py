@@ -17,16 +17,16 @@ none where the vocabulary lacks it, such as `AbstractTokenizer.spellings`."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenConstraints:
-    """A machine, and what of the wanted words it is about.
+    """A machine, and the constraints in words that it stands for.
 
     Attributes:
-        machine: of the constraints kept.
-        kept: alternatives of each constraint in words, those left out that the vocabulary lacks.
-        dropped: constraints of which the vocabulary has no alternative, as they were given.
+        machine: of the accepted constraints.
+        accepted: alternatives in words of each constraint, without those that the vocabulary lacks.
+        dropped: constraints of which the vocabulary has no alternative.
     """
 
     machine: Machine
-    kept: tuple[Words, ...]
+    accepted: tuple[Words, ...]
     dropped: tuple[Words, ...]
 
 
@@ -43,24 +43,24 @@ def constrain(
     Args:
         constraints: each a set of alternative words or phrases, such as ``("dog", "dogs")``.
         encode: words to tokens, such as ``tokenizer.spellings``.
-        required: how many must be met; capped at the number kept.
+        required: how many must be met; capped at the number of accepted ones.
         continues: tokens that go on with the word before them, such as
-            ``tokenizer.continuing()``: a word is then met only where it is whole.
-        missing: what becomes of a constraint of which the vocabulary has no alternative:
+            ``tokenizer.continuing()``: a constraint is then met by complete words only.
+        missing: what happens to a constraint of which the vocabulary has no alternative:
             ``"drop"`` leaves it out, which also lowers what can be required, and names it in the
             result; ``"error"`` refuses it. A missing alternative beside others is left out.
 
     Raises:
-        ValueError: a missing constraint, if so asked; or bad settings (see `build_machine`).
+        ValueError: a missing constraint with ``"error"``; or bad settings (see `build_machine`).
     """
     if missing not in ("drop", "error"):
         raise ValueError(f"missing must be drop or error: got {missing!r}")
-    phrases, kept, dropped = [], [], []
+    phrases, accepted, dropped = [], [], []
     for words in constraints:
-        found = {word: sequences for word in words if (sequences := encode(word))}
-        if found:
-            kept.append(tuple(found))
-            phrases.append([tuple(ids) for sequences in found.values() for ids in sequences])
+        spellings = {word: sequences for word in words if (sequences := encode(word))}
+        if spellings:
+            accepted.append(tuple(spellings))
+            phrases.append([tuple(ids) for sequences in spellings.values() for ids in sequences])
         else:
             dropped.append(tuple(words))
     if dropped and missing == "error":
@@ -69,4 +69,4 @@ def constrain(
             "their words to the vocabulary before training, or set missing to drop"
         )
     machine = build_machine(phrases, required=required, continues=continues)
-    return TokenConstraints(machine=machine, kept=tuple(kept), dropped=tuple(dropped))
+    return TokenConstraints(machine=machine, accepted=tuple(accepted), dropped=tuple(dropped))

@@ -1,4 +1,4 @@
-"""What may follow hypotheses in states of a machine, ranked state by state."""
+"""Continuations of hypotheses in states of a machine, ranked state by state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from captioning.decoding.state import DEAD
 class Continuations:
     """N continuations of the hypotheses of each image, by the state that they lead to.
 
-    Of each state the best stand first; equal ones by the place of their parent, then by their own
+    The best of each state come first; equal ones by the place of their parent, then by their own
     log-probability, then by token id.
 
     Attributes:
@@ -32,7 +32,7 @@ class Continuations:
     parents: Tensor
 
     def places(self, counted: Tensor) -> Tensor:
-        """How many of ``counted (A, N) bool`` stand before each and lead to the same state."""
+        """Number of ``counted (A, N) bool`` ones before each that lead to the same state."""
         before = counted.cumsum(1) - counted.long()
         first = torch.ones_like(counted)
         first[:, 1:] = self.targets[:, 1:] != self.targets[:, :-1]
@@ -58,8 +58,8 @@ def continuations(
         log_probs: ``(A * R, V) float32``.
         scores: ``(A, R) float32`` of R hypotheses an image.
         defaults: ``(A, R) int64`` state after any token but the moves'.
-        continued: ``(A, R) int64`` the same after any that goes on with a word.
-        continues: ``(C,) int64`` those tokens.
+        continued: ``(A, R) int64`` the same after any token that goes on with a word.
+        continues: ``(C,) int64`` tokens that go on with a word.
         moves: ``(A, R, X) int64`` tokens of the moves, rising, then `NO_TOKEN`.
         targets: ``(A, R, X) int64`` states that they lead to.
         per_target: most continuations of one hypothesis into one state.
@@ -74,7 +74,7 @@ def continuations(
     count = min(per_target, log_probs.shape[1])
     pending = (continued != defaults).flatten()
     begins = ends = log_probs
-    if two_kinds := bool(pending.any()):
+    if has_pending := bool(pending.any()):
         ids = torch.arange(log_probs.shape[1], device=log_probs.device)
         goes_on = pending[:, None] & torch.isin(ids, continues)
         begins, ends = log_probs.masked_fill(goes_on, DEAD), log_probs.masked_fill(~goes_on, DEAD)
@@ -84,12 +84,12 @@ def continuations(
     )
     parts = [(values, tokens, _everywhere(defaults, count))]
     parts.append((move_values, flat_moves, flat_targets))
-    if two_kinds:
+    if has_pending:
         parts.append(
             (*_default_tokens(ends, flat_moves, count, banned), _everywhere(continued, count))
         )
     values, tokens, targets = (
-        torch.cat(some, 1).unflatten(0, shape) for some in zip(*parts, strict=True)
+        torch.cat(tensors, 1).unflatten(0, shape) for tensors in zip(*parts, strict=True)
     )
     return _by_target(totals=scores[..., None] + values, tokens=tokens, targets=targets)
 
@@ -103,7 +103,7 @@ def _default_tokens(
     log_probs: Tensor, moves: Tensor, count: int, banned: Tensor
 ) -> tuple[Tensor, Tensor]:
     """As `best_tokens`, but of each row without its ``moves (G, X)``."""
-    # At most X of the best are moves, so enough others are among X more.
+    # At most X of the best are moves, so X more are enough to find ``count`` others.
     width = min(count + moves.shape[1], log_probs.shape[1])
     values, tokens = best_tokens(log_probs, count=width, forbidden=banned)
     if moves.shape[1]:

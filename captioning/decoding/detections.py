@@ -27,17 +27,17 @@ def detection_constraints(
     max_constraints: int = 3,
     forms: Forms = NO_FORMS,
 ) -> list[tuple[str, ...]]:
-    """What a caption should name of an image's detections: the surest ones' labels.
+    """Constraints from an image's detections: the labels with the highest scores.
 
-    In this order: blacklisted labels are left out; of overlapping regions one is kept
+    In this order: blacklisted labels are left out; of overlapping regions one remains
     (`suppress_overlaps`); labels are renamed; each label counts once, with its best region; the
-    best few are taken, by falling score, then label, then box. The result does not depend on the
-    order of ``regions``.
+    best ``max_constraints`` are taken, by falling score, then label, then box. The result does not
+    depend on the order of ``regions``.
 
     Args:
         regions: detections of one image.
         blacklist: labels that are never constraints, such as parts of bodies.
-        renames: label to word, such as a long class name to what people say.
+        renames: label to word, such as a long class name to an everyday word.
         parents: label to the label above it in the hierarchy.
         max_overlap: intersection over union above which two regions are one object.
         max_constraints: most constraints.
@@ -45,17 +45,17 @@ def detection_constraints(
             itself need not be among them.
 
     Returns:
-        The alternatives of each constraint, the word itself first; the surest constraint first.
+        The alternatives of each constraint, the word itself first; constraints by falling score.
 
     Raises:
         ValueError: a setting out of its range, or a circle in the hierarchy.
     """
     if max_constraints < 0:
         raise ValueError(f"max_constraints must be at least 0: got {max_constraints}")
-    wanted = [region for region in regions if region.label not in blacklist]
+    allowed = [region for region in regions if region.label not in blacklist]
     words: dict[str, None] = {}
     for region in sorted(
-        suppress_overlaps(wanted, parents=parents, max_overlap=max_overlap), key=_by_score
+        suppress_overlaps(allowed, parents=parents, max_overlap=max_overlap), key=_by_score
     ):
         words.setdefault(renames.get(region.label, region.label))
     find = forms if callable(forms) else lambda word: forms.get(word, ())
@@ -65,12 +65,12 @@ def detection_constraints(
 def suppress_overlaps(
     regions: Sequence[Region], *, parents: Mapping[str, str] = NO_NAMES, max_overlap: float = 0.85
 ) -> list[Region]:
-    """Regions without those that overlap one of a class as low in the hierarchy, or lower.
+    """Regions without those that overlap one of an equally low or lower class of the hierarchy.
 
-    Regions are gone through from the lowest class to the highest; equally low ones by falling
-    score, then label, then box. One that overlaps a region already kept is dropped. How low a class
-    is, is counted from below: one without children is lowest, however deep its branch is. Classes
-    that the hierarchy does not name have no children.
+    Regions are visited from the lowest class to the highest; equally low ones by falling score,
+    then label, then box. A region that overlaps an earlier remaining one is dropped. The height of
+    a class is counted from below: a class without children is lowest, whatever the depth of its
+    branch. Classes that the hierarchy does not name have no children.
 
     Args:
         regions: detections of one image.
@@ -83,11 +83,11 @@ def suppress_overlaps(
     if not 0 <= max_overlap <= 1:
         raise ValueError(f"max_overlap must be in [0, 1]: got {max_overlap}")
     heights = _heights(parents)
-    kept: list[Region] = []
+    remaining: list[Region] = []
     for region in sorted(regions, key=lambda r: (heights.get(r.label, 0), *_by_score(r))):
-        if all(_overlap(region.box, other.box) <= max_overlap for other in kept):
-            kept.append(region)
-    return kept
+        if all(_overlap(region.box, other.box) <= max_overlap for other in remaining):
+            remaining.append(region)
+    return remaining
 
 
 def _by_score(region: Region) -> tuple[float, str, Box]:
@@ -95,7 +95,7 @@ def _by_score(region: Region) -> tuple[float, str, Box]:
 
 
 def _heights(parents: Mapping[str, str]) -> dict[str, int]:
-    """For each class that has children, the steps down to the farthest below it."""
+    """For each class that has children, the steps down to its farthest descendant."""
     heights: dict[str, int] = {}
     for label in parents:
         path = [label]

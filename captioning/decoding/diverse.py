@@ -1,4 +1,4 @@
-"""Diverse beam search: groups of beams, each kept from saying what the ones before it say."""
+"""Diverse beam search: groups of beams, each penalised for tokens of earlier groups."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from captioning.decoding.beam import BeamRules, Beams, check_num_captions, extend
 from captioning.decoding.rules import Rules
 from captioning.decoding.search import AbstractSearch
-from captioning.decoding.settings import SearchRequest, check_whole
+from captioning.decoding.settings import SearchRequest, check_integer
 from captioning.decoding.state import DEAD, Pool, SearchResult, take_rows
 from captioning.interfaces import AbstractDecoderState, AbstractStepper
 from captioning.ranges import NonNegativeFloat, PositiveInt
@@ -23,15 +23,15 @@ from captioning.ranges import NonNegativeFloat, PositiveInt
 class DiverseBeamSearch(AbstractSearch):
     """Find probable captions that differ (Vijayakumar et al., 2018, algorithm 1; Hamming).
 
-    At each step the groups take their turns; each is a beam search of K / groups hypotheses, in
-    whose ranking a token loses ``diversity`` nats for every hypothesis of an earlier group that
-    has just gone on with it. As in the algorithm the loss counts in this step's ranking alone:
-    the sums that are carried on, compared between steps and returned are the model's own
-    (transformers and fairseq carry the losses along). Ends are never penalised: that would make
-    captions longer, not different.
+    At each step the groups take their turns; each is a beam search of K / groups hypotheses. In its
+    ranking a token loses ``diversity`` nats for every hypothesis of an earlier group that was
+    extended by it in the same step. As in the algorithm, this penalty counts in the ranking of this
+    step alone: the sums that are carried on, compared between steps and returned are the model's
+    own (transformers and fairseq carry the penalties along). Ends are never penalised: that would
+    make captions longer, not different.
 
-    An image leaves the batch when no group of it could find anything better any more. What several
-    groups found counts once, so fewer than M hypotheses may remain. One group is `BeamSearch`.
+    An image leaves the batch when no group of it can improve any more. A caption of several groups
+    counts once, so fewer than M hypotheses may remain. One group is `BeamSearch`.
 
     ``beam_size`` counts the hypotheses of all groups together. Of the ``num_captions`` returned,
     each group offers its best K / groups or M, whichever is less.
@@ -48,7 +48,7 @@ class DiverseBeamSearch(AbstractSearch):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_num_captions(self.settings)
-        check_whole("num_groups", self.num_groups, least=1)
+        check_integer("num_groups", self.num_groups, minimum=1)
         if self.settings.beam_size % self.num_groups:
             raise ValueError(
                 "beam_size must be a multiple of num_groups: got "
@@ -102,20 +102,22 @@ def _advance(
     # At the first step all groups read the one row of their image.
     block = 1 if length == 1 else len(groups) * width
     per_image = log_probs.reshape(num_images, block, log_probs.shape[1])
-    handicap = torch.zeros_like(per_image[:, 0])
-    found, parents = [], []
+    penalties = torch.zeros_like(per_image[:, 0])
+    extensions, parents = [], []
     for number, group in enumerate(groups):
-        first = number * width % block
-        own = per_image[:, first : first + width].flatten(0, 1)
-        step = extend(group, pool, beam, own, length, handicap if number else None)
-        lost = (step.scores > DEAD) * torch.tensor(diversity, device=own.device)
-        handicap = handicap.scatter_add(1, step.tokens, lost.to(handicap.dtype))
-        found.append(step)
-        parents.append(first + step.parents)
-    kept = (~torch.stack([step.hopeless for step in found]).all(0)).nonzero().squeeze(1)
-    rows = kept[:, None] * block + torch.cat(parents, dim=1)[kept]
-    after = [step.beams(group, kept, length) for step, group in zip(found, groups, strict=True)]
-    return after, rows.reshape(-1)
+        first_row = number * width % block
+        group_log_probs = per_image[:, first_row : first_row + width].flatten(0, 1)
+        step = extend(group, pool, beam, group_log_probs, length, penalties if number else None)
+        penalty = (step.scores > DEAD) * torch.tensor(diversity, device=group_log_probs.device)
+        penalties = penalties.scatter_add(1, step.tokens, penalty.to(penalties.dtype))
+        extensions.append(step)
+        parents.append(first_row + step.parents)
+    active = (~torch.stack([step.hopeless for step in extensions]).all(0)).nonzero().squeeze(1)
+    rows = active[:, None] * block + torch.cat(parents, dim=1)[active]
+    next_groups = [
+        step.beams(group, active, length) for step, group in zip(extensions, groups, strict=True)
+    ]
+    return next_groups, rows.reshape(-1)
 
 
 def _fill(groups: list[Beams], pool: Pool, beam: BeamRules) -> None:
@@ -133,10 +135,10 @@ def _best_of_groups(pool: Pool, rules: Rules, num_groups: int, num_best: int) ->
     shape = (num_places // num_groups, num_groups * slots)
     tokens, scores = pool.tokens.view(*shape, width), pool.scores.view(shape)
     lengths = pool.lengths.view(shape)
-    same = (tokens[:, :, None] == tokens[:, None]).all(-1) & (
+    is_equal = (tokens[:, :, None] == tokens[:, None]).all(-1) & (
         lengths[:, :, None] == lengths[:, None]
     )
-    scores = scores.masked_fill(same.tril(-1).any(2), DEAD)
+    scores = scores.masked_fill(is_equal.tril(-1).any(2), DEAD)
     last = tokens.gather(2, (lengths - 1).clamp(min=0)[..., None]).squeeze(2)
     unfinished = ~rules.ended(last) | scores.isneginf()
     by_score = scores.argsort(dim=1, descending=True, stable=True)

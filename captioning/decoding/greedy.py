@@ -20,8 +20,8 @@ from captioning.interfaces import AbstractDecoderState, AbstractStepper
 class GreedySearch(AbstractSearch):
     """Extend one hypothesis an image by its most probable token, the lowest id among equals.
 
-    Images leave the batch when their hypothesis ends. One whose tokens all have probability 0
-    has no hypothesis, as in beam search. Captions are scored by their summed log-probability.
+    Images leave the batch when their hypothesis ends. An image whose next tokens all have
+    probability 0 has no hypothesis, as in beam search. Scores are summed log-probabilities.
     """
 
     unused: ClassVar[tuple[str, ...]] = (
@@ -53,10 +53,10 @@ class GreedySearch(AbstractSearch):
             pool.scores[images, 0] += values
             pool.lengths[images, 0] = torch.where(values > DEAD, length, 0)
             pool.tokens[images, 0, length - 1] = last
-            going = (~rules.ended(last) & (values > DEAD)).nonzero().squeeze(1)
-            if len(going) < len(images):
-                images, last = images[going], last[going]
+            active = (~rules.ended(last) & (values > DEAD)).nonzero().squeeze(1)
+            if len(active) < len(images):
+                images, last = images[active], last[active]
                 if not len(images):
                     break
-                state = state.select(going)
+                state = state.select(active)
         return pool.result()

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from captioning.decoding.beam import BeamSearch
 from captioning.decoding.search import AbstractSearch
-from captioning.decoding.settings import SearchRequest, SearchSettings, check_whole
+from captioning.decoding.settings import SearchRequest, SearchSettings, check_integer
 from captioning.decoding.state import DEAD, SearchResult, take_rows
 from captioning.interfaces import AbstractDecoderState, AbstractLatentState, AbstractStepper
 from captioning.ranges import PositiveInt
@@ -23,10 +23,10 @@ from captioning.ranges import PositiveInt
 class LatentSearch(AbstractSearch):
     """Draw latents several times an image, and find the most probable caption of each draw.
 
-    What is drawn for an image depends on ``seed`` and its key alone, and the first draws do not
-    depend on how many are asked for. ``num_captions`` is the number of draws; ``temperature`` is
-    that of the latents: 1 as the model was trained, 0 for their means. The other settings are
-    those of the beam search of each draw.
+    The draws of an image depend on ``seed`` and its key alone, and the first draws do not depend on
+    the number of draws. ``num_captions`` is the number of draws; ``temperature`` is that of the
+    latents: 1 as the model was trained, 0 for their means. The other settings are those of the beam
+    search of each draw.
 
     Captions are returned in the order in which their latents were drawn; captions of some draws may
     be equal. Scores are those of beam search: the log-probability given the latents, ``-inf`` where
@@ -34,8 +34,8 @@ class LatentSearch(AbstractSearch):
 
     Attributes:
         at_once: draws of an image that are searched together, at least 1; fewer take less memory.
-        distinct: take of each draw the best caption of its beam that no draw before it gave, if
-            there is one, so that few draws are spent on captions that were found already.
+        distinct: take of each draw the best caption of its beam that no earlier draw gave, if there
+            is one, so that few draws repeat a caption.
     """
 
     at_once: PositiveInt = 20
@@ -43,7 +43,7 @@ class LatentSearch(AbstractSearch):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_whole("at_once", self.at_once, least=1)
+        check_integer("at_once", self.at_once, minimum=1)
 
     @torch.no_grad()
     def __call__(
@@ -57,7 +57,7 @@ class LatentSearch(AbstractSearch):
             )
         beam, settings, num_images = self._beam_search(), self.settings, request.num_images
         results: list[SearchResult] = []
-        taken: list[set[tuple[int, ...]]] = [set() for _ in range(num_images)]
+        used: list[set[tuple[int, ...]]] = [set() for _ in range(num_images)]
         for first in range(0, settings.num_captions, self.at_once):
             draws = range(first, min(first + self.at_once, settings.num_captions))
             drawn = state.drawn(
@@ -70,7 +70,7 @@ class LatentSearch(AbstractSearch):
             result = beam(stepper, drawn, blocks)
             chosen = torch.zeros(blocks.num_images, dtype=torch.int64, device=result.tokens.device)
             if self.distinct:
-                chosen = _first_new(result, taken).to(chosen)
+                chosen = _first_unused(result, used).to(chosen)
             results.append(_by_image(result, chosen, num_images))
         return _joined(results, request.pad_id)
 
@@ -102,25 +102,27 @@ def _joined(results: Sequence[SearchResult], pad_id: int) -> SearchResult:
     )
 
 
-def _first_new(result: SearchResult, taken: Sequence[set[tuple[int, ...]]]) -> Tensor:
-    """Of each block the best hypothesis that its image has not ``taken`` yet, else the best.
+def _first_unused(result: SearchResult, used: Sequence[set[tuple[int, ...]]]) -> Tensor:
+    """The best hypothesis of each block that its image has not ``used`` yet, else the best.
 
-    What is chosen is added to ``taken``, which has a set an image.
+    The chosen ones are added to ``used``, which has a set an image.
     """
     tokens, lengths = result.tokens.tolist(), result.lengths.tolist()
-    alive = (result.scores != DEAD).tolist()
-    draws, chosen = len(tokens) // len(taken), []
+    exists = (result.scores != DEAD).tolist()
+    draws, chosen = len(tokens) // len(used), []
     for block in range(len(tokens)):
         captions = [
             tuple(words[:length])
-            for words, length, lives in zip(
-                tokens[block], lengths[block], alive[block], strict=True
+            for words, length, is_hypothesis in zip(
+                tokens[block], lengths[block], exists[block], strict=True
             )
-            if lives
+            if is_hypothesis
         ]
-        before = taken[block // draws]
-        chosen.append(next((n for n, caption in enumerate(captions) if caption not in before), 0))
-        before.update(captions[chosen[-1] : chosen[-1] + 1])
+        used_by_image = used[block // draws]
+        chosen.append(
+            next((n for n, caption in enumerate(captions) if caption not in used_by_image), 0)
+        )
+        used_by_image.update(captions[chosen[-1] : chosen[-1] + 1])
     return torch.tensor(chosen)
 
 

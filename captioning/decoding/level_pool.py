@@ -1,4 +1,4 @@
-"""What constrained search keeps: finished hypotheses by the constraints that they meet."""
+"""The pool of constrained search: finished hypotheses by number of constraints met."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from captioning.decoding.state import DEAD, Pool, take_rows
 class ConstrainedResult:
     """The M best hypotheses of each image, best first.
 
-    Finished ones that meet the image's constraints come first, by score. The rest, where there are
-    fewer than M, comes by the number of constraints met (at most those required), then finished
-    ones before ones cut off, then by score.
+    Finished ones that meet the image's constraints come first, by score. If there are fewer than M,
+    the others follow by the number of constraints met (at most those required), then finished ones
+    before ones cut off, then by score.
 
     Attributes:
         tokens: ``(I, M, T) int64`` as in `captioning.decoding.state.SearchResult`.
@@ -26,7 +26,7 @@ class ConstrainedResult:
         lengths: ``(I, M) int64``, likewise.
         met: ``(I, M) int64`` how many constraints each hypothesis meets; 0 where there is none.
         fulfilled: ``(I, M) bool`` whether each is finished and meets as many constraints as
-            required. Where it is False of the first, no finished hypothesis that was found does.
+            required. If it is False for the first, the search found no such hypothesis.
     """
 
     tokens: Tensor
@@ -65,10 +65,10 @@ class LevelPool:
     def _by_level(
         self, images: Tensor, tokens: Tensor, scores: Tensor, met: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Hypotheses ``(A, R)`` offered to the pools ``(A * L,)`` of all levels, dead in others."""
+        """Hypotheses ``(A, R)`` for the pools ``(A * L,)`` of all levels, dead but in their own."""
         level = torch.minimum(met, self.required[images][:, None])[:, None]
-        own = level == torch.arange(self.levels, device=met.device)[:, None]
-        scores = torch.where(own, scores[:, None], DEAD).flatten(0, 1)
+        is_level = level == torch.arange(self.levels, device=met.device)[:, None]
+        scores = torch.where(is_level, scores[:, None], DEAD).flatten(0, 1)
         return self._slots(images), tokens.repeat_interleave(self.levels, dim=0), scores
 
     def add(self, images: Tensor, tokens: Tensor, scores: Tensor, met: Tensor, length: int) -> None:
@@ -87,17 +87,17 @@ class LevelPool:
 
     def result(self, table: MachineTable, eos_id: int) -> ConstrainedResult:
         """The M best of all levels, the highest level first."""
-        found = self.pool.result()
-        num_images, num_best = len(self.required), found.scores.shape[1]
+        pooled = self.pool.result()
+        num_images, num_best = len(self.required), pooled.scores.shape[1]
         scores, lengths = (
             values.view(num_images, self.levels, num_best).flip(1).flatten(1)
-            for values in (found.scores, found.lengths)
+            for values in (pooled.scores, pooled.lengths)
         )
         order = scores.isneginf().to(torch.int8).sort(dim=1, stable=True).indices[:, :num_best]
         lengths = lengths.gather(1, order)
         longest = int(lengths.max()) if lengths.numel() else 0
-        shape = (num_images, self.levels, num_best, found.tokens.shape[2])
-        tokens = take_rows(found.tokens.view(shape).flip(1).flatten(1, 2), order)[..., :longest]
+        shape = (num_images, self.levels, num_best, pooled.tokens.shape[2])
+        tokens = take_rows(pooled.tokens.view(shape).flip(1).flatten(1, 2), order)[..., :longest]
         images = torch.arange(num_images, device=tokens.device)[:, None]
         met = table.met[images, table.run(tokens)]
         # The padding may be the same token as the end.

@@ -1,18 +1,18 @@
 """Finite-state machines over token ids: which constraints has a hypothesis met so far?
 
-A constraint is met by any of its alternatives, an alternative is a phrase of one or more tokens. A
-state says which constraints are met and what has been read of phrases of the others: the longest
-end of the hypothesis that begins one of them (as in Knuth-Morris-Pratt and Aho-Corasick). So a
-phrase that fails midway falls back to what is still good of it, and one token may carry on phrases
-of several constraints.
+A constraint is met by any of its alternatives; an alternative is a phrase of one or more tokens. A
+state holds the constraints met and the part of unmet phrases that has been read: the longest suffix
+of the hypothesis that begins one of them (as in Knuth-Morris-Pratt and Aho-Corasick). So a phrase
+that fails midway falls back to its longest valid part, and one token may extend phrases of several
+constraints.
 
 The machine is deterministic: a hypothesis is in one state. Most tokens lead from a state to its
-default, where nothing has been read of any phrase; only the few others are listed.
+default, where no part of any phrase has been read; only the few other moves are listed.
 
-With a sub-word tokenizer a phrase counts only as whole words. What follows its last token decides
-whether its last word ends there: until then its constraint is pending. Where the next token goes
-on with the word, the constraint falls back to unmet; where it begins another, it is met for good.
-So states have two defaults, one after each kind of token; for word tokenizers they are the same.
+With a sub-word tokenizer a phrase counts only as complete words. The token after the phrase decides
+whether its last word ends there; until then its constraint is pending. If the next token goes on
+with the word, the constraint falls back to unmet; if it begins another word, the constraint is met
+for good. So states have two defaults, one for each kind of token; word tokenizers have just one.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ import torch
 from torch import Tensor
 
 Phrase = tuple[int, ...]
-# Bits of the constraints met, of those pending, and what has been read of those not met.
+# Bits of the constraints met, bits of those pending, and the part read of unmet phrases.
 _State = tuple[int, int, Phrase]
-# Stands before a caption's first token in phrases that only a caption can begin with.
+# Comes before the first token of phrases that can stand only at a caption's beginning.
 _BEGIN = -2
 
-# States double with each constraint: a guard against a list of words where a few were meant.
-MOST_CONSTRAINTS = 8
+# States double with each constraint, so a long list of words is refused.
+MAX_CONSTRAINTS = 8
 NO_TOKEN = -1
 
 
@@ -43,8 +43,8 @@ class Machine:
         defaults: for each state the next one after any other token.
         continued: for each state the next one after any other token that goes on with a word.
         continues: tokens that go on with the word before them; none with a word tokenizer.
-        met: for each state the number of constraints met, pending ones counted; without those it
-            never falls along a path.
+        met: for each state the number of constraints met or pending; without pending ones it never
+            falls along a path.
         num_constraints: n.
         required: how many must be met, in [0, n].
     """
@@ -64,14 +64,14 @@ class Machine:
 
     @property
     def accepting(self) -> tuple[bool, ...]:
-        """For each state whether enough constraints are met."""
+        """For each state whether the required number of constraints is met."""
         return tuple(met >= self.required for met in self.met)
 
     def run(self, tokens: Sequence[int], state: int = 0) -> int:
         """The state after reading ``tokens``."""
         for token in tokens:
-            others = self.continued if token in self.continues else self.defaults
-            state = self.moves[state].get(token, others[state])
+            default_states = self.continued if token in self.continues else self.defaults
+            state = self.moves[state].get(token, default_states[state])
         return state
 
 
@@ -88,8 +88,8 @@ def build_machine(
             without alternatives cannot be met.
         required: how many must be met; capped at n (nocaps asks for 2).
         continues: tokens of a sub-word tokenizer that go on with the word before them. A phrase is
-            then met only where no such token follows; one that begins with such a token, only at
-            a caption's beginning.
+            then met only if no such token follows; a phrase that begins with such a token is met
+            only at a caption's beginning.
 
     Raises:
         ValueError: too many constraints, an empty phrase, a negative id or ``required``.
@@ -109,15 +109,15 @@ def build_machine(
     moves, defaults, continued = [], [], []
     for state in states:  # grows while it is walked
         met, pending, _ = state
-        home, still = (met | pending, 0, ()), (met, 0, ())
-        defaults.append(number(home))
-        continued.append(number(still))
+        after_other, after_continuing = (met | pending, 0, ()), (met, 0, ())
+        defaults.append(number(after_other))
+        continued.append(number(after_continuing))
         after = {token: phrases.after(state, token) for token in phrases.alphabet[met]}
         moves.append(
             {
-                token: number(found)
-                for token, found in after.items()
-                if found != (still if token in continues else home)
+                token: number(target)
+                for token, target in after.items()
+                if target != (after_continuing if token in continues else after_other)
             }
         )
     return Machine(
@@ -132,9 +132,9 @@ def build_machine(
 
 
 def _check(constraints: Sequence[Sequence[Phrase]], required: int) -> None:
-    if len(constraints) > MOST_CONSTRAINTS:
+    if len(constraints) > MAX_CONSTRAINTS:
         raise ValueError(
-            f"constraints must be at most {MOST_CONSTRAINTS}: got {len(constraints)}; states "
+            f"constraints must be at most {MAX_CONSTRAINTS}: got {len(constraints)}; states "
             "double with each, so keep the most important ones"
         )
     if required < 0:
@@ -145,19 +145,19 @@ def _check(constraints: Sequence[Sequence[Phrase]], required: int) -> None:
 
 
 def _anchored(alternatives: Sequence[Phrase], continues: frozenset[int]) -> tuple[Phrase, ...]:
-    """Distinct phrases; those that begin within a word can stand at a caption's beginning alone."""
+    """Distinct phrases; those that begin within a word are tied to a caption's beginning."""
     distinct = sorted({tuple(phrase) for phrase in alternatives})
     return tuple((_BEGIN, *phrase) if phrase[0] in continues else phrase for phrase in distinct)
 
 
 def _shortest(alternatives: Sequence[Phrase], _: frozenset[int]) -> tuple[Phrase, ...]:
-    """Distinct phrases without those that hold another one: that one is met first."""
+    """Distinct phrases without those that contain another one, which is met first."""
     distinct = sorted({tuple(phrase) for phrase in alternatives}, key=lambda p: (len(p), p))
-    kept: list[Phrase] = []
+    shortest: list[Phrase] = []
     for phrase in distinct:
-        if not any(_holds(phrase, shorter) for shorter in kept):
-            kept.append(phrase)
-    return tuple(kept)
+        if not any(_holds(phrase, shorter) for shorter in shortest):
+            shortest.append(phrase)
+    return tuple(shortest)
 
 
 def _holds(phrase: Phrase, part: Phrase) -> bool:
@@ -177,10 +177,12 @@ class _Phrases:
 
     def __init__(self, constraints: Sequence[Sequence[Phrase]], continues: frozenset[int]) -> None:
         self.continues = continues
-        # A longer phrase may be a whole word where the shorter one that it holds is none.
+        # A longer phrase may be a complete word where a shorter one within it is not.
         distinct = _anchored if continues else _shortest
         phrases = [
-            (1 << i, p) for i, some in enumerate(constraints) for p in distinct(some, continues)
+            (1 << i, p)
+            for i, alternatives in enumerate(constraints)
+            for p in distinct(alternatives, continues)
         ]
         self.alphabet: list[list[int]] = []
         self.begun: list[set[Phrase]] = []
@@ -218,8 +220,8 @@ class MachineTable:
         tokens: ``(I, S, X) int64`` of the moves, `NO_TOKEN` where there are fewer.
         targets: ``(I, S, X) int64`` states that they lead to.
         defaults: ``(I, S) int64`` states that all other tokens lead to.
-        continued: ``(I, S) int64`` states that all other tokens lead to that go on with a word.
-        continues: ``(C,) int64`` those tokens.
+        continued: ``(I, S) int64`` states after all other tokens that go on with a word.
+        continues: ``(C,) int64`` tokens that go on with a word.
         met: ``(I, S) int64``.
         required: ``(I,) int64``.
     """
@@ -242,7 +244,7 @@ class MachineTable:
             padded = [values + [fill] * (columns - len(values)) for values in lists]
             return torch.tensor(padded, dtype=torch.long, device=device).view(len(lists), columns)
 
-        every = [
+        all_moves = [
             moves
             for machine in machines
             for moves in (*machine.moves, *[{}] * (num_states - machine.num_states))
@@ -250,8 +252,8 @@ class MachineTable:
         shape = (len(machines), num_states, width)
         continues = sorted(frozenset().union(*(machine.continues for machine in machines)))
         return cls(
-            tokens=rows([list(moves) for moves in every], width, NO_TOKEN).view(shape),
-            targets=rows([list(moves.values()) for moves in every], width, 0).view(shape),
+            tokens=rows([list(moves) for moves in all_moves], width, NO_TOKEN).view(shape),
+            targets=rows([list(moves.values()) for moves in all_moves], width, 0).view(shape),
             defaults=rows([list(machine.defaults) for machine in machines], num_states, 0),
             continued=rows([list(machine.continued) for machine in machines], num_states, 0),
             continues=torch.tensor(continues, dtype=torch.long, device=device),
@@ -267,6 +269,8 @@ class MachineTable:
             listed = self.tokens[images, states] == token[..., None]
             target = (self.targets[images, states] * listed).sum(2)
             goes_on = torch.isin(token, self.continues)
-            others = self.continued[images, states].where(goes_on, self.defaults[images, states])
-            states = torch.where(listed.any(2), target, others)
+            default_states = self.continued[images, states].where(
+                goes_on, self.defaults[images, states]
+            )
+            states = torch.where(listed.any(2), target, default_states)
         return states

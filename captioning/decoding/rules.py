@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from captioning.decoding.candidates import never
+from captioning.decoding.candidates import banned_ids
 from captioning.decoding.settings import SearchRequest, SearchSettings
 from captioning.decoding.state import DEAD
 
@@ -17,8 +17,8 @@ class Rules:
     """Which tokens may follow a hypothesis, and which end it; made by `Rules.build`.
 
     Attributes:
-        max_length: most tokens of a hypothesis, the one that ends it counted.
-        min_length: fewest tokens of a finished one, counted alike: no end before.
+        max_length: most tokens of a hypothesis, its end token included.
+        min_length: fewest tokens of a finished one, its end token included.
         no_repeat_ngram: n; no n tokens in a row occur twice in a hypothesis. 0 for no such rule.
         ends: ``(E,) int64`` ids that end a hypothesis and stay in it, ``eos_id`` first.
         banned: ``(F,) int64`` distinct ids never produced.
@@ -34,16 +34,16 @@ class Rules:
 
     @classmethod
     def build(cls, settings: SearchSettings, request: SearchRequest) -> Rules:
-        """The rules of one call of a search, whose words are ids already.
+        """The rules of one call of a search; its words must be token ids already.
 
         Raises:
             ValueError: an end that is never produced, or a forbidden ``eos_id``.
         """
-        banned = never(request.pad_id, request.bos_id, request.eos_id, settings.forbidden_ids)
+        banned = banned_ids(request.pad_id, request.bos_id, request.eos_id, settings.forbidden_ids)
         ends = list(dict.fromkeys([request.eos_id, *settings.end_ids]))
-        if lost := sorted({*ends} & {*banned}):
+        if conflicting := sorted({*ends} & {*banned}):
             raise ValueError(
-                f"end_ids must not hold padding, begin or forbidden ids: got {lost}; "
+                f"end_ids must not hold padding, begin or forbidden ids: got {conflicting}; "
                 "take them out of one of the two"
             )
         tensors = {"ends": ends, "banned": banned, "banned_early": [*banned, *ends]}
@@ -62,30 +62,30 @@ class Rules:
         return self.banned if length >= self.min_length else self.banned_early
 
     def ended(self, tokens: Tensor) -> Tensor:
-        """Which of some tokens end their hypothesis: ``bool`` of the same shape."""
+        """Which of the tokens end their hypothesis: ``bool`` of the same shape."""
         return (tokens[..., None] == self.ends).any(-1)
 
     def without_repeats(self, log_probs: Tensor, history: Tensor) -> Tensor:
         """``-inf`` for the tokens that would complete an n-gram that a hypothesis already holds.
 
-        The begin token is in no n-gram. A hypothesis holds no end token while it goes on, so the
-        rule never keeps one from ending.
+        The begin token is in no n-gram. An unfinished hypothesis holds no end token, so the rule
+        never forbids an end.
 
         Args:
-            log_probs: ``(G, V) float32`` in nats; left as it is.
+            log_probs: ``(G, V) float32`` in nats; not changed.
             history: ``(G, t) int64`` tokens of each hypothesis so far.
 
         Returns:
             ``(G, V) float32``; ``log_probs`` itself where the rule bans nothing yet.
         """
-        size, seen = self.no_repeat_ngram, history.shape[1]
-        if not size or seen < size:
+        ngram_size, length = self.no_repeat_ngram, history.shape[1]
+        if not ngram_size or length < ngram_size:
             return log_probs
-        num_grams = seen - size + 1
+        num_grams = length - ngram_size + 1
         repeated = torch.ones_like(history[:, :num_grams], dtype=torch.bool)
-        for place in range(size - 1):
+        for place in range(ngram_size - 1):
             newest = history[:, num_grams + place, None]
             repeated &= history[:, place : place + num_grams] == newest
-        # Adding, not writing: a token may close one n-gram that matches and another that does not.
+        # Added, not written: a token may complete one n-gram that matches and one that does not.
         handicap = torch.zeros_like(repeated, dtype=log_probs.dtype).masked_fill(repeated, DEAD)
-        return log_probs.scatter_add(1, history[:, size - 1 :], handicap)
+        return log_probs.scatter_add(1, history[:, ngram_size - 1 :], handicap)

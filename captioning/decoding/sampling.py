@@ -10,25 +10,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captioning.decoding.candidates import best_tokens, refuse_nan
+from captioning.decoding.candidates import best_tokens, check_nan
 from captioning.decoding.rules import Rules
 from captioning.decoding.search import AbstractSearch
-from captioning.decoding.settings import SearchRequest, check_whole
+from captioning.decoding.settings import SearchRequest, check_integer
 from captioning.decoding.state import DEAD, Pool, SearchResult
 from captioning.interfaces import AbstractDecoderState, AbstractStepper
 from captioning.ranges import PositiveInt, Share
 
-# Whole numbers add up to the same sum in any order, on any device. The most probable token weighs
-# this much, so 2 ** 18 tokens still fit into 63 bits.
+# Integers add up to the same sum in any order, on any device. This is the weight of the most
+# probable token, so the sum of 2 ** 18 tokens still fits into 63 bits.
 UNIT = 2.0**44
-# The nucleus is looked for among so many tokens, then, in the rows that need it, among all: a full
+# The nucleus is searched among so many tokens, then, in rows that need it, among all: a full
 # ranking is slow and seldom needed.
 FEW = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truncation:
-    """What is drawn from; `Sampling` says what each number is."""
+    """The distribution that tokens are drawn from; `Sampling` explains each number."""
 
     temperature: float
     top_k: int | None
@@ -41,12 +41,12 @@ class Truncation:
                 "use search=greedy for the most probable token"
             )
         if self.top_k is not None:
-            check_whole("top_k", self.top_k, least=1)
+            check_integer("top_k", self.top_k, minimum=1)
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise ValueError(f"top_p must be in (0, 1]: got {self.top_p}; None keeps all tokens")
 
     def weights(self, log_probs: Tensor, forbidden: Tensor) -> Tensor:
-        """Whole numbers ``(R, V) int64`` in proportion to each token's chance of being drawn.
+        """Integers ``(R, V) int64`` in proportion to each token's probability of being drawn.
 
         Args:
             log_probs: ``(R, V) float32`` in nats.
@@ -55,9 +55,9 @@ class Truncation:
         vocabulary = log_probs.shape[1]
         banned = torch.isin(torch.arange(vocabulary, device=log_probs.device), forbidden)
         values = log_probs.masked_fill(banned, DEAD).double()
-        # A row without any possible token has a maximum of -inf, which nothing can be taken from.
+        # A row without any possible token has a maximum of -inf, which must not be subtracted.
         best = values.amax(1, keepdim=True).clamp(min=torch.finfo(values.dtype).min)
-        refuse_nan(bool(best.isnan().any()))
+        check_nan(bool(best.isnan().any()))
         weights = (((values - best) / self.temperature).exp() * UNIT).round().long()
         if self.top_k is not None and self.top_k < vocabulary:
             _, tokens = best_tokens(log_probs, count=self.top_k, forbidden=forbidden)
@@ -69,26 +69,28 @@ class Truncation:
     def _nucleus(
         self, top_p: float, weights: Tensor, log_probs: Tensor, forbidden: Tensor
     ) -> Tensor:
-        """The weights of the fewest most probable tokens that hold ``top_p`` of the whole."""
-        wanted = top_p * weights.sum(1, keepdim=True).double()
-        most = min(self.top_k or weights.shape[1], weights.shape[1])
-        kept, rows = torch.zeros_like(weights), torch.arange(len(weights), device=weights.device)
-        for count in sorted({min(FEW, most), most}):
+        """The weights of the fewest most probable tokens that hold ``top_p`` of the total."""
+        goals = top_p * weights.sum(1, keepdim=True).double()
+        max_count = min(self.top_k or weights.shape[1], weights.shape[1])
+        nucleus, rows = torch.zeros_like(weights), torch.arange(len(weights), device=weights.device)
+        for count in sorted({min(FEW, max_count), max_count}):
             _, tokens = best_tokens(log_probs[rows], count=count, forbidden=forbidden)
-            ordered, goal = weights[rows].gather(1, tokens), wanted[rows]
+            ordered, row_goals = weights[rows].gather(1, tokens), goals[rows]
             sums = ordered.cumsum(1)
-            found = (sums[:, -1] >= goal[:, 0]) | (count == most)
-            ordered = ordered.where(sums - ordered < goal, 0)
-            kept[rows[found]] = _only(weights[rows[found]], tokens[found], ordered[found])
-            rows = rows[~found]
+            is_complete = (sums[:, -1] >= row_goals[:, 0]) | (count == max_count)
+            ordered = ordered.where(sums - ordered < row_goals, 0)
+            nucleus[rows[is_complete]] = _only(
+                weights[rows[is_complete]], tokens[is_complete], ordered[is_complete]
+            )
+            rows = rows[~is_complete]
             if not len(rows):
                 break
-        return kept
+        return nucleus
 
 
-def _only(weights: Tensor, tokens: Tensor, kept: Tensor) -> Tensor:
-    """``kept (R, C)`` as the weights of ``tokens (R, C)``, 0 for all others."""
-    return torch.zeros_like(weights).scatter(1, tokens, kept)
+def _only(weights: Tensor, tokens: Tensor, values: Tensor) -> Tensor:
+    """``values (R, C)`` as the weights of ``tokens (R, C)``, 0 for all others."""
+    return torch.zeros_like(weights).scatter(1, tokens, values)
 
 
 @final
@@ -97,18 +99,18 @@ class Sampling(AbstractSearch):
     """Draw captions of several images at once, each token given those before it.
 
     Each token is drawn by ``p ** (1 / temperature)`` over the allowed tokens; of these ``top_k``
-    keeps the most probable ones, then ``top_p`` the nucleus of what is left (Holtzman et al.,
-    2020, section 3.1); equally probable tokens count by rising id. Tokens less than 2 ** -45 as
-    probable as the best are never drawn. A temperature below 1 sharpens the distribution, one
-    above 1 flattens it.
+    keeps the most probable ones, then ``top_p`` the nucleus of these (Holtzman et al., 2020,
+    section 3.1); equally probable tokens count by rising id. Tokens less than 2 ** -45 as probable
+    as the best are never drawn. A temperature below 1 sharpens the distribution, one above 1
+    flattens it.
 
-    The chances of an image depend on ``seed`` and its key alone, so its samples do not depend on
-    the other images of the batch; nor do the first samples on how many are asked for. Without
-    image ids an image's key is its position: images at one position of two batches share their
-    chances.
+    The random numbers of an image depend on ``seed`` and its key alone, so its samples do not
+    depend on the other images of the batch, nor do the first samples depend on the number of
+    samples. Without image ids an image's key is its position: images at the same position of two
+    batches share their random numbers.
 
     An image leaves the batch when all of its samples have ended; samples cut off at ``max_length``
-    are kept as they are. A sample all of whose next tokens have probability 0 is no hypothesis.
+    are kept as they are. A sample whose next tokens all have probability 0 is no hypothesis.
     Samples are independent, so some may be equal. They are returned in the order in which they
     were drawn; their scores are summed log-probabilities of the model's own distribution: at
     temperature 1, nothing left out.
@@ -134,7 +136,7 @@ class Sampling(AbstractSearch):
         self.truncation()
 
     def truncation(self) -> Truncation:
-        """What is drawn from."""
+        """The distribution that tokens are drawn from."""
         return Truncation(temperature=self.settings.temperature, top_k=self.top_k, top_p=self.top_p)
 
     @torch.no_grad()
@@ -159,17 +161,17 @@ class Sampling(AbstractSearch):
 
 
 class _Samples:
-    """The samples of all images, and which of them go on.
+    """The samples of all images, and which of them are unfinished.
 
     Attributes:
-        images: ``(A,) int64`` images with a sample that goes on.
-        going: ``(A, M) bool``, which of their samples do.
+        images: ``(A,) int64`` images with an unfinished sample.
+        unfinished: ``(A, M) bool``, which of their samples are.
     """
 
     def __init__(self, pool: Pool, rules: Rules, truncation: Truncation) -> None:
         self.pool, self.rules, self.truncation = pool, rules, truncation
         self.images = torch.arange(len(pool.scores), device=pool.scores.device)
-        self.going = torch.ones_like(pool.scores, dtype=torch.bool)
+        self.unfinished = torch.ones_like(pool.scores, dtype=torch.bool)
         pool.scores.zero_()
 
     def extend(self, log_probs: Tensor, chances: Tensor, length: int) -> Tensor:
@@ -183,32 +185,32 @@ class _Samples:
         Returns:
             ``(A' * M,)`` rows of the samples of the images that go on.
         """
-        pool, rules, images, going = self.pool, self.rules, self.images, self.going
-        width = 1 if length == 1 else going.shape[1]
+        pool, rules, images, unfinished = self.pool, self.rules, self.images, self.unfinished
+        width = 1 if length == 1 else unfinished.shape[1]
         history = pool.tokens[images, :width, : length - 1].flatten(0, 1)
         log_probs = rules.without_repeats(log_probs, history)
         weights = self.truncation.weights(log_probs, rules.forbidden(length))
-        tokens = _draw(weights, chances.reshape(len(log_probs), going.shape[1] // width))
-        possible = (weights.gather(1, tokens) > 0).view_as(going)
-        values = log_probs.gather(1, tokens).view_as(going).masked_fill(~possible, DEAD)
-        tokens = tokens.view_as(going)
+        tokens = _draw(weights, chances.reshape(len(log_probs), unfinished.shape[1] // width))
+        possible = (weights.gather(1, tokens) > 0).view_as(unfinished)
+        values = log_probs.gather(1, tokens).view_as(unfinished).masked_fill(~possible, DEAD)
+        tokens = tokens.view_as(unfinished)
 
-        pool.scores[images] += values.where(going, 0)
-        pool.tokens[images, :, length - 1] = tokens.where(going, pool.pad_id)
-        pool.lengths[images] = torch.where(going, possible * length, pool.lengths[images])
-        going = going & possible & ~rules.ended(tokens)
-        kept = going.any(1).nonzero().squeeze(1)
-        self.images, self.going = images[kept], going[kept]
-        places = torch.arange(going.shape[1], device=kept.device) % width
-        return (kept[:, None] * width + places).reshape(-1)
+        pool.scores[images] += values.where(unfinished, 0)
+        pool.tokens[images, :, length - 1] = tokens.where(unfinished, pool.pad_id)
+        pool.lengths[images] = torch.where(unfinished, possible * length, pool.lengths[images])
+        unfinished = unfinished & possible & ~rules.ended(tokens)
+        active = unfinished.any(1).nonzero().squeeze(1)
+        self.images, self.unfinished = images[active], unfinished[active]
+        places = torch.arange(unfinished.shape[1], device=active.device) % width
+        return (active[:, None] * width + places).reshape(-1)
 
 
 def _draw(weights: Tensor, chances: Tensor) -> Tensor:
     """Tokens ``(R, D) int64`` by the weights ``(R, V) int64``, for chances ``(R, D)`` in [0, 1)."""
     sums = weights.cumsum(1)
-    whole = sums[:, -1:]
-    # Rounding must not reach the whole: no token lies there.
-    targets = torch.minimum((chances * whole).long(), whole - 1)
+    total = sums[:, -1:]
+    # Rounding must not reach the total: no token lies there.
+    targets = torch.minimum((chances * total).long(), total - 1)
     return torch.searchsorted(sums, targets, right=True)
 
 

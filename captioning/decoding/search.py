@@ -41,15 +41,17 @@ class AbstractSearch(ABC):
     def with_settings(
         cls, **values: Annotated[Any, ArgumentsOf(SearchSettings), ArgumentsOf(Self)]
     ) -> Self:
-        """The search with these settings, and its own arguments beside them, as configs hold them.
+        """The search from one flat set of values: shared settings and its own arguments.
 
         Raises:
             ValueError: a value out of its range.
             TypeError: neither a setting nor an argument of this search.
         """
         shared = {field.name for field in fields(SearchSettings)} & values.keys()
-        own = {name: value for name, value in values.items() if name not in shared}
-        return cls(settings=SearchSettings(**{name: values[name] for name in shared}), **own)
+        own_arguments = {name: value for name, value in values.items() if name not in shared}
+        return cls(
+            settings=SearchSettings(**{name: values[name] for name in shared}), **own_arguments
+        )
 
     def changed(self, **settings: Any) -> Self:
         """The same search with other values of some shared settings."""
@@ -62,7 +64,7 @@ class AbstractSearch(ABC):
         """Find captions.
 
         Args:
-            stepper: the model; it never learns that it is searched.
+            stepper: the model.
             state: its memory of ``request.num_images`` hypotheses, one an image.
             request: the images.
 

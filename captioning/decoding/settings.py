@@ -1,4 +1,4 @@
-"""What every search is asked for: its settings, and the images of one call."""
+"""The input of every search: its settings, and the images of one call."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from captioning.decoding.normalisation import Normalisation, NormalisationName
 from captioning.ranges import NonNegativeFloat, NonNegativeInt, PositiveInt, Seed
 
 
-def check_whole(name: str, value: object, *, least: int) -> None:
-    """Refuse a setting that is no whole number of at least ``least``.
+def check_integer(name: str, value: object, *, minimum: int) -> None:
+    """Refuse a setting that is no whole number of at least ``minimum``.
 
     Raises:
         ValueError: it is not.
     """
-    if not isinstance(value, int) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}: got {value!r}")
+    if not isinstance(value, int) or value < minimum:
+        raise ValueError(f"{name} must be a whole number of at least {minimum}: got {value!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSettings:
-    """The settings that searches share; each says in ``unused`` which of them it does not read.
+    """The settings that searches share; each names in ``unused`` those that it does not read.
 
     Attributes:
         max_length: most tokens of a caption, the end token counted; at least 1.
@@ -44,11 +44,11 @@ class SearchSettings:
         normalisation: ``"none"``, ``"power"`` or ``"gnmt"``: see `Normalisation`.
         per_node_beam: most continuations of one hypothesis after the first step, at least 1
             (nocaps uses 2 with beam 5); None: no limit.
-        exact: False drops an image as soon as no unfinished hypothesis is better for its present
-            length than the worst that it would return (the rule of transformers): much earlier
-            with a length penalty, and now and then a better caption is missed.
-        temperature: of what is drawn at random, at least 0 and finite.
-        seed: of what is drawn at random, at least 0.
+        exact: False drops an image as soon as no unfinished hypothesis is better at its present
+            length than the worst that would be returned (the rule of transformers): much earlier
+            with a length penalty, but a better caption is missed now and then.
+        temperature: of random draws, at least 0 and finite.
+        seed: of random draws, at least 0.
 
     Raises:
         ValueError: a number out of its range; names the setting.
@@ -72,11 +72,11 @@ class SearchSettings:
 
     def __post_init__(self) -> None:
         for name in ("max_length", "num_captions", "beam_size"):
-            check_whole(name, getattr(self, name), least=1)
+            check_integer(name, getattr(self, name), minimum=1)
         for name in ("min_length", "no_repeat_ngram", "seed"):
-            check_whole(name, getattr(self, name), least=0)
+            check_integer(name, getattr(self, name), minimum=0)
         if self.per_node_beam is not None:
-            check_whole("per_node_beam", self.per_node_beam, least=1)
+            check_integer("per_node_beam", self.per_node_beam, minimum=1)
         if self.min_length > self.max_length:
             raise ValueError(
                 f"min_length must be in [0, max_length]: got {self.min_length} for "
@@ -105,15 +105,15 @@ class SearchSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchRequest:
-    """The images that a search is called for, and the tokens of the model that is searched.
+    """The images of one call of a search, and the special tokens of the model.
 
     Attributes:
         num_images: I, at least 0.
         bos_id: first token read, never produced.
         eos_id: ends a caption.
         pad_id: never produced; may equal ``eos_id``.
-        image_ids: I keys, whole numbers of at least 0 or texts; what is drawn at random for an
-            image depends on the seed and its key alone. None: the positions 0 to I - 1.
+        image_ids: I keys, whole numbers of at least 0 or texts; the random draws of an image
+            depend on the seed and its key alone. None: the positions 0 to I - 1.
         machines: I machines, the words that each image's captions must hold; None: no constraints.
         device: where the model's memory lives.
 
@@ -139,5 +139,5 @@ class SearchRequest:
 
     @property
     def keys(self) -> Sequence[int | str]:
-        """One key for each image, for what is drawn at random."""
+        """One key for each image, for random draws."""
         return range(self.num_images) if self.image_ids is None else self.image_ids

@@ -1,4 +1,4 @@
-"""What every search keeps: the pool of finished hypotheses of each image, and the result.
+"""The pool of finished hypotheses of each image, and the result of a search.
 
 Rows of a decoder state are image-major in blocks: all hypotheses of an image are contiguous, and
 every image has the same number of them (1 at the first step, K beams afterwards). A model may rely
@@ -43,7 +43,7 @@ class Pool:
         num_images: I.
         num_best: M, slots an image.
         max_length: T, room for tokens.
-        pad_id: fills what hypotheses leave free.
+        pad_id: fills the places after a hypothesis.
         device: where the tensors live.
     """
 
@@ -66,7 +66,7 @@ class Pool:
     def for_request(
         cls, settings: SearchSettings, request: SearchRequest, *, per_image: int = 1
     ) -> Pool:
-        """A pool of as many captions as the settings want, in each of ``per_image`` places."""
+        """A pool for ``settings.num_captions`` captions in each of ``per_image`` places."""
         return cls(
             num_images=request.num_images * per_image,
             num_best=settings.num_captions,

@@ -1,4 +1,4 @@
-"""What a search's settings say in words, and what it finds, said in words."""
+"""Between words and tokens of a search: its settings to ids, its results to captions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SearchT = TypeVar("SearchT", bound=AbstractSearch)
 def bind_search(search: SearchT, tokenizer: AbstractTokenizer) -> SearchT:
     """The search with a tokenizer's ids in place of forbidden words and end words.
 
-    A forbidden word that the vocabulary lacks is never said anyway. The unknown word is always
+    A forbidden word that the vocabulary lacks cannot be produced anyway. The unknown word is always
     forbidden.
 
     Raises:
@@ -51,10 +51,10 @@ def _ids(
                 f"{name} must be in the vocabulary: got {word!r}; the words tokenizer has no "
                 "punctuation marks"
             )
-        if longer := [spelling for spelling in spellings if len(spelling) > 1]:
+        if long_spellings := [spelling for spelling in spellings if len(spelling) > 1]:
             raise ValueError(
-                f"{name} must be of one token each: got {word!r}, whose tokens are {longer[0]}; "
-                "leave it out, or give the ids of single tokens"
+                f"{name} must be of one token each: got {word!r}, whose tokens are "
+                f"{long_spellings[0]}; leave it out, or give the ids of single tokens"
             )
         ids += [token for (token,) in spellings]
     return ids
@@ -72,7 +72,7 @@ def find_captions(
 ) -> list[list[Prediction]]:
     """All captions that a search finds for each image, in its order.
 
-    What is drawn at random for an image depends on its id, not on the batch that it is in.
+    The random draws of an image depend on its id, not on the batch that it is in.
 
     Args:
         search: made by `bind_search`.
@@ -84,8 +84,8 @@ def find_captions(
         device: where the state lives.
 
     Returns:
-        One or more predictions an image; where nothing at all could be said, an empty caption of
-        score ``-inf``.
+        One or more predictions an image; an empty caption of score ``-inf`` where the search has no
+        hypothesis.
 
     Raises:
         ValueError: machines for a search that takes none.
@@ -117,7 +117,7 @@ def find_captions(
 
 
 def _fulfilled(result: SearchResult | ConstrainedResult) -> list[list[bool | None]]:
-    """Of each caption whether it meets its constraints; None where there are none."""
+    """For each caption whether it meets its constraints; None without constraints."""
     if isinstance(result, ConstrainedResult):
         return result.fulfilled.tolist()
     num_images, num_captions = result.scores.shape
@@ -131,7 +131,7 @@ def _predictions(
     fulfilled: list[bool | None],
     tokenizer: AbstractTokenizer,
 ) -> list[Prediction]:
-    """An image's captions; the first even if it is none, the others where there is one."""
+    """An image's captions; the first one even if it is empty with score ``-inf``."""
     return [
         Prediction(
             image_id=image_id, caption=tokenizer.decode(ids), score=score, satisfied=satisfied

@@ -171,7 +171,7 @@ def caption(
 ) -> dict[str, str]:
     """What the run says of each sample when it is asked for its control, by sample id."""
     module = run.datamodule
-    dataset = module.dataset(samples, "eval", instead={"control": FixedControls(controls)})
+    dataset = module.dataset(samples, "eval", overrides={"control": FixedControls(controls)})
     said: dict[str, str] = {}
     for block in rounds(samples, module.loader.eval_batch_size):
         batch = dataset[block]

@@ -15,7 +15,7 @@ from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.data.batches.pictures import FeatureReader
 from captioning.data.roster import Roster, build_roster
 from captioning.data.steps.take_detections import TakeDetections
-from captioning.decoding.wanted import Wanted
+from captioning.decoding.image_constraints import ImageConstraints
 from captioning.models.base import AbstractCaptioner
 from captioning.results.run_folder import RunFolder
 from captioning.text.tokenizers.subwords import restored
@@ -111,7 +111,7 @@ def predict_run(
         rerank: config of a choice among the captions of an image, such as
             `captioning.evaluation.rerank.rerank_by_consensus`, with the run's training photos.
         constraints: what constrained search shall say, from the data set's samples, such as
-            `captioning.decoding.wanted.words_of_file`.
+            `captioning.decoding.image_constraints.constraints_from_file`.
         detections: files of boxes that take the place of the split's annotated ones; None: the
             files that the run was trained with, if any; none in the list: the annotated boxes.
 
@@ -131,7 +131,7 @@ def predict_run(
 
 
 def _captioned(
-    model: AbstractCaptioner, batches: Iterable[Batch], wanted: Wanted | None
+    model: AbstractCaptioner, batches: Iterable[Batch], wanted: ImageConstraints | None
 ) -> list[list[Prediction]]:
     """All captions of the batches' images, under the constraints wanted, if any."""
     if wanted is None:

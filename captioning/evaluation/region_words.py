@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from captioning.data.region_labels import regions_by_phrases
-from captioning.decoding import wanted
+from captioning.data.region_labels import relabel_regions
+from captioning.decoding import image_constraints
 from captioning.decoding.detections import NO_FORMS
 from captioning.text.lemmas import PLURALS_ONLY, Lemmatizer, load_lemmas
 from captioning.text.object_words import LEMMAS
@@ -17,7 +17,7 @@ from captioning.types import Sample
 
 def words_of_named_regions(
     samples: Iterable[Sample], *, forms: Mapping[str, Sequence[str]] = NO_FORMS, **settings: Any
-) -> wanted.Wanted:
+) -> image_constraints.ImageConstraints:
     """Constraints from labelled regions, which are called as the photo's captions call them.
 
     Labels may be kinds, such as the "animals" of Flickr30k Entities, that nobody says. A word's
@@ -26,7 +26,7 @@ def words_of_named_regions(
     Args:
         samples: of the data set, with their regions and, where labels are kinds, phrases.
         forms: plural and synonyms of words, where the plural by rule is wrong or not enough.
-        **settings: see `captioning.decoding.wanted.words_of_regions`.
+        **settings: see `captioning.decoding.image_constraints.constraints_from_regions`.
 
     Raises:
         ValueError: no image has a region, or a setting out of its range.
@@ -36,14 +36,13 @@ def words_of_named_regions(
     for sample in samples:
         photos.setdefault(sample.image_id, []).append(sample)
     named = [
-        replace(photo[0], regions=regions_by_phrases(photo, lemmatizer))
-        for photo in photos.values()
+        replace(photo[0], regions=relabel_regions(photo, lemmatizer)) for photo in photos.values()
     ]
 
     def find(word: str) -> Sequence[str]:
         return forms[word] if word in forms else _plurals(word, lemmatizer)
 
-    return wanted.words_of_regions(named, forms=find, **settings)
+    return image_constraints.constraints_from_regions(named, forms=find, **settings)
 
 
 def _plurals(word: str, lemmatizer: Lemmatizer) -> tuple[str, ...]:

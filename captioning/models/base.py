@@ -1,4 +1,4 @@
-"""What every captioner shares: Lightning's steps, optimiser set-up, and decoding by any search."""
+"""The base class of captioners: Lightning's steps, optimiser set-up, and decoding by any search."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ ScheduleFactory = Callable[..., LRScheduler]
 
 
 class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
-    """A model adds `losses`, `start` and `step`; the rest is written once, here.
+    """A model adds `losses`, `start` and `step`; everything else is here.
 
     Args:
         tokenizer: shared with the data.
-        search: such as `captioning.decoding.beam.BeamSearch`; its forbidden and end words are
-            turned into ids of the tokenizer.
-        optimizer: builds the optimiser from the parameters that train.
+        search: such as `captioning.decoding.beam.BeamSearch`; its forbidden and end words become
+            ids of the tokenizer.
+        optimizer: builds the optimiser from the trainable parameters.
         schedule: builds a per-update scheduler from the optimiser and ``horizon``; None: constant.
         horizon: number of updates of the whole run. It is explicit because Lightning's own estimate
             is wrong once curation shrinks the training set.
@@ -38,7 +38,7 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
 
     Attributes:
         loss_is_bound: whether a caption's loss is an upper bound of its negative log-likelihood
-            instead of that itself, as of a variational auto-encoder.
+            (as in a variational auto-encoder), not the likelihood itself.
     """
 
     loss_is_bound: bool = False
@@ -70,10 +70,10 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
         """The memory before the first token: one hypothesis per image of the batch."""
 
     def _regions(self, batch: Batch) -> Tensor:
-        """What is seen of the images, ``(I, R, D)``: as cached, or by the backbone.
+        """Features of the images, ``(I, R, D)``: cached ones, or those of the backbone.
 
         Raises:
-            ValueError: there is neither.
+            ValueError: there are neither.
         """
         if batch.regions is not None:
             return batch.regions
@@ -83,16 +83,16 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
         return self.backbone.grid(batch.images)
 
     def _start_from_word_frequencies(self, bias: Tensor) -> None:
-        """Let an output's bias be the words' log-frequencies, where these are known.
+        """Set an output's bias to the words' log-frequencies, if these are known.
 
-        Without it the first few hundred updates learn nothing but how common each word is.
+        Without this the first few hundred updates only learn how common each word is.
         """
         frequencies = self.tokenizer.log_frequencies()
         if frequencies is not None:
             bias.data.copy_(torch.tensor(frequencies))
 
     def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
-        """One update; rows and per-caption losses are handed to whoever watches."""
+        """One update; returns rows and per-caption losses for callbacks."""
         losses = self.losses(batch)
         size = len(batch)
         self.log("train/loss", losses.total, prog_bar=True, batch_size=size)
@@ -120,8 +120,8 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
 
         Args:
             batch: the images.
-            search: another one than the model's.
-            machines: of each image the words that its captions must hold, for constrained search.
+            search: to use in place of the model's own.
+            machines: for constrained search: one an image, with the words its captions must hold.
 
         Raises:
             ValueError: a search that does not fit the model, or machines for one that takes none.
@@ -144,8 +144,8 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
         machines: Sequence[Machine] | None = None,
     ) -> list[Prediction]:
         """The first of the `candidates` of each image."""
-        found = self.candidates(batch, search=search, machines=machines)
-        return [captions[0] for captions in found]
+        candidates = self.candidates(batch, search=search, machines=machines)
+        return [captions[0] for captions in candidates]
 
     def configure_optimizers(self) -> Any:
         """The optimiser, and its schedule stepped once an update."""

@@ -1,8 +1,8 @@
-"""BLIP: a transformer that reads a caption while it looks at the image (Li et al., ICML 2022).
+"""BLIP: a text decoder with cross-attention to the image (Li et al., ICML 2022).
 
-Either of the published weights, by hub name or folder, fine-tuned as the authors do, or of a size
-of one's own, trained from scratch on pixels or on cached features. What looks at pixels is the
-backbone (`captioning.vision.blip`); this file is the decoder and its losses.
+It has either the published weights, by hub name or folder, fine-tuned as the authors do, or any
+other size, trained from scratch on pixels or on cached features. The backbone
+(`captioning.vision.blip`) reads pixels; this file has the decoder and its losses.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ class Blip(AbstractCaptioner[HypothesisTree]):
     """A BERT with cross-attention on the image's states.
 
     Args:
-        feature_size: D of the image's states as they come.
+        feature_size: D of the image's states.
         hidden_size: of the decoder; states of another size are projected to it and normalised.
         num_layers: of the decoder.
         num_heads: of its attentions.
         intermediate_size: of its feed-forward layers.
-        max_positions: tokens that it can read, prompt and end counted.
+        max_positions: longest text in tokens, prompt and end included.
         dropout: of states and of attention.
         label_smoothing: of the loss that is back-propagated; .1 in the authors' code.
-        prompt: words that every caption begins with, without being said or learnt, such as
-            ``"a picture of"``.
+        prompt: words before every caption, such as ``"a picture of"``; they are neither part of
+            the caption nor of the loss.
         checkpointing: less memory for more time, see `BlipDecoder`.
-        pretrained: hub name or folder of a BLIP captioner, whose decoder is taken; None for one of
+        pretrained: hub name or folder of a BLIP captioner with the decoder to use; None for one of
             the sizes above with random weights.
         **captioner: see `AbstractCaptioner`.
 
@@ -108,13 +108,13 @@ class Blip(AbstractCaptioner[HypothesisTree]):
         self.register_buffer("prompt", self._prompt_ids(prompt), persistent=False)
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write the captioner as transformers reads it, with its tokenizer if that is of sub-words.
+        """Write the captioner in transformers' format, with its tokenizer if that is of sub-words.
 
-        Low-rank additions (``model.lora``) are merged into the weights that are written.
+        Low-rank additions (``model.lora``) are merged into the written weights.
 
         Raises:
-            ValueError: the image encoder is not BLIP's own, or a projection stands before the
-                decoder: transformers has no place for them.
+            ValueError: the image encoder is not BLIP's own, or the decoder has a projection before
+                it: transformers has no place for them.
         """
         if not isinstance(self.backbone, BlipVision) or self.project is not None:
             raise ValueError(
@@ -149,23 +149,23 @@ class Blip(AbstractCaptioner[HypothesisTree]):
         return states if self.project is None else self.project(states)
 
     def losses(self, batch: Batch) -> CaptionLosses:
-        """Cross-entropy of each next token given the true ones before it; the prompt has none."""
+        """Cross-entropy of each next token given the true previous ones; the prompt has none."""
         prompt = self.prompt.expand(len(batch), -1)
         captions, exist = batch.caption_tokens()
         tokens = torch.cat([captions[:, :1], prompt, captions[:, 1:-1]], dim=1)
-        seen = self.decoder.look(self._images(batch))
-        states = self.decoder.read(tokens, seen, batch.image_index, batch.region_mask)
+        image_pairs = self.decoder.project_images(self._images(batch))
+        states = self.decoder.read(tokens, image_pairs, batch.image_index, batch.region_mask)
         logits = self.decoder.logits(states[:, self.prompt.numel() :][exist[:, 1:]])
         return caption_losses(logits, batch, self.label_smoothing)
 
     def start(self, batch: Batch) -> HypothesisTree:
-        """Look at the images once."""
+        """The memory before the first token; images are read once."""
         return self.decoder.start(self._images(batch), batch.region_mask)
 
     def step(self, tokens: Tensor, state: HypothesisTree) -> tuple[Tensor, HypothesisTree]:
-        """Log-probabilities of the next token; behind the first one the prompt is read."""
-        following = self.prompt.unbind() if not state.length else ()
-        for token in following:
+        """Log-probabilities of the next token; after the first one the prompt is read."""
+        prompt_tokens = self.prompt.unbind() if not state.length else ()
+        for token in prompt_tokens:
             _, state = self.decoder.read_on(tokens, state)
             tokens = token.expand(len(tokens))
         states, state = self.decoder.read_on(tokens, state)

@@ -1,7 +1,7 @@
 """CIC-BART: captions of chosen regions at a chosen length (Basioti et al., ECCV 2024).
 
-A BART whose encoder reads the control's words and, behind them, the regions that it asks for; on
-VL-BART (Cho et al., ICML 2021). Published weights by name or file, or a size of one's own.
+A BART whose encoder reads the control's words and then the regions that it asks for; based on
+VL-BART (Cho et al., ICML 2021). It has published weights, by name or file, or any other size.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from captioning.ranges import DropRate, PositiveInt
 from captioning.text.control_tokens import CONTROL_TOKENS, NUM_PLACES
 from captioning.types import Batch, CaptionLosses, Control
 
-# The bias of control tokens in search: they are read and never said.
-NEVER = -1e4
+# The bias of control tokens in search: they are input tokens and never produced.
+BANNED_BIAS = -1e4
 # An image's position in the batch, and the control of its caption.
 Request = tuple[int, Control]
 
@@ -33,21 +33,21 @@ Request = tuple[int, Control]
 class CicBart(AbstractCaptioner[HypothesisTree]):
     """A BART that reads a control signal and regions.
 
-    It needs features of regions, the whole photo first, and their boxes (``control=``). What a
-    batch's controls ask for is encoded once for all captions that ask the same of an image; where
-    captions are generated, an image is asked what the first of its captions in the batch is.
+    It needs features of regions, the full photo first, and their boxes (``control=``). Captions of
+    an image with the same control share one encoding. For generation, an image gets the control of
+    its first caption in the batch.
 
     Args:
         feature_size: of the regions' features.
         hidden_size, num_layers, num_heads, intermediate_size: of BART's encoder and decoder.
-        max_positions: tokens that either can read.
+        max_positions: longest input of encoder and decoder, in tokens.
         dropout: of states, of attention and inside feed-forward layers.
         label_smoothing: of the loss that is back-propagated; none in the authors' code.
-        prompt: words that the control begins with.
-        controlled: False: nothing is asked of any caption, and all regions are shown.
+        prompt: first words of the control.
+        controlled: False: captions have no control, and the encoder reads all regions.
         published_area: see `VisualEmbedding`.
         pretrained: hub name or folder of a BART; None: random weights of the sizes above.
-        weights: file of VL-BART or CIC-BART in the authors' layout, read into the model; or None.
+        weights: file of VL-BART or CIC-BART in the authors' layout to load, or None.
         **captioner: see `AbstractCaptioner`.
 
     Raises:
@@ -97,11 +97,11 @@ class CicBart(AbstractCaptioner[HypothesisTree]):
         if weights is not None:
             load_vl_bart(weights, bart=self.bart, visual=self.visual)
         self.num_words = size - len(CONTROL_TOKENS)
-        self.bart.final_logits_bias[0, self.num_words :] = NEVER
+        self.bart.final_logits_bias[0, self.num_words :] = BANNED_BIAS
         self.label_smoothing, self.controlled = label_smoothing, controlled
 
     def losses(self, batch: Batch) -> CaptionLosses:
-        """Cross-entropy of each next token given the true ones before it and what is asked for."""
+        """Cross-entropy of each next token given the true previous ones and the control."""
         requests = list(zip(batch.image_index.tolist(), self._controls(batch), strict=True))
         memories = {request: number for number, request in enumerate(dict.fromkeys(requests))}
         tokens, tokens_exist = batch.caption_tokens()
@@ -112,11 +112,13 @@ class CicBart(AbstractCaptioner[HypothesisTree]):
         return caption_losses(scores, batch, self.label_smoothing)
 
     def start(self, batch: Batch) -> HypothesisTree:
-        """Encode each image with what the first of its captions is asked for."""
-        first: dict[int, Control] = {}
+        """Encode each image with the control of its first caption."""
+        first_controls: dict[int, Control] = {}
         for image, control in zip(batch.image_index.tolist(), self._controls(batch), strict=True):
-            first.setdefault(image, control)
-        requests = [(image, first.get(image, Control())) for image in range(len(batch.image_ids))]
+            first_controls.setdefault(image, control)
+        requests = [
+            (image, first_controls.get(image, Control())) for image in range(len(batch.image_ids))
+        ]
         return BartStepper(self.bart).start(*self._encoded(batch, requests))
 
     def step(self, tokens: Tensor, state: HypothesisTree) -> tuple[Tensor, HypothesisTree]:
@@ -131,14 +133,14 @@ class CicBart(AbstractCaptioner[HypothesisTree]):
         return batch.controls
 
     def _encoded(self, batch: Batch, requests: list[Request]) -> tuple[Tensor, Tensor]:
-        """The encoder's states ``(N, S, D)`` and what of them exists ``(N, S)``."""
-        words, words_exist = self._words([control for _, control in requests])
-        regions, regions_exist = self._seen(batch, requests)
+        """The encoder's states ``(N, S, D)`` and their mask ``(N, S)``."""
+        words, words_exist = self._embedded_controls([control for _, control in requests])
+        regions, regions_exist = self._embedded_regions(batch, requests)
         inputs = torch.cat([words, regions], dim=1)
         exist = torch.cat([words_exist, regions_exist], dim=1)
         return encode(self.bart, inputs, exist), exist
 
-    def _words(self, controls: list[Control]) -> tuple[Tensor, Tensor]:
+    def _embedded_controls(self, controls: list[Control]) -> tuple[Tensor, Tensor]:
         """Embedded control texts ``(N, L, D)`` and their mask."""
         encoder = self.bart.model.encoder
         ids, exist = _padded([self.text.ids(control) for control in controls], self.device)
@@ -146,7 +148,7 @@ class CicBart(AbstractCaptioner[HypothesisTree]):
         embedded = encoder.embed_tokens(ids) + positions(encoder, ids.shape[1])
         return encoder.layernorm_embedding(embedded), exist
 
-    def _seen(self, batch: Batch, requests: list[Request]) -> tuple[Tensor, Tensor]:
+    def _embedded_regions(self, batch: Batch, requests: list[Request]) -> tuple[Tensor, Tensor]:
         """Embedded regions ``(N, C, D)`` and their mask."""
         if "boxes" not in batch.extras:
             raise ValueError(
@@ -163,27 +165,27 @@ class CicBart(AbstractCaptioner[HypothesisTree]):
         images = torch.tensor([[image] for image, _ in requests], device=features.device)
         boxes = batch.extras["boxes"].to(features.dtype)
         # The n-th token from the end of the vocabulary stands for the n-th region of the input.
-        turns = self.bart.model.shared.weight[-rows.shape[1] :].flip(0)
-        return self.visual(features[images, rows], boxes[images, rows], turns), exist
+        place_embeddings = self.bart.model.shared.weight[-rows.shape[1] :].flip(0)
+        return self.visual(features[images, rows], boxes[images, rows], place_embeddings), exist
 
 
 def _rows(batch: Batch, request: Request, counts: list[int]) -> list[int]:
-    """Rows of an image's features that are shown, the whole photo first."""
+    """Rows of an image's features that the encoder reads, the full photo first."""
     image, control = request
     if control.regions is None:
         return list(range(min(counts[image], NUM_PLACES)))
     regions = control.regions if control.ordered else sorted(control.regions)
-    shown = [0, *(region + 1 for region in regions)]
-    if max(shown) >= counts[image]:
+    rows = [0, *(region + 1 for region in regions)]
+    if max(rows) >= counts[image]:
         raise ValueError(
             f"image {batch.image_ids[image]!r}: a control asks for region {max(regions)}, and the "
             f"image has {counts[image] - 1} with features: ask for positions among these"
         )
-    return shown
+    return rows
 
 
 def _padded(rows: list[list[int]], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Lists as ``(N, W) int64``, 0 behind the shorter ones, and the mask of what is real."""
+    """Lists as ``(N, W) int64``, padded with 0 at the end, and their mask."""
     width = max(map(len, rows))
     padded = [row + [0] * (width - len(row)) for row in rows]
     lengths = torch.tensor([len(row) for row in rows])

@@ -1,8 +1,8 @@
 """COS-CVAE: diverse captions from latents split into context and objects (Mahajan and Roth, 2020).
 
 Every word has a latent of the caption's context and one of its objects
-(`captioning.models.layers.latents`); an UpDown decoder reads both. What is trained is the negative
-of the evidence lower bound, ``-log p(x | z, v) + KL(q || p)``, in two phases of different weights.
+(`captioning.models.layers.latents`); an UpDown decoder reads both. The loss is the negative
+evidence lower bound, ``-log p(x | z, v) + KL(q || p)``, in two phases of different weights.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from captioning.models.layers.bound import LossWeights, Terms
 from captioning.models.layers.cross_entropy import token_losses
 from captioning.models.layers.gaussian import Gaussian
 from captioning.models.layers.keyed_noise import keyed_noise
-from captioning.models.layers.latent_decoder import LatentDecoder, LatentState, Seen
+from captioning.models.layers.latent_decoder import LatentDecoder, LatentState, RegionMemory
 from captioning.models.layers.latents import Chain, Latents
 from captioning.models.layers.object_split import ObjectSplit
 from captioning.models.layers.packing import Packing
@@ -47,27 +47,26 @@ class CosCvae(AbstractCaptioner[LatentState]):
     """A conditional variational auto-encoder of captions, with sequential latents.
 
     Args:
-        feature_size: D of the regions as they come.
+        feature_size: D of the regions.
         objects: words that name objects, ``"coco"`` or a file, see
             `captioning.text.object_words.build_object_words`.
         attention_lstm_size, language_lstm_size, attention_size: of the decoder.
         embedding_size: of the decoder's words.
         posterior_embedding_size: of the posteriors' words.
-        projection_size: regions are embedded to this size with ReLU and dropout; None: used as
-            they come.
+        projection_size: regions are projected to this size with ReLU and dropout; None: no
+            projection.
         context_hidden, object_hidden: of the posteriors' GRUs and of the priors' LSTMs.
         context_size, object_size: of the latents.
-        num_objects: tokens of objects that the posterior reads, at most.
-        max_steps: words that latents are drawn for when captions are generated.
+        num_objects: largest number of object tokens that the posterior reads.
+        max_steps: number of words that latents are drawn for in generation.
         dropout: on embedded features and on the language LSTM's output.
-        word_dropout: share of the decoder's words that are read as the unknown word in training, so
-            that the latents are worth reading.
-        pseudo_temperature: of the objects' latents that filled contexts are said with; .6 is the
-            authors'.
+        word_dropout: share of the decoder's input words that are replaced by the unknown word in
+            training, so that the decoder uses the latents.
+        pseudo_temperature: of the objects' latents for filled contexts; .6 is the authors'.
         first, later: weights of the loss in the two phases, see `LossWeights`.
         first_epochs: epochs of the first phase.
-        free_nats: divergence of each latent that costs nothing, in nats a word of the caption
-            (Kingma et al., 2016): latents do not collapse below it. 0 in the authors' code.
+        free_nats: divergence of each latent without cost, in nats a word of the caption (Kingma et
+            al., 2016): latents do not collapse below it. 0 in the authors' code.
         reduction: ``"token_mean"`` over the batch's words, or ``"caption_sum"``: summed over a
             caption's words and averaged over captions, as the authors do.
         seed: of the latents' noise, with each caption's row and the number of updates.
@@ -113,7 +112,7 @@ class CosCvae(AbstractCaptioner[LatentState]):
         self.seed, self.first_epochs, self.free_nats = seed, first_epochs, free_nats
         self.pseudo_temperature = pseudo_temperature
         self.phases = (LossWeights(**(first or {})), LossWeights(**(later or {})))
-        # A normal number below it drops the word that it is drawn for.
+        # A word is dropped if its normal random number lies below this.
         self.drop_below = NormalDist().inv_cdf(word_dropout) if word_dropout else -math.inf
         self.split = ObjectSplit(tokenizer=self.tokenizer, words=build_object_words(objects))
         self.project = None
@@ -146,96 +145,99 @@ class CosCvae(AbstractCaptioner[LatentState]):
         """Weights of the loss in the present phase."""
         return self.phases[int(self.current_epoch >= self.first_epochs)]
 
-    def _look(self, batch: Batch) -> Seen:
+    def _memory(self, batch: Batch) -> RegionMemory:
         regions = self._regions(batch).to(self.decoder.score.dtype)
         if self.project is not None:
             regions = self.project(regions)
-        return self.decoder.look(regions, batch.region_mask)
+        return self.decoder.project_images(regions, batch.region_mask)
 
     def losses(self, batch: Batch) -> CaptionLosses:
-        """The negative bound of each caption, and the loss as the phase weighs its parts.
+        """The negative bound of each caption, and the loss with the weights of the phase.
 
-        A caption's own loss is the bound, not the words' part of it alone: the posteriors read the
-        caption, so that a wrong one is as likely as a right one once they have spoken; what tells
-        them apart is how little the image expects it, which is the other part.
+        A caption's own loss is the complete bound, not only the likelihood of its words. Posteriors
+        read the caption, so given their latents a wrong caption is as likely as a right one. The
+        divergence from the prior, the other part of the bound, is larger for a wrong caption.
         """
         number, weights = self.global_step, self.weights
-        seen = self._look(batch)
-        terms = self.terms(batch, number, seen)
+        memory = self._memory(batch)
+        terms = self.terms(batch, number, memory)
         free = self.free_nats * terms.lengths
-        charged = sum(kl.sum(1).clamp(min=free) for kl in (terms.kl_context, terms.kl_objects))
-        loss = weights.nll * terms.nll + weights.kl * charged
+        kl_above_free = sum(
+            kl.sum(1).clamp(min=free) for kl in (terms.kl_context, terms.kl_objects)
+        )
+        loss = weights.nll * terms.nll + weights.kl * kl_above_free
         total, parts = self._reduced(loss, terms.lengths, batch.weights), terms.parts()
         if "context_tokens" in batch.extras and (weights.nll_nn or weights.kl_nn):
-            pseudo, more = self._pseudo_loss(batch, number, seen)
-            total, parts = total + pseudo, {**parts, **more}
+            pseudo, pseudo_parts = self._pseudo_loss(batch, number, memory)
+            total, parts = total + pseudo, {**parts, **pseudo_parts}
         bound = (terms.nll + terms.kl) / terms.lengths
         return CaptionLosses(total=total, per_sample=bound.detach(), parts=parts)
 
     def _pseudo_loss(
-        self, batch: Batch, number: int, seen: Seen
+        self, batch: Batch, number: int, memory: RegionMemory
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Loss of filled contexts of other photos, and what is logged of it.
+        """Loss of filled contexts of other photos, and its logged parts.
 
-        As the contexts' own objects are not the photo's, latents of objects come from the prior.
+        The contexts' original objects are not the photo's, so latents of objects come from the
+        prior.
         """
-        # Numbers beside those of the captions' own noise.
+        # The fourth number separates these keys from those of the captions' own noise.
         keys = [(self.seed, row, number, 1) for row in batch.rows.tolist()]
         pseudo = fill_contexts(batch.extras, keys, len(self.tokenizer))
-        share = 1 - len(pseudo.captions) / len(batch)
-        skipped = {"pseudo_skipped": torch.tensor(share)}
+        skipped_share = 1 - len(pseudo.captions) / len(batch)
+        skipped = {"pseudo_skipped": torch.tensor(skipped_share)}
         if not len(pseudo.captions):
-            return seen.mean.new_zeros(()), skipped
+            return memory.mean.new_zeros(()), skipped
         labels = batch.extras.get("region_words")
         labels = None if labels is None else labels[pseudo.captions]
         images = batch.image_index[pseudo.captions]
-        nll, kl = self._pseudo_terms(pseudo, keys, seen, images, labels)
+        nll, kl = self._pseudo_terms(pseudo, keys, memory, images, labels)
         lengths = pseudo.lengths - 1
         loss = self.weights.nll_nn * nll
         loss = loss + self.weights.kl_nn * kl.clamp(min=self.free_nats * lengths)
-        counted = None if batch.weights is None else batch.weights[pseudo.captions]
+        weights = None if batch.weights is None else batch.weights[pseudo.captions]
         logged = {"nll_nn": nll.detach().sum(), "kl_nn": kl.detach().sum()}
         logged = {name: value / lengths.sum() for name, value in logged.items()}
-        return self._reduced(loss, lengths, counted), {**logged, **skipped}
+        return self._reduced(loss, lengths, weights), {**logged, **skipped}
 
     def _pseudo_terms(
         self,
         pseudo: PseudoCaptions,
         keys: list[tuple[int, ...]],
-        seen: Seen,
+        memory: RegionMemory,
         images: Tensor,
         labels: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         """Negative log-likelihoods and divergences ``(B',)`` of filled contexts.
 
-        With ``labels`` of regions, slots take those of the regions attended most.
+        With ``labels`` of regions, slots take those of the most attended regions.
         """
         lengths = pseudo.lengths - 1
         keys = [(*keys[place], 1) for place in pseudo.captions.tolist()]
         noise = keyed_noise(keys, lengths.tolist(), sum(self.latents.prior.sizes) + 1)
         noise = noise.to(self.decoder.score)
-        for_context, for_objects, chances = noise.split((*self.latents.prior.sizes, 1), dim=2)
+        context_noise, object_noise, chances = noise.split((*self.latents.prior.sizes, 1), dim=2)
         with torch.autocast(self.device.type, enabled=False):
-            mean = seen.mean.to(noise.dtype)[images]
-            context, _ = self.latents.context(pseudo.contexts[:, 1:], lengths, for_context)
-            expected = self.latents.prior.context_given(mean, context.values)
+            mean = memory.mean.to(noise.dtype)[images]
+            context, _ = self.latents.context(pseudo.contexts[:, 1:], lengths, context_noise)
+            priors = self.latents.prior.context_distributions(mean, context.values)
             objects = self.latents.prior.draw_objects(
-                mean, context.values, for_objects, self.pseudo_temperature
+                mean, context.values, object_noise, self.pseudo_temperature
             )
         latents = [context.values, objects]
         if labels is not None:
-            looked = self._attention(pseudo, torch.cat(latents, 2), seen.select(images))
-            pseudo = fill_by_attention(pseudo, looked, labels, len(self.tokenizer))
+            attention = self._attention(pseudo, torch.cat(latents, 2), memory.select(images))
+            pseudo = fill_by_attention(pseudo, attention, labels, len(self.tokenizer))
         packing = Packing.of(lengths)
-        nll = self._word_losses(pseudo.words, latents, chances, seen, images, packing)
+        nll = self._word_losses(pseudo.words, latents, chances, memory, images, packing)
         real = torch.arange(noise.shape[1], device=noise.device) < lengths[:, None]
-        return nll, (context.law.divergence(expected).sum(2) * real).sum(1)
+        return nll, (context.distribution.divergence(priors).sum(2) * real).sum(1)
 
-    def _attention(self, pseudo: PseudoCaptions, latents: Tensor, seen: Seen) -> Tensor:
-        """``(B', T - 1, R)`` where the decoder looks in contexts, whose slots it cannot read."""
+    def _attention(self, pseudo: PseudoCaptions, latents: Tensor, memory: RegionMemory) -> Tensor:
+        """Attention ``(B', T - 1, R)`` of the decoder in contexts, slots read as unknown words."""
         slots = pseudo.contexts >= len(self.tokenizer)
         words = pseudo.contexts.masked_fill(slots, self.tokenizer.unk_id)[:, :-1]
-        return self.decoder.attention(words, seen, latents.detach(), self.latents.prior)
+        return self.decoder.attention(words, memory, latents.detach(), self.latents.prior)
 
     def _reduced(self, losses: Tensor, lengths: Tensor, weights: Tensor | None) -> Tensor:
         """One number from captions' sums ``(B,)``."""
@@ -244,30 +246,30 @@ class CosCvae(AbstractCaptioner[LatentState]):
         counted = lengths if weights is None else weights * lengths
         return weighted_mean(losses / lengths, counted)
 
-    def terms(self, batch: Batch, number: int, seen: Seen) -> Terms:
+    def terms(self, batch: Batch, number: int, memory: RegionMemory) -> Terms:
         """The parts of the bound, with latents drawn from the posteriors.
 
         Args:
             batch: images and captions.
             number: of the draw, at least 0.
-            seen: of the images.
+            memory: of the images.
         """
         tokens, exist = batch.caption_tokens()
         packing = Packing.of(exist[:, 1:].sum(1))
-        # The longest caption of the batch, whatever padding it has.
+        # Cut to the longest caption of the batch.
         tokens = tokens[:, : len(packing.sizes) + 1]
         targets, real = tokens[:, 1:], exist[:, 1 : len(packing.sizes) + 1, None]
         noise = self._noise(batch.rows, packing.lengths, number)
-        # Densities and their divergence are as fine as their exponents: never in half precision.
+        # Densities and divergences have exponents, so they are never in half precision.
         with torch.autocast(self.device.type, enabled=False):
-            mean = seen.mean.to(noise.dtype)[batch.image_index]
+            mean = memory.mean.to(noise.dtype)[batch.image_index]
             context, objects = self._posteriors(targets, packing.lengths, mean, noise)
-            expected = self._priors(mean, context.values, objects.values)
+            priors = self._priors(mean, context.values, objects.values)
         latents, chances = [context.values, objects.values], noise[:, :, -1:]
-        nll = self._word_losses(tokens, latents, chances, seen, batch.image_index, packing)
+        nll = self._word_losses(tokens, latents, chances, memory, batch.image_index, packing)
         kl_context, kl_objects = (
-            (chain.law.divergence(law) * real).sum(1)
-            for chain, law in zip((context, objects), expected, strict=True)
+            (chain.distribution.divergence(prior) * real).sum(1)
+            for chain, prior in zip((context, objects), priors, strict=True)
         )
         return Terms(
             nll=nll,
@@ -276,7 +278,7 @@ class CosCvae(AbstractCaptioner[LatentState]):
             lengths=packing.lengths,
             context=context,
             objects=objects,
-            expected=expected,
+            priors=priors,
         )
 
     def _word_losses(
@@ -284,19 +286,19 @@ class CosCvae(AbstractCaptioner[LatentState]):
         tokens: Tensor,
         latents: list[Tensor],
         chances: Tensor,
-        seen: Seen,
+        memory: RegionMemory,
         images: Tensor,
         packing: Packing,
     ) -> Tensor:
         """``(B,)`` negative log-likelihoods of ``tokens (B, T + 1)``, summed over words."""
         words = self._dropped(tokens[:, :-1], chances[:, :, 0])
-        logits = self.decoder.logits(words, torch.cat(latents, 2), seen, images, packing)
+        logits = self.decoder.logits(words, torch.cat(latents, 2), memory, images, packing)
         next_words = packing.pack(tokens[packing.order, 1:])
         nll, _ = token_losses(logits.to(self.decoder.score.dtype), next_words)
         return packing.sum_by_caption(nll)
 
     def _noise(self, rows: Tensor, lengths: Tensor, number: int) -> Tensor:
-        """``(B, T, Zm + Zo + 1)`` for both latents and for the words that are dropped."""
+        """``(B, T, Zm + Zo + 1)`` for both latents and for word dropout."""
         keys = [(self.seed, row, number) for row in rows.tolist()]
         noise = keyed_noise(keys, lengths.tolist(), sum(self.latents.prior.sizes) + 1)
         return noise.to(self.decoder.score)
@@ -305,24 +307,24 @@ class CosCvae(AbstractCaptioner[LatentState]):
         self, targets: Tensor, lengths: Tensor, mean: Tensor, noise: Tensor
     ) -> tuple[Chain, Chain]:
         """Latents of context and objects of ``targets (B, T)``."""
-        for_context, for_objects, _ = noise.split((*self.latents.prior.sizes, 1), dim=2)
+        context_noise, object_noise, _ = noise.split((*self.latents.prior.sizes, 1), dim=2)
         numbers = self.split.numbers(targets)
         context, summary = self.latents.context(
-            self.split.context(targets, numbers), lengths, for_context
+            self.split.context(targets, numbers), lengths, context_noise
         )
         words, counts = self.split.objects(targets, numbers, self.num_objects)
         return context, self.latents.objects(
-            words, counts, mean, summary, context.values, for_objects
+            words, counts, mean, summary, context.values, object_noise
         )
 
     def _priors(self, mean: Tensor, context: Tensor, objects: Tensor) -> tuple[Gaussian, Gaussian]:
         return (
-            self.latents.prior.context_given(mean, context),
-            self.latents.prior.objects_given(mean, context, objects),
+            self.latents.prior.context_distributions(mean, context),
+            self.latents.prior.object_distributions(mean, context, objects),
         )
 
     def _dropped(self, words: Tensor, chances: Tensor) -> Tensor:
-        """Words ``(B, T)`` of which some are unknown while the model trains; never the first."""
+        """Words ``(B, T)`` after word dropout in training; the first is never dropped."""
         if not self.training:
             return words
         dropped = (chances < self.drop_below) & (words != self.tokenizer.bos_id)
@@ -333,19 +335,21 @@ class CosCvae(AbstractCaptioner[LatentState]):
         """Estimates of ``log p(caption | image)``, ``(B,)`` in nats, by importance sampling.
 
         ``log mean_k p(x | z_k) p(z_k) / q(z_k | x)`` over draws from the posteriors (Burda et al.,
-        2016): at least the bound on average, and nearer the more draws there are.
+        2016): at least the bound on average, and closer with more draws.
 
         Args:
             batch: images and captions.
             num_draws: draws a caption.
         """
-        draws, seen = [], self._look(batch)
+        draws, memory = [], self._memory(batch)
         _, exist = batch.caption_tokens()
         for number in range(num_draws):
-            terms = self.terms(batch, number, seen)
+            terms = self.terms(batch, number, memory)
             ratios = -terms.nll
-            for chain, law in zip((terms.context, terms.objects), terms.expected, strict=True):
-                gain = law.log_density(chain.values) - chain.law.log_density(chain.values)
+            for chain, prior in zip((terms.context, terms.objects), terms.priors, strict=True):
+                gain = prior.log_density(chain.values) - chain.distribution.log_density(
+                    chain.values
+                )
                 ratios = ratios + (gain * exist[:, 1:]).sum(1)
             draws.append(ratios)
         ratios = torch.stack(draws)
@@ -353,10 +357,10 @@ class CosCvae(AbstractCaptioner[LatentState]):
 
     def start(self, batch: Batch) -> LatentState:
         """The memory with the latents at their means; `LatentState.drawn` gives others."""
-        seen = self._look(batch)
-        prior, mean = self.latents.prior, seen.mean.to(self.decoder.score.dtype)
+        memory = self._memory(batch)
+        prior, mean = self.latents.prior, memory.mean.to(self.decoder.score.dtype)
         noise = mean.new_zeros(len(mean), self.max_steps, sum(prior.sizes))
-        return self.decoder.start(replace(seen, mean=mean), prior.draw(mean, noise, 0.0), prior)
+        return self.decoder.start(replace(memory, mean=mean), prior.draw(mean, noise, 0.0), prior)
 
     def step(self, tokens: Tensor, state: LatentState) -> tuple[Tensor, LatentState]:
         """Log-probabilities of the next word."""

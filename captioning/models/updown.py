@@ -30,47 +30,47 @@ from captioning.models.layers.wide_linear import wide_linear
 from captioning.ranges import DropRate, PositiveInt
 from captioning.types import Batch, CaptionLosses
 
-# Steps that a search is taken to make when it is decided what is worth computing once an image.
+# Assumed number of steps of a search, to decide which products are worth computing once an image.
 LIKELY_STEPS = 10
-# Numbers that attention squashes at a time: as many as a processor's cache holds.
+# Values that attention squashes at a time: as many as a CPU's cache holds.
 ATTENDED = 1 << 21
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageMemory:
-    """What is computed once per image.
+    """Projections that are computed once per image.
 
     Attributes:
         keys: ``(I, R, A)`` doubled.
         values: ``(I, R, D)``.
         gates: ``(I, 4H)`` the mean feature's part of the attention LSTM's gates.
         hidden_regions: ``(I, R) bool`` where no region exists, or None.
-        spoken: ``(I, R, 4H)`` the values' part of the language LSTM's gates, or None: made once
-            the search has enough hypotheses an image to be worth it.
+        language_gates: ``(I, R, 4H)`` the values' part of the language LSTM's gates; None until
+            the search has so many hypotheses an image that computing it pays.
     """
 
     keys: Tensor
     values: Tensor
     gates: Tensor
     hidden_regions: Tensor | None
-    spoken: Tensor | None = None
+    language_gates: Tensor | None = None
 
     def select(self, images: Tensor) -> ImageMemory:
         """Only some of the images."""
         tensors = {f.name: getattr(self, f.name) for f in fields(self)}
-        some: dict[str, Any] = {k: None if v is None else v[images] for k, v in tensors.items()}
-        return ImageMemory(**some)
+        selected: dict[str, Any] = {k: None if v is None else v[images] for k, v in tensors.items()}
+        return ImageMemory(**selected)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpDownState(AbstractDecoderState):
     """The memory of G hypotheses in blocks of equal size, one block an image.
 
-    Hypotheses that continue the same one share its cell states until their next words are read, so
-    all that depends on the past alone is computed once for them.
+    Hypotheses with the same parent share its cell states until their next words are read, so
+    products that depend on the past alone are computed once for them.
 
     Attributes:
-        images: kept once per image, whatever the beam.
+        images: one copy per image, whatever the beam.
         cells: h1, c1, h2 and c2, ``(P, H)`` each, of P different pasts.
         pasts: ``(G,) int64`` in [0, P).
     """
@@ -95,12 +95,12 @@ class UpDown(AbstractCaptioner[UpDownState]):
     """Two-LSTM captioner with attention over regions or grid cells.
 
     Args:
-        feature_size: D of the regions as they come.
+        feature_size: D of the regions.
         hidden_size: H of both LSTMs.
         attention_size: A of the attention.
         embedding_size: of words.
-        projection_size: regions are embedded to this size with ReLU and dropout; None: used as
-            they come.
+        projection_size: regions are projected to this size with ReLU and dropout; None: no
+            projection.
         dropout: on embedded words, embedded features and the language LSTM's output.
         tied: predict words as ``tanh(W h) . E^T`` with the word embedding's own matrix E.
         word_vectors: ``(V, embedding_size)`` pretrained vectors; the embedding is then frozen.
@@ -156,7 +156,7 @@ class UpDown(AbstractCaptioner[UpDownState]):
         self._initialise(hidden)
 
     def _initialise(self, hidden: int) -> None:
-        """LSTM weights as ``torch.nn.LSTMCell``; forget gates open; words as common as they are."""
+        """LSTM weights as ``torch.nn.LSTMCell``; forget gates open; bias from frequencies."""
         bound = hidden**-0.5
         for layer in (
             self.words_to_gates,
@@ -201,7 +201,7 @@ class UpDown(AbstractCaptioner[UpDownState]):
         return functional.linear(self.to_embedding(hidden), self.embed.weight)
 
     def losses(self, batch: Batch) -> CaptionLosses:
-        """Cross-entropy of each next word given the true ones before it."""
+        """Cross-entropy of each next word given the true previous ones."""
         tokens, exist = batch.caption_tokens()
         packing = Packing.of(exist[:, 1:].sum(1))
         keys, values, mean_gates = self._memory(batch)
@@ -248,10 +248,10 @@ class UpDown(AbstractCaptioner[UpDownState]):
     def step(self, tokens: Tensor, state: UpDownState) -> tuple[Tensor, UpDownState]:
         """Log-probabilities of the next word."""
         (h1, c1, h2, c2), pasts = state.cells, state.pasts
-        images = self._with_spoken(state.images, len(tokens))
+        images = self._with_language_gates(state.images, len(tokens))
         size, hidden = images.values.shape[2], h1.shape[1]
         context, h1_part, h2_part = self.language.weight.split((size, hidden, hidden), 1)
-        # Products with what hypotheses share are taken once for all of them, then handed out.
+        # Products with values that hypotheses share are computed once for all of them.
         words, places = torch.unique(tokens, return_inverse=True)
         words = functional.linear(self.embed(words), self.words_to_gates.weight)
         past = wide_linear(torch.cat([h2, h1], 1), self.hidden_to_gates.weight)
@@ -261,37 +261,38 @@ class UpDown(AbstractCaptioner[UpDownState]):
         gates = wide_linear(h2, h2_part, self.language.bias)[pasts]
         gates = gates.add_(wide_linear(h1, h1_part))
         alpha = self._attention(h1, images).to(images.values.dtype)
-        if images.spoken is None:
-            seen = torch.bmm(alpha, images.values).flatten(0, 1)
-            gates = torch.addmm(gates, seen, context.t())
+        if images.language_gates is None:
+            attended = torch.bmm(alpha, images.values).flatten(0, 1)
+            gates = torch.addmm(gates, attended, context.t())
         else:
             per_image = gates.view(len(alpha), -1, 4 * hidden)
-            gates = torch.baddbmm(per_image, alpha, images.spoken).flatten(0, 1)
+            gates = torch.baddbmm(per_image, alpha, images.language_gates).flatten(0, 1)
         h2, c2, _ = lstm_gates(gates, c2[pasts])
         log_probs = functional.log_softmax(self._logits(h2).to(self.score.dtype), dim=-1)
         pasts = torch.arange(len(tokens), device=tokens.device)
         return log_probs, UpDownState(images=images, cells=(h1, c1, h2, c2), pasts=pasts)
 
-    def _with_spoken(self, images: ImageMemory, num_rows: int) -> ImageMemory:
-        """The language LSTM's product with a mean of values is the mean of its products with them.
+    def _with_language_gates(self, images: ImageMemory, num_rows: int) -> ImageMemory:
+        """Add the language LSTM's products with all regions, if enough rows will use them.
 
-        So it is taken of the regions, once, where the rows to come are more than those.
+        The product with a weighted mean of values is the weighted mean of the products, so it is
+        computed once for the regions where these are fewer than the expected rows.
         """
         num_images, regions, size = images.values.shape
-        if images.spoken is not None or num_rows * LIKELY_STEPS <= num_images * regions:
+        if images.language_gates is not None or num_rows * LIKELY_STEPS <= num_images * regions:
             return images
-        spoken = functional.linear(images.values, self.language.weight[:, :size])
-        return replace(images, spoken=spoken)
+        language_gates = functional.linear(images.values, self.language.weight[:, :size])
+        return replace(images, language_gates=language_gates)
 
     def _attention(self, h1: Tensor, images: ImageMemory) -> Tensor:
         """Weights of the regions ``(I, K, R)`` for the hypotheses ``h1 (G, H)``."""
         query = self.query(h1).view(len(images.keys), -1, images.keys.shape[2])
         hidden, parts = images.hidden_regions, []
-        each = max(1, ATTENDED // (query.shape[1] * images.keys[0].numel()))
-        for start in range(0, len(query), each):
-            now = slice(start, start + each)
-            squash = squashed(images.keys[now].unsqueeze(1), query[now])
-            mask = None if hidden is None else hidden[now].unsqueeze(1).expand(squash.shape[:3])
+        num_images = max(1, ATTENDED // (query.shape[1] * images.keys[0].numel()))
+        for start in range(0, len(query), num_images):
+            part = slice(start, start + num_images)
+            squash = squashed(images.keys[part].unsqueeze(1), query[part])
+            mask = None if hidden is None else hidden[part].unsqueeze(1).expand(squash.shape[:3])
             parts.append(attend(squash, self.score, mask))
         return torch.cat(parts)
 

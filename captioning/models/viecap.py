@@ -1,9 +1,9 @@
 """ViECap: a language model that reads an embedding and the names of entities (Fei et al., 2023).
 
-In a joint space of photos and texts a caption's own embedding, moved by noise, stands for that of
-the photo that nobody gave: the model is trained on captions alone and then shown photos. With
-photos in the batch it is trained on pairs instead; without entities that is ClipCap (Mokady et al.,
-2021).
+The model is trained on captions alone and then captions photos. In a joint space of photos and
+texts the caption's own embedding plus noise stands for the embedding of the missing photo. With
+photos in the batch the model is trained on pairs instead; without entities that is ClipCap (Mokady
+et al., 2021).
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ NONE = -1  # no entity
 
 
 class ViECap(AbstractCaptioner[PromptedState]):
-    """Soft prompt, hard prompt, caption: one text to a causal language model.
+    """Soft prompt, hard prompt and caption as one text of a causal language model.
 
-    A batch with the captions' embeddings (`EMBEDDINGS`) is trained on as text; any other by its
-    images, whose embedding is the mean of their regions where there are several.
+    A batch with the captions' embeddings (`EMBEDDINGS`) is trained on as text, any other by its
+    images. An image's embedding is the mean of its regions.
 
     Args:
         feature_size: E of the embeddings.
@@ -53,7 +53,7 @@ class ViECap(AbstractCaptioner[PromptedState]):
         hidden_size: of that GPT-2.
         num_layers: of it.
         num_heads: of it.
-        max_positions: tokens that it can read, prompts counted.
+        max_positions: longest text in tokens, prompts included.
         dropout: of it; a pretrained model keeps its own.
         tied: whether its words' vectors are also those of its output.
         num_projected: see `PrefixProjector`.
@@ -63,10 +63,10 @@ class ViECap(AbstractCaptioner[PromptedState]):
         mlp_ratio: see `PrefixProjector`.
         noise_variance: see `with_noise`; in training on captions alone.
         masking: share of a prompt's entities that are left out in training.
-        entities: what hard prompts may name; None for no hard prompts.
-        num_entities: at most so many of a photo are named.
+        entities: that hard prompts may name; None for no hard prompts.
+        num_entities: largest number of entities of a photo.
         temperature: of the softmax over the cosines of a photo and all entities.
-        threshold: an entity is named where its share is above this.
+        threshold: an entity is named if its probability in the softmax is above this.
         **captioner: see `AbstractCaptioner`.
 
     Raises:
@@ -75,7 +75,7 @@ class ViECap(AbstractCaptioner[PromptedState]):
     """
 
     entities: Tensor | None
-    sayable: Tensor
+    in_vocabulary: Tensor
 
     def __init__(
         self,
@@ -131,10 +131,10 @@ class ViECap(AbstractCaptioner[PromptedState]):
         self.names: tuple[str, ...] = ()
         self.register_buffer("entities", None)
         if entities is not None:
-            self._take_entities(entities)
+            self._set_entities(entities)
 
-    def _take_entities(self, entities: EntityIndex) -> None:
-        """Keep the entities, and which of them the vocabulary can name."""
+    def _set_entities(self, entities: EntityIndex) -> None:
+        """Store the entities, and which of them the vocabulary can name."""
         if entities.embeddings.shape[1] != self.feature_size:
             raise ValueError(
                 f"entities lie in a space of {entities.embeddings.shape[1]} dimensions, photos in "
@@ -145,26 +145,26 @@ class ViECap(AbstractCaptioner[PromptedState]):
                 f"the vocabulary lacks words of the prompt {hard_prompt(())!r}; add them: "
                 "tokenizer.extra_words=[there,are,something,in,image]"
             )
-        sayable = [bool(self.tokenizer.spellings(name)) for name in entities.names]
-        if not any(sayable):
+        in_vocabulary = [bool(self.tokenizer.spellings(name)) for name in entities.names]
+        if not any(in_vocabulary):
             raise ValueError(
-                f"the vocabulary has none of the {len(sayable)} entities; give a list of names "
-                "that the captions use: model.module.entities.names_path=FILE"
+                f"the vocabulary has none of the {len(in_vocabulary)} entities; give a list of "
+                "names that the captions use: model.module.entities.names_path=FILE"
             )
         self.names = entities.names
         self.entities = entities.embeddings.clone()
-        self.register_buffer("sayable", torch.tensor(sayable), persistent=False)
+        self.register_buffer("in_vocabulary", torch.tensor(in_vocabulary), persistent=False)
 
     def losses(self, batch: Batch) -> CaptionLosses:
         """Cross-entropy of each of the captions' tokens; prompts have none."""
-        embeddings, named = self._seen(batch)
+        embeddings, entity_ids = self._embeddings_and_entities(batch)
         if EMBEDDINGS not in batch.extras:
             embeddings = embeddings[batch.image_index]
-            named = None if named is None else named[batch.image_index]
-        if named is not None and self.training:
-            kept = torch.rand(named.shape, device=named.device) >= self.masking
-            named = named.masked_fill(~kept, NONE)
-        hard, hard_lengths = self._hard_prompts(named, len(batch))
+            entity_ids = None if entity_ids is None else entity_ids[batch.image_index]
+        if entity_ids is not None and self.training:
+            is_kept = torch.rand(entity_ids.shape, device=entity_ids.device) >= self.masking
+            entity_ids = entity_ids.masked_fill(~is_kept, NONE)
+        hard, hard_lengths = self._hard_prompts(entity_ids, len(batch))
         captions, exist = batch.caption_tokens()
         lengths = hard_lengths + exist.sum(1) - 2  # neither begin nor end is read
         tokens = _joined(hard, hard_lengths, captions[:, 1:], int(lengths.max()))
@@ -175,19 +175,19 @@ class ViECap(AbstractCaptioner[PromptedState]):
         return caption_losses(self.stepper.logits(states[:, soft.shape[1] - 1 :][predicts]), batch)
 
     def start(self, batch: Batch) -> PromptedState:
-        """Read the prompts of the images, or in a batch of captions alone those of the captions."""
-        embeddings, named = self._seen(batch)
-        hard, lengths = self._hard_prompts(named, len(embeddings))
+        """Read the prompts of the images, or those of the captions in a batch without photos."""
+        embeddings, entity_ids = self._embeddings_and_entities(batch)
+        hard, lengths = self._hard_prompts(entity_ids, len(embeddings))
         soft = self.projector(embeddings)
         prompts = torch.cat([soft, self.stepper.words(hard)], dim=1)
         return self.stepper.start(prompts, lengths + soft.shape[1])
 
     def step(self, tokens: Tensor, state: PromptedState) -> tuple[Tensor, PromptedState]:
-        """Log-probabilities of the next token; the begin token is asked with, but never read."""
+        """Log-probabilities of the next token; the begin token is passed but not read."""
         return self.stepper.step(tokens, state)
 
     def find_entities(self, embeddings: Tensor) -> Tensor:
-        """``(I, num_entities) int64`` of images ``(I, E)``, the surest first; `NONE` at the end.
+        """``(I, num_entities) int64`` of images ``(I, E)``, the likeliest first, then `NONE`.
 
         Raises:
             ValueError: there are no entities.
@@ -195,53 +195,53 @@ class ViECap(AbstractCaptioner[PromptedState]):
         if self.entities is None:
             raise ValueError("there are no entities to name: give model.module.entities")
         cosines = functional.normalize(embeddings.float(), dim=-1) @ self.entities.float().T
-        logits = (cosines / self.temperature).masked_fill(~self.sayable, -torch.inf)
+        logits = (cosines / self.temperature).masked_fill(~self.in_vocabulary, -torch.inf)
         shares, ranking = logits.softmax(-1).sort(dim=-1, descending=True, stable=True)
         shares, ranking = shares[:, : self.num_entities], ranking[:, : self.num_entities]
         return ranking.masked_fill(shares <= self.threshold, NONE)
 
-    def _seen(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
+    def _embeddings_and_entities(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
         """Unit embeddings ``(N, E)`` and entities ``(N, .)`` of captions or images."""
-        of_texts = batch.extras.get(EMBEDDINGS)
-        if of_texts is None:
+        text_embeddings = batch.extras.get(EMBEDDINGS)
+        if text_embeddings is None:
             embeddings = functional.normalize(self._images(batch), dim=-1)
             return embeddings, None if self.entities is None else self.find_entities(embeddings)
-        if of_texts.shape[1] != self.feature_size:
+        if text_embeddings.shape[1] != self.feature_size:
             raise ValueError(
-                f"captions are embedded in {of_texts.shape[1]} dimensions, photos in "
+                f"captions are embedded in {text_embeddings.shape[1]} dimensions, photos in "
                 f"{self.feature_size}: features= and model.texts must be of one encoder"
             )
-        named = None if self.entities is None else batch.extras.get(ENTITIES)
-        if self.entities is not None and named is None:
+        entity_ids = None if self.entities is None else batch.extras.get(ENTITIES)
+        if self.entities is not None and entity_ids is None:
             raise ValueError("captions alone need their entities, too: set model.texts.parser")
         noise = self.noise_variance if self.training else 0.0
-        return with_noise(of_texts.to(self.projector.learned.dtype), noise), named
+        return with_noise(text_embeddings.to(self.projector.learned.dtype), noise), entity_ids
 
     def _images(self, batch: Batch) -> Tensor:
-        """Embeddings ``(I, E)``: of the one region that a photo has, or the mean of several."""
+        """Embeddings ``(I, E)``: the mean of a photo's regions."""
         regions = self._regions(batch).to(self.projector.learned.dtype)
         if batch.region_mask is None:
             return regions.mean(1)
         exist = batch.region_mask.unsqueeze(-1)
         return regions.masked_fill(~exist, 0).sum(1) / exist.sum(1)
 
-    def _hard_prompts(self, named: Tensor | None, number: int) -> tuple[Tensor, Tensor]:
+    def _hard_prompts(self, entity_ids: Tensor | None, number: int) -> tuple[Tensor, Tensor]:
         """Tokens ``(number, P)`` of hard prompts, padded, and their lengths ``(number,)``."""
         device = self.projector.learned.device
-        if named is None:
+        if entity_ids is None:
             return torch.zeros((number, 0), dtype=torch.long, device=device), torch.zeros(
                 number, dtype=torch.long, device=device
             )
-        rows = [self._prompt(self._named(row)) for row in named.tolist()]
+        rows = [self._prompt(self._entity_names(row)) for row in entity_ids.tolist()]
         longest = max(map(len, rows))
         padded = [row + [self.tokenizer.pad_id] * (longest - len(row)) for row in rows]
         return torch.tensor(padded, device=device), torch.tensor(
             [len(row) for row in rows], device=device
         )
 
-    def _named(self, row: Sequence[int]) -> tuple[str, ...]:
-        sayable = self.tokenizer.spellings
-        return tuple(self.names[n] for n in row if n != NONE and sayable(self.names[n]))
+    def _entity_names(self, row: Sequence[int]) -> tuple[str, ...]:
+        names = (self.names[n] for n in row if n != NONE)
+        return tuple(name for name in names if self.tokenizer.spellings(name))
 
     def _prompt(self, names: tuple[str, ...]) -> list[int]:
         """Tokens of the hard prompt of some entities, the full stop or end token counted."""
@@ -255,7 +255,7 @@ class ViECap(AbstractCaptioner[PromptedState]):
         checkpoint["captioner"]["entities"] = list(self.names)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Refuse weights that go with other entities.
+        """Refuse weights that were trained with other entities.
 
         Raises:
             ValueError: see `AbstractCaptioner`, or other entities.
@@ -276,20 +276,20 @@ def _new_gpt2(tokenizer: AbstractTokenizer, dropout: float, **sizes: Any) -> GPT
 
 
 def _check_vocabulary(stepper: CausalStepper, tokenizer: AbstractTokenizer) -> None:
-    known = stepper.words.num_embeddings
-    if known != len(tokenizer):
+    model_size = stepper.words.num_embeddings
+    if model_size != len(tokenizer):
         raise ValueError(
-            f"the language model knows {known} tokens, the tokenizer {len(tokenizer)}: give the "
-            "tokenizer that belongs to its weights (tokenizer=causal)"
+            f"the language model knows {model_size} tokens, the tokenizer {len(tokenizer)}: give "
+            "the tokenizer that belongs to its weights (tokenizer=causal)"
         )
 
 
 def _joined(hard: Tensor, hard_lengths: Tensor, captions: Tensor, width: int) -> Tensor:
-    """Tokens ``(B, width)``: of each row's hard prompt, then of its caption, then whatever."""
+    """Tokens ``(B, width)``: each row's hard prompt, then its caption; the rest is arbitrary."""
     places = torch.arange(width, device=captions.device).expand(len(captions), -1)
-    behind = places - hard_lengths[:, None]
-    words = captions.gather(1, behind.clamp(0, captions.shape[1] - 1))
+    offsets = places - hard_lengths[:, None]
+    words = captions.gather(1, offsets.clamp(0, captions.shape[1] - 1))
     if not hard.shape[1]:
         return words
     prompt = hard.gather(1, places.clamp(max=hard.shape[1] - 1))
-    return torch.where(behind < 0, prompt, words)
+    return torch.where(offsets < 0, prompt, words)

@@ -1,6 +1,6 @@
-"""Causal language models with their weights, to be trained further: SmolLM2, or transformers' own.
+"""Causal language models with their weights, for further training: SmolLM2, or transformers' own.
 
-SmolLM2 (135M) comes with a Python package, in 4 bits; all others by the folder or hub name.
+SmolLM2 (135M) comes with a Python package, in 4 bits; all others are given by folder or hub name.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class CausalTokens:
 def causal_source(name: str) -> dict[str, Any]:
     """Arguments of transformers' ``from_pretrained`` for a model by name.
 
-    Neither weights from pickles nor code that comes with a model are read.
+    Neither pickled weights nor code of a model are read.
 
     Raises:
         ModuleNotFoundError: a package that SmolLM2 needs is not installed.
@@ -104,9 +104,9 @@ def load_causal_tokens(name: str) -> CausalTokens:
     if not tokenizer.is_fast:
         raise ValueError(f"{name}: has no fast tokenizer; save it with its tokenizer.json")
     ids = tokenizer.get_vocab()
-    # SmolLM2's own begin token opens a turn of a talk
-    ends = (DOCUMENT_BREAK, tokenizer.bos_token, tokenizer.eos_token)
-    start_id = next((ids[token] for token in ends if token in ids), None)
+    # SmolLM2's own begin token opens a turn of a chat
+    starts = (DOCUMENT_BREAK, tokenizer.bos_token, tokenizer.eos_token)
+    start_id = next((ids[token] for token in starts if token in ids), None)
     if start_id is None:
         raise ValueError(f"{name}: its tokenizer has no begin or end token to start from")
     config = transformers.AutoConfig.from_pretrained(**source)
@@ -118,22 +118,22 @@ def load_causal_tokens(name: str) -> CausalTokens:
 
 
 def model_kind(folder: str) -> str:
-    """``"causal"`` or ``"masked"``: what a saved model's config says.
+    """``"causal"`` or ``"masked"``, by a saved model's config.
 
     Raises:
-        ValueError: it says neither.
+        ValueError: the config names neither kind.
     """
     config = imported("transformers").AutoConfig.from_pretrained(
         folder, local_files_only=True, trust_remote_code=False
     )
-    named = config.architectures or []
+    architectures = config.architectures or []
     kinds = {
         "masked" if name.endswith(("MaskedLM", "PreTraining")) else "causal"
-        for name in named
+        for name in architectures
         if name.endswith(("MaskedLM", "PreTraining", "CausalLM", "LMHeadModel"))
     }
     if len(kinds) != 1:
-        raise ValueError(f"{folder}: its config says {named}; set kind to causal or masked")
+        raise ValueError(f"{folder}: its config says {architectures}; set kind to causal or masked")
     return kinds.pop()
 
 

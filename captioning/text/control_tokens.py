@@ -1,8 +1,8 @@
-"""Tokens by which a captioner reads what it is asked for, as in CIC-BART (on VL-BART).
+"""Tokens of control signals, as in CIC-BART (based on VL-BART).
 
-They stand at the end of the vocabulary: 95 ``<extra_id>``, 5 ``<cap_len_level>`` and 100
-``<vis_extra_id>``, numbers falling. So a token is found by counting from the end, and weights of
-VL-BART, which has 100 ``<extra_id>`` and no levels, keep their places.
+They are the last ones of the vocabulary: 95 ``<extra_id>``, 5 ``<cap_len_level>`` and 100
+``<vis_extra_id>``, numbers falling. So a token's id follows by counting from the end, and weights
+of VL-BART, which has 100 ``<extra_id>`` and no levels, keep their places.
 """
 
 from __future__ import annotations

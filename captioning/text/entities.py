@@ -1,6 +1,6 @@
-"""Entities: the things that captions name, and the prompts that are made of them (ViECap).
+"""Entities: the objects that captions name, and the prompts that list them (ViECap).
 
-An entity is a noun that one word says, in its dictionary form; all words for people are one entity.
+An entity is a noun of one word in its dictionary form; all words for people are one entity.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ player son teenager toddler wife woman youth
 """
 PEOPLE = frozenset(_PEOPLE.split())
 NOUN_TAGS = ("NN", "NNS")
-# Of ViECap: several pictures' worth of words around a name, whose mean is its embedding.
+# Templates of ViECap; the mean over them is a name's embedding.
 TEMPLATES = (
     "itap of a {}.",
     "a bad photo of the {}.",
@@ -33,11 +33,10 @@ NO_ENTITY = "something"
 
 
 def read_names(path: str | Path | None = None) -> tuple[str, ...]:
-    """Names of entities from a file, one a line; those of several words are left out.
+    """Names of entities from a file, one a line; names of several words are left out.
 
-    A line may go on with other names of the same thing behind a comma, as Visual Genome's lists do,
-    which are not read. A line that begins with ``#`` says something about the list. Words for
-    people are read as `PERSON`.
+    Further names of the same object after a comma, as in Visual Genome's lists, are not read. A
+    line that begins with ``#`` is a comment. Words for people are read as `PERSON`.
 
     Args:
         path: of the file; None for the list in this package.
@@ -53,8 +52,8 @@ def read_names(path: str | Path | None = None) -> tuple[str, ...]:
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file; give a list of names, one a line")
     lines = path.read_text(encoding="utf-8").splitlines()
-    firsts = [line.split(",")[0].strip().lower() for line in lines if not line.startswith("#")]
-    words = [first for first in firsts if len(first.split()) == 1]
+    first_names = [line.split(",")[0].strip().lower() for line in lines if not line.startswith("#")]
+    words = [name for name in first_names if len(name.split()) == 1]
     names = tuple(dict.fromkeys(PERSON if word in PEOPLE else word for word in words))
     if not names:
         raise ValueError(f"{path}: no name of a single word is in it; write one a line")
@@ -66,22 +65,22 @@ def find_entities(parse: Parse, names: Collection[str] | None = None) -> tuple[s
 
     Args:
         parse: of the caption.
-        names: those that count; None for all nouns.
+        names: the possible entities; None for all nouns.
     """
     nouns = [token.lemma for token in parse if token.tag in NOUN_TAGS]
-    found = dict.fromkeys(PERSON if noun in PEOPLE else noun for noun in nouns)
-    return tuple(name for name in found if names is None or name in names)
+    entities = dict.fromkeys(PERSON if noun in PEOPLE else noun for noun in nouns)
+    return tuple(name for name in entities if names is None or name in names)
 
 
 def hard_prompt(entities: Sequence[str]) -> str:
-    """What a caption is begun with: ``There are dog, ball in image``."""
+    """The text before a caption, such as ``There are dog, ball in image``."""
     return f"There are {', '.join(entities) or NO_ENTITY} in image."
 
 
 def as_sentence(caption: str) -> str:
     """The caption with a capital at its beginning and a full stop at its end, once.
 
-    Captions in capitals alone are made small first. A space before the full stop goes.
+    Captions in capitals alone become lower case first. A space before the full stop is removed.
     """
     text = " ".join(caption.split())
     text = text.lower() if text.isupper() else text

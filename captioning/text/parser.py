@@ -23,30 +23,29 @@ from captioning.types import Parse, Token
 PURPOSE = "parsing captions"
 PACKAGED = Path(__file__).parent / "weights" / "captions_parser"
 LEMMAS_FILE = "lemmas.json"
-# Counted up when the same pipeline gives other parses, so that no old ones are taken from a cache.
+# Increased when the same pipeline gives other parses, so that no old ones are read from a cache.
 FORMAT = 2
 BATCH_SIZE = 256
-# Captions between two writes to the cache: what a killed process has to do again.
+# Captions between two writes to the cache, so the most that a killed process loses.
 CHUNK_SIZE = 4096
-# A second process costs the seconds of loading the pipeline once more.
+# Fewer captions do not pay for loading the pipeline in a second process.
 WORTH_A_PROCESS = 10_000
-MOST_CHARACTERS = 1_000_000
+MAX_CHARACTERS = 1_000_000
 UNUSED_COMPONENTS = ("ner", "senter")
 
 
 class SpacyParser(AbstractParser):
     """Words, tags, lemmas and dependencies by a spaCy pipeline.
 
-    White space is collapsed first, so that no token is made of it; lone surrogates, which UTF-8
-    lacks, become question marks. Lemmas are lower case; where the pipeline has no lemmatiser of its
-    own, they and the universal parts of speech come from `captioning.text.lemmas`.
+    White space is collapsed first, so that it gives no tokens; lone surrogates, which UTF-8 lacks,
+    become question marks. Lemmas are lower case; if the pipeline has no lemmatiser, they and the
+    universal parts of speech come from `captioning.text.lemmas`.
 
     Args:
         folder: a saved pipeline with tagger and parser.
         name: for people.
-        cache_folder: parses are kept in a file of it named after the pipeline's content; None
-            keeps none.
-        num_processes: at most so many; more than one only for more than 10,000 captions that are
+        cache_folder: for parses, in a file named after the pipeline's content; None keeps none.
+        num_processes: the largest number; more than one only for more than 10,000 captions that are
             not in the cache. A script that uses them needs ``if __name__ == "__main__"``.
 
     Attributes:
@@ -81,9 +80,9 @@ class SpacyParser(AbstractParser):
             OSError: the cache cannot be written.
         """
         texts = [_checked(caption, index) for index, caption in enumerate(captions)]
-        wanted = [text for text in dict.fromkeys(texts) if text]
-        packed = {"": ""} if self._cache is None else {"": ""} | self._cache.read(wanted)
-        missing = [text for text in wanted if text not in packed]
+        distinct = [text for text in dict.fromkeys(texts) if text]
+        packed = {"": ""} if self._cache is None else {"": ""} | self._cache.read(distinct)
+        missing = [text for text in distinct if text not in packed]
         chunks = [missing[i : i + CHUNK_SIZE] for i in range(0, len(missing), CHUNK_SIZE)]
         for chunk, parses in zip(chunks, self._run(chunks), strict=True):
             new = dict(zip(chunk, parses, strict=True))
@@ -97,7 +96,7 @@ class SpacyParser(AbstractParser):
         """Packed parses of each chunk, in order."""
         num_processes = min(self.num_processes, len(chunks), os.cpu_count() or 1)
         if num_processes > 1 and sum(map(len, chunks)) > WORTH_A_PROCESS:
-            # Not forked: threads of torch would be left behind in the middle of what they do.
+            # Not forked: a fork would break torch's running threads.
             context = multiprocessing.get_context("spawn")
             with ProcessPoolExecutor(
                 num_processes, context, initializer=_start_worker, initargs=(self.folder,)
@@ -139,9 +138,9 @@ def _checked(caption: str, index: int) -> str:
     if not isinstance(caption, str):
         raise TypeError(f"captions must be text: number {index} is {type(caption).__name__}")
     text = " ".join(caption.split()).encode("utf-8", "replace").decode("utf-8")
-    if len(text) > MOST_CHARACTERS:
+    if len(text) > MAX_CHARACTERS:
         raise ValueError(
-            f"caption {index} has {len(text)} characters, at most {MOST_CHARACTERS} are parsed: is "
+            f"caption {index} has {len(text)} characters, at most {MAX_CHARACTERS} are parsed: is "
             "a whole file read as one caption?"
         )
     return text
@@ -177,20 +176,20 @@ def load_pipeline(folder: Path) -> Any:
             f"{folder}: spaCy {_spacy_version()} cannot load this pipeline ({error}); install it "
             "anew in the version that this spaCy wants"
         ) from error
-    lacking = [part for part in ("tagger", "parser") if part not in nlp.pipe_names]
-    if lacking:
+    missing = [part for part in ("tagger", "parser") if part not in nlp.pipe_names]
+    if missing:
         raise ValueError(
-            f"{folder}: the pipeline has no {' and no '.join(lacking)}, only {nlp.pipe_names}; "
+            f"{folder}: the pipeline has no {' and no '.join(missing)}, only {nlp.pipe_names}; "
             "choose one that has both"
         )
     return nlp
 
 
 def fast_arrays() -> AbstractContextManager[None]:
-    """Models that are made in this context multiply with NumPy's library.
+    """Models that are built in this context multiply with NumPy's library.
 
-    spaCy's own (BLIS) falls back to plain loops on processors that it does not know, and was three
-    times slower there. A GPU that was asked for stays.
+    spaCy's own library (BLIS) falls back to plain loops on unknown processors, and was three times
+    slower there. A chosen GPU stays in use.
     """
     from thinc.api import get_current_ops, use_ops
 
@@ -209,7 +208,7 @@ def fingerprint(folder: Path) -> str:
 
 
 def content_hash(folder: Path) -> str:
-    """Hash of the names and contents of all files in a folder, byte code left out."""
+    """Hash of the names and contents of all files in a folder, without byte code."""
     digest = hashlib.blake2b(digest_size=16)
     for file in sorted(folder.rglob("*")):
         if file.is_file() and "__pycache__" not in file.parts:
@@ -226,7 +225,7 @@ def build_caption_parser(
     """The parser in this package, trained on captions: docs/text.md.
 
     Raises:
-        ValueError: its files are not those that were packaged.
+        ValueError: its files differ from the packaged ones.
     """
     card = read_json(PACKAGED.with_suffix(".json"))
     if content_hash(PACKAGED) != card["content_hash"]:
@@ -244,8 +243,8 @@ def build_spacy_parser(
 ) -> SpacyParser:
     """A parser by the name of an installed spaCy pipeline, or by folder.
 
-    The package's own code is not imported. spaCy keeps its own parts as msgpack and arrays; parts
-    in PyTorch are read by PyTorch: install what you trust.
+    The package's own code is not imported. spaCy stores its own parts as msgpack and arrays; parts
+    in PyTorch are read by PyTorch, so install only what you trust.
 
     Raises:
         FileNotFoundError: no such package and no such folder.
@@ -271,7 +270,7 @@ def build_spacy_parser(
 
 def _inside(package: Path, name: str) -> Path:
     """The folder of the pipeline's files inside its package, such as ``en_core_web_sm-3.8.0``."""
-    found = sorted(file.parent for file in package.glob("*/meta.json"))
-    if not found:
+    folders = sorted(file.parent for file in package.glob("*/meta.json"))
+    if not folders:
         raise FileNotFoundError(f"{name!r} is a Python package, but no spaCy pipeline: {package}")
-    return found[-1]
+    return folders[-1]

@@ -14,12 +14,12 @@ NOUNS = ("NOUN", "PROPN")
 SUBJECTS = ("nsubj", "csubj")
 PASSIVE_SUBJECTS = ("nsubjpass", "csubjpass")
 OBJECTS = ("dobj", "obj")
-# "the dog (that is) held by a man": these verbs describe the noun that they hang on.
+# "the dog (that is) held by a man": verbs with these relations describe their head noun.
 CLAUSES_OF_NOUNS = ("acl", "relcl")
 ATTRIBUTES = ("amod", "nummod")
 RELATIVE_PRONOUNS = ("WDT", "WP")
-# Verbs between a verb and its subject; a bound, so that no endless caption takes for ever.
-MOST_STEPS_UP = 10
+# Most verbs between a verb and its subject, so that no caption takes for ever.
+MAX_STEPS_UP = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,10 +28,10 @@ class NounPhrase:
 
     Attributes:
         head: position of the noun.
-        start: position of the phrase's first word; it ends with its noun.
-        lemma: of the noun, with nouns before it: ``"fire hydrant"``.
-        attributes: its adjectives and numbers in order, those after "is" too: ``("two", "red")``.
-            Lemmas, but participles as they stand: ``("parked",)``.
+        start: position of the phrase's first word; the noun is its last.
+        lemma: of the noun, with compound nouns before it: ``"fire hydrant"``.
+        attributes: its adjectives and numbers in order, also those after "is": ``("two", "red")``.
+            Lemmas, but participles are unchanged: ``("parked",)``.
     """
 
     head: int
@@ -42,14 +42,14 @@ class NounPhrase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """A verb and who does what to whom; positions of words in the caption.
+    """A verb with its subjects and objects, as positions of words in the caption.
 
     Attributes:
         verb: the verb.
         lemma: of the verb, with its particle: ``"take off"``.
-        subjects: nouns that do it: of "a man riding a horse" the man; of "a horse ridden by a man"
-            the man too.
-        objects: nouns that it is done to.
+        subjects: nouns of the agents: the man in "a man riding a horse" and also in "a horse ridden
+            by a man".
+        objects: nouns that are acted on.
         places: (preposition in lower case, noun): ``("on", 5)``.
     """
 
@@ -64,7 +64,7 @@ def nouns(parse: Parse, *, compounds: bool = False) -> tuple[str, ...]:
     """Lemmas of the nouns and names in order, repeats kept.
 
     Args:
-        compounds: one for each phrase (``"fire hydrant"``) instead of one for each word
+        compounds: one lemma for each phrase (``"fire hydrant"``) instead of one for each word
             (``"fire"``, ``"hydrant"``).
     """
     if not compounds:
@@ -73,7 +73,7 @@ def nouns(parse: Parse, *, compounds: bool = False) -> tuple[str, ...]:
 
 
 def noun_phrases(parse: Parse) -> tuple[NounPhrase, ...]:
-    """The phrases of all nouns that are not themselves part of a compound, in order."""
+    """The phrases of all nouns in order, except nouns before the last one of a compound."""
     children = children_of(parse)
     return tuple(
         _phrase(parse, children, head)
@@ -85,7 +85,7 @@ def noun_phrases(parse: Parse) -> tuple[NounPhrase, ...]:
 def actions(parse: Parse) -> tuple[Action, ...]:
     """All full verbs with their arguments, in order.
 
-    "be", helping verbs and participles before a noun ("a parked car") are none.
+    "be", helping verbs and participles before a noun ("a parked car") are left out.
     """
     children = children_of(parse)
     return tuple(
@@ -123,16 +123,16 @@ def _phrase(parse: Parse, children: list[list[int]], head: int) -> NounPhrase:
 def _tree(
     children: list[list[int]], head: int, parse: Parse, deps: tuple[str, ...]
 ) -> Iterator[int]:
-    """Words below ``head`` that are reached by these relations alone."""
+    """Words below ``head`` that are reached through these relations alone."""
     open_words = [head]
     while open_words:
-        found = [i for i in children[open_words.pop()] if parse[i].dep in deps]
-        yield from found
-        open_words += found
+        dependents = [i for i in children[open_words.pop()] if parse[i].dep in deps]
+        yield from dependents
+        open_words += dependents
 
 
 def _start(children: list[list[int]], head: int) -> int:
-    """First word of the unbroken run of words before ``head`` that hang on it, directly or not."""
+    """First word of the unbroken run of words before ``head`` that depend on it, however deeply."""
     start, open_words = head, [i for i in children[head] if i < head]
     below = set()
     while open_words:
@@ -146,10 +146,10 @@ def _start(children: list[list[int]], head: int) -> int:
 
 def _attributes(parse: Parse, children: list[list[int]], head: int) -> Iterator[str]:
     places = [i for i in children[head] if parse[i].dep in ATTRIBUTES]
-    of = parse[head]
-    # "the hydrant is red": both hang on the verb
-    if of.dep in SUBJECTS and parse[of.head].lemma == "be":
-        places += [i for i in children[of.head] if parse[i].dep == "acomp"]
+    noun = parse[head]
+    # "the hydrant is red": noun and adjective depend on the verb
+    if noun.dep in SUBJECTS and parse[noun.head].lemma == "be":
+        places += [i for i in children[noun.head] if parse[i].dep == "acomp"]
     places += [j for i in places for j in _tree(children, i, parse, ("conj",))]
     for token in (parse[i] for i in sorted(places)):
         if token.pos not in NOUNS:
@@ -183,41 +183,40 @@ def _arguments(parse: Parse, children: list[list[int]], verb: int) -> tuple[list
     subjects, objects = [], []
     for child in children[verb]:
         dep = parse[child].dep
-        # "a dog that runs": the dog does
-        who = parse[verb].head if parse[child].tag in RELATIVE_PRONOUNS else child
+        # "a dog that runs": the subject is the dog
+        argument = parse[verb].head if parse[child].tag in RELATIVE_PRONOUNS else child
         if dep in SUBJECTS:
-            subjects.append(who)
+            subjects.append(argument)
         elif dep in (*OBJECTS, *PASSIVE_SUBJECTS):
-            objects.append(who)
+            objects.append(argument)
         elif dep == "agent":
             subjects += [i for i in children[child] if parse[i].dep == "pobj"]
     return subjects, objects
 
 
 def _from_above(parse: Parse, children: list[list[int]], verb: int) -> list[int]:
-    """The subject of a verb that has none of its own, by its head.
+    """The subject of a verb without one of its own, through its head.
 
-    It is the noun that the verb describes, or the subject of the verb above it ("a man sits
-    reading").
+    It is the noun that the verb describes, or the subject of the verb above ("a man sits reading").
     """
-    for _ in range(MOST_STEPS_UP):
+    for _ in range(MAX_STEPS_UP):
         dep, verb = parse[verb].dep, parse[verb].head
         if dep in CLAUSES_OF_NOUNS:
             return [verb]
         if dep not in ("conj", "advcl", "xcomp") or parse[verb].pos != "VERB":
             return []
         subjects, objects = _arguments(parse, children, verb)
-        spoken_of = objects if _is_passive(parse, children, verb) else subjects
-        if spoken_of:
-            return spoken_of
+        arguments = objects if _is_passive(parse, children, verb) else subjects
+        if arguments:
+            return arguments
     return []
 
 
 def _with_conjuncts(parse: Parse, children: list[list[int]], heads: list[int]) -> tuple[int, ...]:
-    found = set(heads)
+    words = set(heads)
     for head in heads:
-        found |= set(_tree(children, head, parse, ("conj",)))
-    return tuple(sorted(i for i in found if parse[i].pos in (*NOUNS, "PRON", "NUM")))
+        words |= set(_tree(children, head, parse, ("conj",)))
+    return tuple(sorted(i for i in words if parse[i].pos in (*NOUNS, "PRON", "NUM")))
 
 
 def _places(parse: Parse, children: list[list[int]], verb: int) -> Iterator[tuple[str, int]]:

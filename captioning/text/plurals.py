@@ -1,11 +1,8 @@
-"""Plurals of English nouns.
-
-The way back, from a plural to its singular, is `captioning.text.lemmas`.
-"""
+"""Plurals of English nouns; `captioning.text.lemmas` gives the singular of a plural."""
 
 from __future__ import annotations
 
-# Words whose plural no rule gives. Those that end with "man", "child" and the like come by suffix.
+# Words with an irregular plural. Words that end with "man", "child" and so on go by their ending.
 IRREGULAR = {
     "person": "people",
     "child": "children",
@@ -24,9 +21,9 @@ IRREGULAR = {
     "lens": "lenses",
     "passerby": "passersby",
 }
-# Compounds in one word that take the plural of their end: "snowman", "grandchild", "dormouse".
+# Endings of compounds with the plural of the ending: "snowman", "grandchild", "dormouse".
 IRREGULAR_ENDINGS = ("man", "child", "foot", "tooth", "mouse", "person")
-NOT_OF_MAN = ("human", "german", "roman", "shaman", "talisman", "ottoman", "caiman", "norman")
+REGULAR_IN_MAN = ("human", "german", "roman", "shaman", "talisman", "ottoman", "caiman", "norman")
 _UNCHANGED = """
     sheep deer fish moose elk bison aircraft spacecraft watercraft series species salmon trout
     shrimp swine offspring cattle police people luggage
@@ -38,8 +35,8 @@ UNCHANGED = frozenset(_UNCHANGED.split())
 F_TO_VES = frozenset(_F_TO_VES.split())
 FE_TO_VES = frozenset(_FE_TO_VES.split())
 O_TO_OES = frozenset(_O_TO_OES.split())
-HISSES = ("s", "x", "z", "ch", "sh")
-NO_HISS = ("stomach", "loch")
+SIBILANTS = ("s", "x", "z", "ch", "sh")
+HARD_CH = ("stomach", "loch")
 VOWELS = "aeiou"
 
 
@@ -49,8 +46,8 @@ def pluralise(noun: str) -> str:
     Args:
         noun: lower case, such as ``"fire hydrant"``.
     """
-    before, blank, word = noun.rpartition(" ")
-    return before + blank + _plural(word)
+    before, space, word = noun.rpartition(" ")
+    return before + space + _plural(word)
 
 
 def _plural(word: str) -> str:
@@ -59,13 +56,13 @@ def _plural(word: str) -> str:
     if word in IRREGULAR:
         return IRREGULAR[word]
     ending = next((e for e in IRREGULAR_ENDINGS if word.endswith(e)), "")
-    if ending and not word.endswith(NOT_OF_MAN):
+    if ending and not word.endswith(REGULAR_IN_MAN):
         return word.removesuffix(ending) + IRREGULAR[ending]
     if word in F_TO_VES:
         return word[:-1] + "ves"
     if word in FE_TO_VES:
         return word[:-2] + "ves"
-    if word in O_TO_OES or (word.endswith(HISSES) and not word.endswith(NO_HISS)):
+    if word in O_TO_OES or (word.endswith(SIBILANTS) and not word.endswith(HARD_CH)):
         return word + "es"
     if word.endswith("y") and word[-2:-1] not in VOWELS:
         return word[:-1] + "ies"

@@ -1,8 +1,7 @@
 """Sentence embeddings: the packaged MiniLM (no model hub), or any such model by folder or name.
 
-A sentence-transformers folder is read as that library reads it (pooling, longest input); a plain
-transformers folder is pooled by the mean over its tokens. Embeddings have unit length, so a dot
-product is a cosine.
+A sentence-transformers folder keeps its settings (pooling, longest input); for a plain transformers
+folder the mean over tokens is taken. Embeddings have unit length, so a dot product is a cosine.
 """
 
 from __future__ import annotations
@@ -29,14 +28,13 @@ MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9d
 POOLINGS = ("mean", "cls")
 # A call with fewer new sentences than this stays in memory: no file for every single caption.
 MIN_SHARD, SHARD = 64, 4096
-MOST_UNSAVED = 65_536  # sentences remembered that no file holds; 50 MB of 384 values each
+MAX_UNSAVED = 65_536  # sentences kept in memory alone; 50 MB of 384 values each
 
 
 class SentenceEncoder:
     """Text to unit vectors; every distinct sentence is computed once.
 
-    Values are rounded to ``float16`` before use, so that those read from the cache and those
-    computed now are the same.
+    Values are rounded to ``float16`` before use, so that cached and newly computed ones are equal.
 
     Attributes:
         dim: embedding size.
@@ -62,7 +60,7 @@ class SentenceEncoder:
             tokenizer: the model's own, of transformers.
             name: first part of ``identity``.
             pooling: ``"mean"`` over real tokens, or ``"cls"``, the first token.
-            max_tokens: longer sentences are cut, begin and end tokens counted.
+            max_tokens: longer sentences are cut; begin and end tokens count.
             batch_size: sentences at once, of similar length.
             cache_folder: parent of all caches, usually ``cache/sentences``; None keeps nothing.
             device: where the network runs.
@@ -78,7 +76,7 @@ class SentenceEncoder:
         self.dim = int(self.network.config.hidden_size)
         self.identity = f"{name}-{_digest(network)}-{pooling}-{max_tokens}"
         self._folder = None if cache_folder is None else Path(cache_folder) / self.identity
-        self._known = {} if self._folder is None else _read_shards(self._folder, self.dim)
+        self._embeddings = {} if self._folder is None else _read_shards(self._folder, self.dim)
         self._unsaved: deque[bytes] = deque()
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
@@ -87,30 +85,30 @@ class SentenceEncoder:
         The empty text has an embedding too (of its begin and end tokens).
 
         Raises:
-            TypeError: one text instead of a list, or something that is not text.
+            TypeError: one text instead of a list, or an item that is not text.
         """
         if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
             raise TypeError("texts must be a list of text: put a single sentence into a list")
         keys = [_key(text) for text in texts]
-        missing = {k: t for k, t in zip(keys, texts, strict=True) if k not in self._known}
+        missing = {k: t for k, t in zip(keys, texts, strict=True) if k not in self._embeddings}
         todo = list(missing.items())
         for start in range(0, len(todo), SHARD):
             self._add(dict(todo[start : start + SHARD]))
         if not keys:
             return torch.zeros(0, self.dim)
-        found = torch.stack([self._known[key] for key in keys]).float()
-        while len(self._unsaved) > MOST_UNSAVED:
-            del self._known[self._unsaved.popleft()]
-        return found
+        embeddings = torch.stack([self._embeddings[key] for key in keys]).float()
+        while len(self._unsaved) > MAX_UNSAVED:
+            del self._embeddings[self._unsaved.popleft()]
+        return embeddings
 
     def _add(self, texts: dict[bytes, str]) -> None:
-        """Compute sentences, remember them, and write them down if they are worth a file."""
+        """Compute sentences and keep them in memory; many at once are also written to a file."""
         order = sorted(texts, key=lambda key: len(texts[key]))  # little padding in a batch
         batches = [order[i : i + self.batch_size] for i in range(0, len(order), self.batch_size)]
         values = torch.cat([self._run([texts[key] for key in batch]) for batch in batches])
         if not values.isfinite().all():
             raise ValueError(f"{self.identity}: embeddings are not finite; check its weights")
-        self._known.update(zip(order, values, strict=True))
+        self._embeddings.update(zip(order, values, strict=True))
         if self._folder is not None and len(order) >= MIN_SHARD:
             _write_shard(self._folder, order, values)
         else:
@@ -181,7 +179,7 @@ def _encoder_folder(name: str) -> Path:
 
 
 def _settings(folder: Path) -> tuple[str, int]:
-    """Pooling and longest input that a sentence-transformers folder asks for."""
+    """Pooling and longest input of a sentence-transformers folder."""
     longest = _json(folder / "sentence_bert_config.json", {}).get("max_seq_length") or 512
     modules = _json(folder / "modules.json", [])
     kinds = {module["type"].rpartition(".")[2]: module for module in modules}
@@ -193,8 +191,8 @@ def _settings(folder: Path) -> tuple[str, int]:
     config = _json(folder / kinds["Pooling"]["path"] / "config.json", {})
     modes = config.get("pooling_mode") or [
         {"cls_token": "cls", "mean_tokens": "mean"}.get(key.removeprefix("pooling_mode_"), key)
-        for key, wanted in config.items()
-        if key.startswith("pooling_mode_") and wanted
+        for key, is_used in config.items()
+        if key.startswith("pooling_mode_") and is_used
     ]
     modes = [modes] if isinstance(modes, str) else list(modes)
     if len(modes) != 1 or modes[0] not in POOLINGS:
@@ -219,7 +217,7 @@ def _digest(network: nn.Module) -> str:
 
 
 def _write_shard(folder: Path, keys: Sequence[bytes], values: Tensor) -> None:
-    """One file of sentences; its name follows from them, so two processes write the same file."""
+    """Write a file of sentences, named by their keys, so two processes write the same file."""
     joined = b"".join(keys)
     rows = torch.frombuffer(bytearray(joined), dtype=torch.uint8).view(len(keys), -1)
     name = hashlib.sha1(joined, usedforsecurity=False).hexdigest()[:16]
@@ -229,15 +227,15 @@ def _write_shard(folder: Path, keys: Sequence[bytes], values: Tensor) -> None:
 
 
 def _read_shards(folder: Path, dim: int) -> dict[bytes, Tensor]:
-    known: dict[bytes, Tensor] = {}
+    embeddings: dict[bytes, Tensor] = {}
     for path in sorted(folder.glob("[!.]*.safetensors")):
         try:
             content = load_file(path)
             keys, values = content["keys"], content["values"]
-            good = values.shape == (len(keys), dim) and values.dtype == torch.float16
+            is_valid = values.shape == (len(keys), dim) and values.dtype == torch.float16
         except Exception as error:  # safetensors raises its own types
             raise ValueError(f"{path}: damaged ({error}); delete it") from error
-        if not good:
+        if not is_valid:
             raise ValueError(f"{path}: damaged (values {tuple(values.shape)}); delete it")
-        known.update(zip(map(bytes, keys.numpy()), values, strict=True))
-    return known
+        embeddings.update(zip(map(bytes, keys.numpy()), values, strict=True))
+    return embeddings

@@ -1,4 +1,4 @@
-"""Words of captions with their Penn Treebank tags: the parser's pipeline without its parser."""
+"""Words of captions with their Penn Treebank tags, by the parser's pipeline without parsing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class CaptionTagger:
         self._pipeline: Any = None
 
     def tag(self, captions: Iterable[str]) -> Iterator[Tagged]:
-        """``(word, tag)`` pairs of each caption in order, words as they stand.
+        """``(word, tag)`` pairs of each caption in order, words unchanged.
 
         White space is collapsed first. Few captions are held at any time.
 

@@ -1,4 +1,4 @@
-"""Which classes captions name, by the forms of their words; words for numbers."""
+"""The classes that captions mention, by forms of words; words for numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NUMBER_WORDS = {word: number for number, word in enumerate(_NUMBERS.split())}
 
 
 def form_patterns(classes: Mapping[str, Iterable[str]]) -> dict[str, re.Pattern[str]]:
-    """What finds the forms of each class as whole words, in any case and over any white space.
+    """Patterns for the forms of each class as complete words, in any case, with any white space.
 
     Args:
         classes: forms by class, such as ``{"bus": ("bus", "buses")}``; phrases are allowed.
@@ -26,8 +26,8 @@ def form_patterns(classes: Mapping[str, Iterable[str]]) -> dict[str, re.Pattern[
     return {name: _pattern(name, forms) for name, forms in classes.items()}
 
 
-def classes_named(caption: str, patterns: Patterns) -> set[str]:
-    """The classes of which a form stands in a caption."""
+def mentioned_classes(caption: str, patterns: Patterns) -> set[str]:
+    """The classes that a caption has a form of."""
     return {name for name, pattern in patterns.items() if pattern.search(caption)}
 
 
@@ -36,13 +36,13 @@ def words_of(caption: str) -> list[str]:
     return [word.removesuffix("'s") for word in _WORD.findall(caption.lower())]
 
 
-def forms_left(
+def count_remaining_forms(
     captions: Iterable[str], classes: Mapping[str, Iterable[str]], lemmatizer: Lemmatizer
 ) -> dict[str, int]:
-    """Forms of the classes' words that captions hold, each with the number of captions.
+    """Forms of the classes' words in captions, each with the number of captions.
 
-    Of captions that name none of the classes these are forms that the classes lack: "buses", where
-    "bus" and "busses" are listed. Forms of several words are not looked for.
+    If the captions mention none of the classes, these forms are missing from the classes: "buses",
+    where "bus" and "busses" are listed. Forms of several words are not searched.
 
     Args:
         captions: in any case.
@@ -52,7 +52,7 @@ def forms_left(
     Returns:
         The most frequent first; equals by name.
     """
-    forms = (form.lower().split() for some in classes.values() for form in some)
+    forms = (form.lower().split() for class_forms in classes.values() for form in class_forms)
     single = {form[0] for form in forms if len(form) == 1}
     stems = single | {lemmatizer(word, "NNS") for word in single}
     counts = Counter(

@@ -1,8 +1,8 @@
 """Vectors of single words: any GloVe file, or the packaged token table that needs no download.
 
 Nouns are compared by the cosine of these vectors. Published scores of controllable captioning use
-GloVe's 300 values; `build_token_table` is what works without them, and `docs/metrics_control.md`
-says how well the two tell synonyms from other words.
+GloVe's 300 values; `build_token_table` works without them. `docs/metrics_control.md` compares how
+well the two separate synonyms from other words.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _TOKENIZER_SHA256 = "93248f2a9ec36c7b35f700a033d5f36228aae48db61aee31007fa49062c
 class GloveVectors(AbstractWordVectors):
     """Words of a file in GloVe's text format, of any size.
 
-    The file is read through once for each call that brings words not asked for before, and only
-    the vectors of those are kept: ask for all words of a corpus at once.
+    Each call with new words reads the complete file once and keeps the vectors of these words
+    alone: ask for all words of a corpus at once.
     """
 
     def __init__(self, *, path: str | Path) -> None:
-        """Find out how many values a word has.
+        """Open the file and read the number of values a word.
 
         Args:
             path: lines of ``word v1 ... vE``; plain text, ``.bz2`` or ``.gz``. A first line of
-                two numbers, as word2vec writes it, is passed over.
+                two numbers, as word2vec writes it, is skipped.
 
         Raises:
             FileNotFoundError: no such file.
@@ -62,49 +62,50 @@ class GloveVectors(AbstractWordVectors):
         if not heads:
             raise ValueError(f"{path}: no line of a word and its values; is it a GloVe file?")
         self._size = len(heads[0]) - 1
-        self._known: dict[str, np.ndarray | None] = {}
+        self._vectors: dict[str, np.ndarray | None] = {}
 
     def vectors(self, words: Sequence[str]) -> Tensor:
         """See `AbstractWordVectors`.
 
         Raises:
-            ValueError: a wanted word's line has too few values, or something else than numbers.
+            ValueError: the line of one of ``words`` has too few values, or something else than
+                numbers.
         """
-        new = set(words) - self._known.keys()
+        new = set(words) - self._vectors.keys()
         if new:
-            self._known |= dict.fromkeys(new) | self._read(new)
-        nothing = np.zeros(self._size, dtype=np.float32)
-        rows = [nothing if (row := self._known[word]) is None else row for word in words]
+            self._vectors |= dict.fromkeys(new) | self._read(new)
+        zeros = np.zeros(self._size, dtype=np.float32)
+        rows = [zeros if (row := self._vectors[word]) is None else row for word in words]
         table = torch.from_numpy(np.stack(rows)) if rows else torch.zeros(0, self._size)
         return nn.functional.normalize(table, dim=1)
 
     def _read(self, words: set[str]) -> dict[str, np.ndarray]:
-        found: dict[str, np.ndarray] = {}
+        vectors: dict[str, np.ndarray] = {}
         with self._open() as lines:
             for number, line in enumerate(lines, start=1):
-                word, _, rest = line.rstrip("\n").partition(" ")
-                if word not in words or word in found:
+                word, _, numbers = line.rstrip("\n").partition(" ")
+                if word not in words or word in vectors:
                     continue
-                values = rest.split()
-                # more values than others have: a phrase that only begins with the word
+                values = numbers.split()
+                # more values than usual: a phrase that begins with the word
                 if len(values) <= self._size:
-                    found[word] = to_vector(
+                    vectors[word] = to_vector(
                         values,
                         size=self._size,
                         place=f"{self._path}, line {number}",
                         word=word,
                         remedy="fetch the file anew",
                     )
-        return found
+        return vectors
 
     def _open(self):
         return OPENERS.get(self._path.suffix, open)(self._path, "rt", encoding="utf-8")
 
 
 class TokenTable(AbstractWordVectors):
-    """A word is the mean of the vectors of the tokens that it is written with.
+    """A word's vector is the mean of the vectors of its tokens.
 
-    Every word has a vector, an invented one too; only the empty word has none.
+    Every word has a vector, even an invented one; only the empty word has none.
     """
 
     def __init__(self, *, table: Tensor, tokenizer: Tokenizer, name: str) -> None:
@@ -112,7 +113,7 @@ class TokenTable(AbstractWordVectors):
 
         Args:
             table: ``(V, E)``, a row a token.
-            tokenizer: writes words with these tokens.
+            tokenizer: splits words into these tokens.
             name: of the table, for the record.
 
         Raises:
@@ -129,8 +130,8 @@ class TokenTable(AbstractWordVectors):
     def vectors(self, words: Sequence[str]) -> Tensor:
         """See `AbstractWordVectors`."""
         rows = torch.zeros(len(words), self._table.shape[1])
-        written = self._tokenizer.encode_batch(list(words), add_special_tokens=False)
-        for row, (word, tokens) in enumerate(zip(words, written, strict=True)):
+        encoded = self._tokenizer.encode_batch(list(words), add_special_tokens=False)
+        for row, (word, tokens) in enumerate(zip(words, encoded, strict=True)):
             if word.strip():
                 rows[row] = self._table[tokens.ids].mean(0)
         return nn.functional.normalize(rows, dim=1)
@@ -139,7 +140,7 @@ class TokenTable(AbstractWordVectors):
 def build_token_table() -> TokenTable:
     """The table that comes with the package wordllama: 32,000 tokens of 256 values.
 
-    The package's own code is not run: it looks for files on a model hub.
+    The package's own code is not run, because it looks for files on a model hub.
 
     Raises:
         ModuleNotFoundError: the package is not installed.
@@ -171,7 +172,7 @@ def load_token_vectors(
         words: the vocabulary in id order.
         length: of every vector, by default about that of GloVe's vectors of common words. It
             bounds the logits of an output tied to them.
-        seed: of the drawn ones.
+        seed: of the random vectors.
 
     Returns:
         ``(V, 256) float32``.

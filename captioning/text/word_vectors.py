@@ -21,8 +21,8 @@ def load_word_vectors(
 ) -> Tensor:
     """Vectors of a vocabulary.
 
-    Words without a vector get one drawn with the mean and spread of those found, so that tied
-    output weights can still tell them apart.
+    Words that the file lacks get random vectors with the mean and spread of the others, so that
+    tied output weights differ between them.
 
     Args:
         path: lines of ``word v1 ... v_size``; plain text, ``.bz2`` or ``.gz``.
@@ -43,32 +43,33 @@ def load_word_vectors(
             f"word vectors not found: {path}; download GloVe (nlp.stanford.edu/projects/glove) and "
             "set model.word_vectors.path"
         )
-    found = _read(path, {word: index for index, word in enumerate(words)}, size)
-    if not found:
+    vectors_by_id = _read(path, {word: index for index, word in enumerate(words)}, size)
+    if not vectors_by_id:
         raise ValueError(f"{path}: holds none of the {len(words)} words of the vocabulary")
-    known = np.stack(list(found.values()))
+    file_vectors = np.stack(list(vectors_by_id.values()))
     rng = np.random.default_rng(seed)
-    vectors = rng.normal(known.mean(), known.std(), (len(words), size)).astype(np.float32)
-    vectors[list(found)] = known
+    mean, spread = file_vectors.mean(), file_vectors.std()
+    vectors = rng.normal(mean, spread, (len(words), size)).astype(np.float32)
+    vectors[list(vectors_by_id)] = file_vectors
     return torch.from_numpy(vectors)
 
 
 def _read(path: Path, ids: dict[str, int], size: int) -> dict[int, np.ndarray]:
-    found: dict[int, np.ndarray] = {}
+    vectors_by_id: dict[int, np.ndarray] = {}
     with OPENERS.get(path.suffix, open)(path, "rt", encoding="utf-8") as lines:
         for number, line in enumerate(lines, start=1):
             word, _, values = line.rstrip("\n").partition(" ")
             index = ids.get(word)
-            if index is None or index in found:
+            if index is None or index in vectors_by_id:
                 continue
-            found[index] = to_vector(
+            vectors_by_id[index] = to_vector(
                 values.split(" "),
                 size=size,
                 place=f"{path}, line {number}",
                 word=word,
                 remedy="set model.module.embedding_size to the file's size",
             )
-    return found
+    return vectors_by_id
 
 
 def to_vector(

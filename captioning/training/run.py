@@ -173,8 +173,8 @@ def _write_steps(steps: StepContext, folder: Path) -> None:
     """What steps know that is read by people and by later commands, a file each."""
     if steps.truth:
         write_json(folder / "noise_truth.json", steps.truth)
-    if steps.held_out_left is not None:
-        write_json(folder / "held_out_left.json", steps.held_out_left)
+    if steps.held_out_remaining is not None:
+        write_json(folder / "held_out_left.json", steps.held_out_remaining)
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:

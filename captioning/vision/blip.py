@@ -1,6 +1,6 @@
-"""BLIP's image encoder: published weights by hub name or folder, or one of one's own size.
+"""BLIP's image encoder: published weights by hub name or folder, or any other size.
 
-It can take the place of a `captioning.vision.backbones.Backbone` that is trained along.
+It can replace a `captioning.vision.backbones.Backbone` that is trained with the captioner.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from captioning.files import read_json
 from captioning.model_folder import load_network, model_folder
 from captioning.ranges import PositiveInt
 
-# Of CLIP's training photos, as BLIP's.
+# Of CLIP's training photos, which BLIP uses too.
 MEAN = (0.48145466, 0.4578275, 0.40821073)
 STD = (0.26862954, 0.26130258, 0.27577711)
 
 
 class BlipVision(nn.Module):
-    """Pixels to the states that the decoder looks at: of the whole, then of each patch.
+    """Pixels to the states that the decoder attends to: of the full photo, then of each patch.
 
     Args:
         network: the vision transformer.
         image_size: side in pixels that photos are resized to; None for that of its weights.
-            Positions are interpolated for another one.
-        checkpointing: compute layers again in the backward pass instead of keeping what they made.
+            Positions are interpolated for other sizes.
+        checkpointing: compute layers again in the backward pass instead of keeping their outputs.
 
     Attributes:
         dim: size D of a state.
@@ -44,8 +44,8 @@ class BlipVision(nn.Module):
     ) -> None:
         super().__init__()
         config: Any = network.config
-        own, patch = config.image_size, config.patch_size
-        self.image_size = image_size or own
+        default_size, patch = config.image_size, config.patch_size
+        self.image_size = image_size or default_size
         if self.image_size % patch:
             raise ValueError(
                 f"image_size must be a multiple of the {patch} pixels of a patch: got {image_size}"
@@ -53,7 +53,7 @@ class BlipVision(nn.Module):
         self.network = network
         self.dim = int(config.hidden_size)
         self.mean, self.std = MEAN, STD
-        self._interpolated = self.image_size != own
+        self._interpolated = self.image_size != default_size
         if checkpointing:
             network.gradient_checkpointing_enable({"use_reentrant": False})
 
@@ -73,7 +73,7 @@ def build_blip_vision(
     """An image encoder.
 
     Args:
-        pretrained: hub name or folder of a whole BLIP captioner; None for random weights.
+        pretrained: hub name or folder of a complete BLIP captioner; None for random weights.
         image_size: see `BlipVision`.
         checkpointing: see `BlipVision`.
         **sizes: of random weights: ``hidden_size``, ``num_hidden_layers``,
@@ -91,14 +91,14 @@ def build_blip_vision(
     if image_size is not None:
         sizes["image_size"] = image_size
     network = BlipVisionModel(BlipVisionConfig(**sizes))
-    # transformers leaves these at deviation 1, which drowns the patches of small networks
+    # transformers initialises these with deviation 1, too much for the patches of small networks
     nn.init.trunc_normal_(network.embeddings.position_embedding, std=0.02)
     nn.init.trunc_normal_(network.embeddings.class_embedding, std=0.02)
     return BlipVision(network=network, **options)
 
 
 def load_blip(name: str) -> BlipForConditionalGeneration:
-    """A whole BLIP captioner of transformers, from safetensors alone.
+    """A complete BLIP captioner of transformers, from safetensors alone.
 
     Args:
         name: hub name or folder.

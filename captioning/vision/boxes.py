@@ -36,7 +36,7 @@ def scale_boxes(boxes: Sequence[Box], width: int, height: int, name: str) -> Ten
 
 
 def pool_regions(grid: Tensor, grid_size: tuple[int, int], boxes: Sequence[Tensor]) -> list[Tensor]:
-    """The whole photo and each of its boxes, averaged over the grid.
+    """The features of the full photo and of each of its boxes, averaged over the grid.
 
     Args:
         grid: ``(B, h*w, D)`` grid features.
@@ -44,21 +44,23 @@ def pool_regions(grid: Tensor, grid_size: tuple[int, int], boxes: Sequence[Tenso
         boxes: B tensors ``(n, 4)`` in shares of the photo (see `scale_boxes`).
 
     Returns:
-        B tensors ``(1 + n, D)``, the whole photo first. A box is the mean of bilinear samples,
-        about one per cell that it covers (`torchvision.ops.roi_align`, aligned).
+        B tensors ``(1 + n, D)``, the full photo first. A box is the mean of bilinear samples, about
+        one per cell that it covers (`torchvision.ops.roi_align`, aligned).
     """
     height, width = grid_size
     maps = grid.transpose(1, 2).unflatten(2, grid_size).float()
     cells = torch.tensor([width, height, width, height], device=grid.device)
-    scaled = [found.to(grid.device) * cells for found in boxes]
+    scaled = [photo_boxes.to(grid.device) * cells for photo_boxes in boxes]
     pooled = roi_align(maps, scaled, output_size=1, sampling_ratio=-1, aligned=True)[:, :, 0, 0]
-    parts = pooled.split([len(found) for found in boxes])
-    whole = grid.float().mean(1)
-    return [torch.cat([first[None], part]) for first, part in zip(whole, parts, strict=True)]
+    parts = pooled.split([len(photo_boxes) for photo_boxes in boxes])
+    full = grid.float().mean(1)
+    return [
+        torch.cat([full_photo[None], part]) for full_photo, part in zip(full, parts, strict=True)
+    ]
 
 
 def coverage(boxes: Sequence[Box], width: float, height: float) -> float:
-    """Share of a photo that its boxes cover together, in [0, 1]; what overlaps counts once.
+    """Share of a photo that its boxes cover together, in [0, 1]; overlaps count once.
 
     Args:
         boxes: ``(x1, y1, x2, y2)`` in pixels of the photo; ``()`` covers nothing.

@@ -19,8 +19,8 @@ class ClipEncoder:
     """Images and texts into the space of a CLIP model.
 
     Attributes:
-        space: name of model and weights, such as ``"ViT-B-32/openai"``; names scores made in it.
-        preprocess: a photo as the model wants it.
+        space: name of model and weights, such as ``"ViT-B-32/openai"``; also names scores.
+        preprocess: a photo to the model's input.
     """
 
     def __init__(
@@ -65,8 +65,8 @@ class ClipEncoder:
             ValueError: no photos.
         """
 
-        def prepared(part: Sequence[Image.Image]) -> Tensor:
-            return torch.stack([self.preprocess(photo.convert("RGB")) for photo in part])
+        def prepared(batch: Sequence[Image.Image]) -> Tensor:
+            return torch.stack([self.preprocess(photo.convert("RGB")) for photo in batch])
 
         return self._embed(photos, prepared, self.model.encode_image)
 
@@ -79,7 +79,7 @@ class ClipEncoder:
         """
         if isinstance(texts, str):
             raise TypeError("texts must be a list of text: put a single text into a list")
-        return self._embed(texts, lambda part: self._tokenize(list(part)), self.model.encode_text)
+        return self._embed(texts, lambda batch: self._tokenize(list(batch)), self.model.encode_text)
 
     @torch.inference_mode()
     def _embed(
@@ -124,11 +124,11 @@ def build_clip(
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     source, tag = _source(name, weights, open_clip)
-    # Weights of the original CLIP want the activation they were trained with.
-    quick = bool(open_clip.get_pretrained_cfg(name, tag).get("quick_gelu")) if tag else False
+    # Weights of the original CLIP need the activation that they were trained with.
+    quick_gelu = bool(open_clip.get_pretrained_cfg(name, tag).get("quick_gelu")) if tag else False
     try:
         model, preprocess = open_clip.create_model_from_pretrained(
-            source, tag, force_quick_gelu=quick, weights_only=True
+            source, tag, force_quick_gelu=quick_gelu, weights_only=True
         )
     except Exception as error:  # open_clip wraps what the hub and the readers raise
         if tag is None or Path(tag).is_file():
@@ -151,7 +151,7 @@ def build_clip(
 
 
 def _source(name: str, weights: str | Path | None, open_clip: Any) -> tuple[str, str | None]:
-    """What open_clip calls the model, and its weights; both checked before anything is fetched."""
+    """open_clip's name of the model and of its weights, checked before anything is fetched."""
     tag = None if weights is None else str(weights)
     if name.startswith("hf-hub:"):
         return name, None

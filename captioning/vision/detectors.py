@@ -1,7 +1,7 @@
 """Detectors of objects: photos to labelled boxes, by torchvision, transformers or ONNX.
 
-Each is called with photos in RGB and gives, for each, its `Region`s in pixels of that photo, the
-surest first. Nothing here is trained.
+Each is called with photos in RGB and gives the `Region`s of each photo in its pixels, by falling
+confidence. Nothing here is trained.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class AbstractDetector(ABC):
     """Photos to regions.
 
     Args:
-        identity: what finds the boxes, for the file of detections.
-        threshold: least confidence, in [0, 1].
+        identity: name of the detector, for the file of detections.
+        threshold: lowest confidence, in [0, 1].
         max_regions: most regions of a photo.
-        max_overlap: of two boxes of a label with a larger IoU the surer one is kept.
+        max_overlap: of two boxes of a label with a larger IoU the more confident one remains.
 
     Raises:
         ValueError: a setting out of its range.
@@ -66,8 +66,11 @@ class AbstractDetector(ABC):
             ValueError: the network gives a class that has no name, or numbers that are not finite.
         """
         with torch.inference_mode():
-            found = self.raw(photos)
-        return [self._regions(*one, photo.size) for one, photo in zip(found, photos, strict=True)]
+            outputs = self.raw(photos)
+        return [
+            self._regions(*output, photo.size)
+            for output, photo in zip(outputs, photos, strict=True)
+        ]
 
     @abstractmethod
     def raw(self, photos: Sequence[Image.Image]) -> list[tuple[Tensor, Tensor, Tensor]]:
@@ -75,7 +78,7 @@ class AbstractDetector(ABC):
 
     @abstractmethod
     def name_of(self, number: int) -> str | None:
-        """What a class of the network is called; None if it has no name."""
+        """Name of a class of the network; None if it has none."""
 
     def _regions(
         self, boxes: Tensor, scores: Tensor, classes: Tensor, size: tuple[int, int]
@@ -86,14 +89,14 @@ class AbstractDetector(ABC):
         scores, classes = scores.float().cpu(), classes.long().cpu()
         filled = (boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1])
         rows = torch.nonzero(filled & (scores >= self.threshold)).flatten()
-        kept = rows[batched_nms(boxes[rows], scores[rows], classes[rows], self.max_overlap)]
+        selected = rows[batched_nms(boxes[rows], scores[rows], classes[rows], self.max_overlap)]
         return tuple(
             Region(
                 box=tuple(round(value, 2) for value in boxes[row].tolist()),
                 label=self._label(int(classes[row])),
                 score=round(float(scores[row]), 4),
             )
-            for row in kept[: self.max_regions].tolist()
+            for row in selected[: self.max_regions].tolist()
         )
 
     def _label(self, number: int) -> str:
@@ -110,7 +113,7 @@ class TorchvisionDetector(AbstractDetector):
 
     Args:
         name: its builder, such as ``fasterrcnn_resnet50_fpn_v2``.
-        weights: ``DEFAULT`` or another of torchvision's own, which are fetched, or the file of a
+        weights: ``DEFAULT`` or other weights of torchvision, which are fetched, or the file of a
             ``state_dict`` (``.safetensors`` or ``.pt``).
         labels: file of class names, one a line, the first for class 1 (0 is the background);
             needed with weights of one's own.
@@ -133,8 +136,8 @@ class TorchvisionDetector(AbstractDetector):
     ) -> None:
         super().__init__(identity=f"torchvision:{name}:{Path(weights).name}", **options)
         if name not in list_models(module=detection):
-            known = ", ".join(list_models(module=detection))
-            raise ValueError(f"detector {name!r} is not one of torchvision's: {known}")
+            known_names = ", ".join(list_models(module=detection))
+            raise ValueError(f"detector {name!r} is not one of torchvision's: {known_names}")
         if labels is None:
             network, self._names = _published(name, weights)
         else:
@@ -148,8 +151,8 @@ class TorchvisionDetector(AbstractDetector):
 
     def raw(self, photos: Sequence[Image.Image]) -> list[tuple[Tensor, Tensor, Tensor]]:
         """See `AbstractDetector.raw`."""
-        found = self.network([(pil_to_tensor(p) / 255).to(self.device) for p in photos])
-        return [(one["boxes"], one["scores"], one["labels"]) for one in found]
+        outputs = self.network([(pil_to_tensor(p) / 255).to(self.device) for p in photos])
+        return [(output["boxes"], output["scores"], output["labels"]) for output in outputs]
 
     def name_of(self, number: int) -> str | None:
         """See `AbstractDetector.name_of`."""
@@ -166,7 +169,7 @@ class TransformersDetector(AbstractDetector):
 
     Raises:
         FileNotFoundError, ConnectionError: see `captioning.model_folder.model_folder`.
-        ValueError: weights that are lacking.
+        ValueError: weights are missing.
     """
 
     def __init__(self, *, model: str, device: Device = "cpu", **options: Any) -> None:
@@ -181,13 +184,13 @@ class TransformersDetector(AbstractDetector):
 
     def raw(self, photos: Sequence[Image.Image]) -> list[tuple[Tensor, Tensor, Tensor]]:
         """See `AbstractDetector.raw`."""
-        given = self.processor(images=list(photos), return_tensors="pt").to(self.device)
-        found = self.processor.post_process_object_detection(
-            self.network(**given),
+        inputs = self.processor(images=list(photos), return_tensors="pt").to(self.device)
+        outputs = self.processor.post_process_object_detection(
+            self.network(**inputs),
             threshold=self.threshold,
             target_sizes=[(photo.height, photo.width) for photo in photos],
         )
-        return [(one["boxes"], one["scores"], one["labels"]) for one in found]
+        return [(output["boxes"], output["scores"], output["labels"]) for output in outputs]
 
     def name_of(self, number: int) -> str | None:
         """See `AbstractDetector.name_of`."""
@@ -195,11 +198,11 @@ class TransformersDetector(AbstractDetector):
 
 
 class OnnxDetector(AbstractDetector):
-    """A detector of one's own as an ONNX file, run by onnxruntime on the processor.
+    """A detector of one's own as an ONNX file, run by onnxruntime on the CPU.
 
-    Its one input is photos ``(1, 3, H, W)`` or a photo ``(3, H, W)`` with values in [0, 1]; where
-    the file fixes H and W, photos are resized to them. Its outputs are called ``boxes``, ``scores``
-    and ``labels``, as torchvision's detectors are exported, corners in pixels of the input.
+    Its single input is a photo ``(1, 3, H, W)`` or ``(3, H, W)`` with values in [0, 1]; if the file
+    fixes H and W, photos are resized to them. Its outputs are called ``boxes``, ``scores`` and
+    ``labels``, as in exports of torchvision's detectors, corners in pixels of the input.
 
     Args:
         model: the file.
@@ -222,7 +225,7 @@ class OnnxDetector(AbstractDetector):
         **options: Any,
     ) -> None:
         super().__init__(identity=f"onnx:{Path(model).name}", **options)
-        self._labels, self._first = read_labels(labels), first_class
+        self._labels, self._first_class = read_labels(labels), first_class
         self._session = _onnx_session(Path(model))
         (self._input,) = self._session.get_inputs()
         outputs = {output.name for output in self._session.get_outputs()}
@@ -234,22 +237,22 @@ class OnnxDetector(AbstractDetector):
 
     def raw(self, photos: Sequence[Image.Image]) -> list[tuple[Tensor, Tensor, Tensor]]:
         """See `AbstractDetector.raw`."""
-        return [self._found(photo) for photo in photos]
+        return [self._raw_of_photo(photo) for photo in photos]
 
-    def _found(self, photo: Image.Image) -> tuple[Tensor, Tensor, Tensor]:
+    def _raw_of_photo(self, photo: Image.Image) -> tuple[Tensor, Tensor, Tensor]:
         height, width = self._input.shape[-2:]
         fixed = isinstance(height, int) and isinstance(width, int)
-        seen = photo.resize((width, height), Image.Resampling.BILINEAR) if fixed else photo
-        pixels = (pil_to_tensor(seen) / 255).numpy()
-        given = pixels[None] if len(self._input.shape) == 4 else pixels
-        made = self._session.run(list(ONNX_OUTPUTS), {self._input.name: given})
-        boxes, scores, classes = (torch.from_numpy(np.asarray(one).copy()) for one in made)
-        scale = torch.tensor([photo.width / seen.width, photo.height / seen.height] * 2)
+        resized = photo.resize((width, height), Image.Resampling.BILINEAR) if fixed else photo
+        pixels = (pil_to_tensor(resized) / 255).numpy()
+        inputs = pixels[None] if len(self._input.shape) == 4 else pixels
+        outputs = self._session.run(list(ONNX_OUTPUTS), {self._input.name: inputs})
+        boxes, scores, classes = (torch.from_numpy(np.asarray(output).copy()) for output in outputs)
+        scale = torch.tensor([photo.width / resized.width, photo.height / resized.height] * 2)
         return boxes.reshape(-1, 4) * scale, scores.flatten(), classes.flatten()
 
     def name_of(self, number: int) -> str | None:
         """See `AbstractDetector.name_of`."""
-        position = number - self._first
+        position = number - self._first_class
         return self._labels[position] if 0 <= position < len(self._labels) else None
 
 
@@ -258,7 +261,7 @@ def read_labels(path: str | Path) -> list[str]:
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: it names nothing.
+        ValueError: the file is empty or has an empty line.
     """
     if not Path(path).is_file():
         raise FileNotFoundError(f"{path}: no such file; labels= is a file of class names")
@@ -271,7 +274,7 @@ def read_labels(path: str | Path) -> list[str]:
 
 
 def _published(name: str, weights: str) -> tuple[nn.Module, Sequence[str]]:
-    """A network of torchvision with its published weights, and what its classes are called."""
+    """A network of torchvision with its published weights, and the names of its classes."""
     published = get_model_weights(name)
     if weights not in published.__members__:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Encoders of whole photos as backbones of one cell: so embeddings are cached as features are."""
+"""Encoders of full photos as backbones of one cell, so that embeddings are cached like features."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from captioning.vision.joint_space import JointSpaceEncoder
 
 
 class JointSpaceBackbone(nn.Module):
-    """The photo's half of the small joint space: one embedding a photo.
+    """The photo encoder of the small joint space: one embedding a photo.
 
     The attributes are those of `captioning.vision.backbones.Backbone`.
     """
@@ -46,13 +46,12 @@ class JointSpaceBackbone(nn.Module):
 
 
 class ClipBackbone(nn.Module):
-    """The photo's half of a CLIP: one embedding a photo, resized and cut as its authors do it.
+    """The photo encoder of a CLIP: one embedding a photo, resized and cropped as its authors do.
 
     The attributes are those of `captioning.vision.backbones.Backbone`.
 
     Raises:
-        ValueError: photos that are not square in the model's eyes, or that it prepares in a way
-            that is not known here.
+        ValueError: the model's input is not square, or its preprocessing is not supported here.
     """
 
     _mean: Tensor
@@ -65,17 +64,17 @@ class ClipBackbone(nn.Module):
         steps = list(getattr(encoder.preprocess, "transforms", ()))
         kinds = [type(step).__name__ for step in steps]
         # open_clip has a ToTensor of its own beside torchvision's
-        last_two = [kind.removeprefix("Maybe") for kind in kinds[-2:]]
-        if len(sides) != 1 or last_two != ["ToTensor", "Normalize"]:
+        last_kinds = [kind.removeprefix("Maybe") for kind in kinds[-2:]]
+        if len(sides) != 1 or last_kinds != ["ToTensor", "Normalize"]:
             raise ValueError(
                 f"{encoder.space}: photos must be squares of pixels, scaled and normalised: got "
                 f"sides {sorted(sides)}, made ready by {kinds}; choose another CLIP"
             )
         (self.image_size,) = sides
-        self._shape, last = steps[:-2], steps[-1]
+        self._shape, normalise = steps[:-2], steps[-1]
         self.identity, self.dim = encoder.identity, encoder.dim
         self.grid_size, self.num_cells = (1, 1), 1
-        for name, values in {"_mean": last.mean, "_std": last.std}.items():
+        for name, values in {"_mean": normalise.mean, "_std": normalise.std}.items():
             scaled = torch.as_tensor(values, dtype=torch.float32).view(3, 1, 1) * 255
             self.register_buffer(name, scaled, persistent=False)
 
@@ -84,7 +83,7 @@ class ClipBackbone(nn.Module):
         return (pixels.to(torch.float32) - self._mean) / self._std
 
     def fitted(self, image: Image.Image) -> Image.Image:
-        """The photo, ``image_size`` squared."""
+        """The photo, resized to ``image_size`` squared."""
         for step in self._shape:
             image = step(image)
         return image

@@ -1,7 +1,7 @@
-"""Batch normalisation folded into the convolutions before it: the same function, run faster.
+"""Batch normalisation folded into the convolutions before it: the same function, but faster.
 
-On a CPU, batch normalisation costs about as much time as the convolutions of a small network; with
-fixed statistics it is an affine map that the weights of the convolution can absorb.
+On a CPU, batch normalisation costs about as much time as the convolutions of a small network. With
+fixed statistics it is an affine map, which can be merged into the convolution's weights.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ TOLERANCE = 1e-4  # of the largest activation; rounding in float32 stays an orde
 
 @torch.no_grad()
 def folded(network: nn.Module, example: Tensor) -> nn.Module:
-    """A copy of ``network`` for inference, with batch normalisation folded where it can be.
+    """A copy of ``network`` for inference, with batch normalisation folded where possible.
 
-    Which convolution feeds which normalisation is seen in one forward pass, not guessed from
-    names, and the result is compared with the network itself; where they disagree (a network that
-    uses a convolution's output twice, say) an unfolded copy is returned.
+    One forward pass shows which convolution feeds which normalisation. The result is compared with
+    the network itself; if they disagree (because a convolution's output is used twice, say) an
+    unfolded copy is returned.
 
     Args:
         network: a timm network; not changed.
@@ -31,21 +31,21 @@ def folded(network: nn.Module, example: Tensor) -> nn.Module:
     plain: Any = copy.deepcopy(network).eval()
     if not any(isinstance(module, nn.BatchNorm2d) for module in plain.modules()):
         return plain
-    before = plain.forward_features(example)
-    fast = copy.deepcopy(plain)
-    names = {module: name for name, module in fast.named_modules()}
-    for convolution, norm in _pairs(fast, example):
+    expected = plain.forward_features(example)
+    folded_copy = copy.deepcopy(plain)
+    names = {module: name for name, module in folded_copy.named_modules()}
+    for convolution, norm in _pairs(folded_copy, example):
         _fold(convolution, norm)
         parent, _, child = names[norm].rpartition(".")
-        setattr(fast.get_submodule(parent), child, _what_is_left(norm))
-    after = fast.forward_features(example)
-    # Written so that NaN means no: broken weights are found where the photo can be named.
-    agree = (before - after).abs().max() <= TOLERANCE * before.abs().max()
-    return fast if agree else plain
+        setattr(folded_copy.get_submodule(parent), child, _activation_of(norm))
+    actual = folded_copy.forward_features(example)
+    # NaN gives False here: broken weights are reported later, with the photo's name.
+    agree = (expected - actual).abs().max() <= TOLERANCE * expected.abs().max()
+    return folded_copy if agree else plain
 
 
 def _pairs(network: Any, example: Tensor) -> list[tuple[nn.Conv2d, nn.BatchNorm2d]]:
-    """Each convolution whose output a batch normalisation takes in, both used once."""
+    """Each convolution with the batch normalisation that reads its output, both used once."""
     outputs: list[tuple[nn.Conv2d, Tensor]] = []
     pairs: list[tuple[nn.Conv2d, nn.BatchNorm2d]] = []
     handles = []
@@ -82,7 +82,7 @@ def _fold(convolution: nn.Conv2d, norm: Any) -> None:
     )
 
 
-def _what_is_left(norm: nn.BatchNorm2d) -> nn.Module:
-    """Timm's normalisation holds the activation as well."""
+def _activation_of(norm: nn.BatchNorm2d) -> nn.Module:
+    """The activation within timm's normalisation layer, which stays after folding."""
     activation = getattr(norm, "act", None)
     return activation if isinstance(activation, nn.Module) else nn.Identity()

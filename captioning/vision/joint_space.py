@@ -1,9 +1,9 @@
-"""The small joint space: photos and sentences side by side, by two heads over frozen networks.
+"""The small joint space of photos and sentences: two heads over frozen networks.
 
 A photo is the pooled grid of a frozen `Backbone`; a sentence is the vector of a frozen sentence
-encoder; each goes through a small network into one space, where a dot product is a cosine. The
-heads that come with the package were trained on one set of photos (``weights/joint_space.json``);
-`captioning.assets.joint_space` trains others. This is no CLIP, and its similarities are not to be
+encoder. A small network maps each into one space, where a dot product is a cosine. The heads in
+this package were trained on one set of photos (``weights/joint_space.json``);
+`captioning.assets.joint_space` trains others. This is not CLIP, and its similarities must not be
 reported under that name.
 """
 
@@ -35,7 +35,7 @@ class JointSpace(nn.Module):
     """Two heads into one space.
 
     Attributes:
-        settings: the arguments, with which the same heads are built again.
+        settings: the arguments, to build the same heads again.
         log_scale: logarithm of the factor on cosines in the contrastive loss (1 / temperature).
     """
 
@@ -84,8 +84,8 @@ class JointSpace(nn.Module):
     def pool(self, regions: Tensor) -> Tensor:
         """One vector a photo ``(I, P) float32`` of grid features ``(I, R, D)``.
 
-        Mean and maximum are each brought to mean 0 and variance 1 over the D values, as maxima are
-        some ten times as large.
+        Mean and maximum are each normalised to mean 0 and variance 1 over the D values, because
+        maxima are about ten times as large.
         """
         cells = regions.float()
         pooled = [cells.mean(1)]
@@ -94,7 +94,7 @@ class JointSpace(nn.Module):
         return torch.cat([nn.functional.layer_norm(part, part.shape[1:]) for part in pooled], dim=1)
 
     def embed_pooled(self, pooled: Tensor) -> Tensor:
-        """Unit vectors ``(I, size)`` of what `pool` gave."""
+        """Unit vectors ``(I, size)`` of the output of `pool`."""
         return nn.functional.normalize(self.image_head(pooled), dim=-1)
 
     def embed_sentences(self, sentences: Tensor) -> Tensor:
@@ -119,7 +119,7 @@ class JointSpaceEncoder:
     """Photos and sentences into the joint space.
 
     Attributes:
-        space: ``"joint-space"``, which names scores made in it.
+        space: ``"joint-space"``, which also names scores.
         heads: the trained heads.
         backbone: the photos' frozen network.
     """
@@ -134,7 +134,7 @@ class JointSpaceEncoder:
 
     @property
     def identity(self) -> str:
-        """Names heads and backbone with hashes; heads go with one sentence encoder alone."""
+        """Hashes of heads and backbone; heads belong to a single sentence encoder."""
         return f"joint_space-{weights_digest(self.heads)}-{self.backbone.identity}"
 
     @property
@@ -150,7 +150,7 @@ class JointSpaceEncoder:
     @torch.inference_mode()
     def embed_photos(self, photos: Sequence[Image.Image], batch_size: int = 8) -> Tensor:
         """Unit vectors ``(I, size)`` of RGB photos of any size."""
-        found = []
+        embeddings = []
         for start in range(0, len(photos), batch_size):
             squared = [
                 self.backbone.fitted(photo.convert("RGB"))
@@ -158,8 +158,8 @@ class JointSpaceEncoder:
             ]
             pixels = torch.from_numpy(np.stack([np.asarray(image) for image in squared]))
             inputs = self.backbone.normalise(pixels.permute(0, 3, 1, 2))
-            found.append(self.embed_features(self.backbone.grid(inputs)))
-        return torch.cat(found) if found else torch.zeros(0, self.dim)
+            embeddings.append(self.embed_features(self.backbone.grid(inputs)))
+        return torch.cat(embeddings) if embeddings else torch.zeros(0, self.dim)
 
     @torch.inference_mode()
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
@@ -173,9 +173,9 @@ def build_joint_space(
     """The joint space over a backbone and a sentence encoder.
 
     Args:
-        backbone: ``efficientnet_lite0`` for the heads that come with the package.
-        sentences: ``minilm`` for the heads that come with the package.
-        weights: file that `save_heads` wrote; None for the package's.
+        backbone: ``efficientnet_lite0`` for the packaged heads.
+        sentences: ``minilm`` for the packaged heads.
+        weights: a file of `save_heads`; None for the packaged heads.
 
     Raises:
         FileNotFoundError: no such file.
@@ -183,8 +183,8 @@ def build_joint_space(
     """
     path = WEIGHTS if weights is None else Path(weights)
     heads, trained_over = load_heads(path)
-    given = {"backbone": backbone.identity, "sentences": sentences.identity}
-    for part, identity in given.items():
+    provided = {"backbone": backbone.identity, "sentences": sentences.identity}
+    for part, identity in provided.items():
         if trained_over[part] != identity:
             raise ValueError(
                 f"{path}: its heads were trained over {part} {trained_over[part]}: got {identity}; "
@@ -194,7 +194,7 @@ def build_joint_space(
 
 
 def save_heads(heads: JointSpace, path: str | Path, *, backbone: str, sentences: str) -> None:
-    """Write heads in half precision, with all that is needed to use them.
+    """Write heads in half precision, with their settings and the identities of their parts.
 
     Args:
         heads: trained.

@@ -1,4 +1,4 @@
-"""The one opener of photos: upright, in RGB, of a size that fits in memory."""
+"""Opens photos: upright, in RGB, of a size that fits in memory. All of the project uses this."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ _REMEDIES = {
 }
 _DAMAGE = (OSError, SyntaxError, ValueError, EOFError, IndexError, KeyError, TypeError)
 _SIXTEEN_BITS = ("I;16", "I;16B", "I;16L")
-_LARGEST = {"I": 65535, "F": 1}  # what white is in 32-bit integers and in floats
+_WHITE = {"I": 65535, "F": 1}  # the value of white in 32-bit integers and in floats
 _QUARTER_TURNS = (5, 6, 7, 8)  # values of EXIF's orientation
 
 
 def load_rgb(path: str | Path, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
-    """The photo in RGB, turned as its EXIF orientation says.
+    """The photo in RGB, turned by its EXIF orientation.
 
-    Grey, CMYK, palette and 16-bit photos are converted; what is transparent is laid on white.
-    Pixels of 32 bits do not say what white is: integers are taken for 16-bit values, floats for
-    values in [0, 1], and a photo with others is refused.
+    Grey, CMYK, palette and 16-bit photos are converted; transparent pixels become white. In 32-bit
+    photos the value of white is not defined: integers are taken as 16-bit values, floats as values
+    in [0, 1], and a photo with other values is refused.
 
     Args:
         path: the photo.
@@ -109,8 +109,8 @@ def _open(path: str | Path, max_pixels: int) -> Image.Image | str:
 def _as_rgb(image: Image.Image) -> Image.Image | str:
     if image.mode == "RGB":
         return image
-    if image.mode in _LARGEST:
-        return _scaled(image, _LARGEST[image.mode])
+    if image.mode in _WHITE:
+        return _scaled(image, _WHITE[image.mode])
     if image.mode in _SIXTEEN_BITS:
         # convert() would clip 16 bits to 8 instead of scaling them
         return image.point(lambda value: value / 257, "F").convert("L").convert("RGB")
@@ -121,10 +121,10 @@ def _as_rgb(image: Image.Image) -> Image.Image | str:
     return image.convert("RGB")
 
 
-def _scaled(image: Image.Image, largest: int) -> Image.Image | str:
-    """A photo of 32-bit pixels from 0 to ``largest`` in 8 bits, or the rule that it breaks."""
+def _scaled(image: Image.Image, white: int) -> Image.Image | str:
+    """A photo of 32-bit pixels from 0 to ``white`` in 8 bits, or the rule that it breaks."""
     values = np.asarray(image)
-    if not ((values >= 0) & (values <= largest)).all():  # NaN is in no range
-        return f"{OUT_OF_RANGE} ({values.min():g} to {values.max():g}, not within 0 to {largest})"
-    share = largest / 255
+    if not ((values >= 0) & (values <= white)).all():  # NaN is in no range
+        return f"{OUT_OF_RANGE} ({values.min():g} to {values.max():g}, not within 0 to {white})"
+    share = white / 255
     return image.point(lambda value: value / share, "F").convert("L").convert("RGB")

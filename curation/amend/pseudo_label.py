@@ -37,7 +37,7 @@ class PseudoLabel(AbstractAmender):
         constrained: search under constraints, such as `ConstrainedBeamSearch`; None: not done.
         plain: search without; None: not done.
         constraints: which words, from the samples as the annotations have them, such as
-            `words_of_classes` or `words_of_regions`; needed by constrained search.
+            `constraints_from_classes` or `constraints_from_regions`; needed by constrained search.
         met_only: leave a sample as it is where its constraints were not met.
         online: once a photo has its captions, write them anew in every batch that it is in, by the
             captioner of that moment. The journal keeps those of the rounds alone.
@@ -60,7 +60,7 @@ class PseudoLabel(AbstractAmender):
         if constrained is not None and constraints is None:
             raise ValueError(
                 "constrained search needs constraints: choose curation.amend.constraints, such as "
-                "captioning.decoding.wanted.words_of_regions"
+                "captioning.decoding.image_constraints.constraints_from_regions"
             )
         self.searches = {"constrained": constrained, "plain": plain}
         self.constraints = constraints

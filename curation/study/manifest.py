@@ -83,7 +83,7 @@ def _item(folder: Path, lines: list[Record], roots: Sequence[Path]) -> Item:
     for key in ("loss", "clip_score"):
         wanted = key == "loss" or key in first
         if wanted and not is_number(first.get(key)):
-            raise first.wrong(key, "a finite number")
+            raise first.invalid(key, "a finite number")
     score = first.value.get("clip_score")
     return Item(
         name=name,

@@ -8,7 +8,7 @@ from augmentation.captions.ssa.graph import Edge, Graph, Name, Node
 from augmentation.captions.ssa.lexicon import is_living
 from augmentation.captions.ssa.words import Words
 from augmentation.regions.closed_classes import FEMININE, HE, MASCULINE, SHE
-from captioning.text.parts import MOST_STEPS_UP, NOUNS, PASSIVE_SUBJECTS, SUBJECTS
+from captioning.text.parts import MAX_STEPS_UP, NOUNS, PASSIVE_SUBJECTS, SUBJECTS
 
 PLURAL_TAGS = ("NNS", "NNPS")
 ITS = frozenset(("it", "its", "itself"))
@@ -69,7 +69,7 @@ class Builder:
     def _doers(self, position: int) -> Iterator[int]:
         """Subjects of the verbs above a word, and nouns that these verbs describe."""
         tokens = self.words.tokens
-        for _ in range(MOST_STEPS_UP):
+        for _ in range(MAX_STEPS_UP):
             head = tokens[position].head
             if head == position:
                 return

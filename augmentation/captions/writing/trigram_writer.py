@@ -73,10 +73,10 @@ class TrigramWriter(AbstractWriter):
         words: list[str] = []
         for place, (word, _) in enumerate(given):
             choices = list(self._small_words(given, place))
-            scores = [model.log_prob_behind(words, [*small, word]) for small in choices]
+            scores = [model.log_prob_after(words, [*small, word]) for small in choices]
             words += [*choices[self._draw(np.asarray(scores), generator)], word]
         text = " ".join(words).replace(" ,", ",")
-        return Answer(text=text, likelihood=model.log_prob_behind([], words) / max(len(words), 1))
+        return Answer(text=text, likelihood=model.log_prob_after([], words) / max(len(words), 1))
 
     def _small_words(self, given: Given, place: int) -> Iterator[tuple[str, ...]]:
         """All that may stand before a given word; after a determiner it comes at once."""

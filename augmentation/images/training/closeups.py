@@ -19,7 +19,7 @@ from rich.progress import track
 
 from augmentation.regions.boxes import area, clipped
 from augmentation.set_folder import data_identity
-from captioning.data.batches.controls import spoken_of
+from captioning.data.batches.controls import mentioned_regions
 from captioning.data.roster import Roster, build_roster
 from captioning.files import write_whole
 from captioning.ranges import Seed, Share
@@ -67,7 +67,7 @@ def read_closeups(
             f"close-ups need margins 0 <= least <= most and smallest in (0, 1]: "
             f"got {tuple(margins)} and {smallest}"
         )
-    if not any(map(spoken_of, roster.samples)):
+    if not any(map(mentioned_regions, roster.samples)):
         raise ValueError(f"{roster.name} has no captions with boxes to make close-ups of")
     settings = {"margins": tuple(margins), "smallest": smallest, "centred": centred, "seed": seed}
     shown = [settings, roster.fingerprint, data_identity(roster)["boxes"]]
@@ -94,7 +94,7 @@ class _Cutter:
         """Samples of a photo, each on the window around what it names."""
         groups: dict[tuple[int, ...], list[Sample]] = {}
         for sample in samples:
-            groups.setdefault(tuple(sorted(spoken_of(sample))), []).append(sample)
+            groups.setdefault(tuple(sorted(mentioned_regions(sample))), []).append(sample)
         photo = load_rgb(samples[0].image_path)
         for boxes, members in groups.items():
             if boxes:

@@ -1,4 +1,4 @@
-"""What a batch holds beside its captions' tokens: one reader for each kind of thing."""
+"""What a batch holds beside its captions' tokens: one reader for each kind of tensor."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from captioning.types import Sample
 Stage = Literal["train", "probe", "eval"]
 Tensors = dict[str, Any]
 Read = Callable[[Sequence[Sample], Sequence[Sample], Tensors], Tensors]
-"""Gives a batch its tensors, from its B captions, one sample of each of its I pictures, and what
-readers before this one have given it."""
+"""Makes tensors of a batch from its B captions, one sample of each of its I pictures, and the
+tensors of earlier readers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Epoch:
-    """What a reader is told before it reads batches.
+    """What a reader knows before it reads batches.
 
     Attributes:
         stage: ``"train"``; ``"probe"``: the training samples once more, without anything random;
             ``"eval"``: pictures to caption.
-        samples: all that batches will be made of.
-        roster: of training, which the samples' rows are of, except in ``"eval"``.
+        samples: of all batches.
+        roster: of training; the samples' rows count in it, except in ``"eval"``.
         tokenizer: of captions.
         left_out: captions that are not trained on but may lend contexts.
-        has_photos: False: captions alone, whose photos must not be looked at.
-        pictures: what is known of pictures: ``"pixels"``, ``"grid"``, ``"regions"`` (of annotated
-            boxes) or ``"imported"``; empty where no reader says.
+        has_photos: False: captions alone; their photos must not be read.
+        pictures: form of the pictures: ``"pixels"``, ``"grid"``, ``"regions"`` (of annotated
+            boxes) or ``"imported"``; empty where no reader gives any.
     """
 
     stage: Stage
@@ -48,15 +48,15 @@ class AbstractBatchReader(ABC):
     """Gives batches some of their tensors.
 
     Attributes:
-        fixes_captions: whether what it gives goes by all captions of the epoch, so that none can be
-            written anew within it.
+        fixes_captions: whether its tensors depend on all captions of the epoch, so that none may
+            change within the epoch.
     """
 
     fixes_captions: ClassVar[bool] = False
 
     @property
     def pictures(self) -> str:
-        """What pictures it gives, see `Epoch.pictures`; empty for none."""
+        """Form of the pictures that it gives, see `Epoch.pictures`; empty for none."""
         return ""
 
     @property
@@ -66,10 +66,10 @@ class AbstractBatchReader(ABC):
 
     @abstractmethod
     def open(self, epoch: Epoch) -> Read | None:
-        """What reads the batches of an epoch; None: they get nothing of this reader.
+        """The function that reads the batches of an epoch; None: this reader gives them nothing.
 
-        What it reads that is named as a field of `captioning.types.Batch` becomes that field, the
-        rest goes into ``Batch.extras``.
+        A tensor with the name of a field of `captioning.types.Batch` becomes that field, any other
+        goes into ``Batch.extras``.
 
         Raises:
             ValueError: it does not suit the epoch's samples or pictures.
@@ -77,7 +77,7 @@ class AbstractBatchReader(ABC):
 
 
 def of_captions(function: Callable[[Sequence[Sample]], Tensors]) -> Read:
-    """A reader's function that looks at a batch's captions alone."""
+    """Turns a function of captions into one that reads a batch by its captions alone."""
     return partial(_read_captions, function)
 
 

@@ -1,4 +1,4 @@
-"""What a captioner reads of captions that have no photo: their embeddings and entities."""
+"""Embeddings and entities of captions, for training on captions without photos."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ AT_ONCE = 4096  # captions between two calls of the encoder
 class CaptionTexts(AbstractBatchReader):
     """Embeddings and entities of captions; every distinct caption is computed once.
 
-    Batches get them in training on captions alone, in the place of pictures.
-    Captions are embedded as sentences (`as_sentence`), as the language model reads them. Values are
-    kept as ``float16``: a kilobyte a caption, half a gigabyte for all of COCO's.
+    In training on captions alone, batches have them in the place of pictures. Captions are embedded
+    as sentences (`as_sentence`), as the language model reads them. Values are kept as ``float16``:
+    a kilobyte a caption, half a gigabyte for all of COCO's.
 
     Args:
         encoder: of the space in which photos are embedded.
-        parser: finds nouns; None where no entities are wanted.
-        names_path: the entities that count, see `captioning.text.entities.read_names`; the same
-            list that photos are compared with.
+        parser: finds nouns; None for no entities.
+        names_path: names of the entities, see `captioning.text.entities.read_names`; the same list
+            that photos are compared with.
 
     Raises:
         FileNotFoundError, ValueError: no names.
@@ -54,11 +54,11 @@ class CaptionTexts(AbstractBatchReader):
 
     @property
     def refuses_photos(self) -> str:
-        """Photos are not looked at."""
+        """Photos are not read."""
         return "it is trained on captions alone, without photos: choose corpus=none"
 
     def open(self, epoch: Epoch) -> Read | None:
-        """Reads what is computed here for all samples, which takes less time than by batches."""
+        """Computes the tensors of all samples at once, which is faster than batch by batch."""
         if epoch.has_photos:
             return None
         self(epoch.samples)
@@ -74,15 +74,15 @@ class CaptionTexts(AbstractBatchReader):
         """
         captions = [sample.caption for sample in samples]
         new = (caption for caption in dict.fromkeys(captions) if caption not in self._rows)
-        while part := list(islice(new, AT_ONCE)):
-            self._add(part)
+        while chunk := list(islice(new, AT_ONCE)):
+            self._add(chunk)
         rows = [self._rows[caption] for caption in captions]
         if len(self._embeddings) > 1:
             self._embeddings = [torch.cat(self._embeddings)]
-        found = {"text_embeddings": self._embeddings[0][rows]}
+        tensors = {"text_embeddings": self._embeddings[0][rows]}
         if self._parser is not None:
-            found["text_entities"] = _padded([self._entities[row] for row in rows])
-        return found
+            tensors["text_entities"] = _padded([self._entities[row] for row in rows])
+        return tensors
 
     def _add(self, captions: Sequence[str]) -> None:
         sentences = [as_sentence(caption) for caption in captions]

@@ -1,4 +1,4 @@
-"""What the captions of a data set would have been asked for: controls of their own phrases."""
+"""Control signals of captions, read off their own grounded phrases."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from captioning.vision.boxes import scale_boxes
 class CaptionControls(AbstractBatchReader):
     """A control signal for each caption, read off the caption itself (CIC-BART-SSA, section 5.1).
 
-    Regions are those of its grounded phrases, in the caption's order. A caption without any (an
-    image without boxes, a replaced caption or picture) is asked to speak of the photo as a whole.
+    Regions are those of its grounded phrases, in the caption's order. For a caption without any (an
+    image without boxes, a replaced caption or picture) the control is the full photo.
 
     Args:
-        ordered: ask for the regions in the caption's order; else for their set.
-        length: ask for the caption's number of words.
-        parser: finds the verbs that are asked for; None: no verbs are.
-        max_regions: boxes of a photo that have features, the first ones; others are left out.
+        ordered: controls ask for the regions in the caption's order; else for their set.
+        length: controls ask for the caption's number of words.
+        parser: finds the verbs that controls ask for; None: they ask for none.
+        max_regions: the first so many boxes of a photo have features; others are left out.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class CaptionControls(AbstractBatchReader):
         self.parser, self.max_regions = parser, max_regions
 
     def open(self, epoch: Epoch) -> Read | None:
-        """Reads the controls of the epoch's captions, and the boxes that they speak of."""
+        """Reads the controls of the epoch's captions, and the boxes of their regions."""
         return _read_controls(epoch, self(epoch.samples))
 
     def __call__(self, samples: Sequence[Sample]) -> tuple[Control, ...]:
@@ -55,21 +55,21 @@ class CaptionControls(AbstractBatchReader):
             Control(
                 regions=self._regions(sample),
                 ordered=self.ordered,
-                # a caption of signs alone has no words, and no length to ask for
+                # a caption of punctuation alone has no words, so no length
                 num_words=(count_words(sample.caption) or None) if self.length else None,
-                verbs=found,
+                verbs=caption_verbs,
             )
-            for sample, found in zip(samples, verbs, strict=True)
+            for sample, caption_verbs in zip(samples, verbs, strict=True)
         )
 
     def _regions(self, sample: Sample) -> tuple[int, ...]:
         # A replaced picture has no regions, though its caption still has its phrases.
-        known = min(len(sample.regions), self.max_regions)
-        return tuple(region for region in spoken_of(sample) if region < known)
+        num_regions = min(len(sample.regions), self.max_regions)
+        return tuple(region for region in mentioned_regions(sample) if region < num_regions)
 
 
 class FixedControls(AbstractBatchReader):
-    """Controls that were chosen before, such as those of other captions.
+    """Controls that were chosen beforehand, such as those of other captions.
 
     Args:
         controls: one for each sample that it is opened with, in order.
@@ -84,7 +84,7 @@ class FixedControls(AbstractBatchReader):
 
 
 def _read_controls(epoch: Epoch, controls: Sequence[Control]) -> Read | None:
-    """None where there are no photos to speak of.
+    """None where there are no photos.
 
     Raises:
         ValueError: there are no features of regions.
@@ -115,7 +115,7 @@ class ControlBatches:
     def __call__(
         self, captions: Sequence[Sample], photos: Sequence[Sample], batch: Tensors
     ) -> Tensors:
-        """Those of a batch that has ``regions (I, R, D)`` already."""
+        """Controls and boxes of a batch that has ``regions (I, R, D)`` already."""
         boxes = torch.zeros(*batch["regions"].shape[:2], 4)
         for target, photo in zip(boxes, photos, strict=True):
             shares = self._shares_of(photo)[: len(target)]
@@ -135,6 +135,6 @@ class ControlBatches:
         return self._shares[path]
 
 
-def spoken_of(sample: Sample) -> tuple[int, ...]:
-    """Positions of the regions of a caption's phrases, each once, as they come up."""
+def mentioned_regions(sample: Sample) -> tuple[int, ...]:
+    """Positions of the regions of a caption's phrases, each once, in order of first mention."""
     return tuple(dict.fromkeys(region for phrase in sample.phrases for region in phrase.regions))

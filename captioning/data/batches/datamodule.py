@@ -14,7 +14,7 @@ from captioning.data.batches.dataset import CaptionDataset
 from captioning.data.batches.sampler import CaptionBatchSampler
 from captioning.data.batches.settings import LoaderSettings, Splits
 from captioning.data.roster import CurationView, Roster
-from captioning.data.steps.add_pairs import num_own
+from captioning.data.steps.add_pairs import num_original
 from captioning.interfaces import AbstractTokenizer
 from captioning.ranges import Seed
 from captioning.types import Batch, Sample
@@ -29,7 +29,7 @@ class CaptionDataModule(pl.LightningDataModule):
     Args:
         splits: the rosters.
         tokenizer: shared with the model.
-        readers: what batches hold beside tokens, by name; each sees what those before it gave.
+        readers: of what batches hold beside tokens, by name; each sees the tensors of earlier ones.
         loader: sizes and lengths.
         seed: of the run; orders every epoch.
     """
@@ -50,37 +50,38 @@ class CaptionDataModule(pl.LightningDataModule):
         self.readers = dict(readers)
         self.loader, self.seed = loader, seed
         self._rewrite: Rewrite | None = None
-        self._of_row: dict[int, Sample] = {}  # of the epoch
+        self._sample_by_row: dict[int, Sample] = {}  # of the epoch
 
     @property
     def train(self) -> Roster:
-        """What is trained on, before curation."""
+        """The training roster, before curation."""
         return self.splits.train
 
     @property
     def val(self) -> Roster:
-        """What captions are validated with."""
+        """The validation roster."""
         return self.splits.val
 
     @property
     def test(self) -> Roster | None:
-        """What captions are tested with, if anything."""
+        """The test roster, if there is one."""
         return self.splits.test
 
     @property
     def refuses_photos(self) -> str:
-        """Why no other photos can be trained on than those of the rosters; empty if they can."""
+        """Why training cannot use photos outside the rosters; empty if it can."""
         return next(filter(None, (reader.refuses_photos for reader in self.readers.values())), "")
 
     def rewrite(self, rewrite: Rewrite) -> None:
-        """Let every training batch be made anew from what ``rewrite`` gives for its samples.
+        """Make every training batch anew from the samples that ``rewrite`` returns.
 
         Args:
-            rewrite: the batch's samples to those that are trained on instead, or to None: the
+            rewrite: maps the batch's samples to those that are trained on instead, or to None: the
                 batch stays as it is.
 
         Raises:
-            ValueError: captions without photos, or contexts, which are of the epoch's captions.
+            ValueError: a reader depends on the epoch's captions (captions without photos, or
+                contexts of other photos).
         """
         if any(reader.fixes_captions for reader in self.readers.values()):
             raise ValueError(
@@ -91,26 +92,26 @@ class CaptionDataModule(pl.LightningDataModule):
 
     def on_after_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
         """Lightning's hook: the batch that is trained on."""
-        # batches for a look between two updates come here too: those are seen in eval mode
+        # batches that probe the losses between two updates come here too, in eval mode
         module = None if self.trainer is None else self.trainer.lightning_module
         if self._rewrite is None or module is None or not module.training:
             return batch
-        new = self._rewrite([self._of_row[row] for row in batch.rows.tolist()])
+        new = self._rewrite([self._sample_by_row[row] for row in batch.rows.tolist()])
         if new is None:
             return batch
-        made = self.dataset(tuple(new), "train")[list(range(len(new)))]
-        return made.to(batch.rows.device)
+        rewritten = self.dataset(tuple(new), "train")[list(range(len(new)))]
+        return rewritten.to(batch.rows.device)
 
     @property
     def updates_per_epoch(self) -> int:
         """Batches of an epoch over the uncurated roster; the unit of every schedule."""
-        number = num_own(self.train) if self.loader.own_updates else len(self.train)
+        number = num_original(self.train) if self.loader.original_updates else len(self.train)
         return -(-number // self.loader.batch_size)
 
     def train_dataloader(self) -> DataLoader[Any]:
         """Shuffled batches of the view's samples."""
         samples = self.view.samples()
-        self._of_row = {sample.row: sample for sample in samples}
+        self._sample_by_row = {sample.row: sample for sample in samples}
         rank, world_size = _process()
         sampler = CaptionBatchSampler(
             [sample.image_id for sample in samples],
@@ -152,16 +153,16 @@ class CaptionDataModule(pl.LightningDataModule):
         samples: Sequence[Sample],
         stage: Stage,
         *,
-        instead: Mapping[str, AbstractBatchReader] | None = None,
+        overrides: Mapping[str, AbstractBatchReader] | None = None,
     ) -> CaptionDataset:
         """The batches of some samples.
 
         Args:
             samples: of the view, but for the stage ``"eval"``.
             stage: see `Epoch`.
-            instead: readers that take the place of those of the same names, or come behind them.
+            overrides: readers that replace those of the same names, or are added after them.
         """
-        readers = [*{**self.readers, **(instead or {})}.values()]
+        readers = [*{**self.readers, **(overrides or {})}.values()]
         epoch = Epoch(
             stage=stage,
             samples=samples,

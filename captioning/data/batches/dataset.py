@@ -14,9 +14,17 @@ from captioning.data.batches.base import Read, Tensors
 from captioning.interfaces import AbstractTokenizer
 from captioning.types import Batch, Sample
 
-OWN = ("rows", "sample_ids", "image_ids", "image_index", "tokens", "token_mask", "weights")
-"""Fields of a batch that the data set itself fills."""
-OF_READERS = {field.name for field in fields(Batch)} - {*OWN, "extras"}
+DATASET_FIELDS = (
+    "rows",
+    "sample_ids",
+    "image_ids",
+    "image_index",
+    "tokens",
+    "token_mask",
+    "weights",
+)
+"""Fields of a batch that the data set fills without a reader."""
+READER_FIELDS = {field.name for field in fields(Batch)} - {*DATASET_FIELDS, "extras"}
 
 
 class CaptionDataset(Dataset[Batch]):
@@ -47,7 +55,7 @@ class CaptionDataset(Dataset[Batch]):
         """
         order = sorted(positions, key=lambda position: -len(self._tokens[position]))
         captions = [self.samples[position] for position in order]
-        # A replaced image makes one image_id stand for two pictures, so pictures are told by path.
+        # After an image was replaced, one image_id has two pictures, so the path is the key.
         photos: dict[object, Sample] = {}
         for sample in captions:
             photos.setdefault(sample.image_path, sample)
@@ -62,20 +70,20 @@ class CaptionDataset(Dataset[Batch]):
             tokens=tokens,
             token_mask=mask,
             weights=_weights([sample.weight for sample in captions]),
-            extras={name: value for name, value in tensors.items() if name not in OF_READERS},
-            **{name: value for name, value in tensors.items() if name in OF_READERS},
+            extras={name: value for name, value in tensors.items() if name not in READER_FIELDS},
+            **{name: value for name, value in tensors.items() if name in READER_FIELDS},
         )
 
     def _read(self, captions: Sequence[Sample], photos: Sequence[Sample]) -> Tensors:
         tensors: Tensors = {}
         for read in self.readers:
-            further = read(captions, photos, tensors)
-            if twice := further.keys() & {*tensors, *OWN, "extras"}:
+            added = read(captions, photos, tensors)
+            if duplicates := added.keys() & {*tensors, *DATASET_FIELDS, "extras"}:
                 raise ValueError(
-                    f"a batch has {', '.join(sorted(twice))} already: let the later of its readers "
-                    "(model.readers) call it otherwise"
+                    f"a batch has {', '.join(sorted(duplicates))} already: let the later of its "
+                    "readers (model.readers) call it otherwise"
                 )
-            tensors |= further
+            tensors |= added
         return tensors
 
 

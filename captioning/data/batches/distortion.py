@@ -38,15 +38,15 @@ KINDS: tuple[Distortion, ...] = (
 )
 
 
-def distorted(image: Image.Image, number: int, draw: np.random.Generator) -> Image.Image:
-    """A photo after ``number`` distortions, each done with probability one half.
+def distorted(image: Image.Image, count: int, rng: np.random.Generator) -> Image.Image:
+    """A photo after ``count`` distortions, each done with probability one half.
 
     Args:
         image: RGB, of the size that the network sees: strengths are in its pixels.
-        number: draws of a kind; 2 in BLIP's fine-tuning.
-        draw: source of kinds, signs and coins.
+        count: draws of a kind; 2 in BLIP's fine-tuning.
+        rng: draws kinds, signs and whether each distortion is done.
     """
-    for kind in draw.integers(len(KINDS), size=number):
-        if draw.random() < 0.5:
-            image = KINDS[kind](image, int(draw.choice((-1, 1))))
+    for kind in rng.integers(len(KINDS), size=count):
+        if rng.random() < 0.5:
+            image = KINDS[kind](image, int(rng.choice((-1, 1))))
     return image

@@ -1,8 +1,8 @@
-"""Contexts of other photos that are like a caption's own: what COS-CVAE learns from besides.
+"""Contexts of other photos that resemble a caption's own: further training data of COS-CVAE.
 
-A context is a caption with a stand-in for each of its objects. Two photos of one scene have like
-contexts with other objects, so a context of one, filled with the objects of the other, is nearly a
-caption of that (Mahajan and Roth, 2020, section 3.3).
+A context is a caption with a placeholder for each of its objects. Two photos of similar scenes have
+similar contexts with different objects. So the context of one, filled with the objects of the
+other, is nearly a caption of the other (Mahajan and Roth, 2020, section 3.3).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from captioning.types import Sample
 
 log = logging.getLogger(__name__)
 
-# Where there is no context, or no word.
+# Stands for a missing context or word.
 NOTHING = -1
 _BLOCK = 256
 _NUMBERS = (SINGULAR, PLURAL)
@@ -47,16 +47,16 @@ class ContextIndex(AbstractBatchReader):
         objects: words that name objects, see `build_object_words`; the model's.
         encoder: name of the sentence encoder, see `build_sentence_encoder`, or one that is built.
         num_nearest: contexts of each caption.
-        num_words: object words of a photo that slots can be filled with, of each number.
+        num_words: object words of a photo that can fill slots, in the singular and in the plural.
         slots: ``"captions"``: the model fills them with the words of the photo's captions alone;
-            ``"regions"``: with the labels of the regions that it attends to, which wants features
+            ``"regions"``: with the labels of the regions that it attends to, which needs features
             of the annotated boxes.
-        all_photos: photos that `captioning.data.steps.share_of_photos` leaves out lend contexts
-            too.
+        all_photos: whether photos that `captioning.data.steps.share_of_photos` leaves out lend
+            contexts too.
         cache_folder: where neighbours are kept, by content; None keeps nothing.
 
     Raises:
-        ValueError: no neighbour or no word is asked for, or other ``slots``.
+        ValueError: ``num_nearest`` or ``num_words`` below 1, or other ``slots``.
     """
 
     fixes_captions: ClassVar[bool] = True
@@ -83,10 +83,10 @@ class ContextIndex(AbstractBatchReader):
         self.num_nearest, self.num_words = num_nearest, num_words
         self._encoder = encoder
         self._folder = None if cache_folder is None else Path(cache_folder)
-        self._found: tuple[Roster, Sequence[Sample], Tensor] | None = None
+        self._cached: tuple[Roster, Sequence[Sample], Tensor] | None = None
 
     def open(self, epoch: Epoch) -> Read | None:
-        """Reads contexts in training alone.
+        """Reads contexts, in training only.
 
         Raises:
             ValueError: slots of regions without features of regions.
@@ -105,18 +105,18 @@ class ContextIndex(AbstractBatchReader):
     def neighbours(self, roster: Roster, sources: Sequence[Sample] = ()) -> Tensor:
         """Rows ``(N, num_nearest) int64`` of the nearest contexts of each caption of a roster.
 
-        Nearest by cosine of the sentence embeddings, the earliest among equals; of other images,
-        different from the caption's own and from each other, and with an object. `NOTHING` where
-        there are no more.
+        Nearest by cosine of the sentence embeddings, the earliest among equals. They are of other
+        images, differ from the caption's own context and from each other, and have an object.
+        `NOTHING` where there are no more.
 
         Args:
             roster: of N captions.
             sources: further captions, in rows behind the roster's.
         """
-        if not (self._found and self._found[0] is roster and self._found[1] is sources):
+        if not (self._cached and self._cached[0] is roster and self._cached[1] is sources):
             rows = self._read_or_find([*roster.samples, *sources])[: len(roster)]
-            self._found = (roster, sources, rows)
-        return self._found[2]
+            self._cached = (roster, sources, rows)
+        return self._cached[2]
 
     def of_epoch(
         self,
@@ -125,10 +125,10 @@ class ContextIndex(AbstractBatchReader):
         tokenizer: AbstractTokenizer,
         sources: Sequence[Sample] = (),
     ) -> Callable[[Sequence[Sample]], dict[str, Tensor]]:
-        """What makes a batch's further tensors, see `EpochContexts.tensors`.
+        """The function that makes a batch's context tensors, see `EpochContexts.tensors`.
 
         Args:
-            roster: that contexts are looked for in.
+            roster: that is searched for contexts.
             samples: those of the epoch. Contexts of captions that curation has removed or changed
                 are not used, and a changed caption gets none.
             tokenizer: turns words into ids.
@@ -172,21 +172,21 @@ class ContextIndex(AbstractBatchReader):
         if path.is_file():
             return _read(path, (len(contexts), self.num_nearest))
         log.info(f"nearest contexts of {len(contexts)} captions")
-        found = find()
-        write_whole(path, lambda part: part.write_bytes(save({"neighbours": found})))
-        return found
+        neighbours = find()
+        write_whole(path, lambda part: part.write_bytes(save({"neighbours": neighbours})))
+        return neighbours
 
 
 class EpochContexts:
-    """The contexts that an epoch's captions can be given.
+    """The contexts of an epoch's captions.
 
     Args:
         neighbours: ``(N, M) int64`` rows.
-        unchanged: samples by row whose captions the neighbours are of.
+        unchanged: samples by row whose captions are those that the neighbours were computed for.
         words: that name objects.
         photo_words: ids of each photo's object words, ``(2, O)``, by its path.
         tokenizer: of captions.
-        labels: ids of the labels of each photo's regions, the whole photo first, ``(2, R)`` by its
+        labels: ids of the labels of each photo's regions, the full photo first, ``(2, R)`` by its
             path; None where slots are filled without them.
     """
 
@@ -215,24 +215,24 @@ class EpochContexts:
         Returns:
             ``context_tokens (B, M, T) int64`` in [0, V + 2): the vocabulary's tokens with begin and
             end, V for an object in the singular and V + 1 in the plural, padded;
-            ``context_lengths (B, M) int64`` their tokens, 0 where there is no context, which stand
-            last; ``object_words (B, 2, O) int64`` tokens of the photo's objects in the singular and
-            in the plural, the most frequent first, `NOTHING` behind the last. With labels also
-            ``region_words (B, 2, R) int64``, those of the photo's regions, `NOTHING` where the
+            ``context_lengths (B, M) int64`` their numbers of tokens, 0 for a missing context
+            (missing ones come last); ``object_words (B, 2, O) int64`` tokens of the photo's objects
+            in the singular and in the plural, the most frequent first, then `NOTHING`. With labels
+            also ``region_words (B, 2, R) int64``, those of the photo's regions, `NOTHING` where the
             vocabulary has no such word.
         """
         rows = [self._usable(sample) for sample in samples]
         shape = (len(samples), self._neighbours.shape[1])
         lengths = np.zeros(shape, dtype=np.int64)
-        contexts = [[self._context_ids(row) for row in some] for some in rows]
-        longest = max((len(ids) for some in contexts for ids in some), default=2)
+        contexts = [[self._context_ids(row) for row in caption_rows] for caption_rows in rows]
+        longest = max((len(ids) for caption_rows in contexts for ids in caption_rows), default=2)
         tokens = np.full((*shape, longest), self._tokenizer.pad_id, dtype=np.int64)
-        for place, some in enumerate(contexts):
-            for number, ids in enumerate(some):
+        for place, caption_rows in enumerate(contexts):
+            for number, ids in enumerate(caption_rows):
                 tokens[place, number, : len(ids)] = ids
                 lengths[place, number] = len(ids)
         words = np.stack([self._photo_words[sample.image_path] for sample in samples])
-        found = {
+        batch = {
             "context_tokens": torch.from_numpy(tokens),
             "context_lengths": torch.from_numpy(lengths),
             "object_words": torch.from_numpy(words),
@@ -240,8 +240,8 @@ class EpochContexts:
         if self._labels is not None:
             of_photos = [torch.from_numpy(self._labels[s.image_path]).T for s in samples]
             padded = pad_sequence(of_photos, batch_first=True, padding_value=NOTHING)
-            found["region_words"] = padded.transpose(1, 2)
-        return found
+            batch["region_words"] = padded.transpose(1, 2)
+        return batch
 
     def _usable(self, sample: Sample) -> list[int]:
         if self._unchanged.get(sample.row) is None:
@@ -265,8 +265,8 @@ def find_nearest(
     """Rows of the nearest contexts, see `ContextIndex.neighbours`.
 
     Args:
-        contexts: N texts; None for those without an object, which are nobody's neighbours and
-            have none.
+        contexts: N texts; None for those without an object, which have no neighbours and are
+            neighbours of none.
         images: the image of each.
         embed: gives unit vectors ``(U, D)`` of U texts.
         num_nearest: M.
@@ -278,43 +278,43 @@ def find_nearest(
     for row, context in enumerate(contexts):
         if context is not None:
             rows_of.setdefault(context, []).append(row)
-    found = torch.full((len(contexts), num_nearest), NOTHING, dtype=torch.long)
+    neighbours = torch.full((len(contexts), num_nearest), NOTHING, dtype=torch.long)
     texts = list(rows_of)
     if not texts:
-        return found
-    # A row of the first image, and one of another, serve every image.
+        return neighbours
+    # A row of the first image and a row of another image are enough for every image.
     sources = [_two_images(rows, images) for rows in rows_of.values()]
-    most_own = max(Counter(images).values())
+    max_captions = max(Counter(images).values())
     vectors = embed(texts)
-    count = min(len(texts), 1 + num_nearest + most_own)
+    count = min(len(texts), 1 + num_nearest + max_captions)
     for start in range(0, len(texts), _BLOCK):
         likeness = vectors[start : start + _BLOCK] @ vectors.t()
-        # Whole numbers, so that rounding decides no order; then by place.
+        # Integers, so that rounding errors decide no order; equals are ordered by place.
         likeness = (likeness.double() * 1e6).round().long() * len(texts)
         likeness -= torch.arange(len(texts))
         nearest = likeness.topk(count, dim=1).indices.tolist()
-        for place, others in enumerate(nearest, start):
+        for place, candidates in enumerate(nearest, start):
             for row in rows_of[texts[place]]:
-                rows = _others(place, others, sources, images, images[row])[:num_nearest]
-                found[row, : len(rows)] = torch.tensor(rows, dtype=torch.long)
-    return found
+                rows = _other_rows(place, candidates, sources, images, images[row])[:num_nearest]
+                neighbours[row, : len(rows)] = torch.tensor(rows, dtype=torch.long)
+    return neighbours
 
 
 def _two_images(rows: Sequence[int], images: Sequence[str]) -> list[int]:
-    other = next((row for row in rows if images[row] != images[rows[0]]), None)
-    return [rows[0]] if other is None else [rows[0], other]
+    other_row = next((row for row in rows if images[row] != images[rows[0]]), None)
+    return [rows[0]] if other_row is None else [rows[0], other_row]
 
 
-def _others(
-    own: int, texts: list[int], sources: list[list[int]], images: Sequence[str], image: str
+def _other_rows(
+    own_text: int, texts: list[int], sources: list[list[int]], images: Sequence[str], image: str
 ) -> list[int]:
-    """A row of another image for each of the texts that has one, their own left out."""
-    found = []
+    """A row of another image for each of the texts that has one, without the own text."""
+    rows = []
     for text in texts:
         row = next((row for row in sources[text] if images[row] != image), None)
-        if text != own and row is not None:
-            found.append(row)
-    return found
+        if text != own_text and row is not None:
+            rows.append(row)
+    return rows
 
 
 def _context(caption: str, words: ObjectWords) -> str | None:
@@ -332,17 +332,17 @@ def _placed(tokenizer: AbstractTokenizer, caption: str, words: ObjectWords, size
             "contexts need a tokenizer with one token a word (tokenizer=words): got "
             f"{len(ids) - 2} tokens for {len(split)} words"
         )
-    found, done = [ids[0]], 0
+    context, done = [ids[0]], 0
     for start, end, number in words.spans(split):
-        found += [*ids[1 + done : 1 + start], size + _NUMBERS.index(number)]
+        context += [*ids[1 + done : 1 + start], size + _NUMBERS.index(number)]
         done = end
-    return [*found, *ids[1 + done :]]
+    return [*context, *ids[1 + done :]]
 
 
 def _photo_words(
-    samples: Sequence[Sample], words: ObjectWords, tokenizer: AbstractTokenizer, most: int
+    samples: Sequence[Sample], words: ObjectWords, tokenizer: AbstractTokenizer, max_words: int
 ) -> dict[Path, np.ndarray]:
-    """Ids of the single words that name objects in each photo's captions, by number."""
+    """Ids of single words for objects in each photo's captions, in the singular and plural."""
     counts: dict[Path, tuple[Counter[int], Counter[int]]] = {}
     for sample in samples:
         of_photo = counts.setdefault(sample.image_path, (Counter(), Counter()))
@@ -350,19 +350,19 @@ def _photo_words(
         for start, end, number in words.spans(split[: len(ids)]):
             if end == start + 1 and number != NONE and ids[start] != tokenizer.unk_id:
                 of_photo[_NUMBERS.index(number)][ids[start]] += 1
-    found = {}
+    words_by_photo = {}
     for path, of_photo in counts.items():
-        found[path] = np.full((len(_NUMBERS), most), NOTHING, dtype=np.int64)
+        words_by_photo[path] = np.full((len(_NUMBERS), max_words), NOTHING, dtype=np.int64)
         for number, counter in enumerate(of_photo):
-            best = sorted(counter, key=lambda token: (-counter[token], token))[:most]
-            found[path][number, : len(best)] = best
-    return found
+            best = sorted(counter, key=lambda token: (-counter[token], token))[:max_words]
+            words_by_photo[path][number, : len(best)] = best
+    return words_by_photo
 
 
 def _label_forms(
     labels: Iterable[str], words: ObjectWords, tokenizer: AbstractTokenizer
 ) -> dict[str, tuple[int, int]]:
-    """Ids of labels in the singular and in the plural, as far as the vocabulary has one word."""
+    """Ids of labels in the singular and in the plural; `NOTHING` where that is not one token."""
     plurals: dict[str, str] = {}
     for word in getattr(tokenizer, "words", ()):
         if words.lemma(word) != word:
@@ -374,15 +374,17 @@ def _label_forms(
 
 
 def _single(word: str, tokenizer: AbstractTokenizer) -> int:
-    found = tokenizer.spellings(word) if word else []
-    return found[0][0] if found and len(found[0]) == 1 else NOTHING
+    spellings = tokenizer.spellings(word) if word else []
+    return spellings[0][0] if spellings and len(spellings[0]) == 1 else NOTHING
 
 
 def _read(path: Path, shape: tuple[int, int]) -> Tensor:
     try:
-        found = load_file(path)["neighbours"]
+        neighbours = load_file(path)["neighbours"]
     except (SafetensorError, KeyError) as error:
         raise ValueError(f"{path}: damaged ({error}); delete it") from error
-    if tuple(found.shape) != shape:
-        raise ValueError(f"{path}: wanted neighbours {shape}: got {tuple(found.shape)}; delete it")
-    return found
+    if tuple(neighbours.shape) != shape:
+        raise ValueError(
+            f"{path}: wanted neighbours {shape}: got {tuple(neighbours.shape)}; delete it"
+        )
+    return neighbours

@@ -1,4 +1,4 @@
-"""Photos through a processor of transformers, as a model of that library wants them."""
+"""Photos prepared by a processor of transformers, for models of that library."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ IMAGES = {"pixel_values": "images"}
 
 
 class ProcessorReader(AbstractBatchReader):
-    """What ``AutoProcessor`` of transformers makes of photos, such as ``pixel_values``.
+    """The tensors that ``AutoProcessor`` of transformers makes of photos: ``pixel_values`` etc.
 
     Args:
         pretrained: a hub name, or a folder with ``preprocessor_config.json``.
@@ -65,5 +65,5 @@ def _process(
     batch: Tensors,
 ) -> Tensors:
     images = [load_rgb(photo.image_path) for photo in photos]
-    made = processor(images=images, return_tensors="pt", **options)
-    return {names.get(name, name): tensor for name, tensor in made.items()}
+    outputs = processor(images=images, return_tensors="pt", **options)
+    return {names.get(name, name): tensor for name, tensor in outputs.items()}

@@ -57,7 +57,7 @@ class CaptionBatchSampler(Sampler[list[int]]):
         by_image: dict[str, list[int]] = {}
         for position, image_id in enumerate(image_ids):
             by_image.setdefault(image_id, []).append(position)
-        self._by_image = [np.asarray(found) for found in by_image.values()]
+        self._by_image = [np.asarray(positions) for positions in by_image.values()]
         self._num_samples = len(image_ids)
         self._num_batches = num_batches or -(-self._num_samples // batch_size)
         # A smaller last batch could leave a process without work, while the others wait for it.
@@ -75,15 +75,17 @@ class CaptionBatchSampler(Sampler[list[int]]):
         rng = np.random.default_rng((self.seed, self.epoch, number))
         size = self.captions_per_image
         chunks = []
-        for found in self._by_image:
-            order = found if len(found) == 1 else rng.permutation(found)
+        for positions in self._by_image:
+            order = positions if len(positions) == 1 else rng.permutation(positions)
             chunks.extend(order[start : start + size] for start in range(0, len(order), size))
         return np.concatenate([chunks[index] for index in rng.permutation(len(chunks))])
 
     def __iter__(self) -> Iterator[list[int]]:
-        wanted = self._num_batches * self.batch_size if self._fills_batches else self._num_samples
-        passes = -(-wanted // self._num_samples)
-        order = np.concatenate([self._pass(number) for number in range(passes)])[:wanted]
+        num_positions = (
+            self._num_batches * self.batch_size if self._fills_batches else self._num_samples
+        )
+        passes = -(-num_positions // self._num_samples)
+        order = np.concatenate([self._pass(number) for number in range(passes)])[:num_positions]
         share = self.batch_size // self.world_size
         for start in range(0, len(order), self.batch_size):
             batch = order[start : start + self.batch_size]

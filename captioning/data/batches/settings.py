@@ -27,12 +27,12 @@ class Splits:
 
     @property
     def rosters(self) -> list[Roster]:
-        """All there are."""
+        """All rosters of the run."""
         return [roster for roster in (self.train, self.val, self.test) if roster is not None]
 
     @property
     def pictured(self) -> list[Roster]:
-        """Those whose photos are looked at."""
+        """The rosters whose photos are read."""
         return self.rosters[0 if self.train_has_photos else 1 :]
 
 
@@ -47,31 +47,37 @@ class LoaderSettings:
         fixed_updates: keep the number of batches an epoch at that of the whole roster when
             curation removes samples (comparable numbers of updates). False: the epoch shrinks with
             the set, as in the paper.
-        own_updates: an epoch has as many batches as without pairs that were added
-            (`captioning.data.steps.add_pairs`), which then change no schedule.
+        original_updates: an epoch has as many batches as the original captions fill, without added
+            pairs (`captioning.data.steps.add_pairs`), so that these change no schedule.
         num_workers: loader processes; 0 is best with cached features.
 
     Raises:
-        ValueError: a number below 1 (below 0 of workers), or ``own_updates`` for epochs that may
-            shrink.
+        ValueError: a number below 1 (below 0 of workers), or ``original_updates`` for epochs that
+            may shrink.
     """
 
     batch_size: PositiveInt = 125
     captions_per_image: PositiveInt = 5
     eval_batch_size: PositiveInt = 50
     fixed_updates: bool = True
-    own_updates: bool = False
+    original_updates: bool = False
     num_workers: NonNegativeInt = 0
 
     def __post_init__(self) -> None:
-        least = {"batch_size": 1, "captions_per_image": 1, "eval_batch_size": 1, "num_workers": 0}
-        for name, number in least.items():
+        minimums = {
+            "batch_size": 1,
+            "captions_per_image": 1,
+            "eval_batch_size": 1,
+            "num_workers": 0,
+        }
+        for name, minimum in minimums.items():
             value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < number:
+            if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
                 raise ValueError(
-                    f"loader.{name} must be a whole number of at least {number}: got {value!r}"
+                    f"loader.{name} must be a whole number of at least {minimum}: got {value!r}"
                 )
-        if self.own_updates and not self.fixed_updates:
+        if self.original_updates and not self.fixed_updates:
             raise ValueError(
-                "loader.own_updates=true needs loader.fixed_updates=true: epochs must not shrink"
+                "loader.original_updates=true needs loader.fixed_updates=true: epochs must not "
+                "shrink"
             )

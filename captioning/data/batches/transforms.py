@@ -41,9 +41,9 @@ class EvalTransform:
 class TrainTransform:
     """A random crop, perhaps mirrored, resized and normalised.
 
-    Crops that cut away what a caption speaks of make the caption wrong, so they are large. A
-    mirrored photo makes captions with "left" or "right" wrong, and text in it unreadable; hence
-    ``flip`` is off unless asked for.
+    Crops are large, because a crop without an object that the caption mentions makes the caption
+    wrong. A mirrored photo makes captions with "left" or "right" wrong, and text in it unreadable;
+    hence ``flip`` is off by default.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class TrainTransform:
         Raises:
             ValueError: ``smallest_crop`` is outside (0, 1], or ``distortions`` negative.
         """
-        self._whole = EvalTransform(backbone=backbone)
+        self._eval = EvalTransform(backbone=backbone)
         if not 0 < smallest_crop <= 1:
             raise ValueError(f"smallest_crop must be in (0, 1]: got {smallest_crop}")
         if distortions < 0:
@@ -81,19 +81,19 @@ class TrainTransform:
 
     def __call__(self, image: Image.Image) -> Tensor:
         """``(3, H, W) float32`` of an RGB photo."""
-        draw = self._draws()
-        scale = np.sqrt(draw.uniform(self.smallest_crop, 1))
+        rng = self._rng()
+        scale = np.sqrt(rng.uniform(self.smallest_crop, 1))
         width, height = image.width * scale, image.height * scale
-        left, top = draw.uniform(0, image.width - width), draw.uniform(0, image.height - height)
-        mirrored = self.flip and draw.random() < 0.5
+        left, top = rng.uniform(0, image.width - width), rng.uniform(0, image.height - height)
+        mirrored = self.flip and rng.random() < 0.5
         # Rounding must not push the box over the edge, which Pillow refuses.
         right, bottom = min(left + width, image.width), min(top + height, image.height)
-        part = self._whole.crop(image, (left, top, right, bottom))
-        part = distorted(part, self.distortions, draw)
-        normal = self._whole.normalised(part)
+        part = self._eval.crop(image, (left, top, right, bottom))
+        part = distorted(part, self.distortions, rng)
+        normal = self._eval.normalised(part)
         return normal.flip(2) if mirrored else normal
 
-    def _draws(self) -> np.random.Generator:
+    def _rng(self) -> np.random.Generator:
         if self._generator is not None:
             return self._generator
         return np.random.default_rng(int(torch.randint(2**62, ()).item()))

@@ -55,7 +55,7 @@ def import_features(
     dim: int | None = None,
     chunk_size: int = 1000,
 ) -> FeatureStore:
-    """Copy the features of all ``sources`` into one store, as ``float16``, keyed by image id.
+    """Copy the features of all ``sources`` into one store as ``float16``, by image id.
 
     An import that was killed goes on where it stopped.
 
@@ -71,20 +71,20 @@ def import_features(
         FileNotFoundError: a source does not exist.
         ValueError: damaged, repeated, non-finite or missing features, or of another size.
     """
-    target, wanted = Path(folder), None if image_ids is None else set(image_ids)
+    target, required_ids = Path(folder), None if image_ids is None else set(image_ids)
     for source in map(Path, sources):
         if not source.is_file():
             raise FileNotFoundError(f"{source}: no such file; name the features to import")
     target.mkdir(parents=True, exist_ok=True)
-    with locked(target / LOCK_NAME, what=str(target), say=Console().print):
+    with locked(target / LOCK_NAME, subject=str(target), notify=Console().print):
         records = _checked(_all_records(sources), dim)
-        first = next(records, None)
-        if first is None:
+        first_record = next(records, None)
+        if first_record is None:
             raise ValueError(f"{', '.join(map(str, sources))}: no features in there")
-        index = _index(target, name, first[1].shape[1])
+        index = _index(target, name, first_record[1].shape[1])
         with FeatureWriter(folder=target, index=index) as writer:
-            _copy(first, records, writer, wanted, chunk_size)
-        _require(index, wanted, target)
+            _copy(first_record, records, writer, required_ids, chunk_size)
+        _require(index, required_ids, target)
     return FeatureStore.open(target)
 
 
@@ -106,7 +106,7 @@ def _all_records(sources: Sequence[str | Path]) -> Iterator[Record]:
 
 
 def _checked(records: Iterator[Record], dim: int | None) -> Iterator[Record]:
-    seen: set[str] = set()
+    known_ids: set[str] = set()
     for image_id, features, where in records:
         if features.ndim != 2 or not 1 <= len(features) <= MAX_BOXES:
             raise ValueError(
@@ -115,13 +115,13 @@ def _checked(records: Iterator[Record], dim: int | None) -> Iterator[Record]:
         dim = dim or features.shape[1]
         if features.shape[1] != dim:
             raise ValueError(f"{where}: features must have {dim} values: got {features.shape[1]}")
-        if image_id in seen:
+        if image_id in known_ids:
             raise ValueError(f"{where}: image {image_id} occurs twice; remove one of the two")
         with np.errstate(over="ignore"):
             halves = features.astype(np.float16)
         if not np.isfinite(halves).all():
             raise ValueError(f"{where}: features are NaN or too large for float16 (65504)")
-        seen.add(image_id)
+        known_ids.add(image_id)
         yield image_id, halves, where
 
 
@@ -139,27 +139,27 @@ def _index(target: Path, name: str, dim: int) -> FeatureIndex:
 
 
 def _copy(
-    first: Record,
-    others: Iterator[Record],
+    first_record: Record,
+    records: Iterator[Record],
     writer: FeatureWriter,
-    wanted: set[str] | None,
+    required_ids: set[str] | None,
     chunk_size: int,
 ) -> None:
     def everything() -> Iterator[Record]:
-        yield first
-        yield from others
+        yield first_record
+        yield from records
 
     for number, (image_id, features, _) in enumerate(track(everything(), "importing"), start=1):
-        left_out = wanted is not None and image_id not in wanted
-        if not left_out and image_id not in writer.index.records:
+        is_excluded = required_ids is not None and image_id not in required_ids
+        if not is_excluded and image_id not in writer.index.records:
             writer.append(image_id, features)
         if number % chunk_size == 0:
             writer.commit()
     writer.commit()
 
 
-def _require(index: FeatureIndex, wanted: set[str] | None, target: Path) -> None:
-    missing = sorted((wanted or set()) - index.records.keys())
+def _require(index: FeatureIndex, required_ids: set[str] | None, target: Path) -> None:
+    missing = sorted((required_ids or set()) - index.records.keys())
     if missing:
         raise ValueError(
             f"{target}: {len(missing)} images have no features in the files given, such as "

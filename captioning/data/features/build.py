@@ -54,7 +54,7 @@ Load = Callable[[Path], Image.Image]
 
 @dataclass(frozen=True, kw_only=True)
 class _Photo:
-    """One photo whose features are wanted."""
+    """One photo whose features are to be computed."""
 
     path: Path
     key: str
@@ -97,9 +97,9 @@ def ensure_features(
 ) -> FeatureStore:
     """The features of all ``paths``; computes those that are missing.
 
-    Photos are made square by the backbone: usually resized without keeping their proportions, so
-    that the grid covers all of them. Every ``chunk_size`` photos are made safe: a killed run goes
-    on from there. Two runs that build the same store take turns.
+    The backbone makes photos square, usually by resizing without keeping their proportions, so that
+    the grid covers all of them. Features are saved after every ``chunk_size`` photos: a killed run
+    resumes from there. Two runs that build the same store take turns.
 
     Args:
         paths: photo files; repeats are allowed.
@@ -125,7 +125,7 @@ def ensure_features(
             store of another backbone in the same place.
         OSError: not enough space.
     """
-    wanted = _wanted_boxes(paths, boxes, kind, max_boxes)
+    boxes_by_path = _boxes_by_path(paths, boxes, kind, max_boxes)
     target = store_folder(folder, backbone=backbone, kind=kind, precision=precision)
     workers = num_workers or torch.get_num_threads()
     target.mkdir(parents=True, exist_ok=True)
@@ -133,12 +133,14 @@ def ensure_features(
     # Opening a photo changes the warning filters for a moment; threads that do so at once would
     # leave them changed, so they are put back here.
     with warnings.catch_warnings(), _progress(progress) as bars:
-        plan = _plan(_open_index(target, backbone, kind), wanted, workers, bars)
+        plan = _plan(_open_index(target, backbone, kind), boxes_by_path, workers, bars)
         if plan.missing or plan.paths:
-            with locked(target / LOCK_NAME, what=str(target), say=bars.console.print) as waited:
+            with locked(
+                target / LOCK_NAME, subject=str(target), notify=bars.console.print
+            ) as waited:
                 index = _open_index(target, backbone, kind)
                 if waited:
-                    plan = _plan(index, wanted, workers, bars)
+                    plan = _plan(index, boxes_by_path, workers, bars)
                 index.paths.update(plan.paths)
                 _check_space(target, backbone, plan.missing)
                 run = _Extraction(backbone, kind, *options)
@@ -147,7 +149,13 @@ def ensure_features(
                     _write(batches, writer, len(plan.missing), chunk_size, bars)
     store = FeatureStore.open(target)
     if kind == "regions":
-        store.remember_boxes({path: found for path, found in wanted.items() if found is not None})
+        store.remember_boxes(
+            {
+                path: photo_boxes
+                for path, photo_boxes in boxes_by_path.items()
+                if photo_boxes is not None
+            }
+        )
     return store
 
 
@@ -177,10 +185,12 @@ class _Extraction:
             with autocast:
                 grid = self.backbone.grid(self.backbone.normalise(pixels))
             if self.kind == "grid":
-                found = list(grid)
+                pooled = list(grid)
             else:
-                found = pool_regions(grid, self.backbone.grid_size, [boxes for _, boxes in decoded])
-            records = [features.to(torch.float16).cpu().numpy() for features in found]
+                pooled = pool_regions(
+                    grid, self.backbone.grid_size, [boxes for _, boxes in decoded]
+                )
+            records = [features.to(torch.float16).cpu().numpy() for features in pooled]
         return [_finite(photo, record) for photo, record in zip(batch, records, strict=True)]
 
     def _decode(self, photo: _Photo) -> tuple[Tensor, Tensor]:
@@ -238,7 +248,7 @@ def _in_threads(
         torch.set_num_threads(torch_threads)
 
 
-def _wanted_boxes(
+def _boxes_by_path(
     paths: Sequence[str | Path],
     boxes: Sequence[Sequence[Box]] | None,
     kind: Kind,
@@ -252,14 +262,15 @@ def _wanted_boxes(
     if boxes is None or len(boxes) != len(paths):
         got = "none" if boxes is None else str(len(boxes))
         raise ValueError(f"region features need boxes for each of {len(paths)} photos: got {got}")
-    wanted: dict[str, tuple[Box, ...] | None] = {}
-    for path, found in zip(paths, boxes, strict=True):
-        kept = tuple(
-            (float(x1), float(y1), float(x2), float(y2)) for x1, y1, x2, y2 in found[:max_boxes]
+    boxes_by_path: dict[str, tuple[Box, ...] | None] = {}
+    for path, photo_boxes in zip(paths, boxes, strict=True):
+        used_boxes = tuple(
+            (float(x1), float(y1), float(x2), float(y2))
+            for x1, y1, x2, y2 in photo_boxes[:max_boxes]
         )
-        if wanted.setdefault(absolute(path), kept) != kept:
+        if boxes_by_path.setdefault(absolute(path), used_boxes) != used_boxes:
             raise ValueError(f"{path}: two different lists of boxes for one photo")
-    return wanted
+    return boxes_by_path
 
 
 def _open_index(target: Path, backbone: Backbone, kind: Kind) -> FeatureIndex:
@@ -281,12 +292,12 @@ def _open_index(target: Path, backbone: Backbone, kind: Kind) -> FeatureIndex:
 
 def _plan(
     index: FeatureIndex,
-    wanted: dict[str, tuple[Box, ...] | None],
+    boxes_by_path: dict[str, tuple[Box, ...] | None],
     num_workers: int,
     bars: Progress,
 ) -> _Plan:
-    """Hash the photos that are new or changed, and list those without features."""
-    digests = {path: known_digest(index, path) for path in wanted}
+    """Hash new and changed photos, and list the photos without features."""
+    digests = {path: known_digest(index, path) for path in boxes_by_path}
     new = [path for path, digest in digests.items() if digest is None]
     entries: dict[str, tuple[int, int, str]] = {}
     task = bars.add_task("checking photos", total=len(new), visible=bool(new))
@@ -295,7 +306,7 @@ def _plan(
             entries[path], digests[path] = entry, entry[2]
             bars.advance(task)
     missing: dict[str, _Photo] = {}
-    for path, boxes in wanted.items():
+    for path, boxes in boxes_by_path.items():
         key = record_key(digests[path] or "", boxes)
         if key not in index.records and key not in missing:
             missing[key] = _Photo(path=Path(path), key=key, boxes=boxes or ())

@@ -1,13 +1,13 @@
 """Features of photos in one append-only, memory-mapped file.
 
 A store is a folder with two files. ``features.bin`` holds rows of D ``float16`` values, one row per
-region; a record is the run of rows of one photo. ``index.json`` says whose rows they are: it is
-replaced atomically after the rows are on disk, so rows that no index names (of a killed run) are
-cut off by the next writer, and readers never see half a record.
+region; a record is the run of rows of one photo. ``index.json`` maps photos to rows. It is replaced
+atomically after the rows are on disk. So readers never see half a record, and the next writer cuts
+off rows that no index names (of a killed run).
 
-Records are keyed by content: a photo under two names is stored once, and a photo that was replaced
-under its old name is another record. An entry per path (size and time of change) saves hashing a
-photo twice.
+Records are keyed by content: a photo under two names is stored once, and a changed photo under its
+old name is another record. An entry per path (size and time of change) avoids hashing a photo
+twice.
 """
 
 from __future__ import annotations
@@ -141,8 +141,8 @@ def absolute(path: str | Path) -> str:
 def known_digest(index: FeatureIndex, path: str) -> str | None:
     """Digest of a photo without reading it; None where it is unknown or the file has changed.
 
-    Where the photo is not on this machine at all, what was recorded counts: features can be
-    carried to a cluster without their photos.
+    Where the photo is not on this machine, the recorded digest counts: features can be copied to a
+    cluster without their photos.
     """
     entry = index.paths.get(path)
     if entry is None:
@@ -157,8 +157,8 @@ def known_digest(index: FeatureIndex, path: str) -> str | None:
 class FeatureStore:
     """Reads the features of photos; cheap to open, safe in `DataLoader` workers.
 
-    It shows what the index named when it was opened. Copies sent to other processes map the file
-    anew, and share its pages.
+    It holds the records that the index named when it was opened. Copies sent to other processes map
+    the file anew, and share its pages.
 
     Attributes:
         folder: where it lies.
@@ -226,8 +226,8 @@ class FeatureStore:
             digest = known_digest(index, name)
             if digest is None and os.path.isfile(name):
                 digest = hash_file(Path(name))
-            found = self._boxes_of(name, None if boxes is None else boxes[number])
-            keys.append(None if digest is None else record_key(digest, found))
+            photo_boxes = self._boxes_of(name, None if boxes is None else boxes[number])
+            keys.append(None if digest is None else record_key(digest, photo_boxes))
         return self._find(keys, names, "photos")
 
     def positions_of_ids(self, image_ids: Sequence[str]) -> np.ndarray:
@@ -279,28 +279,28 @@ class FeatureStore:
             )
         return self._rows
 
-    def _boxes_of(self, name: str, given: Sequence[Box] | None) -> Sequence[Box] | None:
+    def _boxes_of(self, name: str, provided: Sequence[Box] | None) -> Sequence[Box] | None:
         if self.kind != "regions":
             return None
-        boxes = self._boxes.get(name) if given is None else given
+        boxes = self._boxes.get(name) if provided is None else provided
         if boxes is None:
             raise ValueError(f"{self.folder}: features of {name} go by its boxes: pass boxes=")
         return boxes
 
-    def _find(self, keys: list[str | None], names: list[str], what: str) -> np.ndarray:
+    def _find(self, keys: list[str | None], names: list[str], kind: str) -> np.ndarray:
         if self._position_of_key is None:
             records = list(self._loaded_index().records)[: len(self)]
             self._position_of_key = {key: position for position, key in enumerate(records)}
         lookup = self._position_of_key
-        places = [-1 if key is None else lookup.get(key, -1) for key in keys]
-        found = np.array(places, dtype=np.int64)
-        missing = [names[i] for i in np.flatnonzero(found < 0)]
+        found_positions = [-1 if key is None else lookup.get(key, -1) for key in keys]
+        positions = np.array(found_positions, dtype=np.int64)
+        missing = [names[i] for i in np.flatnonzero(positions < 0)]
         if missing:
             raise ValueError(
-                f"{self.folder}: no features for {len(missing)} of {len(names)} {what} (never "
+                f"{self.folder}: no features for {len(missing)} of {len(names)} {kind} (never "
                 f"built, or the file has changed), such as {', '.join(missing[:3])}; {REMEDY}"
             )
-        return found
+        return positions
 
 
 class FeatureWriter:

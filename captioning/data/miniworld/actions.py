@@ -1,4 +1,4 @@
-"""What things are seen doing: how each action is drawn, and its verb in three forms."""
+"""Actions of objects: how each is drawn, and its verb in three forms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Action:
         mark: what is drawn beside it: ``"speed"``, ``"sleep"``, ``"jump"`` or ``""``.
         zone: where it happens; None keeps the class's own.
         places: the only places where it happens; empty for any.
-        roles: nouns for who does it, such as "skier"; they imply the action.
+        roles: nouns for a person doing it, such as "skier"; they imply the action.
         scale: height of the action's picture as a share of the class's.
     """
 
@@ -29,11 +29,11 @@ class Action:
 
 
 def _verbs(*rows: str) -> tuple[tuple[str, str, str], ...]:
-    found = []
+    forms = []
     for row in rows:
         third, plain, ing = (part.strip() for part in row.split("/"))
-        found.append((third, plain, ing))
-    return tuple(found)
+        forms.append((third, plain, ing))
+    return tuple(forms)
 
 
 SNOW = ("snow", "mountains")

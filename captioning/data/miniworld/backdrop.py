@@ -1,4 +1,4 @@
-"""Backdrops: each place drawn so that a person knows it at a glance, smooth by drawing double."""
+"""Backdrops of all places, drawn at double size and reduced so that edges are smooth."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from PIL import Image, ImageChops, ImageDraw, ImageOps
 from captioning.data.miniworld.places import PLACES
 
 VARIANTS = 12
-"""Number of different backdrops of a place at a time of day; kept once drawn."""
+"""Number of different backdrops of a place at a time of day; each is cached once drawn."""
 
 SKIES = {
     "day": ((92, 168, 236), (206, 232, 248)),
@@ -27,7 +27,7 @@ class Canvas:
 
     Args:
         size: side of the final picture in pixels.
-        rng: where the details of a backdrop come from.
+        rng: draws the details of a backdrop.
     """
 
     def __init__(self, *, size: int, rng: np.random.Generator) -> None:
@@ -73,14 +73,14 @@ class Canvas:
             points.append((x, base - height * (0.5 + 0.25 * float(wave))))
         self.polygon([*points, (1.0, 1.0)], colour)
 
-    def many(self, number: int, y1: float, y2: float) -> list[tuple[float, float]]:
-        """Points strewn between two heights, farther ones first."""
+    def scatter(self, number: int, y1: float, y2: float) -> list[tuple[float, float]]:
+        """Random points between two heights, farther ones first."""
         xs, ys = self.rng.random(number), np.sort(self.rng.uniform(y1, y2, number))
         return [(float(x), float(y)) for x, y in zip(xs, ys, strict=True)]
 
 
 def _pines(canvas: Canvas, number: int, y1: float, y2: float, height: float) -> None:
-    for x, y in canvas.many(number, y1, y2):
+    for x, y in canvas.scatter(number, y1, y2):
         tall = height * float(canvas.rng.uniform(0.7, 1.2))
         tone = int(canvas.rng.integers(-14, 15))
         canvas.box(x - 0.012, y - 0.05, x + 0.012, y, (84, 58, 40))
@@ -93,13 +93,13 @@ def _pines(canvas: Canvas, number: int, y1: float, y2: float, height: float) -> 
 
 def _beach(canvas: Canvas, horizon: float) -> None:
     canvas.shade((44, 128, 196), (88, 188, 214), horizon, horizon + 0.13)
-    for _, y in canvas.many(5, horizon + 0.02, horizon + 0.11):
+    for _, y in canvas.scatter(5, horizon + 0.02, horizon + 0.11):
         x = float(canvas.rng.random())
         canvas.line([(x, y), (x + 0.14, y)], (186, 226, 240), 0.006)
     canvas.shade((240, 218, 160), (226, 192, 122), horizon + 0.12, 1.0)
     points = [(step / 16, horizon + 0.13 + 0.008 * (-1) ** step) for step in range(17)]
     canvas.line(points, (250, 250, 246), 0.018)
-    for x, y in canvas.many(30, horizon + 0.2, 0.98):
+    for x, y in canvas.scatter(30, horizon + 0.2, 0.98):
         canvas.disc(x, y, 0.007, 0.004, (206, 170, 108))
     _palm(canvas, 0.06 if canvas.rng.random() < 0.5 else 0.94, horizon + 0.17)
 
@@ -117,7 +117,7 @@ def _snow(canvas: Canvas, horizon: float) -> None:
     canvas.hills(horizon + 0.02, 0.12, (196, 214, 234))
     canvas.shade((232, 240, 250), (250, 252, 255), horizon, 1.0)
     canvas.hills(horizon + 0.07, 0.07, (238, 244, 252))
-    for x, y in canvas.many(46, 0.0, 1.0):
+    for x, y in canvas.scatter(46, 0.0, 1.0):
         canvas.disc(x, y, 0.008, 0.008, (255, 255, 255) if y < horizon else (214, 226, 242))
 
 
@@ -145,7 +145,7 @@ def _forest(canvas: Canvas, horizon: float) -> None:
     _pines(canvas, 16, horizon - 0.12, horizon - 0.02, 0.34)
     canvas.shade((92, 132, 72), (66, 104, 56), horizon, 1.0)
     _pines(canvas, 15, horizon, horizon + 0.08, 0.5)
-    for x, y in canvas.many(26, horizon + 0.14, 0.98):
+    for x, y in canvas.scatter(26, horizon + 0.14, 0.98):
         canvas.line([(x, y), (x + 0.006, y - 0.022)], (112, 158, 84), 0.007)
 
 
@@ -188,7 +188,7 @@ def _mountains(canvas: Canvas, horizon: float) -> None:
             (248, 250, 254),
         )  # fmt: skip
     canvas.shade((136, 160, 110), (104, 138, 84), horizon - 0.01, 1.0)
-    for x, y in canvas.many(9, horizon + 0.06, 0.98):
+    for x, y in canvas.scatter(9, horizon + 0.06, 0.98):
         canvas.disc(x, y, 0.018, 0.01, (150, 152, 150))
 
 
@@ -196,7 +196,7 @@ def _meadow(canvas: Canvas, horizon: float) -> None:
     canvas.hills(horizon + 0.04, 0.1, (128, 190, 98))
     canvas.shade((128, 200, 88), (84, 160, 64), horizon + 0.03, 1.0)
     petals = ((250, 250, 250), (252, 214, 70), (238, 112, 146), (170, 120, 220))
-    for x, y in canvas.many(34, horizon + 0.08, 0.98):
+    for x, y in canvas.scatter(34, horizon + 0.08, 0.98):
         colour = petals[int(canvas.rng.integers(4))]
         canvas.line([(x, y), (x, y + 0.02)], (60, 126, 50), 0.005)
         canvas.disc(x, y, 0.011, 0.011, colour)
@@ -226,14 +226,14 @@ def _lake(canvas: Canvas, horizon: float) -> None:
     canvas.hills(horizon, 0.13, (96, 142, 100))
     canvas.hills(horizon + 0.02, 0.06, (120, 168, 96))
     canvas.shade((70, 148, 206), (30, 92, 168), horizon, 1.0)
-    for x, y in canvas.many(26, horizon + 0.04, 0.98):
+    for x, y in canvas.scatter(26, horizon + 0.04, 0.98):
         wide = 0.03 + 0.06 * (y - horizon)
         points = [(x - wide, y), (x - wide / 2, y - 0.008), (x, y), (x + wide / 2, y - 0.008)]
         canvas.line([*points, (x + wide, y)], (142, 198, 232), 0.007)
 
 
 def _sky(canvas: Canvas, horizon: float) -> None:
-    for x, y in canvas.many(7, 0.06, 0.98):
+    for x, y in canvas.scatter(7, 0.06, 0.98):
         scale = float(canvas.rng.uniform(0.7, 1.3))
         for dx, dy, radius in ((-0.08, 0.015, 0.05), (0.0, -0.01, 0.07), (0.08, 0.015, 0.05)):
             canvas.disc(x + dx * scale, y + dy * scale, radius * scale, radius * 0.62 * scale,
@@ -318,7 +318,7 @@ def backdrop(place: str, time: str, variant: int, size: int) -> Image.Image:
     if PLACES[place].outdoors:
         canvas.shade(*SKIES[time], 0.0, min(1.0, horizon + 0.12))
     if time == "night":
-        for x, y in canvas.many(40, 0.0, horizon * 0.9):
+        for x, y in canvas.scatter(40, 0.0, horizon * 0.9):
             canvas.disc(x, y, 0.005, 0.005, (255, 250, 220))
     sky = canvas.image.copy()
     PAINTERS[place](canvas, horizon)

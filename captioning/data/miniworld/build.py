@@ -1,4 +1,4 @@
-"""Drawing a MiniWorld split into a folder: whole or not at all, by however many processes."""
+"""Drawing a MiniWorld split into a folder: completely or not at all, by any number of processes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CHUNK = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What decides the bytes of a split; the name of its folder is made of it."""
+    """Everything that the bytes of a split depend on; the folder's name is made of it."""
 
     split: str
     num_scenes: int
@@ -90,21 +90,21 @@ def build(settings: Settings, target: Path, *, workers: int = 0) -> None:
     """
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+        staging = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     except OSError as error:
         raise _unwritable(target, error) from error
     try:
-        (made / "images").mkdir()
-        lines = list(_draw_all(settings, made, workers))
-        _write(made / ANNOTATIONS, "".join(line + "\n" for line in lines))
+        (staging / "images").mkdir()
+        lines = list(_draw_all(settings, staging, workers))
+        _write(staging / ANNOTATIONS, "".join(line + "\n" for line in lines))
         digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
-        _write(made / MANIFEST, json.dumps(manifest_of(settings, digest), indent=1))
-        made.chmod(0o755)
-        _publish(made, target)
+        _write(staging / MANIFEST, json.dumps(manifest_of(settings, digest), indent=1))
+        staging.chmod(0o755)
+        _publish(staging, target)
     except OSError as error:
         raise _unwritable(target, error) from error
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(staging, ignore_errors=True)
 
 
 def manifest_of(settings: Settings, digest: str) -> dict[str, Any]:
@@ -119,14 +119,14 @@ def _unwritable(target: Path, error: OSError) -> OSError:
     )  # fmt: skip
 
 
-def _publish(made: Path, target: Path) -> None:
-    """Rename; where another process was first, its folder, which is the same, stays."""
+def _publish(staging: Path, target: Path) -> None:
+    """Rename; if another process was faster, its folder stays, which has the same contents."""
     if target.exists() and not (target / MANIFEST).exists():
         raise FileExistsError(
             f"{target} exists but has no {MANIFEST}, so MiniWorld did not make it; remove it"
         )
     try:
-        made.rename(target)
+        staging.rename(target)
     except OSError:
         if not (target / MANIFEST).exists():
             raise
@@ -136,10 +136,10 @@ def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def _draw_all(settings: Settings, made: Path, workers: int) -> Iterator[str]:
-    every = range(settings.num_scenes)
-    chunks = [every[start : start + CHUNK] for start in range(0, settings.num_scenes, CHUNK)]
-    work = partial(_draw_chunk, settings, made)
+def _draw_all(settings: Settings, staging: Path, workers: int) -> Iterator[str]:
+    indices = range(settings.num_scenes)
+    chunks = [indices[start : start + CHUNK] for start in range(0, settings.num_scenes, CHUNK)]
+    work = partial(_draw_chunk, settings, staging)
     title, total = f"drawing MiniWorld {settings.split}", len(chunks)
     if workers == 0:
         for lines in track(map(work, chunks), description=title, total=total, transient=True):
@@ -151,11 +151,11 @@ def _draw_all(settings: Settings, made: Path, workers: int) -> Iterator[str]:
             yield from lines
 
 
-def _draw_chunk(settings: Settings, made: Path, indices: range) -> list[str]:
+def _draw_chunk(settings: Settings, staging: Path, indices: range) -> list[str]:
     lines = []
     for index in indices:
         scene, captions, drawing = render(settings, index)
-        (made / "images" / f"{scene.scene_id}.jpg").write_bytes(encode(drawing.image))
+        (staging / "images" / f"{scene.scene_id}.jpg").write_bytes(encode(drawing.image))
         lines.append(json.dumps(annotate(scene, captions, drawing)))
     return lines
 
@@ -170,9 +170,9 @@ def encode(image: Image.Image) -> bytes:
 def annotate(scene: Scene, captions: tuple[Caption, ...], drawing: Drawing) -> dict[str, Any]:
     """A scene as one line of the annotation file: regions, captions with phrases, and the graph."""
     regions, by_node = [], {}
-    for thing, boxes in zip(scene.things, drawing.boxes, strict=True):
-        by_node[thing.node] = list(range(len(regions), len(regions) + len(boxes)))
-        regions += [{"box": list(box), "label": thing.key} for box in boxes]
+    for item, boxes in zip(scene.objects, drawing.boxes, strict=True):
+        by_node[item.node] = list(range(len(regions), len(regions) + len(boxes)))
+        regions += [{"box": list(box), "label": item.key} for box in boxes]
     by_node[DECOR] = list(range(len(regions), len(regions) + len(drawing.decor)))
     for (label, _), box in zip(scene.decor, drawing.decor, strict=True):
         regions.append({"box": list(box), "label": label})
@@ -190,7 +190,7 @@ def _annotate_caption(
 ) -> dict[str, Any]:
     phrases = []
     for start, text, node in caption.mentions:
-        kind = scene.things[node].kind.family if node >= 0 else "scene" if node == PLACE else "sky"
+        kind = scene.objects[node].kind.family if node >= 0 else "scene" if node == PLACE else "sky"
         phrases.append(
             {"start": start, "text": text, "node": node, "kind": kind, "regions": by_node[node]}
         )

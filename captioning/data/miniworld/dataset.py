@@ -29,8 +29,9 @@ def read_miniworld(
 ) -> Roster:  # fmt: skip
     """The samples of a MiniWorld split, five captions a scene; drawn on first use.
 
-    Pictures and annotations lie in a folder of ``folder`` whose name tells the settings, so that
-    other settings never mix. It appears whole or not at all, whoever else builds it meanwhile.
+    Pictures and annotations lie in a folder below ``folder`` whose name gives the settings, so that
+    different settings never mix. It appears complete or not at all, even if other processes build
+    it at the same time.
 
     Args:
         name: name of the data set, the first part of the roster's.
@@ -40,8 +41,8 @@ def read_miniworld(
         seed: of all scenes, at least 0.
         size: side of the pictures in pixels, 32 to 512.
         workers: processes that draw; 0 draws in this one. The result is the same.
-        limit: the first so many scenes alone, and no others are drawn; a scene depends on its
-            number, not on how many there are. None: all.
+        limit: draw and read only the first so many scenes; a scene depends on its number, not on
+            the total. None: all.
 
     Returns:
         roster ``"{name}/{split}"`` with regions and phrases.
@@ -112,14 +113,14 @@ def _read(settings: Settings, target: Path) -> Iterator[Sample]:
             yield Sample(
                 row=0, sample_id=f"{record['image_id']}#{number}", image_id=record["image_id"],
                 image_path=path, caption=caption["text"], regions=regions,
-                phrases=tuple(_phrase(found) for found in caption["phrases"]),
+                phrases=tuple(_phrase(phrase) for phrase in caption["phrases"]),
             )  # fmt: skip
 
 
-def _phrase(found: dict[str, Any]) -> Phrase:
-    node = found["node"]
+def _phrase(record: dict[str, Any]) -> Phrase:
+    node = record["node"]
     return Phrase(
-        start=found["start"], text=found["text"], kinds=(found["kind"],),
+        start=record["start"], text=record["text"], kinds=(record["kind"],),
         chain_id={PLACE: "place", DECOR: "sky"}.get(node, str(node)),
-        regions=tuple(found["regions"]),
+        regions=tuple(record["regions"]),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Drawing a scene: backdrop, then things from far to near, with shadow, outline and marks."""
+"""Drawing a scene: backdrop, then objects from far to near, with shadow, outline and marks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from captioning.data.miniworld.icons import Masks, masks, mirrored
 from captioning.data.miniworld.layout import JUMP
 from captioning.data.miniworld.object_class import COLOURS
 from captioning.data.miniworld.relations import Box
-from captioning.data.miniworld.scene import Scene, Thing
+from captioning.data.miniworld.scene import Scene, SceneObject
 
 SKIN = ((250, 214, 180), (230, 180, 140), (176, 120, 80), (112, 74, 52))
 DECOR = {"sun": ((255, 214, 64), "sun"), "moon": ((250, 246, 214), "moon"),
@@ -29,7 +29,7 @@ class Drawing:
 
     Attributes:
         image: RGB, square.
-        boxes: pixel boxes ``(x1, y1, x2, y2)`` of each thing's each one, by node.
+        boxes: pixel boxes ``(x1, y1, x2, y2)`` of each instance of each object, by node.
         decor: pixel boxes of sun, moon and clouds, as in the scene.
     """
 
@@ -49,10 +49,10 @@ def draw_scene(scene: Scene, *, size: int) -> Drawing:
     if (scene.backdrop_seed // VARIANTS) % 2:
         image = ImageOps.mirror(image)
     decor = tuple(_draw_decor(image, label, box, scene.time) for label, box in scene.decor)
-    boxes: list[list[PixelBox]] = [[(0, 0, 0, 0)] * len(thing.boxes) for thing in scene.things]
-    for thing, number in _far_to_near(scene):
-        boxes[thing.node][number] = _draw_one(image, thing, thing.boxes[number])
-    return Drawing(image, tuple(tuple(found) for found in boxes), decor)
+    boxes: list[list[PixelBox]] = [[(0, 0, 0, 0)] * len(item.boxes) for item in scene.objects]
+    for item, number in _far_to_near(scene):
+        boxes[item.node][number] = _draw_object(image, item, item.boxes[number])
+    return Drawing(image, tuple(tuple(item_boxes) for item_boxes in boxes), decor)
 
 
 def check_size(size: int) -> None:
@@ -65,16 +65,18 @@ def check_size(size: int) -> None:
         raise ValueError(f"size must be in [{MIN_SIZE}, {MAX_SIZE}] pixels: got {size}")
 
 
-def _far_to_near(scene: Scene) -> list[tuple[Thing, int]]:
-    """Sky first, then by the foot's height; what stands on something comes right after it."""
-    bearers = {found.subject: found.object for found in scene.relations if found.name == "on"}
+def _far_to_near(scene: Scene) -> list[tuple[SceneObject, int]]:
+    """Sky first, then by the foot's height; an object on another one comes right after it."""
+    bearers = {
+        relation.subject: relation.object for relation in scene.relations if relation.name == "on"
+    }
     order = []
-    for thing in scene.things:
-        bearer = bearers.get(thing.node)
-        for number, box in enumerate(thing.boxes):
-            foot = box[3] if bearer is None else scene.things[bearer].box[3] + 1e-6
-            order.append((thing.zone != "sky", foot, thing.node, number))
-    return [(scene.things[node], number) for *_, node, number in sorted(order)]
+    for item in scene.objects:
+        bearer = bearers.get(item.node)
+        for number, box in enumerate(item.boxes):
+            foot = box[3] if bearer is None else scene.objects[bearer].box[3] + 1e-6
+            order.append((item.zone != "sky", foot, item.node, number))
+    return [(scene.objects[node], number) for *_, node, number in sorted(order)]
 
 
 def _masks(icon: str, height: int, size: int, flip: bool, head: bool = False) -> Masks:
@@ -82,9 +84,9 @@ def _masks(icon: str, height: int, size: int, flip: bool, head: bool = False) ->
     return (mirrored if flip else masks)(icon, height, stroke, head)
 
 
-def _pixel_box(box: Box, found: Masks, size: int) -> PixelBox:
-    """Where masks go: centred on the box's middle, standing on its foot, inside the picture."""
-    wide, tall = found.outline.size
+def _pixel_box(box: Box, mask: Masks, size: int) -> PixelBox:
+    """Place of a mask: centred on the box, standing on its foot, inside the picture."""
+    wide, tall = mask.outline.size
     left = round((box[0] + box[2]) / 2 * size - wide / 2)
     top = round(box[3] * size) - tall
     left, top = min(max(left, 0), size - wide), min(max(top, 0), size - tall)
@@ -95,41 +97,41 @@ def _draw_decor(image: Image.Image, label: str, box: Box, time: str) -> PixelBox
     colour, icon = DECOR[label]
     if time == "sunset" and label == "sun":
         colour = (255, 120, 60)
-    found = _masks(icon, max(8, round((box[3] - box[1]) * image.width)), image.width, False)
-    place = _pixel_box(box, found, image.width)
+    mask = _masks(icon, max(8, round((box[3] - box[1]) * image.width)), image.width, False)
+    place = _pixel_box(box, mask, image.width)
     if time == "night":
         colour = tuple(value * 3 // 4 for value in colour) if label == "cloud" else colour
-    image.paste(tuple(value * 7 // 8 for value in colour), place, found.outline)
-    image.paste(colour, place, found.fill)
+    image.paste(tuple(value * 7 // 8 for value in colour), place, mask.outline)
+    image.paste(colour, place, mask.fill)
     return place
 
 
-def _draw_one(image: Image.Image, thing: Thing, box: Box) -> PixelBox:
+def _draw_object(image: Image.Image, item: SceneObject, box: Box) -> PixelBox:
     size = image.width
     height = max(8, round((box[3] - box[1]) * size))
-    found = _masks(thing.icon, height, size, thing.mirrored, thing.kind.head)
-    place = _pixel_box(box, found, size)
-    mark = ACTIONS[thing.action].mark if thing.action else ""
-    _draw_shadow(image, thing, place, mark)
+    mask = _masks(item.icon, height, size, item.mirrored, item.kind.head)
+    place = _pixel_box(box, mask, size)
+    mark = ACTIONS[item.action].mark if item.action else ""
+    _draw_shadow(image, item, place, mark)
     colour = tuple(
         min(255, max(0, value + shift))
-        for value, shift in zip(COLOURS[thing.colour], thing.tint, strict=True)
+        for value, shift in zip(COLOURS[item.colour], item.tint, strict=True)
     )
-    image.paste(_line_colour(thing.colour, colour), place, found.outline)
-    if found.gaps is not None and thing.kind.trim is not None:
-        image.paste(thing.kind.trim, place, found.gaps)
-    image.paste(colour, place, found.fill)
-    if found.head is not None and thing.kind.head:
-        image.paste(SKIN[thing.skin], place, found.head)
-    image.paste((255, 255, 255), place, found.light)
-    image.paste((0, 0, 0), place, found.shade)
+    image.paste(_line_colour(item.colour, colour), place, mask.outline)
+    if mask.gaps is not None and item.kind.trim is not None:
+        image.paste(item.kind.trim, place, mask.gaps)
+    image.paste(colour, place, mask.fill)
+    if mask.head is not None and item.kind.head:
+        image.paste(SKIN[item.skin], place, mask.head)
+    image.paste((255, 255, 255), place, mask.light)
+    image.paste((0, 0, 0), place, mask.shade)
     if mark:
-        MARKS[mark](image, thing, place)
+        MARKS[mark](image, item, place)
     return place
 
 
 def _line_colour(name: str, colour: tuple[int, ...]) -> tuple[int, ...]:
-    """Dark lines around what is light, light lines around what is dark."""
+    """Dark lines around light objects, light lines around dark ones."""
     if name == "black":
         return (226, 228, 234)
     return tuple(value * 3 // 10 for value in colour)
@@ -140,8 +142,8 @@ ImageDraw.Draw(_DISC).ellipse((8, 4, 55, 27), fill=130)
 _DISC = _DISC.filter(ImageFilter.GaussianBlur(3))
 
 
-def _draw_shadow(image: Image.Image, thing: Thing, place: PixelBox, mark: str) -> None:
-    if thing.zone != "ground":
+def _draw_shadow(image: Image.Image, item: SceneObject, place: PixelBox, mark: str) -> None:
+    if item.zone != "ground":
         return
     x1, _, x2, foot = place
     wide = max(4, round((x2 - x1) * (0.9 if mark == "jump" else 1.2)))
@@ -151,36 +153,36 @@ def _draw_shadow(image: Image.Image, thing: Thing, place: PixelBox, mark: str) -
     image.paste((20, 20, 30), ((x1 + x2 - wide) // 2, foot + lift - tall // 2 - 1), disc)
 
 
-def _draw_speed(image: Image.Image, thing: Thing, place: PixelBox) -> None:
-    """Lines behind what moves, and dust at its foot."""
+def _draw_speed(image: Image.Image, item: SceneObject, place: PixelBox) -> None:
+    """Lines behind a moving object, and dust at its foot."""
     x1, y1, x2, y2 = place
     pen, size, width = ImageDraw.Draw(image), image.width, max(1, round(image.width / 80))
-    back, way = (x2, 1) if thing.mirrored else (x1, -1)
+    back, direction = (x2, 1) if item.mirrored else (x1, -1)
     for share, long in ((0.3, 0.07), (0.55, 0.1), (0.78, 0.06)):
-        y, start = round(y1 + (y2 - y1) * share), back + way * round(0.02 * size)
-        stop = start + way * round(long * size)
+        y, start = round(y1 + (y2 - y1) * share), back + direction * round(0.02 * size)
+        stop = start + direction * round(long * size)
         pen.line((min(start, stop), y, max(start, stop), y), fill=(255, 255, 255), width=width)
     for step, radius in ((0.035, 0.016), (0.075, 0.011)):
-        x, y, r = back + way * step * size, y2 - radius * size, radius * size
+        x, y, r = back + direction * step * size, y2 - radius * size, radius * size
         pen.ellipse((x - r, y - r, x + r, y + r), fill=(228, 222, 210))
 
 
-def _draw_sleep(image: Image.Image, thing: Thing, place: PixelBox) -> None:
+def _draw_sleep(image: Image.Image, item: SceneObject, place: PixelBox) -> None:
     """Three letters Z that rise from the head."""
     x1, y1, x2, _ = place
-    size, way = image.width, -1 if thing.mirrored else 1
-    head = x1 + (x2 - x1) * (0.2 if thing.mirrored else 0.8)
+    size, direction = image.width, -1 if item.mirrored else 1
+    head = x1 + (x2 - x1) * (0.2 if item.mirrored else 0.8)
     pen, width = ImageDraw.Draw(image), max(1, round(size / 90))
     for step, side in ((0, 0.032), (1, 0.042), (2, 0.052)):
-        left, top = head + way * 0.05 * step * size, y1 - (0.03 + 0.058 * step) * size
+        left, top = head + direction * 0.05 * step * size, y1 - (0.03 + 0.058 * step) * size
         right, foot = left + side * size, top + side * size
         for shift, colour in ((width, (30, 30, 60)), (0, (255, 255, 255))):
             points = [(left, top), (right, top), (left, foot), (right, foot)]
             pen.line([(x + shift, y + shift) for x, y in points], fill=colour, width=width)
 
 
-def _draw_jump(image: Image.Image, thing: Thing, place: PixelBox) -> None:
-    """Two arcs under what is in the air."""
+def _draw_jump(image: Image.Image, item: SceneObject, place: PixelBox) -> None:
+    """Two arcs under an object in the air."""
     x1, _, x2, y2 = place
     size, middle = image.width, (x1 + x2) / 2
     pen, width = ImageDraw.Draw(image), max(1, round(image.width / 90))

@@ -1,4 +1,4 @@
-"""What MiniWorld amounts to, in figures: ``captioning miniworld facts``."""
+"""Figures about MiniWorld: ``captioning miniworld facts``."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def describe(*, split: str, num_scenes: int, seed: int = 0) -> dict[str, Any]:
         "held_out_classes": len(held_out()),
         "places": len(PLACES),
         "actions": len(ACTIONS),
-        "things_per_scene": _shares(len(scene.things) for scene in scenes),
-        "relations": _shares(found.name for scene in scenes for found in scene.relations),
+        "objects_per_scene": _shares(len(scene.objects) for scene in scenes),
+        "relations": _shares(relation.name for scene in scenes for relation in scene.relations),
         **_wording(captions),
     }
 
@@ -55,8 +55,8 @@ def _shares(values: Any) -> dict[str, float]:
 
 def _wording(captions: list[Caption]) -> dict[str, Any]:
     words = [words_of(caption.text) for caption in captions]
-    lengths = np.array([len(found) for found in words])
-    counts = Counter(word for found in words for word in found)
+    lengths = np.array([len(caption_words) for caption_words in words])
+    counts = Counter(word for caption_words in words for word in caption_words)
     return {
         "captions": len(captions),
         "distinct_captions": round(len({caption.text for caption in captions}) / len(captions), 3),

@@ -1,4 +1,4 @@
-"""The little English that captions need: articles, plurals, counts and agreement."""
+"""The grammar of the captions: articles, plurals, counts and agreement."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def plural(noun: str) -> str:
 
 
 def for_many(verb: str) -> str:
-    """A verb phrase as several do it: ``ride a bike`` becomes ``ride bikes``."""
+    """A verb phrase with a plural subject: ``ride a bike`` becomes ``ride bikes``."""
     before, joint, noun = verb.partition(" a ")
     return f"{before} {plural(noun)}" if joint else verb
 

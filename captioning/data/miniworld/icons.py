@@ -1,7 +1,7 @@
-"""Pictures of things: masks cut from the icon font, found once and kept.
+"""Pictures of objects: masks cut from the icon font, computed once and cached.
 
 The font is Font Awesome 6 Free Solid (CC BY 4.0, SIL OFL 1.1), read from the installed package
-``fontawesomefree``; a name that ends in ``*`` is a shape of our own.
+``fontawesomefree``; a name that ends in ``*`` is a shape that is drawn here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from captioning.extras import extra_version, package_folder
 PACKAGE = "fontawesomefree"
 PURPOSE = "the icon font that MiniWorld draws with"
 REFERENCE = 72
-"""Height in pixels at which a picture's gaps and head are looked for."""
+"""Height in pixels at which a picture's gaps and head are detected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Masks:
     """Masks of one picture, all of the same size, mode ``L``, 0 to 255.
 
     Attributes:
-        outline: the picture with its outline: what is drawn lies inside its box.
+        outline: the picture with its outline; everything drawn lies inside its box.
         fill: the picture itself.
         gaps: the enclosed gaps; None if the class leaves them open.
         head: the head; None if the picture has none.
@@ -135,24 +135,24 @@ def _ink_at_reference(icon: str) -> np.ndarray:
 
 
 def _flood(free: np.ndarray, row: int, column: int) -> np.ndarray:
-    """The part of ``free (H, W) bool`` that is joined to one of its pixels."""
-    found = np.zeros_like(free)
-    found[row, column] = True
+    """The part of ``free (H, W) bool`` that is connected to the pixel ``(row, column)``."""
+    region = np.zeros_like(free)
+    region[row, column] = True
     while True:
-        grown = found.copy()
-        grown[1:] |= found[:-1]
-        grown[:-1] |= found[1:]
+        grown = region.copy()
+        grown[1:] |= region[:-1]
+        grown[:-1] |= region[1:]
         grown[:, 1:] |= grown[:, :-1].copy()
         grown[:, :-1] |= grown[:, 1:].copy()
         grown &= free
-        if np.array_equal(grown, found):
-            return found
-        found = grown
+        if np.array_equal(grown, region):
+            return region
+        region = grown
 
 
 @cache
 def _gaps(icon: str) -> Image.Image | None:
-    """Gaps that an icon's ink encloses, a little widened so that the ink's edge covers theirs."""
+    """Gaps that an icon's ink encloses, slightly widened so that the ink's edge covers theirs."""
     ink = _ink_at_reference(icon)
     gaps = ~ink & ~_flood(~ink, 0, 0)
     if not gaps.any():
@@ -163,13 +163,13 @@ def _gaps(icon: str) -> Image.Image | None:
 
 @cache
 def _head_box(icon: str) -> tuple[float, float, float, float] | None:
-    """The first round part from the top, a disc touching nothing else, as shares of the picture."""
-    left = _ink_at_reference(icon).copy()
-    height, width = left.shape[0] - 2, left.shape[1] - 2
-    while left.any():
-        row = int(left.any(axis=1).argmax())
-        part = _flood(left, row, int(left[row].argmax()))
-        left &= ~part
+    """Box of the first separate round part from the top, as shares of the picture."""
+    remaining = _ink_at_reference(icon).copy()
+    height, width = remaining.shape[0] - 2, remaining.shape[1] - 2
+    while remaining.any():
+        row = int(remaining.any(axis=1).argmax())
+        part = _flood(remaining, row, int(remaining[row].argmax()))
+        remaining &= ~part
         rows, columns = np.flatnonzero(part.any(axis=1)), np.flatnonzero(part.any(axis=0))
         tall, wide = rows[-1] - rows[0] + 1, columns[-1] - columns[0] + 1
         share = part.sum() / (tall * wide)

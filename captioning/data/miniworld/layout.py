@@ -1,4 +1,4 @@
-"""Where things stand: rejection sampling until nothing hides anything else."""
+"""Where objects stand: rejection sampling until no object hides another."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from captioning.data.miniworld.actions import ACTIONS, SCALES
 from captioning.data.miniworld.icons import aspect
 from captioning.data.miniworld.places import Place
 from captioning.data.miniworld.relations import Box, area, between_ground, overlap
-from captioning.data.miniworld.scene import Thing, icon_of
+from captioning.data.miniworld.scene import SceneObject, icon_of
 from captioning.data.miniworld.vocabulary import CLASSES
 
 JUMP = 0.10
-"""How high above its shadow a jumping thing is, as a share of the picture's height."""
+"""How high above its shadow a jumping object is, as a share of the picture's height."""
 
 SIZES = {"": 1.0, "small": 0.62, "large": 1.42}
 GROUPS = (1.0, 0.88, 0.78, 0.70)
 FLOOR = 0.10
-"""Nothing is smaller than this share of the picture's height: it would not be recognised."""
+"""Smallest height of an object as a share of the picture's: smaller ones are hard to recognise."""
 
 TRAIL = 0.14
-"""Room that the lines behind a moving thing take, as a share of the picture's width."""
+"""Room that the lines behind a moving object take, as a share of the picture's width."""
 
 MARGIN = 0.03
 TRIES = 40
 
-Taken = list[Box]
+Boxes = list[Box]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A thing before it has a place; fields as in `scene.Thing`."""
+    """An object before it has a place; fields as in `scene.SceneObject`."""
 
     key: str
     action: str
@@ -45,9 +45,9 @@ class Plan:
     tint: tuple[int, int, int]
     skin: int
 
-    def thing(self, node: int, boxes: Sequence[Box]) -> Thing:
-        """The thing at ``boxes``."""
-        return Thing(
+    def placed(self, node: int, boxes: Sequence[Box]) -> SceneObject:
+        """The object at ``boxes``."""
+        return SceneObject(
             node=node, key=self.key, boxes=tuple(boxes), colour=self.colour, size=self.size,
             action=self.action, zone=self.zone, mirrored=self.mirrored, tint=self.tint,
             skin=self.skin,
@@ -55,7 +55,7 @@ class Plan:
 
 
 def measure(plan: Plan, crowd: int) -> tuple[float, float]:
-    """Width and height of one of a planned thing, when ``crowd`` things share the picture."""
+    """Width and height of one instance of an object, when ``crowd`` objects share the picture."""
     kind = CLASSES[plan.key]
     scale = SCALES.get((plan.key, plan.action)) or (
         ACTIONS[plan.action].scale if plan.action else 1.0
@@ -69,41 +69,41 @@ def measure(plan: Plan, crowd: int) -> tuple[float, float]:
 
 def arrange(
     rng: np.random.Generator, plans: Sequence[Plan], place: Place
-) -> tuple[tuple[Thing, ...], dict[tuple[int, int], str]]:
-    """Put planned things into a picture; those after the first that find no room are left out.
+) -> tuple[tuple[SceneObject, ...], dict[tuple[int, int], str]]:
+    """Put planned objects into a picture; later ones that find no room are left out.
 
     Returns:
-        the things, and ``{(subject, object): "on" or "under"}`` for those that are stacked.
+        the objects, and ``{(subject, object): "on" or "under"}`` for stacked ones.
     """
     plans, joint = _stack(rng, list(plans), place)
     crowd = len(plans)
     if joint:
-        things, structural = _stacked(rng, plans, place, joint)
+        objects, structural = _stacked(rng, plans, place, joint)
     else:
         boxes = _place_free(rng, plans[0], place, [], crowd)
-        things = [] if boxes is None else [plans[0].thing(0, boxes)]
+        objects = [] if boxes is None else [plans[0].placed(0, boxes)]
         structural = {}
-    if not things:
+    if not objects:
         return (), {}
-    for plan in plans[len(things) :]:
-        behind = rng.random() < 0.3 and not structural and plan.zone == things[0].zone != "sky"
+    for plan in plans[len(objects) :]:
+        behind = rng.random() < 0.3 and not structural and plan.zone == objects[0].zone != "sky"
         boxes = None
-        if behind and len(things) == 1:
-            boxes = _place_deep(rng, plan, place, things[0], crowd)
-        taken = [
-            reach(box, thing.action, thing.mirrored) for thing in things for box in thing.boxes
+        if behind and len(objects) == 1:
+            boxes = _place_deep(rng, plan, place, objects[0], crowd)
+        occupied = [
+            reach(box, item.action, item.mirrored) for item in objects for box in item.boxes
         ]
-        boxes = boxes or _place_free(rng, plan, place, taken, crowd)
+        boxes = boxes or _place_free(rng, plan, place, occupied, crowd)
         if boxes is not None:
-            things.append(plan.thing(len(things), boxes))
-    return tuple(things), structural
+            objects.append(plan.placed(len(objects), boxes))
+    return tuple(objects), structural
 
 
 def _stack(rng: np.random.Generator, plans: list[Plan], place: Place) -> tuple[list[Plan], str]:
-    """Whether the first two can be one on or under the other; then both are of usual size."""
+    """Decide whether the first object is on or under the second; both then get the usual size."""
     if len(plans) < 2 or plans[0].zone != "ground" or plans[1].zone != "ground":
         return plans, ""
-    one, two = CLASSES[plans[0].key], CLASSES[plans[1].key]
+    first, second = CLASSES[plans[0].key], CLASSES[plans[1].key]
     still = plans[0].action in (
         "",
         "standing",
@@ -113,9 +113,9 @@ def _stack(rng: np.random.Generator, plans: list[Plan], place: Place) -> tuple[l
         "perched",
         "resting",
     )
-    if not (one.small and still and two.carries and plans[0].count <= 2):
+    if not (first.small and still and second.carries and plans[0].count <= 2):
         return plans, ""
-    joint = "under" if two.shelters and rng.random() < 0.35 else "on"
+    joint = "under" if second.shelters and rng.random() < 0.35 else "on"
     plans[0] = replace(plans[0], size="")
     plans[1] = replace(plans[1], size="", count=1)
     return plans, joint
@@ -123,7 +123,7 @@ def _stack(rng: np.random.Generator, plans: list[Plan], place: Place) -> tuple[l
 
 def _stacked(
     rng: np.random.Generator, plans: Sequence[Plan], place: Place, joint: str
-) -> tuple[list[Thing], dict[tuple[int, int], str]]:
+) -> tuple[list[SceneObject], dict[tuple[int, int], str]]:
     upper, bearer = plans[0], plans[1]
     kind = CLASSES[bearer.key]
     height = kind.height * 1.35
@@ -144,12 +144,12 @@ def _stacked(
         (left + step * wide * 1.08, foot - tall, left + step * wide * 1.08 + wide, foot)
         for step in range(upper.count)
     ]
-    things = [upper.thing(0, boxes), bearer.thing(1, [below])]
-    return things, {(0, 1): joint}
+    objects = [upper.placed(0, boxes), bearer.placed(1, [below])]
+    return objects, {(0, 1): joint}
 
 
 def _row(rng: np.random.Generator, plan: Plan, place: Place, crowd: int) -> list[Box] | None:
-    """Boxes of one thing or a group, somewhere in its zone, or None if it cannot be there."""
+    """Boxes of an object or a group, somewhere in its zone, or None if it cannot be there."""
     width, height = measure(plan, crowd)
     trail = TRAIL if _mark(plan.action) == "speed" else 0.0
     step = width * rng.uniform(1.06, 1.3) + 0.8 * trail
@@ -185,7 +185,7 @@ def _side_room(trail: float, mirrored: bool, span: float) -> tuple[float, float]
 
 
 def reach(box: Box, action: str, mirrored: bool) -> Box:
-    """A box with the lines that trail behind a moving thing."""
+    """A box with the lines that trail behind a moving object."""
     if _mark(action) != "speed":
         return box
     x1, y1, x2, y2 = box
@@ -193,7 +193,7 @@ def reach(box: Box, action: str, mirrored: bool) -> Box:
 
 
 def _baseline(plan: Plan, place: Place, height: float) -> tuple[float, float]:
-    """Lowest and highest share of the picture's height at which a thing's foot may be."""
+    """Lowest and highest share of the picture's height at which an object's foot may be."""
     if plan.zone == "sky":
         high = 0.92 if place.key == "sky" else place.horizon * 0.86
         return height + MARGIN, max(high, height + MARGIN)
@@ -205,26 +205,26 @@ def _baseline(plan: Plan, place: Place, height: float) -> tuple[float, float]:
 
 
 def _place_free(
-    rng: np.random.Generator, plan: Plan, place: Place, taken: Taken, crowd: int
+    rng: np.random.Generator, plan: Plan, place: Place, occupied: Boxes, crowd: int
 ) -> list[Box] | None:
     for _ in range(TRIES):
         boxes = _row(rng, plan, place, crowd)
         if boxes is None:
             return None
-        wide = [reach(box, plan.action, plan.mirrored) for box in boxes]
-        if all(_clear(box, other) for box in wide for other in taken):
+        reached = [reach(box, plan.action, plan.mirrored) for box in boxes]
+        if all(_clear(box, other) for box in reached for other in occupied):
             return boxes
     return None
 
 
-def _clear(one: Box, two: Box) -> bool:
-    return overlap(one, two) <= 0.02 * min(area(one), area(two))
+def _clear(first: Box, second: Box) -> bool:
+    return overlap(first, second) <= 0.02 * min(area(first), area(second))
 
 
 def _place_deep(
-    rng: np.random.Generator, plan: Plan, place: Place, other: Thing, crowd: int
+    rng: np.random.Generator, plan: Plan, place: Place, other: SceneObject, crowd: int
 ) -> list[Box] | None:
-    """One in front of or behind ``other``, overlapping it, both still recognisable."""
+    """A box in front of or behind ``other``, overlapping it, both still recognisable."""
     if plan.count > 1 or len(other.boxes) > 1 or _mark(plan.action) or _mark(other.action):
         return None
     width, height = measure(plan, crowd)
@@ -244,34 +244,34 @@ def _place_deep(
 
 
 def decorate(
-    rng: np.random.Generator, things: Sequence[Thing], place: Place, time: str
+    rng: np.random.Generator, objects: Sequence[SceneObject], place: Place, time: str
 ) -> tuple[str, tuple[tuple[str, Box], ...]]:
-    """Weather, and the sun, moon or clouds that show it where the sky is free."""
+    """Weather, and the sun, moon or clouds for it where the sky is free."""
     mark = rng.random()
     if not place.outdoors or "sky" not in place.zones or place.key == "sky" or mark < 0.35:
         return "clear", ()
-    taken = [box for thing in things for box in thing.boxes]
+    occupied = [box for item in objects for box in item.boxes]
     if mark < 0.68 or time == "night":
         label = "moon" if time == "night" else "sun"
-        found = _sky_boxes(rng, taken, place, 1, 0.13, 0.13, low=time == "sunset")
-        return ("sunny", ((label, found[0]),)) if found else ("clear", ())
-    found = _sky_boxes(rng, taken, place, 3, 0.24, 0.15, low=False)
-    if len(found) < 2:
+        sky_boxes = _sky_boxes(rng, occupied, place, 1, 0.13, 0.13, low=time == "sunset")
+        return ("sunny", ((label, sky_boxes[0]),)) if sky_boxes else ("clear", ())
+    sky_boxes = _sky_boxes(rng, occupied, place, 3, 0.24, 0.15, low=False)
+    if len(sky_boxes) < 2:
         return "clear", ()
-    return "cloudy", tuple(("cloud", box) for box in found)
+    return "cloudy", tuple(("cloud", box) for box in sky_boxes)
 
 
 def _sky_boxes(
-    rng: np.random.Generator, taken: list[Box], place: Place, wanted: int,
+    rng: np.random.Generator, occupied: list[Box], place: Place, count: int,
     width: float, height: float, *, low: bool,
 ) -> list[Box]:  # fmt: skip
-    found: list[Box] = []
+    boxes: list[Box] = []
     for _ in range(12):
-        if len(found) == wanted:
+        if len(boxes) == count:
             break
         x1 = rng.uniform(MARGIN, 1 - MARGIN - width)
         y1 = place.horizon - 0.16 if low else rng.uniform(MARGIN, place.horizon * 0.45)
         box = (x1, y1, x1 + width, y1 + height)
-        if all(overlap(box, other) == 0 for other in (*taken, *found)):
-            found.append(box)
-    return found
+        if all(overlap(box, other) == 0 for other in (*occupied, *boxes)):
+            boxes.append(box)
+    return boxes

@@ -1,4 +1,4 @@
-"""An object class: what it looks like, what it is called, where it is found."""
+"""An object class: its looks, names and places."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ AIR = ("sky", "beach", "snow", "city", "desert", "mountains", "meadow", "farm", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectClass:
-    """A kind of thing that can be drawn and named.
+    """A class of objects that can be drawn and named.
 
     Attributes:
         key: unique name, the label of its regions and the first word for it.
@@ -40,17 +40,18 @@ class ObjectClass:
         icon: name of its picture (see `icons`), when no action gives another.
         names: singular nouns for it, most usual first.
         height: usual height as a share of the picture's.
-        colours: colours it comes in; a class of one colour is never called by it.
+        colours: of its objects; captions never name the colour of a class that has just one.
         places: where it is usually found, keys of `places.PLACES`.
-        actions: what it can be seen doing, keys of `actions.ACTIONS`; empty for things that rest.
-        zone: ``"ground"``, ``"water"`` or ``"sky"``: where a resting one is drawn.
+        actions: of its objects, keys of `actions.ACTIONS`; empty for objects that always rest.
+        zone: ``"ground"``, ``"water"`` or ``"sky"``: where an object without action is drawn.
         trim: colour of the enclosed gaps of its picture; None leaves them open.
         turns: whether its picture may be mirrored.
         head: whether the round part on top is a head, painted in a skin tone.
-        carries: what other things can stand on: the height of its top as a share of its own.
-        shelters: whether small things fit underneath.
-        small: fits on what carries, and underneath what shelters.
-        held_out: never seen in training; the near- and out-of-domain splits are made of these.
+        carries: height of the surface that small objects can stand on, as a share of the object's
+            height; 0: none.
+        shelters: whether small objects fit underneath.
+        small: whether it fits on objects that carry, and underneath objects that shelter.
+        held_out: never shown in training; the near- and out-of-domain splits show these.
     """
 
     key: str

@@ -1,4 +1,4 @@
-"""The places of MiniWorld: wording, colours that would not show, and where things can stand."""
+"""The places of MiniWorld: wording, colours to avoid, and where objects can stand."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ class Place:
 
     Attributes:
         key: unique name.
-        ground: ``(preposition, noun phrase)`` pairs for things that stand there.
+        ground: ``(preposition, noun phrase)`` pairs for objects that stand there.
         scenery: noun phrases for the view itself, with article.
         avoid: colours that would hardly show there.
         horizon: height of the horizon as a share of the picture's, from the top.
         zones: zones that exist there.
-        outdoors: whether there is a sky, so a time of day and weather.
+        outdoors: whether there is a sky, and so a time of day and weather.
     """
 
     key: str
@@ -119,5 +119,5 @@ PLACES: dict[str, Place] = {
 TIMES = ("day", "sunset", "night")
 WEATHER = ("clear", "sunny", "cloudy")
 
-#: Colours that sink into the dark.
+#: Colours that hardly show at night.
 NIGHT_AVOID = ("black", "purple", "brown")

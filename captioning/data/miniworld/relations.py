@@ -1,4 +1,4 @@
-"""Where things are to each other: names derived from boxes, never from intentions."""
+"""Spatial relations of objects, derived from their boxes alone."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def union(boxes: Sequence[Box]) -> Box:
     )  # fmt: skip
 
 
-def overlap(one: Box, two: Box) -> float:
+def overlap(first: Box, second: Box) -> float:
     """Area that two boxes share."""
-    wide = min(one[2], two[2]) - max(one[0], two[0])
-    tall = min(one[3], two[3]) - max(one[1], two[1])
+    wide = min(first[2], second[2]) - max(first[0], second[0])
+    tall = min(first[3], second[3]) - max(first[1], second[1])
     return max(0.0, wide) * max(0.0, tall)
 
 
@@ -43,14 +43,14 @@ def area(box: Box) -> float:
     return (box[2] - box[0]) * (box[3] - box[1])
 
 
-def between_ground(one: Box, two: Box) -> tuple[str, ...]:
-    """Relations of ``one`` to ``two``, both standing on the same ground."""
-    gap = max(two[0] - one[2], one[0] - two[2])
-    shared = min(one[2], two[2]) - max(one[0], two[0])
-    narrow = min(one[2] - one[0], two[2] - two[0])
-    depth = two[3] - one[3]
+def between_ground(first: Box, second: Box) -> tuple[str, ...]:
+    """Relations of ``first`` to ``second``, both standing on the same ground."""
+    gap = max(second[0] - first[2], first[0] - second[2])
+    shared = min(first[2], second[2]) - max(first[0], second[0])
+    narrow = min(first[2] - first[0], second[2] - second[0])
+    depth = second[3] - first[3]
     if gap >= -0.01:
-        side = "left of" if one[0] < two[0] else "right of"
+        side = "left of" if first[0] < second[0] else "right of"
         near = gap <= 0.16 and abs(depth) <= 0.14
         return (side, "next to") if near else (side,)
     if shared >= 0.35 * narrow and abs(depth) >= 0.05:
@@ -58,20 +58,20 @@ def between_ground(one: Box, two: Box) -> tuple[str, ...]:
     return ()
 
 
-def between_flying(one: Box, two: Box) -> tuple[str, ...]:
-    """Relations of ``one`` to ``two``, both in the air."""
-    gap = max(two[0] - one[2], one[0] - two[2])
+def between_flying(first: Box, second: Box) -> tuple[str, ...]:
+    """Relations of ``first`` to ``second``, both in the air."""
+    gap = max(second[0] - first[2], first[0] - second[2])
     if gap >= -0.01:
-        side = "left of" if one[0] < two[0] else "right of"
-        level = abs(one[1] + one[3] - two[1] - two[3]) <= 0.24
+        side = "left of" if first[0] < second[0] else "right of"
+        level = abs(first[1] + first[3] - second[1] - second[3]) <= 0.24
         return (side, "next to") if gap <= 0.16 and level else (side,)
-    if one[3] <= two[1] + 0.01:
+    if first[3] <= second[1] + 0.01:
         return ("above",)
-    return ("below",) if two[3] <= one[1] + 0.01 else ()
+    return ("below",) if second[3] <= first[1] + 0.01 else ()
 
 
 def between_levels(high: Box, low: Box) -> tuple[str, ...]:
-    """Relations of something in the sky to something below it."""
+    """Relations of an object in the sky to one below it."""
     shared = min(high[2], low[2]) - max(high[0], low[0])
     narrow = min(high[2] - high[0], low[2] - low[0])
     if high[3] <= low[1] + 0.03 and shared >= 0.4 * narrow:

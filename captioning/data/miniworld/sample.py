@@ -1,4 +1,4 @@
-"""Sampling scenes: a pure function of (seed, split, index), whatever the process or the size."""
+"""Sampling scenes: a pure function of (seed, split, index), independent of process and size."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from captioning.data.miniworld.relations import (
     between_levels,
     union,
 )
-from captioning.data.miniworld.scene import Scene, Thing
+from captioning.data.miniworld.scene import Scene, SceneObject
 from captioning.data.miniworld.vocabulary import CLASSES
 
 SPLITS = ("train", "val", "test_in", "test_near", "test_out")
@@ -28,23 +28,23 @@ WEIGHTS = {
     "person": 18.0, "man": 2.0, "woman": 2.0, "dog": 3.0, "cat": 2.0, "cow": 2.0, "bird": 2.0,
     "food": 0.6, "drinks": 0.6, "household items": 0.8,
 }  # fmt: skip
-"""How often a class or a family is the main thing, against 1: people act, as in photos."""
+"""Weight of a class or a family as the main object; others have 1. Most photos show people."""
 
 Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Classes that a split may show: ``must`` for the main thing, ``may`` for the others."""
+    """Classes that a split may show: for the main object and for the others."""
 
-    must: tuple[ObjectClass, ...]
-    may: tuple[ObjectClass, ...]
+    main: tuple[ObjectClass, ...]
+    others: tuple[ObjectClass, ...]
 
 
 def pool_of(split: str, rng: np.random.Generator) -> Pool:
     """The classes of a scene of ``split``.
 
-    A near-domain scene shows a held-out class beside a familiar one; either may be the main one.
+    A near-domain scene shows a held-out class beside one of training; either may be the main one.
 
     Raises:
         ValueError: unknown split.
@@ -61,7 +61,7 @@ def pool_of(split: str, rng: np.random.Generator) -> Pool:
 
 
 def pick(rng: np.random.Generator, items: Sequence[Item]) -> Item:
-    """One of ``items``, evenly."""
+    """One of ``items``, each with the same probability."""
     return items[int(rng.integers(len(items)))]
 
 
@@ -104,7 +104,7 @@ def scene_graph(*, seed: int, split: str, index: int) -> dict[str, Any]:
 
 def _attempt(rng: np.random.Generator, split: str, scene_id: str) -> Scene | None:
     pool = pool_of(split, rng)
-    kind = weighted(rng, pool.must, [_weight(found) for found in pool.must])
+    kind = weighted(rng, pool.main, [_weight(candidate) for candidate in pool.main])
     action = pick(rng, kind.actions) if kind.actions else ""
     place = _choose_place(rng, kind, action)
     if place is None:
@@ -113,13 +113,13 @@ def _attempt(rng: np.random.Generator, split: str, scene_id: str) -> Scene | Non
     avoid = (*place.avoid, *(NIGHT_AVOID if time == "night" else ()))
     plans = [_plan(rng, kind, action, place, avoid)]
     plans += _companions(rng, pool, plans[0], place, avoid, forced=split == "test_near")
-    things, structural = arrange(rng, plans, place)
-    if not things or (split == "test_near" and len(things) < 2):
+    objects, structural = arrange(rng, plans, place)
+    if not objects or (split == "test_near" and len(objects) < 2):
         return None
-    weather, decor = decorate(rng, things, place, time)
+    weather, decor = decorate(rng, objects, place, time)
     return Scene(
         scene_id=scene_id, place=place.key, time=time, weather=weather, decor=decor,
-        things=things, relations=find_relations(things, structural),
+        objects=objects, relations=find_relations(objects, structural),
         backdrop_seed=int(rng.integers(2**31)),
     )  # fmt: skip
 
@@ -168,20 +168,20 @@ def _companions(
     rng: np.random.Generator, pool: Pool, main: Plan, place: Place, avoid: Sequence[str],
     *, forced: bool,
 ) -> list[Plan]:  # fmt: skip
-    wanted = weighted(rng, (0, 1, 2), (0.0 if forced else 0.18, 0.52, 0.30))
-    found: list[Plan] = []
-    taken = {main.key}
+    count = weighted(rng, (0, 1, 2), (0.0 if forced else 0.18, 0.52, 0.30))
+    plans: list[Plan] = []
+    used_keys = {main.key}
     for _ in range(12):
-        if len(found) == wanted:
+        if len(plans) == count:
             break
         kind = _companion_kind(rng, pool, main, place)
         fits = [name for name in kind.actions if _fits(kind, name, place)]
-        if kind.key in taken or (kind.actions and not fits) or not _fits(kind, "", place):
+        if kind.key in used_keys or (kind.actions and not fits) or not _fits(kind, "", place):
             continue
         plan = _plan(rng, kind, pick(rng, fits) if fits else "", place, avoid, beside=main.colour)
-        taken.add(kind.key)
-        found.append(plan)
-    return found
+        used_keys.add(kind.key)
+        plans.append(plan)
+    return plans
 
 
 def _fits(kind: ObjectClass, action: str, place: Place) -> bool:
@@ -193,14 +193,16 @@ def _fits(kind: ObjectClass, action: str, place: Place) -> bool:
 
 
 def _companion_kind(rng: np.random.Generator, pool: Pool, main: Plan, place: Place) -> ObjectClass:
-    """A class to stand beside the main thing, often one that can carry or shelter it."""
+    """A class to stand beside the main object, often one that can carry or shelter it."""
     if CLASSES[main.key].small and rng.random() < 0.5:
-        bearers = [kind for kind in pool.may if kind.carries and place.key in kind.places]
+        bearers = [kind for kind in pool.others if kind.carries and place.key in kind.places]
         if bearers:
             return pick(rng, bearers)
-    native = [kind for kind in pool.may if place.key in kind.places]
+    native = [kind for kind in pool.others if place.key in kind.places]
     return (
-        weighted(rng, native, [_share(kind) for kind in native]) if native else pick(rng, pool.may)
+        weighted(rng, native, [_share(kind) for kind in native])
+        if native
+        else pick(rng, pool.others)
     )
 
 
@@ -209,37 +211,39 @@ def _share(kind: ObjectClass) -> float:
 
 
 def find_relations(
-    things: Sequence[Thing], structural: dict[tuple[int, int], str]
+    objects: Sequence[SceneObject], structural: dict[tuple[int, int], str]
 ) -> tuple[Relation, ...]:
-    """All relations between things, from their boxes; ``structural`` holds "on" and "under"."""
-    found: list[Relation] = []
-    for one in things:
-        for two in things[one.node + 1 :]:
-            found += _pair(one, two, structural)
-    return tuple(found)
+    """All relations between objects, from their boxes; ``structural`` holds "on" and "under"."""
+    relations: list[Relation] = []
+    for first in objects:
+        for second in objects[first.node + 1 :]:
+            relations += _pair(first, second, structural)
+    return tuple(relations)
 
 
-def _pair(one: Thing, two: Thing, structural: dict[tuple[int, int], str]) -> list[Relation]:
-    for subject, other in ((one, two), (two, one)):
+def _pair(
+    first: SceneObject, second: SceneObject, structural: dict[tuple[int, int], str]
+) -> list[Relation]:
+    for subject, other in ((first, second), (second, first)):
         name = structural.get((subject.node, other.node))
         if name is not None:
             return [Relation(subject.node, name, other.node)]
-    if one.zone == two.zone == "sky":
-        names = between_flying(one.box, two.box)
-    elif one.zone == two.zone:
-        names = between_ground(footing(one), footing(two))
-    elif "sky" in (one.zone, two.zone):
-        high, low = (one, two) if one.zone == "sky" else (two, one)
+    if first.zone == second.zone == "sky":
+        names = between_flying(first.box, second.box)
+    elif first.zone == second.zone:
+        names = between_ground(footing(first), footing(second))
+    elif "sky" in (first.zone, second.zone):
+        high, low = (first, second) if first.zone == "sky" else (second, first)
         names = between_levels(high.box, low.box)
-        one, two = high, low
+        first, second = high, low
     else:
         names = ()
-    pairs = [Relation(one.node, name, two.node) for name in names]
-    return pairs + [Relation(two.node, INVERSES[name], one.node) for name in names]
+    pairs = [Relation(first.node, name, second.node) for name in names]
+    return pairs + [Relation(second.node, INVERSES[name], first.node) for name in names]
 
 
-def footing(thing: Thing) -> tuple[float, float, float, float]:
-    """The box of a thing drawn down to where its shadow is, for those in mid-air."""
-    lift = JUMP if thing.action and ACTIONS[thing.action].mark == "jump" else 0.0
-    x1, y1, x2, y2 = union(thing.boxes)
+def footing(item: SceneObject) -> tuple[float, float, float, float]:
+    """The box of an object; extended down to its shadow if the object is in mid-air."""
+    lift = JUMP if item.action and ACTIONS[item.action].mark == "jump" else 0.0
+    x1, y1, x2, y2 = union(item.boxes)
     return x1, y1, x2, y2 + lift

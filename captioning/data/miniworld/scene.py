@@ -1,4 +1,4 @@
-"""A scene: what is where, doing what. Its graph is the truth that captions are written from."""
+"""A scene: its objects, their places and actions. Captions are written from its graph."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from captioning.data.miniworld.vocabulary import CLASSES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Thing:
-    """One kind of thing in a scene: a single one or a group that looks and acts alike.
+class SceneObject:
+    """An object of a scene: a single instance or a group that looks and acts alike.
 
     Attributes:
         node: its number in the scene's graph.
         key: its class.
-        boxes: where each one is, as shares of the picture's sides.
+        boxes: of each instance, as shares of the picture's sides.
         colour: key of ``vocabulary.COLOURS``.
         size: ``"small"``, ``"large"`` or ``""``: against the usual size of its class.
         action: key of ``actions.ACTIONS`` or ``""``.
@@ -51,7 +51,7 @@ class Thing:
 
     @property
     def box(self) -> Box:
-        """The box around all of them."""
+        """The box around all instances."""
         return union(self.boxes)
 
 
@@ -65,8 +65,8 @@ class Scene:
         time: one of ``places.TIMES``; always ``"day"`` indoors.
         weather: one of ``places.WEATHER``; always ``"clear"`` indoors.
         decor: sun, moon and clouds: ``(label, box)``.
-        things: node number is position; the first is the main one.
-        relations: what holds between them, found from their boxes.
+        objects: node number is position; the first is the main one.
+        relations: between objects, derived from their boxes.
         backdrop_seed: seed of the backdrop's details.
     """
 
@@ -75,7 +75,7 @@ class Scene:
     time: str
     weather: str
     decor: tuple[tuple[str, Box], ...]
-    things: tuple[Thing, ...]
+    objects: tuple[SceneObject, ...]
     relations: tuple[Relation, ...]
     backdrop_seed: int
 
@@ -87,30 +87,30 @@ class Scene:
             "time": self.time,
             "weather": self.weather,
             "decor": [{"label": label, "box": list(box)} for label, box in self.decor],
-            "nodes": [_node(thing) for thing in self.things],
+            "nodes": [_node(item) for item in self.objects],
             "relations": [
-                {"subject": found.subject, "name": found.name, "object": found.object}
-                for found in self.relations
+                {"subject": relation.subject, "name": relation.name, "object": relation.object}
+                for relation in self.relations
             ],
         }
 
 
-def _node(thing: Thing) -> dict[str, Any]:
-    kind = thing.kind
+def _node(item: SceneObject) -> dict[str, Any]:
+    kind = item.kind
     return {
-        "node": thing.node,
-        "class": thing.key,
+        "node": item.node,
+        "class": item.key,
         "family": kind.family,
-        "count": len(thing.boxes),
-        "colour": thing.colour if len(kind.colours) > 1 else "",
-        "size": thing.size,
-        "action": thing.action,
-        "zone": thing.zone,
-        "boxes": [list(box) for box in thing.boxes],
+        "count": len(item.boxes),
+        "colour": item.colour if len(kind.colours) > 1 else "",
+        "size": item.size,
+        "action": item.action,
+        "zone": item.zone,
+        "boxes": [list(box) for box in item.boxes],
     }
 
 
 def icon_of(key: str, action: str) -> str:
     """Name of the picture of a class in action."""
-    shown = ACTIONS[action].icon if action else None
-    return ICONS.get((key, action)) or shown or CLASSES[key].icon
+    action_icon = ACTIONS[action].icon if action else None
+    return ICONS.get((key, action)) or action_icon or CLASSES[key].icon

@@ -42,7 +42,7 @@ def _paste(
     _, captions, drawing = render(settings, index)
     if boxes:
         frame = ImageDraw.Draw(drawing.image)
-        for box in (*(box for found in drawing.boxes for box in found), *drawing.decor):
+        for box in (*(box for item_boxes in drawing.boxes for box in item_boxes), *drawing.decor):
             frame.rectangle((box[0], box[1], box[2] - 1, box[3] - 1), outline=(255, 0, 255))
     sheet.paste(drawing.image, corner)
     font = ImageFont.load_default(10)

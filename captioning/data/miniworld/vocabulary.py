@@ -1,4 +1,4 @@
-"""What MiniWorld speaks of: its object classes by family, and those that training never shows."""
+"""The object classes of MiniWorld by family, and those that training never shows."""
 
 from __future__ import annotations
 

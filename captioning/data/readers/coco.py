@@ -145,11 +145,11 @@ def coco_entries(
     return entries
 
 
-def _annotations(documents: Sequence[Record], seen: dict[str, str]) -> Iterator[Record]:
+def _annotations(documents: Sequence[Record], known_ids: dict[str, str]) -> Iterator[Record]:
     """All annotations, their ids checked to be unique."""
     for document in documents:
         for record in document.records("annotations"):
-            record.unique_identifier("id", seen, "annotation id")
+            record.unique_identifier("id", known_ids, "annotation id")
             yield record
 
 
@@ -159,14 +159,14 @@ def _entry(
     boxes: dict[str, list[BoxEntry]],
 ) -> ImageEntry:
     image_id = record.identifier("id")
-    found = tuple(boxes.get(image_id, ()))
-    has_size = "width" in record or "height" in record or found
+    image_boxes = tuple(boxes.get(image_id, ()))
+    has_size = "width" in record or "height" in record or image_boxes
     return ImageEntry(
         image_id=image_id,
         file_name=checked_file_name(record.text("file_name"), record.where),
         where=record.where,
         captions=numbered(captions[image_id]),
-        boxes=found,
+        boxes=image_boxes,
         size=(record.integer("width", 1), record.integer("height", 1)) if has_size else None,
     )
 
@@ -207,10 +207,10 @@ def _corners(record: Record) -> Box:
 def _read_lists(paths: Paths | None) -> dict[str, str] | None:
     if paths is None:
         return None
-    found: dict[str, str] = {}
+    ids: dict[str, str] = {}
     for path in _listed(paths):
-        found.update(read_image_list(path))
-    return found
+        ids.update(read_image_list(path))
+    return ids
 
 
 def _listed(paths: Paths | None) -> list[str | Path]:

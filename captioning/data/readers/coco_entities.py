@@ -2,8 +2,8 @@
 
 The released file maps image ids to captions, and each caption to its words' detection classes
 (``det_sequences``), its grounded noun chunks with their class (``noun_chunks``), the boxes of each
-class (``detections``) and its ``split``. A chunk's regions are all boxes of its class, as there; a
-region's label is the class. Words of a chunk that nothing was detected for have the class ``_``:
+class (``detections``) and its ``split``. As in the release, a chunk's regions are all boxes of its
+class; a region's label is the class. Words of a chunk without a detection have the class ``_``:
 they become a phrase without regions.
 """
 
@@ -72,22 +72,23 @@ def read_coco_entities(
         raise ValueError(f"split must be one of {SPLITS}: got {split!r}")
     folder = None if image_folder is None else PhotoFolder(folder=image_folder)
     dropped: list[Dropped] = []
-    entries, known = [], []
+    entries, known_files = [], []
     for image_id, image in _members(load_json(annotations)):
         file_name = _file_name(image_id, image.where, folder)
-        known.append(file_name)
+        known_files.append(file_name)
         captions, boxes = _captions(image, split)
-        kept = [one for one, whole in captions if whole or not drop_unmatched]
+        accepted = [entry for entry, complete in captions if complete or not drop_unmatched]
         if drop_unmatched:
-            left = (f"{file_name}: {one.text}" for one, whole in captions if not whole)
-            dropped += [Dropped(item=item, rule=NO_BOX) for item in left]
-        if kept:
+            rejected = (entry for entry, complete in captions if not complete)
+            items = (f"{file_name}: {entry.text}" for entry in rejected)
+            dropped += [Dropped(item=item, rule=NO_BOX) for item in items]
+        if accepted:
             entries.append(
                 ImageEntry(
                     image_id=image_id,
                     file_name=file_name,
                     where=image.where,
-                    captions=tuple(kept),
+                    captions=tuple(accepted),
                     boxes=tuple(
                         BoxEntry(box=box, label=label, where=f"{image.where}: detection {number}")
                         for (number, label), box in boxes.items()
@@ -98,7 +99,7 @@ def read_coco_entities(
         name=name,
         source=str(annotations),
         entries=entries,
-        known_files=known,
+        known_files=known_files,
         image_folder=image_folder,
         rules=Rules(missing_photos=missing_photos, bad_boxes=bad_boxes),
         dropped=dropped,
@@ -122,31 +123,31 @@ def _file_name(image_id: str, where: str, folder: PhotoFolder | None) -> str:
 
 def _captions(image: Record, split: str) -> tuple[list[tuple[CaptionEntry, bool]], Boxes]:
     """An image's captions of a split, each with whether all its chunks have boxes; the boxes."""
-    found: list[tuple[str, Record, str]] = []
+    records: list[tuple[str, Record, str]] = []
     boxes: Boxes = {}
     for number, (caption, record) in enumerate(_members(image)):
         if record.text("split") not in SPLITS:
-            raise record.wrong("split", f"one of {SPLITS}")
+            raise record.invalid("split", f"one of {SPLITS}")
         if record.text("split") == split:
-            found.append((caption, record, str(number)))
+            records.append((caption, record, str(number)))
             boxes |= _boxes(record)
     position = {key: place for place, key in enumerate(boxes)}
-    return [_caption(*one, position) for one in found], boxes
+    return [_caption(*item, position) for item in records], boxes
 
 
 def _boxes(record: Record) -> Boxes:
     """The detections of a caption's classes."""
-    found: Boxes = {}
+    boxes: Boxes = {}
     detections = as_record(record.get("detections"), f"{record.where}: detections")
     for label in detections.value:
         for item in detections.items(label):
             is_pair = isinstance(item, list) and len(item) == 2 and isinstance(item[0], int)
             box = item[1] if is_pair else None
             if not isinstance(box, list) or len(box) != 4 or not all(map(is_number, box)):
-                raise detections.wrong(label, "a list of [number, [x1, y1, x2, y2]]")
+                raise detections.invalid(label, "a list of [number, [x1, y1, x2, y2]]")
             x1, y1, x2, y2 = map(float, box)
-            found[item[0], label] = (x1, y1, x2, y2)
-    return found
+            boxes[item[0], label] = (x1, y1, x2, y2)
+    return boxes
 
 
 def _caption(
@@ -154,14 +155,14 @@ def _caption(
 ) -> tuple[CaptionEntry, bool]:
     words, classes = caption.split(" "), record.items("det_sequences")
     if len(words) != len(classes):
-        raise record.wrong("det_sequences", f"a list of {len(words)}, one for each word")
+        raise record.invalid("det_sequences", f"a list of {len(words)}, one for each word")
     text = normalised(caption, record.where)
     if text != caption:
         raise ValueError(f"{record.where}: white space at the caption's ends, or several in a row")
-    starts = [sum(len(word) + 1 for word in words[:place]) for place in range(len(words) + 1)]
+    starts = [sum(len(word) + 1 for word in words[:number]) for number in range(len(words) + 1)]
     phrases = []
     for first, end, label in _chunks(words, classes, record):
-        regions = [place for (_, of), place in position.items() if of == label]
+        regions = [number for (_, box_label), number in position.items() if box_label == label]
         phrases.append(
             Phrase(
                 start=starts[first],
@@ -171,22 +172,22 @@ def _caption(
                 regions=tuple(regions),
             )
         )
-    whole = all(phrase.regions for phrase in phrases)
-    return CaptionEntry(key=key, text=text, phrases=tuple(phrases)), whole
+    is_complete = all(phrase.regions for phrase in phrases)
+    return CaptionEntry(key=key, text=text, phrases=tuple(phrases)), is_complete
 
 
 def _chunks(
     words: Sequence[str], classes: Sequence[object], record: Record
 ) -> Iterator[tuple[int, int, str]]:
-    """Spans of words that have a class, with it; neighbours of one class are told by the chunks."""
+    """Spans of words with their class; the chunks separate adjacent spans of one class."""
     chunks = [_pair(item, record) for item in record.items("noun_chunks")]
     place = 0
     for label, group in groupby(classes):
         end = place + len(list(group))
         if label is not None and not isinstance(label, str):
-            raise record.wrong("det_sequences", "a list of texts and nulls")
+            raise record.invalid("det_sequences", "a list of texts and nulls")
         while label is not None and place < end:
-            of_label = (text for text, of in chunks if of == label)
+            of_label = (text for text, chunk_label in chunks if chunk_label == label)
             sizes = [
                 len(text) for text in of_label if tuple(words[place : place + len(text)]) == text
             ]
@@ -199,7 +200,7 @@ def _chunks(
 def _pair(item: object, record: Record) -> tuple[tuple[str, ...], str]:
     """A noun chunk's words and class."""
     if not isinstance(item, list) or len(item) != 2 or not all(isinstance(x, str) for x in item):
-        raise record.wrong("noun_chunks", "a list of [text, class]")
+        raise record.invalid("noun_chunks", "a list of [text, class]")
     if not item[0].strip():
-        raise record.wrong("noun_chunks", "a list of [text, class], no text blank")
+        raise record.invalid("noun_chunks", "a list of [text, class], no text blank")
     return tuple(item[0].split()), item[1]

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 def collector_paused() -> Iterator[None]:
     """No cyclic collection inside the block; usable as a decorator.
 
-    Records hold no cycles, yet each collection walks all of them again: half of the time that
-    reading COCO took.
+    Records hold no cycles, yet each collection walks all of them again, which took half of the time
+    of reading COCO.
     """
     was_on = gc.isenabled()
     gc.disable()

@@ -64,12 +64,12 @@ class EntitiesFiles:
                 raise ValueError(f"{self.path}: {name} stands twice in it; remove one")
             members[kind][image_id] = name
         boxes, sentences = members["Annotations"].keys(), members["Sentences"].keys()
-        odd = sorted(boxes ^ sentences)
-        if odd:
-            lacks = "Sentences" if odd[0] in boxes else "Annotations"
+        unpaired = sorted(boxes ^ sentences)
+        if unpaired:
+            missing_kind = "Sentences" if unpaired[0] in boxes else "Annotations"
             raise ValueError(
-                f"{self.path}: image {odd[0]} has no file in {lacks} ({len(odd)} such images); "
-                "get annotations.zip again"
+                f"{self.path}: image {unpaired[0]} has no file in {missing_kind} "
+                f"({len(unpaired)} such images); get annotations.zip again"
             )
         if not boxes:
             raise ValueError(

@@ -1,7 +1,7 @@
-"""From what a reader found to a `Roster`: the rules that all formats share.
+"""From the entries of a reader to a `Roster`: the rules that all formats share.
 
-A caption's runs of white space become one space (captions with line breaks exist and break
-line-based scorers). Everything left out is recorded with its rule, nothing silently.
+Each run of white space in a caption becomes one space (some captions have line breaks, which break
+line-based scorers). Whatever is left out is recorded with its rule.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def normalised(caption: str, where: str) -> str:
     """The caption with each run of white space as one space.
 
     Raises:
-        ValueError: nothing visible is in it, or characters that UTF-8 cannot hold.
+        ValueError: the caption has nothing visible, or characters that UTF-8 cannot hold.
     """
     caption = " ".join(checked_text(caption, where).split())
     if not caption[:1].isalnum() and not any(
@@ -110,37 +110,37 @@ def numbered(captions: Iterable[tuple[str, str]]) -> tuple[CaptionEntry, ...]:
 
 
 def selected(
-    entries: Sequence[ImageEntry], wanted: Mapping[str, str] | None, source: str
+    entries: Sequence[ImageEntry], requested: Mapping[str, str] | None, source: str
 ) -> list[ImageEntry]:
-    """The entries whose ``image_id`` is in ``wanted`` (id to ``FILE:LINE``), in their own order.
+    """The entries whose ``image_id`` is in ``requested`` (id to ``FILE:LINE``), order unchanged.
 
     Raises:
-        ValueError: ``wanted`` names an image that ``source`` does not have.
+        ValueError: ``requested`` names an image that ``source`` does not have.
     """
-    if wanted is None:
+    if requested is None:
         return list(entries)
-    have = {entry.image_id for entry in entries}
-    unknown = [image_id for image_id in wanted if image_id not in have]
+    known_ids = {entry.image_id for entry in entries}
+    unknown = [image_id for image_id in requested if image_id not in known_ids]
     if unknown:
         raise ValueError(
-            f"{wanted[unknown[0]]}: the split names {unknown[0]!r}, which {source} does not have"
+            f"{requested[unknown[0]]}: the split names {unknown[0]!r}, which {source} does not have"
             f"{_and_more(unknown)}; is the list for other annotations?"
         )
-    return [entry for entry in entries if entry.image_id in wanted]
+    return [entry for entry in entries if entry.image_id in requested]
 
 
 def check_unique(entries: Sequence[ImageEntry]) -> None:
     """Raises ValueError where two entries share an image id or a photo."""
     for field in ("image_id", "file_name"):
-        first: dict[str, str] = {}
+        first_places: dict[str, str] = {}
         for entry in entries:
             value = getattr(entry, field)
-            if value in first:
+            if value in first_places:
                 raise ValueError(
-                    f"{entry.where}: {field} {value!r} is used twice, first at {first[value]}; "
-                    "remove one of the two"
+                    f"{entry.where}: {field} {value!r} is used twice, first at "
+                    f"{first_places[value]}; remove one of the two"
                 )
-            first[value] = entry.where
+            first_places[value] = entry.where
 
 
 def roster_from_entries(
@@ -188,28 +188,30 @@ def roster_from_entries(
 def _with_captions(
     entries: Sequence[ImageEntry], rules: Rules, dropped: list[Dropped]
 ) -> list[ImageEntry]:
-    bare = [entry for entry in entries if not entry.captions]
-    if bare and rules.missing_captions == "error":
+    uncaptioned = [entry for entry in entries if not entry.captions]
+    if uncaptioned and rules.missing_captions == "error":
         raise ValueError(
-            f"{bare[0].where}: image {bare[0].image_id!r} has no caption{_and_more(bare)}; "
-            "add captions, remove the image, or set missing_captions=drop"
+            f"{uncaptioned[0].where}: image {uncaptioned[0].image_id!r} has no caption"
+            f"{_and_more(uncaptioned)}; add captions, remove the image, or set "
+            "missing_captions=drop"
         )
-    dropped += [Dropped(item=entry.file_name, rule=NO_CAPTION) for entry in bare]
+    dropped += [Dropped(item=entry.file_name, rule=NO_CAPTION) for entry in uncaptioned]
     return [entry for entry in entries if entry.captions]
 
 
 def _photo_paths(
     entries: Sequence[ImageEntry], folder: PhotoFolder, rules: Rules, dropped: list[Dropped]
 ) -> dict[str, Path]:
-    found = {entry.image_id: folder.find(entry.file_name) for entry in entries}
-    lost = [entry for entry in entries if found[entry.image_id] is None]
-    if lost and rules.missing_photos == "error":
+    paths = {entry.image_id: folder.find(entry.file_name) for entry in entries}
+    missing = [entry for entry in entries if paths[entry.image_id] is None]
+    if missing and rules.missing_photos == "error":
         raise ValueError(
-            f"{lost[0].where}: no photo {lost[0].file_name!r} in {folder.folder}{_and_more(lost)}; "
-            "add the photos, or set missing_photos=drop to leave these images out"
+            f"{missing[0].where}: no photo {missing[0].file_name!r} in {folder.folder}"
+            f"{_and_more(missing)}; add the photos, or set missing_photos=drop to leave these "
+            "images out"
         )
-    dropped += [Dropped(item=entry.file_name, rule=NO_PHOTO) for entry in lost]
-    return {image_id: path for image_id, path in found.items() if path is not None}
+    dropped += [Dropped(item=entry.file_name, rule=NO_PHOTO) for entry in missing]
+    return {image_id: path for image_id, path in paths.items() if path is not None}
 
 
 def _samples(
@@ -274,5 +276,5 @@ def _grounded(phrases: Sequence[Phrase], position: Mapping[int, int]) -> tuple[P
     )
 
 
-def _and_more(things: Sequence[object]) -> str:
-    return f" (and {len(things) - 1} more)" if len(things) > 1 else ""
+def _and_more(items: Sequence[object]) -> str:
+    return f" (and {len(items) - 1} more)" if len(items) > 1 else ""

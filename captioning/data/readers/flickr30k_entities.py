@@ -66,12 +66,12 @@ def read_flickr30k_entities(
             _entry(files, image_id, photos.get(image_id, f"{image_id}.jpg"))
             for image_id in _chosen(files, split_file, image_ids)
         ]
-        known = set(files.ids)
+        known_ids = set(files.ids)
     return roster_from_entries(
         name=name,
         source=str(annotations),
         entries=entries,
-        known_files=[file for image_id, file in photos.items() if image_id in known],
+        known_files=[file for image_id, file in photos.items() if image_id in known_ids],
         image_folder=image_folder,
         rules=rules,
     )
@@ -104,7 +104,7 @@ def _photos_by_id(image_folder: str | Path | None) -> dict[str, str]:
 def _chosen(
     files: EntitiesFiles, split_file: str | Path | None, image_ids: Sequence[str] | None
 ) -> list[str]:
-    have = set(files.ids)
+    known_ids = set(files.ids)
     chosen = files.ids
     if split_file is not None:
         listed: dict[str, str] = {}
@@ -113,7 +113,7 @@ def _chosen(
             if image_id in listed:
                 raise ValueError(f"{where}: {entry!r} is image {image_id} of {listed[image_id]}")
             listed[image_id] = where
-        unknown = next((image_id for image_id in listed if image_id not in have), None)
+        unknown = next((image_id for image_id in listed if image_id not in known_ids), None)
         if unknown is not None:
             raise ValueError(
                 f"{listed[unknown]}: the split names {unknown!r}, which {files.path} does not "
@@ -121,11 +121,11 @@ def _chosen(
             )
         chosen = list(listed)
     if image_ids is not None:
-        unknown = next((image_id for image_id in image_ids if image_id not in have), None)
+        unknown = next((image_id for image_id in image_ids if image_id not in known_ids), None)
         if unknown is not None:
             raise ValueError(f"image_ids names {unknown!r}, which {files.path} does not have")
-        wanted = set(image_ids)
-        chosen = [image_id for image_id in chosen if image_id in wanted]
+        requested_ids = set(image_ids)
+        chosen = [image_id for image_id in chosen if image_id in requested_ids]
     return chosen
 
 
@@ -209,7 +209,7 @@ def _boxes(text: str, where: str) -> tuple[tuple[int, int], Objects]:
     width, height = (_pixels(size, tag, where) for tag in ("width", "height"))
     if width < 1 or height < 1:
         raise ValueError(f"{where}: <size> is {width}x{height}; it must be at least 1x1")
-    found: Objects = []
+    objects: Objects = []
     for number, item in enumerate(root.findall("object")):
         place = f"{where}: object[{number}]"
         chain_ids = [(element.text or "").strip() for element in item.findall("name")]
@@ -218,8 +218,8 @@ def _boxes(text: str, where: str) -> tuple[tuple[int, int], Objects]:
         for bounds in item.findall("bndbox"):
             tags = ("xmin", "ymin", "xmax", "ymax")
             x1, y1, x2, y2 = (float(_pixels(bounds, tag, place)) for tag in tags)
-            found.append((chain_ids, (x1, y1, x2, y2), place))
-    return (width, height), found
+            objects.append((chain_ids, (x1, y1, x2, y2), place))
+    return (width, height), objects
 
 
 def _pixels(element: ElementTree.Element, tag: str, where: str) -> int:

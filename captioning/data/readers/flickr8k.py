@@ -80,7 +80,7 @@ def _without_photo(
 
 def _read_token_file(path: Path) -> list[ImageEntry]:
     captions: dict[str, dict[str, str]] = {}
-    first: dict[str, str] = {}
+    first_places: dict[str, str] = {}
     for number, line in read_lines(path):
         where = f"{path}:{number}"
         match = _LINE.fullmatch(line)
@@ -91,7 +91,7 @@ def _read_token_file(path: Path) -> list[ImageEntry]:
             )
         file_name = checked_file_name(match["file"], where)
         of_image = captions.setdefault(file_name, {})
-        first.setdefault(file_name, where)
+        first_places.setdefault(file_name, where)
         key = str(int(match["key"]))
         if key in of_image:
             raise ValueError(f"{where}: {file_name}#{key} stands twice; renumber or remove one")
@@ -100,7 +100,7 @@ def _read_token_file(path: Path) -> list[ImageEntry]:
         ImageEntry(
             image_id=file_name,
             file_name=file_name,
-            where=first[file_name],
+            where=first_places[file_name],
             captions=tuple(CaptionEntry(key=key, text=text) for key, text in of_image.items()),
         )
         for file_name, of_image in captions.items()

@@ -66,11 +66,11 @@ def captions_of(record: Record, keys: tuple[str, ...] = CAPTION_KEYS) -> list[st
     Raises:
         ValueError: none or several of the keys, an empty list, an empty caption.
     """
-    given = [key for key in keys if key in record]
-    if len(given) != 1:
-        what = f"has {given}" if given else "has none"
-        raise ValueError(f"{record.where}: needs exactly one of the keys {list(keys)}: {what}")
-    key = given[0]
+    present_keys = [key for key in keys if key in record]
+    if len(present_keys) != 1:
+        problem = f"has {present_keys}" if present_keys else "has none"
+        raise ValueError(f"{record.where}: needs exactly one of the keys {list(keys)}: {problem}")
+    key = present_keys[0]
     if isinstance(record.value[key], str):
         return [normalised(record.text(key), f"{record.where}: {key!r}")]
     values = record.items(key)
@@ -78,7 +78,7 @@ def captions_of(record: Record, keys: tuple[str, ...] = CAPTION_KEYS) -> list[st
         raise ValueError(f"{record.where}: {key!r} is empty; add a caption or remove the line")
     for position, value in enumerate(values):
         if not isinstance(value, str):
-            raise record.wrong(key, f"texts (item {position} is none)")
+            raise record.invalid(key, f"texts (item {position} is none)")
     return [
         normalised(value, f"{record.where}: {key}[{position}]")
         for position, value in enumerate(values)
@@ -104,12 +104,12 @@ def _entry(image_id: str, records: list[Record]) -> ImageEntry:
                 f"{first.where} and of {_file_name(record)!r} here; give each image its own id"
             )
         texts += captions_of(record)
-        found = _boxes(record)
-        if found and boxes:
+        record_boxes = _boxes(record)
+        if record_boxes and boxes:
             raise ValueError(
                 f"{record.where}: regions of {image_id!r} stand on two lines; join them"
             )
-        boxes += found
+        boxes += record_boxes
     return ImageEntry(
         image_id=image_id,
         file_name=_file_name(first),
@@ -129,8 +129,8 @@ def _box(region: Record) -> BoxEntry:
     x1, y1, x2, y2 = region.numbers("box", 4)
     label = " ".join(region.text("label").lower().split())
     if not label:
-        raise region.wrong("label", "a class name")
+        raise region.invalid("label", "a class name")
     score = region.value.get("score", 1.0)
     if not is_number(score) or not 0 <= score <= 1:
-        raise region.wrong("score", "a number in [0, 1]")
+        raise region.invalid("score", "a number in [0, 1]")
     return BoxEntry(box=(x1, y1, x2, y2), label=label, where=region.where, score=float(score))

@@ -51,14 +51,18 @@ def read_karpathy(
     rules = Rules(missing_photos=missing_photos, missing_captions=missing_captions)
     if split not in SPLITS:
         raise ValueError(f"split must be one of {SPLITS}: got {split!r}")
-    wanted = {split, "restval"} if split == "train" and restval else {split}
+    selected_splits = {split, "restval"} if split == "train" and restval else {split}
     images = list(load_json(annotations).records("images"))
     splits = [_split_of(record) for record in images]
     entries = _entries(images)
     return roster_from_entries(
         name=name,
         source=str(annotations),
-        entries=[entry for entry, of in zip(entries, splits, strict=True) if of in wanted],
+        entries=[
+            entry
+            for entry, entry_split in zip(entries, splits, strict=True)
+            if entry_split in selected_splits
+        ],
         known_files=[entry.file_name for entry in entries],
         image_folder=image_folder,
         rules=rules,
@@ -75,7 +79,7 @@ def _entries(images: list[Record]) -> list[ImageEntry]:
 def _split_of(record: Record) -> str:
     split = record.text("split")
     if split not in SPLITS:
-        raise record.wrong("split", f"one of {SPLITS}")
+        raise record.invalid("split", f"one of {SPLITS}")
     return split
 
 
@@ -96,8 +100,8 @@ def _entry(record: Record) -> ImageEntry:
 
 
 def _check_sentence_ids(images: list[Record]) -> None:
-    seen: dict[str, str] = {}
+    known_ids: dict[str, str] = {}
     for record in images:
         for sentence in record.records("sentences"):
             if "sentid" in sentence:
-                sentence.unique_identifier("sentid", seen, "sentid")
+                sentence.unique_identifier("sentid", known_ids, "sentid")

@@ -63,8 +63,8 @@ def read_domains(annotations: str | Path) -> dict[str, str]:
 def _domains(document: Record) -> dict[str, str]:
     domains: dict[str, str] = {}
     for record in document.records("images"):
-        given = record.text("domain")
-        if given not in DOMAINS:
-            raise record.wrong("domain", f"one of {list(DOMAINS)}")
-        domains[record.identifier("id")] = DOMAINS[given]
+        domain = record.text("domain")
+        if domain not in DOMAINS:
+            raise record.invalid("domain", f"one of {list(DOMAINS)}")
+        domains[record.identifier("id")] = DOMAINS[domain]
     return domains

@@ -1,4 +1,4 @@
-"""Pairs and captions that ``captioning augment`` has made, joined to a training set.
+"""Adds pairs and captions of ``captioning augment`` to a training set.
 
 The CutSwap thesis (Hahn, 2022, section 4.6) adds 10, 20 and 30% as many augmented pairs as there
 are photos, of these photos alone, and trains for the same number of updates.
@@ -32,18 +32,18 @@ UNITS = ("photos", "captions")
 
 @dataclass(frozen=True, kw_only=True)
 class AddPairs(AbstractStep):
-    """Adds what ``captioning augment`` has written, of origin ``added:FOLDER``.
+    """Adds what ``captioning augment`` has written; the samples' origin is ``added:FOLDER``.
 
-    Where photos were left out before, only pairs pasted onto the photos left are taken (patches may
-    be of others), so that no photo comes back in by them.
+    Where an earlier step left photos out, only pairs that were pasted onto remaining photos are
+    taken (their patches may come from others), so that no photo comes back this way.
 
     Attributes:
         folders: of pictures with captions, or of captions of the data's own photos.
-        share: as many pictures as this share of the roster's photos are drawn; None takes all.
+        share: number of pictures to draw, as a share of the roster's photos; None takes all.
         share_of: ``"captions"``: as many pairs as this share of the roster's captions, in whole
             pictures; ``"photos"``: see ``share``.
         seed: of the draw of pictures.
-        mixture: which of the captions of own photos are taken.
+        mixture: which of the captions of the data's own photos are taken.
 
     Raises:
         ValueError: another ``share_of``, or a negative share.
@@ -79,33 +79,35 @@ class AddPairs(AbstractStep):
             pair for folder in pasted for pair in _pairs(folder, roster, is_cut=context.is_cut)
         ]
         if self.share is not None and pasted:
-            pairs = self._some(pairs, roster, self.share)
-        captions = [one for folder in captioned for one in read_added_captions(folder, roster)]
+            pairs = self._draw_share(pairs, roster, self.share)
+        captions = [
+            caption for folder in captioned for caption in read_added_captions(folder, roster)
+        ]
         pairs += self.mixture(roster.samples, captions)
         log.info(f"{len(pairs)} pairs added from {', '.join(map(str, folders))}")
         return build_roster(roster.name, [*roster.samples, *pairs], roster.dropped)
 
-    def _some(self, pairs: Sequence[Sample], roster: Roster, share: float) -> list[Sample]:
-        """Pairs of the first pictures in an order that the seed draws, until there are enough."""
+    def _draw_share(self, pairs: Sequence[Sample], roster: Roster, share: float) -> list[Sample]:
+        """Pairs of the first pictures, in an order that the seed draws, up to the share."""
         sizes = Counter(_name(pair) for pair in pairs)
         total = len(roster.rows_by_image if self.share_of == "photos" else roster.samples)
-        wanted = round(share * total)
-        counted = sizes if self.share_of == "captions" else dict.fromkeys(sizes, 1)
-        if wanted > sum(counted.values()):
+        target = round(share * total)
+        units = sizes if self.share_of == "captions" else dict.fromkeys(sizes, 1)
+        if target > sum(units.values()):
             raise ValueError(
-                f"steps.add_pairs.share={share} of {total} {self.share_of} asks for {wanted}: "
-                f"the folders have {sum(counted.values())} that fit; make more, or lower it"
+                f"steps.add_pairs.share={share} of {total} {self.share_of} asks for {target}: "
+                f"the folders have {sum(units.values())} that fit; make more, or lower it"
             )
-        kept, number = set(), 0
+        selected, total_units = set(), 0
         for name in draw_names(sizes, self.seed):
-            if number >= wanted:
+            if total_units >= target:
                 break
-            kept.add(name)
-            number += counted[name]
-        return [pair for pair in pairs if _name(pair) in kept]
+            selected.add(name)
+            total_units += units[name]
+        return [pair for pair in pairs if _name(pair) in selected]
 
 
-def num_own(roster: Roster) -> int:
+def num_original(roster: Roster) -> int:
     """Captions of a roster that were not added."""
     return sum(not sample.origin.startswith(ADDED) for sample in roster.samples)
 
@@ -116,13 +118,13 @@ def _pairs(folder: Path, roster: Roster, *, is_cut: bool) -> list[Sample]:
             f"steps.add_pairs.folders: {folder} has no captions.json and no {FILE}; give a folder "
             "that captioning augment has written to its end"
         )
-    made = read_coco(
+    generated = read_coco(
         name=str(folder),
         annotations=folder / "captions.json",
         image_folder=folder / "images",
         instances=folder / "instances.json",
     )
-    pairs = [replace(sample, origin=f"{ADDED}{folder.name}") for sample in made.samples]
+    pairs = [replace(sample, origin=f"{ADDED}{folder.name}") for sample in generated.samples]
     if not is_cut:
         return pairs
     lines = read_lines(folder / "provenance.jsonl")

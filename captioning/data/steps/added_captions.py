@@ -1,8 +1,8 @@
 """Captions made for photos of a data set (``captioning augment method=ssa``), and mixtures.
 
 A line of ``captions.jsonl`` is a caption: the photo's ``image_id``, ``caption``, ``phrases`` with
-``start``, ``text``, ``chain_id``, ``kinds`` and ``regions``, which are positions in the photo's own
-regions, and ``boxes`` with the boxes of these in pixels, so that other annotations are noticed.
+``start``, ``text``, ``chain_id``, ``kinds`` and ``regions`` (positions among the photo's regions),
+and ``boxes``: the boxes of these regions in pixels, so that other annotations are noticed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from captioning.data.batches.controls import spoken_of
+from captioning.data.batches.controls import mentioned_regions
 from captioning.data.boxes import photo_size
 from captioning.data.json_files import Record, load_json_lines
 from captioning.data.roster import Roster
@@ -30,20 +30,20 @@ def read_added_captions(folder: str | Path, roster: Roster) -> list[Sample]:
 
     Args:
         folder: what ``captioning augment`` has written.
-        roster: of the same data; captions of photos that it lacks are passed over.
+        roster: of the same data; captions of other photos are skipped.
 
     Raises:
         ValueError: a broken line, or regions that are not the roster's.
     """
     name = Path(folder).name
-    found = []
+    samples = []
     for number, record in enumerate(load_json_lines(Path(folder) / FILE)):
         rows = roster.rows_by_image.get(record.text("image_id"))
         if rows is None:
             continue
         photo = roster.samples[rows[0]]
         _check_boxes(record, photo)
-        found.append(
+        samples.append(
             replace(
                 photo,
                 sample_id=f"{photo.image_id}#{name}-{number}",
@@ -53,7 +53,7 @@ def read_added_captions(folder: str | Path, roster: Roster) -> list[Sample]:
                 weight=1.0,
             )
         )
-    return found
+    return samples
 
 
 def _phrase(record: Record) -> Phrase:
@@ -70,8 +70,8 @@ def _check_boxes(record: Record, photo: Sample) -> None:
     """Regions are positions: they mean nothing for other annotations."""
     for part in record.records("boxes"):
         region, box = part.integer("region", 0), part.numbers("box", 4)
-        known = region < len(photo.regions)
-        if not known or np.abs(np.subtract(photo.regions[region].box, box)).max() > CLOSE:
+        is_known = region < len(photo.regions)
+        if not is_known or np.abs(np.subtract(photo.regions[region].box, box)).max() > CLOSE:
             raise ValueError(
                 f"{record.where}: region {region} of {photo.image_id} is not that of the data "
                 "that is trained on; make the captions anew from these annotations"
@@ -79,11 +79,11 @@ def _check_boxes(record: Record, photo: Sample) -> None:
 
 
 def focus(sample: Sample) -> float:
-    """Share of the photo that a caption speaks of, in [0, 1]: the boxes of its phrases together.
+    """Share of the photo that the boxes of a caption's phrases cover together, in [0, 1].
 
-    1 for a caption without boxes, which is asked to speak of the photo as a whole.
+    1 for a caption without boxes: its control is the full photo.
     """
-    regions = spoken_of(sample)
+    regions = mentioned_regions(sample)
     if not regions:
         return 1.0
     boxes = [sample.regions[region].box for region in regions]
@@ -92,12 +92,12 @@ def focus(sample: Sample) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Mixture:
-    """How much of what was made is added to the people's captions (CIC-BART-SSA, section 4.1).
+    """Which generated captions are added to the original ones (CIC-BART-SSA, section 4.1).
 
     Attributes:
-        share: of the captions made, drawn at random, in [0, 1].
-        bins: of coverage, filled up with captions drawn at random until all are as full as the
-            fullest bin of people's captions, as far as there are any; None: at random alone.
+        share: of the generated captions, drawn at random, in [0, 1].
+        bins: of coverage. Captions drawn at random fill them until all are as full as the fullest
+            bin of the original captions, or none are left; None: ``share`` alone decides.
         seed: of the draws.
 
     Raises:
@@ -115,27 +115,27 @@ class Mixture:
                 f"{self.share} and {self.bins}"
             )
 
-    def __call__(self, own: Sequence[Sample], made: Sequence[Sample]) -> list[Sample]:
-        """Those of ``made`` that are added to ``own``, in order."""
+    def __call__(self, original: Sequence[Sample], generated: Sequence[Sample]) -> list[Sample]:
+        """Those of ``generated`` that are added to ``original``, in order."""
         rng = np.random.default_rng(self.seed)
-        order = rng.permutation(len(made))
+        order = rng.permutation(len(generated))
         if self.bins is None:
-            kept = order[: round(self.share * len(made))]
+            selected = order[: round(self.share * len(generated))]
         else:
-            kept = _uniform(own, made, order, self.bins)
-        return [made[position] for position in sorted(kept)]
+            selected = _fill_bins(original, generated, order, self.bins)
+        return [generated[position] for position in sorted(selected)]
 
 
-def _uniform(
-    own: Sequence[Sample], made: Sequence[Sample], order: np.ndarray, bins: int
+def _fill_bins(
+    original: Sequence[Sample], generated: Sequence[Sample], order: np.ndarray, bins: int
 ) -> list[int]:
     edges = np.linspace(0, 1, bins + 1)[1:-1]
-    full = np.bincount(np.digitize([focus(s) for s in own], edges), minlength=bins)
-    bin_of = np.digitize([focus(sample) for sample in made], edges)
-    room = full.max() - full
-    kept = []
+    original_counts = np.bincount(np.digitize([focus(s) for s in original], edges), minlength=bins)
+    bin_of = np.digitize([focus(sample) for sample in generated], edges)
+    room = original_counts.max() - original_counts
+    selected = []
     for position in order:
         if room[bin_of[position]] > 0:
             room[bin_of[position]] -= 1
-            kept.append(int(position))
-    return kept
+            selected.append(int(position))
+    return selected

@@ -17,24 +17,24 @@ CORPUS = "corpus"
 
 @dataclass(kw_only=True)
 class StepContext:
-    """What steps are told of the run, and what they leave for what comes after the data.
+    """What steps know of the run, and what they leave for later parts.
 
     Attributes:
         split: of the data set, such as ``"train"``, or `CORPUS`.
         seed: of the run. A step whose draws must not change with it has a seed of its own.
         cache_folder: for what is expensive to compute again.
         truth: kind of planted fault by ``sample_id``; written to ``noise_truth.json``.
-        held_out_left: forms of held-out words in captions that are trained on all the same, with
-            the number of captions; None: no class is held out. Written to ``held_out_left.json``.
+        held_out_remaining: forms of held-out words that remain in the training captions, with the
+            number of captions; None: no class is held out. Written to ``held_out_left.json``.
         left_out: captions that are not trained on but may lend contexts, in roster order.
-        is_cut: whether photos of the split were left out, so that pairs made of them are, too.
+        is_cut: whether photos of the split were left out; pairs made of them are then left out too.
     """
 
     split: str
     seed: int
     cache_folder: Path
     truth: dict[str, str] = field(default_factory=dict)
-    held_out_left: dict[str, int] | None = None
+    held_out_remaining: dict[str, int] | None = None
     left_out: tuple[Sample, ...] = ()
     is_cut: bool = False
 

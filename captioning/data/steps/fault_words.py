@@ -1,4 +1,4 @@
-"""Words for planted faults: what may stand for what, and details that no photo asked for."""
+"""Words for planted faults: substitutes for words, and made-up details."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _PLURALS = (
 OBJECTS = tuple(tuple(row.split()) for row in (*_OBJECTS, *_PLURALS))
 
 # Words that mean the same: a replacement by one of them would be no fault.
-SAME = ({"gray", "grey"}, {"bicycle", "bike"}, {"bicycles", "bikes"})
+SYNONYMS = ({"gray", "grey"}, {"bicycle", "bike"}, {"bicycles", "bikes"})
 
 DETAILS = (
     "with a long row of parked cars standing in the far background",

@@ -1,8 +1,8 @@
 """Classes held out of a training set: photos that show them keep no caption.
 
 Held-out COCO (Hendricks et al., "Deep Compositional Captioning", CVPR 2016) leaves out every photo
-of which a caption mentions one of eight objects. Bujimalla et al. go on to use these photos with
-what is known to be in them, but without captions: *partially paired* data.
+of which a caption mentions one of eight objects. Bujimalla et al. use these photos further, without
+captions but with the names of the objects in them: *partially paired* data.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from captioning.data.region_labels import regions_by_phrases
+from captioning.data.region_labels import relabel_regions
 from captioning.data.roster import Dropped, Roster, build_roster
 from captioning.data.steps.base import AbstractStep, StepContext
 from captioning.ranges import NonNegativeInt
 from captioning.text.lemmas import Lemmatizer, load_lemmas
 from captioning.text.object_words import LEMMAS
-from captioning.text.word_forms import classes_named, form_patterns, forms_left
+from captioning.text.word_forms import count_remaining_forms, form_patterns, mentioned_classes
 from captioning.types import UNPAIRED, Sample
 
 log = logging.getLogger(__name__)
 
-MOST_SHOWN = 10  # words in a warning
+MAX_SHOWN = 10  # words in a warning
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,27 +49,27 @@ class HoldOut(AbstractStep):
             )
 
     def __call__(self, roster: Roster, context: StepContext) -> Roster:
-        """The captions left; forms of the classes that they still have go into the context."""
+        """The remaining captions; forms of the classes in them go into the context."""
         lemmatizer = load_lemmas(LEMMAS)
-        left = hold_out(
+        remaining = hold_out(
             roster,
             classes=self.classes,
             lemmatizer=lemmatizer,
             samples_per_photo=self.samples_per_photo,
         )
-        paired = [sample.caption for sample in left.samples if sample.origin != UNPAIRED]
+        paired = [sample.caption for sample in remaining.samples if sample.origin != UNPAIRED]
         log.info(
-            f"{roster.name}: held out, {len(left.dropped) - len(roster.dropped)} captions left "
-            f"out, {len(left) - len(paired)} samples without caption"
+            f"{roster.name}: held out, {len(remaining.dropped) - len(roster.dropped)} captions "
+            f"left out, {len(remaining) - len(paired)} samples without caption"
         )
-        context.held_out_left = forms_left(paired, self.classes, lemmatizer)
-        _warn(roster.name, context.held_out_left)
-        return left
+        context.held_out_remaining = count_remaining_forms(paired, self.classes, lemmatizer)
+        _warn(roster.name, context.held_out_remaining)
+        return remaining
 
 
-def _warn(name: str, left: Mapping[str, int]) -> None:
-    if left:
-        words = ", ".join(f"{word} ({count})" for word, count in list(left.items())[:MOST_SHOWN])
+def _warn(name: str, counts: Mapping[str, int]) -> None:
+    if counts:
+        words = ", ".join(f"{word} ({count})" for word, count in list(counts.items())[:MAX_SHOWN])
         log.warning(
             f"{name}: captions to train on still have held-out words, by number: {words}; "
             "to hold them out too, add them to steps.hold_out.classes"
@@ -91,38 +91,40 @@ def hold_out(
     Args:
         roster: of training.
         classes: word forms by class, such as ``{"bus": ("bus", "buses")}``; phrases are allowed.
-        lemmatizer: gives the singular, where regions are called as captions call them.
+        lemmatizer: gives the singular of region labels, which are taken from the captions.
         samples_per_photo: samples that each left-out photo keeps, of origin `UNPAIRED` and weight
             0, for captions that are yet to be written (`curation.amend.pseudo_label`); 0 leaves
             the photos out.
 
     Returns:
-        The captions left, then the unpaired samples; what was left out is in ``dropped``.
+        The remaining captions, then the unpaired samples; ``dropped`` lists what was left out.
 
     Raises:
         ValueError: a class without forms, a class that no caption mentions, or
             classes that all photos show.
     """
-    shown = classes_shown(roster, classes)
-    if missing := sorted(classes.keys() - set().union(*shown.values(), ())):
+    classes_by_photo = classes_shown(roster, classes)
+    if missing := sorted(classes.keys() - set().union(*classes_by_photo.values(), ())):
         raise ValueError(
             f"{roster.name}: no caption mentions the held-out {', '.join(missing)}: check "
             "steps.hold_out.classes, and that each has the forms that captions use"
         )
-    paired = [sample for sample in roster.samples if sample.image_id not in shown]
+    paired = [sample for sample in roster.samples if sample.image_id not in classes_by_photo]
     if not paired:
         raise ValueError(f"{roster.name}: every photo shows a held-out class: hold out fewer")
     dropped = [
-        Dropped(item=roster.samples[row].sample_id, rule=f"held out: {', '.join(sorted(found))}")
-        for image_id, found in shown.items()
+        Dropped(
+            item=roster.samples[row].sample_id, rule=f"held out: {', '.join(sorted(photo_classes))}"
+        )
+        for image_id, photo_classes in classes_by_photo.items()
         for row in roster.rows_by_image[image_id]
     ]
     unpaired = [
         sample
-        for image_id, found in shown.items()
+        for image_id, photo_classes in classes_by_photo.items()
         for sample in _unpaired(
             [roster.samples[row] for row in roster.rows_by_image[image_id]],
-            found,
+            photo_classes,
             number=samples_per_photo,
             lemmatizer=lemmatizer,
         )
@@ -137,23 +139,23 @@ def classes_shown(roster: Roster, classes: Mapping[str, Sequence[str]]) -> dict[
         ValueError: a class without forms.
     """
     patterns = form_patterns(classes)
-    shown: dict[str, set[str]] = {}
+    classes_by_photo: dict[str, set[str]] = {}
     for sample in roster.samples:
-        if found := classes_named(sample.caption, patterns):
-            shown.setdefault(sample.image_id, set()).update(found)
-    return shown
+        if mentioned := mentioned_classes(sample.caption, patterns):
+            classes_by_photo.setdefault(sample.image_id, set()).update(mentioned)
+    return classes_by_photo
 
 
 def _unpaired(
-    samples: Sequence[Sample], found: set[str], *, number: int, lemmatizer: Lemmatizer
+    samples: Sequence[Sample], photo_classes: set[str], *, number: int, lemmatizer: Lemmatizer
 ) -> list[Sample]:
-    """Samples of a photo that say no more than what is in it, and what its regions show."""
-    waiting = replace(
+    """Samples of a photo whose caption lists its classes alone; regions keep their labels."""
+    unpaired = replace(
         samples[0],
-        caption=", ".join(sorted(found)),
-        regions=regions_by_phrases(samples, lemmatizer),
+        caption=", ".join(sorted(photo_classes)),
+        regions=relabel_regions(samples, lemmatizer),
         phrases=(),
         origin=UNPAIRED,
         weight=0.0,
     )
-    return [replace(waiting, sample_id=f"{waiting.image_id}#unpaired{k}") for k in range(number)]
+    return [replace(unpaired, sample_id=f"{unpaired.image_id}#unpaired{k}") for k in range(number)]

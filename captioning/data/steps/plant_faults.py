@@ -3,12 +3,12 @@
 The kinds of fault:
 
 - ``swap``: the caption of another photo (swapped samples trade captions among themselves, so that
-  the captions as a whole stay what they were);
+  the set of captions does not change);
 - ``overlong``: several clauses of made-up detail appended;
 - ``color``, ``number``, ``object``: one such word replaced by one that no caption of the photo has;
 - ``image``: the photo of another image.
 
-Phrases are kept for ``overlong`` only: elsewhere they would ground what is no longer said.
+Phrases are kept for ``overlong`` only: other kinds make them wrong.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 
 from captioning.data.roster import PLANTED, Roster, build_roster
 from captioning.data.steps.base import AbstractStep, StepContext
-from captioning.data.steps.fault_words import COLORS, DETAILS, NUMBERS, OBJECTS, SAME
+from captioning.data.steps.fault_words import COLORS, DETAILS, NUMBERS, OBJECTS, SYNONYMS
 from captioning.ranges import Fraction, Seed
 from captioning.types import Sample
 
@@ -63,7 +63,7 @@ def plant_faults(
     kinds: Mapping[str, float],
     seed: int,
 ) -> tuple[Roster, dict[str, str]]:
-    """A copy of the roster with faults planted, and which sample got which.
+    """A copy of the roster with faults planted, and the kind of fault by sample.
 
     Rows and sample ids stay, so the truth joins the ledger; ``origin`` becomes ``noise:KIND``.
 
@@ -112,7 +112,7 @@ def _counts(roster: Roster, kinds: Mapping[str, float]) -> dict[str, int]:
 def _chosen_rows(
     roster: Roster, counts: Mapping[str, int], rng: np.random.Generator
 ) -> dict[str, list[int]]:
-    """Rows for each kind; the kind that fewest captions can bear chooses first."""
+    """Rows for each kind; the kind that suits the fewest captions chooses first."""
     eligible = {kind: _eligible(roster, kind) for kind in counts}
     free = np.ones(len(roster), dtype=bool)
     chosen: dict[str, list[int]] = {}
@@ -124,9 +124,9 @@ def _chosen_rows(
                 f"{len(eligible[kind])} captions can bear one ({len(rows)} beside the other "
                 "kinds); lower steps.plant_faults.kinds"
             )
-        taken = np.sort(rng.choice(rows, size=counts[kind], replace=False))
-        free[taken] = False
-        chosen[kind] = taken.tolist()
+        drawn = np.sort(rng.choice(rows, size=counts[kind], replace=False))
+        free[drawn] = False
+        chosen[kind] = drawn.tolist()
     return chosen
 
 
@@ -137,30 +137,32 @@ def _eligible(roster: Roster, kind: str) -> list[int]:
     num_images = len(roster.rows_by_image)
     if kind == "image":
         # A caption that every image has is wrong for none of them.
-        has = Counter(text for texts in _image_captions(roster).values() for text in texts)
-        return [s.row for s in roster.samples if has[s.caption] < num_images]
+        num_images_with = Counter(
+            text for texts in _image_captions(roster).values() for text in texts
+        )
+        return [s.row for s in roster.samples if num_images_with[s.caption] < num_images]
     if kind == "swap" and num_images < 2:
         return []
     return [sample.row for sample in roster.samples]
 
 
 def _plant_swap(roster: Roster, rows: Sequence[int], rng: np.random.Generator) -> list[Sample]:
-    own = _image_captions(roster)
+    captions_of = _image_captions(roster)
 
     def fits(row: int, donor: int) -> bool:
         giver, taker = roster.samples[donor], roster.samples[row]
-        return giver.image_id != taker.image_id and giver.caption not in own[taker.image_id]
+        return giver.image_id != taker.image_id and giver.caption not in captions_of[taker.image_id]
 
     donors = rng.permutation(rows).tolist()
-    for here, row in enumerate(rows):
-        if fits(row, donors[here]):
+    for place, row in enumerate(rows):
+        if fits(row, donors[place]):
             continue
-        for there in rng.permutation(len(rows)).tolist():
-            if fits(row, donors[there]) and fits(rows[there], donors[here]):
-                donors[here], donors[there] = donors[there], donors[here]
+        for other_place in rng.permutation(len(rows)).tolist():
+            if fits(row, donors[other_place]) and fits(rows[other_place], donors[place]):
+                donors[place], donors[other_place] = donors[other_place], donors[place]
                 break
         else:
-            donors[here] = _donor(roster, row, fits, rng)
+            donors[place] = _donor(roster, row, fits, rng)
     return [
         replace(roster.samples[row], caption=roster.samples[donor].caption, phrases=())
         for row, donor in zip(rows, donors, strict=True)
@@ -168,11 +170,14 @@ def _plant_swap(roster: Roster, rows: Sequence[int], rng: np.random.Generator) -
 
 
 def _plant_image(roster: Roster, rows: Sequence[int], rng: np.random.Generator) -> list[Sample]:
-    own = _image_captions(roster)
+    captions_of = _image_captions(roster)
 
     def fits(row: int, donor: int) -> bool:
         giver, taker = roster.samples[donor], roster.samples[row]
-        return giver.image_path != taker.image_path and taker.caption not in own[giver.image_id]
+        return (
+            giver.image_path != taker.image_path
+            and taker.caption not in captions_of[giver.image_id]
+        )
 
     planted = []
     for row in rows:
@@ -185,7 +190,7 @@ def _plant_image(roster: Roster, rows: Sequence[int], rng: np.random.Generator) 
 def _donor(
     roster: Roster, row: int, fits: Callable[[int, int], bool], rng: np.random.Generator
 ) -> int:
-    """A random row that fits; a few draws nearly always find one, else all are tried."""
+    """A random row that fits; if a few random draws find none, all rows are tried."""
     for donor in rng.integers(len(roster), size=16).tolist():
         if fits(row, donor):
             return donor
@@ -202,12 +207,14 @@ def _plant_overlong(roster: Roster, rows: Sequence[int], rng: np.random.Generato
     planted = []
     for row in rows:
         sample = roster.samples[row]
-        picked = rng.permutation(len(DETAILS))[: rng.integers(*_NUM_DETAILS)]
+        details = rng.permutation(len(DETAILS))[: rng.integers(*_NUM_DETAILS)]
         body = sample.caption.rstrip(" .")
         end = sample.caption[len(body) :]
-        caption = " ".join([body or sample.caption, *(DETAILS[number] for number in picked)])
-        kept = tuple(p for p in sample.phrases if p.start + len(p.text) <= len(body))
-        planted.append(replace(sample, caption=caption + (end if body else ""), phrases=kept))
+        caption = " ".join([body or sample.caption, *(DETAILS[number] for number in details)])
+        remaining_phrases = tuple(p for p in sample.phrases if p.start + len(p.text) <= len(body))
+        planted.append(
+            replace(sample, caption=caption + (end if body else ""), phrases=remaining_phrases)
+        )
     return planted
 
 
@@ -219,8 +226,8 @@ def _plant_word(
     for row in rows:
         sample = roster.samples[row]
         options = _replacements(sample, kind, words[sample.image_id])
-        match, others = options[rng.integers(len(options))]
-        caption = _with_word(sample.caption, match, others[rng.integers(len(others))])
+        match, substitutes = options[rng.integers(len(options))]
+        caption = _with_word(sample.caption, match, substitutes[rng.integers(len(substitutes))])
         planted.append(replace(sample, caption=caption, phrases=()))
     return planted
 
@@ -236,18 +243,18 @@ _PLANTERS: dict[str, Callable[[Roster, Sequence[int], np.random.Generator], list
 
 
 def _replacements(
-    sample: Sample, kind: str, taken: frozenset[str]
+    sample: Sample, kind: str, excluded: frozenset[str]
 ) -> list[tuple[re.Match[str], list[str]]]:
-    """Words of the caption that can be made wrong, each with the words that can stand for it."""
-    found = []
+    """Words of the caption that can be made wrong, each with its possible substitutes."""
+    replacements = []
     for match in _TOKEN.finditer(sample.caption):
         row = _ROW_OF[kind].get(match[0].lower())
         if row is None:
             continue
-        others = [word for word in row if word not in taken]
-        if others:
-            found.append((match, others))
-    return found
+        substitutes = [word for word in row if word not in excluded]
+        if substitutes:
+            replacements.append((match, substitutes))
+    return replacements
 
 
 def _with_word(caption: str, match: re.Match[str], word: str) -> str:
@@ -267,11 +274,11 @@ def _image_words(roster: Roster) -> dict[str, frozenset[str]]:
     """Every word of each image's captions, with the words that mean the same."""
     words: dict[str, frozenset[str]] = {}
     for image_id, captions in _image_captions(roster).items():
-        found = {word.lower() for caption in captions for word in _TOKEN.findall(caption)}
-        for same in SAME:
-            if found & same:
-                found |= same
-        words[image_id] = frozenset(found)
+        image_words = {word.lower() for caption in captions for word in _TOKEN.findall(caption)}
+        for synonyms in SYNONYMS:
+            if image_words & synonyms:
+                image_words |= synonyms
+        words[image_id] = frozenset(image_words)
     return words
 
 

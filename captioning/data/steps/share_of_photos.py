@@ -45,14 +45,14 @@ class ShareOfPhotos(AbstractStep):
         if self.share == 1:
             return roster
         number = round(self.share * len(roster.rows_by_image))
-        kept = set(draw_names(roster.rows_by_image, self.seed)[:number])
-        samples = [sample for sample in roster.samples if sample.image_id in kept]
+        selected = set(draw_names(roster.rows_by_image, self.seed)[:number])
+        samples = [sample for sample in roster.samples if sample.image_id in selected]
         if not samples:
             raise ValueError(
                 f"steps.share_of_photos.share={self.share} leaves no photo of {roster.name}: "
                 "raise it"
             )
-        left_out = tuple(sample for sample in roster.samples if sample.image_id not in kept)
+        left_out = tuple(sample for sample in roster.samples if sample.image_id not in selected)
         context.left_out = (*context.left_out, *left_out)
         context.is_cut = True
         return build_roster(roster.name, samples, roster.dropped)

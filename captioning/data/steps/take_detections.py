@@ -1,9 +1,9 @@
-"""Files of detections: which boxes a detector found in which photos, a photo a line.
+"""Files of detections: the boxes that a detector found, a photo a line.
 
-The first line says what made them, such as ``{"detector": "torchvision:...", "threshold": 0.5}``.
-Every other is ``{"image_id": "1000", "file_name": "1000.jpg", "size": [640, 480], "regions":
+The first line names the detector, such as ``{"detector": "torchvision:...", "threshold": 0.5}``.
+Every other line is ``{"image_id": "1000", "file_name": "1000.jpg", "size": [640, 480], "regions":
 [{"box": [x1, y1, x2, y2], "label": "dog", "score": 0.93}, ...]}``, boxes in pixels. Lines are only
-ever added, so a command that was stopped goes on where it was.
+appended, so a command that was stopped resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from captioning.data.roster import Roster, build_roster
 from captioning.data.steps.base import CORPUS, AbstractStep, StepContext
 from captioning.types import Region
 
-Found = dict[str, tuple[Region, ...]]
+RegionsByImage = dict[str, tuple[Region, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,14 +39,14 @@ class TakeDetections(AbstractStep):
         """The roster with detected regions; captions without photos stay as they are."""
         if context.split == CORPUS:
             return roster
-        regions: Found = {}
+        regions: RegionsByImage = {}
         for path in self.files:
             regions |= read_detections(path)[1]
         return with_detections(roster, regions)
 
 
-def read_detections(path: str | Path) -> tuple[dict[str, Any], Found]:
-    """What made the detections, and the regions by image id.
+def read_detections(path: str | Path) -> tuple[dict[str, Any], RegionsByImage]:
+    """The header, which names the detector, and the regions by image id.
 
     Raises:
         FileNotFoundError: no such file.
@@ -58,20 +58,22 @@ def read_detections(path: str | Path) -> tuple[dict[str, Any], Found]:
         raise ValueError(
             f"{path}: its first line must name the detector, as captioning find-objects writes it"
         )
-    found: Found = {}
-    seen: dict[str, str] = {}
+    regions: RegionsByImage = {}
+    known_ids: dict[str, str] = {}
     for line in lines:
-        image_id = line.unique_identifier("image_id", seen, "image")
+        image_id = line.unique_identifier("image_id", known_ids, "image")
         width, height = line.numbers("size", 2)
-        found[image_id] = tuple(_region(one, (width, height)) for one in line.records("regions"))
-    return header.value, found
+        regions[image_id] = tuple(
+            _region(region, (width, height)) for region in line.records("regions")
+        )
+    return header.value, regions
 
 
 def _region(record: Record, size: tuple[float, float]) -> Region:
     box = record.numbers("box", 4)
     score = record.get("score")
     if not isinstance(score, int | float) or not 0 <= score <= 1:
-        raise record.wrong("score", "a confidence in [0, 1]")
+        raise record.invalid("score", "a confidence in [0, 1]")
     return Region(
         box=checked_box((box[0], box[1], box[2], box[3]), size, record.where),
         label=record.text("label").lower(),
@@ -88,13 +90,13 @@ def detection_line(
     return json.dumps(entry, ensure_ascii=False)
 
 
-def with_detections(roster: Roster, found: Mapping[str, tuple[Region, ...]]) -> Roster:
+def with_detections(roster: Roster, detections: Mapping[str, tuple[Region, ...]]) -> Roster:
     """The roster with detected regions in place of annotated ones; phrases lose their boxes.
 
     Raises:
-        ValueError: photos that no detector has looked at.
+        ValueError: photos without an entry in ``detections``.
     """
-    missing = [image_id for image_id in roster.rows_by_image if image_id not in found]
+    missing = [image_id for image_id in roster.rows_by_image if image_id not in detections]
     if missing:
         raise ValueError(
             f"{roster.name}: the files of detections lack {len(missing)} photos, such as "
@@ -104,7 +106,7 @@ def with_detections(roster: Roster, found: Mapping[str, tuple[Region, ...]]) -> 
     samples = [
         replace(
             sample,
-            regions=found[sample.image_id],
+            regions=detections[sample.image_id],
             phrases=tuple(replace(phrase, regions=()) for phrase in sample.phrases),
         )
         for sample in roster.samples

@@ -64,28 +64,28 @@ def encode(bart: Any, inputs: Tensor, exist: Tensor) -> Tensor:
 def read(
     bart: Any,
     tokens: Tensor,
-    kept: Tensor,
+    real: Tensor,
     memory: Tensor,
     exist: Tensor,
     index: Tensor,
 ) -> Tensor:
-    """The decoder's states of captions, each token's made of those up to it.
+    """The decoder's states of captions; each token attends to itself and earlier ones.
 
     Args:
         bart: a ``BartForConditionalGeneration``.
         tokens: ``(B, T) int64``.
-        kept: ``(B, T) bool``, False on padding, which stands at the end.
+        real: ``(B, T) bool``, False on padding, which stands at the end.
         memory: ``(N, S, D)`` the encoder's states.
         exist: ``(N, S) bool``, False on padding.
         index: ``(B,)`` the memory of each caption.
 
     Returns:
-        ``(M, D)`` at the places where ``kept`` holds, caption by caption.
+        ``(M, D)`` at the places where ``real`` is True, caption by caption.
 
     Raises:
         ValueError: captions longer than the decoder.
     """
-    decoder, rows = bart.model.decoder, Rows.of(kept)
+    decoder, rows = bart.model.decoder, Rows.of(real)
     check_length(decoder, tokens.shape[1], "a caption", "the tokenizer's or the search's limit")
     inputs = decoder.embed_tokens(tokens) + positions(decoder, tokens.shape[1])
     hidden = _dropped(decoder, decoder.layernorm_embedding(rows.pack(inputs)))
@@ -93,10 +93,10 @@ def read(
     for layer in decoder.layers:
         attended = _attended(layer.self_attn, hidden, rows)
         hidden = layer.self_attn_layer_norm(hidden + _dropped(layer, attended))
-        # made once a memory, whatever the number of its captions
+        # computed once a memory, whatever the number of its captions
         keys, values = keys_and_values(layer.encoder_attn, memory)
-        seen = (keys[index], values[index])
-        attended = _attended(layer.encoder_attn, hidden, rows, seen=seen, mask=mask)
+        memory_pair = (keys[index], values[index])
+        attended = _attended(layer.encoder_attn, hidden, rows, pair=memory_pair, mask=mask)
         hidden = layer.encoder_attn_layer_norm(hidden + _dropped(layer, attended))
         hidden = _fed_forward(layer, hidden)
     return hidden
@@ -114,7 +114,7 @@ def positions(stack: Any, length: int) -> Tensor:
     return stack.embed_positions.weight[offset : offset + length]
 
 
-def check_length(stack: Any, length: int, what: str, remedy: str) -> None:
+def check_length(stack: Any, length: int, text_kind: str, remedy: str) -> None:
     """Refuse more tokens than an encoder or decoder has positions for.
 
     Raises:
@@ -123,8 +123,8 @@ def check_length(stack: Any, length: int, what: str, remedy: str) -> None:
     limit = stack.embed_positions.num_embeddings - stack.embed_positions.offset
     if length > limit:
         raise ValueError(
-            f"{what} of {length} tokens, begin and end counted, is longer than the model's {limit} "
-            f"places: lower {remedy}"
+            f"{text_kind} of {length} tokens, begin and end counted, is longer than the model's "
+            f"{limit} places: lower {remedy}"
         )
 
 
@@ -139,20 +139,20 @@ def _attended(
     hidden: Tensor,
     rows: Rows,
     *,
-    seen: Pair | None = None,
+    pair: Pair | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """What rows take from keys and values ``seen``, or from each other: up to them without mask."""
+    """Attention of rows to the keys and values ``pair``; None: to themselves, causal if no mask."""
     queries = _by_head(attention, rows.spread(attention.q_proj(hidden)))
-    if seen is None:
+    if pair is None:
         keys, values = attention.k_proj(hidden), attention.v_proj(hidden)
-        seen = (
+        pair = (
             _by_head(attention, rows.spread(keys)),
             _by_head(attention, rows.spread(values)),
         )
     attended = functional.scaled_dot_product_attention(
         queries,
-        *seen,
+        *pair,
         attn_mask=mask,
         dropout_p=attention.dropout if attention.training else 0.0,
         is_causal=mask is None,

@@ -1,4 +1,4 @@
-"""BART's decoder as searches step it."""
+"""BART's decoder, step by step for searches."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ class BartStepper(AbstractStepper[HypothesisTree]):
         self.decoder = bart.model.decoder
 
     def start(self, images: Tensor, images_exist: Tensor | None = None) -> HypothesisTree:
-        """The memory before the first token; keys and values of the images are made here, once.
+        """The memory before the first token; computes keys and values of the images, once.
 
         Args:
             images: ``(I, S, D)`` the encoder's output.
             images_exist: ``(I, S) bool``, False on padding; None: nothing is padding.
         """
-        seen = [keys_and_values(layer.encoder_attn, images) for layer in self.decoder.layers]
+        image_pairs = [keys_and_values(layer.encoder_attn, images) for layer in self.decoder.layers]
         return HypothesisTree.start(
-            num_layers=len(seen),
+            num_layers=len(image_pairs),
             num_images=len(images),
-            seen=seen,
+            image_pairs=image_pairs,
             images=images,
             images_exist=images_exist,
             device=images.device,
@@ -49,14 +49,16 @@ class BartStepper(AbstractStepper[HypothesisTree]):
         place = decoder.embed_positions.weight[state.length + decoder.embed_positions.offset]
         hidden = decoder.layernorm_embedding(decoder.embed_tokens(tokens) + place)
         mask, num_images = after.mask(hidden.dtype), len(state.read)
-        for layer, nodes, seen in zip(decoder.layers, after.layers, state.seen, strict=True):
+        for layer, nodes, image_pair in zip(
+            decoder.layers, after.layers, state.image_pairs, strict=True
+        ):
             attention = layer.self_attn
             read = nodes.update(
                 _by_head(attention, attention.k_proj, hidden, num_images),
                 _by_head(attention, attention.v_proj, hidden, num_images),
             )
             hidden = layer.self_attn_layer_norm(hidden + _attended(attention, hidden, read, mask))
-            attended = _attended(layer.encoder_attn, hidden, seen, state.images_mask)
+            attended = _attended(layer.encoder_attn, hidden, image_pair, state.images_mask)
             hidden = layer.encoder_attn_layer_norm(hidden + attended)
             inner = layer.activation_fn(_product(layer.fc1, hidden))
             hidden = layer.final_layer_norm(hidden + _product(layer.fc2, inner))
@@ -78,7 +80,7 @@ def _by_head(attention: Any, layer: nn.Linear, hidden: Tensor, num_images: int) 
 def _attended(
     attention: Any, hidden: Tensor, read: tuple[Tensor, Tensor], mask: Tensor | None
 ) -> Tensor:
-    """What the hypotheses ``hidden (G, D)`` take from keys and values ``(I, heads, S, d)``."""
+    """Attention of hypotheses ``hidden (G, D)`` to keys and values ``(I, heads, S, d)``."""
     keys, values = read
     queries = _by_head(attention, attention.q_proj, hidden, len(keys))
     attended = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
@@ -86,7 +88,7 @@ def _attended(
 
 
 def keys_and_values(attention: Any, images: Tensor) -> tuple[Tensor, Tensor]:
-    """Of images ``(I, S, D)``: ``(I, heads, S, d)`` each."""
+    """Keys and values ``(I, heads, S, d)`` of images ``(I, S, D)``."""
     shape = (*images.shape[:2], -1, attention.head_dim)
     keys, values = attention.k_proj(images), attention.v_proj(images)
     return keys.view(shape).transpose(1, 2), values.view(shape).transpose(1, 2)

@@ -1,4 +1,4 @@
-"""BLIP's text decoder: a BERT that reads from left to right and looks at the image."""
+"""BLIP's text decoder: a BERT that reads from left to right and attends to the image."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ Pair = tuple[Tensor, Tensor]
 
 
 class BlipDecoder(nn.Module):
-    """The weights of a decoder of transformers, read by whole captions and by single tokens.
+    """The weights of a decoder of transformers, for complete captions and for single tokens.
 
-    Its own ``forward`` is not called. Here an image's keys and values are made once for all of its
-    captions and hypotheses, attention is torch's fused one, and words are predicted at the places
-    that are asked for alone; the numbers are the same.
+    Its own ``forward`` is not called. Here an image's keys and values are computed once for all of
+    its captions and hypotheses, attention is torch's fused one, and words are predicted only at the
+    places that need them; the numbers are the same.
 
     Args:
         text: the decoder.
-        checkpointing: compute layers again in the backward pass instead of keeping what they made.
+        checkpointing: compute layers again in the backward pass instead of keeping their outputs.
     """
 
     def __init__(self, text: BlipTextLMHeadModel, *, checkpointing: bool = False) -> None:
@@ -38,18 +38,18 @@ class BlipDecoder(nn.Module):
         """The layers, from the words up."""
         return self.text.bert.encoder.layer
 
-    def look(self, images: Tensor) -> list[Pair]:
+    def project_images(self, images: Tensor) -> list[Pair]:
         """Keys and values ``(I, heads, S, d)`` of images ``(I, S, D)``, a pair a layer."""
         return [_keys_and_values(layer.crossattention.self, images) for layer in self.layers]
 
     def read(
-        self, tokens: Tensor, seen: list[Pair], image_index: Tensor, exist: Tensor | None
+        self, tokens: Tensor, image_pairs: list[Pair], image_index: Tensor, exist: Tensor | None
     ) -> Tensor:
-        """States of captions, each token's made of those up to it.
+        """States of captions; each token attends to itself and earlier ones.
 
         Args:
             tokens: ``(B, T) int64``; padding may stand at the end and gets states as well.
-            seen: see `look`.
+            image_pairs: see `project_images`.
             image_index: ``(B,)`` the image of each caption.
             exist: ``(I, S) bool``, False on padding of the images; None: all exist.
 
@@ -58,7 +58,7 @@ class BlipDecoder(nn.Module):
         """
         hidden = self._embedded(tokens, 0)
         mask = None if exist is None else exist[image_index, None, None]
-        for layer, (keys, values) in zip(self.layers, seen, strict=True):
+        for layer, (keys, values) in zip(self.layers, image_pairs, strict=True):
             pair = (keys[image_index], values[image_index])
             if self.checkpointing and self.training:
                 hidden = checkpoint(_layer_output, layer, hidden, pair, mask, use_reentrant=False)
@@ -67,11 +67,11 @@ class BlipDecoder(nn.Module):
         return hidden
 
     def start(self, images: Tensor, exist: Tensor | None = None) -> HypothesisTree:
-        """The memory before the first token; `look` with what search needs."""
+        """The memory before the first token, with the images' keys and values."""
         return HypothesisTree.start(
             num_layers=len(self.layers),
             num_images=len(images),
-            seen=self.look(images),
+            image_pairs=self.project_images(images),
             images=images,
             images_exist=exist,
             device=images.device,
@@ -82,12 +82,14 @@ class BlipDecoder(nn.Module):
         after = state.grown()
         hidden = self._embedded(tokens.unsqueeze(1), state.length).squeeze(1)
         mask, num_images = after.mask(hidden.dtype), len(state.read)
-        for layer, nodes, seen in zip(self.layers, after.layers, state.seen, strict=True):
+        for layer, nodes, image_pair in zip(
+            self.layers, after.layers, state.image_pairs, strict=True
+        ):
             attention = layer.attention.self
             rows = hidden.view(num_images, -1, hidden.shape[-1])
             read = nodes.update(*_keys_and_values(attention, rows))
             rows = _attended(layer.attention, rows, read, mask)
-            rows = _attended(layer.crossattention, rows, seen, state.images_mask)
+            rows = _attended(layer.crossattention, rows, image_pair, state.images_mask)
             hidden = layer.feed_forward_chunk(rows).flatten(0, 1)
         return hidden, after
 
@@ -109,15 +111,15 @@ class BlipDecoder(nn.Module):
         return embeddings(tokens, past_key_values_length=first)
 
 
-def _layer_output(layer: Any, hidden: Tensor, seen: Pair, mask: Tensor | None) -> Tensor:
-    """A layer over whole captions."""
-    own = _keys_and_values(layer.attention.self, hidden)
-    hidden = _attended(layer.attention, hidden, own, None, causal=True)
-    return layer.feed_forward_chunk(_attended(layer.crossattention, hidden, seen, mask))
+def _layer_output(layer: Any, hidden: Tensor, image_pair: Pair, mask: Tensor | None) -> Tensor:
+    """A layer over complete captions."""
+    text_pair = _keys_and_values(layer.attention.self, hidden)
+    hidden = _attended(layer.attention, hidden, text_pair, None, causal=True)
+    return layer.feed_forward_chunk(_attended(layer.crossattention, hidden, image_pair, mask))
 
 
 def _keys_and_values(attention: Any, states: Tensor) -> Pair:
-    """Of states ``(B, T, D)``: ``(B, heads, T, d)`` each."""
+    """Keys and values ``(B, heads, T, d)`` of states ``(B, T, D)``."""
     return (
         _by_head(attention, attention.key(states)),
         _by_head(attention, attention.value(states)),
@@ -133,7 +135,7 @@ def _by_head(attention: Any, states: Tensor) -> Tensor:
 def _attended(
     block: Any, hidden: Tensor, read: Pair, mask: Tensor | None, *, causal: bool = False
 ) -> Tensor:
-    """What ``hidden (B, T, D)`` takes from keys and values, added and normalised."""
+    """Attention of ``hidden (B, T, D)`` to keys and values, added to it and normalised."""
     attention = block.self
     attended = functional.scaled_dot_product_attention(
         _by_head(attention, attention.query(hidden)),

@@ -10,13 +10,13 @@ from captioning.models.layers.gaussian import Gaussian
 from captioning.models.layers.latents import Chain
 from captioning.ranges import NonNegativeFloat
 
-# A dimension of a latent is active if the caption moves it by so many nats a word.
+# A dimension of a latent is active if its divergence is above this, in nats a word.
 ACTIVE_NATS = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossWeights:
-    """What each part of the loss counts, in one phase of training.
+    """Weights of the parts of the loss in one phase of training.
 
     Attributes:
         nll: negative log-likelihood of the words.
@@ -38,8 +38,8 @@ class Terms:
         nll: ``(B,)`` summed over words, in nats.
         kl_context, kl_objects: ``(B, Z)`` summed over words, by dimension, in nats.
         lengths: ``(B,) int64`` words, the end counted.
-        context, objects: the latents that were drawn.
-        expected: the priors' laws of both.
+        context, objects: the drawn latents.
+        priors: prior distributions of both.
     """
 
     nll: Tensor
@@ -48,7 +48,7 @@ class Terms:
     lengths: Tensor
     context: Chain
     objects: Chain
-    expected: tuple[Gaussian, Gaussian]
+    priors: tuple[Gaussian, Gaussian]
 
     @property
     def kl(self) -> Tensor:
@@ -56,9 +56,9 @@ class Terms:
         return self.kl_context.sum(1) + self.kl_objects.sum(1)
 
     def parts(self) -> dict[str, Tensor]:
-        """What is logged: nats a word, and the share of the latents' dimensions that are active.
+        """Logged values: nats a word, and the share of the latents' dimensions that are active.
 
-        A latent that has collapsed says nothing of its caption: none of its dimensions is active.
+        A collapsed latent holds no information about its caption: none of its dimensions is active.
         """
         words = self.lengths.sum()
         parts = {"nll": self.nll.detach().sum() / words}

@@ -1,4 +1,4 @@
-"""A causal language model of transformers: read by whole texts, and stepped by searches."""
+"""A causal language model of transformers, for complete texts and for steps of searches."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from captioning.models.layers.wide_linear import wide_linear
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptedState(AbstractDecoderState):
-    """The memory of hypotheses behind their images' prompts.
+    """The memory of hypotheses after their images' prompts.
 
     Attributes:
         tree: keys and values of prompts and tokens.
-        places: ``(I,) int64`` position of the next token; prompts need not be of one length.
+        places: ``(I,) int64`` position of the next token; prompts may differ in length.
         first: ``(G, D)`` states of the prompts' last tokens, which predict the first word; None
-            once they have.
+            after that.
     """
 
     tree: HypothesisTree
@@ -44,8 +44,8 @@ class CausalStepper(AbstractStepper[PromptedState]):
 
     Args:
         network: of transformers, such as ``GPT2LMHeadModel``. It must take vectors in place of
-            tokens, a mask of four dimensions and positions, and its logits must be its output
-            layer's product alone; `check` sees to that.
+            tokens, a mask of four dimensions and positions, and its logits must be the product of
+            its output layer alone; `check` tests that.
     """
 
     def __init__(self, network: nn.Module) -> None:
@@ -62,11 +62,10 @@ class CausalStepper(AbstractStepper[PromptedState]):
         return getattr(self.network.config, "max_position_embeddings", None)
 
     def read(self, vectors: Tensor) -> Tensor:
-        """States ``(B, N, D)`` of texts by their words' vectors, each made of those up to it.
+        """States ``(B, N, D)`` of texts from their words' vectors; attention is causal.
 
         Args:
-            vectors: ``(B, N, D)``; whatever may stand at the end as padding changes nothing
-                before it.
+            vectors: ``(B, N, D)``; padding at the end does not change the states before it.
 
         Raises:
             ValueError: the text is longer than the model's context.
@@ -82,7 +81,7 @@ class CausalStepper(AbstractStepper[PromptedState]):
         return wide_linear(states, head.weight, head.bias)
 
     def start(self, prompts: Tensor, lengths: Tensor) -> PromptedState:
-        """The memory behind prompts.
+        """The memory after prompts.
 
         Args:
             prompts: ``(I, N, D)`` vectors, padded at the end.
@@ -98,7 +97,7 @@ class CausalStepper(AbstractStepper[PromptedState]):
         places = torch.arange(longest, device=prompts.device)
         exist = places < lengths[:, None]
         tree = replace(empty.read_prompt(longest), read=exist[:, None])
-        # Padding reads the prompt before it: a row of nothing but masked places would be NaN.
+        # Padding attends to the prompt before it: a row of masked places alone would give NaN.
         causal = torch.ones(longest, longest, dtype=torch.bool, device=prompts.device).tril()
         states = self._states(
             inputs_embeds=prompts,
@@ -111,7 +110,7 @@ class CausalStepper(AbstractStepper[PromptedState]):
         return PromptedState(tree=tree, places=lengths, first=last)
 
     def step(self, tokens: Tensor, state: PromptedState) -> tuple[Tensor, PromptedState]:
-        """Log-probabilities of the next token; the first token read is not looked at."""
+        """Log-probabilities of the next token; the first token is not read."""
         if state.first is not None:
             states, after = state.first, replace(state, first=None)
         else:
@@ -145,11 +144,11 @@ class CausalStepper(AbstractStepper[PromptedState]):
 
     @torch.no_grad()
     def check(self) -> None:
-        """Try the model on three tokens: whole texts, steps and its own code must agree.
+        """Try the model on three tokens: complete texts, steps and its own code must agree.
 
         Raises:
-            ValueError: they do not; the model does something that is not done here, such as a
-                window of attention or scaled logits.
+            ValueError: they do not; the model has something that is missing here, such as a window
+                of attention or scaled logits.
         """
         was_training = self.network.training
         self.network.eval()
@@ -158,7 +157,7 @@ class CausalStepper(AbstractStepper[PromptedState]):
         name = type(self.network).__name__
         try:
             logits = self.network(input_ids=tokens[None], use_cache=False).logits[0, -1].float()
-            ours = self.logits(self.read(self.words(tokens[None]))[:, -1])[0].float()
+            read_logits = self.logits(self.read(self.words(tokens[None]))[:, -1])[0].float()
             state = self.start(self.words(tokens[None, :1]), tokens.new_ones(1))
             log_probs = tokens.new_zeros((1, len(words)))
             for token in tokens:
@@ -168,7 +167,7 @@ class CausalStepper(AbstractStepper[PromptedState]):
         finally:
             self.network.train(was_training)
         expected = logits.log_softmax(-1)
-        for predicted in (ours.log_softmax(-1), log_probs[0]):
+        for predicted in (read_logits.log_softmax(-1), log_probs[0]):
             if not torch.allclose(predicted, expected, atol=1e-3, rtol=1e-3):
                 raise ValueError(
                     f"{name} predicts other words when it is stepped than by its own code; use a "

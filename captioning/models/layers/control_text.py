@@ -1,4 +1,4 @@
-"""The words by which CIC-BART is asked for a caption."""
+"""Control signals of CIC-BART as text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class ControlText:
 
     Args:
         tokenizer: its last tokens are those of `captioning.text.control_tokens`.
-        prompt: what the text begins with.
+        prompt: beginning of the text.
 
     Raises:
         ValueError: the tokenizer lacks those tokens, or has them elsewhere.
@@ -21,15 +21,15 @@ class ControlText:
 
     def __init__(self, tokenizer: AbstractTokenizer, *, prompt: str) -> None:
         self.tokenizer, self.prompt = tokenizer, prompt
-        first = len(tokenizer) - len(CONTROL_TOKENS)
-        for number, token in enumerate(CONTROL_TOKENS, start=first):
-            if (found := tokenizer.token_id(token)) != number:
-                where = "lacks it" if found is None else f"has it as {found}"
+        first_id = len(tokenizer) - len(CONTROL_TOKENS)
+        for number, token in enumerate(CONTROL_TOKENS, start=first_id):
+            if (actual := tokenizer.token_id(token)) != number:
+                problem = "lacks it" if actual is None else f"has it as {actual}"
                 raise ValueError(
                     f"the token {token} must be number {number} of the vocabulary, and the "
-                    f"tokenizer {where}: choose tokenizer=bart or tokenizer=words_control"
+                    f"tokenizer {problem}: choose tokenizer=bart or tokenizer=words_control"
                 )
-        self._begun: dict[str, list[int]] = {}
+        self._prompt_ids: dict[str, list[int]] = {}
 
     def ids(self, control: Control) -> list[int]:
         """Tokens of a control.
@@ -49,12 +49,12 @@ class ControlText:
     def _words(self, control: Control) -> list[int]:
         """The beginning up to the last verb."""
         text = " ".join([self.prompt, *control.verbs])
-        if text not in self._begun:
+        if text not in self._prompt_ids:
             ids = self.tokenizer.encode(text)[:-1]
             # BART's decoder begins with its end token, which its encoder does not read.
-            same = self.tokenizer.bos_id == self.tokenizer.eos_id
-            self._begun[text] = ids[1:] if same else ids
-        return self._begun[text]
+            begins_with_end = self.tokenizer.bos_id == self.tokenizer.eos_id
+            self._prompt_ids[text] = ids[1:] if begins_with_end else ids
+        return self._prompt_ids[text]
 
     def _length(self, control: Control) -> list[int]:
         level = control.level or length_level(control.num_words or 0)

@@ -12,13 +12,13 @@ def with_noise(
 ) -> Tensor:
     """``normalised(normalised(x) + n)``, each value of n drawn from a normal distribution.
 
-    Texts and photos lie apart in a joint space; a decoder that has read from the neighbourhood of
-    each text can read photos too.
+    In a joint space texts and photos lie apart. A decoder trained on the neighbourhood of each text
+    can read photos too.
 
     Args:
         embeddings: ``(B, E)`` float.
-        variance: of the noise, at least 0; .016 in ViECap, which is for 512 values more than twice
-            the embedding's own length.
+        variance: of the noise, at least 0; .016 in ViECap, which for 512 values makes the noise
+            more than twice as long as the embedding.
         generator: None for the global one, which training seeds for every update.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Normal distributions with independent dimensions, as latent variables have them."""
+"""Normal distributions with independent dimensions, for latent variables."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-# Of log-variances: standard deviations from .05 to 20.
-WIDEST = 6.0
+# Bound of log-variances: standard deviations from .05 to 20.
+MAX_LOG_VARIANCE = 6.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,22 +25,24 @@ class Gaussian:
 
     @classmethod
     def of(cls, statistics: Tensor) -> Gaussian:
-        """From ``(..., 2Z)``: means, then log-variances, as a layer gives them.
+        """From a layer's output ``(..., 2Z)``: means, then log-variances.
 
-        Log-variances are bent smoothly to stay in ``(-WIDEST, WIDEST)``: in a chain whose latents
-        feed the next one's variance, a large one would make the next infinite.
+        Log-variances are squashed smoothly into ``(-MAX_LOG_VARIANCE, MAX_LOG_VARIANCE)``: in a
+        chain each latent feeds the next one's variance, and a large one would make it infinite.
         """
         mean, log_variance = statistics.chunk(2, dim=-1)
-        return cls(mean=mean, log_variance=WIDEST * torch.tanh(log_variance / WIDEST))
+        return cls(
+            mean=mean, log_variance=MAX_LOG_VARIANCE * torch.tanh(log_variance / MAX_LOG_VARIANCE)
+        )
 
-    def at(self, noise: Tensor, temperature: float = 1.0) -> Tensor:
+    def sample(self, noise: Tensor, temperature: float = 1.0) -> Tensor:
         """A draw ``(..., Z)``: the mean plus standard normal ``noise`` times the spread.
 
         Args:
             noise: ``(..., Z)``.
             temperature: the spread is ``exp(temperature * log_variance / 2)``: 1 is the
-                distribution itself, below 1 draws the spread towards 1 from either side, as the
-                authors of COS-CVAE do where they sample; 0 stands for the mean alone.
+                distribution itself; values below 1 move the spread towards 1 from either side, as
+                the authors of COS-CVAE do in sampling; 0 gives the mean.
         """
         if temperature == 0:
             return self.mean

@@ -1,13 +1,13 @@
 """The memory of a transformer decoder under search: keys and values kept by image, never reordered.
 
-What the hypotheses of an image have read is a tree. Every token that was read is kept once, at its
-node; a hypothesis is a path, told from the others by a mask over the nodes. So a decoder reads the
-hypotheses of an image as if they were neighbours in one sequence:
+The tokens that the hypotheses of an image have read form a tree. Every token is kept once, at its
+node; a hypothesis is a path, given by a mask over the nodes. So a decoder reads the hypotheses of
+an image as if they were neighbours in one sequence:
 
 - the search's reordering moves a few rows of the mask, not the keys and values;
-- what is attended to in the image has one copy an image, not one a hypothesis;
-- a decoder of the transformers library does it all with its own weights and code, as long as it
-  takes a mask of four dimensions and the tokens' positions.
+- keys and values of the image have one copy an image, not one a hypothesis;
+- a decoder of the transformers library runs with its own weights and code, as long as it takes a
+  mask of four dimensions and the tokens' positions.
 
 A step of K hypotheses an image adds K nodes, as many as a cache of K rows would add tokens.
 """
@@ -24,25 +24,25 @@ from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, EncoderD
 
 from captioning.interfaces import AbstractDecoderState
 
-# Nodes for which room is made at a time, for each hypothesis.
+# Number of steps that room is allocated for at a time, for each hypothesis.
 ROOM = 8
 
 
 @dataclass(slots=True)
 class _Store:
-    """Room for keys and values ``(I, heads, C, d)``, and how many nodes of it are taken."""
+    """Room for keys and values ``(I, heads, C, d)``, and the number of used nodes."""
 
     keys: Tensor
     values: Tensor
-    taken: int
+    used: int
 
 
 class _TreeLayer(DynamicLayer):
-    """One layer's nodes; new ones are written behind the others, where there is room.
+    """One layer's nodes; new ones are written after the others, where there is room.
 
-    States that came from one another share a store. The first to write behind its nodes takes the
-    room there; another one finds it taken and moves to a store of its own. So a state never
-    changes, however often it is stepped.
+    A state and its successors share a store. The first to write after its nodes uses the room
+    there; the next finds it used and moves to a store of its own. So a state never changes, however
+    often it is stepped.
     """
 
     def __init__(self, store: _Store | None = None) -> None:
@@ -51,8 +51,8 @@ class _TreeLayer(DynamicLayer):
         self.values: Any
         self.store = store
         if store is not None:
-            self.keys = store.keys[:, :, : store.taken]
-            self.values = store.values[:, :, : store.taken]
+            self.keys = store.keys[:, :, : store.used]
+            self.values = store.values[:, :, : store.used]
             self.is_initialized = True
 
     def update(
@@ -62,17 +62,17 @@ class _TreeLayer(DynamicLayer):
         before = self.keys.shape[2] if self.is_initialized else 0
         after = before + key_states.shape[2]
         store = self.store
-        if store is None or store.taken != before or store.keys.shape[2] < after:
+        if store is None or store.used != before or store.keys.shape[2] < after:
             store = self._moved(key_states, value_states, before)
         store.keys[:, :, before:after] = key_states
         store.values[:, :, before:after] = value_states
-        store.taken = after
+        store.used = after
         self.store, self.is_initialized = store, True
         self.keys, self.values = store.keys[:, :, :after], store.values[:, :, :after]
         return self.keys, self.values
 
     def _moved(self, key_states: Tensor, value_states: Tensor, before: int) -> _Store:
-        """A new store with the nodes so far, and room for those to come."""
+        """A new store with the present nodes, and room for further ones."""
         images, heads, new, size = key_states.shape
         room = (images, heads, before + ROOM * new, size)
         store = _Store(key_states.new_empty(room), value_states.new_empty(room), before)
@@ -81,7 +81,7 @@ class _TreeLayer(DynamicLayer):
         return store
 
     def view(self) -> _TreeLayer:
-        """The same nodes; what is added to the view is not seen here."""
+        """The same nodes; additions to the view do not change this layer."""
         copied = _TreeLayer()
         copied.store, copied.keys, copied.values = self.store, self.keys, self.values
         copied.is_initialized = self.is_initialized
@@ -103,16 +103,16 @@ class HypothesisTree(AbstractDecoderState):
         read: ``(I, K, N) bool`` which of the image's N nodes each hypothesis has read.
         length: tokens that each hypothesis has read: the position of its next one.
         layers: keys and values of the nodes, a layer of the decoder each.
-        seen: keys and values ``(I, heads, S, d)`` of what is attended to in the image, a pair a
-            layer of the decoder; empty for a decoder that attends to nothing but its own tokens.
-        images: ``(I, S, D)`` what they were made from, or None.
-        images_mask: ``(I, 1, 1, S)`` 0 where it exists and very low elsewhere; None: all does.
+        image_pairs: keys and values ``(I, heads, S, d)`` of the image, a pair a layer of the
+            decoder; empty for a decoder that attends to its own tokens alone.
+        images: ``(I, S, D)`` states that the pairs were computed from, or None.
+        images_mask: ``(I, 1, 1, S)`` 0 where a state exists and very low elsewhere; None: all do.
     """
 
     read: Tensor
     length: int
     layers: tuple[_TreeLayer, ...]
-    seen: tuple[tuple[Tensor, Tensor], ...] = ()
+    image_pairs: tuple[tuple[Tensor, Tensor], ...] = ()
     images: Tensor | None = None
     images_mask: Tensor | None = None
 
@@ -122,7 +122,7 @@ class HypothesisTree(AbstractDecoderState):
         *,
         num_layers: int,
         num_images: int,
-        seen: Sequence[tuple[Tensor, Tensor]] = (),
+        image_pairs: Sequence[tuple[Tensor, Tensor]] = (),
         images: Tensor | None = None,
         images_exist: Tensor | None = None,
         device: torch.device | str = "cpu",
@@ -132,9 +132,9 @@ class HypothesisTree(AbstractDecoderState):
         Args:
             num_layers: of the decoder.
             num_images: I.
-            seen: see the class.
+            image_pairs: see the class.
             images: see the class.
-            images_exist: ``(I, S) bool`` of ``images``, or None where all does.
+            images_exist: ``(I, S) bool`` of ``images``; None: all exist.
             device: where the decoder lives.
         """
         mask = None
@@ -144,13 +144,13 @@ class HypothesisTree(AbstractDecoderState):
             read=torch.zeros((num_images, 1, 0), dtype=torch.bool, device=device),
             length=0,
             layers=tuple(_TreeLayer() for _ in range(num_layers)),
-            seen=tuple(seen),
+            image_pairs=tuple(image_pairs),
             images=images,
             images_mask=mask,
         )
 
     def select(self, index: Tensor) -> HypothesisTree:
-        """Hypotheses by index; keys and values stay where they are while no image is dropped."""
+        """Hypotheses by index; keys and values are not copied unless an image is dropped."""
         num_images, block, nodes = self.read.shape
         images = torch.unique_consecutive(index // block)
         read = self.read.flatten(0, 1)[index].view(len(images), len(index) // len(images), nodes)
@@ -160,27 +160,27 @@ class HypothesisTree(AbstractDecoderState):
             self,
             read=read,
             layers=tuple(layer.of(images) if nodes else layer for layer in self.layers),
-            seen=tuple((keys[images], values[images]) for keys, values in self.seen),
+            image_pairs=tuple((keys[images], values[images]) for keys, values in self.image_pairs),
             images=None if self.images is None else self.images[images],
             images_mask=None if self.images_mask is None else self.images_mask[images],
         )
 
     def grown(self) -> HypothesisTree:
-        """The state that a decoder's step over one token a hypothesis turns into the next one."""
+        """The next state, which a decoder's step over one token a hypothesis then fills."""
         num_images, block, _ = self.read.shape
-        own = torch.eye(block, dtype=torch.bool, device=self.read.device)
+        new_nodes = torch.eye(block, dtype=torch.bool, device=self.read.device)
         return replace(
             self,
-            read=torch.cat([self.read, own.expand(num_images, -1, -1)], dim=2),
+            read=torch.cat([self.read, new_nodes.expand(num_images, -1, -1)], dim=2),
             length=self.length + 1,
             layers=tuple(layer.view() for layer in self.layers),
         )
 
     def read_prompt(self, length: int) -> HypothesisTree:
-        """As `grown`, for the first ``length`` tokens of the one hypothesis of each image.
+        """As `grown`, for the first ``length`` tokens of the single hypothesis of each image.
 
         Raises:
-            ValueError: something has been read already.
+            ValueError: tokens have been read already.
         """
         if self.length:
             raise ValueError(f"a prompt must be read first: got {self.length} tokens before it")
@@ -192,13 +192,13 @@ class HypothesisTree(AbstractDecoderState):
 
     def cache(self) -> Cache:
         """The layers as transformers' decoders take them; the decoder's step fills them."""
-        own: Any = DynamicCache()
-        own.layers = list(self.layers)
-        if not self.seen:
-            return own
-        cross: Any = DynamicCache()
-        cross.layers = [_TreeLayer(_Store(k, v, k.shape[2])) for k, v in self.seen]
-        return EncoderDecoderCache(own, cross)
+        self_cache: Any = DynamicCache()
+        self_cache.layers = list(self.layers)
+        if not self.image_pairs:
+            return self_cache
+        cross_cache: Any = DynamicCache()
+        cross_cache.layers = [_TreeLayer(_Store(k, v, k.shape[2])) for k, v in self.image_pairs]
+        return EncoderDecoderCache(self_cache, cross_cache)
 
     def mask(self, dtype: torch.dtype) -> Tensor:
         """``(I, 1, K, N)`` 0 for the nodes that a hypothesis has read, very low for the others."""
@@ -206,6 +206,6 @@ class HypothesisTree(AbstractDecoderState):
 
 
 def additive_mask(allowed: Tensor, dtype: torch.dtype) -> Tensor:
-    """What is added to attention's scores: 0 where it is allowed, very low elsewhere."""
+    """A term for attention scores: 0 where attention is allowed, very low elsewhere."""
     zero = torch.zeros(allowed.shape, dtype=dtype, device=allowed.device)
     return zero.masked_fill(~allowed, torch.finfo(dtype).min)

@@ -1,4 +1,4 @@
-"""Standard normal numbers that depend on what they are for, and on nothing else."""
+"""Standard normal numbers that depend on a key alone."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from torch import Tensor
 def keyed_noise(keys: Sequence[tuple[int, ...]], lengths: Sequence[int], size: int) -> Tensor:
     """Standard normal numbers of sequences, each from its own generator.
 
-    So neither the batch, nor its order, nor its padding changes what a sequence gets: numbers are
-    drawn step by step, and a longer sequence begins as a shorter one of its key does.
+    So neither the batch, nor its order, nor its padding changes the numbers of a sequence. They are
+    drawn step by step: sequences of one key begin alike, whatever their lengths.
 
     Args:
         keys: of B sequences; numbers of at least 0 each, such as (seed, row, updates).
@@ -21,12 +21,12 @@ def keyed_noise(keys: Sequence[tuple[int, ...]], lengths: Sequence[int], size: i
         size: numbers a step.
 
     Returns:
-        ``(B, T, size) float32`` on the processor, 0 behind a sequence's end.
+        ``(B, T, size) float32`` on the CPU, 0 after a sequence's end.
     """
-    found = np.zeros((len(keys), max(lengths), size), dtype=np.float32)
+    noise = np.zeros((len(keys), max(lengths), size), dtype=np.float32)
     for place, (key, length) in enumerate(zip(keys, lengths, strict=True)):
-        np.random.default_rng(key).standard_normal(out=found[place, :length], dtype=np.float32)
-    return torch.from_numpy(found)
+        np.random.default_rng(key).standard_normal(out=noise[place, :length], dtype=np.float32)
+    return torch.from_numpy(noise)
 
 
 def key_of(name: int | str) -> int:

@@ -1,4 +1,4 @@
-"""UpDown's decoder with a latent at every word, and its memory while it is searched."""
+"""UpDown's decoder with a latent at every word, and its memory during search."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from captioning.models.layers.updown_cell import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """What is computed once an image.
+class RegionMemory:
+    """Projections of regions, computed once an image.
 
     Attributes:
         keys: ``(I, R, A)``.
@@ -39,11 +39,11 @@ class Seen:
     mean: Tensor
     mask: Tensor | None
 
-    def select(self, images: Tensor) -> Seen:
+    def select(self, images: Tensor) -> RegionMemory:
         """Some of the images, repeats allowed."""
         tensors = {f.name: getattr(self, f.name) for f in fields(self)}
-        some: dict[str, Any] = {k: None if v is None else v[images] for k, v in tensors.items()}
-        return Seen(**some)
+        selected: dict[str, Any] = {k: None if v is None else v[images] for k, v in tensors.items()}
+        return RegionMemory(**selected)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,14 +51,14 @@ class LatentState(AbstractLatentState):
     """The memory of G hypotheses in blocks of equal size, one block a draw of an image.
 
     Attributes:
-        seen: of each block's image.
+        memory: of each block's image.
         latents: ``(blocks, T, Z)`` drawn before the first word.
         cells: h1, c1, h2 and c2, ``(G, H)`` or ``(G, L)`` each.
         step: words read so far.
         prior: makes other draws.
     """
 
-    seen: Seen
+    memory: RegionMemory
     latents: Tensor
     cells: tuple[Tensor, Tensor, Tensor, Tensor]
     step: int
@@ -67,12 +67,12 @@ class LatentState(AbstractLatentState):
     def select(self, index: Tensor) -> LatentState:
         """Hypotheses by index."""
         num_blocks = len(self.latents)
-        found = torch.unique_consecutive(index // (len(self.cells[0]) // num_blocks))
-        seen, latents = self.seen, self.latents
-        if len(found) != num_blocks:
-            seen, latents = seen.select(found), latents[found]
+        blocks = torch.unique_consecutive(index // (len(self.cells[0]) // num_blocks))
+        memory, latents = self.memory, self.latents
+        if len(blocks) != num_blocks:
+            memory, latents = memory.select(blocks), latents[blocks]
         cells = tuple(cell[index] for cell in self.cells)
-        return replace(self, seen=seen, latents=latents, cells=cells)
+        return replace(self, memory=memory, latents=latents, cells=cells)
 
     @torch.no_grad()
     def drawn(
@@ -97,11 +97,11 @@ class LatentState(AbstractLatentState):
         _, steps, size = self.latents.shape
         noise = keyed_noise(numbers, [steps] * len(numbers), size).to(self.latents)
         images = torch.arange(len(keys), device=noise.device).repeat_interleave(len(draws))
-        seen = self.seen.select(images)
+        memory = self.memory.select(images)
         return replace(
             self,
-            seen=seen,
-            latents=self.prior.draw(seen.mean, noise, temperature),
+            memory=memory,
+            latents=self.prior.draw(memory.mean, noise, temperature),
             cells=tuple(cell[images] for cell in self.cells),
         )
 
@@ -131,15 +131,15 @@ class LatentDecoder(nn.Module):
             vocabulary: V.
             feature_size: D.
             attention_lstm_size: H of the LSTM that attends.
-            language_lstm_size: L of the LSTM that speaks.
+            language_lstm_size: L of the language LSTM.
             attention_size: A.
-            embedding_size: of words, read and said.
+            embedding_size: of input and output words.
             latent_size: of both latents together.
-            dropout: on the spoken state.
+            dropout: on the language LSTM's output.
         """
         super().__init__()
-        size, spoken = attention_lstm_size, language_lstm_size
-        self.sizes = (size, spoken)
+        size, language_size = attention_lstm_size, language_lstm_size
+        self.sizes = (size, language_size)
         self.embed = nn.Embedding(vocabulary, embedding_size)
         self.key = nn.Linear(feature_size, attention_size, bias=False)
         self.query = nn.Linear(size, attention_size, bias=False)
@@ -147,47 +147,47 @@ class LatentDecoder(nn.Module):
         self.words_to_gates = nn.Linear(embedding_size, 4 * size)
         self.mean_to_gates = nn.Linear(feature_size, 4 * size, bias=False)
         self.latents_to_gates = nn.Linear(latent_size, 4 * size, bias=False)
-        self.hidden_to_gates = nn.Linear(spoken + size, 4 * size, bias=False)
-        self.language = nn.Linear(feature_size + size + spoken, 4 * spoken)
+        self.hidden_to_gates = nn.Linear(language_size + size, 4 * size, bias=False)
+        self.language = nn.Linear(feature_size + size + language_size, 4 * language_size)
         self.dropout = nn.Dropout(dropout)
-        self.squeeze = nn.Linear(spoken, embedding_size)
+        self.squeeze = nn.Linear(language_size, embedding_size)
         self.output = nn.Linear(embedding_size, vocabulary)
         self._initialise()
 
     def _initialise(self) -> None:
         """LSTM weights as ``torch.nn.LSTMCell``; forget gates open."""
-        size, spoken = self.sizes
+        size, language_size = self.sizes
         nn.init.uniform_(self.score, -(size**-0.5), size**-0.5)
         for layer, width in (
             (self.words_to_gates, size),
             (self.mean_to_gates, size),
             (self.latents_to_gates, size),
             (self.hidden_to_gates, size),
-            (self.language, spoken),
+            (self.language, language_size),
         ):
             nn.init.uniform_(layer.weight, -(width**-0.5), width**-0.5)
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
                 layer.bias.data[width : 2 * width] = 1.0
 
-    def look(self, regions: Tensor, mask: Tensor | None) -> Seen:
-        """Keys and the mean of regions ``(I, R, D)``, of which ``mask (I, R)`` exist."""
+    def project_images(self, regions: Tensor, mask: Tensor | None) -> RegionMemory:
+        """Keys and the mean of regions ``(I, R, D)``; ``mask (I, R)`` is True where one exists."""
         if mask is None:
             mean = regions.mean(1)
         else:
             weight = mask.to(regions.dtype).unsqueeze(2)
             mean = (regions * weight).sum(1) / weight.sum(1)
-        return Seen(keys=self.key(regions), values=regions, mean=mean, mask=mask)
+        return RegionMemory(keys=self.key(regions), values=regions, mean=mean, mask=mask)
 
     def logits(
-        self, words: Tensor, latents: Tensor, seen: Seen, images: Tensor, packing: Packing
+        self, words: Tensor, latents: Tensor, memory: RegionMemory, images: Tensor, packing: Packing
     ) -> Tensor:
         """Scores of the next words under teacher forcing, in packed order.
 
         Args:
-            words: ``(B, T) int64`` read, in the batch's order.
+            words: ``(B, T) int64`` input words, in the batch's order.
             latents: ``(B, T, Z)``.
-            seen: of I images.
+            memory: of I images.
             images: ``(B,) int64`` the image of each caption.
             packing: of the captions' lengths.
 
@@ -198,7 +198,7 @@ class LatentDecoder(nn.Module):
         index = images[order]
         gates = self.words_to_gates(self.embed(packing.pack(words[order])))
         gates = gates + self.latents_to_gates(packing.pack(latents[order]))
-        gates = gates + self.mean_to_gates(seen.mean)[packing.pack_rows(index)]
+        gates = gates + self.mean_to_gates(memory.mean)[packing.pack_rows(index)]
         weights = CellWeights(
             hidden=self.hidden_to_gates.weight,
             query=self.query.weight,
@@ -206,18 +206,20 @@ class LatentDecoder(nn.Module):
             language=self.language.weight,
             bias=self.language.bias,
         )
-        hidden = recurrence(gates, seen.keys, seen.values, seen.mask, index, packing.sizes, weights)
-        return self._speak(self.dropout(hidden))
+        hidden = recurrence(
+            gates, memory.keys, memory.values, memory.mask, index, packing.sizes, weights
+        )
+        return self._predict(self.dropout(hidden))
 
-    def _speak(self, hidden: Tensor) -> Tensor:
+    def _predict(self, hidden: Tensor) -> Tensor:
         return self.output(torch.tanh(self.squeeze(hidden)))
 
-    def start(self, seen: Seen, latents: Tensor, prior: LatentPrior) -> LatentState:
+    def start(self, memory: RegionMemory, latents: Tensor, prior: LatentPrior) -> LatentState:
         """The memory before the first word, for ``latents (I, T, Z)``."""
-        attention, language = ((len(seen.mean), size) for size in self.sizes[:2])
-        zeros = seen.mean.new_zeros
+        attention, language = ((len(memory.mean), size) for size in self.sizes[:2])
+        zeros = memory.mean.new_zeros
         cells = (zeros(attention), zeros(attention), zeros(language), zeros(language))
-        return LatentState(seen=seen, latents=latents, cells=cells, step=0, prior=prior)
+        return LatentState(memory=memory, latents=latents, cells=cells, step=0, prior=prior)
 
     def step(self, tokens: Tensor, state: LatentState) -> tuple[Tensor, LatentState]:
         """Read one word a hypothesis.
@@ -234,47 +236,51 @@ class LatentDecoder(nn.Module):
                 f"latents are drawn for {steps} words, and a search goes on: lower "
                 "search.max_length, or raise model.module.max_steps"
             )
-        spoken, _, state = self._advanced(tokens, state)
-        log_probs = functional.log_softmax(self._speak(spoken).to(self.score.dtype), dim=-1)
+        language_states, _, state = self._advanced(tokens, state)
+        log_probs = functional.log_softmax(
+            self._predict(language_states).to(self.score.dtype), dim=-1
+        )
         return log_probs, state
 
     @torch.no_grad()
-    def attention(self, words: Tensor, seen: Seen, latents: Tensor, prior: LatentPrior) -> Tensor:
-        """Where it looks before it says each next word, under teacher forcing.
+    def attention(
+        self, words: Tensor, memory: RegionMemory, latents: Tensor, prior: LatentPrior
+    ) -> Tensor:
+        """Attention to regions before each next word, under teacher forcing.
 
         Args:
-            words: ``(B, T) int64`` read.
-            seen: of each caption's image, B.
+            words: ``(B, T) int64`` input words.
+            memory: of each caption's image, B.
             latents: ``(B, T, Z)``.
             prior: see `LatentState`.
 
         Returns:
             ``(B, T, R)``, which add up to 1 over the regions.
         """
-        state, found = self.start(seen, latents, prior), []
+        state, weights = self.start(memory, latents, prior), []
         for column in words.unbind(1):
             _, alpha, state = self._advanced(column, state)
-            found.append(alpha)
-        return torch.stack(found, 1)
+            weights.append(alpha)
+        return torch.stack(weights, 1)
 
     def _advanced(self, tokens: Tensor, state: LatentState) -> tuple[Tensor, Tensor, LatentState]:
-        """The spoken states ``(G, L)`` after a word, where they look ``(G, R)``, the memory."""
+        """The language states ``(G, L)`` after a word, their attention ``(G, R)``, the memory."""
         num_blocks = len(state.latents)
-        seen, (h1, c1, h2, c2) = state.seen, state.cells
-        shared = self.mean_to_gates(seen.mean)
+        memory, (h1, c1, h2, c2) = state.memory, state.cells
+        shared = self.mean_to_gates(memory.mean)
         shared = shared + self.latents_to_gates(state.latents[:, state.step])
         gates = self.words_to_gates(self.embed(tokens))
         gates = gates + self.hidden_to_gates(torch.cat([h2, h1], 1))
         gates = (gates.view(num_blocks, -1, gates.shape[1]) + shared[:, None]).flatten(0, 1)
         h1, c1, _ = lstm_gates(gates, c1)
-        alpha = self._alpha(h1, seen)
-        context = torch.bmm(alpha.to(seen.values.dtype), seen.values).flatten(0, 1)
+        alpha = self._alpha(h1, memory)
+        context = torch.bmm(alpha.to(memory.values.dtype), memory.values).flatten(0, 1)
         h2, c2, _ = lstm_gates(self.language(torch.cat([context, h1, h2], 1)), c2)
         state = replace(state, cells=(h1, c1, h2, c2), step=state.step + 1)
         return h2, alpha.flatten(0, 1), state
 
-    def _alpha(self, h1: Tensor, seen: Seen) -> Tensor:
-        """How much the hypotheses ``h1 (G, H)`` attend to regions: ``(blocks, G / blocks, R)``."""
-        query = self.query(h1).view(len(seen.keys), -1, seen.keys.shape[2])
-        hidden = None if seen.mask is None else ~seen.mask.unsqueeze(1)
-        return attend(squashed(2 * seen.keys.unsqueeze(1), query), self.score, hidden)
+    def _alpha(self, h1: Tensor, memory: RegionMemory) -> Tensor:
+        """Attention of hypotheses ``h1 (G, H)`` to regions: ``(blocks, G / blocks, R)``."""
+        query = self.query(h1).view(len(memory.keys), -1, memory.keys.shape[2])
+        hidden = None if memory.mask is None else ~memory.mask.unsqueeze(1)
+        return attend(squashed(2 * memory.keys.unsqueeze(1), query), self.score, hidden)

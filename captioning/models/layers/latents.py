@@ -1,4 +1,4 @@
-"""Latents of every word of a caption: what they are when it is known, and what an image expects.
+"""Latents of every word: their posteriors given the caption, and their priors given the image.
 
 COS-CVAE (Mahajan and Roth, 2020): a word has a latent ``z^m`` of the context and one of the objects
 ``z^o``. With v the mean of the image's regions, x^m the caption with placeholders for its objects
@@ -8,8 +8,8 @@ and x^o these objects:
     q(z^o_t | z^o_{t-1}, z^m_t, x^o, v)   `ObjectPosterior`
     p(z^m_t | z^m_{<t}, v), p(z^o_t | z^o_{<t}, z^m_{<=t}, v)   `LatentPrior`
 
-Here priors read no words, as in the paper (the authors' code lets them read the word before): so a
-draw of latents is made before the first word, and all hypotheses of a search share it.
+Here priors read no words, as in the paper (in the authors' code they read the previous word). So
+latents are drawn before the first word, and all hypotheses of a search share them.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ from captioning.models.layers.gaussian import Gaussian
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chain:
-    """Latents ``(B, T, Z)`` drawn one after the other, and the distributions that they are of."""
+    """Latents ``(B, T, Z)`` drawn one after the other, and their distributions."""
 
     values: Tensor
-    law: Gaussian
+    distribution: Gaussian
 
 
 def _chain(statistics: Tensor, previous: nn.Linear, noise: Tensor) -> Chain:
-    """Draw ``z_t`` from what the words say ``(B, T, 2Z)`` and ``z_{t-1}``."""
-    value, values, laws = torch.zeros_like(noise[:, 0]), [], []
+    """Draw ``z_t`` given ``statistics (B, T, 2Z)`` of the words and ``z_{t-1}``."""
+    value, values, distributions = torch.zeros_like(noise[:, 0]), [], []
     for step in range(noise.shape[1]):
-        law = Gaussian.of(statistics[:, step] + previous(value))
-        value = law.at(noise[:, step])
-        laws.append(law)
+        distribution = Gaussian.of(statistics[:, step] + previous(value))
+        value = distribution.sample(noise[:, step])
+        distributions.append(distribution)
         values.append(value)
-    law = Gaussian(
-        mean=torch.stack([law.mean for law in laws], 1),
-        log_variance=torch.stack([law.log_variance for law in laws], 1),
+    distribution = Gaussian(
+        mean=torch.stack([distribution.mean for distribution in distributions], 1),
+        log_variance=torch.stack([distribution.log_variance for distribution in distributions], 1),
     )
-    return Chain(values=torch.stack(values, 1), law=law)
+    return Chain(values=torch.stack(values, 1), distribution=distribution)
 
 
 def _states(gru: nn.GRU, inputs: Tensor, lengths: Tensor) -> Tensor:
-    """A GRU's outputs, ``(B, T, H)``; 0 behind a sequence's end."""
+    """A GRU's outputs, ``(B, T, H)``; 0 after a sequence's end."""
     packed = pack_padded_sequence(inputs, lengths.cpu(), batch_first=True, enforce_sorted=False)
     outputs, _ = gru(packed)
     return pad_packed_sequence(outputs, batch_first=True, total_length=inputs.shape[1])[0]
@@ -133,21 +133,21 @@ class ObjectPosterior(nn.Module):
 
         Args:
             objects: ``(B, O) int64``, padded.
-            counts: ``(B,) int64`` how many; a caption without any is read as one padding token.
+            counts: ``(B,) int64`` numbers of objects; 0 is read as one padding token.
             mean: ``(B, D)`` mean features.
             summary: ``(B, H)`` of the contexts.
             context: ``(B, T, Zm)`` their latents.
             noise: ``(B, T, Z)`` standard normal.
         """
         counts = counts.clamp(min=1)
-        seen = torch.cat([mean, summary], 1)[:, None].expand(-1, objects.shape[1], -1)
-        states = _states(self.gru, torch.cat([self.embed(objects), seen], 2), counts)
-        named = (states.sum(1) / counts[:, None])[:, None].expand(-1, context.shape[1], -1)
-        return _chain(self.statistics(torch.cat([named, context], 2)), self.previous, noise)
+        image_context = torch.cat([mean, summary], 1)[:, None].expand(-1, objects.shape[1], -1)
+        states = _states(self.gru, torch.cat([self.embed(objects), image_context], 2), counts)
+        object_states = (states.sum(1) / counts[:, None])[:, None].expand(-1, context.shape[1], -1)
+        return _chain(self.statistics(torch.cat([object_states, context], 2)), self.previous, noise)
 
 
 class LatentPrior(nn.Module):
-    """What an image expects of both latents, each given those before it."""
+    """Priors of both latents given the image, each given the earlier latents."""
 
     def __init__(
         self,
@@ -173,43 +173,43 @@ class LatentPrior(nn.Module):
         self.to_context = nn.Linear(context_hidden, 2 * context_size)
         self.to_objects = nn.Linear(object_hidden, 2 * object_size)
 
-    def context_given(self, mean: Tensor, context: Tensor) -> Gaussian:
-        """Laws of ``z^m_t`` given those before, for ``mean (B, D)`` and ``context (B, T, Zm)``."""
+    def context_distributions(self, mean: Tensor, context: Tensor) -> Gaussian:
+        """Priors of ``z^m_t`` given earlier ones, ``mean (B, D)`` and ``context (B, T, Zm)``."""
         states, _ = self.context(torch.cat([_over_time(mean, context), _before(context)], 2))
         return Gaussian.of(self.to_context(states))
 
-    def objects_given(self, mean: Tensor, context: Tensor, objects: Tensor) -> Gaussian:
-        """Laws of ``z^o_t`` given those before and ``z^m``, for ``objects (B, T, Zo)``."""
-        seen = _over_time(mean, context)
-        states, _ = self.objects(torch.cat([seen, context, _before(objects)], 2))
+    def object_distributions(self, mean: Tensor, context: Tensor, objects: Tensor) -> Gaussian:
+        """Priors of ``z^o_t`` given earlier ones and ``z^m``, for ``objects (B, T, Zo)``."""
+        image = _over_time(mean, context)
+        states, _ = self.objects(torch.cat([image, context, _before(objects)], 2))
         return Gaussian.of(self.to_objects(states))
 
     def draw_context(self, mean: Tensor, noise: Tensor, temperature: float) -> Tensor:
-        """``(B, T, Zm)`` latents of the context for ``noise (B, T, Zm)``, see `Gaussian.at`."""
-        value, state, found = torch.zeros_like(noise[:, 0]), None, []
-        for now in noise.unbind(1):
+        """``(B, T, Zm)`` latents of the context for ``noise (B, T, Zm)``, see `Gaussian.sample`."""
+        value, state, values = torch.zeros_like(noise[:, 0]), None, []
+        for step_noise in noise.unbind(1):
             states, state = self.context(torch.cat([mean, value], 1)[:, None], state)
-            value = Gaussian.of(self.to_context(states[:, 0])).at(now, temperature)
-            found.append(value)
-        return torch.stack(found, 1)
+            value = Gaussian.of(self.to_context(states[:, 0])).sample(step_noise, temperature)
+            values.append(value)
+        return torch.stack(values, 1)
 
     def draw_objects(
         self, mean: Tensor, context: Tensor, noise: Tensor, temperature: float
     ) -> Tensor:
         """``(B, T, Zo)`` latents of the objects, given those of the context."""
-        value, state, found = torch.zeros_like(noise[:, 0]), None, []
-        for step, now in enumerate(noise.unbind(1)):
+        value, state, values = torch.zeros_like(noise[:, 0]), None, []
+        for step, step_noise in enumerate(noise.unbind(1)):
             inputs = torch.cat([mean, context[:, step], value], 1)[:, None]
             states, state = self.objects(inputs, state)
-            value = Gaussian.of(self.to_objects(states[:, 0])).at(now, temperature)
-            found.append(value)
-        return torch.stack(found, 1)
+            value = Gaussian.of(self.to_objects(states[:, 0])).sample(step_noise, temperature)
+            values.append(value)
+        return torch.stack(values, 1)
 
     def draw(self, mean: Tensor, noise: Tensor, temperature: float) -> Tensor:
         """Both latents ``(B, T, Zm + Zo)`` for ``noise (B, T, Zm + Zo)``."""
-        for_context, for_objects = noise.split(self.sizes, dim=2)
-        context = self.draw_context(mean, for_context, temperature)
-        objects = self.draw_objects(mean, context, for_objects, temperature)
+        context_noise, object_noise = noise.split(self.sizes, dim=2)
+        context = self.draw_context(mean, context_noise, temperature)
+        objects = self.draw_objects(mean, context, object_noise, temperature)
         return torch.cat([context, objects], 2)
 
 

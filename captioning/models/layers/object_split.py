@@ -1,4 +1,4 @@
-"""A caption's objects and its context, from token ids alone."""
+"""The objects and the context of a caption, from token ids alone."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from captioning.text.object_words import NONE, PLURAL, SINGULAR, ObjectWords
 
 
 class ObjectSplit(nn.Module):
-    """Tables over the vocabulary that say which tokens name objects.
+    """Tables over the vocabulary: which tokens name objects.
 
-    Captions need no tags or parses, so whatever changes them needs to change nothing here.
+    Captions need no tags or parses, so edited captions need nothing new here.
 
     Attributes:
-        placeholders: ids that stand for an object in the singular and in the plural, behind those
-            of the vocabulary.
+        placeholders: ids that stand for an object in the singular and in the plural, after those of
+            the vocabulary.
         size: of the vocabulary with these two.
     """
 
@@ -29,8 +29,8 @@ class ObjectSplit(nn.Module):
         """Look up the vocabulary.
 
         Args:
-            tokenizer: of words; the parts of sub-word tokenizers are no words.
-            words: what names objects.
+            tokenizer: of words; tokens of sub-word tokenizers are no words.
+            words: that name objects.
 
         Raises:
             ValueError: the vocabulary names no object at all.
@@ -49,7 +49,7 @@ class ObjectSplit(nn.Module):
         numbers_of_pairs = torch.tensor(list(pairs.values()), dtype=torch.long)
         self.placeholders = {SINGULAR: len(texts), PLURAL: len(texts) + 1}
         self.size = len(texts) + 2
-        # Not in checkpoints: they follow from the vocabulary, which is.
+        # Not in checkpoints: they follow from the vocabulary, which is saved.
         self.register_buffer("single", numbers, persistent=False)
         self.register_buffer("codes", codes, persistent=False)
         self.register_buffer("numbers_of_pairs", numbers_of_pairs, persistent=False)
@@ -68,8 +68,8 @@ class ObjectSplit(nn.Module):
             return single
         codes = tokens[:, :-1] * len(self.single) + tokens[:, 1:]
         places = torch.searchsorted(self.codes, codes).clamp(max=len(self.codes) - 1)
-        known = self.codes[places] == codes
-        pairs = torch.where(known, self.numbers_of_pairs[places], NONE)
+        is_pair = self.codes[places] == codes
+        pairs = torch.where(is_pair, self.numbers_of_pairs[places], NONE)
         ends, begins = functional.pad(pairs, (1, 0)), functional.pad(pairs, (0, 1))
         return torch.where(ends != NONE, ends, torch.where(begins != NONE, begins, single))
 
@@ -79,22 +79,22 @@ class ObjectSplit(nn.Module):
             tokens = tokens.masked_fill(numbers == number, placeholder)
         return tokens
 
-    def objects(self, tokens: Tensor, numbers: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    def objects(self, tokens: Tensor, numbers: Tensor, max_objects: int) -> tuple[Tensor, Tensor]:
         """The first objects of each caption.
 
         Args:
             tokens: ``(B, T) int64``.
             numbers: ``(B, T) int64`` of them.
-            most: O, tokens wanted at most.
+            max_objects: O, the largest number of tokens to return.
 
         Returns:
-            ``(B, O) int64`` tokens in their order, 0 behind the last, and ``(B,) int64`` how many.
+            ``(B, O) int64`` tokens in their order, then 0, and ``(B,) int64`` their numbers.
         """
-        places = (numbers == NONE).to(torch.int8).sort(dim=1, stable=True).indices[:, :most]
-        count = (numbers != NONE).sum(1).clamp(max=most)
-        behind = torch.arange(places.shape[1], device=tokens.device) >= count[:, None]
-        objects = tokens.gather(1, places).masked_fill(behind, 0)
-        return functional.pad(objects, (0, most - objects.shape[1])), count
+        places = (numbers == NONE).to(torch.int8).sort(dim=1, stable=True).indices[:, :max_objects]
+        count = (numbers != NONE).sum(1).clamp(max=max_objects)
+        is_padding = torch.arange(places.shape[1], device=tokens.device) >= count[:, None]
+        objects = tokens.gather(1, places).masked_fill(is_padding, 0)
+        return functional.pad(objects, (0, max_objects - objects.shape[1])), count
 
 
 def _pairs(texts: list[str], words: ObjectWords) -> dict[int, int]:

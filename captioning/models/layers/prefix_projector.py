@@ -8,15 +8,15 @@ from torch.nn import functional
 
 
 class PrefixProjector(nn.Module):
-    """A transformer over vectors projected from the embedding and vectors that are learned.
+    """A transformer over vectors projected from the embedding and learned vectors.
 
-    What it makes of the learned ones is the soft prompt (Mokady et al., 2021, figure 2; ViECap).
+    Its outputs for the learned vectors are the soft prompt (Mokady et al., 2021, figure 2; ViECap).
 
     Args:
         embedding_size: of the embedding.
         hidden_size: D of the language model's words.
-        num_projected: vectors that the embedding becomes.
-        num_learned: vectors that are learned: the soft prompt's length.
+        num_projected: number of vectors that the embedding is projected to.
+        num_learned: number of learned vectors: the soft prompt's length.
         num_layers: of the transformer; normalised before each part, without dropout.
         num_heads: of its attentions, whose queries, keys and values have no bias.
         mlp_ratio: hidden units of its feed-forward parts by D.
@@ -79,9 +79,9 @@ class _Layer(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """``(B, N, D)`` each."""
-        seen = self.norm_attention(hidden)
-        parts = (self.queries(seen), *self.keys_values(seen).chunk(2, dim=-1))
+        normed = self.norm_attention(hidden)
+        parts = (self.queries(normed), *self.keys_values(normed).chunk(2, dim=-1))
         by_head = [part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for part in parts]
-        found = functional.scaled_dot_product_attention(*by_head)
-        hidden = hidden + self.output(found.transpose(1, 2).flatten(2))
+        attended = functional.scaled_dot_product_attention(*by_head)
+        hidden = hidden + self.output(attended.transpose(1, 2).flatten(2))
         return hidden + self.inner(self.norm_inner(hidden))

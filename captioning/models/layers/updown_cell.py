@@ -6,11 +6,11 @@ Anderson et al., "Bottom-Up and Top-Down Attention", equations 1-7:
     a_t  = softmax(w . tanh(W_k v_i + W_q h1_t))           attention over regions
     h2_t = LSTM([sum_i a_ti v_i, h1_t], h2_{t-1})          language LSTM
 
-What autograd would repeat at every time step is done once a batch: the products with ``x_t`` and
-``mean(v)``, the keys ``W_k v``, and every weight gradient (one matrix product over all tokens in
-place of one per step). Captions are packed: sorted by length, so that step ``t`` touches only those
-still running. ``tanh(u)`` is computed as ``2 sigmoid(2u) - 1``, which is faster on CPUs; the
-constant cancels in the softmax.
+Some products that autograd would repeat at every time step are computed once a batch: those with
+``x_t`` and ``mean(v)``, the keys ``W_k v``, and every weight gradient (one matrix product over all
+tokens in place of one per step). Captions are packed: sorted by length, so that step ``t`` touches
+only those still running. ``tanh(u)`` is computed as ``2 sigmoid(2u) - 1``, which is faster on CPUs;
+the constant cancels in the softmax.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class _Tape:
         return self.cells1.shape[2]
 
     @property
-    def spoken(self) -> int:
+    def language_size(self) -> int:
         return self.cells2.shape[2]
 
     def queries(self, now: slice, weights: _Cast) -> Tensor:
@@ -160,15 +160,15 @@ def _forward_step(tape: _Tape, w: _Cast, steps: _Steps, step: int) -> Tensor:
         tape.act2[now], _rows(tape.cells2[0], last)
     )
     if step + 1 < len(steps):
-        following, then = steps.now(step + 1), steps.sizes[step + 1]
-        tape.in1[following, : tape.spoken] = h2[:then]
-        tape.in1[following, tape.spoken :] = h1[:then]
-        tape.in2[following, dim + hidden :] = h2[:then]
+        following, next_size = steps.now(step + 1), steps.sizes[step + 1]
+        tape.in1[following, : tape.language_size] = h2[:next_size]
+        tape.in1[following, tape.language_size :] = h1[:next_size]
+        tape.in2[following, dim + hidden :] = h2[:next_size]
     return h2
 
 
 class _Gradients:
-    """Running gradients of the backward pass, and the packed ones that its end multiplies out."""
+    """Running gradients of the backward pass, and packed ones for the final weight gradients."""
 
     def __init__(self, tape: _Tape, weights: _Cast) -> None:
         num, batch = tape.act1.shape[0], tape.keys.shape[0]
@@ -180,7 +180,7 @@ class _Gradients:
         self.keys = torch.zeros_like(tape.keys)
         self.score = torch.zeros_like(weights.score)
         self.h1, self.c1 = tape.cells1.new_zeros((2, batch, tape.hidden)).unbind(0)
-        self.h2, self.c2 = tape.cells2.new_zeros((2, batch, tape.spoken)).unbind(0)
+        self.h2, self.c2 = tape.cells2.new_zeros((2, batch, tape.language_size)).unbind(0)
 
 
 def _backward_step(tape: _Tape, w: _Cast, d: _Gradients, steps: _Steps, step: int) -> None:
@@ -201,14 +201,14 @@ def _backward_step(tape: _Tape, w: _Cast, d: _Gradients, steps: _Steps, step: in
     d.act1[now] = gates
     if step:
         back = gates.to(dtype) @ w.hidden
-        d.h2[:size] += back[:, : tape.spoken]
-        d.h1[:size] = back[:, tape.spoken :]
+        d.h2[:size] += back[:, : tape.language_size]
+        d.h1[:size] = back[:, tape.language_size :]
 
 
 def _attend_backward(tape: _Tape, w: _Cast, d: _Gradients, now: slice, size: int) -> Tensor:
     """Gradient ``(size, A)`` of the queries; adds to those of keys and score."""
     alpha = tape.alphas[now]
-    # The squashed sums are computed again: reading them back from memory costs as much.
+    # The squashed sums are computed again, because reading them from memory costs as much.
     squash = squashed(tape.keys[:size], tape.queries(now, w))
     dalpha = torch.bmm(tape.values[:size], d.context[now].unsqueeze(2)).squeeze(2).to(alpha.dtype)
     dscore = alpha * (dalpha - (alpha * dalpha).sum(1, keepdim=True))
@@ -236,7 +236,7 @@ class _Recurrence(torch.autograd.Function):
     ) -> Tensor:
         w, steps = _Cast(weights, dtype), _Steps(sizes)
         num, hidden, dim = gates_x.shape[0], gates_x.shape[1] // 4, values.shape[2]
-        spoken = w.bias.shape[0] // 4
+        language_size = w.bias.shape[0] // 4
         wide = torch.promote_types(dtype, torch.float32)
         options = {"device": gates_x.device, "dtype": wide}
         tape = _Tape(
@@ -244,14 +244,16 @@ class _Recurrence(torch.autograd.Function):
             values=values.to(dtype).index_select(0, index),
             hidden_regions=None if mask is None else ~mask.index_select(0, index),
             act1=gates_x.to(wide, copy=True),
-            act2=torch.empty((num, 4 * spoken), **options),
+            act2=torch.empty((num, 4 * language_size), **options),
             cells1=torch.empty((2, num, hidden), **options),
-            cells2=torch.empty((2, num, spoken), **options),
-            in1=torch.zeros((num, spoken + hidden), device=gates_x.device, dtype=dtype),
-            in2=torch.zeros((num, dim + hidden + spoken), device=gates_x.device, dtype=dtype),
+            cells2=torch.empty((2, num, language_size), **options),
+            in1=torch.zeros((num, language_size + hidden), device=gates_x.device, dtype=dtype),
+            in2=torch.zeros(
+                (num, dim + hidden + language_size), device=gates_x.device, dtype=dtype
+            ),
             alphas=torch.empty((num, keys.shape[1]), **options),
         )
-        outputs = torch.empty((num, spoken), **options)
+        outputs = torch.empty((num, language_size), **options)
         for step in range(len(steps)):
             outputs[steps.now(step)] = _forward_step(tape, w, steps, step)
         tensors = [getattr(tape, slot) for slot in _Tape.__slots__]
@@ -266,8 +268,8 @@ class _Recurrence(torch.autograd.Function):
         ctx: Any, *grads: Any
     ) -> tuple[Tensor | None, ...]:
         (grad,) = grads
-        index, *rest = ctx.saved_tensors
-        tape, w, steps = _Tape(*rest[5:]), _Cast(rest[:5], ctx.dtype), _Steps(ctx.sizes)
+        index, *saved = ctx.saved_tensors
+        tape, w, steps = _Tape(*saved[5:]), _Cast(saved[:5], ctx.dtype), _Steps(ctx.sizes)
         d = _Gradients(tape, w)
         for step in range(len(steps) - 1, -1, -1):
             d.h2[: steps.sizes[step]] += grad[steps.now(step)]
@@ -325,8 +327,8 @@ def _values_gradient(
         context[:size, step] = dcontext[start : start + size]
         start += size
     wide = torch.promote_types(context.dtype, torch.float32)
-    each = torch.bmm(weights.transpose(1, 2), context).to(wide)
-    return each.new_zeros((num_images, *each.shape[1:])).index_add_(0, index, each)
+    gradients = torch.bmm(weights.transpose(1, 2), context).to(wide)
+    return gradients.new_zeros((num_images, *gradients.shape[1:])).index_add_(0, index, gradients)
 
 
 def recurrence(

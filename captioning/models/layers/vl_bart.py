@@ -1,4 +1,4 @@
-"""Weights of BART and of VL-BART, brought into CIC-BART."""
+"""Loads weights of BART and of VL-BART into CIC-BART."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from captioning.interfaces import AbstractTokenizer
 from captioning.model_folder import load_network, model_folder
 from captioning.vision.backbones import read_weights
 
-# Their name of a module -> ours, below ``model.encoder.visual_embedding``.
+# The authors' name of a module -> ours, below ``model.encoder.visual_embedding``.
 VISUAL = {
     "feat_embedding.0": "features",
     "absolute_vis_pos_embedding.0": "places",
@@ -22,14 +22,14 @@ VISUAL = {
     "layer_norm": "norm",
 }
 VISUAL_PREFIX = "model.encoder.visual_embedding."
-# The word embedding again under other names.
-SAME_AS_WORDS = (
+# Other names of the word embedding.
+WORD_EMBEDDING_ALIASES = (
     "model.encoder.embed_tokens.weight",
     "model.decoder.embed_tokens.weight",
     f"{VISUAL_PREFIX}obj_order_embedding.weight",
     "lm_head.weight",
 )
-# Made at loading, or of old versions of transformers.
+# Created at loading, or of old versions of transformers.
 NOT_NEEDED = ("final_logits_bias", "model.encoder.version", "model.decoder.version")
 
 
@@ -91,13 +91,13 @@ def load_bart(name: str, *, vocabulary: int, dropout: float) -> BartForCondition
         raise ValueError(f"{name}: weights of {kind!r}, not of BART; give one such as bart-base")
     network, options = BartForConditionalGeneration, _dropouts(dropout)
     bart = load_network(network, folder, name=name, what="a BART that writes", **options)
-    known = bart.config.vocab_size
-    if known not in (vocabulary, vocabulary - 200):
+    vocabulary_size = bart.config.vocab_size
+    if vocabulary_size not in (vocabulary, vocabulary - 200):
         raise ValueError(
-            f"{name}: a BART of {known} tokens, the tokenizer has {vocabulary}, of which 200 are "
-            "control tokens: give the tokenizer that belongs to its weights"
+            f"{name}: a BART of {vocabulary_size} tokens, the tokenizer has {vocabulary}, of which "
+            "200 are control tokens: give the tokenizer that belongs to its weights"
         )
-    if known != vocabulary:
+    if vocabulary_size != vocabulary:
         bart.resize_token_embeddings(vocabulary, mean_resizing=False)
     return bart
 
@@ -109,34 +109,37 @@ def load_vl_bart(
 
     Args:
         path: ``.pth`` (a state dict, nothing else is loaded) or ``.safetensors``.
-        bart: takes all but the visual embedding.
+        bart: gets all tensors but those of the visual embedding.
         visual: a `captioning.models.layers.visual_embedding.VisualEmbedding`.
 
     Raises:
         FileNotFoundError: no such file.
         ValueError: not such a checkpoint, or of other sizes or another vocabulary.
     """
-    theirs = _renamed(read_weights(Path(path)))
-    own = {f"bart.{name}": tensor for name, tensor in bart.state_dict().items()}
-    own |= {f"visual.{name}": tensor for name, tensor in visual.state_dict().items()}
+    checkpoint = _renamed(read_weights(Path(path)))
+    model_tensors = {f"bart.{name}": tensor for name, tensor in bart.state_dict().items()}
+    model_tensors |= {f"visual.{name}": tensor for name, tensor in visual.state_dict().items()}
     needed = {
-        name for name in own if name.removeprefix("bart.") not in (*SAME_AS_WORDS, *NOT_NEEDED)
+        name
+        for name in model_tensors
+        if name.removeprefix("bart.") not in (*WORD_EMBEDDING_ALIASES, *NOT_NEEDED)
     }
-    odd = sorted(needed ^ theirs.keys())
-    if odd:
-        whose = "lacks" if odd[0] in needed else "has a further"
+    unmatched = sorted(needed ^ checkpoint.keys())
+    if unmatched:
+        problem = "lacks" if unmatched[0] in needed else "has a further"
         raise ValueError(
-            f"{path}: {whose} {odd[0]} ({len(odd)} such tensors): not a VL-BART whose regions have "
-            "one layer norm, or one of another number of layers"
+            f"{path}: {problem} {unmatched[0]} ({len(unmatched)} such tensors): not a VL-BART "
+            "whose regions have one layer norm, or one of another number of layers"
         )
     for name in sorted(needed):
-        if theirs[name].shape != own[name].shape:
+        if checkpoint[name].shape != model_tensors[name].shape:
             raise ValueError(
-                f"{path}: {name} is {tuple(theirs[name].shape)}, in this model "
-                f"{tuple(own[name].shape)}: choose the sizes, features and tokenizer of the weights"
+                f"{path}: {name} is {tuple(checkpoint[name].shape)}, in this model "
+                f"{tuple(model_tensors[name].shape)}: choose the sizes, features and tokenizer of "
+                "the weights"
             )
     for name in needed:
-        own[name].copy_(theirs[name])
+        model_tensors[name].copy_(checkpoint[name])
 
 
 def _dropouts(share: float) -> dict[str, Any]:
@@ -144,11 +147,11 @@ def _dropouts(share: float) -> dict[str, Any]:
 
 
 def _renamed(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Their names as ``bart.NAME`` and ``visual.NAME``; what is there twice is left out."""
+    """The checkpoint's names as ``bart.NAME`` and ``visual.NAME``, without aliases."""
     renamed: dict[str, Tensor] = {}
     for name, tensor in state.items():
         name = name.replace("model.vis_encoder.", "model.encoder.")
-        if name in SAME_AS_WORDS or name in NOT_NEEDED:
+        if name in WORD_EMBEDDING_ALIASES or name in NOT_NEEDED:
             continue
         if name.startswith(VISUAL_PREFIX):
             module, _, last = name.removeprefix(VISUAL_PREFIX).rpartition(".")

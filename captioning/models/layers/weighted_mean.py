@@ -1,4 +1,4 @@
-"""The mean of losses of which some count less."""
+"""The weighted mean of losses."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from torch import Tensor
 def weighted_mean(losses: Tensor, weights: Tensor | None) -> Tensor:
     """``sum(weights * losses) / sum(weights)``, a scalar.
 
-    So a batch with down-weighted captions makes as large an update as any other: what they lose in
-    weight the others gain. 0 where all weights are 0.
+    So a batch with down-weighted captions makes as large an update as any other: the other captions
+    gain the weight that these lose. 0 where all weights are 0.
 
     Args:
         losses: ``(N,)``.

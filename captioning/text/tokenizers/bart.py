@@ -1,4 +1,4 @@
-"""BART's sub-words, with the tokens by which CIC-BART reads what it is asked for."""
+"""BART's sub-words, with the control tokens of CIC-BART."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from captioning.ranges import PositiveInt
 from captioning.text.control_tokens import CONTROL_TOKENS
 
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
-BLANK = "Ġ"  # how byte-level vocabularies write the blank before a word
+SPACE = "Ġ"  # the space before a word in byte-level vocabularies
 
 
 class BartTokenizer(AbstractTokenizer):
-    """Byte-level pairs; captions as they stand, between ``</s> <s>`` and ``</s>``.
+    """Byte-level pairs; captions are not changed and stand between ``</s> <s>`` and ``</s>``.
 
     BART's decoder begins with the token that ends captions, and its first word is ``<s>``.
 
@@ -38,15 +38,15 @@ class BartTokenizer(AbstractTokenizer):
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         ids = {token: self._tokenizer.token_to_id(token) for token in SPECIAL}
-        known = [number for number in ids.values() if number is not None]
+        special_ids = [number for number in ids.values() if number is not None]
         missing = [token for token, number in ids.items() if number is None]
         if missing:
             raise ValueError(f"the tokenizer lacks {', '.join(missing)}: not that of a BART")
-        self.begin_id, self.pad_id, self.eos_id, self.unk_id = known
+        self.begin_id, self.pad_id, self.eos_id, self.unk_id = special_ids
         self.bos_id = self.eos_id
         self._size = self._tokenizer.get_vocab_size()
-        last = [self._tokenizer.id_to_token(n) for n in range(self._size - 200, self._size)]
-        if tuple(last) != CONTROL_TOKENS:
+        last_tokens = [self._tokenizer.id_to_token(n) for n in range(self._size - 200, self._size)]
+        if tuple(last_tokens) != CONTROL_TOKENS:
             raise ValueError(
                 "the tokenizer's last 200 tokens must be those of captioning.text.control_tokens; "
                 "make it with BartTokenizer.of_bart"
@@ -57,10 +57,10 @@ class BartTokenizer(AbstractTokenizer):
     def of_bart(
         cls, captions: Iterable[str] = (), *, name: str, max_tokens: PositiveInt = 200
     ) -> BartTokenizer:
-        """That of a BART, with the control tokens behind its own.
+        """The tokenizer of a BART, with the control tokens after its own.
 
         Args:
-            captions: not looked at; the vocabulary is the model's.
+            captions: not used; the vocabulary is the model's.
             name: hub name or folder, with ``tokenizer.json``, or ``vocab.json`` and ``merges.txt``.
             max_tokens: see the class; 200 in the authors' code.
 
@@ -83,26 +83,30 @@ class BartTokenizer(AbstractTokenizer):
         return [self.bos_id, self.begin_id, *ids[: self.max_tokens - 3], self.eos_id]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text up to the first end token behind the beginning."""
+        """Text up to the first end token after the beginning."""
         ids = list(ids)
         ids = ids[1:] if ids[:2] == [self.bos_id, self.begin_id] else ids
         ids = ids[: ids.index(self.eos_id)] if self.eos_id in ids else ids
         return self._tokenizer.decode(ids, skip_special_tokens=True).strip()
 
     def spellings(self, text: str) -> list[list[int]]:
-        """As at a caption's beginning, and after a blank."""
-        found = self._tokenizer.encode_batch([text, f" {text}"], add_special_tokens=False)
-        return [one.ids for one in found if one.ids and self.unk_id not in one.ids]
+        """At a caption's beginning, and after a space."""
+        encodings = self._tokenizer.encode_batch([text, f" {text}"], add_special_tokens=False)
+        return [
+            encoding.ids
+            for encoding in encodings
+            if encoding.ids and self.unk_id not in encoding.ids
+        ]
 
     def continuing(self) -> frozenset[int]:
-        """Tokens of letters that do not begin with a blank."""
+        """Tokens of letters that do not begin with a space."""
         vocabulary = self._tokenizer.get_vocab()
         return frozenset(
-            number for token, number in vocabulary.items() if token[0] != BLANK and token[0] != "<"
+            number for token, number in vocabulary.items() if token[0] != SPACE and token[0] != "<"
         )
 
     def token_id(self, token: str) -> int | None:
-        """Of a sub-word as the vocabulary writes it."""
+        """Id of a sub-word in the spelling of the vocabulary."""
         return self._tokenizer.token_to_id(token)
 
     def state(self) -> dict[str, Any]:
@@ -111,9 +115,10 @@ class BartTokenizer(AbstractTokenizer):
 
 
 def _read(folder: Path) -> Tokenizer:
-    whole, parts = folder / "tokenizer.json", [folder / "vocab.json", folder / "merges.txt"]
-    if whole.is_file():
-        return Tokenizer.from_file(str(whole))
+    tokenizer_file = folder / "tokenizer.json"
+    parts = [folder / "vocab.json", folder / "merges.txt"]
+    if tokenizer_file.is_file():
+        return Tokenizer.from_file(str(tokenizer_file))
     if not all(part.is_file() for part in parts):
         raise FileNotFoundError(
             f"{folder}: no tokenizer.json, nor vocab.json and merges.txt; save the model with its "

@@ -13,15 +13,15 @@ from captioning.text.causal import load_causal_tokens
 from captioning.text.entities import as_sentence
 
 STOP = "."
-BLANKS = ("Ġ", "▁")  # how byte pairs and sentence pieces write one
+SPACES = ("Ġ", "▁")  # a space in vocabularies of byte pairs and of sentence pieces
 
 
 class SentenceTokenizer(AbstractTokenizer):
     """Sub-words of a causal language model; the full stop is the end token.
 
-    Such a model has no other token for the end of a caption, nor one for padding: the token between
-    texts, which captions never hold, begins, pads and stands for unknown words. A caption that
-    has a full stop inside is read whole, but decoding ends at the first.
+    Such a model has no other token for the end of a caption, nor one for padding. The token between
+    texts, which no caption holds, is the begin token, the padding and the unknown word. A caption
+    with a full stop inside is encoded completely, but decoding ends at the first full stop.
 
     Args:
         definition: content of a ``tokenizer.json``.
@@ -37,11 +37,11 @@ class SentenceTokenizer(AbstractTokenizer):
         self._tokenizer = Tokenizer.from_str(definition)
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
-        known = self._tokenizer.get_vocab_size()
-        if known > size or not 0 <= start_id < size:
+        num_tokens = self._tokenizer.get_vocab_size()
+        if num_tokens > size or not 0 <= start_id < size:
             raise ValueError(
-                f"the tokenizer has {known} tokens and begins texts with number {start_id}, the "
-                f"model has {size}: they do not belong together"
+                f"the tokenizer has {num_tokens} tokens and begins texts with number {start_id}, "
+                f"the model has {size}: they do not belong together"
             )
         stop = self._ids(STOP)
         ends = [self._ids(f"{word}{STOP}")[-1:] for word in ("dog", "to run")]
@@ -58,10 +58,10 @@ class SentenceTokenizer(AbstractTokenizer):
     def of_causal(
         cls, captions: Iterable[str] = (), *, name: str, max_tokens: PositiveInt = 64
     ) -> SentenceTokenizer:
-        """That of a causal language model.
+        """The tokenizer of a causal language model.
 
         Args:
-            captions: not looked at; the vocabulary is the model's.
+            captions: not used; the vocabulary is the model's.
             name: see `captioning.text.causal.load_causal`.
             max_tokens: see the class.
         """
@@ -81,7 +81,7 @@ class SentenceTokenizer(AbstractTokenizer):
         return self._size
 
     def encode(self, caption: str) -> list[int]:
-        """Begin token, the sentence's, full stop; at most ``max_tokens``."""
+        """Begin token, the sentence's tokens, full stop; at most ``max_tokens``."""
         ids = self._ids(as_sentence(caption).removesuffix(STOP))
         return [self.bos_id, *ids[: self.max_tokens - 2], self.eos_id]
 
@@ -89,23 +89,23 @@ class SentenceTokenizer(AbstractTokenizer):
         """Text up to the first full stop, which it keeps."""
         ids = list(ids)
         ids = ids[: ids.index(self.eos_id) + 1] if self.eos_id in ids else ids
-        return self._tokenizer.decode([one for one in ids if one != self.bos_id]).strip()
+        return self._tokenizer.decode([token for token in ids if token != self.bos_id]).strip()
 
     def spellings(self, text: str) -> list[list[int]]:
-        """Behind a blank, and with a capital at the caption's beginning."""
+        """After a space, and with a capital at the caption's beginning."""
         text = " ".join(text.split())
         if not text:
             return []
-        found = [self._ids(f" {text}"), self._ids(f"{text[0].upper()}{text[1:]}")]
-        return [ids for ids in found if ids and self.unk_id not in ids]
+        spellings = [self._ids(f" {text}"), self._ids(f"{text[0].upper()}{text[1:]}")]
+        return [ids for ids in spellings if ids and self.unk_id not in ids]
 
     def continuing(self) -> frozenset[int]:
-        """Tokens without a blank that begin with a letter or digit."""
+        """Tokens without a space that begin with a letter or digit."""
         vocabulary = self._tokenizer.get_vocab()
         return frozenset(
             number
             for token, number in vocabulary.items()
-            if not token.startswith(BLANKS) and token[:1].isalnum()
+            if not token.startswith(SPACES) and token[:1].isalnum()
         )
 
     def state(self) -> dict[str, Any]:

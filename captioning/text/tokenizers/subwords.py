@@ -1,4 +1,4 @@
-"""The tokenizer of a published model, as data and captioners here want it."""
+"""The tokenizer of a published model, with the interface of this project."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MARKS = re.compile(r"[.!\"()*#:;~]")
 
 
 def cleaned(caption: str, max_words: int) -> str:
-    """A caption as BLIP is trained on: lower case, some marks blanked, at most ``max_words``."""
+    """A caption in BLIP's form: lower case, some marks as spaces, at most ``max_words`` words."""
     return " ".join(_MARKS.sub(" ", caption.lower()).split()[:max_words])
 
 
@@ -54,10 +54,11 @@ class SubwordTokenizer(AbstractTokenizer):
         self._tokenizer = Tokenizer.from_str(definition)
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
-        known = self._tokenizer.get_vocab_size()
-        if known > size:
+        num_tokens = self._tokenizer.get_vocab_size()
+        if num_tokens > size:
             raise ValueError(
-                f"the tokenizer has {known} tokens, the model {size}: they do not belong together"
+                f"the tokenizer has {num_tokens} tokens, the model {size}: they do not belong "
+                "together"
             )
         self.bos_id, self.eos_id, self.pad_id, self.unk_id = bos_id, eos_id, pad_id, unk_id
         for name, value in self._ids().items():
@@ -75,10 +76,10 @@ class SubwordTokenizer(AbstractTokenizer):
         max_words: PositiveInt = 30,
         max_tokens: PositiveInt = 40,
     ) -> SubwordTokenizer:
-        """That of a BLIP captioner.
+        """The tokenizer of a BLIP captioner.
 
         Args:
-            captions: not looked at; the vocabulary is the model's.
+            captions: not used; the vocabulary is the model's.
             name: hub name or folder.
             max_words: see the class; 30 in the authors' code.
             max_tokens: see the class; 40 in the authors' code.
@@ -117,7 +118,7 @@ class SubwordTokenizer(AbstractTokenizer):
         return self._size
 
     def encode(self, caption: str) -> list[int]:
-        """Begin token, the caption's, end token; at most ``max_tokens``."""
+        """Begin token, the caption's tokens, end token; at most ``max_tokens``."""
         text = cleaned(caption, self.max_words)
         ids = self._tokenizer.encode(text, add_special_tokens=False).ids
         return [self.bos_id, *ids[: self.max_tokens - 2], self.eos_id]
@@ -127,7 +128,7 @@ class SubwordTokenizer(AbstractTokenizer):
         ids = list(ids)
         ids = ids[: ids.index(self.eos_id)] if self.eos_id in ids else ids
         special = {self.bos_id, self.pad_id}
-        return self._tokenizer.decode([one for one in ids if one not in special])
+        return self._tokenizer.decode([token for token in ids if token not in special])
 
     def continuing(self) -> frozenset[int]:
         """Tokens written with ``##``."""
@@ -135,7 +136,7 @@ class SubwordTokenizer(AbstractTokenizer):
         return frozenset(number for token, number in vocabulary.items() if token.startswith("##"))
 
     def token_id(self, token: str) -> int | None:
-        """Of a sub-word as the vocabulary writes it."""
+        """Id of a sub-word in the spelling of the vocabulary."""
         return self._tokenizer.token_to_id(token)
 
     def state(self) -> dict[str, Any]:

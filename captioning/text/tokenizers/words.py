@@ -1,8 +1,8 @@
 """Word tokenizer with a vocabulary counted on the training captions.
 
-Words are made as in nocaps-org/updown-baseline: lower case, NLTK's Treebank tokenizer, punctuation
-dropped, rare words left out, captions cut. Unlike there, the unknown word is a token of its own and
-padding, begin and end are three different ones.
+Captions are split as in nocaps-org/updown-baseline: lower case, NLTK's Treebank tokenizer,
+punctuation dropped, rare words left out, captions cut. Unlike there, the unknown word is a token of
+its own, and padding, begin and end are three different tokens.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class WordTokenizer(AbstractTokenizer):
 
     Args:
         words: the vocabulary without special tokens, in id order.
-        counts: how often each word (special ones included) was the next one in the captions that
+        counts: how often each word (special ones included) was the next token in the captions that
             the vocabulary was built on, or None.
         max_words: captions are cut after so many words.
     """
@@ -97,17 +97,17 @@ class WordTokenizer(AbstractTokenizer):
         for caption in captions:
             counts.update(split_words(caption)[:max_words])
             num_captions += 1
-        kept = {word for word, count in counts.items() if count >= min_count} | set(extra_words)
-        kept -= set(SPECIAL)
-        if not kept:
+        frequent = {word for word, count in counts.items() if count >= min_count}
+        vocabulary = (frequent | set(extra_words)) - set(SPECIAL)
+        if not vocabulary:
             raise ValueError(
                 f"no word occurs {min_count} times in the captions; lower tokenizer.min_count"
             )
-        words = sorted(kept, key=lambda word: (-counts[word], word))
+        words = sorted(vocabulary, key=lambda word: (-counts[word], word))
         unknown = counts.total() - sum(counts[word] for word in words)
         words += CONTROL_TOKENS if control else ()
-        found = [0, 0, num_captions, unknown, *(counts[word] for word in words)]
-        return cls(words=words, counts=found, max_words=max_words)
+        word_counts = [0, 0, num_captions, unknown, *(counts[word] for word in words)]
+        return cls(words=words, counts=word_counts, max_words=max_words)
 
     def __len__(self) -> int:
         return len(self.words)
@@ -118,7 +118,7 @@ class WordTokenizer(AbstractTokenizer):
         return [self.bos_id, *ids, self.eos_id]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Words joined by blanks, up to the first end token."""
+        """Words joined by spaces, up to the first end token."""
         words = []
         for index in ids:
             if index == self.eos_id:
@@ -128,7 +128,7 @@ class WordTokenizer(AbstractTokenizer):
         return " ".join(words)
 
     def token_id(self, token: str) -> int | None:
-        """Of a word or special token."""
+        """Id of a word or special token."""
         return self._ids.get(token)
 
     def state(self) -> dict[str, Any]:
@@ -140,7 +140,7 @@ class WordTokenizer(AbstractTokenizer):
         }
 
     def log_frequencies(self) -> list[float] | None:
-        """Log of each word's share of all words; words never seen count a tenth."""
+        """Log of each word's share of all words; a count of 0 is taken as 0.1."""
         if self.counts is None:
             return None
         total = sum(self.counts)

@@ -54,9 +54,9 @@ def damage_json(data: bytes, rng: np.random.Generator) -> bytes:
     """One value of one JSON document (a line of JSON Lines) is replaced, removed or doubled."""
     is_lines = data.startswith(b'{"') and b"}\n{" in data
     documents = data.splitlines() if is_lines else [data]
-    which = int(rng.integers(len(documents)))
+    chosen = int(rng.integers(len(documents)))
     try:
-        value = json.loads(documents[which])
+        value = json.loads(documents[chosen])
     except ValueError:  # XML, token files and lists of names
         return damage_bytes(data, rng)
     node, places = value, []
@@ -76,7 +76,7 @@ def damage_json(data: bytes, rng: np.random.Generator) -> bytes:
         parent.insert(key, parent[key])
     else:
         parent["odd"] = parent.pop(key)
-    documents[which] = json.dumps(value).encode()
+    documents[chosen] = json.dumps(value).encode()
     return b"\n".join(documents)
 
 

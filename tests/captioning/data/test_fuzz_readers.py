@@ -74,8 +74,8 @@ def flickr8k(folder: Path) -> Case:
     def captions() -> Captions:
         listed = set(lines_of(split))
         pairs = [re.split(r"#[0-9]+\t", line, maxsplit=1) for line in lines_of(tokens)]
-        wanted = {file_key(entry.split()[-1]) for entry in listed}
-        return [(file_key(a), plain(b)) for a, b in pairs if file_key(a) in wanted]
+        expected = {file_key(entry.split()[-1]) for entry in listed}
+        return [(file_key(a), plain(b)) for a, b in pairs if file_key(a) in expected]
 
     def read() -> Roster:
         return read_flickr8k(
@@ -108,9 +108,9 @@ def coco(folder: Path) -> Case:
     root = photos(folder / "images", "a.jpg", "b.jpg")
 
     def captions() -> Captions:
-        wanted = {line.split()[-1] for line in lines_of(ids)}
-        found = coco_captions(captions_file)
-        return [(file, text) for image_id, file, text in found if image_id in wanted]
+        expected = {line.split()[-1] for line in lines_of(ids)}
+        captions_ = coco_captions(captions_file)
+        return [(file, text) for image_id, file, text in captions_ if image_id in expected]
 
     def read() -> Roster:
         return read_coco(
@@ -159,8 +159,8 @@ def coco_entities(folder: Path) -> Case:
         return [
             (f"{int(image):012d}.jpg", caption)
             for image, captions in document.items()
-            for caption, found in captions.items()
-            if found["split"] == "train"
+            for caption, captions_ in captions.items()
+            if captions_["split"] == "train"
         ]
 
     def read() -> Roster:
@@ -205,7 +205,7 @@ def karpathy(folder: Path) -> Case:
 
     def captions() -> Captions:
         document = lenient(path.read_bytes().decode("utf-8-sig"))
-        found = []
+        captions_ = []
         for image in document["images"]:
             name = file_key(
                 f"{image['filepath']}/{image['filename']}"
@@ -213,8 +213,8 @@ def karpathy(folder: Path) -> Case:
                 else image["filename"]
             )
             if image["split"] in ("train", "restval"):
-                found += [(name, plain(sentence["raw"])) for sentence in image["sentences"]]
-        return found
+                captions_ += [(name, plain(sentence["raw"])) for sentence in image["sentences"]]
+        return captions_
 
     return Case(
         lambda: read_karpathy(
@@ -226,14 +226,14 @@ def karpathy(folder: Path) -> Case:
 
 
 def line_captions(path: Path, file: str, keys: tuple[str, ...]) -> Captions:
-    found = []
+    captions_ = []
     for line in lines_of(path):
         record = lenient(line)
         for key in keys:
             value = record.get(key)
             texts = [value] if isinstance(value, str) else value or []
-            found += [(file_key(record[file]), plain(text)) for text in texts]
-    return found
+            captions_ += [(file_key(record[file]), plain(text)) for text in texts]
+    return captions_
 
 
 def imagefolder(folder: Path) -> Case:
@@ -294,12 +294,12 @@ def entities(folder: Path) -> Case:
     def captions() -> Captions:
         listed = [line.split()[-1].removesuffix(".jpg") for line in lines_of(split)]
         files = {"1": "1.jpg", "2": "2_ab.jpg"}
-        found = []
+        captions_ = []
         for image_id in (entry.split("_")[0] for entry in listed):
             path = root / "Sentences" / f"{image_id}.txt"
             unbracketed = [re.sub(r"\[\S+ |\]", "", plain(line)) for line in lines_of(path)]
-            found += [(files[image_id], text) for text in unbracketed]
-        return found
+            captions_ += [(files[image_id], text) for text in unbracketed]
+        return captions_
 
     def read() -> Roster:
         return read_flickr30k_entities(
@@ -349,11 +349,11 @@ def check_error(error: Exception, case: Case) -> None:
 def check_nothing_lost(roster: Roster, case: Case, root: Path) -> None:
     dropped = {drop.item for drop in roster.dropped}
     expected = Counter(pair for pair in case.captions() if pair[0] not in dropped)
-    found = Counter(
+    counts = Counter(
         (sample.image_path.relative_to(root).as_posix(), sample.caption)
         for sample in roster.samples
     )
-    assert found == expected
+    assert counts == expected
 
 
 @pytest.mark.parametrize(

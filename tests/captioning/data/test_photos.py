@@ -33,10 +33,10 @@ def test_every_rule(tmp_path, bad, num_workers):
         max_pixels=500,
         num_workers=num_workers,
     )
-    found = {Path(drop.item).name: drop.rule for drop in dropped}
-    assert set(found) == set(RULES)
+    rules = {Path(drop.item).name: drop.rule for drop in dropped}
+    assert set(rules) == set(RULES)
     for name in ("empty.jpg", "text.jpg", "moving.gif", "large.png"):
-        assert found[name] == RULES[name]
+        assert rules[name] == RULES[name]
 
 
 def test_results_are_kept_until_the_file_changes(tmp_path, monkeypatch):
@@ -46,11 +46,11 @@ def test_results_are_kept_until_the_file_changes(tmp_path, monkeypatch):
     first = check_photos([good, wrong], cache_path=cache)
     decoded: list[str] = []
 
-    def seen(path: str, *, max_pixels: int) -> str:
+    def checked(path: str, *, max_pixels: int) -> str:
         decoded.append(Path(path).name)
         return ""
 
-    monkeypatch.setattr("captioning.data.photos.photo_problem", seen)
+    monkeypatch.setattr("captioning.data.photos.photo_problem", checked)
     assert check_photos([good, wrong], cache_path=cache) == first
     assert decoded == []
     os.utime(good, ns=(1, 1))
@@ -93,9 +93,9 @@ def roster_of(*paths: str):
 def test_drop_photos():
     roster = roster_of("a.jpg", "b.jpg", "c.jpg")
     wrong = [Dropped(item="b.jpg", rule="photo is animated"), Dropped(item="z.jpg", rule="odd")]
-    left = drop_photos(roster, wrong)
-    assert [(s.row, s.image_id) for s in left.samples] == [(0, "0"), (1, "2")]
-    assert [drop.item for drop in left.dropped] == ["x", "b.jpg"]
+    remaining = drop_photos(roster, wrong)
+    assert [(s.row, s.image_id) for s in remaining.samples] == [(0, "0"), (1, "2")]
+    assert [drop.item for drop in remaining.dropped] == ["x", "b.jpg"]
     assert drop_photos(roster, wrong[1:]) is roster
     with pytest.raises(ValueError, match="every photo is bad; the first, b.jpg: photo is anim"):
         drop_photos(roster_of("b.jpg"), wrong)

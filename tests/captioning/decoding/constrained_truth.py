@@ -14,7 +14,7 @@ Constraints = list[list[tuple[int, ...]]]
 
 
 @dataclass(frozen=True, order=True)
-class Found:
+class Hypothesis:
     """A hypothesis; better ones are greater."""
 
     level: int  # constraints met, at most as many as required
@@ -62,11 +62,11 @@ def random_continues(generator: np.random.Generator, vocabulary: int) -> frozens
 
 def all_captions(
     stepper: TableStepper, image: int, constraints: Constraints, machine: Machine, **options
-) -> list[Found]:
+) -> list[Hypothesis]:
     """Every hypothesis that could be returned, best first."""
     table, longest = stepper.table[image].numpy(), options["max_length"]
     words = [t for t in range(3, table.shape[1]) if t not in options["forbidden_ids"]]
-    found = []
+    captions = []
     for length in range(1, longest + 1):
         ends = [(EOS,)] if length >= options["min_length"] else []
         bodies = [
@@ -82,8 +82,8 @@ def all_captions(
                 met = count_met(tokens, constraints, machine.continues)
                 level = min(met, machine.required)
                 score = normalised(total, length, options["length_penalty"])
-                found.append(Found(level, tokens[-1] == EOS, score, tokens))
-    return sorted(found, reverse=True)
+                captions.append(Hypothesis(level, tokens[-1] == EOS, score, tokens))
+    return sorted(captions, reverse=True)
 
 
 def naive_search(
@@ -99,7 +99,7 @@ def naive_search(
     per_node_beam: int | None = None,
     forbidden_ids: tuple[int, ...] = (),
     num_captions: int = 1,
-) -> tuple[list[Found], list[int]]:
+) -> tuple[list[Hypothesis], list[int]]:
     """What is promised for one image, word by word: lists, nothing dropped early.
 
     Returns:
@@ -108,10 +108,10 @@ def naive_search(
     table, banned = stepper.table[image].numpy(), {BOS, PAD, *forbidden_ids}
     live, pool, counts = [(np.float32(0), ())], [], []
 
-    def found(total: np.float32, tokens: tuple[int, ...]) -> Found:
+    def hypothesis(total: np.float32, tokens: tuple[int, ...]) -> Hypothesis:
         level = min(count_met(tokens, constraints, machine.continues), machine.required)
         score = normalised(total, len(tokens), length_penalty)
-        return Found(level, tokens[-1] == EOS, score, tokens)
+        return Hypothesis(level, tokens[-1] == EOS, score, tokens)
 
     for length in range(1, max_length + 1):
         counts.append(len(live))
@@ -120,29 +120,29 @@ def naive_search(
             code = stepper.next_code(0, BOS)
             for token in tokens:
                 code = stepper.next_code(code, token)
-            own: dict[int, list] = {}
+            by_state: dict[int, list] = {}
             for token, value in enumerate(table[code]):
                 early = token == EOS and length < min_length
                 if token not in banned and not early and value > -np.inf:
                     # The end of a hypothesis belongs to no phrase.
-                    own.setdefault(machine.run((*tokens, token)), []).append((-value, token))
-            for state, some in own.items():
+                    by_state.setdefault(machine.run((*tokens, token)), []).append((-value, token))
+            for state, live_in_state in by_state.items():
                 limit = per_node_beam if length > 1 else None
                 into.setdefault(state, []).extend(
                     (-np.float32(score - loss), place, loss, token, tokens)
-                    for loss, token in sorted(some)[:limit]
+                    for loss, token in sorted(live_in_state)[:limit]
                 )
         live, ended = [], []
-        for _, some in sorted(into.items()):
-            some.sort()
-            ended += [s for s in some[:beam_size] if s[3] == EOS]
-            going = [(-s[0], (*s[4], s[3])) for s in some if s[3] != EOS]
+        for _, live_in_state in sorted(into.items()):
+            live_in_state.sort()
+            ended += [s for s in live_in_state[:beam_size] if s[3] == EOS]
+            going = [(-s[0], (*s[4], s[3])) for s in live_in_state if s[3] != EOS]
             live += going[:beam_size]
         # Of one step by the place of their parent, of which each ends once.
         ended.sort(key=lambda s: s[1])
-        pool += [found(-s[0], (*s[4], EOS)) for s in ended]
-    live.sort(key=lambda one: -one[0])
-    pool.sort(key=lambda one: -one.score)
-    everything = pool + [found(*one) for one in live]
-    everything.sort(key=lambda one: (-one.level, not one.finished))
+        pool += [hypothesis(-s[0], (*s[4], EOS)) for s in ended]
+    live.sort(key=lambda entry: -entry[0])
+    pool.sort(key=lambda entry: -entry.score)
+    everything = pool + [hypothesis(*entry) for entry in live]
+    everything.sort(key=lambda entry: (-entry.level, not entry.finished))
     return everything[:num_captions], counts

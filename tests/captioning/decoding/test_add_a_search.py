@@ -34,8 +34,8 @@ def longest(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     import_plugins(["my_package"])
 
     def built(*overrides: str) -> AbstractSearch:
-        own = f"hydra.searchpath=[file://{group.parent}]"
-        composed = compose_config("train", [own, "search=longest", *overrides])
+        searchpath = f"hydra.searchpath=[file://{group.parent}]"
+        composed = compose_config("train", [searchpath, "search=longest", *overrides])
         return hydra.utils.instantiate(composed.search)
 
     return built
@@ -45,13 +45,13 @@ def test_the_search_of_the_page_gives_the_longest_captions_of_a_beam(longest) ->
     model, batch = build("updown"), make_batch()
     with torch.no_grad():
         model.output.bias[model.tokenizer.eos_id] += 1.5  # captions of this model seldom end
-    told = ("search.beam_size=6", "search.max_length=8", "search.num_captions=2")
-    search = longest(*told, "search.enough=6")
+    overrides = ("search.beam_size=6", "search.max_length=8", "search.num_captions=2")
+    search = longest(*overrides, "search.enough=6")
     beam = BeamSearch(settings=search.settings).changed(num_captions=6)
     expected = []
     for captions in model.candidates(batch, search=beam):
         # a caption and its end; those of 6 tokens or more are in the beam's order
-        by_length = sorted(captions, key=lambda one: -min(len(one.caption.split()) + 1, 6))
+        by_length = sorted(captions, key=lambda caption: -min(len(caption.caption.split()) + 1, 6))
         expected.append(by_length[:2])
     assert model.candidates(batch, search=search) == expected
     assert [first for first, _ in expected] != model.generate(batch, search=beam)

@@ -31,15 +31,15 @@ def search(stepper: TableStepper, **options: object) -> SearchResult:
 
 def hypotheses(result: SearchResult, image: int) -> list[Hypothesis]:
     """The existing hypotheses of an image, with the padding checked and taken off."""
-    found = []
+    results = []
     for tokens, score, length in zip(
         result.tokens[image], result.scores[image], result.lengths[image], strict=True
     ):
         assert (tokens[length:] == PAD).all()
         assert (length == 0) == (score == float("-inf"))
         if length:
-            found.append((float(score), tuple(tokens[:length].tolist())))
-    return found
+            results.append((float(score), tuple(tokens[:length].tolist())))
+    return results
 
 
 options = st.fixed_dictionaries(
@@ -91,21 +91,21 @@ def test_a_wide_beam_finds_the_best_of_all_captions(length_penalty):
                     code = stepper.next_code(code, token)
                 scored.append((total / len(tokens) ** length_penalty, tokens))
         scored.sort(reverse=True)
-        found = hypotheses(result, image)
-        assert [tokens for _, tokens in found] == [tokens for _, tokens in scored[:3]]
-        assert [s for s, _ in found] == pytest.approx([s for s, _ in scored[:3]], abs=1e-5)
+        best = hypotheses(result, image)
+        assert [tokens for _, tokens in best] == [tokens for _, tokens in scored[:3]]
+        assert [s for s, _ in best] == pytest.approx([s for s, _ in scored[:3]], abs=1e-5)
 
 
 @given(
     seed=st.integers(0, 10**6),
-    told=rules,
+    restrictions=rules,
     normalisation=st.sampled_from(["none", "power", "gnmt"]),
     length_penalty=st.sampled_from([0.0, 0.7, 1.0, 2.5]),
     num_captions=st.integers(1, 5),
 )
 @settings(max_examples=80)
 def test_a_wide_beam_is_exact_under_all_rules(
-    seed, told, normalisation, length_penalty, num_captions
+    seed, restrictions, normalisation, length_penalty, num_captions
 ):
     if normalisation == "none":
         length_penalty = 0.0
@@ -118,18 +118,18 @@ def test_a_wide_beam_is_exact_under_all_rules(
         normalisation=normalisation,
         length_penalty=length_penalty,
         num_captions=num_captions,
-        **told,
+        **restrictions,
     )
     scored = {}
-    for caption in every_caption(stepper, 0, max_length=4, **told):
+    for caption in every_caption(stepper, 0, max_length=4, **restrictions):
         length = len(caption.tokens)
         base = (5 + length) / 6 if normalisation == "gnmt" else length
         scored[caption.tokens] = (caption.finished, caption.total / base**length_penalty)
-    found = hypotheses(result, 0)
+    best = hypotheses(result, 0)
     expected = sorted(scored.values(), reverse=True)[:num_captions]
-    assert [s for s, _ in found] == pytest.approx([s for _, s in expected], abs=1e-5)
-    assert len({tokens for _, tokens in found}) == len(found)
-    for (score, tokens), (finished, _) in zip(found, expected, strict=True):
+    assert [s for s, _ in best] == pytest.approx([s for _, s in expected], abs=1e-5)
+    assert len({tokens for _, tokens in best}) == len(best)
+    for (score, tokens), (finished, _) in zip(best, expected, strict=True):
         assert scored[tokens] == (finished, pytest.approx(score, abs=1e-5))
 
 
@@ -159,9 +159,9 @@ def test_beam_one_is_greedy(seed, coarse, min_length):
     stepper = TableStepper(random_table(seed, images=4, coarse=coarse))
     lengths = {"max_length": 6, "min_length": min_length}
     beam = search(stepper, beam_size=1, **lengths)
-    one = run(GreedySearch, stepper, **lengths)
+    greedy = run(GreedySearch, stepper, **lengths)
     for image in range(4):
-        assert hypotheses(one, image) == hypotheses(beam, image)
+        assert hypotheses(greedy, image) == hypotheses(beam, image)
 
 
 def test_a_batch_gives_what_each_image_gives_alone():

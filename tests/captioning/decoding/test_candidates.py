@@ -23,18 +23,18 @@ def test_equals_a_full_sort(seed, levels, vocabulary, count, num_forbidden):
     values = -generator.integers(levels, size=(5, vocabulary)).astype(np.float32)
     values[generator.random(values.shape) < 0.1] = -np.inf
     forbidden = generator.choice(vocabulary, size=min(num_forbidden, vocabulary), replace=False)
-    found, tokens = best_tokens(
+    best_values, tokens = best_tokens(
         torch.tensor(values), count=count, forbidden=torch.tensor(forbidden, dtype=torch.long)
     )
-    assert found.shape == tokens.shape == (5, count)
+    assert best_values.shape == tokens.shape == (5, count)
     allowed = values.copy()
     allowed[:, forbidden] = -np.inf
     for row in range(5):
         order = sorted(range(vocabulary), key=lambda token: (-allowed[row, token], token))
         best = [token for token in order if allowed[row, token] > -np.inf][:count]
         assert tokens[row, : len(best)].tolist() == best
-        assert found[row, : len(best)].tolist() == allowed[row, best].tolist()
-        assert found[row, len(best) :].isneginf().all()
+        assert best_values[row, : len(best)].tolist() == allowed[row, best].tolist()
+        assert best_values[row, len(best) :].isneginf().all()
 
 
 def test_half_precision_ties_take_the_lowest_ids():

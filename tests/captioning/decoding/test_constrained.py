@@ -14,7 +14,7 @@ from captioning.decoding.level_pool import ConstrainedResult
 from captioning.decoding.machine import Machine, build_machine
 from tests.captioning.decoding.constrained_truth import (
     Constraints,
-    Found,
+    Hypothesis,
     all_captions,
     count_met,
     naive_search,
@@ -30,9 +30,9 @@ def search(stepper: TableStepper, machines: list[Machine], **options: object) ->
 
 def hypotheses(
     result: ConstrainedResult, image: int, constraints: Constraints, machine: Machine
-) -> list[Found]:
+) -> list[Hypothesis]:
     """The existing hypotheses of an image, after a check of all that is said about them."""
-    found = []
+    results = []
     for place, length in enumerate(result.lengths[image].tolist()):
         tokens, score = result.tokens[image, place].tolist(), float(result.scores[image, place])
         met = count_met(tuple(tokens[:length]), constraints, machine.continues)
@@ -41,10 +41,12 @@ def hypotheses(
         assert int(result.met[image, place]) == met
         if length:
             finished = tokens[length - 1] == EOS
-            found.append(Found(min(met, machine.required), finished, score, tuple(tokens[:length])))
-    good = bool(found) and found[0].finished and found[0].level == machine.required
+            results.append(
+                Hypothesis(min(met, machine.required), finished, score, tuple(tokens[:length]))
+            )
+    good = bool(results) and results[0].finished and results[0].level == machine.required
     assert bool(result.satisfied[image]) == good
-    return found
+    return results
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -69,11 +71,13 @@ def test_a_wide_beam_finds_the_best_of_all_captions(seed):
         table = random_table(100 * seed + case, images=1, vocabulary=vocabulary, coarse=coarse)
         stepper = TableStepper(table)
         result = search(stepper, [machine], beam_size=256, num_captions=3, **options)
-        found = hypotheses(result, 0, constraints, machine)
+        best = hypotheses(result, 0, constraints, machine)
         everything = all_captions(stepper, 0, constraints, machine, **options)
-        assert [one.rank for one in found] == [one.rank for one in everything[:3]]
-        assert set(found) <= set(everything)
-        assert len(set(found)) == len(found)
+        assert [hypothesis.rank for hypothesis in best] == [
+            hypothesis.rank for hypothesis in everything[:3]
+        ]
+        assert set(best) <= set(everything)
+        assert len(set(best)) == len(best)
         outcomes.append((bool(result.satisfied[0]), machine.required))
     # The cases are of all kinds: satisfied, not satisfiable, and without constraints.
     assert {(True, 0), (True, 1), (True, 2)} < set(outcomes)
@@ -107,15 +111,17 @@ def test_equals_the_naive_search(seed, images, coarse, by_size, best, options):
     constraints = [random_constraints(generator, 7) for _ in range(images)]
     continues = random_continues(generator, 7)
     machines = [
-        build_machine(some, required=int(generator.integers(0, 4)), continues=continues)
-        for some in constraints
+        build_machine(
+            image_constraints, required=int(generator.integers(0, 4)), continues=continues
+        )
+        for image_constraints in constraints
     ]
     options["num_captions"] = min(best, options["beam_size"])
     result = search(stepper, machines, by_size=by_size, **options)
     for image, machine in enumerate(machines):
-        found = hypotheses(result, image, constraints[image], machine)
+        results = hypotheses(result, image, constraints[image], machine)
         expected, _ = naive_search(stepper, image, constraints[image], machine, **options)
-        assert found == expected
+        assert results == expected
 
 
 @given(
@@ -165,7 +171,7 @@ def test_only_live_hypotheses_are_stepped():
     table[..., EOS] = float("-inf")
     stepper, generator = TableStepper(table), np.random.default_rng(8)
     constraints = [random_constraints(generator, 7) for _ in range(5)]
-    machines = [build_machine(some) for some in constraints]
+    machines = [build_machine(image_constraints) for image_constraints in constraints]
     options = {"beam_size": 3, "max_length": 7}
     search(stepper, machines, by_size=False, **options)
     counts = [
@@ -291,9 +297,9 @@ def test_the_lookup_table_is_left_as_it_was():
 )
 def test_arguments_out_of_range_are_refused(options, message):
     stepper = TableStepper(random_table(0))
-    given = {"machines": [build_machine([])] * 3, "beam_size": 2, "max_length": 4, **options}
+    arguments = {"machines": [build_machine([])] * 3, "beam_size": 2, "max_length": 4, **options}
     with pytest.raises(ValueError, match=message):
-        search(stepper, **given)
+        search(stepper, **arguments)
 
 
 def test_nan_is_refused():

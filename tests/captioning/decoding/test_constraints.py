@@ -41,13 +41,13 @@ def test_captions_meet_constraints_by_any_alternative():
     assert met(result, "a light traffic") == 0
     assert met(result, "a traffic light dogs") == 2
     assert result.machine.required == 2
-    assert result.kept == (("dog", "dogs"), ("traffic light",))
+    assert result.accepted == (("dog", "dogs"), ("traffic light",))
     assert result.dropped == ()
 
 
 def test_missing_words_are_dropped_and_reported():
     result = constrain([("dog", "hound"), ("zebra", "zebras")], ENCODE)
-    assert result.kept == (("dog",),)
+    assert result.accepted == (("dog",),)
     assert result.dropped == (("zebra", "zebras"),)
     assert (result.machine.num_constraints, result.machine.required) == (1, 1)
 
@@ -55,7 +55,7 @@ def test_missing_words_are_dropped_and_reported():
 def test_missing_words_can_be_refused():
     with pytest.raises(ValueError, match=r"vocabulary: got \[\('zebra',\)\]; add one of their"):
         constrain([("dog", "hound"), ("zebra",)], ENCODE, missing="error")
-    assert constrain([("dog", "hound")], ENCODE, missing="error").kept == (("dog",),)
+    assert constrain([("dog", "hound")], ENCODE, missing="error").accepted == (("dog",),)
     with pytest.raises(ValueError, match="missing must be drop or error: got 'ignore'"):
         constrain([("dog",)], ENCODE, missing="ignore")
 

@@ -18,32 +18,32 @@ def region(label: str, score: float = 0.5, box: tuple[float, ...] = HERE) -> Reg
 
 
 def labels(regions: list[Region]) -> list[str]:
-    return [found.label for found in regions]
+    return [item.label for item in regions]
 
 
 def test_the_lower_class_of_overlapping_regions_is_kept():
-    found = [region("animal", 0.9), region("dog", 0.3), region("mammal", 0.8)]
-    assert labels(suppress_overlaps(found, parents=PARENTS)) == ["dog"]
+    detections = [region("animal", 0.9), region("dog", 0.3), region("mammal", 0.8)]
+    assert labels(suppress_overlaps(detections, parents=PARENTS)) == ["dog"]
 
 
 def test_classes_without_children_are_equally_low_and_scores_decide():
     # A lamp is one step below the root, a dog two: neither is more exact than the other.
-    found = [region("dog", 0.3), region("lamp", 0.4)]
-    assert labels(suppress_overlaps(found, parents=PARENTS)) == ["lamp"]
-    found = [region("dog", 0.3), region("unheard of", 0.4)]
-    assert labels(suppress_overlaps(found, parents=PARENTS)) == ["unheard of"]
+    detections = [region("dog", 0.3), region("lamp", 0.4)]
+    assert labels(suppress_overlaps(detections, parents=PARENTS)) == ["lamp"]
+    detections = [region("dog", 0.3), region("unheard of", 0.4)]
+    assert labels(suppress_overlaps(detections, parents=PARENTS)) == ["unheard of"]
 
 
 def test_regions_apart_are_all_kept():
-    found = [region("animal", 0.9), region("dog", 0.3, THERE)]
-    assert labels(suppress_overlaps(found, parents=PARENTS)) == ["dog", "animal"]
+    detections = [region("animal", 0.9), region("dog", 0.3, THERE)]
+    assert labels(suppress_overlaps(detections, parents=PARENTS)) == ["dog", "animal"]
 
 
 @pytest.mark.parametrize(("right", "kept"), [(8.5, 2), (8.6, 1)])
-def test_overlap_is_more_than_the_share(right, kept):
+def test_overlap_is_more_than_the_share(right, num_remaining):
     # The second box is a part of the first: intersection over union is right / 10.
-    found = [region("dog", 0.9), region("cat", 0.8, (0.0, 0.0, right, 10.0))]
-    assert len(suppress_overlaps(found)) == kept
+    detections = [region("dog", 0.9), region("cat", 0.8, (0.0, 0.0, right, 10.0))]
+    assert len(suppress_overlaps(detections)) == num_remaining
 
 
 def test_a_suppressed_region_suppresses_nothing():
@@ -57,29 +57,31 @@ def test_the_surest_distinct_labels_are_taken():
     places = [(30.0 * n, 0.0, 30.0 * n + 10, 10.0) for n in range(6)]
     names = ["dog", "dog", "face", "cat", "lamp", "car"]
     scores = [0.9, 0.8, 0.95, 0.5, 0.7, 0.6]
-    found = [region(*values) for values in zip(names, scores, places, strict=True)]
-    assert detection_constraints(found, blacklist={"face"}) == [("dog",), ("lamp",), ("car",)]
-    assert detection_constraints(found, max_constraints=1) == [("face",)]
+    detections = [region(*values) for values in zip(names, scores, places, strict=True)]
+    assert detection_constraints(detections, blacklist={"face"}) == [("dog",), ("lamp",), ("car",)]
+    assert detection_constraints(detections, max_constraints=1) == [("face",)]
 
 
 def test_a_blacklisted_label_suppresses_nothing():
-    found = [region("face", 0.9), region("dog", 0.2)]
-    assert detection_constraints(found, blacklist={"face"}) == [("dog",)]
+    detections = [region("face", 0.9), region("dog", 0.2)]
+    assert detection_constraints(detections, blacklist={"face"}) == [("dog",)]
 
 
 def test_renaming_comes_after_the_hierarchy_and_joins_labels():
-    found = [region("animal", 0.9), region("dog", 0.5), region("cat", 0.4, THERE)]
+    detections = [region("animal", 0.9), region("dog", 0.5), region("cat", 0.4, THERE)]
     renames = {"dog": "pet", "cat": "pet", "animal": "beast"}
-    assert detection_constraints(found, renames=renames, parents=PARENTS) == [("pet",)]
+    assert detection_constraints(detections, renames=renames, parents=PARENTS) == [("pet",)]
 
 
 def test_forms_come_by_mapping_or_function():
-    found = [region("hound")]
+    detections = [region("hound")]
     renames = {"hound": "dog"}
-    by_mapping = detection_constraints(found, renames=renames, forms={"dog": ["dogs", "dog"]})
-    by_function = detection_constraints(found, renames=renames, forms=lambda word: [word + "s"])
+    by_mapping = detection_constraints(detections, renames=renames, forms={"dog": ["dogs", "dog"]})
+    by_function = detection_constraints(
+        detections, renames=renames, forms=lambda word: [word + "s"]
+    )
     assert by_mapping == by_function == [("dog", "dogs")]
-    assert detection_constraints(found, forms={"dog": ["dogs"]}) == [("hound",)]
+    assert detection_constraints(detections, forms={"dog": ["dogs"]}) == [("hound",)]
 
 
 regions = st.lists(
@@ -106,8 +108,8 @@ def test_the_order_of_detections_does_not_matter(regions, data):
 
 
 def test_equal_scores_go_by_label_then_by_box():
-    found = [region("dog", 0.5, THERE), region("dog", 0.5, HERE), region("cat", 0.5, THERE)]
-    assert suppress_overlaps(found) == [found[2], found[1]]
+    detections = [region("dog", 0.5, THERE), region("dog", 0.5, HERE), region("cat", 0.5, THERE)]
+    assert suppress_overlaps(detections) == [detections[2], detections[1]]
 
 
 def test_no_detections_give_no_constraints():

@@ -31,15 +31,15 @@ def search(stepper: TableStepper, **options: object) -> SearchResult:
 
 def hypotheses(result: SearchResult, image: int) -> list[Hypothesis]:
     """The existing hypotheses of an image, with the padding checked and taken off."""
-    found = []
+    results = []
     for tokens, score, length in zip(
         result.tokens[image], result.scores[image], result.lengths[image], strict=True
     ):
         assert (tokens[length:] == PAD).all()
         assert (length == 0) == (score == float("-inf"))
         if length:
-            found.append((float(score), tuple(tokens[:length].tolist())))
-    return found
+            results.append((float(score), tuple(tokens[:length].tolist())))
+    return results
 
 
 Live = tuple[np.float32, tuple[int, ...], int]
@@ -51,7 +51,7 @@ def ranked_continuations(
     live: list[Live],
     lost: dict[int, np.float32],
     per_node_beam: int | None,
-    told: dict,
+    restrictions: dict,
 ) -> list[Live]:
     """All continuations of one group's hypotheses, best first, with their plain sums."""
     ranked = []
@@ -59,7 +59,7 @@ def ranked_continuations(
         row = [
             (-np.float32(value - lost.get(token, np.float32(0))), token, value)
             for token, value in enumerate(stepper.table[image, code].numpy())
-            if value > -np.inf and allowed(tokens, token, **told)
+            if value > -np.inf and allowed(tokens, token, **restrictions)
         ]
         row.sort()
         if per_node_beam is not None and tokens:
@@ -82,23 +82,23 @@ def naive_diverse_search(
     length_penalty: float,
     per_node_beam: int | None,
     num_captions: int,
-    **told: object,
+    **restrictions: object,
 ) -> list[Hypothesis]:
     """What `DiverseBeamSearch` promises for one image: lists, all steps, no early end."""
     size = beam_size // num_groups
-    ends = (EOS, *told["end_ids"])
+    ends = (EOS, *restrictions["end_ids"])
     groups = [[(np.float32(0), (), stepper.next_code(0, BOS))] for _ in range(num_groups)]
     pools: list[list[Hypothesis]] = [[] for _ in range(num_groups)]
     for length in range(1, max_length + 1):
-        said: Counter[int] = Counter()
+        token_counts: Counter[int] = Counter()
         for number, live in enumerate(groups):
-            lost = {token: np.float32(diversity * count) for token, count in said.items()}
-            ranked = ranked_continuations(stepper, image, live, lost, per_node_beam, told)
+            lost = {token: np.float32(diversity * count) for token, count in token_counts.items()}
+            ranked = ranked_continuations(stepper, image, live, lost, per_node_beam, restrictions)
             for total, tokens, _ in ranked[:size]:
                 if tokens[-1] in ends:
                     pools[number].append((normalised(total, length, length_penalty), tokens))
             groups[number] = [item for item in ranked if item[1][-1] not in ends][:size]
-            said.update(tokens[-1] for _, tokens, _ in groups[number])
+            token_counts.update(tokens[-1] for _, tokens, _ in groups[number])
     offered = []
     for pool, live in zip(pools, groups, strict=True):
         pool.sort(key=lambda item: -item[0])
@@ -127,11 +127,11 @@ def normalised(total: np.float32, length: int, penalty: float) -> float:
     diversity=st.sampled_from([0.0, 0.5, 2.0, 64.0]),
     length_penalty=st.sampled_from([0.0, 0.7, 1.0]),
     per_node_beam=st.sampled_from([None, 1, 2]),
-    told=rules,
+    restrictions=rules,
 )
 @settings(max_examples=120)
 def test_equals_the_naive_search(
-    seed, images, coarse, groups, size, best, diversity, length_penalty, per_node_beam, told
+    seed, images, coarse, groups, size, best, diversity, length_penalty, per_node_beam, restrictions
 ):
     stepper = TableStepper(random_table(seed, images=images, coarse=coarse))
     options = {
@@ -142,7 +142,7 @@ def test_equals_the_naive_search(
         "length_penalty": length_penalty,
         "per_node_beam": per_node_beam,
         "num_captions": min(best, groups * size),
-        **told,
+        **restrictions,
     }
     result = search(stepper, **options)
     for image in range(images):
@@ -154,19 +154,25 @@ def test_equals_the_naive_search(
     coarse=st.booleans(),
     exact=st.booleans(),
     normalisation=st.sampled_from(["power", "gnmt"]),
-    told=rules,
+    restrictions=rules,
 )
 @settings(max_examples=60)
-def test_one_group_is_beam_search(seed, coarse, exact, normalisation, told):
-    options = {"beam_size": 3, "num_captions": 2, "max_length": 6, "length_penalty": 0.7, **told}
+def test_one_group_is_beam_search(seed, coarse, exact, normalisation, restrictions):
+    options = {
+        "beam_size": 3,
+        "num_captions": 2,
+        "max_length": 6,
+        "length_penalty": 0.7,
+        **restrictions,
+    }
     options |= {"exact": exact, "normalisation": normalisation}
     stepper = TableStepper(random_table(seed, images=4, coarse=coarse))
     other = TableStepper(stepper.table)
-    one = search(stepper, num_groups=1, diversity=0.5, **options)
+    diverse = search(stepper, num_groups=1, diversity=0.5, **options)
     beam = run(BeamSearch, other, **options)
     assert stepper.rows == other.rows
     for name in ("tokens", "scores", "lengths"):
-        assert torch.equal(getattr(one, name), getattr(beam, name)), name
+        assert torch.equal(getattr(diverse, name), getattr(beam, name)), name
 
 
 def test_groups_that_may_not_repeat_say_different_words():
@@ -185,9 +191,9 @@ def test_groups_that_may_not_repeat_say_different_words():
 def test_every_group_may_offer_its_own():
     table = random_table(2, images=5, vocabulary=12)
     options = {"beam_size": 6, "num_groups": 3, "num_captions": 6, "max_length": 5}
-    same = search(TableStepper(table), diversity=0.0, **options)
+    undiversified = search(TableStepper(table), diversity=0.0, **options)
     differ = search(TableStepper(table), diversity=3.0, **options)
-    assert (same.lengths > 0).sum(1).tolist() == [2] * 5
+    assert (undiversified.lengths > 0).sum(1).tolist() == [2] * 5
     assert ((differ.lengths > 0).sum(1) >= 5).all()
 
 

@@ -66,14 +66,14 @@ def test_no_bigram_is_said_twice():
     assert result.tokens[0, 0].tolist() == [3, 3, 4, 3, 5, 3, EOS]
 
 
-@given(seed=st.integers(0, 10**6), coarse=st.booleans(), told=rules)
+@given(seed=st.integers(0, 10**6), coarse=st.booleans(), restrictions=rules)
 @settings(max_examples=100)
-def test_equals_beam_one_under_all_rules(seed, coarse, told):
+def test_equals_beam_one_under_all_rules(seed, coarse, restrictions):
     stepper = TableStepper(random_table(seed, images=4, coarse=coarse))
-    one = run(GreedySearch, stepper, max_length=6, **told)
-    beam = run(BeamSearch, stepper, beam_size=1, max_length=6, **told)
+    greedy = run(GreedySearch, stepper, max_length=6, **restrictions)
+    beam = run(BeamSearch, stepper, beam_size=1, max_length=6, **restrictions)
     for name in ("tokens", "scores", "lengths"):
-        assert torch.equal(getattr(one, name), getattr(beam, name)), name
+        assert torch.equal(getattr(greedy, name), getattr(beam, name)), name
 
 
 @pytest.mark.parametrize("lengths", [(0, 0), (3, 4), (3, -1)])

@@ -31,17 +31,17 @@ def candidates(model: CosCvae, batch: Batch, **settings) -> list[list[str]]:
 
 
 def test_a_caption_for_each_draw(model: CosCvae) -> None:
-    found = candidates(model, make_batch(), num_captions=20)
-    assert [len(group) for group in found] == [20] * 4
-    assert all(len(set(group)) > 1 for group in found)
-    assert sum(len(set(group)) for group in found) > 15
+    captions = candidates(model, make_batch(), num_captions=20)
+    assert [len(group) for group in captions] == [20] * 4
+    assert all(len(set(group)) > 1 for group in captions)
+    assert sum(len(set(group)) for group in captions) > 15
 
 
 def test_draws_do_not_depend_on_how_they_are_made(model: CosCvae) -> None:
-    whole = candidates(model, make_batch(), num_captions=9)
-    assert candidates(model, make_batch(), num_captions=9, at_once=4) == whole
-    assert candidates(model, make_batch(), num_captions=5) == [group[:5] for group in whole]
-    assert candidates(model, make_batch(), num_captions=9, seed=1) != whole
+    all_at_once = candidates(model, make_batch(), num_captions=9)
+    assert candidates(model, make_batch(), num_captions=9, at_once=4) == all_at_once
+    assert candidates(model, make_batch(), num_captions=5) == [group[:5] for group in all_at_once]
+    assert candidates(model, make_batch(), num_captions=9, seed=1) != all_at_once
 
 
 def test_draws_of_an_image_do_not_depend_on_its_batch(model: CosCvae) -> None:
@@ -52,23 +52,23 @@ def test_draws_of_an_image_do_not_depend_on_its_batch(model: CosCvae) -> None:
         regions=batch.regions[2:3],
         region_mask=batch.region_mask[2:3],
     )
-    (found,) = candidates(model, alone, num_captions=6)
-    assert found == candidates(model, batch, num_captions=6)[2]
+    (captions,) = candidates(model, alone, num_captions=6)
+    assert captions == candidates(model, batch, num_captions=6)[2]
 
 
 def test_at_temperature_0_all_draws_are_the_means(model: CosCvae) -> None:
     batch = make_batch()
-    found = candidates(model, batch, num_captions=3, temperature=0)
+    captions = candidates(model, batch, num_captions=3, temperature=0)
     search = BeamSearch.with_settings(beam_size=2, max_length=8)
     model.search = bind_search(search, model.tokenizer)
-    for group, prediction in zip(found, model.generate(batch), strict=True):
+    for group, prediction in zip(captions, model.generate(batch), strict=True):
         assert group == [prediction.caption] * 3
 
 
 def test_each_draw_is_searched_as_by_itself(model: CosCvae) -> None:
     """Hypotheses of a block read the latents of that block."""
     batch, words = make_batch(), model.tokenizer
-    found = candidates(model, batch, num_captions=4)
+    captions = candidates(model, batch, num_captions=4)
     special = {"bos_id": words.bos_id, "eos_id": words.eos_id, "pad_id": words.pad_id}
     for draw in range(4):
         settings = {"keys": batch.image_ids, "temperature": 1.0, "seed": 0}
@@ -77,7 +77,7 @@ def test_each_draw_is_searched_as_by_itself(model: CosCvae) -> None:
             only = state.select(torch.tensor([image]))
             search = bind_search(BeamSearch.with_settings(beam_size=2, max_length=8), words)
             result = search(model, only, SearchRequest(num_images=1, **special))
-            assert words.decode(result.tokens[0, 0].tolist()) == found[image][draw]
+            assert words.decode(result.tokens[0, 0].tolist()) == captions[image][draw]
 
 
 def test_what_makes_no_sense_is_refused(model: CosCvae) -> None:
@@ -111,13 +111,13 @@ def test_distinct_draws_say_what_none_before_said(model: CosCvae) -> None:
     """At temperature 0 all beams are the same, so that they are gone through from their top."""
     batch = make_batch()
     means = {"temperature": 0, "beam_size": 3, "distinct": True}
-    found = candidates(model, batch, num_captions=4, **means)
+    captions = candidates(model, batch, num_captions=4, **means)
     best = BeamSearch.with_settings(beam_size=3, num_captions=3, max_length=8)
     model.search = bind_search(best, model.tokenizer)
-    for group, predictions in zip(found, model.candidates(batch), strict=True):
+    for group, predictions in zip(captions, model.candidates(batch), strict=True):
         first, second, third = (prediction.caption for prediction in predictions)
         assert group == [first, second, third, first]
-    assert candidates(model, batch, num_captions=4, at_once=1, **means) == found
+    assert candidates(model, batch, num_captions=4, at_once=1, **means) == captions
 
 
 def test_distinct_draws_keep_the_first_and_are_more(model: CosCvae) -> None:

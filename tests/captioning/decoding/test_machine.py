@@ -55,7 +55,7 @@ def test_each_state_is_reached_and_no_move_is_the_default(constraints, continues
         assert list(machine.moves[state]) == sorted(machine.moves[state])
         if not continues:
             assert defaults[0] == defaults[1]
-            assert all(machine.met[found] >= machine.met[state] for found in after)
+            assert all(machine.met[target] >= machine.met[state] for target in after)
     assert reached == set(range(machine.num_states))
 
 

@@ -48,8 +48,8 @@ def build(**options: object) -> Rules:
 def test_repeats_are_found_as_word_by_word(history, size):
     rows = torch.tensor(history, dtype=torch.long).view(len(history), -1)
     log_probs = torch.linspace(-3, -1, 7).repeat(len(history), 1)
-    found = build(no_repeat_ngram=size).without_repeats(log_probs, rows)
-    for row, tokens in zip(found, history, strict=True):
+    masked = build(no_repeat_ngram=size).without_repeats(log_probs, rows)
+    for row, tokens in zip(masked, history, strict=True):
         for token in range(3, 7):
             expected = allowed(tuple(tokens), token, no_repeat_ngram=size)
             assert row[token] == (log_probs[0, token] if expected else -torch.inf)
@@ -59,10 +59,10 @@ def test_repeats_are_found_as_word_by_word(history, size):
 
 def test_the_worked_example_of_bigrams():
     # a b c a: "a b" is there already, so b may not follow; c and a may.
-    found = build(no_repeat_ngram=2).without_repeats(
+    masked = build(no_repeat_ngram=2).without_repeats(
         torch.zeros(1, 7), torch.tensor([[3, 4, 5, 3]])
     )
-    assert found.tolist() == [[0, 0, 0, 0, -torch.inf, 0, 0]]
+    assert masked.tolist() == [[0, 0, 0, 0, -torch.inf, 0, 0]]
 
 
 def test_ends_are_forbidden_while_the_caption_is_too_short():
@@ -125,14 +125,16 @@ def test_every_search_refuses_rules_out_of_range(search, options, message):
 
 @each_search
 def test_every_search_keeps_the_rules(search):
-    told = {"min_length": 3, "forbidden_ids": (4,), "end_ids": (5,), "no_repeat_ngram": 1}
+    rule_settings = {"min_length": 3, "forbidden_ids": (4,), "end_ids": (5,), "no_repeat_ngram": 1}
     stepper = TableStepper(random_table(4, images=30, vocabulary=9))
-    result = run(search, stepper, max_length=5, **told, **SEARCHES[search])
+    result = run(search, stepper, max_length=5, **rule_settings, **SEARCHES[search])
     lasts = set()
     for row, length in zip(result.tokens[:, 0].tolist(), result.lengths[:, 0], strict=True):
         tokens = tuple(row[:length])
         assert length >= 3
-        assert all(allowed(tokens[:place], tokens[place], **told) for place in range(length))
+        assert all(
+            allowed(tokens[:place], tokens[place], **rule_settings) for place in range(length)
+        )
         assert not {EOS, 5} & {*tokens[:-1]}, "nothing comes after an end"
         assert set(row[length:]) <= {PAD}
         lasts.add(tokens[-1])
@@ -217,8 +219,12 @@ def test_every_config_is_called_as_models_call_it(name, repository):
 
 @pytest.mark.parametrize("name", sorted([*CONFIGS, "constrained", "latents"]))
 def test_every_config_takes_the_settings_of_all_searches_by_short_keys(name, repository):
-    told = ["search.max_length=9", "search.forbidden_words=[photo]", "search.no_repeat_ngram=2"]
-    config = compose_config("train", [f"search={name}", "seed=3", *told])
+    rule_settings = [
+        "search.max_length=9",
+        "search.forbidden_words=[photo]",
+        "search.no_repeat_ngram=2",
+    ]
+    config = compose_config("train", [f"search={name}", "seed=3", *rule_settings])
     settings = hydra.utils.instantiate(config.search).settings
     assert (settings.max_length, settings.no_repeat_ngram) == (9, 2)
     assert settings.forbidden_words == ["photo"]

@@ -34,17 +34,17 @@ def shares(
     """The chance of each allowed token, in plain floats, from the definitions."""
     order = sorted(log_probs, key=lambda token: (-log_probs[token], token))[:top_k]
     weights = {token: math.exp(log_probs[token] / temperature) for token in order}
-    whole, kept, mass = sum(weights.values()), {}, 0.0
+    total, nucleus, mass = sum(weights.values()), {}, 0.0
     for token in order:
         if top_p is not None and mass >= top_p:
             break
-        kept[token] = weights[token] / whole
-        mass += kept[token]
-    return {token: kept.get(token, 0.0) / mass for token in log_probs}
+        nucleus[token] = weights[token] / total
+        mass += nucleus[token]
+    return {token: nucleus.get(token, 0.0) / mass for token in log_probs}
 
 
 @pytest.mark.parametrize(
-    ("truncation", "told"),
+    ("truncation", "restrictions"),
     [
         ({}, {}),
         ({"temperature": 0.5}, {}),
@@ -56,15 +56,19 @@ def shares(
         ({}, {"min_length": 2, "end_ids": (5,), "no_repeat_ngram": 2, "forbidden_ids": (6,)}),
     ],
 )
-def test_captions_are_as_frequent_as_they_are_probable(truncation, told):
+def test_captions_are_as_frequent_as_they_are_probable(truncation, restrictions):
     # Flat enough that even a small nucleus leaves a choice.
     stepper = TableStepper((0.4 * random_table(3, images=2)).log_softmax(-1))
-    result = draw(stepper, num_captions=NUM_SAMPLES, seed=1, **truncation, **told)
+    result = draw(stepper, num_captions=NUM_SAMPLES, seed=1, **truncation, **restrictions)
     for image in range(2):
         exact = {
             caption.tokens: caption
             for caption in every_caption(
-                stepper, image, max_length=3, shares=lambda p: shares(p, **truncation), **told
+                stepper,
+                image,
+                max_length=3,
+                shares=lambda p: shares(p, **truncation),
+                **restrictions,
             )
         }
         assert sum(caption.chance for caption in exact.values()) == pytest.approx(1)
@@ -91,7 +95,7 @@ def check_frequencies(drawn: Counter, chances: dict[tuple[int, ...], float]) -> 
         cell[1] += expected
     free = len(cells) - 1
     assert free > 1, "else nothing is compared"
-    statistic = sum((seen - expected) ** 2 / expected for seen, expected in cells.values())
+    statistic = sum((observed - expected) ** 2 / expected for observed, expected in cells.values())
     assert statistic < free + 5 * math.sqrt(2 * free)
 
 
@@ -118,36 +122,38 @@ def test_weights_are_in_proportion_to_the_chances(
         allowed = {t: float(log_probs[row, t]) for t in range(vocabulary) if t not in (1, 3)}
         chances = shares(allowed, **{**cut, "top_p": None if top_p == 1 else top_p})
         expected = np.array([chances.get(token, 0.0) for token in range(vocabulary)])
-        found = (weights[row] / weights[row].sum()).numpy()
+        proportions = (weights[row] / weights[row].sum()).numpy()
         # A token may lie on either side of the nucleus' edge where rounding decides.
-        differing = np.flatnonzero((found > 0) != (expected > 0))
+        differing = np.flatnonzero((proportions > 0) != (expected > 0))
         assert len(differing) <= 1
         if not len(differing):
-            np.testing.assert_allclose(found, expected, rtol=1e-5)
+            np.testing.assert_allclose(proportions, expected, rtol=1e-5)
 
 
-@given(seed=st.integers(0, 10**6), coarse=st.booleans(), told=rules)
+@given(seed=st.integers(0, 10**6), coarse=st.booleans(), restrictions=rules)
 @settings(max_examples=60)
 @pytest.mark.parametrize("cut", [{"top_k": 1}, {"top_p": 1e-9}, {"temperature": 1e-9}])
-def test_the_sharpest_sampling_is_greedy(cut, seed, coarse, told):
+def test_the_sharpest_sampling_is_greedy(cut, seed, coarse, restrictions):
     # Equally probable tokens stay equally probable at any temperature.
     coarse = coarse and "temperature" not in cut
     stepper = TableStepper(random_table(seed, images=3, coarse=coarse))
-    one = draw(stepper, max_length=4, **told, **cut)
-    best = run(GreedySearch, stepper, max_length=4, **told)
+    sampled = draw(stepper, max_length=4, **restrictions, **cut)
+    best = run(GreedySearch, stepper, max_length=4, **restrictions)
     for name in ("tokens", "scores", "lengths"):
-        assert torch.equal(getattr(one, name), getattr(best, name)), name
+        assert torch.equal(getattr(sampled, name), getattr(best, name)), name
 
 
-def same(one: SearchResult, image: int, other: SearchResult, place: int, samples: int) -> bool:
-    width = min(one.tokens.shape[2], other.tokens.shape[2])
-    tokens, others = one.tokens[image, :samples], other.tokens[place, :samples]
+def is_same(
+    result: SearchResult, image: int, other: SearchResult, place: int, samples: int
+) -> bool:
+    width = min(result.tokens.shape[2], other.tokens.shape[2])
+    tokens, other_tokens = result.tokens[image, :samples], other.tokens[place, :samples]
     return bool(
-        torch.equal(tokens[:, :width], others[:, :width])
+        torch.equal(tokens[:, :width], other_tokens[:, :width])
         and (tokens[:, width:] == PAD).all()
-        and (others[:, width:] == PAD).all()
-        and torch.equal(one.scores[image, :samples], other.scores[place, :samples])
-        and torch.equal(one.lengths[image, :samples], other.lengths[place, :samples])
+        and (other_tokens[:, width:] == PAD).all()
+        and torch.equal(result.scores[image, :samples], other.scores[place, :samples])
+        and torch.equal(result.lengths[image, :samples], other.lengths[place, :samples])
     )
 
 
@@ -159,25 +165,25 @@ def test_a_batch_gives_what_each_image_gives_alone(keys):
     for image in range(12):
         key = [image] if keys is None else [keys[image]]
         alone = draw(TableStepper(table[image : image + 1]), image_ids=key, **options)
-        assert same(alone, 0, together, image, 4)
+        assert is_same(alone, 0, together, image, 4)
     backwards = (range(12) if keys is None else keys)[::-1]
     turned = draw(TableStepper(table.flip(0)), image_ids=backwards, **options)
-    assert all(same(turned, image, together, 11 - image, 4) for image in range(12))
+    assert all(is_same(turned, image, together, 11 - image, 4) for image in range(12))
 
 
 def test_more_samples_begin_with_the_same_ones():
     stepper = TableStepper(random_table(1))
     few, many = (draw(stepper, num_captions=number, max_length=6) for number in (3, 7))
-    assert all(same(few, image, many, image, 3) for image in range(3))
+    assert all(is_same(few, image, many, image, 3) for image in range(3))
 
 
 def test_seeds_and_keys_choose_the_samples():
     stepper = TableStepper(random_table(1, images=1))
     options = {"num_captions": 30, "max_length": 6}
     first = draw(stepper, seed=4, **options)
-    assert same(first, 0, draw(stepper, seed=4, **options), 0, 30)
+    assert is_same(first, 0, draw(stepper, seed=4, **options), 0, 30)
     for other in ({"seed": 5}, {"seed": 4, "image_ids": [1]}, {"seed": 4, "image_ids": ["1"]}):
-        assert not same(first, 0, draw(stepper, **other, **options), 0, 30), other
+        assert not is_same(first, 0, draw(stepper, **other, **options), 0, 30), other
 
 
 @pytest.mark.parametrize(("chance", "token"), [(0.0, 3), (float(np.nextafter(1.0, 0.0)), 5)])

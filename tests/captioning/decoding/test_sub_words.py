@@ -46,8 +46,8 @@ class Pieces(AbstractTokenizer):
         return "".join(self.pieces[token] for token in words if token > PAD).replace("_", " ")
 
     def spellings(self, text: str) -> list[list[int]]:
-        found = [self.split(start + text.replace(" ", "_")) for start in ("_", "")]
-        return [ids for ids in found if self.unk_id not in ids]
+        candidates = [self.split(start + text.replace(" ", "_")) for start in ("_", "")]
+        return [ids for ids in candidates if self.unk_id not in ids]
 
     def continuing(self) -> frozenset[int]:
         return frozenset(map(self.pieces.index, CONTINUING))

@@ -73,8 +73,8 @@ def with_search(kind, **settings):
 
 def test_forbidden_words_are_never_said():
     free = build("updown")
-    said = {word for p in free.generate(make_batch()) for word in p.caption.split()}
-    word = max(said)
+    words_used = {word for p in free.generate(make_batch()) for word in p.caption.split()}
+    word = max(words_used)
     settings = {"beam_size": 3, "max_length": 8}
     model = with_search(BeamSearch, forbidden_words=[word], **settings)
     captions = [p.caption.split() for p in model.generate(make_batch())]
@@ -87,10 +87,10 @@ def test_another_search_of_the_call_is_bound_as_the_models_own():
     model = build("updown")
     words = sorted({w for p in model.generate(make_batch()) for w in p.caption.split()})
     other = BeamSearch.with_settings(forbidden_words=words, beam_size=3, max_length=8)
-    found = model.generate(make_batch(), search=other)
-    said = {word for p in found for word in p.caption.split()}
-    assert not said & set(words)
-    assert "<unk>" not in said
+    predictions = model.generate(make_batch(), search=other)
+    words_used = {word for p in predictions for word in p.caption.split()}
+    assert not words_used & set(words)
+    assert "<unk>" not in words_used
 
 
 def test_an_end_word_ends_captions_and_stays():
@@ -106,22 +106,24 @@ def test_an_end_word_ends_captions_and_stays():
 def test_candidates_are_the_searchs_captions_best_first(name):
     model, batch = build(name), make_batch()
     model.search = model.search.changed(num_captions=3)
-    found = model.candidates(batch)
-    assert [group[0] for group in found] == model.generate(batch)
-    assert [group[0].image_id for group in found] == list(batch.image_ids)
-    for group in found:
+    candidates = model.candidates(batch)
+    assert [group[0] for group in candidates] == model.generate(batch)
+    assert [group[0].image_id for group in candidates] == list(batch.image_ids)
+    for group in candidates:
         assert len(group) == len({p.caption for p in group}) == 3
         assert {p.image_id for p in group} == {group[0].image_id}
         assert {p.satisfied for p in group} == {None}
-    assert any(group[0].score > group[1].score > group[2].score for group in found)
+    assert any(group[0].score > group[1].score > group[2].score for group in candidates)
 
 
 def test_an_image_about_which_nothing_can_be_said_has_an_empty_caption():
     model, batch = build("updown"), make_batch()
     everything = [i for i in range(len(model.tokenizer)) if i != model.tokenizer.eos_id]
     search = model.search.changed(forbidden_ids=everything, min_length=3)
-    found = model.candidates(batch, search=search)
-    assert [[(p.caption, p.score) for p in group] for group in found] == [[("", -torch.inf)]] * 4
+    candidates = model.candidates(batch, search=search)
+    assert [[(p.caption, p.score) for p in group] for group in candidates] == [
+        [("", -torch.inf)]
+    ] * 4
 
 
 def test_samples_of_an_image_do_not_depend_on_its_batch():
@@ -149,9 +151,9 @@ def test_captions_say_whether_they_meet_their_constraints():
     never = model.tokenizer.unk_id
     machines = [build_machine([[(token,)]], required=1)] * 3
     machines.append(build_machine([[(token,)], [(never,)]], required=2))
-    found = model.generate(batch, machines=machines)
-    assert [p.satisfied for p in found] == [True, True, True, False]
-    assert all("dog" in p.caption.split() for p in found)
+    predictions = model.generate(batch, machines=machines)
+    assert [p.satisfied for p in predictions] == [True, True, True, False]
+    assert all("dog" in p.caption.split() for p in predictions)
 
 
 def test_constrained_search_without_constraints_says_what_is_missing():

@@ -111,15 +111,15 @@ def naive_beam_search(
     for length in range(1, max_length + 1):
         ranked = []
         for place, (score, tokens, code) in enumerate(live):
-            found = []
+            finished = []
             for token, value in enumerate(table[code].numpy()):
                 allowed = token not in banned and (token != EOS or length >= min_length)
                 if allowed and value > -np.inf:
-                    found.append((-value, token))
-            found.sort()
+                    finished.append((-value, token))
+            finished.sort()
             if per_node_beam is not None and length > 1:
-                found = found[:per_node_beam]
-            for loss, token in found:
+                finished = finished[:per_node_beam]
+            for loss, token in finished:
                 total = np.float32(score - loss)
                 key = (-total, place, loss, token)
                 ranked.append((key, total, (*tokens, token), stepper.next_code(code, token)))

@@ -9,15 +9,15 @@ import pytest
 from hydra.utils import instantiate
 
 from captioning.configuration import compose_config
-from captioning.decoding.wanted import Wanted
+from captioning.decoding.image_constraints import ImageConstraints
 from captioning.types import Phrase, Region, Sample
 
 
 @pytest.fixture
-def chosen(repository: Path) -> Callable[..., Callable[..., Wanted]]:
+def chosen(repository: Path) -> Callable[..., Callable[..., ImageConstraints]]:
     """The constraints that ``evaluate.py constraints=NAME`` builds."""
 
-    def build(name: str, *overrides: str) -> Callable[..., Wanted]:
+    def build(name: str, *overrides: str) -> Callable[..., ImageConstraints]:
         config = compose_config("evaluate", [f"constraints={name}", *overrides])
         return instantiate(config.constraints)
 
@@ -40,7 +40,7 @@ def region(label: str, left: float = 0, score: float = 1.0, width: float = 10) -
     return Region(box=(left, 0, left + width, 10), label=label, score=score)
 
 
-def firsts(wanted: Wanted) -> list[str]:
+def firsts(wanted: ImageConstraints) -> list[str]:
     return [words[0] for words in wanted.words["1"]]
 
 

@@ -94,14 +94,14 @@ def test_losses_are_those_of_transformers(folder: Path) -> None:
     expected = theirs(
         pixel_values=images, input_ids=tokens, attention_mask=there.long(), labels=labels
     )
-    found = model.losses(batch)
-    assert found.total.item() == pytest.approx(expected.loss.item(), rel=1e-9)
+    losses = model.losses(batch)
+    assert losses.total.item() == pytest.approx(expected.loss.item(), rel=1e-9)
     log_probs = expected.logits[:, :-1].log_softmax(-1)
     for number in range(len(batch)):
-        kept = labels[number, 1:] >= 0
-        rows = log_probs[number][kept]
-        nll = -rows.gather(1, labels[number, 1:][kept].unsqueeze(1)).mean()
-        assert found.per_sample[number].item() == pytest.approx(nll.item(), rel=1e-9)
+        is_target = labels[number, 1:] >= 0
+        rows = log_probs[number][is_target]
+        nll = -rows.gather(1, labels[number, 1:][is_target].unsqueeze(1)).mean()
+        assert losses.per_sample[number].item() == pytest.approx(nll.item(), rel=1e-9)
 
 
 def test_greedy_captions_are_those_of_transformers(folder: Path) -> None:
@@ -110,15 +110,15 @@ def test_greedy_captions_are_those_of_transformers(folder: Path) -> None:
     theirs = BlipForConditionalGeneration.from_pretrained(folder).eval()
     begin = torch.tensor([model.tokenizer.encode(PROMPT)]).expand(NUM_IMAGES, -1)
     tokenizer, prompt = model.tokenizer, model.prompt.numel()
-    made = theirs.generate(
+    generated = theirs.generate(
         pixel_values=batch.images,
         input_ids=begin,
         max_new_tokens=8,
         do_sample=False,
         suppress_tokens=[tokenizer.bos_id, tokenizer.pad_id, tokenizer.unk_id],
     )
-    expected = [tokenizer.decode(row[1 + prompt :].tolist()) for row in made]
-    assert [found.caption for found in model.generate(batch)] == expected
+    expected = [tokenizer.decode(row[1 + prompt :].tolist()) for row in generated]
+    assert [prediction.caption for prediction in model.generate(batch)] == expected
     assert len(set(expected)) > 1
 
 

@@ -83,15 +83,15 @@ def test_losses_are_those_of_transformers(folder: Path) -> None:
     theirs = copy.deepcopy(model.bart)
     theirs.model.encoder.layernorm_embedding = nn.Identity()
     theirs.model.encoder.embed_positions.weight.zero_()
-    found = model.losses(batch)
+    losses = model.losses(batch)
     total, count = 0.0, 0
     for caption, rows in enumerate(SHOWN):
-        one = only(batch, caption)
-        labels = one.tokens[:, 1:][one.token_mask[:, 1:]].unsqueeze(0)
-        expected = theirs(inputs_embeds=plain_inputs(model, one, rows)[None], labels=labels)
-        assert found.per_sample[caption].item() == pytest.approx(expected.loss.item(), rel=1e-9)
+        single = only(batch, caption)
+        labels = single.tokens[:, 1:][single.token_mask[:, 1:]].unsqueeze(0)
+        expected = theirs(inputs_embeds=plain_inputs(model, single, rows)[None], labels=labels)
+        assert losses.per_sample[caption].item() == pytest.approx(expected.loss.item(), rel=1e-9)
         total, count = total + expected.loss.item() * labels.numel(), count + labels.numel()
-    assert found.total.item() == pytest.approx(total / count, rel=1e-9)
+    assert losses.total.item() == pytest.approx(total / count, rel=1e-9)
 
 
 def test_the_first_tokens_are_those_of_bart(folder: Path) -> None:
@@ -138,10 +138,10 @@ def test_order_counts_where_it_is_asked_for(ordered: bool) -> None:
 )
 def test_every_part_of_a_control_is_read(other: Control) -> None:
     model, batch = build("cic_bart"), make_batch()
-    one = model.losses(batch).per_sample
+    loss = model.losses(batch).per_sample
     two = model.losses(replace(batch, controls=(other, *CONTROLS[1:]))).per_sample
-    assert not torch.isclose(one[0], two[0])
-    assert torch.allclose(one[1:], two[1:])
+    assert not torch.isclose(loss[0], two[0])
+    assert torch.allclose(loss[1:], two[1:])
     model.controlled = False
     two = model.losses(replace(batch, controls=(other, *CONTROLS[1:]))).per_sample
     assert torch.equal(model.losses(replace(batch, controls=None)).per_sample, two)
@@ -149,17 +149,17 @@ def test_every_part_of_a_control_is_read(other: Control) -> None:
 
 def test_boxes_and_what_lies_in_them_are_read() -> None:
     model, batch = build("cic_bart"), make_batch()
-    one = model.losses(batch).per_sample[0]
+    loss = model.losses(batch).per_sample[0]
     moved = batch.extras["boxes"].clone()
     moved[0, 3] = torch.tensor([0.1, 0.2, 0.3, 0.4])
     assert not torch.isclose(
-        model.losses(replace(batch, extras={"boxes": moved})).per_sample[0], one
+        model.losses(replace(batch, extras={"boxes": moved})).per_sample[0], loss
     )
     for region, changes in ((3, True), (2, False)):
         regions = batch.regions.clone()
         regions[0, region] += 1
         two = model.losses(replace(batch, regions=regions)).per_sample[0]
-        assert torch.isclose(one, two).item() is not changes
+        assert torch.isclose(loss, two).item() is not changes
 
 
 def test_a_photo_without_boxes_is_described_as_a_whole() -> None:
@@ -167,10 +167,10 @@ def test_a_photo_without_boxes_is_described_as_a_whole() -> None:
     mask = torch.zeros_like(batch.region_mask)
     mask[:, 0] = True
     bare = replace(batch, region_mask=mask, controls=(Control(regions=(), num_words=3),) * 6)
-    some = model.losses(bare).per_sample
+    losses = model.losses(bare).per_sample
     shown = replace(bare, controls=(Control(num_words=3),) * 6)
-    assert torch.equal(model.losses(shown).per_sample, some)
-    assert all(found.caption for found in model.generate(bare))
+    assert torch.equal(model.losses(shown).per_sample, losses)
+    assert all(prediction.caption for prediction in model.generate(bare))
 
 
 def test_control_tokens_are_never_said() -> None:
@@ -196,7 +196,7 @@ def test_greedy_captions_are_those_of_transformers(folder: Path) -> None:
         forced_eos_token_id=None,
         suppress_tokens=[1, 3],
     )
-    captions = [found.caption for found in model.generate(batch)]
+    captions = [prediction.caption for prediction in model.generate(batch)]
     assert captions == [model.tokenizer.decode(row[1:].tolist()) for row in theirs]
     assert len(set(captions)) > 1
 

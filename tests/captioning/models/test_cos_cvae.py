@@ -52,31 +52,38 @@ def test_divergence_and_density_are_those_of_torch() -> None:
         Gaussian.of(torch.randn(4, 3, 10, generator=generator, dtype=torch.float64))
         for _ in range(2)
     )
-    theirs = [Normal(law.mean, (law.log_variance / 2).exp()) for law in (one, other)]
+    theirs = [
+        Normal(distribution.mean, (distribution.log_variance / 2).exp())
+        for distribution in (one, other)
+    ]
     torch.testing.assert_close(one.divergence(other), kl_divergence(*theirs))
-    values = one.at(torch.ones(4, 3, 5, dtype=torch.float64))
+    values = one.sample(torch.ones(4, 3, 5, dtype=torch.float64))
     torch.testing.assert_close(one.log_density(values), theirs[0].log_prob(values).sum(-1))
     assert not one.divergence(one).any()
 
 
 def test_temperature_of_a_draw() -> None:
-    law = Gaussian(mean=torch.zeros(3), log_variance=torch.tensor([-2.0, 0.0, 2.0]))
+    distribution = Gaussian(mean=torch.zeros(3), log_variance=torch.tensor([-2.0, 0.0, 2.0]))
     noise = torch.ones(3)
-    torch.testing.assert_close(law.at(noise), torch.tensor([-1.0, 0.0, 1.0]).exp())
-    torch.testing.assert_close(law.at(noise, 0.5), torch.tensor([-0.5, 0.0, 0.5]).exp())
-    assert not law.at(noise, 0).any()
+    torch.testing.assert_close(distribution.sample(noise), torch.tensor([-1.0, 0.0, 1.0]).exp())
+    torch.testing.assert_close(
+        distribution.sample(noise, 0.5), torch.tensor([-0.5, 0.0, 0.5]).exp()
+    )
+    assert not distribution.sample(noise, 0).any()
 
 
 def test_log_variances_stay_in_bounds() -> None:
-    law = Gaussian.of(torch.tensor([0.0, 0.0, 0.0, 1e9, -1e9, 0.1]))
-    torch.testing.assert_close(law.log_variance, torch.tensor([6, -6, 0.1]), rtol=1e-3, atol=1e-3)
+    distribution = Gaussian.of(torch.tensor([0.0, 0.0, 0.0, 1e9, -1e9, 0.1]))
+    torch.testing.assert_close(
+        distribution.log_variance, torch.tensor([6, -6, 0.1]), rtol=1e-3, atol=1e-3
+    )
 
 
 @pytest.mark.parametrize("name", ["cos_cvae", "cos_cvae_projected"])
 @torch.no_grad()
 def test_steps_with_the_posterior_s_latents_add_up_to_the_words_part(name: str) -> None:
     model, batch = build(name), make_batch()
-    terms = model.terms(batch, 0, model._look(batch))
+    terms = model.terms(batch, 0, model._memory(batch))
     latents = torch.cat([terms.context.values, terms.objects.values], 2)
     start = model.start(batch)
     for caption, image in enumerate(batch.image_index.tolist()):
@@ -132,7 +139,7 @@ def test_phases_weigh_the_same_parts(monkeypatch) -> None:
     model, batch = build("cos_cvae"), make_batch()
     other = MODELS["cos_cvae"](**settings, first_epochs=2).eval()
     other.load_state_dict(model.state_dict())
-    terms = other.terms(batch, 0, other._look(batch))
+    terms = other.terms(batch, 0, other._memory(batch))
     nll, kl, words = terms.nll.sum(), terms.kl.sum(), terms.lengths.sum()
     for epoch, (of_nll, of_kl) in enumerate([(1, 0.2), (1, 0.2), (0.8, 0.8), (0.8, 0.8)]):
         monkeypatch.setattr(CosCvae, "current_epoch", epoch)
@@ -226,9 +233,9 @@ def test_filled_contexts_of_weight_0_or_none_count_nothing() -> None:
     weighted = model.losses(replace(batch, weights=weights)).total
     torch.testing.assert_close(weighted, model.losses(fewer).total)
     none = {name: torch.zeros_like(value) for name, value in batch.extras.items()}
-    found = model.losses(replace(batch, extras=none))
-    torch.testing.assert_close(found.total, model.losses(make_batch()).total)
-    assert found.parts["pseudo_skipped"] == 1
+    losses = model.losses(replace(batch, extras=none))
+    torch.testing.assert_close(losses.total, model.losses(make_batch()).total)
+    assert losses.parts["pseudo_skipped"] == 1
 
 
 @pytest.mark.parametrize(

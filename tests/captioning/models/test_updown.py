@@ -22,10 +22,10 @@ def walk(model: updown.UpDown) -> tuple[list[torch.Tensor], list[list[int]], lis
     """Log-probabilities of steps; images and words of their rows."""
     state = model.start(make_batch())
     image, words = list(range(NUM_IMAGES)), [[model.tokenizer.bos_id] for _ in range(NUM_IMAGES)]
-    found, images, histories = [], [], []
+    outputs, images, histories = [], [], []
     for number, rows in enumerate(CHOICES):
         log_probs, state = model.step(torch.tensor([row[-1] for row in words]), state)
-        found.append(log_probs)
+        outputs.append(log_probs)
         images.append(image)
         histories.append(words)
         state = state.select(torch.tensor(rows))
@@ -33,7 +33,7 @@ def walk(model: updown.UpDown) -> tuple[list[torch.Tensor], list[list[int]], lis
         words = [
             [*words[row], 4 + (3 * row + place + number) % 9] for place, row in enumerate(rows)
         ]
-    return found, images, histories
+    return outputs, images, histories
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name.startswith("updown")])
@@ -63,4 +63,4 @@ def test_hypotheses_of_one_past_share_it():
     assert len(wide.pasts) == 5 * NUM_IMAGES
     _, after = model.step(torch.arange(5 * NUM_IMAGES) % 9 + 4, wide)
     assert {len(cell) for cell in after.cells} == {5 * NUM_IMAGES}
-    assert after.images.spoken is not None
+    assert after.images.language_gates is not None

@@ -61,14 +61,14 @@ def photos(model: ViECap) -> Batch:
 
 def texts(model: ViECap) -> Batch:
     """Captions alone, the names they hold in their order."""
-    named = [[NAMES.index(w) for w in c.split() if w in NAMES] for c in CAPTIONS]
-    width = max(map(len, named))
+    entity_ids = [[NAMES.index(w) for w in c.split() if w in NAMES] for c in CAPTIONS]
+    width = max(map(len, entity_ids))
     return replace(
         photos(model),
         regions=None,
         extras={
             EMBEDDINGS: torch.randn(len(CAPTIONS), FEATURE_SIZE).half(),
-            ENTITIES: torch.tensor([[*row, *[-1] * (width - len(row))] for row in named]),
+            ENTITIES: torch.tensor([[*row, *[-1] * (width - len(row))] for row in entity_ids]),
         },
     )
 
@@ -78,9 +78,9 @@ def plain_nll(model: ViECap, embedding: Tensor, prompt: str, caption: str) -> Te
     words = model.network.get_input_embeddings()
     soft = model.projector(normalize(embedding[None].float(), dim=-1))
     hard = model.tokenizer.encode(prompt)[1:] if prompt else []
-    own = model.tokenizer.encode(caption)[1:]
-    tokens = torch.tensor([hard + own])
-    labels = torch.tensor([[-100] * (soft.shape[1] + len(hard)) + own])
+    caption_ids = model.tokenizer.encode(caption)[1:]
+    tokens = torch.tensor([hard + caption_ids])
+    labels = torch.tensor([[-100] * (soft.shape[1] + len(hard)) + caption_ids])
     vectors = torch.cat([soft, words(tokens)], dim=1)
     return model.network(inputs_embeds=vectors, labels=labels).loss
 
@@ -99,10 +99,10 @@ def test_losses_of_captions_alone_are_those_of_transformers(folder: Path) -> Non
             )
         ]
     )
-    found = model.losses(batch)
-    torch.testing.assert_close(found.per_sample, expected)
+    losses = model.losses(batch)
+    torch.testing.assert_close(losses.per_sample, expected)
     lengths = batch.token_mask.sum(1) - 1
-    torch.testing.assert_close(found.total, (expected * lengths).sum() / lengths.sum())
+    torch.testing.assert_close(losses.total, (expected * lengths).sum() / lengths.sum())
 
 
 @torch.no_grad()
@@ -123,14 +123,14 @@ def beam_without_cache(model: ViECap, embedding: Tensor, prompt: str, width: int
     start = torch.cat([soft, words(torch.tensor([model.tokenizer.encode(prompt)[1:]]))], 1)
     ended, alive = [], [((), 0.0)]
     for length in range(1, longest + 1):
-        found = []
+        finished = []
         for tokens, score in alive:
             vectors = torch.cat([start, words(torch.tensor([tokens], dtype=torch.long))], 1)
             log_probs = model.network(inputs_embeds=vectors).logits[0, -1].log_softmax(-1)
             log_probs[model.tokenizer.bos_id] = -torch.inf
-            found += [((*tokens, t), score + s) for t, s in enumerate(log_probs.tolist())]
-        found.sort(key=lambda entry: -entry[1])
-        best = found[: 2 * width]
+            finished += [((*tokens, t), score + s) for t, s in enumerate(log_probs.tolist())]
+        finished.sort(key=lambda entry: -entry[1])
+        best = finished[: 2 * width]
         is_end = [tokens[-1] == model.tokenizer.eos_id for tokens, _ in best]
         pairs = list(zip(best, is_end, strict=True))
         ended += [(entry[1] / length, entry[0]) for entry, end in pairs[:width] if end]
@@ -146,15 +146,17 @@ def beam_without_cache(model: ViECap, embedding: Tensor, prompt: str, width: int
 def test_batched_captions_are_those_of_one_photo_at_a_time_without_cache(folder: Path) -> None:
     model = build(folder)
     batch = photos(model)
-    _, named = model._seen(batch)
-    assert len({tuple(row) for row in named.tolist()}) > 1  # prompts of different lengths
-    found = model.generate(batch)
+    _, entity_ids = model._embeddings_and_entities(batch)
+    assert len({tuple(row) for row in entity_ids.tolist()}) > 1  # prompts of different lengths
+    predictions = model.generate(batch)
     for number in range(NUM_IMAGES):
-        prompt = hard_prompt([NAMES[one] for one in named[number].tolist() if one >= 0])
+        prompt = hard_prompt(
+            [NAMES[entity] for entity in entity_ids[number].tolist() if entity >= 0]
+        )
         score, tokens = beam_without_cache(model, batch.regions[number, 0], prompt, 3, 8)
-        assert found[number].caption == model.tokenizer.decode(tokens)
-        assert found[number].score == pytest.approx(score, rel=1e-4)
-    assert len({one.caption for one in found}) > 1
+        assert predictions[number].caption == model.tokenizer.decode(tokens)
+        assert predictions[number].score == pytest.approx(score, rel=1e-4)
+    assert len({entity.caption for entity in predictions}) > 1
 
 
 def test_entities_are_those_of_the_greatest_shares_above_the_threshold(folder: Path) -> None:
@@ -163,10 +165,10 @@ def test_entities_are_those_of_the_greatest_shares_above_the_threshold(folder: P
     cosines = normalize(embeddings, dim=-1) @ index().embeddings.T
     shares = (cosines / 0.4).exp() / (cosines / 0.4).exp().sum(1, keepdim=True)
     numbers = set()
-    for row, found in zip(shares, model.find_entities(embeddings).tolist(), strict=True):
+    for row, entity_ids in zip(shares, model.find_entities(embeddings).tolist(), strict=True):
         order = sorted(range(len(NAMES)), key=lambda name: -row[name])[:2]
         expected = [name for name in order if row[name] > 0.2]
-        assert [one for one in found if one >= 0] == expected
+        assert [entity for entity in entity_ids if entity >= 0] == expected
         numbers.add(len(expected))
     assert numbers == {1, 2}
 
@@ -186,18 +188,18 @@ def test_names_that_the_vocabulary_lacks_are_never_named() -> None:
         **SIZES,
     )
     assert model.find_entities(torch.eye(1, FEATURE_SIZE)).tolist() == [[1, -1]]
-    assert model._named([0, 1]) == ("dog",)
+    assert model._entity_names([0, 1]) == ("dog",)
     assert words.decode(model._prompt(("dog",))) == "there are dog in image"
 
 
 def test_a_share_of_the_entities_is_left_out_in_training_alone(folder: Path) -> None:
     model = build(folder, masking=0.4)
-    seen: list[Tensor] = []
+    prompts: list[Tensor] = []
     original = model._hard_prompts
 
-    def watched(named: Tensor, number: int) -> tuple[Tensor, Tensor]:
-        seen.append(named)
-        return original(named, number)
+    def watched(entity_ids: Tensor, number: int) -> tuple[Tensor, Tensor]:
+        prompts.append(entity_ids)
+        return original(entity_ids, number)
 
     model._hard_prompts = watched
     batch = texts(model)
@@ -207,27 +209,30 @@ def test_a_share_of_the_entities_is_left_out_in_training_alone(folder: Path) -> 
     with torch.no_grad():
         for _ in range(200):
             model.losses(batch)
-    left = sum((named >= 0).sum().item() for named in seen) / (200 * there)
-    assert left == pytest.approx(0.6, abs=0.04)
-    seen.clear()
+    share_left = sum((entity_ids >= 0).sum().item() for entity_ids in prompts) / (200 * there)
+    assert share_left == pytest.approx(0.6, abs=0.04)
+    prompts.clear()
     model.eval().losses(batch)
-    assert torch.equal(seen[0], batch.extras[ENTITIES])
+    assert torch.equal(prompts[0], batch.extras[ENTITIES])
 
 
 def test_noise_is_drawn_for_texts_in_training_alone(folder: Path) -> None:
     model = build(folder)
-    given = texts(model)
-    assert torch.equal(model._seen(given)[0], normalize(given.extras[EMBEDDINGS].float(), dim=-1))
+    batch = texts(model)
+    assert torch.equal(
+        model._embeddings_and_entities(batch)[0],
+        normalize(batch.extras[EMBEDDINGS].float(), dim=-1),
+    )
     model.train()
     torch.manual_seed(7)
-    found = model._seen(given)[0]
+    embeddings = model._embeddings_and_entities(batch)[0]
     generator = torch.Generator().manual_seed(7)
     torch.testing.assert_close(
-        found, with_noise(given.extras[EMBEDDINGS].float(), 0.016, generator)
+        embeddings, with_noise(batch.extras[EMBEDDINGS].float(), 0.016, generator)
     )
     of_photos = photos(model)
     expected = normalize(of_photos.regions[:, 0], dim=-1)
-    assert torch.equal(model._seen(of_photos)[0], expected)
+    assert torch.equal(model._embeddings_and_entities(of_photos)[0], expected)
 
 
 def test_everything_trains_but_the_entities(folder: Path) -> None:

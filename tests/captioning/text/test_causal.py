@@ -31,8 +31,8 @@ def test_other_models_are_refused(folder: Path, tmp_path: Path) -> None:
     for file in folder.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     config = json.loads((folder / "config.json").read_text())
-    named = {"model_type": "bert", "architectures": ["BertForMaskedLM"]}
-    (tmp_path / "config.json").write_text(json.dumps(config | named))
+    bert_config = {"model_type": "bert", "architectures": ["BertForMaskedLM"]}
+    (tmp_path / "config.json").write_text(json.dumps(config | bert_config))
     with pytest.raises(ValueError, match="weights of a masked model; .*such as gpt2"):
         load_causal(str(tmp_path))
     with pytest.raises(FileNotFoundError, match=r"no config\.json"):

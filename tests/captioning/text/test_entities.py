@@ -25,7 +25,7 @@ def parse(*words: tuple[str, str, str]) -> Parse:
 
 
 def test_nouns_are_found_in_their_order_each_once() -> None:
-    found = find_entities(
+    entities = find_entities(
         parse(
             ("Two", "two", "CD"),
             ("zebras", "zebra", "NNS"),
@@ -37,7 +37,7 @@ def test_nouns_are_found_in_their_order_each_once() -> None:
             ("balls", "ball", "NNS"),
         )
     )
-    assert found == ("zebra", "person", "ball")
+    assert entities == ("zebra", "person", "ball")
 
 
 def test_only_known_names_count() -> None:
@@ -47,8 +47,10 @@ def test_only_known_names_count() -> None:
 
 
 def test_entities_of_a_real_parse() -> None:
-    (found,) = build_caption_parser().parse(["Two women throw balls to a brown dog on the grass."])
-    assert find_entities(found, read_names()) == ("person", "ball", "dog", "grass")
+    (entities,) = build_caption_parser().parse(
+        ["Two women throw balls to a brown dog on the grass."]
+    )
+    assert find_entities(entities, read_names()) == ("person", "ball", "dog", "grass")
 
 
 def test_prompts() -> None:

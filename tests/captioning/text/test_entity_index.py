@@ -25,10 +25,10 @@ class Letters:
 def test_an_entity_is_the_mean_of_its_name_in_seven_texts(tmp_path: Path) -> None:
     file = tmp_path / "names.txt"
     file.write_text("dog\ncat\n")
-    found = build_entity_index(encoder=Letters(), names_path=file)
-    assert found.names == ("dog", "cat")
+    index = build_entity_index(encoder=Letters(), names_path=file)
+    assert index.names == ("dog", "cat")
     assert len(TEMPLATES) == 7
-    for name, embedding in zip(found.names, found.embeddings, strict=True):
+    for name, embedding in zip(index.names, index.embeddings, strict=True):
         texts = Letters().embed_texts([template.format(name) for template in TEMPLATES])
         torch.testing.assert_close(embedding, normalize(texts.mean(0), dim=0))
 

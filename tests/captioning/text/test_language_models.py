@@ -74,12 +74,12 @@ def causal_by_hand(folder: Path, text: str) -> torch.Tensor:
 @torch.inference_mode()
 def masked_by_hand(folder: Path, text: str) -> torch.Tensor:
     network = transformers.BertForMaskedLM.from_pretrained(folder).eval()
-    found = []
+    log_probs = []
     for place, truth in enumerate(ids_of(text), start=1):
         ids = torch.tensor([[2, *ids_of(text), 3]])
         ids[0, place] = WORDS.index("[MASK]")
-        found.append(network(input_ids=ids).logits[0, place].log_softmax(-1)[truth])
-    return torch.stack(found)
+        log_probs.append(network(input_ids=ids).logits[0, place].log_softmax(-1)[truth])
+    return torch.stack(log_probs)
 
 
 @pytest.mark.parametrize("kind", ["causal", "masked"])
@@ -94,10 +94,10 @@ def test_each_token_has_its_log_probability(
     folder = request.getfixturevalue(kind)
     model = build_language_model(name=str(folder), device="cpu")
     assert model.name == folder.name
-    found = model.log_probs(TEXTS)
-    assert [len(row) for row in found] == [4, 0, 7, 1, 4]
+    log_probs = model.log_probs(TEXTS)
+    assert [len(row) for row in log_probs] == [4, 0, 7, 1, 4]
     by_hand = {"causal": causal_by_hand, "masked": masked_by_hand}[kind]
-    for text, row in zip(TEXTS, found, strict=True):
+    for text, row in zip(TEXTS, log_probs, strict=True):
         if text:
             assert torch.allclose(row, by_hand(folder, text), atol=1e-5)
     assert model.log_probs([]) == []

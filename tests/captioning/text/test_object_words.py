@@ -63,8 +63,8 @@ def test_all_classes_of_coco_are_there() -> None:
 def test_a_file_of_visual_genome(shared_data: Path) -> None:
     words = build_object_words(str(shared_data / "lists" / "vg_vocab" / "objects_vocab.txt"))
     caption = "a girl with jeans and tennis shoes near giraffes on grass"
-    found = words.numbers(caption.split())
-    assert found == [N, S, N, P, N, P, P, N, P, N, S]
+    numbers = words.numbers(caption.split())
+    assert numbers == [N, S, N, P, N, P, P, N, P, N, S]
 
 
 def test_lists_that_are_none_are_refused(tmp_path: Path) -> None:

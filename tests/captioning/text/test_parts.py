@@ -42,7 +42,7 @@ PLANE = parsed(
     "leaving/leave/VBG/advcl/2 smoke//NN/dobj/5"
 )
 PARKED = parsed("Cars/car/NNS/ROOT/0 parked/park/VBN/acl/0 near//IN/prep/1 trees/tree/NNS/pobj/2")
-WHO = parsed(
+CHASE = parsed(
     "A//DT/det/2 parked/park/VBN/amod/2 car//NN/ROOT/2 that//WDT/nsubj/4 shines/shine/VBZ/relcl/2"
 )
 NAME = parsed("Bob/bob/NNP/nsubj/1 runs/run/VBZ/ROOT/1")
@@ -86,9 +86,9 @@ def test_passive_verbs_turn_their_subject_into_an_object() -> None:
 
 
 def test_relative_clauses_speak_of_their_noun_and_participles_before_nouns_are_attributes() -> None:
-    (shine,) = actions(WHO)
+    (shine,) = actions(CHASE)
     assert (shine.lemma, shine.subjects) == ("shine", (2,))
-    (car,) = noun_phrases(WHO)
+    (car,) = noun_phrases(CHASE)
     assert (car.lemma, car.attributes, car.start) == ("car", ("parked",), 0)
 
 

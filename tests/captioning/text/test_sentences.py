@@ -73,19 +73,19 @@ def by_hand(encoder: SentenceEncoder, text: str) -> torch.Tensor:
 
 def test_embeddings_are_the_means_of_real_tokens(folder: Path) -> None:
     encoder = build_sentence_encoder(name=str(folder), batch_size=3, device="cpu")
-    found = encoder.embed_texts(TEXTS)
-    assert found.shape == (4, encoder.dim) == (4, 8)
-    assert found.dtype == torch.float32
+    embeddings = encoder.embed_texts(TEXTS)
+    assert embeddings.shape == (4, encoder.dim) == (4, 8)
+    assert embeddings.dtype == torch.float32
     expected = torch.stack([by_hand(encoder, text) for text in TEXTS])
-    assert torch.allclose(found, expected, atol=1e-3)
-    assert not torch.allclose(found[0], found[1], atol=1e-2)
+    assert torch.allclose(embeddings, expected, atol=1e-3)
+    assert not torch.allclose(embeddings[0], embeddings[1], atol=1e-2)
 
 
 def test_order_and_repeats_are_kept(folder: Path) -> None:
     encoder = build_sentence_encoder(name=str(folder), batch_size=2, device="cpu")
-    found = encoder.embed_texts([TEXTS[1], TEXTS[0], TEXTS[1]])
-    assert torch.equal(found[0], found[2])
-    assert torch.equal(found[1], encoder.embed_texts([TEXTS[0]])[0])
+    embeddings = encoder.embed_texts([TEXTS[1], TEXTS[0], TEXTS[1]])
+    assert torch.equal(embeddings[0], embeddings[2])
+    assert torch.equal(embeddings[1], encoder.embed_texts([TEXTS[0]])[0])
     assert encoder.embed_texts([]).shape == (0, 8)
 
 
@@ -190,7 +190,7 @@ def test_an_unreachable_hub_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_minilm_knows_what_sentences_mean() -> None:
     encoder = build_sentence_encoder(device="cpu")
     assert encoder.dim == 384
-    dog, same, other = encoder.embed_texts(
+    dog, paraphrase, other = encoder.embed_texts(
         ["A dog runs on the beach.", "A puppy is running by the sea.", "Two men repair a car."]
     )
-    assert dog @ same > 0.6 > 0.3 > dog @ other
+    assert dog @ paraphrase > 0.6 > 0.3 > dog @ other

@@ -46,10 +46,10 @@ def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 def test_vectors_of_a_file_have_unit_length(path: Path) -> None:
     vectors = GloveVectors(path=path)
-    found = vectors.vectors(["dog", "absent", "the", "zero", "dog"])
+    word_rows = vectors.vectors(["dog", "absent", "the", "zero", "dog"])
     expected = [[0.6, 0, 0.8], [0, 0, 0], [1 / 3, 2 / 3, 2 / 3], [0, 0, 0], [0.6, 0, 0.8]]
-    assert found.dtype == torch.float32
-    assert torch.allclose(found, torch.tensor(expected))
+    assert word_rows.dtype == torch.float32
+    assert torch.allclose(word_rows, torch.tensor(expected))
     assert vectors.name == f"GloVe file {path.name}"
 
 
@@ -102,8 +102,8 @@ def make_table(rows: int = 3) -> TokenTable:
 
 
 def test_a_word_is_the_mean_of_its_tokens() -> None:
-    found = make_table().vectors(["sea", "sea-side", ""])
-    assert torch.allclose(found, torch.tensor([[1, 0], [0.5**0.5, 0.5**0.5], [0, 0]]))
+    word_rows = make_table().vectors(["sea", "sea-side", ""])
+    assert torch.allclose(word_rows, torch.tensor([[1, 0], [0.5**0.5, 0.5**0.5], [0, 0]]))
     assert make_table().vectors([]).shape == (0, 2)
 
 
@@ -119,22 +119,22 @@ def test_the_packaged_table_tells_synonyms_from_other_nouns() -> None:
     rng = np.random.default_rng(0)
     drawn = [tuple(words[i] for i in rng.choice(len(words), 2, replace=False)) for _ in range(1000)]
     known = set(map(frozenset, pairs))
-    others = [pair for pair in drawn if frozenset(pair) not in known]
-    likeness = [float(vectors[a] @ vectors[b]) for a, b in [*pairs, *others]]
-    truth = [True] * len(pairs) + [False] * len(others)
+    unrelated = [pair for pair in drawn if frozenset(pair) not in known]
+    likeness = [float(vectors[a] @ vectors[b]) for a, b in [*pairs, *unrelated]]
+    truth = [True] * len(pairs) + [False] * len(unrelated)
     assert area_under_roc(likeness, truth) > 0.97  # .988; GloVe 6B 50-d has .939 on a like list
     assert all(abs(float(vector.norm()) - 1) < 1e-5 for vector in vectors.values())
 
 
 def test_a_vocabulary_gets_vectors_and_its_marks_random_ones() -> None:
     words = ("<bos>", "<eos>", "dog", "puppy", "bus")
-    found = load_token_vectors(words=words, length=3.0)
-    assert torch.allclose(found.norm(dim=1), torch.full((5,), 3.0))
-    likeness = nn.functional.cosine_similarity(found[:, None], found[None], dim=2)
+    word_rows = load_token_vectors(words=words, length=3.0)
+    assert torch.allclose(word_rows.norm(dim=1), torch.full((5,), 3.0))
+    likeness = nn.functional.cosine_similarity(word_rows[:, None], word_rows[None], dim=2)
     assert likeness[2, 3] > likeness[2, 4] + 0.1  # a dog is like a puppy, not like a bus
     assert abs(likeness[0, 1]) < 0.3
-    assert torch.equal(found, load_token_vectors(words=words, length=3.0))
-    assert not torch.equal(found[:2], load_token_vectors(words=words, length=3.0, seed=1)[:2])
+    assert torch.equal(word_rows, load_token_vectors(words=words, length=3.0))
+    assert not torch.equal(word_rows[:2], load_token_vectors(words=words, length=3.0, seed=1)[:2])
 
 
 def test_an_absent_or_damaged_package_is_named(

@@ -68,7 +68,7 @@ def test_forms_that_a_class_lacks_are_recorded(small: Small, tmp_path, caplog) -
     assert left
     assert read_json(tmp_path / "run" / "held_out_left.json") == {"cakes": len(left)}
     assert f"still have held-out words, by number: cakes ({len(left)}); to hold" in caplog.text
-    assert read_train(small("num_epochs=1"))[1].held_out_left is None
+    assert read_train(small("num_epochs=1"))[1].held_out_remaining is None
 
 
 def test_two_steps_of_partially_supervised_training(small: Small, first: Path, tmp_path) -> None:
@@ -156,6 +156,6 @@ def test_pairs_of_a_folder_are_trained_on_too(small: Small, tmp_path: Path) -> N
     assert roster.samples[-1].origin == "added:more"
     assert "laptop" not in " ".join(sample.caption for sample in roster.samples[:-1])
     # the pairs are made to say the held-out words
-    assert context.held_out_left == {}
+    assert context.held_out_remaining == {}
     with pytest.raises(FileNotFoundError, match=r"folders: nowhere has no captions\.json"):
         read_train(small("steps=[add_pairs]", "steps.add_pairs.folders=[nowhere]"))

@@ -77,9 +77,9 @@ def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_changed_package_weights_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = timm.create_model("tf_efficientnet_lite0", pretrained=False).state_dict()
-    first = next(iter(own))
-    wrong = {**own, first: torch.zeros(1)}
+    tensors = timm.create_model("tf_efficientnet_lite0", pretrained=False).state_dict()
+    first = next(iter(tensors))
+    wrong = {**tensors, first: torch.zeros(1)}
     monkeypatch.setattr("captioning.vision.backbones.read_weights", lambda path: wrong)
     with pytest.raises(ValueError, match=first):
         build_backbone(name="efficientnet_lite0")
@@ -147,8 +147,8 @@ def test_folding_leaves_a_network_alone_that_uses_a_convolution_twice() -> None:
             self.norm.running_mean += 0.5
 
         def forward_features(self, images: torch.Tensor) -> torch.Tensor:
-            found = self.conv(images)
-            return self.norm(found) + found
+            features = self.conv(images)
+            return self.norm(features) + features
 
     network = Twice().eval()
     images = torch.randn(1, 3, 8, 8)

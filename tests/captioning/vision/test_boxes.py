@@ -19,9 +19,9 @@ def test_whole_photo_comes_first_and_boxes_average_their_cells() -> None:
 
 def test_photos_without_boxes_have_the_whole_photo_alone() -> None:
     grid = torch.rand(2, 16, 3)
-    one = scale_boxes([(0, 0, 10, 10)], 10, 10, "a.jpg")
+    boxes = scale_boxes([(0, 0, 10, 10)], 10, 10, "a.jpg")
     none = scale_boxes([], 10, 10, "b.jpg")
-    first, second = pool_regions(grid, (4, 4), [none, one])
+    first, second = pool_regions(grid, (4, 4), [none, boxes])
     assert first.shape == (1, 3)
     assert second.shape == (2, 3)
     assert torch.allclose(first[0], grid[0].mean(0))

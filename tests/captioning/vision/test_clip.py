@@ -47,21 +47,21 @@ def test_a_folder_gives_the_model_that_was_saved(
     assert (encoder.space, encoder.dim) == ("tiny-clip", 8)
     assert encoder.identity.startswith("clip-tiny-clip-")
     images = photos(3)
-    found = encoder.embed_photos(images)
+    embeddings = encoder.embed_photos(images)
     pixels = torch.stack([torch.from_numpy(np.array(i)).permute(2, 0, 1) for i in images]) / 255
     with torch.inference_mode():
         expected = model.eval().encode_image((pixels - 0.5) / 0.5)
-    assert found.shape == (3, 8)
-    assert torch.allclose(found, expected / expected.norm(dim=1, keepdim=True), atol=1e-5)
+    assert embeddings.shape == (3, 8)
+    assert torch.allclose(embeddings, expected / expected.norm(dim=1, keepdim=True), atol=1e-5)
 
 
 def test_texts_are_embedded_one_by_one_and_cut_where_too_long(encoder: ClipEncoder) -> None:
     texts = ["a dog", "a photo of two cats", "", "word " * 100]
-    found = encoder.embed_texts(texts)
-    assert torch.allclose(found.norm(dim=1), torch.ones(4), atol=1e-5)
+    embeddings = encoder.embed_texts(texts)
+    assert torch.allclose(embeddings.norm(dim=1), torch.ones(4), atol=1e-5)
     alone = torch.cat([encoder.embed_texts([text]) for text in texts])
-    assert torch.allclose(found, alone, atol=1e-5)
-    assert (found @ found.T).fill_diagonal_(0).max() < 0.9999
+    assert torch.allclose(embeddings, alone, atol=1e-5)
+    assert (embeddings @ embeddings.T).fill_diagonal_(0).max() < 0.9999
 
 
 def test_images_of_any_mode_and_size(encoder: ClipEncoder) -> None:
@@ -128,17 +128,17 @@ def test_wrong_names_and_missing_weights(
 
 
 def test_the_activation_goes_by_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple] = []
+    requested: list[tuple] = []
 
     def create(name: str, tag: str, **settings: object) -> tuple:
-        asked.append((name, tag, settings))
+        requested.append((name, tag, settings))
         return torch.nn.Identity(), None
 
     monkeypatch.setattr(open_clip, "create_model_from_pretrained", create)
     assert build_clip(name="ViT-B-32", weights="openai", device="cpu").space == "ViT-B-32/openai"
     build_clip(name="ViT-B-32", weights="laion2b_s34b_b79k", device="cpu")
-    assert [settings["force_quick_gelu"] for *_, settings in asked] == [True, False]
-    assert all(settings["weights_only"] for *_, settings in asked)
+    assert [settings["force_quick_gelu"] for *_, settings in requested] == [True, False]
+    assert all(settings["weights_only"] for *_, settings in requested)
 
 
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,10 +29,10 @@ class Fixed(AbstractDetector):
 
     def __init__(self, boxes, scores, classes, **options) -> None:
         super().__init__(identity="fixed", **options)
-        self.found = (torch.tensor(boxes), torch.tensor(scores), torch.tensor(classes))
+        self.output = (torch.tensor(boxes), torch.tensor(scores), torch.tensor(classes))
 
     def raw(self, photos):
-        return [self.found for _ in photos]
+        return [self.output for _ in photos]
 
     def name_of(self, number):
         return {0: "Dog", 1: "Cat"}.get(number)
@@ -48,16 +48,16 @@ def labels(tmp_path: Path) -> Path:
 def test_the_surest_come_first_and_doubles_of_a_label_go() -> None:
     boxes = [[0.0, 0, 20, 20], [1.0, 0, 21, 20], [0.0, 0, 20, 20], [30.0, 0, 50, 20]]
     detector = Fixed(boxes, [0.6, 0.9, 0.7, 0.2], [0, 0, 1, 0], threshold=0.3)
-    (found,) = detector([PHOTO])
-    assert [(r.label, r.score) for r in found] == [("dog", 0.9), ("cat", 0.7)]
-    assert found[0].box == (1, 0, 21, 20)
+    (regions,) = detector([PHOTO])
+    assert [(r.label, r.score) for r in regions] == [("dog", 0.9), ("cat", 0.7)]
+    assert regions[0].box == (1, 0, 21, 20)
     assert len(Fixed(boxes, [0.6, 0.9, 0.7, 0.2], [0] * 4, max_regions=1)([PHOTO])[0]) == 1
 
 
 def test_boxes_are_cut_at_the_edge_and_those_outside_go() -> None:
     boxes = [[-5.0, -5, 200, 20], [90.0, 0, 95, 20]]
-    (found,) = Fixed(boxes, [0.9, 0.9], [0, 0])([PHOTO])
-    assert [region.box for region in found] == [(0, 0, 80, 20)]
+    (regions,) = Fixed(boxes, [0.9, 0.9], [0, 0])([PHOTO])
+    assert [region.box for region in regions] == [(0, 0, 80, 20)]
 
 
 def test_what_a_network_must_not_give_is_an_error() -> None:
@@ -72,20 +72,20 @@ def test_what_a_network_must_not_give_is_an_error() -> None:
 def test_torchvision_by_a_file_of_weights(labels: Path, tmp_path: Path) -> None:
     network = ssdlite320_mobilenet_v3_large(weights=None, weights_backbone=None, num_classes=3)
     save_file(network.state_dict(), tmp_path / "weights.safetensors")
-    given = {
+    config = {
         "name": "ssdlite320_mobilenet_v3_large",
         "weights": str(tmp_path / "weights.safetensors"),
     }
-    detector = TorchvisionDetector(**given, labels=labels, threshold=0.0, max_regions=5)
-    (found,) = detector([PHOTO])
-    assert {region.label for region in found} <= {"dog", "cat"}
-    assert 0 < len(found) <= 5
-    assert found == detector([PHOTO])[0]
+    detector = TorchvisionDetector(**config, labels=labels, threshold=0.0, max_regions=5)
+    (regions,) = detector([PHOTO])
+    assert {region.label for region in regions} <= {"dog", "cat"}
+    assert 0 < len(regions) <= 5
+    assert regions == detector([PHOTO])[0]
     labels.write_text("dog\n")
     with pytest.raises(ValueError, match="as many classes as labels="):
-        TorchvisionDetector(**given, labels=labels)
+        TorchvisionDetector(**config, labels=labels)
     with pytest.raises(ValueError, match="needs labels=FILE"):
-        TorchvisionDetector(**given)
+        TorchvisionDetector(**config)
     with pytest.raises(ValueError, match="not one of torchvision's: fasterrcnn"):
         TorchvisionDetector(name="resnet50")
 
@@ -98,10 +98,10 @@ def test_transformers_by_folder(tmp_path: Path) -> None:
     YolosForObjectDetection(config).save_pretrained(tmp_path)
     YolosImageProcessor(size={"height": 32, "width": 64}).save_pretrained(tmp_path)
     detector = TransformersDetector(model=str(tmp_path), threshold=0.0, max_overlap=1.0)
-    found = detector([PHOTO, PHOTO])
-    assert found[0] == found[1]
-    assert len(found[0]) == 6
-    for region in found[0]:
+    detections = detector([PHOTO, PHOTO])
+    assert detections[0] == detections[1]
+    assert len(detections[0]) == 6
+    for region in detections[0]:
         assert 0 <= region.box[0] < region.box[2] <= 80
         assert 0 <= region.box[1] < region.box[3] <= 40
     with pytest.raises(FileNotFoundError, match="no such folder"):

@@ -52,23 +52,23 @@ def stored(backbone: object, photos: list[Path], folder: Path) -> torch.Tensor:
 
 def test_of_the_joint_space(photos: list[Path], tmp_path: Path) -> None:
     encoder = joint_space()
-    found = stored(JointSpaceBackbone(encoder=encoder), photos, tmp_path / "cache")
+    features = stored(JointSpaceBackbone(encoder=encoder), photos, tmp_path / "cache")
     expected = encoder.embed_photos([Image.open(path) for path in photos])
-    torch.testing.assert_close(found, expected, atol=2e-3, rtol=0)
+    torch.testing.assert_close(features, expected, atol=2e-3, rtol=0)
     assert JointSpaceBackbone(encoder=encoder).identity.startswith("joint_space-")
 
 
 def test_of_clip(clip: ClipEncoder, photos: list[Path], tmp_path: Path) -> None:
-    found = stored(ClipBackbone(encoder=clip), photos, tmp_path / "cache")
+    features = stored(ClipBackbone(encoder=clip), photos, tmp_path / "cache")
     expected = clip.embed_photos([Image.open(path) for path in photos])
-    torch.testing.assert_close(found, expected, atol=2e-3, rtol=0)
+    torch.testing.assert_close(features, expected, atol=2e-3, rtol=0)
 
 
 def test_other_weights_are_other_features(clip: ClipEncoder) -> None:
-    one = ClipBackbone(encoder=clip).identity
+    identity = ClipBackbone(encoder=clip).identity
     with torch.no_grad():
         clip.model.visual.proj.add_(0.1)
-    assert ClipBackbone(encoder=clip).identity != one
+    assert ClipBackbone(encoder=clip).identity != identity
 
 
 def test_photos_that_are_prepared_in_an_unknown_way_are_refused(clip: ClipEncoder) -> None:

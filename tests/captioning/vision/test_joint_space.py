@@ -93,12 +93,12 @@ def test_images_texts_and_cached_features_meet(
     assert encoder.identity.startswith("joint_space-")
     rng = np.random.default_rng(0)
     images = [Image.fromarray(rng.integers(0, 256, (64, 64, 3), dtype=np.uint8)) for _ in range(3)]
-    found = encoder.embed_photos(images, batch_size=2)
-    assert torch.allclose(found[2:], encoder.embed_photos(images[2:]), atol=1e-5)
+    embeddings = encoder.embed_photos(images, batch_size=2)
+    assert torch.allclose(embeddings[2:], encoder.embed_photos(images[2:]), atol=1e-5)
     pixels = torch.stack([torch.from_numpy(np.array(image)).permute(2, 0, 1) for image in images])
     with torch.inference_mode():
         grid = backbone.grid(backbone.normalise(pixels))
-    assert torch.allclose(encoder.embed_features(grid.half()), found, atol=5e-3)
+    assert torch.allclose(encoder.embed_features(grid.half()), embeddings, atol=5e-3)
     assert encoder.embed_texts(["a dog", "a cat"]).shape == (2, 4)
     assert encoder.embed_photos([]).shape == (0, 4)
 
@@ -106,11 +106,11 @@ def test_images_texts_and_cached_features_meet(
 def test_heads_of_other_parts_are_refused(
     saved: tuple[JointSpace, Path], backbone: Backbone
 ) -> None:
-    class Others(Sentences):
+    class OtherSentences(Sentences):
         identity = "other words"
 
     with pytest.raises(ValueError, match="trained over sentences hashes: got other words"):
-        build_joint_space(backbone=backbone, sentences=Others(), weights=saved[1])
+        build_joint_space(backbone=backbone, sentences=OtherSentences(), weights=saved[1])
     with pytest.raises(ValueError, match="trained over backbone"):
         build_joint_space(
             backbone=build_backbone(name="test_resnet", weights="random"),
@@ -161,7 +161,7 @@ def test_real_captions_are_near_their_photos(shared_data: Path) -> None:
     )
     images = encoder.embed_photos([Image.open(folder / "images" / name) for name in names])
     near = encoder.embed_texts([captions[name] for name in names]) @ images.T
-    own = near.diagonal()
-    others = near[~torch.eye(len(names), dtype=torch.bool)]
-    assert own.mean() > others.mean() + 0.2
+    matching = near.diagonal()
+    mismatched = near[~torch.eye(len(names), dtype=torch.bool)]
+    assert matching.mean() > mismatched.mean() + 0.2
     assert (near.argmax(1) == torch.arange(len(names))).double().mean() > 0.5

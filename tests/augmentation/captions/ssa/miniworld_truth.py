@@ -15,49 +15,49 @@ from augmentation.captions.ssa.graph import Graph
 from augmentation.captions.ssa.lexicon import COLOURS, concept_of, is_living, subject_role
 from augmentation.captions.ssa.words import Words
 from captioning.data.miniworld.actions import ACTIONS
-from captioning.data.miniworld.captions import REST, SIZE_WORDS, Teller
+from captioning.data.miniworld.captions import RESTING_VERBS, SIZE_WORDS, Narrator
 from captioning.data.miniworld.grammar import for_many, plural
 from captioning.data.miniworld.sample import sample_scene
-from captioning.data.miniworld.scene import Scene, Thing
+from captioning.data.miniworld.scene import Scene, SceneObject
 
 WAYS = ("bare", "doing", "phrase", "relating", "existing", "place_first", "scenery", "picturing")
 PLAIN = ("in", "on", "at")
 
 
-class NotingTeller(Teller):
+class NotingTeller(Narrator):
     """A teller that notes who is named, what is done, and where."""
 
     def __init__(self, *, scene: Scene, rng: np.random.Generator) -> None:
         super().__init__(scene=scene, rng=rng)
         self.notes: list[tuple] = []
 
-    def name(self, thing: Thing, **options: bool):
-        mention = super().name(thing, **options)
-        self.notes.append(("name", thing, mention.text))
+    def name(self, item: SceneObject, **options: bool):
+        mention = super().name(item, **options)
+        self.notes.append(("name", item, mention.text))
         return mention
 
-    def where(self, thing: Thing):
-        pieces = super().where(thing)
-        self.notes.append(("where", thing, pieces[0], pieces[1].text))
+    def where(self, item: SceneObject):
+        pieces = super().where(item)
+        self.notes.append(("where", item, pieces[0], pieces[1].text))
         return pieces
 
-    def ing(self, thing: Thing) -> str:
-        said = super().ing(thing)
-        self.notes.append(("ing", thing, said))
+    def ing(self, item: SceneObject) -> str:
+        said = super().ing(item)
+        self.notes.append(("ing", item, said))
         return said
 
-    def does(self, thing: Thing) -> str:
-        said = super().does(thing)
-        self.notes.append(("does", thing, said))
+    def does(self, item: SceneObject) -> str:
+        said = super().does(item)
+        self.notes.append(("does", item, said))
         return said
 
-    def related(self, thing: Thing, others: set[int], **options: bool):
+    def related(self, item: SceneObject, mentioned: set[int], **options: bool):
         place = len(self.notes)
-        pieces = super().related(thing, others, **options)
+        pieces = super().related(item, mentioned, **options)
         if pieces:
             named = self.notes.pop()
             assert len(self.notes) == place
-            self.notes.append(("related", thing, pieces[0], *named[1:]))
+            self.notes.append(("related", item, pieces[0], *named[1:]))
         return pieces
 
 
@@ -67,7 +67,7 @@ def true_captions(*, scenes: int, seed: int = 0) -> Iterator[tuple[str, Graph]]:
         scene = sample_scene(seed=seed, split="train", index=index)
         for number, way in enumerate(WAYS):
             teller = NotingTeller(scene=scene, rng=np.random.default_rng([index, number]))
-            caption = teller.tell(way)
+            caption = teller.narrate(way)
             if caption is not None:
                 views = [words for words in teller.place.scenery if " with " not in words]
                 yield caption.text, _Truth(way, caption.text, views).graph(teller.notes)
@@ -114,10 +114,10 @@ class _Truth:
             self.build.link(has, "ARG1", joint)
         return root
 
-    def _name(self, thing: Thing, text: str) -> None:
+    def _name(self, thing: SceneObject, text: str) -> None:
         self.of[thing.node] = self._named(thing, text)
 
-    def _named(self, thing: Thing, text: str) -> str:
+    def _named(self, thing: SceneObject, text: str) -> str:
         """A thing as it was called: its noun, and those of its properties that were said."""
         kind = thing.kind
         for clothes in (" dressed in ", " wearing ", " in "):
@@ -172,11 +172,11 @@ class _Truth:
         self.build.link(wears, "ARG1" if dressed else "ARG0", variable)
         self.build.link(wears, "ARG2" if dressed else "ARG1", self.build.add(colour))
 
-    def _ing(self, thing: Thing, said: str) -> None:
+    def _ing(self, thing: SceneObject, said: str) -> None:
         if said:
             self._does(thing, said)
 
-    def _does(self, thing: Thing, said: str) -> None:
+    def _does(self, thing: SceneObject, said: str) -> None:
         words = said.split()
         if words[0] in ("is", "are"):
             words = words[1:]
@@ -192,7 +192,7 @@ class _Truth:
         self.build.link(action, "ARG1" if verb == "park" else role, self.of[thing.node])
         self._rest(action, thing, rest)
 
-    def _verb(self, thing: Thing, words: list[str]) -> tuple[str, list[str]]:
+    def _verb(self, thing: SceneObject, words: list[str]) -> tuple[str, list[str]]:
         if words[0] == "parked":
             return "park", []
         verbs = ACTIONS[thing.action].verbs if thing.action else ()
@@ -200,9 +200,9 @@ class _Truth:
             for form in (third, plain, ing, for_many(plain), for_many(ing)):
                 if words == form.split():
                     return plain.split()[0], words[1:]
-        return next(v for v in set(REST.values()) if words[0].startswith(v)), []
+        return next(v for v in set(RESTING_VERBS.values()) if words[0].startswith(v)), []
 
-    def _rest(self, action: str, thing: Thing, rest: list[str]) -> None:
+    def _rest(self, action: str, thing: SceneObject, rest: list[str]) -> None:
         """ "a bike", "with a cane", "down": what is said with the verb itself."""
         if not rest:
             return
@@ -217,7 +217,7 @@ class _Truth:
             role = {"with": "accompanier", "on": "ARG2"}.get(rest[0], "ARG1")
             self.build.link(action, role, noun)
 
-    def _where(self, thing: Thing, word: str, place: str) -> None:
+    def _where(self, thing: SceneObject, word: str, place: str) -> None:
         self._place(thing, word, self._phrase(place))
 
     def _phrase(self, text: str) -> str:
@@ -231,10 +231,10 @@ class _Truth:
             self.build.link(variable, "part-of", self._phrase(rest))
         return variable
 
-    def _related(self, thing: Thing, word: str, other: Thing, text: str) -> None:
+    def _related(self, thing: SceneObject, word: str, other: SceneObject, text: str) -> None:
         self._place(thing, word, self._named(other, text))
 
-    def _place(self, thing: Thing, word: str, target: str) -> None:
+    def _place(self, thing: SceneObject, word: str, target: str) -> None:
         site = self.doing.get(thing.node, self.of[thing.node])
         verb = self.build.nodes[site].concept
         role = "ARG2" if verb == "be-located-at-91" else "location"

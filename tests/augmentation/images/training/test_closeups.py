@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from augmentation.images.training.closeups import read_closeups, regions_within
-from captioning.data.batches.controls import spoken_of
+from captioning.data.batches.controls import mentioned_regions
 from captioning.data.roster import Roster, build_roster
 from captioning.types import Phrase, Region, Sample
 from captioning.vision.photos import load_rgb
@@ -79,10 +79,10 @@ def test_windows_show_what_is_named_where_its_regions_say(
     found = closeups(tmp_path, seed=seed, smallest=smallest, centred=centred)
     for sample in found.samples:
         pixels = np.asarray(load_rgb(sample.image_path))
-        if not spoken_of(sample):
+        if not mentioned_regions(sample):
             continue
         assert pixels.shape[0] == pixels.shape[1] >= smallest * 60 - 1
-        named = {sample.regions[index].label for index in spoken_of(sample)}
+        named = {sample.regions[index].label for index in mentioned_regions(sample)}
         assert named == ({"dog", "ball"} if "ball" in sample.caption else {"dog"})
         for region in sample.regions:
             left, top, right, bottom = map(int, region.box)

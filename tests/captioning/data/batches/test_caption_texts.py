@@ -25,10 +25,10 @@ class Lengths:
     """Embeds a text by its length, and remembers what it was asked."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.requested: list[str] = []
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
-        self.asked += texts
+        self.requested += texts
         return torch.tensor([[len(text), 1.0] for text in texts])
 
 
@@ -70,21 +70,21 @@ def names(tmp_path: Path) -> Path:
 def test_rows_are_those_of_the_samples(names: Path) -> None:
     encoder = Lengths()
     texts = CaptionTexts(encoder=encoder, parser=Plain(), names_path=names)
-    found = texts(samples())
+    tensors = texts(samples())
     lengths = [[20, 1], [6, 1], [7, 1], [20, 1]]  # of "A cat sees two dogs." and so on
-    assert found["text_embeddings"].tolist() == lengths
-    assert found["text_embeddings"].dtype == torch.float16
-    assert found["text_entities"].tolist() == [[2, 0], [1, -1], [-1, -1], [2, 0]]
-    assert encoder.asked == ["A cat sees two dogs.", "A boy.", "A bird."]
+    assert tensors["text_embeddings"].tolist() == lengths
+    assert tensors["text_embeddings"].dtype == torch.float16
+    assert tensors["text_entities"].tolist() == [[2, 0], [1, -1], [-1, -1], [2, 0]]
+    assert encoder.requested == ["A cat sees two dogs.", "A boy.", "A bird."]
     more = texts(samples(("a bird", "a fish", "a boy")))
-    assert encoder.asked[3:] == ["A fish."]
+    assert encoder.requested[3:] == ["A fish."]
     assert more["text_embeddings"].tolist() == [[7, 1], [7, 1], [6, 1]]
     assert more["text_entities"].tolist() == [[-1], [-1], [1]]
 
 
 def test_without_a_parser_there_are_embeddings_alone() -> None:
-    found = CaptionTexts(encoder=Lengths())(samples())
-    assert list(found) == ["text_embeddings"]
+    tensors = CaptionTexts(encoder=Lengths())(samples())
+    assert list(tensors) == ["text_embeddings"]
 
 
 def test_features_without_texts_are_refused() -> None:

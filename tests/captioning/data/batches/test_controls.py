@@ -31,7 +31,7 @@ def phrase(text: str, *regions: int) -> Phrase:
 
 
 def sample(**changes) -> Sample:
-    made = Sample(
+    built = Sample(
         row=0,
         sample_id="1#0",
         image_id="1",
@@ -40,7 +40,7 @@ def sample(**changes) -> Sample:
         regions=REGIONS,
         phrases=(phrase("A dog", 2, 0), phrase("a red ball", 1, 2)),
     )
-    return replace(made, **changes)
+    return replace(built, **changes)
 
 
 class Verbs:
@@ -73,20 +73,25 @@ def test_regions_without_features_and_captions_without_phrases() -> None:
 
 
 def test_batches_hold_controls_and_boxes(tmp_path: Path) -> None:
-    one, two = tmp_path / "1.png", tmp_path / "2.png"
-    Image.new("RGB", (16, 12)).save(one)
-    Image.new("RGB", (20, 10)).save(two)
+    first, second = tmp_path / "1.png", tmp_path / "2.png"
+    Image.new("RGB", (16, 12)).save(first)
+    Image.new("RGB", (20, 10)).save(second)
     samples = [
-        sample(image_path=one),
-        sample(image_path=two, image_id="2", sample_id="2#0", regions=(), phrases=()),
-        sample(image_path=one, sample_id="1#1", caption="A dog runs in a big park today"),
+        sample(image_path=first),
+        sample(image_path=second, image_id="2", sample_id="2#0", regions=(), phrases=()),
+        sample(image_path=first, sample_id="1#1", caption="A dog runs in a big park today"),
     ]
     roster = build_roster("x", samples)
     samples = roster.samples
     backbone = build_backbone(name="resnet10t", weights="random", image_size=64)
     boxes = [[region.box for region in s.regions] for s in samples[:2]]
     store = ensure_features(
-        [one, two], backbone=backbone, folder=tmp_path, kind="regions", boxes=boxes, progress=False
+        [first, second],
+        backbone=backbone,
+        folder=tmp_path,
+        kind="regions",
+        boxes=boxes,
+        progress=False,
     )
     words = WordTokenizer.build([s.caption for s in samples], min_count=1, control=True)
     assert words.words[-200:] == CONTROL_TOKENS
@@ -109,13 +114,13 @@ def test_batches_hold_controls_and_boxes(tmp_path: Path) -> None:
     )
     assert batch.to("cpu").controls == batch.controls
     other = {"control": FixedControls(controls[1:] + controls[:1])}
-    swapped = module.dataset(samples, "eval", instead=other)[[0, 1, 2]]
+    swapped = module.dataset(samples, "eval", overrides=other)[[0, 1, 2]]
     assert swapped.controls == (controls[0], controls[1], controls[2])
     del module.readers["control"]
     plain = module.dataset(samples, "train")[[0, 1, 2]]
     assert plain.controls is None
     assert plain.extras == {}
-    grid = ensure_features([one, two], backbone=backbone, folder=tmp_path, progress=False)
+    grid = ensure_features([first, second], backbone=backbone, folder=tmp_path, progress=False)
     other = {"pictures": FeatureReader(store=grid), "control": CaptionControls()}
     with pytest.raises(ValueError, match="asks for regions of photos, and there are grid features"):
-        module.dataset(samples, "train", instead=other)
+        module.dataset(samples, "train", overrides=other)

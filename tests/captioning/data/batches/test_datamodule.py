@@ -62,7 +62,7 @@ def module() -> CaptionDataModule:
 
 
 def test_captions_meet_their_own_pictures(module: CaptionDataModule) -> None:
-    seen = []
+    pairs = []
     for batch in module.train_dataloader():
         assert len(batch.image_ids) == 2
         for number, sample_id in enumerate(batch.sample_ids):
@@ -73,8 +73,8 @@ def test_captions_meet_their_own_pictures(module: CaptionDataModule) -> None:
             assert module.train.samples[row].sample_id == sample_id
             words = batch.tokens[number][batch.token_mask[number]].tolist()
             assert words == module.tokenizer.encode(module.train.samples[row].caption)
-            seen.append(row)
-    assert sorted(seen) == list(range(12))
+            pairs.append(row)
+    assert sorted(pairs) == list(range(12))
 
 
 def test_captions_stand_by_falling_length(module: CaptionDataModule) -> None:
@@ -107,9 +107,9 @@ def test_a_batch_carries_weights_where_one_is_not_1(module: CaptionDataModule) -
     edit = Edit(sample_id=module.train.samples[3].sample_id, action="down_weight", value="0.25")
     module.view = module.view.apply([edit])
     for batch in module.train_dataloader():
-        wanted = [0.25 if row == 3 else 1.0 for row in batch.rows.tolist()]
+        expected = [0.25 if row == 3 else 1.0 for row in batch.rows.tolist()]
         assert (batch.weights.tolist() if 3 in batch.rows else batch.weights) == (
-            wanted if 3 in batch.rows else None
+            expected if 3 in batch.rows else None
         )
 
 
@@ -136,10 +136,10 @@ def test_batches_can_be_moved(module: CaptionDataModule) -> None:
 
 
 def test_features_of_new_photos_are_computed_when_they_are_first_trained_on(module, tmp_path):
-    asked = []
+    requested = []
 
     def extend(samples):
-        asked.append([path.name for path in samples])
+        requested.append([path.name for path in samples])
         return Features()
 
     first = module.readers["pictures"].store
@@ -153,11 +153,11 @@ def test_features_of_new_photos_are_computed_when_they_are_first_trained_on(modu
     )
     assert (built.refuses_photos, reader.store is first) == ("", True)
     next(iter(built.train_dataloader()))
-    assert asked == []
+    assert requested == []
     edit = Edit(sample_id="1#0", action="replace_image", value="9.jpg")
     built.view = built.view.apply([edit])
     batches = [batch for _ in range(2) for batch in built.train_dataloader()]
-    assert asked == [["0.jpg", "1.jpg", "2.jpg", "3.jpg", "9.jpg"]]
+    assert requested == [["0.jpg", "1.jpg", "2.jpg", "3.jpg", "9.jpg"]]
     values = {float(b.regions[i, 0, 0]) for b in batches for i in range(len(b.image_ids))}
     assert 9.0 in values
 
@@ -203,7 +203,10 @@ def test_two_readers_of_one_name_are_refused(module, name):
         ({"batch_size": 0}, r"loader\.batch_size must be a whole number of at least 1: got 0"),
         ({"eval_batch_size": -1}, r"loader\.eval_batch_size must be"),
         ({"num_workers": 0.5}, r"loader\.num_workers must be a whole number of at least 0"),
-        ({"own_updates": True, "fixed_updates": False}, r"loader\.own_updates=true needs"),
+        (
+            {"original_updates": True, "fixed_updates": False},
+            r"loader\.original_updates=true needs",
+        ),
     ],
 )
 def test_settings_of_loaders_that_cannot_be_are_named(settings, message):

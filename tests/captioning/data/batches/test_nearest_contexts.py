@@ -56,21 +56,23 @@ def index(**settings) -> ContextIndex:
 
 
 def brute_force(contexts, images, vectors, number: int) -> list[list[str]]:
-    found = []
-    for own, image in zip(contexts, images, strict=True):
-        others = {
+    neighbours = []
+    for own_context, image in zip(contexts, images, strict=True):
+        candidates = {
             text: place
             for place, (text, other) in reversed(
                 list(enumerate(zip(contexts, images, strict=True)))
             )
-            if text is not None and text != own and other != image
+            if text is not None and text != own_context and other != image
         }
-        if own is None:
-            found.append([])
+        if own_context is None:
+            neighbours.append([])
             continue
-        ranked = sorted(others, key=lambda text: -round(vectors[own] @ vectors[text], 6))
-        found.append(ranked[:number])
-    return found
+        ranked = sorted(
+            candidates, key=lambda text: -round(vectors[own_context] @ vectors[text], 6)
+        )
+        neighbours.append(ranked[:number])
+    return neighbours
 
 
 def test_neighbours_are_those_of_brute_force() -> None:
@@ -82,12 +84,12 @@ def test_neighbours_are_those_of_brute_force() -> None:
     images = [f"i{rng.integers(30)}" for _ in contexts]
     known = dict(zip(texts, vectors.astype(float), strict=True))
 
-    def embed(some: list[str]) -> torch.Tensor:
-        return torch.from_numpy(vectors[[texts.index(text) for text in some]])
+    def embed(sentences: list[str]) -> torch.Tensor:
+        return torch.from_numpy(vectors[[texts.index(text) for text in sentences]])
 
-    found = find_nearest(contexts, images, embed, 4)
+    neighbours = find_nearest(contexts, images, embed, 4)
     for row, expected in enumerate(brute_force(contexts, images, known, 4)):
-        rows = [other for other in found[row].tolist() if other != NOTHING]
+        rows = [other for other in neighbours[row].tolist() if other != NOTHING]
         assert [contexts[other] for other in rows] == expected
         assert all(images[other] != images[row] for other in rows)
 
@@ -101,11 +103,11 @@ def test_a_caption_without_objects_lends_and_gets_none() -> None:
 
 
 def test_neighbours_are_kept_by_content(tmp_path: Path) -> None:
-    one = index(cache_folder=tmp_path)
-    found = one.neighbours(roster())
+    first = index(cache_folder=tmp_path)
+    neighbours = first.neighbours(roster())
     again = index(cache_folder=tmp_path)
-    assert torch.equal(again.neighbours(roster()), found)
-    assert (one._encoder.calls, again._encoder.calls) == (1, 0)
+    assert torch.equal(again.neighbours(roster()), neighbours)
+    assert (first._encoder.calls, again._encoder.calls) == (1, 0)
     samples = [replace(s, caption=s.caption.replace("red", "blue")) for s in roster().samples]
     again.neighbours(build_roster("small", samples))
     assert again._encoder.calls == 1
@@ -122,12 +124,12 @@ def test_tensors_of_a_batch() -> None:
     assert tokens.shape[:2] == lengths.shape == (11, 2)
     assert lengths[2].tolist() == [0, 0]
     placeholders = {len(words): "[one]", len(words) + 1: "[many]"}
-    said = [
+    texts = [
         " ".join(placeholders.get(i) or words.decode([i]) for i in tokens[0, k].tolist()[1 : n - 1])
         for k, n in enumerate(lengths[0].tolist())
     ]
-    assert len(set(said)) == 2
-    assert all("[one]" in text or "[many]" in text for text in said)
+    assert len(set(texts)) == 2
+    assert all("[one]" in text or "[many]" in text for text in texts)
     of_c = extras["object_words"][6].tolist()
     # "hot dog" is a pair: no single word to fill a slot with.
     assert [words.decode([i]) for i in of_c[0] if i != NOTHING] == ["man"]
@@ -158,24 +160,24 @@ def test_what_curation_has_touched_lends_no_context() -> None:
     tensors = index_.of_epoch(small, changed, words)(changed)
     lengths = dict(zip((s.sample_id for s in changed), tensors["context_lengths"], strict=True))
     assert not lengths["b#2"].any()
-    whole = index_.of_epoch(small, small.samples, words)(changed)["context_lengths"]
-    assert [(lengths["a#0"] > 0).sum(), (whole[0] > 0).sum()] == [3, 4]
+    all_lengths = index_.of_epoch(small, small.samples, words)(changed)["context_lengths"]
+    assert [(lengths["a#0"] > 0).sum(), (all_lengths[0] > 0).sum()] == [3, 4]
 
 
 def test_captions_that_are_not_trained_on_may_lend_contexts(tmp_path: Path) -> None:
-    whole, words = roster(), tokenizer()
-    few = build_roster("few", [s for s in whole.samples if s.image_id in "ab"])
-    sources = tuple(s for s in whole.samples if s.image_id not in "ab")
-    one = index(num_nearest=3, cache_folder=tmp_path)
-    rows = one.neighbours(few, sources)
+    full, words = roster(), tokenizer()
+    few = build_roster("few", [s for s in full.samples if s.image_id in "ab"])
+    sources = tuple(s for s in full.samples if s.image_id not in "ab")
+    reader = index(num_nearest=3, cache_folder=tmp_path)
+    rows = reader.neighbours(few, sources)
     # a and b come first in the whole, so rows are the same
-    assert torch.equal(rows, index(num_nearest=3).neighbours(whole)[: len(few)])
-    assert rows.max() >= len(few) > one.neighbours(few).max()
+    assert torch.equal(rows, index(num_nearest=3).neighbours(full)[: len(few)])
+    assert rows.max() >= len(few) > reader.neighbours(few).max()
     assert torch.equal(index(num_nearest=3, cache_folder=tmp_path).neighbours(few, sources), rows)
-    lent = one.of_epoch(few, few.samples, words, sources)(few.samples)
-    of_whole = index(num_nearest=3).of_epoch(whole, whole.samples, words)(few.samples)
-    assert torch.equal(lent["context_tokens"], of_whole["context_tokens"])
-    assert torch.equal(lent["object_words"], of_whole["object_words"])
+    lent = reader.of_epoch(few, few.samples, words, sources)(few.samples)
+    of_full = index(num_nearest=3).of_epoch(full, full.samples, words)(few.samples)
+    assert torch.equal(lent["context_tokens"], of_full["context_tokens"])
+    assert torch.equal(lent["object_words"], of_full["object_words"])
 
 
 def test_a_tokenizer_of_parts_of_words_is_refused() -> None:

@@ -53,9 +53,9 @@ def test_the_last_batch_may_be_smaller_without_a_fixed_number() -> None:
 
 
 def test_processes_share_each_batch_without_overlap() -> None:
-    whole = order(num_batches=6)
+    batches = order(num_batches=6)
     shares = [order(num_batches=6, rank=rank, world_size=2) for rank in range(2)]
-    assert [one + other for one, other in zip(*shares, strict=True)] == whole
+    assert [one + other for one, other in zip(*shares, strict=True)] == batches
 
 
 def test_sizes_that_make_no_sense_are_refused() -> None:

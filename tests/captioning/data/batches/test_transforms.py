@@ -38,21 +38,21 @@ def test_crops_follow_the_generator_and_1_is_the_whole(
 
     assert torch.equal(draw(1), draw(1))
     assert not torch.equal(draw(1), draw(2))
-    whole = EvalTransform(backbone=backbone)(photo)
-    assert torch.equal(TrainTransform(backbone=backbone, smallest_crop=1)(photo), whole)
+    uncropped = EvalTransform(backbone=backbone)(photo)
+    assert torch.equal(TrainTransform(backbone=backbone, smallest_crop=1)(photo), uncropped)
 
 
 def test_flips_mirror_about_half_and_are_off_by_default(
     backbone: Backbone, photo: Image.Image
 ) -> None:
-    whole = EvalTransform(backbone=backbone)(photo)
+    unchanged = EvalTransform(backbone=backbone)(photo)
     generator = np.random.default_rng(0)
     options = {"backbone": backbone, "smallest_crop": 1, "generator": generator}
     flipped = TrainTransform(flip=True, **options)
-    mirrored = sum(torch.equal(flipped(photo), whole.flip(2)) for _ in range(40))
+    mirrored = sum(torch.equal(flipped(photo), unchanged.flip(2)) for _ in range(40))
     assert 10 <= mirrored <= 30
     plain = TrainTransform(**options)
-    assert all(torch.equal(plain(photo), whole) for _ in range(10))
+    assert all(torch.equal(plain(photo), unchanged) for _ in range(10))
 
 
 def test_torch_seed_repeats_the_draws(backbone: Backbone, photo: Image.Image) -> None:
@@ -88,8 +88,8 @@ def test_each_distortion_does_what_it_says() -> None:
     pixels = np.array(KINDS[8](image, -1))
     assert np.array_equal(pixels[SHIFT:], np.array(image)[: side - SHIFT])
     for kind, moved in ((5, (0, -1)), (6, (-1, 0))):
-        found = np.argwhere((np.array(KINDS[kind](image, 1))[:, :, 0] > 90) & bright_near)
-        assert np.abs(found.mean(0) - middle - np.array(moved) * SHEAR * 31.5).max() < 1
+        bright_places = np.argwhere((np.array(KINDS[kind](image, 1))[:, :, 0] > 90) & bright_near)
+        assert np.abs(bright_places.mean(0) - middle - np.array(moved) * SHEAR * 31.5).max() < 1
     turned = np.array(KINDS[9](image, 1))
     assert (turned[0, 0] == 128).all()
     assert np.abs(np.argwhere((turned[:, :, 0] > 115) & bright_near).mean(0) - middle).max() < 1
@@ -98,9 +98,9 @@ def test_each_distortion_does_what_it_says() -> None:
 def test_distortions_are_drawn(backbone: Backbone, photo: Image.Image) -> None:
     generator = np.random.default_rng(0)
     options = {"backbone": backbone, "smallest_crop": 1, "generator": generator}
-    whole = EvalTransform(backbone=backbone)(photo)
+    undistorted = EvalTransform(backbone=backbone)(photo)
     distorted = TrainTransform(distortions=2, **options)
-    same = sum(torch.equal(distorted(photo), whole) for _ in range(100))
-    assert 30 <= same <= 55  # (1 - 0.5 * 7 / 10) squared of them
+    num_unchanged = sum(torch.equal(distorted(photo), undistorted) for _ in range(100))
+    assert 30 <= num_unchanged <= 55  # (1 - 0.5 * 7 / 10) squared of them
     with pytest.raises(ValueError, match="at least 0: got -1"):
         TrainTransform(distortions=-1, **options)

@@ -88,12 +88,12 @@ def test_every_format_gives_the_same_features(
 ) -> None:
     store = import_features([write(tmp_path / name)], folder=tmp_path / "store")
     assert (len(store), store.dim, store.max_regions, store.kind) == (3, 4, 10, "imported")
-    found, mask = store.read(store.positions_of_ids(["42", "9"]))
+    features, mask = store.read(store.positions_of_ids(["42", "9"]))
     assert mask is not None
     assert mask.sum(1).tolist() == [10, 3]
-    assert np.allclose(found[0].numpy(), features_of("42"), atol=2e-3)
-    assert np.allclose(found[1, :3].numpy(), features_of("9"), atol=2e-3)
-    assert not found[1, 3:].any()
+    assert np.allclose(features[0].numpy(), features_of("42"), atol=2e-3)
+    assert np.allclose(features[1, :3].numpy(), features_of("9"), atol=2e-3)
+    assert not features[1, 3:].any()
 
 
 def test_one_npz_file_an_image(tmp_path: Path) -> None:

@@ -79,11 +79,11 @@ def test_grid_features_are_those_of_the_backbone(
     photos: list[Path], backbone: Backbone, tmp_path: Path
 ) -> None:
     store = ensure_features(photos, backbone=backbone, folder=tmp_path, batch_size=2)
-    found, mask = store.read(store.positions(photos))
+    features, mask = store.read(store.positions(photos))
     assert mask is None
-    assert found.dtype == torch.float16
-    assert found.shape == (5, backbone.num_cells, backbone.dim)
-    for path, features_ in zip(photos, found, strict=True):
+    assert features.dtype == torch.float16
+    assert features.shape == (5, backbone.num_cells, backbone.dim)
+    for path, features_ in zip(photos, features, strict=True):
         expected = direct(backbone, path)
         assert torch.allclose(features_.float(), expected, atol=2e-3 * float(expected.abs().max()))
 
@@ -92,12 +92,12 @@ def test_order_and_repeats_of_positions(
     photos: list[Path], backbone: Backbone, tmp_path: Path
 ) -> None:
     store = ensure_features(photos, backbone=backbone, folder=tmp_path)
-    asked = [photos[3], photos[0], photos[3]]
-    found, _ = store.read(store.positions(asked))
+    requested = [photos[3], photos[0], photos[3]]
+    features, _ = store.read(store.positions(requested))
     single, _ = store.read(store.positions([photos[3]]))
-    assert torch.equal(found[0], single[0])
-    assert torch.equal(found[2], single[0])
-    assert not torch.equal(found[1], single[0])
+    assert torch.equal(features[0], single[0])
+    assert torch.equal(features[2], single[0])
+    assert not torch.equal(features[1], single[0])
 
 
 def test_only_what_is_new_is_computed(
@@ -171,16 +171,16 @@ def test_region_features_begin_with_the_whole_photo(
     store = ensure_features(
         photos, backbone=backbone, folder=tmp_path, kind="regions", boxes=boxes, max_boxes=3
     )
-    found, mask = store.read(store.positions(photos))
-    assert found.shape == (5, 4, backbone.dim)
+    features, mask = store.read(store.positions(photos))
+    assert features.shape == (5, 4, backbone.dim)
     assert mask is not None
     assert mask.sum(1).tolist() == [1, 2, 3, 4, 4]
-    assert not found[~mask].any()
+    assert not features[~mask].any()
     expected = direct(backbone, photos[2]).mean(0)
-    assert torch.allclose(found[2, 0].float(), expected, atol=5e-3 * float(expected.abs().max()))
+    assert torch.allclose(features[2, 0].float(), expected, atol=5e-3 * float(expected.abs().max()))
     even, none = store.read(store.positions(photos[3:]))
     assert none is None
-    assert torch.equal(even[0], found[3])
+    assert torch.equal(even[0], features[3])
     with pytest.raises(ValueError, match="pass boxes="):
         FeatureStore.open(store.folder).positions(photos)
     opened = FeatureStore.open(store.folder).positions(photos[:2], boxes=boxes[:2])
@@ -214,8 +214,8 @@ def test_workers_and_pickles_map_the_file_anew(
 def test_data_loader_workers_read(photos: list[Path], backbone: Backbone, tmp_path: Path) -> None:
     store = ensure_features(photos, backbone=backbone, folder=tmp_path)
     loader = DataLoader([0, 3], batch_size=None, num_workers=1, collate_fn=_Reader(store))
-    found = torch.cat(list(loader))
-    assert torch.equal(found, store.read([0, 3])[0])
+    features = torch.cat(list(loader))
+    assert torch.equal(features, store.read([0, 3])[0])
 
 
 class _Reader:
@@ -309,34 +309,36 @@ def test_killed_run_goes_on_and_two_runs_wait_for_each_other(
     killed.wait()
     assert killed.stdout is not None
     killed.stdout.close()
-    kept = len(FeatureStore.open(target))
-    assert 1 <= kept < 5
+    num_saved = len(FeatureStore.open(target))
+    assert 1 <= num_saved < 5
     load = Counting()
-    with locked(target / "lock", what="x", say=print) as waited:
+    with locked(target / "lock", subject="x", notify=print) as waited:
         assert not waited  # the dead process's lock is free
         options = {"backbone": backbone, "folder": tmp_path, "load": load}
         second = threading.Thread(target=ensure_features, args=(photos,), kwargs=options)
         second.start()
-        said = ""
-        while "is being built by" not in said and second.is_alive():
-            said += capsys.readouterr().out.replace("\n", " ")
+        output = ""
+        while "is being built by" not in output and second.is_alive():
+            output += capsys.readouterr().out.replace("\n", " ")
             time.sleep(0.02)
         assert load.paths == []
     second.join()
-    assert "is being built by" in said
-    assert len(load.paths) == 5 - kept
+    assert "is being built by" in output
+    assert len(load.paths) == 5 - num_saved
     assert len(FeatureStore.open(target)) == 5
 
 
 def test_threads_take_turns_with_the_lock(tmp_path: Path) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     order: list[str] = []
 
     def wait() -> None:
-        with locked(tmp_path / "lock", what="cache", say=said.append, poll_seconds=0.01) as waited:
+        with locked(
+            tmp_path / "lock", subject="cache", notify=messages.append, poll_seconds=0.01
+        ) as waited:
             order.append(f"second {waited}")
 
-    with locked(tmp_path / "lock", what="cache", say=said.append) as waited:
+    with locked(tmp_path / "lock", subject="cache", notify=messages.append) as waited:
         assert not waited
         other = threading.Thread(target=wait)
         other.start()
@@ -344,16 +346,16 @@ def test_threads_take_turns_with_the_lock(tmp_path: Path) -> None:
         order.append("first")
     other.join()
     assert order == ["first", "second True"]
-    assert f"process {os.getpid()}" in said[0]
+    assert f"process {os.getpid()}" in messages[0]
 
 
 def test_real_photos(shared_data: Path, tmp_path: Path) -> None:
     paths = sorted((shared_data / "flickr8k" / "images").glob("*.jpg"))[:3]
     lite0 = build_backbone(name="efficientnet_lite0")
     store = ensure_features(paths, backbone=lite0, folder=tmp_path)
-    found, _ = store.read(store.positions(paths))
-    assert found.shape == (3, 49, 1280)
-    for path, features_ in zip(paths, found, strict=True):
+    features, _ = store.read(store.positions(paths))
+    assert features.shape == (3, 49, 1280)
+    for path, features_ in zip(paths, features, strict=True):
         expected = direct(lite0, path)
         assert torch.allclose(features_.float(), expected, atol=4e-3, rtol=2e-3)
 

@@ -55,8 +55,8 @@ def test_rows_of_a_killed_run_are_cut_off(tmp_path: Path) -> None:
         writer.append("b", np.full((2, 3), 5, dtype=np.float16))
         writer.commit()
     store = FeatureStore.open(tmp_path)
-    found, mask = store.read(store.positions_of_ids(["b", "a"]))
-    assert found[:, :, 0].tolist() == [[5, 5], [1, 0]]
+    features, mask = store.read(store.positions_of_ids(["b", "a"]))
+    assert features[:, :, 0].tolist() == [[5, 5], [1, 0]]
     assert mask is not None
     assert mask.tolist() == [[True, True], [True, False]]
 

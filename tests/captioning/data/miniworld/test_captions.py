@@ -27,19 +27,19 @@ RELATIONS = (
     ("below|under", r"\b(below|under|beneath|underneath)$"), ("on", r"\b(on|on top of)$"),
 )  # fmt: skip
 
-Told = tuple[dict, Caption]
+Record = tuple[dict, Caption]
 
 
 @pytest.fixture(scope="module")
-def told() -> list[Told]:
-    found = []
+def records() -> list[Record]:
+    pairs = []
     for split, number in (("train", 500), ("test_near", 150), ("test_out", 150)):
         for index in range(number):
             scene = sample_scene(seed=1, split=split, index=index)
             captions = make_captions(scene, seed=1, split=split, index=index)
             assert len(captions) == 5
-            found += [(scene.graph(), caption) for caption in captions]
-    return found
+            pairs += [(scene.graph(), caption) for caption in captions]
+    return pairs
 
 
 def objects(graph: dict, caption: Caption) -> list[tuple[int, str, dict]]:
@@ -49,8 +49,8 @@ def objects(graph: dict, caption: Caption) -> list[tuple[int, str, dict]]:
     ]
 
 
-def test_offsets_are_exact(told: list[Told]) -> None:
-    for _, caption in told:
+def test_offsets_are_exact(records: list[Record]) -> None:
+    for _, caption in records:
         assert caption.mentions
         for start, text, _ in caption.mentions:
             assert caption.text[start : start + len(text)] == text
@@ -58,38 +58,38 @@ def test_offsets_are_exact(told: list[Told]) -> None:
         assert starts == sorted(starts)
 
 
-def test_every_noun_is_grounded(told: list[Told]) -> None:
+def test_every_noun_is_grounded(records: list[Record]) -> None:
     """No class name stands outside a mention."""
     names = {name for kind in CLASSES.values() for noun in kind.names for name in (noun,)}
     words = {re.escape(word) for name in names for word in (name, plural(name))}
     verbs = {verb for action in ACTIONS.values() for form in action.verbs for verb in form}
     verbs |= {for_many(verb) for verb in verbs}
     pattern = re.compile(rf"\b({'|'.join(sorted(words, key=len, reverse=True))})\b")
-    for _, caption in told:
-        rest = list(caption.text.lower())
+    for _, caption in records:
+        letters = list(caption.text.lower())
         for start, text, _ in caption.mentions:
-            rest[start : start + len(text)] = "." * len(text)
-        left = "".join(rest)
-        for said in sorted(verbs, key=len, reverse=True):
-            left = left.replace(said, ".")
-        assert not pattern.search(left), caption.text
+            letters[start : start + len(text)] = "." * len(text)
+        remaining = "".join(letters)
+        for verb_form in sorted(verbs, key=len, reverse=True):
+            remaining = remaining.replace(verb_form, ".")
+        assert not pattern.search(remaining), caption.text
 
 
-def test_counts_are_true_and_agree(told: list[Told]) -> None:
-    for graph, caption in told:
+def test_counts_are_true_and_agree(records: list[Record]) -> None:
+    for graph, caption in records:
         for _, text, node in objects(graph, caption):
             first = text.lower().split()
-            said = COUNTS.get(first[0]) or (COUNTS.get(first[1]) if len(first) > 1 else None)
-            if said is not None:
-                assert said == node["count"], caption.text
+            count = COUNTS.get(first[0]) or (COUNTS.get(first[1]) if len(first) > 1 else None)
+            if count is not None:
+                assert count == node["count"], caption.text
             elif first[0] in ("a", "an") and first[1] != "group":
                 assert node["count"] == 1, caption.text
             else:
                 assert node["count"] >= 3, caption.text
 
 
-def test_nouns_name_the_class_in_the_right_number(told: list[Told]) -> None:
-    for graph, caption in told:
+def test_nouns_name_the_class_in_the_right_number(records: list[Record]) -> None:
+    for graph, caption in records:
         for _, text, node in objects(graph, caption):
             nouns = CLASSES[node["class"]].names
             if node["action"]:
@@ -98,34 +98,34 @@ def test_nouns_name_the_class_in_the_right_number(told: list[Told]) -> None:
             assert any(re.search(rf"\b{form}\b", text.lower()) for form in forms), caption.text
 
 
-def test_colours_and_sizes_are_true(told: list[Told]) -> None:
-    colours_said = 0
-    for graph, caption in told:
+def test_colours_and_sizes_are_true(records: list[Record]) -> None:
+    num_colours = 0
+    for graph, caption in records:
         for _, text, node in objects(graph, caption):
             words = text.lower().replace("grey", "gray").split()
             for noun in CLASSES[node["class"]].names:
                 words = " ".join(words).replace(noun, "").split()
             for word in words:
                 if word in COLOURS:
-                    colours_said += 1
+                    num_colours += 1
                     assert word == node["colour"], caption.text
                 if word in SIZES:
                     assert SIZES[word] == node["size"], caption.text
-    assert colours_said > 500
+    assert num_colours > 500
 
 
-def test_relations_are_in_the_graph(told: list[Told]) -> None:
+def test_relations_are_in_the_graph(records: list[Record]) -> None:
     checked: dict[str, int] = {}
-    for graph, caption in told:
+    for graph, caption in records:
         mentions = caption.mentions
-        for (start, text, one), (second, _, two) in pairwise(mentions):
+        for (start, text, subject), (second, _, object_) in pairwise(mentions):
             between = caption.text[start + len(text) : second].strip().lower()
             name = next((name for name, end in RELATIONS if re.search(end, between)), None)
-            if one < 0 or two < 0 or name is None or " while " in f" {between} ":
+            if subject < 0 or object_ < 0 or name is None or " while " in f" {between} ":
                 continue
             held = {
-                found["name"] for found in graph["relations"]
-                if (found["subject"], found["object"]) == (one, two)
+                relation["name"] for relation in graph["relations"]
+                if (relation["subject"], relation["object"]) == (subject, object_)
             }  # fmt: skip
             assert held & set(name.split("|")), caption.text
             checked[name] = checked.get(name, 0) + 1
@@ -133,27 +133,27 @@ def test_relations_are_in_the_graph(told: list[Told]) -> None:
     assert sum(checked.values()) > 400
 
 
-def test_actions_are_true(told: list[Told]) -> None:
+def test_actions_are_true(records: list[Record]) -> None:
     """A verb of an action is said only in a scene where something does it."""
     unshared: dict[str, set[str]] = {}
     for name, action in ACTIONS.items():
         for form in action.verbs:
-            for said in (form[2], for_many(form[2])):
-                unshared.setdefault(said, set()).add(name)
-    for graph, caption in told:
+            for participle in (form[2], for_many(form[2])):
+                unshared.setdefault(participle, set()).add(name)
+    for graph, caption in records:
         doing, text = {node["action"] for node in graph["nodes"]}, caption.text
-        for said, names in sorted(unshared.items(), key=lambda item: -len(item[0])):
-            if re.search(rf"\b{said}\b", text):
-                text = text.replace(said, "")
-                rest = {"standing", "sitting"} & {said}
-                assert names & doing or rest, caption.text
+        for participle, names in sorted(unshared.items(), key=lambda item: -len(item[0])):
+            if re.search(rf"\b{participle}\b", text):
+                text = text.replace(participle, "")
+                resting = {"standing", "sitting"} & {participle}
+                assert names & doing or resting, caption.text
 
 
-def test_places_and_skies_are_true(told: list[Told]) -> None:
-    for graph, caption in told:
+def test_places_and_skies_are_true(records: list[Record]) -> None:
+    for graph, caption in records:
         place = PLACES[graph["place"]]
         views = {noun for _, noun in place.ground} | set(place.scenery) | {"the sky"}
-        decor = {found["label"] for found in graph["decor"]}
+        decor = {entry["label"] for entry in graph["decor"]}
         lower = caption.text.lower()
         for _, text, node in caption.mentions:
             if node == PLACE:
@@ -170,9 +170,9 @@ def test_places_and_skies_are_true(told: list[Told]) -> None:
             assert "cloud" in decor
 
 
-def test_subject_and_verb_agree(told: list[Told]) -> None:
+def test_subject_and_verb_agree(records: list[Record]) -> None:
     """``is`` or ``are`` right after a mention, and ``there is`` before one."""
-    for graph, caption in told:
+    for graph, caption in records:
         for start, text, node in objects(graph, caption):
             after = caption.text[start + len(text) :].split()
             verb = after[0].rstrip(".,") if after else ""
@@ -183,8 +183,8 @@ def test_subject_and_verb_agree(told: list[Told]) -> None:
                 assert before.endswith("are") == (node["count"] > 1), caption.text
 
 
-def test_sentences_are_well_formed(told: list[Told]) -> None:
-    for _, caption in told:
+def test_sentences_are_well_formed(records: list[Record]) -> None:
+    for _, caption in records:
         text = caption.text
         assert text == text.strip()
         assert text[0].isupper()
@@ -196,24 +196,24 @@ def test_sentences_are_well_formed(told: list[Told]) -> None:
         assert not re.search(r"\b(\w+) \1\b", text.lower()), text
 
 
-def test_titles_do_not_repeat_what_they_say(told: list[Told]) -> None:
-    for _, caption in told:
+def test_titles_do_not_repeat_what_they_say(records: list[Record]) -> None:
+    for _, caption in records:
         lower = caption.text.lower()
         for title, verb in (("skier", "ski"), ("swimmer", "swim"), ("runner", "run")):
             assert not re.search(rf"{title}s?( \w+)* {verb}(s|iing|ing|ning|ming)?\b", lower), lower
 
 
 def test_captions_vary_like_those_of_people() -> None:
-    found = describe(split="train", num_scenes=500)
-    assert found["distinct_captions"] > 0.95
-    assert found["vocabulary"] > 300
-    low, quarter, _, most, longest = found["words_quantiles_0_25_50_75_100"]
+    facts = describe(split="train", num_scenes=500)
+    assert facts["distinct_captions"] > 0.95
+    assert facts["vocabulary"] > 300
+    low, quarter, _, three_quarters, longest = facts["words_quantiles_0_25_50_75_100"]
     assert low <= 3
     assert quarter <= 7
-    assert most >= 10
+    assert three_quarters >= 10
     assert longest >= 18
-    assert len(found["focus"]) == 11
-    assert max(found["focus"].values()) < 0.3
+    assert len(facts["focus"]) == 11
+    assert max(facts["focus"].values()) < 0.3
 
 
 def test_five_captions_of_a_scene_differ() -> None:

@@ -31,14 +31,14 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def split_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("miniworld")
     read_miniworld(name="mini", folder=folder, **SMALL)
     return folder
 
 
-def test_roster_has_five_grounded_captions_a_scene(made: Path) -> None:
-    roster = read_miniworld(name="mini", folder=made, **SMALL)
+def test_roster_has_five_grounded_captions_a_scene(split_folder: Path) -> None:
+    roster = read_miniworld(name="mini", folder=split_folder, **SMALL)
     assert roster.name == "mini/train"
     assert len(roster) == 60
     assert all(len(rows) == 5 for rows in roster.rows_by_image.values())
@@ -57,12 +57,12 @@ def test_roster_has_five_grounded_captions_a_scene(made: Path) -> None:
             assert len(labels) == (0 if phrase.chain_id == "place" else 1)
 
 
-def test_graphs_are_kept(made: Path) -> None:
-    graphs = read_graphs(folder=made, **SMALL)
+def test_graphs_are_kept(split_folder: Path) -> None:
+    graphs = read_graphs(folder=split_folder, **SMALL)
     assert len(graphs) == 12
-    found = graphs["train_0_000003"]
-    assert found == json.loads(json.dumps(scene_graph(seed=0, split="train", index=3)))
-    roster = read_miniworld(name="mini", folder=made, **SMALL)
+    graph = graphs["train_0_000003"]
+    assert graph == json.loads(json.dumps(scene_graph(seed=0, split="train", index=3)))
+    roster = read_miniworld(name="mini", folder=split_folder, **SMALL)
     for sample in roster.samples:
         nodes = graphs[sample.image_id]["nodes"]
         for phrase in sample.phrases:
@@ -72,29 +72,39 @@ def test_graphs_are_kept(made: Path) -> None:
                 assert sample.regions[phrase.regions[0]].label == node["class"]
 
 
-def test_number_of_processes_changes_no_byte(made: Path, tmp_path: Path, monkeypatch) -> None:
+def test_number_of_processes_changes_no_byte(
+    split_folder: Path, tmp_path: Path, monkeypatch
+) -> None:
     monkeypatch.setattr(building, "CHUNK", 5)
     read_miniworld(name="mini", folder=tmp_path, workers=2, **SMALL)
-    assert digests(tmp_path) == digests(made)
+    assert digests(tmp_path) == digests(split_folder)
 
 
-def test_a_shorter_split_is_the_beginning_of_a_longer_one(made: Path, tmp_path: Path) -> None:
+def test_a_shorter_split_is_the_beginning_of_a_longer_one(
+    split_folder: Path, tmp_path: Path
+) -> None:
     short = read_miniworld(name="mini", folder=tmp_path, **{**SMALL, "num_scenes": 4})
-    long = read_miniworld(name="mini", folder=made, **SMALL)
-    for one, two in zip(short.samples, long.samples, strict=False):
-        assert (one.caption, one.regions, one.phrases) == (two.caption, two.regions, two.phrases)
-        assert one.image_path.read_bytes() == two.image_path.read_bytes()
+    long = read_miniworld(name="mini", folder=split_folder, **SMALL)
+    for first, second in zip(short.samples, long.samples, strict=False):
+        assert (first.caption, first.regions, first.phrases) == (
+            second.caption,
+            second.regions,
+            second.phrases,
+        )
+        assert first.image_path.read_bytes() == second.image_path.read_bytes()
 
 
-def test_other_settings_live_in_other_folders(made: Path) -> None:
-    before = digests(made)
-    read_miniworld(name="mini", folder=made, **{**SMALL, "seed": 1, "num_scenes": 2})
-    after = digests(made)
+def test_other_settings_live_in_other_folders(split_folder: Path) -> None:
+    before = digests(split_folder)
+    read_miniworld(name="mini", folder=split_folder, **{**SMALL, "seed": 1, "num_scenes": 2})
+    after = digests(split_folder)
     assert before.items() <= after.items()
     assert len({name.split("/")[0] for name in after}) == 2
 
 
-def test_two_processes_building_at_once_leave_one_whole_folder(made: Path, tmp_path: Path) -> None:
+def test_two_processes_building_at_once_leave_one_whole_folder(
+    split_folder: Path, tmp_path: Path
+) -> None:
     code = (
         "import sys; from pathlib import Path;"
         "from captioning.data.miniworld.build import build, make_settings;"
@@ -111,9 +121,9 @@ def test_two_processes_building_at_once_leave_one_whole_folder(made: Path, tmp_p
     for process in running:
         _, errors = process.communicate(timeout=120)
         assert process.returncode == 0, errors.decode()
-    wanted = next(path for path in made.iterdir() if "-seed0-" in path.name)
-    assert [path.name for path in tmp_path.iterdir()] == [wanted.name]
-    assert digests(tmp_path / wanted.name) == digests(wanted)
+    expected = next(path for path in split_folder.iterdir() if "-seed0-" in path.name)
+    assert [path.name for path in tmp_path.iterdir()] == [expected.name]
+    assert digests(tmp_path / expected.name) == digests(expected)
 
 
 RECORDED = {"freetype": "2.14.3", "font": "6.6.0", "version": 3, "digest": "c03c6e0846651ca8"}
@@ -128,7 +138,9 @@ def test_version_is_raised_when_scenes_or_captions_change() -> None:
         for index in range(40):
             scene = sample_scene(seed=0, split=split, index=index)
             captions = building.make_captions(scene, seed=0, split=split, index=index)
-            digest.update(json.dumps([scene.graph(), [one.text for one in captions]]).encode())
+            digest.update(
+                json.dumps([scene.graph(), [caption.text for caption in captions]]).encode()
+            )
     version = building.VERSION
     assert version == RECORDED["version"]
     assert digest.hexdigest()[:16] == RECORDED["digest"], (
@@ -213,8 +225,8 @@ def test_configs_name_the_arguments_of_the_reader(repository: Path) -> None:
     tiny = OmegaConf.merge(
         config, OmegaConf.load(repository / "configs" / "data" / "miniworld_tiny.yaml")
     )
-    for found, size in ((config, 128), (tiny, 96)):
-        root = OmegaConf.merge({"paths": {"cache": "cache"}}, {"data": found})
+    for group, size in ((config, 128), (tiny, 96)):
+        root = OmegaConf.merge({"paths": {"cache": "cache"}}, {"data": group})
         parts = OmegaConf.to_container(root, resolve=True)["data"]
         for key, split in (("train", "train"), ("val", "val"), ("test", "test_in"),
                            ("test_near", "test_near"), ("test_out", "test_out")):  # fmt: skip
@@ -234,13 +246,15 @@ def test_contact_sheet_shows_the_scenes() -> None:
     assert len(sheet.crop((5, 5, 69, 69)).getcolors(64 * 64)) > 20
 
 
-def test_limited_split_is_the_first_scenes_of_the_full_one(made: Path, tmp_path: Path) -> None:
-    full = read_miniworld(name="mini", folder=made, **SMALL)
-    some = read_miniworld(name="mini", folder=tmp_path, limit=5, **SMALL)
-    assert [s.caption for s in some.samples] == [s.caption for s in full.samples[:25]]
-    assert [s.image_id for s in some.samples] == [s.image_id for s in full.samples[:25]]
-    for one, other in zip(some.samples, full.samples[:25], strict=True):
+def test_limited_split_is_the_first_scenes_of_the_full_one(
+    split_folder: Path, tmp_path: Path
+) -> None:
+    full = read_miniworld(name="mini", folder=split_folder, **SMALL)
+    limited = read_miniworld(name="mini", folder=tmp_path, limit=5, **SMALL)
+    assert [s.caption for s in limited.samples] == [s.caption for s in full.samples[:25]]
+    assert [s.image_id for s in limited.samples] == [s.image_id for s in full.samples[:25]]
+    for one, other in zip(limited.samples, full.samples[:25], strict=True):
         assert one.image_path.read_bytes() == other.image_path.read_bytes()
     assert len(list(tmp_path.rglob("*.jpg"))) == 5
-    beyond = read_miniworld(name="mini", folder=made, limit=99, **SMALL)
+    beyond = read_miniworld(name="mini", folder=split_folder, limit=99, **SMALL)
     assert beyond.fingerprint == full.fingerprint

@@ -22,10 +22,10 @@ def pixels(image: Image.Image) -> np.ndarray:
 
 def without(scene: Scene, node: int) -> Scene:
     """The scene with a thing made invisible: no boxes, the rest as it was."""
-    things = tuple(
-        replace(thing, boxes=()) if thing.node == node else thing for thing in scene.things
+    objects = tuple(
+        replace(item, boxes=()) if item.node == node else item for item in scene.objects
     )
-    return replace(scene, things=things, relations=())
+    return replace(scene, objects=objects, relations=())
 
 
 @pytest.mark.parametrize("size", [64, 128, 224])
@@ -34,7 +34,7 @@ def test_boxes_are_tight_around_what_is_drawn(size: int) -> None:
     for index in range(60):
         scene = sample_scene(seed=0, split="train", index=index)
         drawing = draw_scene(scene, size=size)
-        if len(scene.things) > 1 or len(scene.things[0].boxes) > 1:
+        if len(scene.objects) > 1 or len(scene.objects[0].boxes) > 1:
             continue
         checked += 1
         (x1, y1, x2, y2) = drawing.boxes[0][0]
@@ -49,7 +49,7 @@ def test_boxes_are_tight_around_what_is_drawn(size: int) -> None:
         assert inside[:, -2:].any(), scene.scene_id
         assert inside.mean() > 0.12, scene.scene_id
         above = changed[: max(0, y1), x1:x2]
-        assert not above.any() or scene.things[0].action == "sleeping", scene.scene_id
+        assert not above.any() or scene.objects[0].action == "sleeping", scene.scene_id
     assert checked > 8
 
 
@@ -57,17 +57,17 @@ def test_boxes_are_where_the_scene_puts_them() -> None:
     for index in range(40):
         scene = sample_scene(seed=6, split="train", index=index)
         drawing = draw_scene(scene, size=128)
-        for thing in scene.things:
-            for box, found in zip(thing.boxes, drawing.boxes[thing.node], strict=True):
-                far = np.abs(np.array(box) * 128 - found).max()
-                assert far <= 2.5, (scene.scene_id, thing.key)
+        for item in scene.objects:
+            for box, drawn in zip(item.boxes, drawing.boxes[item.node], strict=True):
+                far = np.abs(np.array(box) * 128 - drawn).max()
+                assert far <= 2.5, (scene.scene_id, item.key)
 
 
 def test_things_are_recognisable_sizes() -> None:
     for index in range(150):
         drawing = draw_scene(sample_scene(seed=4, split="train", index=index), size=128)
-        for found in drawing.boxes:
-            for x1, y1, x2, y2 in found:
+        for boxes in drawing.boxes:
+            for x1, y1, x2, y2 in boxes:
                 assert y2 - y1 >= 7
                 assert x2 - x1 >= 6
 
@@ -77,11 +77,11 @@ def test_every_thing_is_seen() -> None:
     for index in range(60):
         scene = sample_scene(seed=5, split="train", index=index)
         drawing = draw_scene(scene, size=96)
-        for thing in scene.things:
-            bare = draw_scene(without(scene, thing.node), size=96).image
+        for item in scene.objects:
+            bare = draw_scene(without(scene, item.node), size=96).image
             changed = np.abs(pixels(drawing.image) - pixels(bare)).max(axis=2) > 8
-            for x1, y1, x2, y2 in drawing.boxes[thing.node]:
-                assert changed[y1:y2, x1:x2].mean() > 0.12, (scene.scene_id, thing.key)
+            for x1, y1, x2, y2 in drawing.boxes[item.node]:
+                assert changed[y1:y2, x1:x2].mean() > 0.12, (scene.scene_id, item.key)
 
 
 def test_drawing_twice_gives_the_same_pixels() -> None:
@@ -108,18 +108,18 @@ def test_places_and_times_look_different() -> None:
         for place in PLACES
         for time in (TIMES if PLACES[place].outdoors else ("day",))
     }
-    for place, found in PLACES.items():
-        if found.outdoors:
+    for place, place_ in PLACES.items():
+        if place_.outdoors:
             assert means[place, "night"].mean() < 0.75 * means[place, "day"].mean(), place
     pictures = {pixels(backdrop(place, "day", 0, 64)).tobytes() for place in PLACES}
     assert len(pictures) == len(PLACES)
 
 
 def test_mirror_keeps_the_size() -> None:
-    one, two = masks("dog", 40, 1), mirrored("dog", 40, 1)
-    assert one.outline.size == two.outline.size
-    flipped = one.fill.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-    assert flipped.tobytes() == two.fill.tobytes()
+    first, second = masks("dog", 40, 1), mirrored("dog", 40, 1)
+    assert first.outline.size == second.outline.size
+    flipped = first.fill.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    assert flipped.tobytes() == second.fill.tobytes()
     assert 0.5 < aspect("dog") < 2
 
 

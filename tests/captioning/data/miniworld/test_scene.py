@@ -45,50 +45,50 @@ def test_vocabulary_refers_to_what_exists() -> None:
         assert set(kind.places) <= set(PLACES), key
         assert set(kind.actions) <= set(ACTIONS), key
         for action in ("", *kind.actions):
-            found = masks(icon_of(key, action), 40, 1)
-            assert abs(found.outline.height - 40) <= 4, (key, action)
-            assert found.fill.getbbox() is not None
+            icon_masks = masks(icon_of(key, action), 40, 1)
+            assert abs(icon_masks.outline.height - 40) <= 4, (key, action)
+            assert icon_masks.fill.getbbox() is not None
 
 
 def test_each_class_can_be_in_a_split(train: list[Scene]) -> None:
-    shown = {thing.key for scene in train for thing in scene.things}
+    shown = {item.key for scene in train for item in scene.objects}
     assert shown == set(CLASSES) - held_out()
     assert {scene.place for scene in train} == set(PLACES)
-    seen = {thing.action for scene in train for thing in scene.things} - {""}
+    actions = {item.action for scene in train for item in scene.objects} - {""}
     needed = {name for key in shown for name in CLASSES[key].actions}
-    assert seen == needed
-    assert len(seen) >= 12
-    assert {len(thing.boxes) for scene in train for thing in scene.things} == {1, 2, 3, 4}
+    assert actions == needed
+    assert len(actions) >= 12
+    assert {len(item.boxes) for scene in train for item in scene.objects} == {1, 2, 3, 4}
 
 
 def test_held_out_classes_keep_to_their_splits(train: list[Scene]) -> None:
     unseen = held_out()
     for split in ("train", "val", "test_in"):
-        found = train if split == "train" else scenes(split, 300)
-        assert not {thing.key for scene in found for thing in scene.things} & unseen
+        split_scenes = train if split == "train" else scenes(split, 300)
+        assert not {item.key for scene in split_scenes for item in scene.objects} & unseen
     for scene in scenes("test_near", 300):
-        kinds = {thing.key in unseen for thing in scene.things}
+        kinds = {item.key in unseen for item in scene.objects}
         assert kinds == {True, False}
     for scene in scenes("test_out", 300):
-        assert {thing.key for thing in scene.things} <= unseen
+        assert {item.key for item in scene.objects} <= unseen
 
 
 def test_boxes_lie_in_the_picture_and_hide_little(train: list[Scene]) -> None:
     for scene in train:
         stacked = {
-            (found.subject, found.object)
-            for found in scene.relations
-            if found.name in ("on", "under", "behind", "in front of")
+            (relation.subject, relation.object)
+            for relation in scene.relations
+            if relation.name in ("on", "under", "behind", "in front of")
         }
-        boxes = [(thing.node, box) for thing in scene.things for box in thing.boxes]
+        boxes = [(item.node, box) for item in scene.objects for box in item.boxes]
         for _, (x1, y1, x2, y2) in boxes:
             assert 0 <= x1 < x2 <= 1, scene.scene_id
             assert 0 <= y1 < y2 <= 1, scene.scene_id
-        for (node, one), (other, two) in combinations(boxes, 2):
-            wide = min(one[2], two[2]) - max(one[0], two[0])
-            tall = min(one[3], two[3]) - max(one[1], two[1])
-            least = min((box[2] - box[0]) * (box[3] - box[1]) for box in (one, two))
-            share = max(wide, 0) * max(tall, 0) / least
+        for (node, first), (other, second) in combinations(boxes, 2):
+            wide = min(first[2], second[2]) - max(first[0], second[0])
+            tall = min(first[3], second[3]) - max(first[1], second[1])
+            smaller = min((box[2] - box[0]) * (box[3] - box[1]) for box in (first, second))
+            share = max(wide, 0) * max(tall, 0) / smaller
             limit = 1.0 if (node, other) in stacked or (other, node) in stacked else 0.05
             assert share <= limit, (scene.scene_id, share)
 
@@ -96,35 +96,37 @@ def test_boxes_lie_in_the_picture_and_hide_little(train: list[Scene]) -> None:
 def test_relations_hold_between_boxes(train: list[Scene]) -> None:
     names = set()
     for scene in train:
-        for found in scene.relations:
-            names.add(found.name)
-            one, two = scene.things[found.subject].box, scene.things[found.object].box
-            assert _holds(found.name, one, two), (scene.scene_id, found)
+        for relation in scene.relations:
+            names.add(relation.name)
+            first, second = scene.objects[relation.subject].box, scene.objects[relation.object].box
+            assert _holds(relation.name, first, second), (scene.scene_id, relation)
     assert len(names) == 9
 
 
-def _holds(name: str, one: tuple, two: tuple) -> bool:
+def _holds(name: str, first: tuple, second: tuple) -> bool:
     """Plain geometry, told apart from the code that finds relations."""
-    middle = [((box[0] + box[2]) / 2, (box[1] + box[3]) / 2) for box in (one, two)]
+    middle = [((box[0] + box[2]) / 2, (box[1] + box[3]) / 2) for box in (first, second)]
     return {
-        "left of": one[2] <= two[0] + 0.011,
-        "right of": one[0] >= two[2] - 0.011,
-        "next to": -0.011 <= max(two[0] - one[2], one[0] - two[2]) <= 0.17,
-        "behind": min(one[2], two[2]) > max(one[0], two[0]) and one[3] < two[3] + 0.1,
-        "in front of": min(one[2], two[2]) > max(one[0], two[0]) and one[3] > two[3] - 0.1,
-        "above": middle[0][1] < middle[1][1] and one[3] <= two[1] + 0.031,
-        "below": middle[0][1] > middle[1][1] and two[3] <= one[1] + 0.031,
-        "on": two[1] < one[3] < two[3] and two[0] < middle[0][0] < two[2],
-        "under": two[1] < one[1] and two[0] < one[0] and one[2] < two[2],
+        "left of": first[2] <= second[0] + 0.011,
+        "right of": first[0] >= second[2] - 0.011,
+        "next to": -0.011 <= max(second[0] - first[2], first[0] - second[2]) <= 0.17,
+        "behind": min(first[2], second[2]) > max(first[0], second[0])
+        and first[3] < second[3] + 0.1,
+        "in front of": min(first[2], second[2]) > max(first[0], second[0])
+        and first[3] > second[3] - 0.1,
+        "above": middle[0][1] < middle[1][1] and first[3] <= second[1] + 0.031,
+        "below": middle[0][1] > middle[1][1] and second[3] <= first[1] + 0.031,
+        "on": second[1] < first[3] < second[3] and second[0] < middle[0][0] < second[2],
+        "under": second[1] < first[1] and second[0] < first[0] and first[2] < second[2],
     }[name]
 
 
 def test_colours_show_against_the_place(train: list[Scene]) -> None:
     for scene in train:
-        for thing in scene.things:
-            others = [colour for colour in thing.kind.colours if colour not in _hard(scene)]
-            if others:
-                assert thing.colour in others, scene.scene_id
+        for item in scene.objects:
+            visible = [colour for colour in item.kind.colours if colour not in _hard(scene)]
+            if visible:
+                assert item.colour in visible, scene.scene_id
 
 
 def _hard(scene: Scene) -> set[str]:
@@ -135,15 +137,15 @@ def _hard(scene: Scene) -> set[str]:
 def test_size_words_are_visible(train: list[Scene]) -> None:
     heights: dict[str, dict[str, list[float]]] = {}
     for scene in train:
-        for thing in scene.things:
-            if not thing.action and len(thing.boxes) == 1:
-                tall = thing.boxes[0][3] - thing.boxes[0][1]
-                heights.setdefault(thing.key, {}).setdefault(thing.size, []).append(tall)
+        for item in scene.objects:
+            if not item.action and len(item.boxes) == 1:
+                tall = item.boxes[0][3] - item.boxes[0][1]
+                heights.setdefault(item.key, {}).setdefault(item.size, []).append(tall)
     compared = 0
-    for found in heights.values():
-        if {"small", "large"} <= set(found):
+    for by_size in heights.values():
+        if {"small", "large"} <= set(by_size):
             compared += 1
-            assert max(found["small"]) < 0.75 * min(found["large"])
+            assert max(by_size["small"]) < 0.75 * min(by_size["large"])
     assert compared > 20
 
 
@@ -176,9 +178,9 @@ def test_seeds_and_splits_differ() -> None:
     [{"split": "dev"}, {"seed": -1}, {"index": -1}],
 )
 def test_wrong_arguments_are_named(wrong: dict) -> None:
-    given = {"seed": 0, "split": "train", "index": 0} | wrong
+    arguments = {"seed": 0, "split": "train", "index": 0} | wrong
     with pytest.raises(ValueError) as caught:
-        sample_scene(**given)
+        sample_scene(**arguments)
     assert str(next(iter(wrong.values()))) in str(caught.value)
 
 
@@ -186,8 +188,8 @@ def test_places_and_companions_vary(train: list[Scene]) -> None:
     """No class is tied to one place or companion, so both must be looked at."""
     where: dict[str, set[str]] = {}
     for scene in train:
-        where.setdefault(scene.things[0].key, set()).add(scene.place)
-    assert np.mean([len(found) for found in where.values()]) > 2.5
-    sizes = [len(scene.things) for scene in train]
+        where.setdefault(scene.objects[0].key, set()).add(scene.place)
+    assert np.mean([len(places) for places in where.values()]) > 2.5
+    sizes = [len(scene.objects) for scene in train]
     assert 0.25 < np.mean(np.array(sizes) == 1) < 0.5
     assert np.mean(np.array(sizes) == 3) > 0.08

@@ -55,9 +55,9 @@ def test_lists_include_and_exclude(tmp_path):
     arguments = write(tmp_path)
     (tmp_path / "ids.txt").write_text("x/b.jpg 9\n")
     only = read_coco(**arguments, image_ids=tmp_path / "ids.txt")
-    rest = read_coco(**arguments, exclude_ids=[tmp_path / "ids.txt"])
+    remaining = read_coco(**arguments, exclude_ids=[tmp_path / "ids.txt"])
     assert list(only.rows_by_image) == ["9"]
-    assert list(rest.rows_by_image) == ["7"]
+    assert list(remaining.rows_by_image) == ["7"]
     (tmp_path / "ids.txt").write_text("9\n8\n")
     with pytest.raises(ValueError, match=r"ids.txt:2: the split names '8'"):
         read_coco(**arguments, exclude_ids=tmp_path / "ids.txt")

@@ -11,7 +11,7 @@ from PIL import Image
 from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.data.batches.settings import LoaderSettings, Splits
 from captioning.data.roster import Roster, build_roster
-from captioning.data.steps.add_pairs import AddPairs, num_own
+from captioning.data.steps.add_pairs import AddPairs, num_original
 from captioning.data.steps.base import StepContext
 from captioning.data.steps.share_of_photos import ShareOfPhotos
 from captioning.files import write_json
@@ -46,12 +46,12 @@ def folder(tmp_path: Path) -> Path:
         captions.append({"id": n, "image_id": f"x{n}", "caption": "a cat"})
         records.append({"name": f"x{n}", "target": {"image_id": f"p{n}"}})
     records.append({"name": "x0", "refused": {"why": 1}})
-    found = tmp_path / "pairs"
-    write_json(found / "captions.json", {"images": photos, "annotations": captions})
-    write_json(found / "instances.json", {"images": photos, "annotations": [], "categories": []})
+    folder_ = tmp_path / "pairs"
+    write_json(folder_ / "captions.json", {"images": photos, "annotations": captions})
+    write_json(folder_ / "instances.json", {"images": photos, "annotations": [], "categories": []})
     lines = "".join(json.dumps(record) + "\n" for record in records)
-    (found / "provenance.jsonl").write_text(lines)
-    return found
+    (folder_ / "provenance.jsonl").write_text(lines)
+    return folder_
 
 
 def context(*, is_cut: bool = False) -> StepContext:
@@ -84,23 +84,23 @@ def test_shares_without_photos_are_refused(roster, share):
 
 def test_as_many_pairs_as_asked_for_and_only_of_the_photos_left(roster, folder):
     def added(share, of, is_cut=True):
-        found = with_added(of, [folder], share=share, is_cut=is_cut)
-        return {s.image_id for s in found.samples if s.origin == "added:pairs"}
+        roster_ = with_added(of, [folder], share=share, is_cut=is_cut)
+        return {s.image_id for s in roster_.samples if s.origin == "added:pairs"}
 
     assert len(added(0.2, roster)) == 4
     assert added(0.1, roster) < added(0.2, roster)
     assert added(0.0, roster) == set()
     assert len(added(None, roster, is_cut=False)) == 10
     half = share_of_photos(roster, 0.5, seed=0)
-    own = {f"x{name[1:]}" for name in half.rows_by_image if int(name[1:]) < 10}
-    assert added(None, half) == own
+    remaining = {f"x{name[1:]}" for name in half.rows_by_image if int(name[1:]) < 10}
+    assert added(None, half) == remaining
     with pytest.raises(ValueError, match="the folders have 10 that fit"):
         added(0.9, roster)
 
 
 def test_added_pairs_make_no_epoch_longer_where_updates_are_of_the_own_captions(roster, folder):
     more = with_added(roster, [folder])
-    assert (num_own(more), len(more)) == (40, 50)
+    assert (num_original(more), len(more)) == (40, 50)
 
     def batches(of: Roster, **options) -> int:
         module = CaptionDataModule(
@@ -112,16 +112,16 @@ def test_added_pairs_make_no_epoch_longer_where_updates_are_of_the_own_captions(
         assert len(module.train_dataloader().sampler) == module.updates_per_epoch
         return module.updates_per_epoch
 
-    assert batches(more, own_updates=True) == batches(roster, own_updates=True) == 5
+    assert batches(more, original_updates=True) == batches(roster, original_updates=True) == 5
     assert batches(more) == 7
-    with pytest.raises(ValueError, match="own_updates"):
-        batches(more, own_updates=True, fixed_updates=False)
+    with pytest.raises(ValueError, match="original_updates"):
+        batches(more, original_updates=True, fixed_updates=False)
 
 
 def test_a_share_may_be_of_the_captions(roster, folder):
     def added(share: float, of: str) -> int:
-        found = with_added(roster, [folder], share=share, share_of=of)
-        return len(found) - len(roster)
+        roster_ = with_added(roster, [folder], share=share, share_of=of)
+        return len(roster_) - len(roster)
 
     assert (added(0.2, "photos"), added(0.2, "captions")) == (4, 8)
     with pytest.raises(ValueError, match=r"0\.3 of 40 captions asks for 12: the folders have 10"):
@@ -132,16 +132,16 @@ def test_a_share_may_be_of_the_captions(roster, folder):
 
 def test_a_share_tells_the_steps_behind_it_what_it_leaves_out(roster, folder):
     after = context()
-    kept = ShareOfPhotos(share=0.5)(roster, after)
+    selected = ShareOfPhotos(share=0.5)(roster, after)
     assert after.is_cut
     assert [s.sample_id for s in after.left_out] == [
-        s.sample_id for s in roster.samples if s.image_id not in kept.rows_by_image
+        s.sample_id for s in roster.samples if s.image_id not in selected.rows_by_image
     ]
-    behind = AddPairs(folders=[folder])(kept, after).samples[len(kept) :]
-    assert {f"p{s.image_id[1:]}" for s in behind} <= kept.rows_by_image.keys()
-    whole = context()
-    assert ShareOfPhotos(share=1)(roster, whole) is roster
-    assert (whole.is_cut, whole.left_out) == (False, ())
+    behind = AddPairs(folders=[folder])(selected, after).samples[len(selected) :]
+    assert {f"p{s.image_id[1:]}" for s in behind} <= selected.rows_by_image.keys()
+    unchanged = context()
+    assert ShareOfPhotos(share=1)(roster, unchanged) is roster
+    assert (unchanged.is_cut, unchanged.left_out) == (False, ())
 
 
 @pytest.mark.parametrize("share", [-0.1, "all"])

@@ -34,9 +34,9 @@ def roster(**captions: tuple[str, ...]) -> Roster:
 
 def test_all_captions_of_a_photo_go_if_one_mentions_the_class() -> None:
     everything = roster(a=("Two Buses.", "A street"), b=("A busy street", "a bush"))
-    found = hold_out(everything, classes=BUS, lemmatizer=LEMMATIZER)
-    assert [sample.sample_id for sample in found.samples] == ["b#0", "b#1"]
-    assert [(entry.item, entry.rule) for entry in found.dropped] == [
+    remaining = hold_out(everything, classes=BUS, lemmatizer=LEMMATIZER)
+    assert [sample.sample_id for sample in remaining.samples] == ["b#0", "b#1"]
+    assert [(entry.item, entry.rule) for entry in remaining.dropped] == [
         ("a#0", "held out: bus"),
         ("a#1", "held out: bus"),
     ]
@@ -44,13 +44,13 @@ def test_all_captions_of_a_photo_go_if_one_mentions_the_class() -> None:
 
 def test_photos_can_wait_for_captions() -> None:
     everything = roster(a=("A dog eats a hot dog", "x"), b=("y",))
-    found = hold_out(everything, classes=DOG, samples_per_photo=2, lemmatizer=LEMMATIZER)
-    waiting = found.samples[1:]
+    remaining = hold_out(everything, classes=DOG, samples_per_photo=2, lemmatizer=LEMMATIZER)
+    waiting = remaining.samples[1:]
     assert [sample.sample_id for sample in waiting] == ["a#unpaired0", "a#unpaired1"]
     assert {sample.caption for sample in waiting} == {"dog, hot dog"}
     assert {(sample.origin, sample.weight) for sample in waiting} == {(UNPAIRED, 0.0)}
-    assert found.samples[0].weight == 1
-    assert "A dog" not in " ".join(sample.caption for sample in found.samples)
+    assert remaining.samples[0].weight == 1
+    assert "A dog" not in " ".join(sample.caption for sample in remaining.samples)
 
 
 def test_regions_of_waiting_photos_are_called_by_the_phrases_that_go() -> None:
@@ -58,18 +58,18 @@ def test_regions_of_waiting_photos_are_called_by_the_phrases_that_go() -> None:
     phrase = Phrase(start=0, text="two dogs", chain_id="1", kinds=("animals",), regions=(0,))
     first, second, other = everything.samples
     region = Region(box=(0, 0, 9, 9), label="animals")
-    said = [
+    samples = [
         replace(first, regions=(region,), phrases=(phrase,)),
         replace(second, regions=(region,)),
     ]
-    found = hold_out(
-        build_roster("some/train", [*said, other]),
+    remaining = hold_out(
+        build_roster("some/train", [*samples, other]),
         classes={"dog": ["dogs"]},
         samples_per_photo=1,
         lemmatizer=LEMMATIZER,
     )
-    assert [region.label for region in found.samples[-1].regions] == ["dog"]
-    assert found.samples[-1].phrases == ()
+    assert [region.label for region in remaining.samples[-1].regions] == ["dog"]
+    assert remaining.samples[-1].phrases == ()
 
 
 def test_phrases_are_found_as_wholes() -> None:
@@ -99,7 +99,7 @@ def test_a_number_of_samples_that_cannot_be_is_named(number) -> None:
 def test_the_step_counts_the_words_that_are_left(tmp_path: Path, caplog) -> None:
     context = StepContext(split="train", seed=0, cache_folder=tmp_path)
     everything = roster(a=("a bus",), b=("two buses",), c=("a car",))
-    left = HoldOut(classes={"bus": ["bus"]})(everything, context)
-    assert [sample.sample_id for sample in left.samples] == ["b#0", "c#0"]
-    assert context.held_out_left == {"buses": 1}
+    remaining = HoldOut(classes={"bus": ["bus"]})(everything, context)
+    assert [sample.sample_id for sample in remaining.samples] == ["b#0", "c#0"]
+    assert context.held_out_remaining == {"buses": 1}
     assert "buses (1); to hold them out too, add them to steps.hold_out.classes" in caplog.text

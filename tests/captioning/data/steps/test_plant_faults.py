@@ -78,10 +78,10 @@ def test_swapped_captions_are_of_another_photo_and_trade_places(ratio):
     roster = roster_of()
     planted, truth = plant_faults(roster, kinds={"swap": ratio}, seed=0)
     assert len(truth) == round(ratio * len(roster))
-    own = roster.references()
+    references = roster.references()
     for sample_id in truth:
         sample = planted.by_id[sample_id]
-        assert sample.caption not in own[sample.image_id]
+        assert sample.caption not in references[sample.image_id]
         assert sample.phrases == ()
     before = Counter(roster.by_id[sample_id].caption for sample_id in truth)
     assert Counter(planted.by_id[sample_id].caption for sample_id in truth) == before
@@ -98,13 +98,13 @@ def test_one_swap_alone_takes_a_caption_from_anywhere():
 def test_image_faults_bring_the_other_photo_with_its_boxes():
     roster = roster_of()
     planted, truth = plant_faults(roster, kinds={"image": 0.3}, seed=0)
-    own = roster.references()
+    references = roster.references()
     for sample_id in truth:
         sample = planted.by_id[sample_id]
         other = sample.image_path.stem
         assert other != sample.image_id
         assert sample.regions == roster.by_id[f"{other}#0"].regions
-        assert sample.caption not in own[other]
+        assert sample.caption not in references[other]
         assert sample.phrases == ()
 
 
@@ -125,7 +125,7 @@ def test_overlong_captions_go_on_in_made_up_detail():
 def test_wrong_words_are_of_the_same_kind_and_in_no_caption_of_the_photo(kind, rows):
     roster = roster_of()
     planted, truth = plant_faults(roster, kinds={kind: 0.15}, seed=0)
-    own = roster.references()
+    references = roster.references()
     for sample_id in truth:
         before = roster.by_id[sample_id].caption.lower().split()
         after = planted.by_id[sample_id].caption.lower().split()
@@ -133,10 +133,10 @@ def test_wrong_words_are_of_the_same_kind_and_in_no_caption_of_the_photo(kind, r
         (old, new) = changed[-1]
         assert any(old in row and new in row for row in rows)
         assert all(pair in (("a", "an"), ("an", "a")) for pair in changed[:-1])
-        assert new not in " ".join(own[sample_id.split("#")[0]]).lower().split()
+        assert new not in " ".join(references[sample_id.split("#")[0]]).lower().split()
 
 
-def one(caption: str, sibling: str = "x") -> Roster:
+def roster_of_one(caption: str, sibling: str = "x") -> Roster:
     first = roster_of(1).samples[0]
     texts = (caption, sibling)
     return build_roster(
@@ -146,14 +146,14 @@ def one(caption: str, sibling: str = "x") -> Roster:
 
 
 def test_article_and_capital_agree_with_the_new_word():
-    seen = set()
+    captions = set()
     for seed in range(60):
-        planted, _ = plant_faults(one("Dog of a car"), kinds={"object": 0.5}, seed=seed)
-        seen.add(planted.samples[0].caption)
-    assert "Dog of an airplane" in seen
-    assert "Dog of a truck" in seen
-    assert "Elephant of a car" in seen
-    siblings = one("an orange ball", "orange grey")
+        planted, _ = plant_faults(roster_of_one("Dog of a car"), kinds={"object": 0.5}, seed=seed)
+        captions.add(planted.samples[0].caption)
+    assert "Dog of an airplane" in captions
+    assert "Dog of a truck" in captions
+    assert "Elephant of a car" in captions
+    siblings = roster_of_one("an orange ball", "orange grey")
     for seed in range(30):
         planted, _ = plant_faults(siblings, kinds={"color": 0.5}, seed=seed)
         text = " ".join(sample.caption for sample in planted.samples)
@@ -180,9 +180,9 @@ def test_bad_kinds_are_named(kinds, message):
 
 
 def test_swaps_that_cannot_be_are_refused():
-    same = [replace(sample, caption="The same .") for sample in roster_of(3).samples]
+    samples = [replace(sample, caption="The same .") for sample in roster_of(3).samples]
     with pytest.raises(ValueError, match="no other image can trade with"):
-        plant_faults(build_roster("same", same), kinds={"swap": 0.5}, seed=0)
+        plant_faults(build_roster("same", samples), kinds={"swap": 0.5}, seed=0)
     with pytest.raises(ValueError, match="0 captions can bear one"):
         plant_faults(roster_of(1), kinds={"image": 0.5}, seed=0)
 

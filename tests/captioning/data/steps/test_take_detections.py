@@ -25,15 +25,15 @@ CONFIGS = Path(__file__).resolve().parents[4] / "configs"
 class Corner(AbstractDetector):
     """Finds a dog in the left upper corner of every photo, and counts how many it has seen."""
 
-    seen = 0
+    num_photos = 0
 
     def __init__(self, **options) -> None:
         super().__init__(identity="corner", **options)
 
     def raw(self, photos):
-        Corner.seen += len(photos)
-        one = (torch.tensor([[0.0, 0, 10, 10]]), torch.tensor([0.75]), torch.tensor([0]))
-        return [one for _ in photos]
+        Corner.num_photos += len(photos)
+        output = (torch.tensor([[0.0, 0, 10, 10]]), torch.tensor([0.75]), torch.tensor([0]))
+        return [output for _ in photos]
 
     def name_of(self, number):
         return "dog"
@@ -41,23 +41,24 @@ class Corner(AbstractDetector):
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch) -> DictConfig:
-    given = [f"paths.cache={tmp_path}", f"paths.runs={tmp_path}", "first_images=5"]
+    overrides = [f"paths.cache={tmp_path}", f"paths.runs={tmp_path}", "first_images=5"]
     config = compose_config(
-        "find_objects", overrides=["data=miniworld_tiny", "batch_size=2", *given]
+        "find_objects", overrides=["data=miniworld_tiny", "batch_size=2", *overrides]
     )
     monkeypatch.setattr(
-        "captioning.find_objects.build_part", lambda given: Corner(threshold=given.threshold)
+        "captioning.find_objects.build_part",
+        lambda overrides: Corner(threshold=overrides.threshold),
     )
-    Corner.seen = 0
+    Corner.num_photos = 0
     return config
 
 
 def test_a_split_is_looked_at_once_and_read_in_place_of_its_boxes(config) -> None:
     out, number = find_objects(config)
-    assert number == Corner.seen == 5
+    assert number == Corner.num_photos == 5
     assert find_objects(config) == (out, 5)
-    assert Corner.seen == 5
-    header, found = read_detections(out)
+    assert Corner.num_photos == 5
+    header, regions = read_detections(out)
     assert header["settings"]["threshold"] == 0.5
     take = {"_target_": f"{TakeDetections.__module__}.TakeDetections", "files": [str(out)]}
     OmegaConf.update(config, "steps", {"take_detections": take}, force_add=True)
@@ -66,18 +67,18 @@ def test_a_split_is_looked_at_once_and_read_in_place_of_its_boxes(config) -> Non
         (region,) = sample.regions
         assert (region.label, region.box, region.score) == ("dog", (0, 0, 10, 10), 0.75)
         assert all(not phrase.regions for phrase in sample.phrases)
-    del found[roster.samples[0].image_id]
+    del regions[roster.samples[0].image_id]
     with pytest.raises(ValueError, match="lack 1 photos"):
-        with_detections(roster, found)
+        with_detections(roster, regions)
 
 
 def test_a_file_cut_off_in_a_line_is_gone_on_with(config) -> None:
     out, _ = find_objects(config)
-    whole = out.read_text()
-    out.write_text(whole[:-20])
+    complete = out.read_text()
+    out.write_text(complete[:-20])
     find_objects(config)
-    assert out.read_text() == whole
-    assert Corner.seen == 6
+    assert out.read_text() == complete
+    assert Corner.num_photos == 6
 
 
 def test_another_detector_does_not_add_to_a_file(config) -> None:

@@ -66,10 +66,12 @@ def test_hypotheses_of_prompts_of_any_length_read_what_they_have_read(
     log_probs, state = stepper.step(torch.zeros(3, dtype=torch.long), state)
     histories = [(image, []) for image in range(3)]
     for number in range(4):
-        for found, (image, tokens) in zip(log_probs, histories, strict=True):
+        for row_log_probs, (image, tokens) in zip(log_probs, histories, strict=True):
             words = stepper.words(torch.tensor(tokens, dtype=torch.long))
             vectors = torch.cat([prompts[image, : lengths[image]], words])
-            torch.testing.assert_close(found, plainly(stepper, vectors), atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(
+                row_log_probs, plainly(stepper, vectors), atol=1e-5, rtol=1e-5
+            )
         # reorder within blocks; in the third step the second image is dropped
         block = len(histories) // len({image for image, _ in histories})
         images = [0, 2] if number == 2 else sorted({image for image, _ in histories})
@@ -101,10 +103,10 @@ def test_hypotheses_may_be_multiplied_before_the_first_word(stepper: CausalStepp
 def test_stepping_a_state_leaves_it_as_it_was(stepper: CausalStepper) -> None:
     state = stepper.start(torch.randn(1, 3, SIZE), torch.tensor([3]))
     _, state = stepper.step(torch.tensor([0]), state)
-    one, _ = stepper.step(torch.tensor([4]), state)
+    first_log_probs, _ = stepper.step(torch.tensor([4]), state)
     stepper.step(torch.tensor([9]), state)
     again, _ = stepper.step(torch.tensor([4]), state)
-    assert torch.equal(one, again)
+    assert torch.equal(first_log_probs, again)
 
 
 def test_what_is_behind_padding_changes_nothing_before_it(stepper: CausalStepper) -> None:

@@ -13,20 +13,20 @@ NUMBERS = [str(number) for number in range(1, 60)]
 WORDS = WordTokenizer(words=["caption", "region", "runs", "held", *NUMBERS, *CONTROL_TOKENS])
 
 
-def said(control: Control) -> str:
+def as_text(control: Control) -> str:
     ids = ControlText(WORDS, prompt="caption region:").ids(control)
     return " ".join(WORDS.words[index] for index in ids)
 
 
 def test_it_is_the_authors_text() -> None:
     control = Control(regions=(4, 0), num_words=12, verbs=("runs", "held"))
-    assert said(control) == (
+    assert as_text(control) == (
         "<bos> caption region runs held "
         "<cap_len_level_2> 12 <vis_extra_id_1> <vis_extra_id_2> <eos>"
     )
-    assert said(Control()) == said(Control(regions=())) == "<bos> caption region <eos>"
-    assert said(Control(level=5)) == "<bos> caption region <cap_len_level_5> <eos>"
-    assert said(Control(num_words=99)).split()[3:5] == ["<cap_len_level_5>", "<unk>"]
+    assert as_text(Control()) == as_text(Control(regions=())) == "<bos> caption region <eos>"
+    assert as_text(Control(level=5)) == "<bos> caption region <cap_len_level_5> <eos>"
+    assert as_text(Control(num_words=99)).split()[3:5] == ["<cap_len_level_5>", "<unk>"]
 
 
 @pytest.mark.parametrize(
@@ -34,18 +34,18 @@ def test_it_is_the_authors_text() -> None:
     [(1, 1), (9, 1), (10, 2), (19, 2), (20, 3), (29, 3), (30, 4), (39, 4), (40, 5), (59, 5)],
 )
 def test_levels_at_their_borders(num_words: int, level: int) -> None:
-    words = said(Control(num_words=num_words)).split()
+    words = as_text(Control(num_words=num_words)).split()
     assert words[3:5] == [f"<cap_len_level_{level}>", str(num_words)]
-    assert said(Control(num_words=num_words, level=4)).split()[3] == "<cap_len_level_4>"
+    assert as_text(Control(num_words=num_words, level=4)).split()[3] == "<cap_len_level_4>"
 
 
 def test_tokens_elsewhere_and_too_many_regions_are_refused() -> None:
     for words in (["caption"], ["caption", *CONTROL_TOKENS, "late"], CONTROL_TOKENS[::-1]):
         with pytest.raises(ValueError, match="must be number"):
             ControlText(WordTokenizer(words=words), prompt="caption")
-    assert said(Control(regions=tuple(range(99)))).count("<vis_extra") == 99
+    assert as_text(Control(regions=tuple(range(99)))).count("<vis_extra") == 99
     with pytest.raises(ValueError, match="at most 99 regions: got 100"):
-        said(Control(regions=tuple(range(100))))
+        as_text(Control(regions=tuple(range(100))))
 
 
 @pytest.mark.parametrize(

@@ -10,22 +10,22 @@ from captioning.models.layers.embedding_noise import with_noise
 
 
 def test_it_is_the_formula() -> None:
-    given = torch.randn(5, 7) * 3
-    found = with_noise(given, 0.016, torch.Generator().manual_seed(4))
+    embeddings = torch.randn(5, 7) * 3
+    noisy = with_noise(embeddings, 0.016, torch.Generator().manual_seed(4))
     drawn = torch.randn(5, 7, generator=torch.Generator().manual_seed(4))
-    expected = normalize(normalize(given, dim=-1) + drawn * 0.016**0.5, dim=-1)
-    torch.testing.assert_close(found, expected)
+    expected = normalize(normalize(embeddings, dim=-1) + drawn * 0.016**0.5, dim=-1)
+    torch.testing.assert_close(noisy, expected)
 
 
 def test_the_noise_has_the_variance_of_each_value() -> None:
-    given = normalize(torch.randn(1, 512), dim=-1).expand(400, -1)
-    found = with_noise(given, 0.016, torch.Generator().manual_seed(0))
+    embeddings = normalize(torch.randn(1, 512), dim=-1).expand(400, -1)
+    noisy = with_noise(embeddings, 0.016, torch.Generator().manual_seed(0))
     # of unit length after noise: its length before was sqrt(1 + 512 * .016)
-    cosine = (found * given).sum(-1).mean().item()
+    cosine = (noisy * embeddings).sum(-1).mean().item()
     assert cosine == pytest.approx(1 / (1 + 512 * 0.016) ** 0.5, rel=0.02)
-    torch.testing.assert_close(found.norm(dim=-1), torch.ones(400))
+    torch.testing.assert_close(noisy.norm(dim=-1), torch.ones(400))
 
 
 def test_no_variance_is_no_noise() -> None:
-    given = torch.randn(3, 4)
-    assert torch.equal(with_noise(given, 0.0), normalize(given, dim=-1))
+    embeddings = torch.randn(3, 4)
+    assert torch.equal(with_noise(embeddings, 0.0), normalize(embeddings, dim=-1))

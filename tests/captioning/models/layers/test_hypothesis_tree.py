@@ -80,12 +80,12 @@ def walk(
     stepper: AbstractStepper, state: AbstractDecoderState, choices: list[Tensor], words: Tensor
 ) -> list[Tensor]:
     """Log-probabilities of steps with the rows of ``choices`` selected between them."""
-    found, last = [], torch.full((IMAGES,), START)
+    outputs, last = [], torch.full((IMAGES,), START)
     for number, rows in enumerate(choices):
         log_probs, state = stepper.step(last, state)
-        found.append(log_probs)
+        outputs.append(log_probs)
         state, last = state.select(rows), words[number, : len(rows)]
-    return found
+    return outputs
 
 
 # One image's two rows after the other's; rows repeat, change places and die; images are dropped.
@@ -104,11 +104,11 @@ def test_each_hypothesis_is_continued_from_its_own_words_and_image(bart, images)
     choices = [torch.tensor(rows) for rows in CHOICES]
     words = torch.randint(3, VOCABULARY, (len(choices), 9))
     stepper, plain = BartStepper(bart), FromScratch(bart, images)
-    found = walk(stepper, stepper.start(*images), choices, words)
+    actual = walk(stepper, stepper.start(*images), choices, words)
     expected = walk(plain, plain.start(), choices, words)
-    for step, (one, other) in enumerate(zip(found, expected, strict=True)):
+    for step, (one, other) in enumerate(zip(actual, expected, strict=True)):
         torch.testing.assert_close(one, other, atol=2e-5, rtol=1e-4, msg=f"step {step}")
-    assert len(found[-1].unique(dim=0)) == 3
+    assert len(actual[-1].unique(dim=0)) == 3
 
 
 @torch.no_grad()
@@ -135,8 +135,8 @@ def test_reordering_moves_no_keys_and_images_are_kept_once(bart, images):
     for one, two in zip(state.layers, other.layers, strict=True):
         assert one.keys.data_ptr() == two.keys.data_ptr()
         assert one.keys.shape == (IMAGES, 2, 1 + 4, 8)
-    assert {keys.shape for keys, _ in other.seen} == {(IMAGES, 2, WORDS, 8)}
-    assert other.select(torch.tensor([8, 9])).seen[0][0].shape[0] == 1
+    assert {keys.shape for keys, _ in other.image_pairs} == {(IMAGES, 2, WORDS, 8)}
+    assert other.select(torch.tensor([8, 9])).image_pairs[0][0].shape[0] == 1
 
 
 def search(bart: BartForConditionalGeneration, images: tuple[Tensor, Tensor], **options):
@@ -167,17 +167,17 @@ def test_captions_are_those_of_transformers(bart, images, penalty, monkeypatch):
         return_dict_in_generate=True,
     )
     options = {"beam_size": 4, "max_length": 30, "min_length": 2, "num_captions": 4, "exact": False}
-    found = search(bart, images, length_penalty=penalty, **options)
+    result = search(bart, images, length_penalty=penalty, **options)
     captions = [
         [token for token in row[1:] if token not in (END, PAD)]
         for row in expected.sequences.tolist()
     ]
     assert [
         [token for token in row if token not in (END, PAD)]
-        for row in found.tokens.flatten(0, 1).tolist()
+        for row in result.tokens.flatten(0, 1).tolist()
     ] == captions
-    torch.testing.assert_close(found.scores.flatten(), expected.sequences_scores)
-    assert 2 <= found.lengths.min() < found.lengths.max() < 30
+    torch.testing.assert_close(result.scores.flatten(), expected.sequences_scores)
+    assert 2 <= result.lengths.min() < result.lengths.max() < 30
 
 
 @torch.no_grad()
@@ -188,10 +188,10 @@ def test_constrained_search_goes_through_the_tree(bart, images):
     special = {"bos_id": START, "eos_id": END, "pad_id": PAD}
     request = SearchRequest(num_images=IMAGES, machines=machines, **special)
     search = ConstrainedBeamSearch.with_settings(beam_size=3, max_length=8, num_captions=2)
-    found = search(stepper, stepper.start(*images), request)
+    result = search(stepper, stepper.start(*images), request)
     expected = search(plain, plain.start(), request)
-    assert found.tokens.tolist() == expected.tokens.tolist()
-    torch.testing.assert_close(found.scores, expected.scores, atol=1e-4, rtol=1e-4)
+    assert result.tokens.tolist() == expected.tokens.tolist()
+    torch.testing.assert_close(result.scores, expected.scores, atol=1e-4, rtol=1e-4)
 
 
 @torch.no_grad()
@@ -217,7 +217,7 @@ def test_a_decoder_without_images_reads_a_prompt_and_then_hypotheses():
         if not number:
             state = state.select(torch.tensor([1, 0, 2, 3, 5, 4]))
     first = words[0][[1, 0, 2, 3, 5, 4]]
-    whole = torch.cat([prompt.repeat_interleave(2, 0), first[:, None], words[1][:, None]], 1)
-    torch.testing.assert_close(logits, gpt(whole).logits[:, -1], atol=1e-5, rtol=1e-4)
+    full_texts = torch.cat([prompt.repeat_interleave(2, 0), first[:, None], words[1][:, None]], 1)
+    torch.testing.assert_close(logits, gpt(full_texts).logits[:, -1], atol=1e-5, rtol=1e-4)
     with pytest.raises(ValueError, match="a prompt must be read first: got 6 tokens before it"):
         state.read_prompt(2)

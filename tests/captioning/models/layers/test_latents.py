@@ -29,22 +29,22 @@ def test_a_draw_of_the_prior_follows_its_laws(latents: Latents, temperature: flo
     prior, mean, eps = latents.prior, noise(4, D), noise(4, T, sum(SIZES))
     context, objects = prior.draw(mean, eps, temperature).split(SIZES, dim=2)
     for_context, for_objects = eps.split(SIZES, dim=2)
-    law = prior.context_given(mean, context)
-    torch.testing.assert_close(law.at(for_context, temperature), context)
-    law = prior.objects_given(mean, context, objects)
-    torch.testing.assert_close(law.at(for_objects, temperature), objects)
+    distribution = prior.context_distributions(mean, context)
+    torch.testing.assert_close(distribution.sample(for_context, temperature), context)
+    distribution = prior.object_distributions(mean, context, objects)
+    torch.testing.assert_close(distribution.sample(for_objects, temperature), objects)
 
 
 def test_laws_depend_on_earlier_latents_alone(latents: Latents) -> None:
     mean, values = noise(2, D), noise(2, T, 5).split(SIZES, dim=2)
     changed = values[0].clone()
     changed[:, 3] += 1
-    one, other = (latents.prior.context_given(mean, v).mean for v in (values[0], changed))
+    one, other = (latents.prior.context_distributions(mean, v).mean for v in (values[0], changed))
     assert torch.equal(one[:, :4], other[:, :4])
     assert (one[:, 4:] != other[:, 4:]).all()
     # z^o_t reads z^m_t of its own step.
     one, other = (
-        latents.prior.objects_given(mean, v, values[1]).mean for v in (values[0], changed)
+        latents.prior.object_distributions(mean, v, values[1]).mean for v in (values[0], changed)
     )
     assert torch.equal(one[:, :3], other[:, :3])
     assert (one[:, 3:] != other[:, 3:]).all()
@@ -57,12 +57,12 @@ def test_posteriors_read_the_whole_caption_and_the_latents_before(latents: Laten
     eps, lengths = noise(1, T, 3), torch.tensor([T])
     one, summary = latents.context(words, lengths, eps)
     two, _ = latents.context(other, lengths, eps)
-    assert (one.law.mean[:, 0] != two.law.mean[:, 0]).all()  # backward in time
+    assert (one.distribution.mean[:, 0] != two.distribution.mean[:, 0]).all()  # backward in time
     moved = eps.clone()
     moved[:, 2] += 1
     three, _ = latents.context(words, lengths, moved)
-    assert torch.equal(one.law.mean[:, :3], three.law.mean[:, :3])
-    assert (one.law.mean[:, 3] != three.law.mean[:, 3]).all()
+    assert torch.equal(one.distribution.mean[:, :3], three.distribution.mean[:, :3])
+    assert (one.distribution.mean[:, 3] != three.distribution.mean[:, 3]).all()
     assert summary.shape == (1, 7)
 
 
@@ -78,4 +78,4 @@ def test_objects_are_read_up_to_their_number(latents: Latents) -> None:
     words = torch.tensor([[3, 4, 8], [3, 8, 8], [0, 1, 2]])
     other = latents.objects(words, counts, *inputs, eps)
     assert torch.equal(one.values, other.values)
-    assert len(one.law.mean[:, 0].unique(dim=0)) == 3
+    assert len(one.distribution.mean[:, 0].unique(dim=0)) == 3

@@ -26,21 +26,21 @@ def by_hand(model: PrefixProjector, embedding: Tensor) -> Tensor:
             for name, value in weights.items()
             if name.startswith(f"layers.{number}.")
         }
-        seen = torch.nn.functional.layer_norm(
+        normed = torch.nn.functional.layer_norm(
             hidden, (8,), part["norm_attention.weight"], part["norm_attention.bias"]
         )
-        queries = seen @ part["queries.weight"].T
-        keys, values = (seen @ part["keys_values.weight"].T).split(8, dim=1)
+        queries = normed @ part["queries.weight"].T
+        keys, values = (normed @ part["keys_values.weight"].T).split(8, dim=1)
         heads = [slice(0, 4), slice(4, 8)]
-        found = [
+        attended = [
             (queries[:, h] @ keys[:, h].T / 2).softmax(-1) @ values[:, h]  # 2 = sqrt(4)
             for h in heads
         ]
-        hidden = hidden + torch.cat(found, 1) @ part["output.weight"].T + part["output.bias"]
-        seen = torch.nn.functional.layer_norm(
+        hidden = hidden + torch.cat(attended, 1) @ part["output.weight"].T + part["output.bias"]
+        normed = torch.nn.functional.layer_norm(
             hidden, (8,), part["norm_inner.weight"], part["norm_inner.bias"]
         )
-        inner = (seen @ part["inner.0.weight"].T + part["inner.0.bias"]).relu()
+        inner = (normed @ part["inner.0.weight"].T + part["inner.0.bias"]).relu()
         hidden = hidden + inner @ part["inner.2.weight"].T + part["inner.2.bias"]
     return hidden[2:]
 

@@ -11,11 +11,13 @@ S, P = V, V + 1
 
 
 def extras(contexts: list[list[list[int]]], words: list[list[list[int]]]) -> dict:
-    longest = max((len(ids) for some in contexts for ids in some), default=2)
+    longest = max(
+        (len(ids) for caption_contexts in contexts for ids in caption_contexts), default=2
+    )
     tokens = torch.zeros(len(contexts), 2, longest, dtype=torch.long)
     lengths = torch.zeros(len(contexts), 2, dtype=torch.long)
-    for place, some in enumerate(contexts):
-        for number, ids in enumerate(some):
+    for place, caption_contexts in enumerate(contexts):
+        for number, ids in enumerate(caption_contexts):
             tokens[place, number, : len(ids)] = torch.tensor(ids)
             lengths[place, number] = len(ids)
     return {
@@ -32,15 +34,15 @@ def keys(number: int, draw: int = 0) -> list[tuple[int, ...]]:
 def test_slots_take_words_of_their_number_in_turn() -> None:
     context = [1, 5, S, 6, P, 7, S, 2]
     batch = extras([[context]], [[[10, 11, -1], [15, -1, -1]]])
-    seen = set()
+    fillings = set()
     for draw in range(20):
-        found = fill_contexts(batch, keys(1, draw), V)
-        assert found.contexts.tolist() == [context]
-        words = found.words[0].tolist()
-        seen.add((words[2], words[6]))
+        filled = fill_contexts(batch, keys(1, draw), V)
+        assert filled.contexts.tolist() == [context]
+        words = filled.words[0].tolist()
+        fillings.add((words[2], words[6]))
         assert words[4] == 15
         assert [words[i] for i in (0, 1, 3, 5, 7)] == [1, 5, 6, 7, 2]
-    assert seen == {(10, 11), (11, 10)}
+    assert fillings == {(10, 11), (11, 10)}
 
 
 def test_what_cannot_be_filled_is_skipped() -> None:
@@ -49,15 +51,15 @@ def test_what_cannot_be_filled_is_skipped() -> None:
         [[singular], [plural], [], [plural]],
         [[[10, -1], [-1, -1]], [[10, -1], [-1, -1]], [[10, 11], [12, 13]], [[-1, -1], [12, -1]]],
     )
-    found = fill_contexts(batch, keys(4), V)
-    assert found.captions.tolist() == [0, 3]
-    assert found.words.tolist() == [[1, 10, 2, 0], [1, 5, 12, 2]]
-    assert found.lengths.tolist() == [3, 4]
+    filled = fill_contexts(batch, keys(4), V)
+    assert filled.captions.tolist() == [0, 3]
+    assert filled.words.tolist() == [[1, 10, 2, 0], [1, 5, 12, 2]]
+    assert filled.lengths.tolist() == [3, 4]
 
 
 def test_none_at_all() -> None:
-    found = fill_contexts(extras([[], []], [[[10], [-1]]] * 2), keys(2), V)
-    assert len(found.captions) == len(found.lengths) == 0
+    filled = fill_contexts(extras([[], []], [[[10], [-1]]] * 2), keys(2), V)
+    assert len(filled.captions) == len(filled.lengths) == 0
 
 
 def test_each_context_gets_its_turn_by_key() -> None:
@@ -76,9 +78,9 @@ def test_slots_take_the_label_that_is_attended_most() -> None:
     attention[0, 0] = torch.tensor([0.5, 0.1, 0.3, 0.05, 0.05])
     attention[0, 2] = torch.tensor([0.5, 0.1, 0.3, 0.06, 0.04])
     attention[0, 3] = torch.tensor([0.1, 0.2, 0.1, 0.6, 0.0])
-    found = fill_by_attention(pseudo, attention, labels, V)
-    assert found.words.tolist() == [[1, 12, 5, 16, 11, 2]]
-    assert found.contexts.tolist() == [context]
+    filled = fill_by_attention(pseudo, attention, labels, V)
+    assert filled.words.tolist() == [[1, 12, 5, 16, 11, 2]]
+    assert filled.contexts.tolist() == [context]
     # a photo without such labels keeps the words of its captions
     none = fill_by_attention(pseudo, attention, torch.full_like(labels, -1), V)
     assert none.words.tolist() == pseudo.words.tolist() == [[1, 10, 5, 15, 10, 2]]

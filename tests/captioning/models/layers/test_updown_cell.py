@@ -66,8 +66,8 @@ def test_outputs_and_every_gradient_equal_the_plain_recurrence(masked: bool, spo
     ours, theirs = call(recurrence, tensors, mask, index), call(plain, tensors, mask, index)
     torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
     upstream = torch.linspace(-1, 1, ours.numel(), dtype=torch.float64).view_as(ours)
-    found = torch.autograd.grad(ours, tensors, upstream)
-    for one, other in zip(found, torch.autograd.grad(theirs, tensors, upstream), strict=True):
+    gradients = torch.autograd.grad(ours, tensors, upstream)
+    for one, other in zip(gradients, torch.autograd.grad(theirs, tensors, upstream), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
 
 

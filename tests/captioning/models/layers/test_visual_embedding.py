@@ -23,5 +23,5 @@ def test_one_norm_over_the_sum() -> None:
     visual = VisualEmbedding(feature_size=3, hidden_size=8)
     norms = [module for module in visual.modules() if isinstance(module, nn.LayerNorm)]
     assert norms == [visual.norm]
-    found = visual(torch.randn(2, 5, 3), torch.rand(2, 5, 4), torch.randn(5, 8))
-    torch.testing.assert_close(found.mean(-1), torch.zeros(2, 5), atol=1e-6, rtol=0)
+    embedded = visual(torch.randn(2, 5, 3), torch.rand(2, 5, 4), torch.randn(5, 8))
+    torch.testing.assert_close(embedded.mean(-1), torch.zeros(2, 5), atol=1e-6, rtol=0)

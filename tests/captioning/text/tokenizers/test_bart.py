@@ -34,8 +34,8 @@ def test_control_tokens_are_counted_from_the_end(tmp_path: Path) -> None:
     known = write_byte_pairs(tmp_path)
     (tmp_path / "config.json").write_text("{}")
     words = BartTokenizer.of_bart(name=str(tmp_path))
-    found = [words.token_id(token) for token in CONTROL_TOKENS]
-    assert found == list(range(known, known + 200))
+    token_ids = [words.token_id(token) for token in CONTROL_TOKENS]
+    assert token_ids == list(range(known, known + 200))
     assert words.token_id("<extra_id_94>") == known
     assert words.token_id("<cap_len_level_1>") == level_id(len(words), 1) == len(words) - 101
     assert words.token_id("<cap_len_level_5>") == level_id(len(words), 5) == known + 95

@@ -58,8 +58,8 @@ def test_it_is_restored_from_a_checkpoint(tokenizer: SentenceTokenizer) -> None:
 
 def test_words_are_spelled_behind_a_blank_and_as_a_beginning(tokenizer: SentenceTokenizer) -> None:
     inside, first = tokenizer.spellings("dog")
-    whole = tokenizer.encode("a dog")
-    assert whole[-1 - len(inside) : -1] == inside
+    ids = tokenizer.encode("a dog")
+    assert ids[-1 - len(inside) : -1] == inside
     assert tokenizer.encode("dog runs")[1 : 1 + len(first)] == first
     assert first[0] in tokenizer.continuing()
     assert inside[0] not in tokenizer.continuing()

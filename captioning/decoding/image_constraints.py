@@ -1,4 +1,4 @@
-"""Which words constrained search shall say of which image: from a file, or from detections."""
+"""Constraints in words for each image: from a file, held-out classes or detections."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ from captioning.interfaces import AbstractTokenizer
 from captioning.ranges import PositiveInt
 from captioning.types import UNPAIRED, Sample
 
-_ELSEWHERE = (
+_REMEDY = (
     "evaluate.py holds nothing out: give words by constraints=words constraints.path=FILE, or "
     "labelled boxes by constraints=detections"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class ImageConstraints:
     """Constraints by image.
 
     Attributes:
-        words: of each image its constraints, each a tuple of alternatives; images that are not
-            here have none.
-        required: how many of an image's constraints a caption must meet, if it has as many.
+        words: constraints by image id, each a tuple of alternatives; other images have none.
+        required: how many of an image's constraints a caption must meet; all if it has fewer.
     """
 
     words: Mapping[str, Sequence[Words]]
@@ -55,14 +54,14 @@ class Wanted:
         return [self.of_image(image_id, tokenizer).machine for image_id in image_ids]
 
     def missing(self, tokenizer: AbstractTokenizer) -> list[Words]:
-        """Distinct constraints of which the vocabulary has no alternative: they are left out."""
-        lost = (words for i in self.words for words in self.of_image(i, tokenizer).dropped)
-        return sorted(set(lost))
+        """Distinct constraints of which the vocabulary has no alternative; they are left out."""
+        dropped = (words for i in self.words for words in self.of_image(i, tokenizer).dropped)
+        return sorted(set(dropped))
 
 
-def words_of_file(
+def constraints_from_file(
     samples: Iterable[Sample], *, path: str | Path, required: PositiveInt = 2
-) -> Wanted:
+) -> ImageConstraints:
     """Constraints from a JSON file: ``{"IMAGE_ID": ["dog", ["cat", "cats"]], ...}``.
 
     Each entry of an image's list is a constraint: a word or phrase, or a list of alternatives.
@@ -70,7 +69,7 @@ def words_of_file(
     Args:
         samples: of the data set; entries of other images are not used.
         path: the file.
-        required: see `Wanted`.
+        required: see `ImageConstraints`.
 
     Raises:
         ValueError: not such a file, or it has none of the data set's images.
@@ -79,75 +78,78 @@ def words_of_file(
     if not isinstance(entries, dict):
         raise ValueError(f"{path}: must be an object of image ids: got {type(entries).__name__}")
     words = {image_id: _constraints(entry, path, image_id) for image_id, entry in entries.items()}
-    known = {sample.image_id for sample in samples}
-    if not known & words.keys():
+    known_ids = {sample.image_id for sample in samples}
+    if not known_ids & words.keys():
         raise ValueError(
             f"{path}: none of its {len(words)} images is in the data set: it has ids such as "
-            f"{next(iter(words), None)!r}, the data set {min(known, default=None)!r}"
+            f"{next(iter(words), None)!r}, the data set {min(known_ids, default=None)!r}"
         )
-    return Wanted(words=words, required=required)
+    return ImageConstraints(words=words, required=required)
 
 
 def _constraints(entry: Any, path: str | Path, image_id: str) -> list[Words]:
-    found = [[item] if isinstance(item, str) else item for item in _list(entry)]
-    if not all(_list(words) and all(isinstance(w, str) and w for w in words) for words in found):
+    constraints = [[item] if isinstance(item, str) else item for item in _list(entry)]
+    if not all(
+        _list(words) and all(isinstance(w, str) and w for w in words) for words in constraints
+    ):
         raise ValueError(
             f"{path}: {image_id!r} must have a list of words or of lists of words: got {entry!r}"
         )
     if not isinstance(entry, list):
         raise ValueError(f"{path}: {image_id!r} must have a list of constraints: got {entry!r}")
-    return [tuple(words) for words in found]
+    return [tuple(words) for words in constraints]
 
 
 def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def words_of_classes(
+def constraints_from_classes(
     samples: Iterable[Sample],
     *,
     classes: Mapping[str, Sequence[str]] | None,
     required: PositiveInt = 1,
-) -> Wanted:
-    """Constraints from what stands in for the captions of photos that have none.
+) -> ImageConstraints:
+    """Constraints from the held-out classes of photos without captions.
 
-    Such are names of classes with commas between, see `captioning.data.steps.hold_out`.
+    The caption of such a photo lists its classes, see `captioning.data.steps.hold_out`.
 
     Args:
-        samples: of such photos, of origin `UNPAIRED`; captions give no constraints.
+        samples: photos without captions have the origin `UNPAIRED`; others give no constraints.
         classes: word forms by class.
-        required: see `Wanted`.
+        required: see `ImageConstraints`.
 
     Raises:
-        ValueError: no classes, or samples of which none is of such a photo: nothing would be
-            constrained.
+        ValueError: no classes, or no sample of origin `UNPAIRED`: nothing would be constrained.
     """
     if not classes:
         raise ValueError(
             "constraints=held_out needs classes: this config holds none out; choose "
-            f"steps=[hold_out_NAME] in training. {_ELSEWHERE}"
+            f"steps=[hold_out_NAME] in training. {_REMEDY}"
         )
     words: dict[str, list[Words]] = {}
     samples = list(samples)
     for sample in (sample for sample in samples if sample.origin == UNPAIRED):
-        named = [name for name in sample.caption.split(", ") if name in classes]
-        words[sample.image_id] = [tuple(classes[name]) for name in named]
+        class_names = [name for name in sample.caption.split(", ") if name in classes]
+        words[sample.image_id] = [tuple(classes[name]) for name in class_names]
     if samples and not words:
         raise ValueError(
             f"constraints=held_out is for photos whose captions were held out: of {len(samples)} "
             f"samples none is of origin {UNPAIRED!r}; in training set "
             "steps.hold_out.samples_per_photo. "
-            f"{_ELSEWHERE}"
+            f"{_REMEDY}"
         )
-    return Wanted(words=words, required=required)
+    return ImageConstraints(words=words, required=required)
 
 
-def words_of_regions(samples: Iterable[Sample], *, required: int = 2, **settings: Any) -> Wanted:
+def constraints_from_regions(
+    samples: Iterable[Sample], *, required: int = 2, **settings: Any
+) -> ImageConstraints:
     """Constraints from the labelled regions of each image.
 
     Args:
         samples: of the data set, with their regions.
-        required: see `Wanted`.
+        required: see `ImageConstraints`.
         **settings: see `captioning.decoding.detections.detection_constraints`.
 
     Raises:
@@ -160,5 +162,7 @@ def words_of_regions(samples: Iterable[Sample], *, required: int = 2, **settings
             "give boxes by detections=[FILE] (captioning find-objects), or words by "
             "constraints=words constraints.path=FILE"
         )
-    words = {i: detection_constraints(some, **settings) for i, some in regions.items()}
-    return Wanted(words=words, required=required)
+    words = {
+        i: detection_constraints(image_regions, **settings) for i, image_regions in regions.items()
+    }
+    return ImageConstraints(words=words, required=required)

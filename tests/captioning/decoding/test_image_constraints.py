@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from captioning.decoding.wanted import words_of_classes, words_of_file, words_of_regions
+from captioning.decoding.image_constraints import (
+    constraints_from_classes,
+    constraints_from_file,
+    constraints_from_regions,
+)
 from captioning.text.tokenizers.words import WordTokenizer
 from captioning.types import UNPAIRED, Region, Sample
 
@@ -23,27 +27,27 @@ def samples(regions: dict[str, tuple[Region, ...]]) -> list[Sample]:
             image_id=image_id,
             image_path=Path("x.jpg"),
             caption="a",
-            regions=found,
+            regions=image_regions,
         )
-        for row, (image_id, found) in enumerate(regions.items())
+        for row, (image_id, image_regions) in enumerate(regions.items())
     ]
 
 
-def met(wanted, image_id: str, caption: str) -> int:
-    (machine,) = wanted.machines([image_id], TOKENIZER)
+def met(constraints, image_id: str, caption: str) -> int:
+    (machine,) = constraints.machines([image_id], TOKENIZER)
     return machine.met[machine.run(TOKENIZER.encode(caption))]
 
 
 def test_a_file_gives_words_and_alternatives(tmp_path: Path):
     path = tmp_path / "c.json"
     path.write_text(json.dumps({"1": [["dog", "dogs"], "traffic light"], "3": ["zebra"]}))
-    wanted = words_of_file(samples({"1": (), "2": ()}), path=path, required=1)
-    assert met(wanted, "1", "dogs") == met(wanted, "1", "a traffic light") == 1
-    assert met(wanted, "1", "a dog a traffic light") == 2
-    one, none = wanted.machines(["1", "2"], TOKENIZER)
-    assert (one.required, one.num_constraints) == (1, 2)
-    assert (none.required, none.num_constraints) == (0, 0)
-    assert wanted.missing(TOKENIZER) == [("zebra",)]
+    constraints = constraints_from_file(samples({"1": (), "2": ()}), path=path, required=1)
+    assert met(constraints, "1", "dogs") == met(constraints, "1", "a traffic light") == 1
+    assert met(constraints, "1", "a dog a traffic light") == 2
+    first, second = constraints.machines(["1", "2"], TOKENIZER)
+    assert (first.required, first.num_constraints) == (1, 2)
+    assert (second.required, second.num_constraints) == (0, 0)
+    assert constraints.missing(TOKENIZER) == [("zebra",)]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +66,7 @@ def test_a_bad_file_is_named(tmp_path: Path, text: str, message: str):
     path = tmp_path / "c.json"
     path.write_text(text)
     with pytest.raises(ValueError, match=message) as error:
-        words_of_file(samples({"1": ()}), path=path)
+        constraints_from_file(samples({"1": ()}), path=path)
     assert str(path) in str(error.value)
 
 
@@ -70,27 +74,27 @@ def test_too_many_constraints_name_the_image(tmp_path: Path):
     path = tmp_path / "c.json"
     path.write_text(json.dumps({"1": ["dog"] * 9}))
     with pytest.raises(ValueError, match="image 1: constraints must be at most 8: got 9"):
-        words_of_file(samples({"1": ()}), path=path).machines(["1"], TOKENIZER)
+        constraints_from_file(samples({"1": ()}), path=path).machines(["1"], TOKENIZER)
 
 
 def test_regions_give_their_surest_labels():
     def region(label: str, score: float, left: float) -> Region:
         return Region(box=(left, 0, left + 10, 10), label=label, score=score)
 
-    some = (region("dog", 0.5, 0), region("cat", 0.9, 20), region("hair", 0.99, 40))
-    wanted = words_of_regions(
-        samples({"1": some, "2": ()}),
+    regions = (region("dog", 0.5, 0), region("cat", 0.9, 20), region("hair", 0.99, 40))
+    constraints = constraints_from_regions(
+        samples({"1": regions, "2": ()}),
         blacklist=["hair"],
         forms={"dog": ["dogs"]},
         max_constraints=2,
     )
-    assert wanted.words == {"1": [("cat",), ("dog", "dogs")], "2": []}
-    assert met(wanted, "1", "a cat dogs") == 2
+    assert constraints.words == {"1": [("cat",), ("dog", "dogs")], "2": []}
+    assert met(constraints, "1", "a cat dogs") == 2
 
 
 def test_a_data_set_without_regions_is_refused():
     with pytest.raises(ValueError, match="needs a data set with labelled regions: this one has"):
-        words_of_regions(samples({"1": ()}))
+        constraints_from_regions(samples({"1": ()}))
 
 
 CLASSES = {"dog": ["dog", "dogs"], "cat": ["cat"]}
@@ -102,18 +106,20 @@ def test_names_of_classes_are_constraints_only_where_they_stand_in_for_captions(
         replace(first, caption="cat, dog", origin=UNPAIRED, weight=0.0),
         replace(second, caption="dog", origin=UNPAIRED, weight=0.0),
     ]
-    wanted = words_of_classes([*waiting, replace(captioned, caption="dog")], classes=CLASSES)
-    assert wanted.words == {"1": [("cat",), ("dog", "dogs")], "2": [("dog", "dogs")]}
-    assert wanted.required == 1
+    constraints = constraints_from_classes(
+        [*waiting, replace(captioned, caption="dog")], classes=CLASSES
+    )
+    assert constraints.words == {"1": [("cat",), ("dog", "dogs")], "2": [("dog", "dogs")]}
+    assert constraints.required == 1
 
 
 @pytest.mark.parametrize("classes", [{}, None])
 def test_held_out_words_need_classes(classes):
-    some = [replace(one, origin=UNPAIRED) for one in samples({"1": ()})]
+    unpaired = [replace(sample, origin=UNPAIRED) for sample in samples({"1": ()})]
     with pytest.raises(ValueError, match="needs classes: .* choose steps=.* in training"):
-        words_of_classes(some, classes=classes)
+        constraints_from_classes(unpaired, classes=classes)
 
 
 def test_held_out_words_need_photos_without_captions():
     with pytest.raises(ValueError, match="of 2 samples none is of origin 'unpaired'; in training"):
-        words_of_classes(samples({"1": (), "2": ()}), classes=CLASSES)
+        constraints_from_classes(samples({"1": (), "2": ()}), classes=CLASSES)
