@@ -48,7 +48,7 @@ class CurationFiles:
             write_keep(curator.keep, self.details / KEEP_NAME)
 
     def write(self, curator: Curator, outcome: Outcome, *, plot: bool) -> None:
-        """Write what an epoch's end brought: journal, counts, losses, histogram."""
+        """Write the results of an epoch's end: journal, counts, losses, histogram."""
         curator.append_file(self.path, len(outcome.decision.edits))
         self.write_records(curator)
         sample_ids = [sample.sample_id for sample in curator.view.roster.samples]
@@ -63,8 +63,10 @@ class CurationFiles:
         """Write the counts and detection scores of all decisions so far."""
         write_json(self.details / "epochs.json", curator.records)
         if curator.truth:
-            found = [{"epoch": r["epoch"], **r["detection"]} for r in curator.records]
-            write_json(self.details / "detection.json", found)
+            detections = [
+                {"epoch": record["epoch"], **record["detection"]} for record in curator.records
+            ]
+            write_json(self.details / "detection.json", detections)
 
     def finish(self, curator: Curator) -> None:
         """Write the report; ``captioning curate report`` writes it again with more photos."""

@@ -113,7 +113,7 @@ def test_only_live_samples_are_edited_once_over_many_epochs(select, amend):
         assert set(ids) <= live
         assert len(set(ids)) == len(ids)
         edited = dict.fromkeys(edit.sample_id for edit in decision.edits)
-        assert sorted(ids) == sorted([*edited, *decision.kept])
+        assert sorted(ids) == sorted([*edited, *decision.unchanged])
         view = view.apply(decision.edits)
     assert view.journal
 

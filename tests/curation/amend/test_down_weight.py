@@ -37,7 +37,7 @@ def test_the_weight_falls_again_when_a_sample_is_selected_again():
         assert [sample.weight for sample in view.samples()] == [1, wanted, 1]
     last = amend.amend(context_of(view), select(view, "a", "b"))
     assert [edit.sample_id for edit in last.edits] == ["a"]
-    assert last.kept == ("b",)
+    assert last.unchanged == ("b",)
 
 
 def test_a_factor_outside_the_unit_interval_is_refused():

@@ -64,8 +64,8 @@ def test_condemned_captions_never_come_back(history):
         amender = Remove() if remove else ReplaceCaption()
         amended = amender.amend(context_of(view, epoch, seed), selected)
         changed = {edit.sample_id for edit in amended.edits}
-        assert changed.isdisjoint(amended.kept)
-        assert changed | set(amended.kept) == set(ids)
+        assert changed.isdisjoint(amended.unchanged)
+        assert changed | set(amended.unchanged) == set(ids)
         condemned |= {held[one] for one in changed}
         for edit in amended.edits:
             if edit.action == "replace_caption":
@@ -85,7 +85,7 @@ def test_condemned_captions_never_come_back(history):
 def test_none_left_keeps_the_sample():
     view = make_view([1, 2])
     amended = ReplaceCaption().amend(context_of(view), selected_of(view, ["0#0", "1#0"]))
-    assert amended.kept == ("0#0",)
+    assert amended.unchanged == ("0#0",)
     assert [(edit.sample_id, edit.value) for edit in amended.edits] == [("1#0", "1 1")]
 
 
@@ -95,7 +95,7 @@ def test_captions_condemned_together_do_not_replace_each_other():
     assert {edit.value for edit in amended.edits} == {"0 2"}
     everything = selected_of(view, ["0#0", "0#1", "0#2"])
     amended = ReplaceCaption().amend(context_of(view), everything)
-    assert (amended.edits, len(amended.kept)) == ((), 3)
+    assert (amended.edits, len(amended.unchanged)) == ((), 3)
     assert len(view.apply(amended.edits).pool("0")) == 3
 
 

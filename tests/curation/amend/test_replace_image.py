@@ -63,7 +63,7 @@ def test_what_gets_no_picture_is_kept_and_counted():
     source = ToySource(refuses=("a dog x",))
     found = ReplaceImage(source=source).amend(where, select(where, "x#0", "y#0"))
     assert [edit.sample_id for edit in found.edits] == ["y#0"]
-    assert found.kept == ("x#0",)
+    assert found.unchanged == ("x#0",)
     assert found.notes == ("left alone: refused", "drawn")
 
 
@@ -112,11 +112,11 @@ def test_both_or_neither():
     where = context(view_of())
     none = ReplaceBoth(source=ToySource(refuses=("a hound x", "an animal x")))
     found = none.amend(where, select(where, "x#0"))
-    assert (found.edits, found.kept) == ((), ("x#0",))
+    assert (found.edits, found.unchanged) == ((), ("x#0",))
     alone = [edit("x#1"), edit("x#2")]
     where = context(view_of(*alone), (3.0, torch.nan, torch.nan, 1, 1, 1))
     found = ReplaceBoth(source=ToySource()).amend(where, select(where, "x#0"))
-    assert (found.edits, found.kept) == ((), ("x#0",))
+    assert (found.edits, found.unchanged) == ((), ("x#0",))
 
 
 def edit(sample_id: str) -> Edit:
@@ -128,9 +128,9 @@ def test_the_caption_of_lowest_loss_is_chosen_if_it_is_lower():
     where = context(view_of(), (3.0, 2.0, 1.0, 1.0, 2.0, torch.nan))
     found = amend.amend(where, select(where, "x#0", "y#0"))
     assert found.edits[0].value == "an animal x"
-    assert found.kept == ("y#0",)
+    assert found.unchanged == ("y#0",)
     unknown = context(view_of(), (torch.nan,) * 6)
-    assert amend.amend(unknown, select(unknown, "x#0")).kept == ("x#0",)
+    assert amend.amend(unknown, select(unknown, "x#0")).unchanged == ("x#0",)
     with pytest.raises(ValueError, match="choice must be one of"):
         ReplaceCaption(choice="best")
 

@@ -75,7 +75,7 @@ def test_a_policy_spares_what_is_beyond_the_budget():
     )
     decision = policy.deliberate(context)
     assert [edit.sample_id for edit in decision.edits] == ["5", "3", "1"]
-    assert decision.kept == ("4", "2", "0")
+    assert decision.unchanged == ("4", "2", "0")
     left = {sample.image_id for sample in context.view.apply(decision.edits).samples()}
     assert left == {"0", "1", "2"}
 

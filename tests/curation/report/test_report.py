@@ -143,11 +143,11 @@ def test_thumbnails_are_small_and_skip_what_cannot_be_opened(roster, tmp_path):
     assert thumbnail(broken) is None
     assert thumbnail(tmp_path / "nowhere.jpg") is None
     paths = [broken, large, large, *(sample.image_path for sample in roster.samples)]
-    found = thumbnails(paths, most=3, max_bytes=10**6)
+    found = thumbnails(paths, max_pictures=3, max_bytes=10**6)
     assert list(found)[:2] == [large, roster.samples[0].image_path]
     assert len(found) == 3
     first = len(found[large])
-    assert list(thumbnails(paths, most=9, max_bytes=first)) == [large]
+    assert list(thumbnails(paths, max_pictures=9, max_bytes=first)) == [large]
     assert first < 4000
 
 

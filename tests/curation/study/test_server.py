@@ -23,7 +23,7 @@ def study(tmp_path):
     store = Store(path=folder / "study.sqlite")
     store.fill(divide(items))
     paths = {item.name: item.path for item in items}
-    return Study(store=store, paths=paths, roots=[folder], wanted=3)
+    return Study(store=store, paths=paths, roots=[folder], num_required=3)
 
 
 @pytest.fixture
