@@ -38,7 +38,7 @@ from captioning.data.miniworld.object_class import COLOURS
 from captioning.data.miniworld.places import PLACES
 from captioning.data.miniworld.scene import Scene
 from captioning.data.miniworld.vocabulary import CLASSES
-from captioning.files import write_whole
+from captioning.files import write_atomically
 from captioning.vision.backbones import build_backbone
 from captioning.vision.photos import load_rgb
 
@@ -226,7 +226,7 @@ def main() -> None:
     made = draw(generator, prompts)
     if given.sheet:
         pictures = [Image.fromarray(pixels) for pixels in made[:32]]
-        write_whole(given.sheet, picture_sheet(pictures, prompts[:32]).save)
+        write_atomically(given.sheet, picture_sheet(pictures, prompts[:32]).save)
     real = [pixels for *_, pixels in val]
     close = closeups("val", given.pictures, seed=0, side=side)
     for what, pictures in (("scenes", real), ("close-ups", close)):

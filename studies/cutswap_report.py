@@ -34,7 +34,7 @@ from report_parts import (
     write_page,
 )
 
-from captioning.files import write_whole
+from captioning.files import write_atomically
 from captioning.metrics.novel import NOCAPS_DOMAINS
 from captioning.results.runs import Run, read_runs
 from captioning.results.table_formats import markdown_lines
@@ -154,7 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     table = read_table(studies(RECORDS, name))
     lines = page(given.data, given.model, table)
     picture = f"cutswap_{given.data}_{given.model}.png"
-    write_whole(ROOT / "docs" / "images" / picture, lambda path: draw(table, path))
+    write_atomically(ROOT / "docs" / "images" / picture, lambda path: draw(table, path))
     lines += ["", f"![by share of the photos](../images/{picture})"]
     print(write_page(f"cutswap_{given.data}_{given.model}", lines))
 

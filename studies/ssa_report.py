@@ -41,7 +41,7 @@ from report_parts import (
     write_page,
 )
 
-from captioning.files import write_whole
+from captioning.files import write_atomically
 from captioning.results.records import keep_record
 from captioning.results.runs import Run
 from captioning.results.table_formats import markdown_lines
@@ -343,7 +343,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(write_page(f"ssa_{data}", page(data, model, table, evaluations)))
     if evaluations:
         picture = ROOT / "docs" / "images" / f"ssa_{data}.png"
-        write_whole(picture, lambda part: draw(data, evaluations, part))
+        write_atomically(picture, lambda part: draw(data, evaluations, part))
         print(picture)
 
 

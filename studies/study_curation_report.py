@@ -27,7 +27,7 @@ from report_parts import (
     write_page,
 )
 
-from captioning.files import read_json, write_whole
+from captioning.files import read_json, write_atomically
 from captioning.results.records import keep_record
 from captioning.results.runs import Run
 from captioning.results.significance import paired_bootstrap, pool_runs
@@ -71,7 +71,7 @@ def report(data: str, runs: Path) -> None:
         put_between_marks(ROOT / "README.md", summary(table, command), "curation")
     page = write_page(f"curation_{data}", [*lines, *won_back(table), *found(table)])
     picture = ROOT / "docs" / "images" / f"curation_{data}.png"
-    write_whole(picture, lambda part: draw(table, runs, part))
+    write_atomically(picture, lambda part: draw(table, runs, part))
     print(f"{page}\n{picture}")
 
 

@@ -35,7 +35,7 @@ from report_parts import (
     write_page,
 )
 
-from captioning.files import write_whole
+from captioning.files import write_atomically
 from captioning.results.records import keep_record
 from captioning.results.table_formats import markdown_lines
 
@@ -150,7 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     table = read_table(studies(RECORDS, f"table2-{data}"))
     print(write_page(f"table2_{data}", page(data, table)))
     picture = ROOT / "docs" / "images" / f"table2_{data}.png"
-    write_whole(picture, lambda part: draw(data, table, part))
+    write_atomically(picture, lambda part: draw(data, table, part))
     print(picture)
 
 

@@ -25,7 +25,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from captioning.files import write_whole
+from captioning.files import write_atomically
 
 ORDERS = 4
 SIGMA = 6.0
@@ -203,7 +203,7 @@ class CiderStatistics:
         file = io.BytesIO()
         arrays: dict[str, Any] = self._arrays()
         np.savez_compressed(file, head=head, **arrays)
-        write_whole(path, lambda part: part.write_bytes(file.getvalue()))
+        write_atomically(path, lambda part: part.write_bytes(file.getvalue()))
 
     @classmethod
     def load(cls, path: str | Path) -> Self:

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from captioning.data.roster import CurationView
-from captioning.files import write_json, write_lines, write_whole
+from captioning.files import write_atomically, write_json, write_lines
 from captioning.types import Sample
 
 REPLACED = "replaced"  # folder of pictures that came in for others
@@ -159,7 +159,7 @@ def place_photos(curated: Sequence[Picture], folder: Path, *, copy: bool) -> Non
             )
         target = folder / PurePosixPath(picture.file_name)
         if copy:
-            write_whole(target, lambda part, source=source: shutil.copyfile(source, part))
+            write_atomically(target, lambda part, source=source: shutil.copyfile(source, part))
         else:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.symlink_to(source)

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from captioning.files import write_json, write_whole
+from captioning.files import write_atomically, write_json
 from curation.journal.journal import FILE_NAME
 from curation.loop.curator import Curator, Outcome
 from curation.loop.keep import FILE_NAME as KEEP_NAME
@@ -57,7 +57,7 @@ class CurationFiles:
             ledger.save(self.details / f"{name}.npz", sample_ids=sample_ids)
         if plot:
             picture = self.details / f"epoch_{outcome.context.epoch:03d}.png"
-            write_whole(picture, lambda part: draw_histogram(outcome, part))
+            write_atomically(picture, lambda part: draw_histogram(outcome, part))
 
     def write_records(self, curator: Curator) -> None:
         """Write the counts and detection scores of all decisions so far."""

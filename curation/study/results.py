@@ -14,7 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from captioning.files import write_json, write_text, write_whole
+from captioning.files import write_atomically, write_json, write_text
 from curation.study.agreement import agreement
 from curation.study.categories import CATEGORIES
 from curation.study.store import Annotation, Store, Stored
@@ -55,9 +55,11 @@ def write_results(store: Store, folder: str | Path, *, num_required: int) -> dic
         errors[annotation.number].append(len(annotation.categories))
     means = {number: float(np.mean(values)) for number, values in errors.items()}
     by_category = Counter(key for annotation in used for key in annotation.categories)
-    write_whole(folder / "errors_by_category.png", lambda part: _by_category(by_category, part))
+    write_atomically(
+        folder / "errors_by_category.png", lambda part: _by_category(by_category, part)
+    )
     shown = [items[number] for number in means]
-    write_whole(
+    write_atomically(
         folder / "errors_by_loss.png", lambda part: _by_loss(shown, list(means.values()), part)
     )
     summary = {
