@@ -2,7 +2,7 @@
 
     python train.py -m experiment=ssa/flickr8k_small 'steps.add_pairs.folders=[FOLDER]' seed=0,1,2 \
       steps.add_pairs.mixture.share=0,1
-    captioning controllability run=RUN well_formedness=smollm2 [made=SET]
+    captioning controllability run=RUN well_formedness=smollm2 [generated=SET]
     python studies/ssa_report.py --data flickr8k_entities
 
 Keeps the records of finished runs in docs/results/records, and builds docs/results/ssa_DATA.md and
@@ -137,7 +137,7 @@ def _mixture(name: str) -> str:
 def read_evaluations(data: str, table: Table) -> Evaluations:
     """The scores of control that lie in runs, by the captions asked for; people's come first.
 
-    Scores of other numbers of captions (``most_images=``) are told apart.
+    Scores of other numbers of captions (``max_images=``) are told apart.
 
     Raises:
         ValueError: scores of one set of captions were made with different tools.

@@ -11,9 +11,9 @@ import pytest
 from captioning.data.batches.controls import CaptionControls
 from captioning.data.batches.settings import LoaderSettings
 from captioning.evaluation.controllability import (
-    asked_captions,
     caption,
     compare_swapped,
+    control_targets,
     rounds,
     swapped,
 )
@@ -63,14 +63,14 @@ def test_nouns_are_those_of_the_regions_asked_for() -> None:
     roster = SimpleNamespace(samples=samples, rows_by_image={"a": (0, 1), "b": (2,)}, name="x")
     controls = CaptionControls(max_regions=2)
     run = SimpleNamespace(roster=roster, datamodule=SimpleNamespace(readers={"control": controls}))
-    ((first, control, nouns),) = asked_captions(run, build_caption_parser())
+    ((first, control, nouns),) = control_targets(run, build_caption_parser())
     assert (first.sample_id, control.regions, nouns) == ("s0", (0, 1), ("men",))
     run.datamodule.readers = {}
-    assert len(asked_captions(run, build_caption_parser())) == 2
-    assert len(asked_captions(run, build_caption_parser(), most=1)) == 1
+    assert len(control_targets(run, build_caption_parser())) == 2
+    assert len(control_targets(run, build_caption_parser(), max_images=1)) == 1
     roster.samples = samples[1:2]
     with pytest.raises(ValueError, match="no caption has a phrase with a region and a noun"):
-        asked_captions(run, build_caption_parser())
+        control_targets(run, build_caption_parser())
 
 
 def test_made_captions_are_asked_for_in_place_of_peoples(tmp_path: Path) -> None:
@@ -84,10 +84,10 @@ def test_made_captions_are_asked_for_in_place_of_peoples(tmp_path: Path) -> None
         for image in ("b", "elsewhere")
     ]
     (tmp_path / "captions.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
-    ((found, control, nouns),) = asked_captions(run, build_caption_parser(), made=tmp_path)
+    ((found, control, nouns),) = control_targets(run, build_caption_parser(), generated=tmp_path)
     assert (found.image_id, control.regions, nouns) == ("b", (3,), ("cat",))
     with pytest.raises(ValueError, match="no caption is of a photo of x; set split="):
-        asked_captions(run, build_caption_parser(), most=1, made=tmp_path)
+        control_targets(run, build_caption_parser(), max_images=1, generated=tmp_path)
 
 
 def test_a_captioner_that_obeys_agrees_less_with_swapped_controls() -> None:

@@ -140,7 +140,7 @@ def test_what_is_missing_is_said(capsys, tmp_path: Path) -> None:
 
 
 def test_a_run_is_asked_at_random_and_scored_caption_by_caption(asked, tmp_path: Path) -> None:
-    found = evaluate_control(asked("metrics=fast", "random.controls=6", "most_images=4"))
+    found = evaluate_control(asked("metrics=fast", "random.controls=6", "max_images=4"))
     place = tmp_path / "run" / "evaluation" / "miniworld_tiny-test_in" / "control.json"
     kept = json.loads(place.read_text())
     assert kept["random"]["corpus"] == found["random"]["corpus"]
@@ -151,6 +151,6 @@ def test_a_run_is_asked_at_random_and_scored_caption_by_caption(asked, tmp_path:
     assert kept["random"]["corpus"]["L"] == pytest.approx(sum(errors) / len(errors))
     assert {"BLEU-4", "ROUGE-L", "CIDEr-D"} <= set(kept["standard"]["corpus"])
     assert kept["standard"]["settings"]["num_images"] == kept["scores"]["settings"]["num_captions"]
-    without = evaluate_control(asked("~metrics", "random.controls=0", "most_images=4"))
+    without = evaluate_control(asked("~metrics", "random.controls=0", "max_images=4"))
     assert without["random"] is without["standard"] is None
     assert without["scores"]["corpus"] == found["scores"]["corpus"]

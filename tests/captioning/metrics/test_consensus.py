@@ -105,7 +105,7 @@ def test_mean_over_the_closest_captions(num_closest: int) -> None:
 def test_blocks_and_order_of_images_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = consensus_scores(CANDIDATES, QUERIES, training(), num_neighbours=2)
     turned = dict(reversed(CANDIDATES.items()))
-    monkeypatch.setattr(consensus, "_MOST_CELLS", 1)
+    monkeypatch.setattr(consensus, "_MAX_CELLS", 1)
     parts = consensus_scores(turned, QUERIES[::-1], training(), num_neighbours=2)
     assert list(parts) == list(turned)
     for image_id, scores in whole.items():

@@ -179,7 +179,7 @@ def test_order_of_images_and_size_of_blocks_change_nothing(monkeypatch) -> None:
     assert turned.corpus == pytest.approx(first.corpus)
     for image, scores in zip(reversed(first.per_image), turned.per_image.values(), strict=True):
         assert scores == pytest.approx(first.per_image[image])
-    monkeypatch.setattr(diversity, "_MOST_CAPTIONS", 3)
+    monkeypatch.setattr(diversity, "_MAX_CAPTIONS", 3)
     assert measure(found, training_captions=["a dog"]).corpus == pytest.approx(first.corpus)
 
 

@@ -62,7 +62,7 @@ def scorer() -> WellFormedness:
         language_model=WordModel(),
         calibration=CALIBRATION,
         vectors=TopicVectors(),
-        least_similarity=0.2,
+        min_similarity=0.2,
     )
 
 
@@ -209,7 +209,7 @@ def test_the_config_names_one_model_and_its_calibration(repository: Path) -> Non
     config = compose_config("well_formedness/smollm2").well_formedness
     assert isinstance(instantiate(config.calibration), GrammarCalibration)
     assert config.language_model.name == "smollm2"
-    assert 0 < config.least_similarity < 1
+    assert 0 < config.min_similarity < 1
     assert instantiate(config.vectors).name.startswith("wordllama")
 
 

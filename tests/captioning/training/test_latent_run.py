@@ -152,7 +152,7 @@ def drawn(repository: Path, run: Path, *overrides: str) -> DictConfig:
 def test_one_command_makes_the_tables_of_several_captions(latent, tmp_path, repository) -> None:
     train(latent("num_epochs=1"))
     run = tmp_path / "run"
-    scores = evaluate_draws(drawn(repository, run, "numbers=[3,6]", "most=3"))
+    scores = evaluate_draws(drawn(repository, run, "numbers=[3,6]", "num_best=3"))
     assert scores.keys() == {"3", "6"}
     for found in scores.values():
         assert found["oracle CIDEr-D"] >= found["CIDEr-D"]
@@ -170,11 +170,11 @@ def test_one_command_makes_the_tables_of_several_captions(latent, tmp_path, repo
         "3",
         "6",
     ]
-    likeliest = evaluate_draws(drawn(repository, run, "numbers=[6]", "most=3", "search=beam"))
+    likeliest = evaluate_draws(drawn(repository, run, "numbers=[6]", "num_best=3", "search=beam"))
     assert likeliest["6"]["Div-1"] > 0  # a beam of 5 was made wider
     made = {path.name.removeprefix("miniworld_tiny-test_in-") for path in out.parent.iterdir()}
     assert made == {"latent_draws", "beam"}
     with pytest.raises(ValueError, match="gives one caption"):
         evaluate_draws(drawn(repository, run, "search=greedy"))
-    with pytest.raises(ValueError, match="at least most=5"):
+    with pytest.raises(ValueError, match="at least num_best=5"):
         evaluate_draws(drawn(repository, run, "numbers=[4]"))
