@@ -1,4 +1,4 @@
-"""Small files that appear whole or not at all."""
+"""Atomic writing of small files: complete or not at all."""
 
 from __future__ import annotations
 

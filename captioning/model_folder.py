@@ -59,9 +59,9 @@ def load_network(
     Args:
         network: its class.
         folder: see `model_folder`.
-        name: as it was given, for messages.
-        what: that the weights must make up, for messages, such as ``"a BLIP captioner"``.
-        hint: what follows the message of weights that are lacking.
+        name: of the model as the config has it, for messages.
+        what: kind of model, for messages, such as ``"a BLIP captioner"``.
+        hint: end of the message about missing weights.
         **options: of ``from_pretrained``.
 
     Raises:
@@ -70,7 +70,7 @@ def load_network(
     """
     safe = {"local_files_only": True, "use_safetensors": True, "output_loading_info": True}
     try:
-        found, report = network.from_pretrained(folder, **safe, dtype=torch.float32, **options)
+        model, report = network.from_pretrained(folder, **safe, dtype=torch.float32, **options)
     except OSError as error:
         raise FileNotFoundError(
             f"{name}: no safetensors in it; other files of weights may hold programs and are not "
@@ -81,4 +81,4 @@ def load_network(
         raise ValueError(
             f"{name}: weights lack {len(missing)} tensors of {what}, such as {missing[0]}{hint}"
         )
-    return found
+    return model

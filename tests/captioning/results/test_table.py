@@ -292,7 +292,7 @@ def test_differences_are_paired_by_image_and_pooled_over_seeds(tmp_path: Path) -
     assert (first.is_baseline, first.cells[0].difference) == (True, None)
     found = second.cells[0].difference
     assert [found.mean, found.low, found.high] == pytest.approx([0.015] * 3)
-    assert (found.p_value, found.num_pairs, found.lacking) == (0, 2, 0)
+    assert (found.p_value, found.num_pairs, found.num_missing) == (0, 2, 0)
     head, *rows = cells(table)
     assert head[2:] == ["CIDEr-D", "CIDEr-D against none", "METEOR"]
     assert rows[0][3] == "baseline"
@@ -317,7 +317,7 @@ def test_a_seed_that_one_row_lacks_is_left_out_of_the_difference(tmp_path: Path)
         read_runs([tmp_path]), group=["curation.name"], metrics=["CIDEr-D"], against=["none"]
     )
     found = table.rows[1].cells[0].difference
-    assert (found.mean, found.num_pairs, found.lacking) == (pytest.approx(0.5), 2, 1)
+    assert (found.mean, found.num_pairs, found.num_missing) == (pytest.approx(0.5), 2, 1)
     assert cells(table)[2][3] == "+0.5000 [+0.5000, +0.5000], p < 0.001 (1 missing)"
     assert cells(table)[3][3] == "—"  # has no scores of single images
 
