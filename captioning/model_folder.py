@@ -52,7 +52,7 @@ def model_folder(
 
 
 def load_network(
-    network: Any, folder: Path, *, name: str, what: str, hint: str = "", **options: Any
+    network: Any, folder: Path, *, name: str, kind: str, hint: str = "", **options: Any
 ) -> Any:
     """A network of transformers in single precision, all of its weights read from safetensors.
 
@@ -60,7 +60,7 @@ def load_network(
         network: its class.
         folder: see `model_folder`.
         name: of the model as the config has it, for messages.
-        what: kind of model, for messages, such as ``"a BLIP captioner"``.
+        kind: kind of model, for messages, such as ``"a BLIP captioner"``.
         hint: end of the message about missing weights.
         **options: of ``from_pretrained``.
 
@@ -79,6 +79,6 @@ def load_network(
     missing = sorted(report["missing_keys"])
     if missing:
         raise ValueError(
-            f"{name}: weights lack {len(missing)} tensors of {what}, such as {missing[0]}{hint}"
+            f"{name}: weights lack {len(missing)} tensors of {kind}, such as {missing[0]}{hint}"
         )
     return model

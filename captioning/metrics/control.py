@@ -348,7 +348,7 @@ def _diversity(
     result = evaluate_diversity(groups, statistics=statistics)
     settings["diversity"] = {k: v for k, v in result.settings.items() if k != "missing"}
     return {
-        image_id: {name: scores[theirs] for name, theirs in DIVERSITY.items()}
+        image_id: {name: scores[metric] for name, metric in DIVERSITY.items()}
         for image_id, scores in result.per_image.items()
     }
 

@@ -39,8 +39,8 @@ def run(
 def control(iou: float, **settings: object) -> dict[str, Any]:
     low = {"low": 0.0, "high": 0.5, "share": 0.25, "means": {"IoU": iou / 2, "Hal": 0.5}}
     high = {"low": 0.5, "high": 1.0, "share": 0.75, "means": {"IoU": iou}}
-    found = {"parser": "captions", "num_captions": 4} | settings
-    return {"corpus": {"IoU": iou, "sC": 0.7}, "bands": [low, high], "settings": found}
+    all_settings = {"parser": "captions", "num_captions": 4} | settings
+    return {"corpus": {"IoU": iou, "sC": 0.7}, "bands": [low, high], "settings": all_settings}
 
 
 def further(score: float, **settings: object) -> dict[str, Any]:

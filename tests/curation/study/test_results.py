@@ -20,13 +20,16 @@ def study(tmp_path):
     folder = make_folder(tmp_path / "pictures", 4)
     store = Store(path=folder / "study.sqlite")
     store.fill(divide(read_items(folder)))
-    for who in ("anna", "bert", "cleo"):
-        store.assign(who)
+    for annotator in ("anna", "bert", "cleo"):
+        store.assign(annotator)
         for item in store.items():
             ticked = ("color", "number")[: 2 if item.half == "high" else 0]
             store.save(
                 Annotation(
-                    annotator=who, number=item.number, categories=ticked, comment='=1+1, "x"\n'
+                    annotator=annotator,
+                    number=item.number,
+                    categories=ticked,
+                    comment='=1+1, "x"\n',
                 )
             )
     store.assign("dora")
