@@ -24,7 +24,7 @@ from augmentation.regions.proposal import draw_key
 from augmentation.regions.sheet import pair_sheet, with_regions
 from captioning.data.roster import Roster, build_roster
 from captioning.evaluation.predict import predict_run
-from captioning.files import write_json, write_lines, write_text, write_whole
+from captioning.files import write_atomically, write_json, write_lines, write_text
 from captioning.metrics.coco import MetricResult, evaluate_captions
 from captioning.results.run_folder import versions
 from captioning.results.table_formats import markdown_lines
@@ -281,7 +281,7 @@ def _write(
         text = _text(pair, photos, pictures, most)
         shown.append((images[0], images[1], pair.places, text))
     # two of each caption of people's
-    write_whole(out / "sheet.png", pair_sheet(shown, num_lines=2 * (2 + most)).save)
+    write_atomically(out / "sheet.png", pair_sheet(shown, num_lines=2 * (2 + most)).save)
 
 
 def _lines(pairs: Sequence[Pair], photos: Seen, pictures: Seen) -> Iterable[dict[str, Any]]:

@@ -58,7 +58,7 @@ def make_inputs(images: int) -> torch.Tensor:
 
 def theirs(bart: BartForConditionalGeneration, inputs: torch.Tensor) -> list[list[int]]:
     """Search as transformers does; the first token is the start token."""
-    found = bart.generate(
+    sequences = bart.generate(
         inputs,
         attention_mask=torch.ones_like(inputs),
         num_beams=BEAM,
@@ -67,7 +67,7 @@ def theirs(bart: BartForConditionalGeneration, inputs: torch.Tensor) -> list[lis
         early_stopping=False,
         do_sample=False,
     )
-    return [row[1:] for row in found.tolist()]
+    return [row[1:] for row in sequences.tolist()]
 
 
 def ours(bart: BartForConditionalGeneration, inputs: torch.Tensor) -> list[list[int]]:
@@ -83,8 +83,8 @@ def ours(bart: BartForConditionalGeneration, inputs: torch.Tensor) -> list[list[
     )
     sizes = {"beam_size": BEAM, "num_captions": BEAM, "max_length": STEPS}
     search = BeamSearch.with_settings(**sizes, length_penalty=1.0, exact=False)
-    found = search(stepper, stepper.start(images), request)
-    return found.tokens[:, 0].tolist()
+    result = search(stepper, stepper.start(images), request)
+    return result.tokens[:, 0].tolist()
 
 
 SIDES: dict[str, Callable] = {"ours": ours, "transformers": theirs}
@@ -172,8 +172,8 @@ def main() -> None:
     parser.add_argument("--grow", choices=sorted(SIDES), help=argparse.SUPPRESS)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    with torch.inference_mode(), tempfile.TemporaryDirectory() as made:
-        folder = args.folder or Path(made)
+    with torch.inference_mode(), tempfile.TemporaryDirectory() as temporary:
+        folder = args.folder or Path(temporary)
         if args.grow:
             print(grown(folder, args.grow, args.images))
             return

@@ -26,53 +26,53 @@ from captioning.types import Batch
 from captioning.vision.blip import BlipVision
 
 
-def make_batch(given: argparse.Namespace) -> Batch:
+def make_batch(options: argparse.Namespace) -> Batch:
     """Random pixels and captions of ``words / 2`` to ``words`` tokens, longest first."""
     generator = torch.Generator().manual_seed(0)
-    number = given.images * given.captions
-    lengths = torch.linspace(given.words, given.words / 2, number).round().long()
-    shape = (number, given.words + 2)
-    tokens = torch.randint(4, given.vocabulary, shape, generator=generator)
-    places = torch.arange(given.words + 2)
+    number = options.images * options.captions
+    lengths = torch.linspace(options.words, options.words / 2, number).round().long()
+    shape = (number, options.words + 2)
+    tokens = torch.randint(4, options.vocabulary, shape, generator=generator)
+    places = torch.arange(options.words + 2)
     tokens[:, 0] = 1
     tokens[places == lengths[:, None] + 1] = 2
     mask = places < lengths[:, None] + 2
     return Batch(
         rows=torch.arange(number),
         sample_ids=tuple(map(str, range(number))),
-        image_ids=tuple(map(str, range(given.images))),
-        image_index=torch.arange(number) % given.images,
-        images=torch.randn(given.images, 3, given.side, given.side, generator=generator),
+        image_ids=tuple(map(str, range(options.images))),
+        image_index=torch.arange(number) % options.images,
+        images=torch.randn(options.images, 3, options.side, options.side, generator=generator),
         tokens=tokens.masked_fill(~mask, 0),
         token_mask=mask,
     )
 
 
 def build(
-    given: argparse.Namespace, *, checkpointing: bool = False
+    options: argparse.Namespace, *, checkpointing: bool = False
 ) -> tuple[Blip, BlipForConditionalGeneration]:
     """Ours and theirs, holding the same parameters."""
     sizes = {
-        "hidden_size": given.hidden,
-        "num_hidden_layers": given.layers,
-        "num_attention_heads": given.hidden // 64,
-        "intermediate_size": 4 * given.hidden,
+        "hidden_size": options.hidden,
+        "num_hidden_layers": options.layers,
+        "num_attention_heads": options.hidden // 64,
+        "intermediate_size": 4 * options.hidden,
     }
-    words = {"vocab_size": given.vocabulary, "encoder_hidden_size": given.hidden}
+    words = {"vocab_size": options.vocabulary, "encoder_hidden_size": options.hidden}
     ids = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "sep_token_id": 2}
-    vision = {**sizes, "image_size": given.side, "patch_size": 16}
+    vision = {**sizes, "image_size": options.side, "patch_size": 16}
     theirs = BlipForConditionalGeneration(
         BlipConfig(
             text_config={**sizes, **words, **ids, "label_smoothing": 0.1}, vision_config=vision
         )
     )
-    tokenizer = WordTokenizer(words=[f"w{number}" for number in range(given.vocabulary - 4)])
+    tokenizer = WordTokenizer(words=[f"w{number}" for number in range(options.vocabulary - 4)])
     ours = Blip(
-        feature_size=given.hidden,
-        hidden_size=given.hidden,
-        num_layers=given.layers,
-        num_heads=given.hidden // 64,
-        intermediate_size=4 * given.hidden,
+        feature_size=options.hidden,
+        hidden_size=options.hidden,
+        num_layers=options.layers,
+        num_heads=options.hidden // 64,
+        intermediate_size=4 * options.hidden,
         backbone=BlipVision(network=theirs.vision_model, checkpointing=checkpointing),
         checkpointing=checkpointing,
         tokenizer=tokenizer,
@@ -119,29 +119,34 @@ def make_parser(description: str, **numbers: int) -> argparse.ArgumentParser:
 
 def main() -> None:
     """Compare losses, then time both."""
-    given = make_parser(__doc__, images=4, rounds=5).parse_args()
-    if given.threads:
-        torch.set_num_threads(given.threads)
+    options = make_parser(__doc__, images=4, rounds=5).parse_args()
+    if options.threads:
+        torch.set_num_threads(options.threads)
     torch.manual_seed(0)
-    ours, theirs = build(given)
-    batch = make_batch(given)
-    ways = {
+    ours, theirs = build(options)
+    batch = make_batch(options)
+    variants = {
         "plain": lambda: plain_loss(theirs, batch),
         "ours": lambda: ours.losses(batch).total,
     }
     with torch.no_grad():
-        print("losses: " + ", ".join(f"{name} {way().item():.6f}" for name, way in ways.items()))
+        print(
+            "losses: "
+            + ", ".join(
+                f"{name} {compute_loss().item():.6f}" for name, compute_loss in variants.items()
+            )
+        )
     optimizer = torch.optim.AdamW(ours.parameters(), lr=1e-6)
-    found: dict[str, list[float]] = {name: [] for name in ways}
-    for number in range(given.rounds + 1):
-        for name, way in ways.items():
-            spent = seconds(way, optimizer)
+    times: dict[str, list[float]] = {name: [] for name in variants}
+    for number in range(options.rounds + 1):
+        for name, compute_loss in variants.items():
+            spent = seconds(compute_loss, optimizer)
             if number:  # the first round warms up
-                found[name].append(spent)
-    for name, values in found.items():
+                times[name].append(spent)
+    for name, values in times.items():
         middle = median(values)
         print(f"{name}: {middle:.3f} s a step, {len(batch) / middle:.2f} captions/s")
-    print(f"plain / ours: {median(found['plain']) / median(found['ours']):.2f}")
+    print(f"plain / ours: {median(times['plain']) / median(times['ours']):.2f}")
 
 
 if __name__ == "__main__":

@@ -30,28 +30,28 @@ from captioning.types import Batch, Control
 FEATURES, BOXES = 2048, 9
 
 
-def make_batch(given: argparse.Namespace) -> Batch:
+def make_batch(options: argparse.Namespace) -> Batch:
     """Random regions and captions, longest first; each caption asks for regions of its own."""
     generator = torch.Generator().manual_seed(0)
-    number = given.images * given.captions
-    lengths = torch.linspace(given.words, given.words / 2, number).round().long()
-    shape = (number, given.words + 2)
-    tokens = torch.randint(4, given.vocabulary - 200, shape, generator=generator)
-    places = torch.arange(given.words + 2)
+    number = options.images * options.captions
+    lengths = torch.linspace(options.words, options.words / 2, number).round().long()
+    shape = (number, options.words + 2)
+    tokens = torch.randint(4, options.vocabulary - 200, shape, generator=generator)
+    places = torch.arange(options.words + 2)
     tokens[:, 0] = 1
     tokens[places == lengths[:, None] + 1] = 2
     mask = places < lengths[:, None] + 2
-    corners = torch.rand(given.images, BOXES, 2, 2, generator=generator).sort(dim=2).values
+    corners = torch.rand(options.images, BOXES, 2, 2, generator=generator).sort(dim=2).values
     controls = []
     for caption, words in enumerate(lengths.tolist()):
-        asked = torch.randperm(BOXES - 1, generator=generator)[: 1 + caption % given.regions]
-        controls.append(Control(regions=tuple(asked.tolist()), num_words=words))
+        requested = torch.randperm(BOXES - 1, generator=generator)[: 1 + caption % options.regions]
+        controls.append(Control(regions=tuple(requested.tolist()), num_words=words))
     return Batch(
         rows=torch.arange(number),
         sample_ids=tuple(map(str, range(number))),
-        image_ids=tuple(map(str, range(given.images))),
-        image_index=torch.arange(number) % given.images,
-        regions=torch.randn(given.images, BOXES, FEATURES, generator=generator),
+        image_ids=tuple(map(str, range(options.images))),
+        image_index=torch.arange(number) % options.images,
+        regions=torch.randn(options.images, BOXES, FEATURES, generator=generator),
         tokens=tokens.masked_fill(~mask, 0),
         token_mask=mask,
         controls=tuple(controls),
@@ -59,17 +59,17 @@ def make_batch(given: argparse.Namespace) -> Batch:
     )
 
 
-def build(given: argparse.Namespace) -> CicBart:
+def build(options: argparse.Namespace) -> CicBart:
     """Random weights at the sizes that were asked for."""
-    names = [f"w{number}" for number in range(given.vocabulary - 204)]
+    names = [f"w{number}" for number in range(options.vocabulary - 204)]
     names[:2] = ["caption", "region"]
-    names[2 : 2 + given.words] = [str(number + 1) for number in range(given.words)]
+    names[2 : 2 + options.words] = [str(number + 1) for number in range(options.words)]
     model = CicBart(
         feature_size=FEATURES,
-        hidden_size=given.hidden,
-        num_layers=given.layers,
-        num_heads=given.hidden // 64,
-        intermediate_size=4 * given.hidden,
+        hidden_size=options.hidden,
+        num_layers=options.layers,
+        num_heads=options.hidden // 64,
+        intermediate_size=4 * options.hidden,
         tokenizer=WordTokenizer(words=[*names, *CONTROL_TOKENS]),
         search=GreedySearch.with_settings(max_length=20),
     )
@@ -102,15 +102,19 @@ class PlainCode(nn.Module):
         ids = [torch.tensor(self.text.ids(control)) for control in batch.controls]
         rows = [torch.tensor([0, *(r + 1 for r in c.regions)]) for c in batch.controls]
         images = batch.image_index.tolist()
-        features = [batch.regions[image, some] for image, some in zip(images, rows, strict=True)]
-        boxes = [batch.extras["boxes"][i, some] for i, some in zip(images, rows, strict=True)]
-        lengths = ([torch.ones(len(some)) for some in kind] for kind in (ids, rows))
+        features = [
+            batch.regions[image, selected] for image, selected in zip(images, rows, strict=True)
+        ]
+        boxes = [
+            batch.extras["boxes"][i, selected] for i, selected in zip(images, rows, strict=True)
+        ]
+        lengths = ([torch.ones(len(selected)) for selected in kind] for kind in (ids, rows))
         labels = batch.tokens[:, 1:].masked_fill(~batch.token_mask[:, 1:], -100)
         return {
             "ids": pad_sequence(ids, batch_first=True),
             "features": pad_sequence(features, batch_first=True),
             "boxes": pad_sequence(boxes, batch_first=True),
-            "mask": torch.cat([pad_sequence(one, batch_first=True) for one in lengths], dim=1),
+            "mask": torch.cat([pad_sequence(part, batch_first=True) for part in lengths], dim=1),
             "decoder_ids": batch.tokens[:, :-1],
             "labels": labels,
         }
@@ -146,29 +150,34 @@ def main() -> None:
     defaults = {"layers": 6, "hidden": 768, "images": 4, "captions": 1, "regions": 4, "words": 12}
     for name, value in (defaults | {"vocabulary": 50465, "rounds": 5, "threads": 0}).items():
         parser.add_argument(f"--{name}", type=int, default=value)
-    given = parser.parse_args()
-    if given.threads:
-        torch.set_num_threads(given.threads)
+    options = parser.parse_args()
+    if options.threads:
+        torch.set_num_threads(options.threads)
     torch.manual_seed(0)
-    model, batch = build(given), make_batch(given)
+    model, batch = build(options), make_batch(options)
     plain = PlainCode(model)
     inputs = plain.collated(batch)
-    ways = {"plain": lambda: plain.loss(inputs), "ours": lambda: model.losses(batch).total}
+    variants = {"plain": lambda: plain.loss(inputs), "ours": lambda: model.losses(batch).total}
     with torch.no_grad():
         model.eval(), plain.eval()
-        print("losses: " + ", ".join(f"{name} {way().item():.6f}" for name, way in ways.items()))
+        print(
+            "losses: "
+            + ", ".join(
+                f"{name} {compute_loss().item():.6f}" for name, compute_loss in variants.items()
+            )
+        )
         model.train(), plain.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6)
-    found: dict[str, list[float]] = {name: [] for name in ways}
-    for number in range(given.rounds + 1):
-        for name, way in ways.items():
-            spent = seconds(way, optimizer)
+    times: dict[str, list[float]] = {name: [] for name in variants}
+    for number in range(options.rounds + 1):
+        for name, compute_loss in variants.items():
+            spent = seconds(compute_loss, optimizer)
             if number:  # the first round warms up
-                found[name].append(spent)
-    for name, values in found.items():
+                times[name].append(spent)
+    for name, values in times.items():
         middle = median(values)
         print(f"{name}: {middle:.3f} s a step, {len(batch) / middle:.2f} captions/s")
-    print(f"plain / ours: {median(found['plain']) / median(found['ours']):.2f}")
+    print(f"plain / ours: {median(times['plain']) / median(times['ours']):.2f}")
 
 
 if __name__ == "__main__":

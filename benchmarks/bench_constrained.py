@@ -168,9 +168,13 @@ def transition_masks(words: Tensor, vocabulary: int) -> Tensor:
         for number in range(CONSTRAINTS):
             target = source | 1 << number
             if target != source:
-                some = words[:, number]
-                masks[:, source, target].scatter_(1, some, torch.ones_like(some, dtype=torch.bool))
-                masks[:, source, source].scatter_(1, some, torch.zeros_like(some, dtype=torch.bool))
+                column = words[:, number]
+                masks[:, source, target].scatter_(
+                    1, column, torch.ones_like(column, dtype=torch.bool)
+                )
+                masks[:, source, source].scatter_(
+                    1, column, torch.zeros_like(column, dtype=torch.bool)
+                )
     return masks
 
 
@@ -202,11 +206,11 @@ def ours(model: UpDown, batch: Batch, words: Tensor, ends: bool = False) -> list
         forbidden_ids=(tokenizer.unk_id,),
         max_length=STEPS,
     )
-    found = search(Ending(model) if ends else model, model.start(batch), request)
+    result = search(Ending(model) if ends else model, model.start(batch), request)
     return [
         row[:length]
         for row, length in zip(
-            found.tokens[:, 0].tolist(), found.lengths[:, 0].tolist(), strict=True
+            result.tokens[:, 0].tolist(), result.lengths[:, 0].tolist(), strict=True
         )
     ]
 
@@ -214,8 +218,8 @@ def ours(model: UpDown, batch: Batch, words: Tensor, ends: bool = False) -> list
 def counted(function: Callable[[], list]) -> tuple[list, float]:
     """What a call returns, and its multiply-adds."""
     with FlopCounterMode(display=False) as counter:
-        found = function()
-    return found, counter.get_total_flops() / 2
+        result = function()
+    return result, counter.get_total_flops() / 2
 
 
 def measure(args: argparse.Namespace, dtype: torch.dtype, ends: bool) -> dict:
@@ -227,7 +231,7 @@ def measure(args: argparse.Namespace, dtype: torch.dtype, ends: bool) -> dict:
     search = functools.partial(ours, model, batch, words, ends)
     published = functools.partial(Published(model).search, batch, words)
     half = dtype is torch.bfloat16
-    best, theirs, peak = float("inf"), float("inf"), 0.0
+    best, reference, peak = float("inf"), float("inf"), 0.0
     began, rounds = time.perf_counter(), 0
     with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=half):
         captions, macs = counted(search)
@@ -238,7 +242,7 @@ def measure(args: argparse.Namespace, dtype: torch.dtype, ends: bool) -> dict:
             if not ends and not half:
                 start = time.perf_counter()
                 expected, their_macs = counted(published)
-                theirs = min(theirs, time.perf_counter() - start)
+                reference = min(reference, time.perf_counter() - start)
     row = {
         "captions": "end by themselves" if ends else "of 20 words, all steps",
         "dtype": str(dtype).removeprefix("torch."),
@@ -253,8 +257,8 @@ def measure(args: argparse.Namespace, dtype: torch.dtype, ends: bool) -> dict:
     }
     if not ends and not half:
         row |= {
-            "as_published_per_s": round(args.images / theirs, 2),
-            "times_as_published": round(theirs / best, 2),
+            "as_published_per_s": round(args.images / reference, 2),
+            "times_as_published": round(reference / best, 2),
             "as_published_giga_multiply_adds_per_image": round(their_macs / 1e9 / args.images, 2),
             "same_captions": f"{sum(map(list.__eq__, captions, expected))}/{args.images}",
         }

@@ -103,13 +103,13 @@ def weighed(caption: str, frequency: Mapping[Gram, float], images: int) -> Vecto
     counts, weights = [], []
     words = caption.split()
     for n in range(1, 5):
-        found = Counter(zip(*(words[start:] for start in range(n)), strict=False))
+        ngrams = Counter(zip(*(words[start:] for start in range(n)), strict=False))
         values = {
             gram: number * (math.log(images) - math.log(max(1.0, frequency.get(gram, 0.0))))
-            for gram, number in found.items()
+            for gram, number in ngrams.items()
         }
         norm = math.sqrt(sum(value * value for value in values.values()))
-        counts.append(found)
+        counts.append(ngrams)
         weights.append({gram: value / norm if norm else 0.0 for gram, value in values.items()})
     return counts, weights, len(words)
 
@@ -141,9 +141,9 @@ def fastest(function: Callable[[], object], rounds: int = 3) -> tuple[float, obj
     seconds = []
     for _ in range(rounds):
         start = time.process_time()
-        found = function()
+        result = function()
         seconds.append(time.process_time() - start)
-    return min(seconds), found
+    return min(seconds), result
 
 
 def main() -> None:
@@ -160,10 +160,10 @@ def main() -> None:
     seconds, scores = fastest(lambda: self_cider(groups, statistics))
     print(f"self-CIDEr, ours: {seconds:.2f}, mean {scores.mean():.4f}")
     counted = count_corpus(groups)
-    for way in (pair_by_pair, vector_by_vector):
-        peer, wanted = fastest(lambda way=way: way(groups, counted), rounds=1)
-        print(f"self-CIDEr, {way.__name__}: {peer:.1f}, x {peer / seconds:.0f} of ours, largest "
-              f"difference {np.abs(wanted - scores).max():.0e}")  # fmt: skip
+    for method in (pair_by_pair, vector_by_vector):
+        peer, expected = fastest(lambda method=method: method(groups, counted), rounds=1)
+        print(f"self-CIDEr, {method.__name__}: {peer:.1f}, x {peer / seconds:.0f} of ours, largest "
+              f"difference {np.abs(expected - scores).max():.0e}")  # fmt: skip
     named = {str(row): group for row, group in enumerate(groups)}
     seconds, _ = fastest(
         lambda: evaluate_diversity(named, statistics=statistics, tokenize=None), rounds=1
@@ -176,12 +176,12 @@ def measure_cider(groups: Groups) -> None:
     """CIDEr-D of the first caption of each image against the others."""
     captions, references = [group[0] for group in groups], [group[1:] for group in groups]
     gts, res = dict(enumerate(references)), {row: [text] for row, text in enumerate(captions)}
-    peer, (_, wanted) = fastest(lambda: Cider().compute_score(gts, res), rounds=1)
+    peer, (_, expected) = fastest(lambda: Cider().compute_score(gts, res), rounds=1)
     prepare, prepared = fastest(lambda: CiderReferences.prepare(references))
-    seconds, found = fastest(lambda: prepared.score(captions))
+    seconds, scores = fastest(lambda: prepared.score(captions))
     print(f"CIDEr-D of {len(captions)} images: pycocoevalcap {peer:.2f}, ours {seconds:.3f} after "
           f"preparing for {prepare:.2f}, x {peer / seconds:.0f}, largest difference "
-          f"{np.abs(found - wanted).max():.0e}")  # fmt: skip
+          f"{np.abs(scores - expected).max():.0e}")  # fmt: skip
 
 
 if __name__ == "__main__":

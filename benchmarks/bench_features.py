@@ -26,15 +26,15 @@ from captioning.vision.photos import load_rgb
 
 def plain(paths: list[Path], backbone: Backbone) -> np.ndarray:
     """What one would write first."""
-    found = []
+    batches = []
     side = (backbone.image_size, backbone.image_size)
     with torch.inference_mode():
         for start in range(0, len(paths), 32):
             images = [load_rgb(path).resize(side) for path in paths[start : start + 32]]
             pixels = torch.from_numpy(np.stack([np.asarray(image) for image in images]))
             grid = backbone.grid(backbone.normalise(pixels.permute(0, 3, 1, 2)))
-            found.append(grid.half().numpy())
-    return np.concatenate(found)
+            batches.append(grid.half().numpy())
+    return np.concatenate(batches)
 
 
 def ours(paths: list[Path], backbone: Backbone, precision: str) -> np.ndarray:
@@ -69,26 +69,26 @@ def main() -> None:
     chosen = parser.parse_args()
     paths = sorted(chosen.folder.glob("*.jpg"))[: chosen.photos]
     backbone = build_backbone(name="efficientnet_lite0").eval()
-    ways: dict[str, Callable[[], np.ndarray]] = {
+    variants: dict[str, Callable[[], np.ndarray]] = {
         "plain loop": lambda: plain(paths, backbone),
         "ours, float32": lambda: ours(paths, backbone, "float32"),
         "ours, bfloat16": lambda: ours(paths, backbone, "bfloat16"),
     }
-    rates: dict[str, list[float]] = {name: [] for name in ways}
+    rates: dict[str, list[float]] = {name: [] for name in variants}
     results: dict[str, np.ndarray] = {}
     for _ in range(chosen.rounds):
-        for name, way in ways.items():
+        for name, compute in variants.items():
             started = time.perf_counter()
-            results[name] = way()
+            results[name] = compute()
             rates[name].append(len(paths) / (time.perf_counter() - started))
     print(f"{len(paths)} photos, {torch.get_num_threads()} threads, load {os.getloadavg()[0]:.1f}")
     reference = results["plain loop"].astype(np.float32)
-    for name, found in rates.items():
-        ratio = statistics.median(found) / statistics.median(rates["plain loop"])
+    for name, seconds in rates.items():
+        ratio = statistics.median(seconds) / statistics.median(rates["plain loop"])
         error = np.linalg.norm(results[name] - reference) / np.linalg.norm(reference)
-        spread = f"{min(found):.1f} to {max(found):.1f}"
+        spread = f"{min(seconds):.1f} to {max(seconds):.1f}"
         print(
-            f"{name:15} {statistics.median(found):6.1f} photos/s ({spread}), x {ratio:.2f}, "
+            f"{name:15} {statistics.median(seconds):6.1f} photos/s ({spread}), x {ratio:.2f}, "
             f"relative error {error:.1e}"
         )
     print(f"reading 50 random records: {read_milliseconds(paths, backbone):.2f} ms (median)")

@@ -40,14 +40,14 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--model", default="miniworld")
     arguments = parser.parse_args()
-    own = [f"num_epochs={arguments.epochs}"]
-    own.append(f"curation.image_source.generator.model={arguments.model}")
+    overrides = [f"num_epochs={arguments.epochs}"]
+    overrides.append(f"curation.image_source.generator.model={arguments.model}")
     print("| ahead | epoch | pictures | wait, s | training, s |")
     print("|---|---|---|---|---|")
     journals = []
     for ahead in (False, True):
         with tempfile.TemporaryDirectory() as folder:
-            config = _config(Path(folder), [*own, *arguments.overrides], ahead)
+            config = _config(Path(folder), [*overrides, *arguments.overrides], ahead)
             waits = _timed(config)
             journals.append((Path(config.run_dir) / "curation.jsonl").read_text())
             _report(ahead, waits, Path(config.run_dir))
@@ -73,9 +73,9 @@ def _timed(config: DictConfig) -> list[tuple[int, float]]:
 
     def timed(self, requests, *, seed):
         started = time.perf_counter()
-        found = original(self, requests, seed=seed)
+        pictures = original(self, requests, seed=seed)
         waits.append((len(requests), time.perf_counter() - started))
-        return found
+        return pictures
 
     GeneratedImages.images = timed
     try:
@@ -88,7 +88,7 @@ def _timed(config: DictConfig) -> list[tuple[int, float]]:
 def _report(ahead: bool, waits: list[tuple[int, float]], run: Path) -> None:
     records = read_json(run / "curation" / "epochs.json")
     acted = [record["epoch"] for record in records if record["num_selected"]]
-    seconds = [one["seconds"] for one in read_json(run / "timing.json")["epochs"]]
+    seconds = [entry["seconds"] for entry in read_json(run / "timing.json")["epochs"]]
     for epoch, (number, wait) in zip(acted, waits, strict=True):
         print(f"| {ahead} | {epoch} | {number} | {wait:.1f} | {seconds[epoch]:.1f} |")
 

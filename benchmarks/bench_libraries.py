@@ -104,15 +104,15 @@ def compare_words() -> None:
     tagged = {token.text for parse in parses for token in parse if token.tag == "NN"}
     plurals = [word for word in words if word in tagged]
     verbs = [w for w in words if counts[form("VBG")(w)] >= 3]
-    tell("plural, inflect", pluralise, lambda w: engine.plural_noun(w) or w, plurals, counts)
-    tell("plural, lemminflect", pluralise, form("NNS"), plurals, counts)
-    tell("-ing, lemminflect", ing, form("VBG"), verbs, counts)
-    tell("participle, lemminflect", participle, form("VBN"), verbs, counts)
-    tell("-s, lemminflect", third_person, form("VBZ"), verbs, counts)
-    found = [match for text in texts for match in re.findall(r"\b(an? [a-z'-]+)", text)]
-    articles = Counter(found)
-    behind = [w for w, n in Counter(pair.split()[1] for pair in found).items() if n >= 3]
-    tell(
+    report("plural, inflect", pluralise, lambda w: engine.plural_noun(w) or w, plurals, counts)
+    report("plural, lemminflect", pluralise, form("NNS"), plurals, counts)
+    report("-ing, lemminflect", ing, form("VBG"), verbs, counts)
+    report("participle, lemminflect", participle, form("VBN"), verbs, counts)
+    report("-s, lemminflect", third_person, form("VBZ"), verbs, counts)
+    matches = [match for text in texts for match in re.findall(r"\b(an? [a-z'-]+)", text)]
+    articles = Counter(matches)
+    behind = [w for w, n in Counter(pair.split()[1] for pair in matches).items() if n >= 3]
+    report(
         "article, inflect",
         lambda w: f"{indefinite_article(w)} {w}",
         lambda w: f"{engine.a(w).split()[0]} {w}",
@@ -121,8 +121,8 @@ def compare_words() -> None:
     )
 
 
-def tell(
-    what: str,
+def report(
+    task: str,
     ours: Callable[[str], str],
     theirs: Callable[[str], str],
     words: list[str],
@@ -133,7 +133,7 @@ def tell(
     unlike = [(a, b) for a, b in zip(own, other, strict=True) if counts[a] != counts[b]]
     better = [f"{a} not {b}" for a, b in unlike if counts[a] > counts[b]]
     worse = [f"{b} not {a}" for a, b in unlike if counts[a] < counts[b]]
-    print(f"{what}: {len(words)} words; ours {mine}, theirs {thine} a word")
+    print(f"{task}: {len(words)} words; ours {mine}, theirs {thine} a word")
     print(f"  ours as in captions {len(better)}: {', '.join(better[:20])}")
     print(f"  theirs as in captions {len(worse)}: {', '.join(worse[:20])}")
 
@@ -146,12 +146,12 @@ def compare_distances() -> None:
         sets = [torch.randn(num, size, generator=generator).double().relu() for _ in range(2)]
         first, second = map(statistics, sets)
         for name, other in (("another", second), ("itself", first)):
-            [own], mine = timed(frechet_distance, [(first, other)])
+            [own_distance], own_seconds = timed(frechet_distance, [(first, other)])
             moments = (first.mean, first.covariance(), other.mean, other.covariance())
-            [found], thine = timed(theirs, [moments])
+            [distance], library_seconds = timed(theirs, [moments])
             print(
-                f"{num} features of {size} from {name}: ours {own:.3e} in {mine}, "
-                f"torchmetrics {float(found):.3e} in {thine}"
+                f"{num} features of {size} from {name}: ours {own_distance:.3e} in {own_seconds}, "
+                f"torchmetrics {float(distance):.3e} in {library_seconds}"
             )
 
 

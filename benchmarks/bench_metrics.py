@@ -61,9 +61,9 @@ def read_references(num_images: int, num_references: int) -> References:
     """The first images, in the order of their ids, with that many captions each."""
     jar = Path(spice_package.__file__).parent / "spice-1.0.jar"
     with ZipFile(jar) as archive:
-        found = json.loads(archive.read("coco/annotations/captions_val2014.json"))
+        content = json.loads(archive.read("coco/annotations/captions_val2014.json"))
     references: References = {}
-    for entry in sorted(found["annotations"], key=lambda e: (e["image_id"], e["id"])):
+    for entry in sorted(content["annotations"], key=lambda e: (e["image_id"], e["id"])):
         references.setdefault(str(entry["image_id"]), []).append(entry["caption"])
     return {i: texts[:num_references] for i, texts in list(references.items())[:num_images]}
 
@@ -71,13 +71,15 @@ def read_references(num_images: int, num_references: int) -> References:
 def mixed_candidates(references: References, seed: int) -> Captions:
     """The first 60% of the words of a caption of the image, then the last 40% of a foreign one."""
     draw = np.random.default_rng(seed)
-    ids, found = list(references), {}
+    ids, candidates = list(references), {}
     for image_id in ids:
         other = references[ids[draw.integers(len(ids))]]
-        own = references[image_id][draw.integers(len(references[image_id]))].split()
+        words = references[image_id][draw.integers(len(references[image_id]))].split()
         foreign = other[draw.integers(len(other))].split()
-        found[image_id] = " ".join(own[: len(own) * 3 // 5] + foreign[len(foreign) * 3 // 5 :])
-    return found
+        candidates[image_id] = " ".join(
+            words[: len(words) * 3 // 5] + foreign[len(foreign) * 3 // 5 :]
+        )
+    return candidates
 
 
 def score_plainly(candidates: Captions, references: References) -> tuple[Scores, dict[str, float]]:
@@ -97,11 +99,11 @@ def score_plainly(candidates: Captions, references: References) -> tuple[Scores,
 
     gts, res = timed("tokenize", tokenized)
     bleu, each = timed("BLEU", lambda: Bleu(4).compute_score(gts, res, verbose=0))
-    found = dict(zip(NAMES[:4], zip(bleu, each, strict=True), strict=True))
-    found["METEOR"] = timed("METEOR", lambda: Meteor().compute_score(gts, res))
-    found["ROUGE-L"] = timed("ROUGE-L", lambda: Rouge().compute_score(gts, res))
-    found["CIDEr-D"] = timed("CIDEr", lambda: Cider().compute_score(gts, res))
-    return {name: (float(all_), list(map(float, ones))) for name, (all_, ones) in found.items()}, (
+    scores = dict(zip(NAMES[:4], zip(bleu, each, strict=True), strict=True))
+    scores["METEOR"] = timed("METEOR", lambda: Meteor().compute_score(gts, res))
+    scores["ROUGE-L"] = timed("ROUGE-L", lambda: Rouge().compute_score(gts, res))
+    scores["CIDEr-D"] = timed("CIDEr", lambda: Cider().compute_score(gts, res))
+    return {name: (float(all_), list(map(float, ones))) for name, (all_, ones) in scores.items()}, (
         seconds
     )
 
@@ -115,9 +117,11 @@ def score_ours(candidates: Captions, references: References) -> tuple[Scores, di
     return {name: (result.corpus[name], columns[name]) for name in NAMES}, {}
 
 
-def evaluate_twice(way: str, references: References, pipe: mp.connection.Connection) -> None:
+def evaluate_twice(
+    implementation: str, references: References, pipe: mp.connection.Connection
+) -> None:
     """What a measured process does; sends scores and seconds of each evaluation."""
-    score = {"pycocoevalcap": score_plainly, "ours": score_ours}[way]
+    score = {"pycocoevalcap": score_plainly, "ours": score_ours}[implementation]
     for seed in (1, 2):
         candidates = mixed_candidates(references, seed)
         start, busy = time.perf_counter(), processor_seconds()
@@ -152,24 +156,24 @@ def measured(target: Callable[..., None], *arguments: object) -> tuple[list, flo
     process = context.Process(target=target, args=(*arguments, sender))
     process.start()
     sender.close()
-    most, over = [0.0], threading.Event()
-    watcher = threading.Thread(target=_watch, args=(process.pid, most, over))
+    peak, over = [0.0], threading.Event()
+    watcher = threading.Thread(target=_watch, args=(process.pid, peak, over))
     watcher.start()
-    found = []
+    results = []
     with contextlib.suppress(EOFError):
         while True:
-            found.append(receiver.recv())
+            results.append(receiver.recv())
     process.join()
     over.set()
     watcher.join()
     if process.exitcode != 0:
         raise RuntimeError(f"{target.__name__} ended with status {process.exitcode}")
-    return found, most[0]
+    return results, peak[0]
 
 
-def _watch(pid: int, most: list[float], over: threading.Event) -> None:
+def _watch(pid: int, peak: list[float], over: threading.Event) -> None:
     while not over.wait(0.2):
-        most[0] = max(most[0], sum(map(_resident, _tree(pid))) / 1e9)
+        peak[0] = max(peak[0], sum(map(_resident, _tree(pid))) / 1e9)
 
 
 def _tree(pid: int) -> Iterator[int]:
@@ -208,17 +212,17 @@ def difference(ours: Scores, theirs: Scores, names: tuple[str, ...]) -> float:
 
 def compare(references: References, num_rounds: int) -> None:
     """Print both ways, cold and the second time."""
-    ways: dict[str, list[list[Evaluation]]] = {"pycocoevalcap": [], "ours": []}
-    memory = dict.fromkeys(ways, 0.0)
+    implementations: dict[str, list[list[Evaluation]]] = {"pycocoevalcap": [], "ours": []}
+    memory = dict.fromkeys(implementations, 0.0)
     for _ in range(num_rounds):
-        for way, rounds in ways.items():
-            found, most = measured(evaluate_twice, way, references)
-            rounds.append(found)
-            memory[way] = max(memory[way], most)
+        for implementation, rounds in implementations.items():
+            evaluations, peak = measured(evaluate_twice, implementation, references)
+            rounds.append(evaluations)
+            memory[implementation] = max(memory[implementation], peak)
     for number, (name, target) in enumerate(zip(("cold", "second"), TARGETS, strict=True)):
         theirs, ours = (
-            min((found[number] for found in rounds), key=lambda e: e.seconds)
-            for rounds in ways.values()
+            min((evaluations[number] for evaluations in rounds), key=lambda e: e.seconds)
+            for rounds in implementations.values()
         )
         split = ", ".join(f"{part} {seconds:.1f}" for part, seconds in theirs.parts.items())
         print(f"{name}: pycocoevalcap {theirs.seconds:.2f} s ({theirs.busy:.1f}; {split}), ours "
@@ -228,7 +232,10 @@ def compare(references: References, num_rounds: int) -> None:
         print(f"  largest difference {difference(ours.scores, theirs.scores, rest):.0e}, METEOR "
               f"{difference(ours.scores, theirs.scores, ('METEOR',)):.0e}; "
               + ", ".join(f"{n} {ours.scores[n][0]:.4f}" for n in NAMES))  # fmt: skip
-    print("memory with Java: " + ", ".join(f"{way} {most:.2f} GB" for way, most in memory.items()))
+    print(
+        "memory with Java: "
+        + ", ".join(f"{implementation} {peak:.2f} GB" for implementation, peak in memory.items())
+    )
 
 
 def main() -> None:
@@ -244,8 +251,8 @@ def main() -> None:
           f"{len(references)} images x {chosen.references} references")  # fmt: skip
     compare(references, chosen.rounds)
     (seconds,), memory = measured(time_epochs, references)
-    least = min(seconds[1:])
-    print(f"validation epoch, {', '.join(FAST_METRICS)}, references prepared: {least:.2f} s "
+    fastest = min(seconds[1:])
+    print(f"validation epoch, {', '.join(FAST_METRICS)}, references prepared: {fastest:.2f} s "
           f"(target {EPOCH_TARGET} s for 5000 images; the first time {seconds[0]:.2f} s), "
           f"{memory:.2f} GB")  # fmt: skip
 

@@ -35,11 +35,11 @@ def stages(settings: Settings, indices: range, folder: Path) -> dict[str, float]
     """Processor seconds of each step over the scenes ``indices``."""
     spent = dict.fromkeys(("sample", "caption", "draw", "write"), 0.0)
 
-    def timed(stage: str, function: Callable, *given: object, **named: object) -> object:
+    def timed(stage: str, function: Callable, *arguments: object, **named: object) -> object:
         start = time.process_time()
-        found = function(*given, **named)
+        result = function(*arguments, **named)
         spent[stage] += time.process_time() - start
-        return found
+        return result
 
     lines = []
     for index in indices:
@@ -69,15 +69,15 @@ def measure(size: int, num_scenes: int) -> None:
             parts = ", ".join(
                 f"{key} {value / num_scenes * 1e3:.2f}" for key, value in spent.items()
             )
-            made = sum(spent[key] for key in ("sample", "caption", "draw"))
+            making = sum(spent[key] for key in ("sample", "caption", "draw"))
             print(
                 f"{size} px {name}: {num_scenes / total:.0f} scenes/s written, "
-                f"{num_scenes / made:.0f} without encoding and writing (ms a scene: {parts})"
+                f"{num_scenes / making:.0f} without encoding and writing (ms a scene: {parts})"
             )
-        given = {"name": "bench", "folder": folder, "split": "val", "size": size}
+        reader_settings = {"name": "bench", "folder": folder, "split": "val", "size": size}
         for name in ("build and read", "read"):
             start = time.perf_counter()
-            read_miniworld(**given, num_scenes=num_scenes)
+            read_miniworld(**reader_settings, num_scenes=num_scenes)
             print(
                 f"{size} px {name}: {num_scenes / (time.perf_counter() - start):.0f} scenes/s wall"
             )
@@ -88,12 +88,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure how fast MiniWorld is made.")
     parser.add_argument("--num-scenes", type=int, default=1000)
     parser.add_argument("--sizes", type=int, nargs="+", default=[128, 224])
-    given = parser.parse_args()
+    options = parser.parse_args()
     print(
         f"{platform.machine()}, load {os.getloadavg()[0]:.1f}, Python {platform.python_version()}"
     )
-    for size in given.sizes:
-        measure(size, given.num_scenes)
+    for size in options.sizes:
+        measure(size, options.num_scenes)
 
 
 if __name__ == "__main__":

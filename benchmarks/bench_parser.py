@@ -78,8 +78,8 @@ def main() -> None:
             )
         seconds = timed(lambda: parser.parse(captions))
         print(f"from the cache: {len(captions)} in {seconds:.1f} s")
-        kept = sum(file.stat().st_size for file in (folder / "2").iterdir())
-        print(f"cache: {kept / len(captions):.0f} bytes a caption")
+        num_bytes = sum(file.stat().st_size for file in (folder / "2").iterdir())
+        print(f"cache: {num_bytes / len(captions):.0f} bytes a caption")
         if chosen.peer:
             part = captions[: len(captions) // 20]
             rate = len(part) / peer_seconds(chosen.peer, part, folder)

@@ -76,12 +76,12 @@ def random_box(size: int, draw: np.random.Generator) -> tuple[float, float, floa
 
 def make_proposals(paths: list[Path], num: int, size: int) -> list[Proposal]:
     """One paste a picture, between photos drawn at random."""
-    draw, found = np.random.default_rng(0), []
+    draw, proposals = np.random.default_rng(0), []
     for number in range(num):
         target, source = (paths[n] for n in draw.integers(0, len(paths), 2))
         boxes = random_box(size, draw), random_box(size, draw)
         move = Paste(source=source, source_box=boxes[0], target_box=boxes[1], label="dog")
-        found.append(
+        proposals.append(
             Proposal(
                 name=f"p{number}",
                 image_id=target.stem,
@@ -93,7 +93,7 @@ def make_proposals(paths: list[Path], num: int, size: int) -> list[Proposal]:
                 notes={},
             )
         )
-    return found
+    return proposals
 
 
 def made_up(paths: list[Path], size: int) -> Roster:
@@ -102,7 +102,7 @@ def made_up(paths: list[Path], size: int) -> Roster:
     animals, people = ("dog", "cat", "horse", "cow", "sheep"), ("man", "woman", "boy", "girl")
     looks = ("black", "white", "brown", "small", "young")
     for n, path in enumerate(paths):
-        look, animal, person = (str(draw.choice(some)) for some in (looks, animals, people))
+        look, animal, person = (str(draw.choice(choices)) for choices in (looks, animals, people))
         caption = f"A {look} {animal} is running near a {draw.choice(looks[2:])} {person} ."
         boxes = [Region(box=random_box(size, draw), label=label) for label in (animal, person)]
         sample = Sample(row=n, sample_id=f"{n}#0", image_id=str(n), image_path=path,
@@ -148,9 +148,9 @@ def repeated(roster: Roster, number: int) -> Roster:
     samples = []
     for n in range(number):
         again, row = divmod(n, len(roster))
-        one = roster.samples[row]
-        ids = {"sample_id": f"{again}-{one.sample_id}", "image_id": f"{again}-{one.image_id}"}
-        samples.append(replace(one, **ids))
+        sample = roster.samples[row]
+        ids = {"sample_id": f"{again}-{sample.sample_id}", "image_id": f"{again}-{sample.image_id}"}
+        samples.append(replace(sample, **ids))
     return build_roster(roster.name, samples)
 
 
@@ -203,16 +203,16 @@ def measure(folder: Path, num: int, size: int, suffix: str) -> None:
     photos = {path: load_rgb(path) for path in paths}
     pictures = {path: np.asarray(photo) for path, photo in photos.items()}
     start = time.process_time()
-    for one in proposals:
-        sources = [photos[move.source] for move in one.pastes]
-        paste(pictures[one.image_path], one.pastes, sources, blending=blending)
+    for proposal in proposals:
+        sources = [photos[move.source] for move in proposal.pastes]
+        paste(pictures[proposal.image_path], proposal.pastes, sources, blending=blending)
     print(f"paste:  {num / (time.process_time() - start):7.0f} pairs/s")
     form = PictureFormat(blending=blending, suffix=suffix)
     renderer = Renderer(folder=folder / "out", form=form)
     renderer.record(proposals[0])
     wall, start, before = time.perf_counter(), time.process_time(), peak()
-    for one in proposals:
-        renderer.record(one)
+    for proposal in proposals:
+        renderer.record(proposal)
     spent = time.process_time() - start
     print(f"render: {num / spent:7.0f} pairs/s of processor time, {suffix}, {size} pixels")
     print(f"        {num / (time.perf_counter() - wall):7.0f} pairs/s by the clock, disk included")
@@ -227,15 +227,15 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--suffix", choices=("jpg", "png"), default="jpg")
     parser.add_argument("--samples", type=int, help="captions; measure CutSwap's memory alone")
-    given = parser.parse_args()
-    if given.samples is not None and given.samples < 1:
-        parser.error(f"--samples must be at least 1: got {given.samples}")
+    options = parser.parse_args()
+    if options.samples is not None and options.samples < 1:
+        parser.error(f"--samples must be at least 1: got {options.samples}")
     print(f"{platform.machine()}, Python {platform.python_version()}")
     with tempfile.TemporaryDirectory() as folder:
-        if given.samples is not None:
-            measure_samples(Path(folder), given.samples)
+        if options.samples is not None:
+            measure_samples(Path(folder), options.samples)
             return
-        measure(Path(folder), given.num, given.size, given.suffix)
+        measure(Path(folder), options.num, options.size, options.suffix)
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ from captioning.data.miniworld.object_class import COLOURS
 from captioning.data.miniworld.places import PLACES
 from captioning.data.miniworld.scene import Scene
 from captioning.data.miniworld.vocabulary import CLASSES
-from captioning.files import write_whole
+from captioning.files import write_atomically
 from captioning.vision.backbones import build_backbone
 from captioning.vision.photos import load_rgb
 
@@ -50,22 +50,22 @@ Drawn = tuple[Scene, tuple[Caption, ...], np.ndarray]
 def scenes(split: str, number: int, seed: int) -> list[Drawn]:
     """Scenes with captions and pixels ``(128, 128, 3) uint8``."""
     settings = make_settings(split=split, num_scenes=number, seed=seed, size=128)
-    found = (render(settings, index) for index in range(number))
-    return [(scene, captions, np.asarray(drawn.image)) for scene, captions, drawn in found]
+    rendered = (render(settings, index) for index in range(number))
+    return [(scene, captions, np.asarray(drawn.image)) for scene, captions, drawn in rendered]
 
 
 def features(pictures: Sequence[np.ndarray]) -> Tensor:
     """Mean and maximum over the grid, ``(N, 2 D)``."""
     backbone = build_backbone(name="efficientnet_lite0").for_inference("cpu")
-    found = []
+    parts = []
     with torch.inference_mode():
         for start in range(0, len(pictures), 16):
             pixels = torch.from_numpy(np.stack(pictures[start : start + 16])).permute(0, 3, 1, 2)
             size = (backbone.image_size,) * 2
             large = nn.functional.interpolate(pixels.float(), size, mode="bilinear")
             grid = backbone.grid(backbone.normalise(large))
-            found.append(torch.cat([grid.mean(1), grid.amax(1)], dim=1))
-    return torch.cat(found)
+            parts.append(torch.cat([grid.mean(1), grid.amax(1)], dim=1))
+    return torch.cat(parts)
 
 
 def shown(scene: Scene) -> dict[str, list[int]]:
@@ -77,39 +77,41 @@ def shown(scene: Scene) -> dict[str, list[int]]:
     }
 
 
-def targets(wanted: Sequence[dict[str, list[int]]]) -> dict[str, Tensor]:
+def targets(labels: Sequence[dict[str, list[int]]]) -> dict[str, Tensor]:
     """What each picture shows as ``(N, names) float32`` of 0 and 1."""
     names = {"place": PLACE_NAMES, "class": CLASS_NAMES, "colour": COLOUR_NAMES}
-    found = {kind: torch.zeros(len(wanted), len(among)) for kind, among in names.items()}
-    for row, what in enumerate(wanted):
-        for kind, columns in what.items():
-            found[kind][row, columns] = 1
-    return found
+    tensors = {kind: torch.zeros(len(labels), len(among)) for kind, among in names.items()}
+    for row, label in enumerate(labels):
+        for kind, columns in label.items():
+            tensors[kind][row, columns] = 1
+    return tensors
 
 
 def named(scene: Scene, caption: Caption) -> dict[str, list[int]]:
     """What of its scene a caption names, by kind."""
-    found: dict[str, list[int]] = {"place": [], "class": [], "colour": []}
+    labels: dict[str, list[int]] = {"place": [], "class": [], "colour": []}
     for _, text, node in caption.mentions:
         if node == PLACE:
-            found["place"].append(PLACE_NAMES.index(scene.place))
+            labels["place"].append(PLACE_NAMES.index(scene.place))
         if node >= 0:
             thing = scene.objects[node]
-            found["class"].append(CLASS_NAMES.index(thing.key))
+            labels["class"].append(CLASS_NAMES.index(thing.key))
             if thing.colour in text.replace("grey", "gray").split():
-                found["colour"].append(COLOUR_NAMES.index(thing.colour))
-    return found
+                labels["colour"].append(COLOUR_NAMES.index(thing.colour))
+    return labels
 
 
-def train_heads(values: Tensor, wanted: dict[str, Tensor]) -> Callable[[Tensor], dict[str, Tensor]]:
+def train_heads(
+    values: Tensor, targets: dict[str, Tensor]
+) -> Callable[[Tensor], dict[str, Tensor]]:
     """Linear classifiers on standardised features, all kinds at once."""
     mean, deviation = values.mean(0), values.std(0) + 1e-6
-    kinds = list(wanted)
-    sizes = [wanted[kind].shape[1] for kind in kinds]
+    kinds = list(targets)
+    sizes = [targets[kind].shape[1] for kind in kinds]
     torch.manual_seed(0)
     heads = nn.Sequential(nn.Dropout(0.5), nn.Linear(values.shape[1], sum(sizes)))
     optimizer = torch.optim.AdamW(heads.parameters(), lr=0.001, weight_decay=0.1)
-    inputs, outputs = (values - mean) / deviation, torch.cat(list(wanted.values()), dim=1)
+    inputs, outputs = (values - mean) / deviation, torch.cat(list(targets.values()), dim=1)
     for _ in range(60):
         for rows in torch.randperm(len(inputs)).split(128):
             logits = heads(inputs[rows])
@@ -127,12 +129,12 @@ def train_heads(values: Tensor, wanted: dict[str, Tensor]) -> Callable[[Tensor],
     return likely
 
 
-def agreement(logits: dict[str, Tensor], wanted: Sequence[dict[str, list[int]]]) -> dict[str, str]:
+def agreement(logits: dict[str, Tensor], labels: Sequence[dict[str, list[int]]]) -> dict[str, str]:
     """Share of named places, classes and colours that are seen."""
     shares = {}
     for kind, among in AMONG.items():
         best = logits[kind].topk(among, dim=1).indices.tolist()
-        hits = [index in best[row] for row, what in enumerate(wanted) for index in what[kind]]
+        hits = [index in best[row] for row, label in enumerate(labels) for index in label[kind]]
         shares[kind] = f"{sum(hits) / len(hits):.3f} of {len(hits)}"
     return shares
 
@@ -159,16 +161,16 @@ def decoded(autoencoder: PatchAutoencoder, pictures: Sequence[np.ndarray]) -> li
     small = [np.asarray(Image.fromarray(pixels).resize(sides)) for pixels in pictures]
     with torch.inference_mode():
         values = torch.from_numpy(np.stack(small)).permute(0, 3, 1, 2).float() / 127.5 - 1
-        made = autoencoder(values).clamp(-1, 1)
-    return list(((made + 1) * 127.5).round().byte().permute(0, 2, 3, 1).numpy())
+        output = autoencoder(values).clamp(-1, 1)
+    return list(((output + 1) * 127.5).round().byte().permute(0, 2, 3, 1).numpy())
 
 
 def closeups(split: str, number: int, seed: int, side: int) -> list[np.ndarray]:
     """What the model is trained to draw: a close-up for the first caption of each scene."""
     with TemporaryDirectory() as folder:
         settings = {"split": split, "num_scenes": number, "seed": seed, "size": 128}
-        whole = read_miniworld(name=split, folder=folder, **settings)
-        close = read_closeups(name="close", roster=whole, folder=folder)
+        roster = read_miniworld(name=split, folder=folder, **settings)
+        close = read_closeups(name="close", roster=roster, folder=folder)
         firsts = [sample for sample in close.samples if "#0" in sample.sample_id]
         firsts.sort(key=lambda sample: sample.sample_id)
         pictures = [load_rgb(sample.image_path) for sample in firsts]
@@ -179,8 +181,8 @@ def draw(generator: StableDiffusion, prompts: Sequence[str]) -> list[np.ndarray]
     """Pixels ``(H, W, 3) uint8`` for each prompt, its number as its seed."""
     jobs = [Job(prompt=text, seed=number) for number, text in enumerate(prompts)]
     batches = [jobs[start : start + 8] for start in range(0, len(jobs), 8)]
-    made = [picture for batch in batches for picture in generator.generate(batch)]
-    return [(picture * 255).round().astype(np.uint8) for picture in made]
+    pictures = [picture for batch in batches for picture in generator.generate(batch)]
+    return [(picture * 255).round().astype(np.uint8) for picture in pictures]
 
 
 def train_classifiers(
@@ -189,15 +191,15 @@ def train_classifiers(
     """What says what pictures show: trained on scenes, or on close-ups of ``side`` pixels."""
     train = scenes("train", number, seed=9)
     if side is None:
-        pictures, wanted = [pixels for *_, pixels in train], [shown(scene) for scene, *_ in train]
+        pictures, labels = [pixels for *_, pixels in train], [shown(scene) for scene, *_ in train]
     else:
         pictures = closeups("train", number, seed=9, side=side)
-        wanted = [
+        labels = [
             # the place is to be seen even where the caption does not name it
             named(scene, captions[0]) | {"place": shown(scene)["place"]}
             for scene, captions, _ in train
         ]
-    likely = train_heads(features(pictures), targets(wanted))
+    likely = train_heads(features(pictures), targets(labels))
     return lambda pictures: likely(features(pictures))
 
 
@@ -211,31 +213,31 @@ def main() -> None:
     parser.add_argument("--model", default="miniworld", help="in the package, or a folder")
     parser.add_argument("--sheet", type=Path, help="where the first 32 pictures are shown")
     parser.add_argument("--closeups", action="store_true", help="classifiers of close-ups")
-    given = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    measure_speed(given.model, (8, 12, 20), given.guidance)
+    measure_speed(options.model, (8, 12, 20), options.guidance)
     generator = StableDiffusion(
-        model=given.model, num_steps=given.steps, guidance_scale=given.guidance, device="cpu"
+        model=options.model, num_steps=options.steps, guidance_scale=options.guidance, device="cpu"
     )
     autoencoder = PatchAutoencoder.from_pretrained(generator.folder / "vae").float().eval()
     side = autoencoder.config.sample_size
-    likely = train_classifiers(given.scenes, side if given.closeups else None)
-    val = scenes("val", given.pictures, seed=0)
-    wanted = [named(scene, captions[0]) for scene, captions, _ in val]
+    likely = train_classifiers(options.scenes, side if options.closeups else None)
+    val = scenes("val", options.pictures, seed=0)
+    labels = [named(scene, captions[0]) for scene, captions, _ in val]
     prompts = [captions[0].text for _, captions, _ in val]
-    made = draw(generator, prompts)
-    if given.sheet:
-        pictures = [Image.fromarray(pixels) for pixels in made[:32]]
-        write_whole(given.sheet, picture_sheet(pictures, prompts[:32]).save)
+    generated = draw(generator, prompts)
+    if options.sheet:
+        pictures = [Image.fromarray(pixels) for pixels in generated[:32]]
+        write_atomically(options.sheet, picture_sheet(pictures, prompts[:32]).save)
     real = [pixels for *_, pixels in val]
-    close = closeups("val", given.pictures, seed=0, side=side)
-    for what, pictures in (("scenes", real), ("close-ups", close)):
-        print(f"real {what}:", agreement(likely(pictures), wanted))
+    close = closeups("val", options.pictures, seed=0, side=side)
+    for title, pictures in (("scenes", real), ("close-ups", close)):
+        print(f"real {title}:", agreement(likely(pictures), labels))
         through = decoded(autoencoder, pictures)
-        print(f"real {what}, encoded and decoded:", agreement(likely(through), wanted))
-    seen = likely(made)
-    print("pictures of their captions:", agreement(seen, wanted))
-    print("pictures of other captions:", agreement(seen, wanted[1:] + wanted[:1]))
+        print(f"real {title}, encoded and decoded:", agreement(likely(through), labels))
+    seen = likely(generated)
+    print("pictures of their captions:", agreement(seen, labels))
+    print("pictures of other captions:", agreement(seen, labels[1:] + labels[:1]))
 
 
 if __name__ == "__main__":

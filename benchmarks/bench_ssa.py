@@ -33,9 +33,9 @@ def timed(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def run(*args: Any, **options: Any) -> Any:
         start = time.process_time()
-        found = function(*args, **options)
+        result = function(*args, **options)
         seconds[name] = seconds.get(name, 0.0) + time.process_time() - start
-        return found
+        return result
 
     return run
 
@@ -56,13 +56,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
             parser=build_caption_parser(num_processes=1), vectors=build_token_table(), rules=Rules()
         )
         start = time.process_time()
-        made = sum(len(of.captions) for of in ssa.captions(roster))
+        num_captions = sum(len(of.captions) for of in ssa.captions(roster))
         total = time.process_time() - start
     print(f"{platform.processor() or platform.machine()}, one process")
     print(
-        f"{scenes} photos, {len(roster)} captions read, {made} made in {total:.1f} s of processor"
+        f"{scenes} photos, {len(roster)} captions read, "
+        f"{num_captions} made in {total:.1f} s of processor"
     )
-    print(f"{made / total:.0f} new captions/s, {len(roster) / total:.0f} read/s")
+    print(f"{num_captions / total:.0f} new captions/s, {len(roster) / total:.0f} read/s")
     for name, spent in seconds.items():
         print(f"{100 * spent / total:5.1f}%  {name}")
 

@@ -44,12 +44,15 @@ BATCH, SHOWN = 32, 12
 
 
 @contextmanager
-def timed(what: str, number: int) -> Iterator[None]:
+def timed(task: str, number: int) -> Iterator[None]:
     """Print the rate of a block by processor time and by the clock."""
-    wall, own = time.perf_counter(), time.process_time()
+    wall, cpu_time = time.perf_counter(), time.process_time()
     yield
-    wall, own = time.perf_counter() - wall, time.process_time() - own
-    print(f"{what}: {number} in {own:.1f} s of processor time, {number / own:.0f}/s", end="; ")
+    wall, cpu_time = time.perf_counter() - wall, time.process_time() - cpu_time
+    print(
+        f"{task}: {number} in {cpu_time:.1f} s of processor time, {number / cpu_time:.0f}/s",
+        end="; ",
+    )
     print(f"{number / wall:.0f}/s by the clock", flush=True)
 
 
@@ -75,21 +78,21 @@ def statistics_of(captions: list[str], path: Path | None) -> CorpusStatistics:
     if path is not None and path.is_file():
         return load_statistics(path)
     with timed("captions taken apart", len(captions)):
-        found = count_corpus(map(deconstruct, tagged(captions)))
+        statistics = count_corpus(map(deconstruct, tagged(captions)))
     if path is not None:
-        save_statistics(found, path)
-    return found
+        save_statistics(statistics, path)
+    return statistics
 
 
 def draw(statistics: CorpusStatistics, number: int) -> None:
     """The rates of drawing as it comes, and of different templates with a word in every slot."""
     sampler, draws = TemplateSampler(statistics), np.random.default_rng(0)
     with timed("templates drawn", number):
-        whole = sum(is_whole(sampler.draw(draws)) for _ in range(number))
-    print(f"{whole} of them with a word in every slot")
+        num_complete = sum(is_whole(sampler.draw(draws)) for _ in range(number))
+    print(f"{num_complete} of them with a word in every slot")
     with timed("different whole templates", number):
-        found = list(islice(sampler.templates(np.random.default_rng(0)), number))
-    print(f"{sum(map(is_whole, found))} of {len(found)} with a word in every slot")
+        templates = list(islice(sampler.templates(np.random.default_rng(0)), number))
+    print(f"{sum(map(is_whole, templates))} of {len(templates)} with a word in every slot")
 
 
 def is_whole(template: SentenceTemplate) -> bool:
@@ -103,30 +106,37 @@ def draw_of_few(captions: list[str], number: int) -> None:
     chosen = [captions[row] for row in rows]
     sampler = TemplateSampler(count_corpus(map(deconstruct, tagged(chosen))))
     draws = np.random.default_rng(0)
-    found = {one.text: one for one in (sampler.draw(draws) for _ in range(20_000))}
-    whole = sum(map(is_whole, found.values()))
-    print(f"{number} captions: {len(found)} different templates in 20,000 draws, {whole} whole")
+    templates = {
+        template.text: template for template in (sampler.draw(draws) for _ in range(20_000))
+    }
+    num_complete = sum(map(is_whole, templates.values()))
+    print(
+        f"{number} captions: {len(templates)} different templates in 20,000 draws, "
+        f"{num_complete} whole"
+    )
 
 
-def ask(statistics: CorpusStatistics, captions: list[str], given: argparse.Namespace) -> None:
+def ask(statistics: CorpusStatistics, captions: list[str], options: argparse.Namespace) -> None:
     """The rate and the acceptance of SmolLM2."""
     rows = np.random.default_rng(0).choice(len(captions), 500, replace=False)
     chosen = [captions[row] for row in rows]
-    prompts = PromptWriter(style=given.style, num_examples=given.examples)
+    prompts = PromptWriter(style=options.style, num_examples=options.examples)
     prompts.learn(chosen, list(tagged(chosen)))
-    small = None if given.small_words < 0 else given.small_words
-    writer = CausalWriter(temperature=given.temperature, max_new_tokens=48, most_small_words=small)
+    small = None if options.small_words < 0 else options.small_words
+    writer = CausalWriter(
+        temperature=options.temperature, max_new_tokens=48, most_small_words=small
+    )
     judge = Judge(known=captions)
-    draws = np.random.default_rng(given.seed)
-    templates = list(islice(TemplateSampler(statistics).templates(draws), given.answers))
+    draws = np.random.default_rng(options.seed)
+    templates = list(islice(TemplateSampler(statistics).templates(draws), options.answers))
     verdicts, likely = [], []
-    wall, own = time.perf_counter(), time.process_time()
+    wall, cpu_time = time.perf_counter(), time.process_time()
     for start in range(0, len(templates), BATCH):
         part = templates[start : start + BATCH]
         answers = writer.answers(prompts.prompts(part, draws), seed=start)
         verdicts += [judge.judge(a, t.words) for a, t in zip(answers, part, strict=True)]
         likely += [answer.likelihood for answer in answers]
-    wall, own = time.perf_counter() - wall, time.process_time() - own
+    wall, cpu_time = time.perf_counter() - wall, time.process_time() - cpu_time
     accepted = [
         (likelihood, t.text, v.caption)
         for likelihood, t, v in zip(likely, templates, verdicts, strict=True)
@@ -134,14 +144,16 @@ def ask(statistics: CorpusStatistics, captions: list[str], given: argparse.Names
     ]
     reasons = Counter(verdict.problem for verdict in verdicts if verdict.problem)
     print(f"{len(accepted)} of {len(templates)} answers accepted; refused: {dict(reasons)}")
-    print(f"{3600 * len(accepted) / own:.0f} accepted captions an hour of one processor thread")
+    print(
+        f"{3600 * len(accepted) / cpu_time:.0f} accepted captions an hour of one processor thread"
+    )
     print(
         f"{3600 * len(accepted) / wall:.0f} an hour by the clock, {torch.get_num_threads()} threads"
     )
     accepted.sort(reverse=True)
-    for title, some in (("likeliest", accepted[:SHOWN]), ("least likely", accepted[-SHOWN:])):
+    for title, examples in (("likeliest", accepted[:SHOWN]), ("least likely", accepted[-SHOWN:])):
         print(f"{title}:")
-        for likelihood, template, caption in some:
+        for likelihood, template, caption in examples:
             print(f"  {likelihood:.2f} {template} -> {caption}")
 
 
@@ -158,15 +170,15 @@ def main() -> None:
     parser.add_argument("--small-words", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1000)
     parser.add_argument("--statistics", type=Path)
-    given = parser.parse_args()
+    options = parser.parse_args()
     print(versions())
-    captions = read_captions(given.captions)
-    statistics = statistics_of(captions, given.statistics)
+    captions = read_captions(options.captions)
+    statistics = statistics_of(captions, options.statistics)
     print(statistics.summary(), f"left out: {statistics.left_out}", f"memory: {peak():.0f} MiB")
-    draw(statistics, given.templates)
-    draw_of_few(captions, given.small)
-    if given.answers:
-        ask(statistics, captions, given)
+    draw(statistics, options.templates)
+    draw_of_few(captions, options.small)
+    if options.answers:
+        ask(statistics, captions, options)
     print(f"memory: {peak():.0f} MiB at most")
 
 

@@ -59,27 +59,27 @@ class WithoutCache(AbstractStepper):
         return logits.log_softmax(-1), History(prompt=state.prompt, tokens=read)
 
 
-def build(given: argparse.Namespace) -> ViECap:
+def build(options: argparse.Namespace) -> ViECap:
     """GPT-2 of the sizes given, ViECap's projector, random weights that tell photos apart."""
     torch.manual_seed(0)
     fixed = len(PROMPT_WORDS) + 4  # and four special tokens
-    words = [*PROMPT_WORDS, *(f"w{number}" for number in range(given.vocabulary - fixed))]
+    words = [*PROMPT_WORDS, *(f"w{number}" for number in range(options.vocabulary - fixed))]
     vectors = torch.nn.functional.normalize(torch.randn(NUM_ENTITIES, EMBEDDING), dim=-1)
     entities = EntityIndex(
         names=tuple(f"w{number}" for number in range(NUM_ENTITIES)), embeddings=vectors
     )
-    settings = {"beam_size": given.beam, "length_penalty": 1.0, "exact": False}
+    settings = {"beam_size": options.beam, "length_penalty": 1.0, "exact": False}
     model = ViECap(
         feature_size=EMBEDDING,
-        hidden_size=given.hidden,
-        num_layers=given.layers,
-        num_heads=given.hidden // 64,
+        hidden_size=options.hidden,
+        num_layers=options.layers,
+        num_heads=options.hidden // 64,
         tied=False,
         entities=entities,
         temperature=0.02,
         threshold=0.2,
         tokenizer=WordTokenizer(words=words),
-        search=BeamSearch.with_settings(max_length=given.words, **settings),
+        search=BeamSearch.with_settings(max_length=options.words, **settings),
     )
     with torch.no_grad():
         for parameter in model.parameters():
@@ -116,10 +116,10 @@ def one_by_one(model: ViECap, batch: Batch) -> list[str]:
     return captions
 
 
-def seconds(way: Callable[[], list[str]]) -> float:
+def seconds(caption_all: Callable[[], list[str]]) -> float:
     """Of all photos."""
     begin = time.perf_counter()
-    way()
+    caption_all()
     return time.perf_counter() - begin
 
 
@@ -131,25 +131,29 @@ def main() -> None:
     defaults = {"layers": 12, "hidden": 768, "vocabulary": 50257, "photos": 16, "beam": 5}
     for name, value in (defaults | {"words": 20, "rounds": 3, "threads": 0}).items():
         parser.add_argument(f"--{name}", type=int, default=value)
-    given = parser.parse_args()
-    if given.threads:
-        torch.set_num_threads(given.threads)
-    model, batch = build(given), make_batch(given.photos)
-    ways = {
+    options = parser.parse_args()
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    model, batch = build(options), make_batch(options.photos)
+    variants = {
         "one by one": lambda: one_by_one(model, batch),
-        "batched": lambda: [found.caption for found in model.generate(batch)],
+        "batched": lambda: [prediction.caption for prediction in model.generate(batch)],
     }
-    made = {name: way() for name, way in ways.items()}  # this round warms up
-    same = sum(map(str.__eq__, *made.values()))
-    print(f"{same} of {given.photos} captions are the same; {len(set(made['batched']))} differ")
-    found: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(given.rounds):
-        for name, way in ways.items():
-            found[name].append(seconds(way))
-    for name, values in found.items():
+    captions = {
+        name: caption_all() for name, caption_all in variants.items()
+    }  # this round warms up
+    same = sum(map(str.__eq__, *captions.values()))
+    print(
+        f"{same} of {options.photos} captions are the same; {len(set(captions['batched']))} differ"
+    )
+    times: dict[str, list[float]] = {name: [] for name in variants}
+    for _ in range(options.rounds):
+        for name, caption_all in variants.items():
+            times[name].append(seconds(caption_all))
+    for name, values in times.items():
         middle = median(values)
-        print(f"{name}: {middle:.2f} s, {given.photos / middle:.2f} photos/s")
-    print(f"batched is {median(found['one by one']) / median(found['batched']):.1f} times as fast")
+        print(f"{name}: {middle:.2f} s, {options.photos / middle:.2f} photos/s")
+    print(f"batched is {median(times['one by one']) / median(times['batched']):.1f} times as fast")
 
 
 if __name__ == "__main__":

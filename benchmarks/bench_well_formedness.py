@@ -90,12 +90,12 @@ FAULTS: dict[str, Callable[[Words, np.random.Generator], Words]] = {
 def read_captions(folder: Path, split: str) -> dict[str, list[str]]:
     """Captions by photo of an official split."""
     photos = set((folder / f"Flickr_8k.{split}Images.txt").read_text().split())
-    found: dict[str, list[str]] = {}
+    captions: dict[str, list[str]] = {}
     for line in (folder / "Flickr8k.token.txt").read_text(encoding="utf-8").splitlines():
         key, caption = line.split("\t")
         if key.partition("#")[0] in photos:
-            found.setdefault(key.partition("#")[0], []).append(caption)
-    return found
+            captions.setdefault(key.partition("#")[0], []).append(caption)
+    return captions
 
 
 def draw(captions: dict[str, list[str]], number: int, seed: int) -> dict[str, list[str]]:
@@ -136,7 +136,7 @@ def fit(model: AbstractLanguageModel, folder: Path, number: int) -> None:
     print(f"fitted to {number} captions of training photos")
     print(yaml.safe_dump({"calibration": asdict(calibration)}, sort_keys=False), end="")
     same, _ = neighbours(train, 2000)
-    print(f"least_similarity: {np.quantile(same, 0.05):.3f} # 5% of a photo's neighbours lie below")
+    print(f"min_similarity: {np.quantile(same, 0.05):.3f} # 5% of a photo's neighbours lie below")
 
 
 def test(scorer: WellFormedness, folder: Path, number: int) -> None:
@@ -165,21 +165,24 @@ def test(scorer: WellFormedness, folder: Path, number: int) -> None:
     print(f"all | {auc(real, np.concatenate([totals[name] for name in FAULTS])):.3f}")
 
 
-def test_focus(folder: Path, least: float) -> None:
+def test_focus(folder: Path, min_similarity: float) -> None:
     """Print how well neighbours that belong together are told from those that do not."""
     same, other = map(np.array, neighbours(read_captions(folder, "test"), 500))
     print(f"sentences of one photo against those of two photos: AUC {auc(same, other):.3f}")
-    print(f"below {least}: {np.mean(same < least):.3f} and {np.mean(other < least):.3f}")
+    print(
+        f"below {min_similarity}: {np.mean(same < min_similarity):.3f} and "
+        f"{np.mean(other < min_similarity):.3f}"
+    )
 
 
 def compare_with_gruen(scorer: WellFormedness, file: Path) -> None:
     """Print rank and linear correlation with published GRUEN scores."""
-    found = PUBLISHED.findall(file.read_text(encoding="utf-8"))
-    theirs = {caption.strip(): float(score) for caption, score in found}
-    ours = [score.total for score in scorer.score(list(theirs))]
-    columns = np.array([list(theirs.values()), ours])
+    matches = PUBLISHED.findall(file.read_text(encoding="utf-8"))
+    published = {caption.strip(): float(score) for caption, score in matches}
+    scores = [score.total for score in scorer.score(list(published))]
+    columns = np.array([list(published.values()), scores])
     ranks = columns.argsort(axis=1).argsort(axis=1)
-    print(f"{len(theirs)} captions with published GRUEN scores, ", end="")
+    print(f"{len(published)} captions with published GRUEN scores, ", end="")
     print(f"mean {columns[0].mean():.3f}, ours {columns[1].mean():.3f}: ", end="")
     print(f"correlation {np.corrcoef(columns)[0, 1]:.3f}, of ranks {np.corrcoef(ranks)[0, 1]:.3f}")
     good = columns[0] > BALANCE
@@ -199,24 +202,24 @@ def main() -> None:
     parser.add_argument("--gruen", type=Path)
     parser.add_argument("--config", type=Path, default=CONFIG)
     parser.add_argument("--threads", type=int, default=1)
-    given = parser.parse_args()
-    torch.set_num_threads(given.threads)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
     print(f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}, ", end="")
-    print(f"{given.threads} threads, {given.model}")
-    model = build_language_model(name=given.model, device="cpu")
-    if given.fit:
-        fit(model, given.data, given.fit)
-    if not (given.test or given.gruen):
+    print(f"{options.threads} threads, {options.model}")
+    model = build_language_model(name=options.model, device="cpu")
+    if options.fit:
+        fit(model, options.data, options.fit)
+    if not (options.test or options.gruen):
         return
-    kept = yaml.safe_load(given.config.read_text())
-    kept["calibration"].pop("_target_", None)
-    calibration = GrammarCalibration(**kept["calibration"])
+    settings = yaml.safe_load(options.config.read_text())
+    settings["calibration"].pop("_target_", None)
+    calibration = GrammarCalibration(**settings["calibration"])
     scorer = WellFormedness(language_model=model, calibration=calibration)
-    if given.gruen:
-        compare_with_gruen(scorer, given.gruen)
-    if given.test:
-        test(scorer, given.data, given.test)
-        test_focus(given.data, kept["least_similarity"])
+    if options.gruen:
+        compare_with_gruen(scorer, options.gruen)
+    if options.test:
+        test(scorer, options.data, options.test)
+        test_focus(options.data, settings["min_similarity"])
 
 
 if __name__ == "__main__":

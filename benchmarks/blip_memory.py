@@ -35,55 +35,55 @@ WAYS = {
 }
 
 
-def peak_mib(given: argparse.Namespace, way: str) -> float:
+def peak_mib(options: argparse.Namespace, variant: str) -> float:
     """Of this process, in MiB."""
-    on_gpu = given.device.startswith("cuda")
+    on_gpu = options.device.startswith("cuda")
     before = status_mib("VmRSS")
-    run(given, way)
+    run(options, variant)
     return torch.cuda.max_memory_allocated() / 2**20 if on_gpu else status_mib("VmHWM") - before
 
 
-def run(given: argparse.Namespace, way: str) -> None:
+def run(options: argparse.Namespace, variant: str) -> None:
     """Two training steps, or one search."""
-    chosen = WAYS[way]
-    model, _ = build(given, checkpointing=chosen.get("checkpointing", False))
-    model, batch = model.to(given.device), make_batch(given).to(given.device)
-    if way == "generate":
+    chosen = WAYS[variant]
+    model, _ = build(options, checkpointing=chosen.get("checkpointing", False))
+    model, batch = model.to(options.device), make_batch(options).to(options.device)
+    if variant == "generate":
         search = BeamSearch.with_settings(beam_size=3, max_length=20, min_length=5)
         model.eval().candidates(batch, search=search)
         return
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6)
-    kind = torch.device(given.device).type
+    kind = torch.device(options.device).type
     for _ in range(2):  # the first one makes the moments
         with torch.autocast(kind, torch.bfloat16, enabled=chosen.get("bf16", False)):
             seconds(lambda: model.losses(batch).total, optimizer)
 
 
-def measured(given: argparse.Namespace, way: str, images: int) -> float | None:
+def measured(options: argparse.Namespace, variant: str, images: int) -> float | None:
     """`peak_mib` of a process of its own; None if it dies."""
-    command = [sys.executable, __file__, "--measure", way, "--images", str(images)]
+    command = [sys.executable, __file__, "--measure", variant, "--images", str(images)]
     for name in (*SIZES, "threads", "device"):
-        command += [f"--{name}", str(getattr(given, name))]
+        command += [f"--{name}", str(getattr(options, name))]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode == 0:
         return round(float(done.stdout.splitlines()[-1]))
     last = (done.stderr.strip().splitlines() or ["killed"])[-1]
     if "memory" not in last.lower() and last != "killed":
-        sys.exit(f"blip_memory: {way} of {images} images: {last}")
+        sys.exit(f"blip_memory: {variant} of {images} images: {last}")
     return None
 
 
-def largest(given: argparse.Namespace, way: str) -> dict[str, float | int | str]:
+def largest(options: argparse.Namespace, variant: str) -> dict[str, float | int | str]:
     """The largest batch that needs at most ``given.largest`` GiB."""
     fits, too_many, needs = 0, None, 0.0
     while too_many is None or too_many - fits > max(1, fits // 16):
         images = max(1, 2 * fits) if too_many is None else (fits + too_many) // 2
-        found = measured(given, way, images)
-        if found is None or found > 1024 * given.largest:
+        peak = measured(options, variant, images)
+        if peak is None or peak > 1024 * options.largest:
             too_many = images
         else:
-            fits, needs = images, found
-    return {"way": way, "limit_gib": given.largest, "largest_batch": fits, "mib": needs}
+            fits, needs = images, peak
+    return {"way": variant, "limit_gib": options.largest, "largest_batch": fits, "mib": needs}
 
 
 def main() -> None:
@@ -94,21 +94,23 @@ def main() -> None:
     parser.add_argument("--largest", type=float, metavar="GIB")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--measure", choices=WAYS, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.threads:
-        torch.set_num_threads(given.threads)
-    if given.measure:
-        print(peak_mib(given, given.measure))
+    options = parser.parse_args()
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    if options.measure:
+        print(peak_mib(options, options.measure))
         return
-    if not Path("/proc/self/status").is_file() and given.device == "cpu":
+    if not Path("/proc/self/status").is_file() and options.device == "cpu":
         sys.exit("blip_memory: memory of a process is read from /proc, which Linux has alone")
-    print(json.dumps(versions() | {"device": given.device}), flush=True)
-    for way in given.ways:
-        if given.largest:
-            print(json.dumps(largest(given, way)), flush=True)
+    print(json.dumps(versions() | {"device": options.device}), flush=True)
+    for variant in options.ways:
+        if options.largest:
+            print(json.dumps(largest(options, variant)), flush=True)
         else:
-            by_batch = {str(images): measured(given, way, images) for images in given.batches}
-            print(json.dumps({"way": way, "mib_by_batch": by_batch}), flush=True)
+            by_batch = {
+                str(images): measured(options, variant, images) for images in options.batches
+            }
+            print(json.dumps({"way": variant, "mib_by_batch": by_batch}), flush=True)
 
 
 if __name__ == "__main__":

@@ -78,18 +78,20 @@ def run_with_kills(
     return folders
 
 
-def differences(one: Path, other: Path) -> list[str]:
+def differences(first_folder: Path, second_folder: Path) -> list[str]:
     """Names of what is not bit-identical in two finished runs."""
-    found = [n for n in FILES if (one / n).read_bytes() != (other / n).read_bytes()]
+    different = [
+        n for n in FILES if (first_folder / n).read_bytes() != (second_folder / n).read_bytes()
+    ]
     for name in ("last.ckpt", "best.ckpt"):
         first, second = (
             torch.load(folder / "checkpoints" / name, weights_only=True)["state_dict"]
-            for folder in (one, other)
+            for folder in (first_folder, second_folder)
         )
         if first.keys() != second.keys():
-            found.append(f"{name}: keys")
-        found += [f"{name}: {key}" for key in first if not torch.equal(first[key], second[key])]
-    return found
+            different.append(f"{name}: keys")
+        different += [f"{name}: {key}" for key in first if not torch.equal(first[key], second[key])]
+    return different
 
 
 def main() -> None:

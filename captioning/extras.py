@@ -78,15 +78,15 @@ def packages_of(extra: str) -> list[str]:
     except importlib.metadata.PackageNotFoundError:
         return []
     parts = [line.partition(";") for line in lines]
-    named = re.compile(rf"extra == ['\"]{re.escape(extra)}['\"]")
-    return [package.strip() for package, _, marker in parts if named.search(marker)]
+    pattern = re.compile(rf"extra == ['\"]{re.escape(extra)}['\"]")
+    return [package.strip() for package, _, marker in parts if pattern.search(marker)]
 
 
 def checked(path: Path, sha256: str) -> Path:
-    """The path of a file whose content is what it was when the project was tested.
+    """The path of a file whose content is the same as when the project was tested.
 
     Weights come with packages of other people; a later version, or a changed file, would change
-    results without a word.
+    results silently.
 
     Raises:
         FileNotFoundError: there is no such file.

@@ -1,4 +1,4 @@
-"""Small files that appear whole or not at all."""
+"""Atomic writing of small files: complete or not at all."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 
-def write_whole(path: str | Path, write: Callable[[Path], object]) -> None:
+def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
     """Let ``write`` fill a temporary file in the same folder, then put it in place.
 
     If ``write`` or the disk fails, what was there before is still there. Folders are made.
@@ -46,7 +46,7 @@ def remove_unfinished(folder: Path, suffix: str) -> None:
     """Remove temporary files that a killed process left behind.
 
     Args:
-        folder: that was written into by `write_whole`.
+        folder: that was written into by `write_atomically`.
         suffix: of the files, such as ``".ckpt"``.
     """
     for part in folder.glob(f".*{suffix}"):
@@ -55,7 +55,7 @@ def remove_unfinished(folder: Path, suffix: str) -> None:
 
 def write_text(path: str | Path, text: str) -> None:
     """Write UTF-8 text."""
-    write_whole(path, lambda part: part.write_text(text, encoding="utf-8", newline="\n"))
+    write_atomically(path, lambda part: part.write_text(text, encoding="utf-8", newline="\n"))
 
 
 def write_lines(path: str | Path, lines: Iterable[str]) -> None:

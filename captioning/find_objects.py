@@ -1,4 +1,4 @@
-"""``captioning find-objects data=NAME split=train detector=NAME``: what photos show.
+"""``captioning find-objects data=NAME split=train detector=NAME``: detects objects in photos.
 
 Training, augmentation and evaluation then read them with ``steps=[take_detections]`` and
 ``steps.take_detections.files=[FILE]``.
@@ -34,11 +34,11 @@ def find_objects(config: DictConfig) -> tuple[Path, int]:
     """
     out = Path(config.out)
     roster = read_roster(config, config.split)
-    made = {"detector": config.detector._target_, "settings": _settings(config)}
-    done = _begun(out, made)
-    left = [image_id for image_id in roster.rows_by_image if image_id not in done]
-    if left:
-        _look(build_part(config.detector), roster, left, out, config.batch_size)
+    header = {"detector": config.detector._target_, "settings": _settings(config)}
+    done = _finished_images(out, header)
+    remaining = [image_id for image_id in roster.rows_by_image if image_id not in done]
+    if remaining:
+        _look(build_part(config.detector), roster, remaining, out, config.batch_size)
     return out, len(read_detections(out)[1])
 
 
@@ -47,32 +47,34 @@ def _settings(config: DictConfig) -> dict[str, Any]:
     return {key: value for key, value in settings.items() if key not in ("_target_", "device")}
 
 
-def _begun(out: Path, made: dict[str, Any]) -> set[str]:
-    """The photos that a file has already; the file is begun, or mended, if need be."""
+def _finished_images(out: Path, header: dict[str, Any]) -> set[str]:
+    """The photos that a file has already; the file is started, or repaired, if necessary."""
     if not out.is_file():
-        write_lines(out, [json.dumps(made)])
+        write_lines(out, [json.dumps(header)])
         return set()
     text = out.read_text(encoding="utf-8")
     if not text.endswith("\n"):  # it was stopped in the midst of a line
         write_lines(out, text.split("\n")[:-1])
-    before, found = read_detections(out)
-    if before != made:
+    written_header, detections = read_detections(out)
+    if written_header != header:
         raise ValueError(
-            f"{out}: made with other settings ({json.dumps(before)}); choose another out="
+            f"{out}: made with other settings ({json.dumps(written_header)}); choose another out="
         )
-    return set(found)
+    return set(detections)
 
 
 def _look(
-    detector: AbstractDetector, roster: Roster, left: list[str], out: Path, batch_size: int
+    detector: AbstractDetector, roster: Roster, image_ids: list[str], out: Path, batch_size: int
 ) -> None:
     paths = {key: roster.samples[rows[0]].image_path for key, rows in roster.rows_by_image.items()}
-    batches = [left[start : start + batch_size] for start in range(0, len(left), batch_size)]
+    batches = [
+        image_ids[start : start + batch_size] for start in range(0, len(image_ids), batch_size)
+    ]
     with out.open("a", encoding="utf-8", newline="\n") as file:
         for batch in track(batches, description="detecting"):
             photos = [load_rgb(paths[image_id]) for image_id in batch]
-            found = detector(photos)
-            for image_id, photo, regions in zip(batch, photos, found, strict=True):
+            regions_of_photos = detector(photos)
+            for image_id, photo, regions in zip(batch, photos, regions_of_photos, strict=True):
                 line = detection_line(image_id, paths[image_id].name, photo.size, regions)
                 file.write(line + "\n")
             file.flush()

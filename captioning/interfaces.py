@@ -1,4 +1,4 @@
-"""What the parts of the framework promise each other."""
+"""Interfaces between the parts of the framework."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ StateT = TypeVar("StateT", bound=AbstractDecoderState)
 
 
 class AbstractStepper(ABC, Generic[StateT]):
-    """The one thing that search asks of a model."""
+    """The only interface that search needs of a model."""
 
     @abstractmethod
     def step(self, tokens: Tensor, state: StateT) -> tuple[Tensor, StateT]:
@@ -146,7 +146,7 @@ class AbstractStepper(ABC, Generic[StateT]):
 
 
 class AbstractParser(ABC):
-    """Captions taken apart into words with tags, lemmas and dependencies."""
+    """Splits captions into words with tags, lemmas and dependencies."""
 
     name: str
 

@@ -52,16 +52,16 @@ def model_folder(
 
 
 def load_network(
-    network: Any, folder: Path, *, name: str, what: str, hint: str = "", **options: Any
+    network: Any, folder: Path, *, name: str, kind: str, hint: str = "", **options: Any
 ) -> Any:
     """A network of transformers in single precision, all of its weights read from safetensors.
 
     Args:
         network: its class.
         folder: see `model_folder`.
-        name: as it was given, for messages.
-        what: that the weights must make up, for messages, such as ``"a BLIP captioner"``.
-        hint: what follows the message of weights that are lacking.
+        name: of the model as the config has it, for messages.
+        kind: kind of model, for messages, such as ``"a BLIP captioner"``.
+        hint: end of the message about missing weights.
         **options: of ``from_pretrained``.
 
     Raises:
@@ -70,7 +70,7 @@ def load_network(
     """
     safe = {"local_files_only": True, "use_safetensors": True, "output_loading_info": True}
     try:
-        found, report = network.from_pretrained(folder, **safe, dtype=torch.float32, **options)
+        model, report = network.from_pretrained(folder, **safe, dtype=torch.float32, **options)
     except OSError as error:
         raise FileNotFoundError(
             f"{name}: no safetensors in it; other files of weights may hold programs and are not "
@@ -79,6 +79,6 @@ def load_network(
     missing = sorted(report["missing_keys"])
     if missing:
         raise ValueError(
-            f"{name}: weights lack {len(missing)} tensors of {what}, such as {missing[0]}{hint}"
+            f"{name}: weights lack {len(missing)} tensors of {kind}, such as {missing[0]}{hint}"
         )
-    return found
+    return model

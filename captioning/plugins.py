@@ -1,7 +1,7 @@
-"""Which packages a config may name, and the import of a user's own.
+"""The packages that a config may name, and the import of a user's own.
 
-A config may come from somebody else, with a run folder. So ``_target_`` may name what the project,
-the libraries below and the packages named by ``plugins`` on the command define, and nothing else.
+A config may come from somebody else, with a run folder. So ``_target_`` may only name functions and
+classes of the project, of the libraries below and of packages named by ``plugins`` on the command.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ def import_plugins(names: Iterable[str]) -> None:
         ModuleNotFoundError: there is no such package.
     """
     for name in names:
-        here = str(Path.cwd())
-        if here not in sys.path:
-            sys.path.append(here)
+        folder = str(Path.cwd())
+        if folder not in sys.path:
+            sys.path.append(folder)
         try:
             importlib.import_module(name)
         except ModuleNotFoundError as error:
             if error.name != name:
                 raise
             raise ModuleNotFoundError(
-                f"plugins: there is no module {name} in {here}, and none is installed", name=name
+                f"plugins: there is no module {name} in {folder}, and none is installed", name=name
             ) from error
         _plugins.add(name.partition(".")[0])
 

@@ -107,31 +107,31 @@ def fetch_files(files: Sequence[NeededFile], root: Path, console: Console) -> li
 
 
 def _fetch_group(url: str, group: list[NeededFile], root: Path, bars: Progress) -> None:
-    wanted = [file for file in group if not (root / file.path).exists()]
-    if not wanted:
+    missing = [file for file in group if not (root / file.path).exists()]
+    if not missing:
         return
-    if not wanted[0].unpack:
-        target = root / wanted[0].path
+    if not missing[0].unpack:
+        target = root / missing[0].path
         target.parent.mkdir(parents=True, exist_ok=True)
-        download(url, target, progress=bars, sha256=wanted[0].sha256)
+        download(url, target, progress=bars, sha256=missing[0].sha256)
         return
     archive = root / url.rsplit("/", 1)[-1]
     if not archive.exists():
-        download(url, archive, progress=bars, sha256=wanted[0].sha256)
-    unpack(archive, root, [file.path for file in wanted])
+        download(url, archive, progress=bars, sha256=missing[0].sha256)
+    unpack(archive, root, [file.path for file in missing])
     archive.unlink()
 
 
 def files_table(files: Sequence[NeededFile], root: Path, name: str) -> Table:
-    """What a data set needs, whether it is here, and where it comes from."""
+    """The files that a data set needs, whether they are here, and where they come from."""
     table = Table(title=f"files of {name} in {root.absolute()}", show_lines=False)
     for column in ("file", "state", "what", "where from"):
         table.add_column(column, overflow="fold")
     for file in files:
-        here = (root / file.path).exists()
+        exists = (root / file.path).exists()
         source = file.source + (f" ({file.url})" if file.url else "")
-        state = "[green]here[/green]" if here else "[red]missing[/red]"
-        table.add_row(file.path, state, file.what, "" if here else source)
+        state = "[green]here[/green]" if exists else "[red]missing[/red]"
+        table.add_row(file.path, state, file.what, "" if exists else source)
     return table
 
 

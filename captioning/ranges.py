@@ -1,8 +1,8 @@
 """Ranges of settings, written beside the arguments that they are for.
 
-``batch_size: PositiveInt`` says in a signature what a config may give for it; type checkers see the
-number alone, and `captioning.config_check` holds configs to the range. No float of a config may be
-NaN or infinite.
+``batch_size: PositiveInt`` in a signature gives the range of a config's value; type checkers only
+see the number, and `captioning.config_check` checks configs against the range. No float of a config
+may be NaN or infinite.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 if TYPE_CHECKING:  # importing Hydra takes longer than all else here, and only names need it
     from hydra.core.override_parser.types import Override
 
-# Choices that the name of a run has already, and such as say how a run is carried out.
+# Choices that the name of a run has already, and choices that only say how a run is carried out.
 CHOICES_LEFT_OUT = (
     *("data", "model", "curation", "experiment"),
     *("debug", "paths", "logger", "trainer"),
@@ -35,7 +35,7 @@ KEYS_LEFT_OUT = (
     *("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.strategy"),
     *("trainer.enable_progress_bar", "trainer.log_every_n_steps"),
 )
-LONGEST = 120  # characters of a label; file systems allow 255 bytes a folder
+MAX_LENGTH = 120  # characters of a label; file systems allow 255 bytes a folder
 
 
 def label(part: str = "", *, _root_: DictConfig) -> str:
@@ -48,8 +48,8 @@ def label(part: str = "", *, _root_: DictConfig) -> str:
         part: ``"curation"`` for the overrides of that part alone; empty for a run.
 
     Returns:
-        Letters, digits and ``._+-`` only; at most `LONGEST` characters, the end of a longer label
-        being a digest of it. Empty when nothing was overridden.
+        Letters, digits and ``._+-`` only; at most `MAX_LENGTH` characters, where a longer label
+        ends in a digest of it. Empty when nothing was overridden.
     """
     words = dict(_words(_root_, part))
     ordered = [words[key] for key in sorted(words)]
@@ -60,13 +60,13 @@ def label(part: str = "", *, _root_: DictConfig) -> str:
 
 
 def _words(root: DictConfig, part: str) -> Iterator[tuple[str, str]]:
-    """What each override adds to a name, by its key; of a key given twice the last counts."""
+    """The word that each override adds to a name, by its key; the last override of a key counts."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
     for override in OverridesParser.create().parse_overrides(_overrides(root)):
         key = _key(override)
         of_policy = key.startswith("curation.")
-        if of_policy == bool(part) and not _is_left_out(override, key):
+        if of_policy == bool(part) and not _is_excluded(override, key):
             short = key.removeprefix(f"{part}.")
             yield key, f"no_{short}" if override.is_delete() else _word(root, override, short)
 
@@ -75,10 +75,10 @@ def _overrides(root: DictConfig) -> list[str]:
     """The overrides that the config was composed with, where Hydra keeps them."""
     from hydra.core.hydra_config import HydraConfig
 
-    own = OmegaConf.select(root, "hydra.overrides.task")
-    if own is None and HydraConfig.initialized():
-        own = HydraConfig.get().overrides.task
-    return list(own or [])
+    overrides = OmegaConf.select(root, "hydra.overrides.task")
+    if overrides is None and HydraConfig.initialized():
+        overrides = HydraConfig.get().overrides.task
+    return list(overrides or [])
 
 
 def _key(override: Override) -> str:
@@ -86,9 +86,11 @@ def _key(override: Override) -> str:
     return (override.package or override.key_or_group).replace("/", ".")
 
 
-def _is_left_out(override: Override, key: str) -> bool:
-    below = any(key == left or key.startswith(f"{left}.") for left in KEYS_LEFT_OUT)
-    return below or override.key_or_group in CHOICES_LEFT_OUT
+def _is_excluded(override: Override, key: str) -> bool:
+    is_excluded_key = any(
+        key == excluded or key.startswith(f"{excluded}.") for excluded in KEYS_LEFT_OUT
+    )
+    return is_excluded_key or override.key_or_group in CHOICES_LEFT_OUT
 
 
 def _word(root: DictConfig, override: Override, short: str) -> str:
@@ -101,15 +103,15 @@ def _word(root: DictConfig, override: Override, short: str) -> str:
 
 
 def _safe(text: str) -> str:
-    """Without what a folder's name or Hydra's command line cannot hold."""
+    """The text without characters that folder names or Hydra's command line cannot hold."""
     return re.sub(r"[^A-Za-z0-9._+-]+", "_", text).strip("_")
 
 
 def _shortened(text: str) -> str:
-    if len(text) <= LONGEST:
+    if len(text) <= MAX_LENGTH:
         return text
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
-    return f"{text[: LONGEST - len(digest) - 1]}-{digest}"
+    return f"{text[: MAX_LENGTH - len(digest) - 1]}-{digest}"
 
 
 OmegaConf.register_new_resolver("label", label, replace=True)

@@ -40,12 +40,12 @@ class Region:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phrase:
-    """A span of a caption and the regions that it speaks of.
+    """A span of a caption and the regions that it mentions.
 
     Attributes:
         start: index of the first character in ``Sample.caption``.
         text: the span; ``caption[start:start + len(text)] == text``.
-        chain_id: the same thing of the same image has the same id in all of its captions.
+        chain_id: the same object of an image has the same id in all of its captions.
         kinds: coarse types, such as ``("people",)``.
         regions: positions in ``Sample.regions``; empty when the phrase has no box.
     """
@@ -133,12 +133,12 @@ class Edit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Control:
-    """What a caption is asked to speak of, and how long it is to be.
+    """A request for the content and length of a caption.
 
     Attributes:
-        regions: positions in ``Sample.regions``, in the order in which they are to come up; ``()``
-            for the photo as a whole; None: nothing is asked, all regions are shown.
-        ordered: whether the order of ``regions`` is asked for; if not, they are a set.
+        regions: positions in ``Sample.regions``, in the order in which the caption should mention
+            them; ``()`` for the photo as a whole; None: no request, all regions are shown.
+        ordered: whether the order of ``regions`` is requested; if not, they are a set.
         num_words: exact number of words, or None.
         level: of the length, 1 (below 10 words) to 5 (from 40), see `captioning.lengths`; None:
             that of ``num_words``.
@@ -155,9 +155,9 @@ class Control:
     verbs: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        asked = self.regions or ()
-        if len(set(asked)) != len(asked) or min(asked, default=0) < 0:
-            raise ValueError(f"regions must be different positions from 0: got {asked}")
+        regions = self.regions or ()
+        if len(set(regions)) != len(regions) or min(regions, default=0) < 0:
+            raise ValueError(f"regions must be different positions from 0: got {regions}")
         if self.num_words is not None and self.num_words < 1:
             raise ValueError(f"num_words must be at least 1: got {self.num_words}")
         if self.level is not None and not 1 <= self.level <= 5:
@@ -166,7 +166,7 @@ class Control:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """What a model sees. Captions of one image share its pixels or features.
+    """Input of a model. Captions of one image share its pixels or features.
 
     Attributes:
         rows: ``(B,) int64`` roster rows of the captions.
@@ -176,10 +176,10 @@ class Batch:
         images: ``(I, 3, H, W) float32`` normalised pixels, or None when features are cached.
         regions: ``(I, R, D)`` float features of regions or grid cells, or None.
         region_mask: ``(I, R) bool``, True where a region exists; None when all do.
-        tokens: ``(B, T) int64`` with begin and end tokens, padded; None when only images are given.
+        tokens: ``(B, T) int64`` with begin and end tokens, padded; None when there are only images.
         token_mask: ``(B, T) bool``, True on real tokens.
         weights: ``(B,) float32`` in [0, 1], of each caption's loss; None when all are 1.
-        controls: B records of what each caption is asked for; None where nothing is.
+        controls: B controls, one for each caption; None where nothing is requested.
         extras: further tensors of a model, by name. ``boxes``: ``(I, R, 4) float32``, x1, y1, x2
             and y2 of the regions in shares of the photo's sides, the whole photo first.
     """
@@ -232,7 +232,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptionLosses:
-    """What ``AbstractCaptioner.losses`` returns.
+    """Result of ``AbstractCaptioner.losses``.
 
     A token-weighted mean is not the mean of the samples' losses, so both are kept.
 

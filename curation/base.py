@@ -1,4 +1,4 @@
-"""What a selector sees and gives, and what an amender makes of it."""
+"""Interfaces of scores, selectors and amenders, and the records that they exchange."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Context:
 
     def edit(
         self,
-        one: Selected,
+        candidate: Selected,
         action: EditAction,
         *,
         value: str | None = None,
@@ -79,17 +79,17 @@ class Context:
         """An edit of a selected sample, signed with the policy and the epoch.
 
         Args:
-            one: the sample, and why.
+            candidate: the sample, and why it was selected.
             action: what is done.
             value: see `Edit`.
             origin: of the value; None: as the sample's.
         """
         return Edit(
-            sample_id=one.sample.sample_id,
+            sample_id=candidate.sample.sample_id,
             action=action,
             value=value,
-            origin=one.sample.origin if origin is None else origin,
-            reason=one.reason,
+            origin=candidate.sample.origin if origin is None else origin,
+            reason=candidate.reason,
             policy=self.policy,
             epoch=self.epoch,
         )
@@ -117,12 +117,12 @@ class Amended:
 
     Attributes:
         edits: made by `Context.edit`, at most one of an action per selected sample.
-        kept: ids of selected samples left as they are, because nothing better was at hand.
+        unchanged: ids of selected samples that stay as they are: nothing better was available.
         notes: what is to be counted in reports, in few words, such as why pictures were not made.
     """
 
     edits: tuple[Edit, ...]
-    kept: tuple[str, ...] = ()
+    unchanged: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -152,7 +152,7 @@ class AbstractSelector(ABC):
 
     @abstractmethod
     def select(self, context: Context) -> list[Selected]:
-        """The bad ones among the live samples, worst first; ties break by ``sample_id``."""
+        """The bad samples among the live ones, worst first; ties break by ``sample_id``."""
 
 
 class AbstractAmender(ABC):
@@ -166,9 +166,9 @@ class AbstractAmender(ABC):
 
     @abstractmethod
     def amend(self, context: Context, selected: Sequence[Selected]) -> Amended:
-        """Edits for the selected samples; what cannot be amended is returned as kept.
+        """Edits for the selected samples; samples that cannot be amended are in ``unchanged``.
 
-        Called in every process of a run with the same arguments; all must come to the same edits.
+        Called in every process of a run with the same arguments; all must decide the same edits.
         """
 
     def start(self, view: CurationView) -> None:
@@ -185,9 +185,9 @@ class AbstractAmender(ABC):
         return False
 
     def expect(self, context: Context, selected: Sequence[Selected]) -> None:
-        """What is likely to be selected at the end of the epoch under way, likeliest first.
+        """Announces what is likely to be selected at the end of this epoch, likeliest first.
 
-        Work may begin on it; never waits, and changes nothing of what `amend` will give.
+        The amender may begin to work on it. Never waits, and does not change what `amend` returns.
         """
         del context, selected
 

@@ -65,7 +65,7 @@ def detect_by_score(
 ) -> dict[str, dict[str, Any]]:
     """Detection of the live faults by each score, see `captioning.metrics.detection.Detection`.
 
-    A score that needs a signal which was not measured is left out, and said so.
+    A score whose signal was not measured is left out, with a warning.
 
     Raises:
         ValueError: no fault was planted.
@@ -76,7 +76,7 @@ def detect_by_score(
             f"{roster.name!r} has no planted faults: name a run with steps=[plant_...]"
         )
     kinds = faulty_kinds(context.view, roster.planted)
-    found: dict[str, dict[str, Any]] = {}
+    detections: dict[str, dict[str, Any]] = {}
     for name, score in scores.items():
         try:
             values = as_numpy(score.scores(context))
@@ -86,8 +86,8 @@ def detect_by_score(
         live = np.full(len(values), np.nan)
         live[context.live_rows] = values[context.live_rows]
         if not np.isnan(live).all():
-            found[name] = detect_kinds(live, kinds).to_dict()
-    return found
+            detections[name] = detect_kinds(live, kinds).to_dict()
+    return detections
 
 
 def detect_run(config: DictConfig) -> list[dict[str, Any]]:
@@ -99,10 +99,10 @@ def detect_run(config: DictConfig) -> list[dict[str, Any]]:
     folder = Path(config.run)
     if (folder / "config.yaml").is_file():
         config = DictConfig(OmegaConf.merge(config, {"seed": RunFolder(folder).config().seed}))
-    scores = {name: build_part(chosen) for name, chosen in config.scores.items()}
-    found = [
+    scores = {name: build_part(part) for name, part in config.scores.items()}
+    detections = [
         {"epoch": context.epoch, "scores": detect_by_score(scores, context)}
         for context in contexts(folder)
     ]
-    write_json(folder / "curation" / FILE_NAME, found)
-    return found
+    write_json(folder / "curation" / FILE_NAME, detections)
+    return detections

@@ -34,7 +34,7 @@ def read_run(folder: str | Path) -> RunRecord:
     if (details / "losses.npz").is_file():
         _, epochs, history = read_history(details / "losses.npz")
     records = read_json(details / "epochs.json") if (details / "epochs.json").is_file() else []
-    kept = details / FILE_NAME
+    keep_file = details / FILE_NAME
     return RunRecord(
         policy=str(config.curation.name),
         seed=header.seed,
@@ -43,5 +43,5 @@ def read_run(folder: str | Path) -> RunRecord:
         epochs=epochs,
         history=history,
         truth=context.truth,
-        keep=read_keep(kept) if kept.is_file() else None,
+        keep=read_keep(keep_file) if keep_file.is_file() else None,
     )

@@ -59,21 +59,21 @@ class Change:
 
 
 def changes(view: CurationView, truth: Mapping[str, str]) -> Iterator[Change]:
-    """The journal's edits in order, each with what it found.
+    """The journal's edits in order, each with the sample as it stood before.
 
-    What counts as a fault is said by `curation.loop.truth.faulty_kinds`.
+    `curation.loop.truth.faulty_kinds` defines what counts as a fault.
     """
     current: dict[str, Sample] = {}
-    held: dict[str, str] = {}
+    held_ids: dict[str, str] = {}
     for edit in view.journal:
         name = edit.sample_id
         before = current.get(name) or view.roster.by_id[name]
         photo = view.image_root / (edit.value or "") if edit.action == "replace_image" else None
-        fault = fault_of(before, held_id=held.get(name, name), roster=view.roster, truth=truth)
+        fault = fault_of(before, held_id=held_ids.get(name, name), roster=view.roster, truth=truth)
         yield Change(edit=edit, before=before, new_photo=photo, fault=fault)
         if edit.action == "replace_caption":
             source = edit.origin.removeprefix("sibling:")
-            held[name] = source if source in view.roster.by_id else name
+            held_ids[name] = source if source in view.roster.by_id else name
             current[name] = replace(before, caption=edit.value or "")
         elif photo is not None:
             current[name] = replace(before, image_path=photo)

@@ -34,7 +34,7 @@ from report_parts import (
     write_page,
 )
 
-from captioning.files import write_whole
+from captioning.files import write_atomically
 from captioning.metrics.novel import NOCAPS_DOMAINS
 from captioning.results.runs import Run, read_runs
 from captioning.results.table_formats import markdown_lines
@@ -56,21 +56,27 @@ Row = tuple[float, float, str]  # share of the photos, of added pairs, and what 
 Table = dict[Row, dict[int, Run]]  # then by seed
 
 
-def read_table(places: Sequence[Path]) -> Table:
+def read_table(sources: Sequence[Path]) -> Table:
     """Runs by share of the data and of augmented pairs.
 
     Raises:
         ValueError: runs of one share of the data made different numbers of updates.
     """
     table: Table = {}
-    for run in read_runs(places):
+    for run in read_runs(sources):
         table.setdefault(_row_of(run), {})[int(run.config["seed"])] = run
     for share in {share for share, *_ in table}:
-        runs = [run for key, some in table.items() if key[0] == share for run in some.values()]
-        if len(found := {updates(run) for run in runs}) > 1:
+        runs = [
+            run
+            for key, runs_by_seed in table.items()
+            if key[0] == share
+            for run in runs_by_seed.values()
+        ]
+        if len(update_counts := {updates(run) for run in runs}) > 1:
             raise ValueError(
-                f"runs of {share:.0%} of the photos made {sorted(found, key=str)} updates, which "
-                "must be equal: train all with loader.original_updates=true and the same num_epochs"
+                f"runs of {share:.0%} of the photos made {sorted(update_counts, key=str)} "
+                "updates, which must be equal: train all with loader.original_updates=true and the "
+                "same num_epochs"
             )
     return table
 
@@ -107,20 +113,20 @@ def _row(key: Row, runs: dict[int, Run], evaluation: str, metrics: Sequence[str]
     """A row's cells; none where no run has such an evaluation."""
     name = f"{evaluation}.json"
     if evaluation:
-        found = [run.files[name] for run in runs.values() if name in run.files]
+        scores_of_runs = [run.files[name] for run in runs.values() if name in run.files]
     else:
-        found = [run.scores("test", "corpus") for run in runs.values()]
-    if not found:
+        scores_of_runs = [run.scores("test", "corpus") for run in runs.values()]
+    if not scores_of_runs:
         return []
-    cells = [[scores[name] for scores in found if name in scores] for name in metrics]
-    share, added, of = key
-    first = (
+    cells = [[scores[name] for scores in scores_of_runs if name in scores] for name in metrics]
+    share, added, unit = key
+    labels = (
         f"{share:.0%}",
-        f"+{added:.0%} of {of}",
-        str(len(found)),
+        f"+{added:.0%} of {unit}",
+        str(len(scores_of_runs)),
         str(updates(next(iter(runs.values()))) or "-"),
     )
-    return [*first, *(spread(values, ".4f") for values in cells)]
+    return [*labels, *(spread(values, ".4f") for values in cells)]
 
 
 def draw(table: Table, path: Path) -> None:
@@ -130,12 +136,14 @@ def draw(table: Table, path: Path) -> None:
         axis.set(xlabel="% of the photos", ylabel=f"test {metric}")
         for kind in sorted({row[1:] for row in table}):
             rows = sorted(row for row in table if row[1:] == kind)
-            found = {row[0]: values_of(table[row], metric) for row in rows}
-            found = {share: values for share, values in found.items() if values}
-            means = [statistics.fmean(values) for values in found.values()]
-            bars = [statistics.stdev(v) if len(v) > 1 else 0.0 for v in found.values()]
+            values_by_share = {row[0]: values_of(table[row], metric) for row in rows}
+            values_by_share = {share: values for share, values in values_by_share.items() if values}
+            means = [statistics.fmean(values) for values in values_by_share.values()]
+            bars = [statistics.stdev(v) if len(v) > 1 else 0.0 for v in values_by_share.values()]
             label = f"+{kind[0]:.0%} of {kind[1]}" if kind[0] else "without"
-            axis.errorbar([100 * share for share in found], means, bars, marker="o", label=label)
+            axis.errorbar(
+                [100 * share for share in values_by_share], means, bars, marker="o", label=label
+            )
         axis.legend()
     figure.savefig(path, format="png", dpi=90)
     plt.close(figure)
@@ -146,17 +154,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", default="flickr8k_entities")
     parser.add_argument("--model", default="updown_small")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     paths = OmegaConf.load(ROOT / "configs" / "paths" / "default.yaml")
-    name = f"cutswap-{given.data}-{given.model}"
+    name = f"cutswap-{options.data}-{options.model}"
     for folder in finished((Path(paths.runs) / "cutswap" / name).glob("*/seed*")):
         keep_with_tests(folder, RECORDS, filter(None, COLUMNS))
     table = read_table(studies(RECORDS, name))
-    lines = page(given.data, given.model, table)
-    picture = f"cutswap_{given.data}_{given.model}.png"
-    write_whole(ROOT / "docs" / "images" / picture, lambda path: draw(table, path))
+    lines = page(options.data, options.model, table)
+    picture = f"cutswap_{options.data}_{options.model}.png"
+    write_atomically(ROOT / "docs" / "images" / picture, lambda path: draw(table, path))
     lines += ["", f"![by share of the photos](../images/{picture})"]
-    print(write_page(f"cutswap_{given.data}_{given.model}", lines))
+    print(write_page(f"cutswap_{options.data}_{options.model}", lines))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from report_parts import (
     RECORDS,
     ROOT,
     Table,
-    asked,
+    captions_used,
     finished,
     head,
     read_table,
@@ -33,13 +33,13 @@ from report_parts import (
     write_page,
 )
 
-from captioning.evaluation.controllability import SHOWN
+from captioning.evaluation.controllability import SHOWN_SCORES
 from captioning.evaluation.diverse_captions import tables
 from captioning.results.records import keep_record
 from captioning.results.runs import Run
 from captioning.results.table_formats import markdown_lines
 
-# Experiments by the folders of their runs: what a row is called.
+# Names of rows by the folders of the experiments' runs.
 ROWS = {
     "flickr8k/updown_small": "UpDown",
     "flickr8k/blip_small": "BLIP",
@@ -53,7 +53,7 @@ ROWS = {
     "flickr8k_entities/cic_bart_small_uncontrolled": "CIC-BART, nothing asked",
     "coco/viecap_small-text_flickr30k": "ViECap, Flickr30k's captions, COCO's photos",
 }
-# What the share in the table is of, by data set.
+# The run by whose score a row's share is computed, by data set.
 REFERENCES = {
     "flickr8k": "flickr8k/updown_small",
     "flickr8k_entities": "flickr8k_entities/updown_small",
@@ -113,7 +113,7 @@ def _share(values: Sequence[float], reference: Sequence[float]) -> str:
 
 
 def _further(table: Table, file_name: str) -> list[tuple[str, int, str, dict[str, Any]]]:
-    """What a further command left in each run: name, seed, folder's name and content."""
+    """Results of a further command in each run: name, seed, folder's name and content."""
     return [
         (name, seed, Path(path).parent.name, content)
         for name in ROWS
@@ -123,20 +123,22 @@ def _further(table: Table, file_name: str) -> list[tuple[str, int, str, dict[str
 
 
 def _control(table: Table) -> list[str]:
-    """What control brings: scores, and agreement when other regions are asked for."""
-    found = _further(table, "control.json")
-    if not found:
+    """Scores of control, and agreement when other regions are requested."""
+    results = _further(table, "control.json")
+    if not results:
         return []
-    columns = [m for m in SHOWN if any(m in content["scores"]["corpus"] for *_, content in found)]
-    last = ["IoU of its own regions", "of swapped ones", "difference, 95%", "changed"]
+    columns = [
+        m for m in SHOWN_SCORES if any(m in content["scores"]["corpus"] for *_, content in results)
+    ]
+    swap_columns = ["IoU of its own regions", "of swapped ones", "difference, 95%", "changed"]
     rows = []
-    for name, seed, folder, content in found:
+    for name, seed, folder, content in results:
         corpus = content["scores"]["corpus"]
         cells = [f"{corpus[m]:.3f}" if m in corpus else "-" for m in columns]
-        what = asked(name.partition("/")[0], folder)
-        captioner = ROWS[name] if what == PEOPLE else f"{ROWS[name]}, asked for {what}"
+        source = captions_used(name.partition("/")[0], folder)
+        captioner = ROWS[name] if source == PEOPLE else f"{ROWS[name]}, asked for {source}"
         rows.append([captioner, str(seed), *cells, *_swapped(content["swapped"])])
-    table_lines = markdown_lines(["captioner", "seed", *columns, *last], rows)
+    table_lines = markdown_lines(["captioner", "seed", *columns, *swap_columns], rows)
     return ["", "## Control", "", *table_lines]
 
 
@@ -145,15 +147,15 @@ def _search(folder: str) -> str:
     return folder.rpartition("-")[2].replace("_", " ")
 
 
-def _swapped(said: Mapping[str, Any] | None) -> list[str]:
-    if said is None:
+def _swapped(swap: Mapping[str, Any] | None) -> list[str]:
+    if swap is None:
         return ["-"] * 4
-    d = said["difference"]
-    means = [f"{said[side]['IoU']:.3f}" for side in ("matched", "swapped")]
+    difference = swap["difference"]
+    means = [f"{swap[side]['IoU']:.3f}" for side in ("matched", "swapped")]
     return [
         *means,
-        f"{d['mean']:+.4f} [{d['low']:+.4f}, {d['high']:+.4f}]",
-        f"{said['changed']:.0%}",
+        f"{difference['mean']:+.4f} [{difference['low']:+.4f}, {difference['high']:+.4f}]",
+        f"{swap['changed']:.0%}",
     ]
 
 

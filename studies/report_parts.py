@@ -1,4 +1,4 @@
-"""What studies and builders of docs/results share: programs, finished runs by row and seed."""
+"""Shared parts of studies and builders of docs/results: programs, finished runs by row and seed."""
 
 from __future__ import annotations
 
@@ -59,31 +59,31 @@ def _value(run: Run, name: str) -> str:
 
 
 def read_table(
-    places: Sequence[Path], settings: Sequence[str] = (FAULTS, "curation.name")
+    sources: Sequence[Path], settings: Sequence[str] = (FAULTS, "curation.name")
 ) -> Table:
     """The runs of files of records by some of their settings, then by seed."""
     table: Table = {}
-    for run in read_runs(places):
+    for run in read_runs(sources):
         key = tuple(_value(run, name) for name in settings)
         table.setdefault(key, {})[int(run.config["seed"])] = run
     return table
 
 
 def head(command: str, table: Table) -> list[str]:
-    """Where a page's numbers come from."""
-    every = [run for runs in table.values() for run in runs.values()]
+    """The origin of a page's numbers: command, commits, machines, dates, seeds."""
+    all_runs = [run for runs in table.values() for run in runs.values()]
     lines = [f"- built by: {command}"]
     for name, key in (("commit", "commit"), ("machine", "machine"), ("date", "date")):
-        values = sorted({str(run.versions.get(key)) for run in every})
+        values = sorted({str(run.versions.get(key)) for run in all_runs})
         lines.append(f"- {name}: {', '.join(values)}")
     return [*lines, f"- seeds: {sorted({seed for runs in table.values() for seed in runs})}", ""]
 
 
-def asked(data: str, folder: str) -> str:
-    """Which captions a folder of ``evaluation`` was asked for.
+def captions_used(data: str, folder: str) -> str:
+    """The captions whose controls a folder of ``evaluation`` was scored with.
 
-    Those of people in the test split of ``data`` (MiniWorld's is called ``test_in``), of a set made
-    of its photos, or of other data.
+    They are those of people in the test split of ``data`` (MiniWorld's is called ``test_in``), of a
+    set generated for its photos, or of other data.
     """
     for plain in (f"{data}-test_in", f"{data}-test"):
         if folder == plain:
@@ -95,14 +95,14 @@ def asked(data: str, folder: str) -> str:
 
 def scores(runs: dict[int, Run]) -> dict[int, float]:
     """The test score by seed."""
-    found = {seed: run.value(METRIC, "test") for seed, run in runs.items()}
-    return {seed: value for seed, value in found.items() if value is not None}
+    values = {seed: run.value(METRIC, "test") for seed, run in runs.items()}
+    return {seed: value for seed, value in values.items() if value is not None}
 
 
 def values_of(runs: dict[int, Run], metric: str) -> list[float]:
     """A test score of all runs that have it."""
-    found = (run.value(metric, "test") for run in runs.values())
-    return [value for value in found if value is not None]
+    values = (run.value(metric, "test") for run in runs.values())
+    return [value for value in values if value is not None]
 
 
 def keep_with_tests(folder: Path, out: Path, names: Iterable[str]) -> Path:
@@ -130,8 +130,8 @@ def further_tests(folder: Path, names: Iterable[str]) -> dict[str, dict[str, flo
 def updates(run: Run) -> int | None:
     """How many updates a run has made; None if an older version made it and never validated."""
     history = run.metrics.get("val_history") or []
-    made = [entry["updates"] for entry in run.timing if "updates" in entry]
-    return max([*made, *(int(epoch["step"]) for epoch in history)], default=None)
+    counts = [entry["updates"] for entry in run.timing if "updates" in entry]
+    return max([*counts, *(int(epoch["step"]) for epoch in history)], default=None)
 
 
 def spread(values: Sequence[float], digits: str) -> str:

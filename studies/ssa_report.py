@@ -2,13 +2,13 @@
 
     python train.py -m experiment=ssa/flickr8k_small 'steps.add_pairs.folders=[FOLDER]' seed=0,1,2 \
       steps.add_pairs.mixture.share=0,1
-    captioning controllability run=RUN well_formedness=smollm2 [made=SET]
+    captioning controllability run=RUN well_formedness=smollm2 [generated=SET]
     python studies/ssa_report.py --data flickr8k_entities
 
 Keeps the records of finished runs in docs/results/records, and builds docs/results/ssa_DATA.md and
 docs/images/ssa_DATA.png from them: a row a mixture of captions (Tables 1 to 10 of Basioti et al.,
-2024), for people's captions and for each set of made ones that was asked for, and scores by the
-share of the photo that was asked for (Fig. 4, 12, 13).
+2024), for the controls of people's captions and of each generated set, and scores by the requested
+share of the photo (Fig. 4, 12, 13).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from report_parts import (
     PEOPLE,
     RECORDS,
     ROOT,
-    asked,
+    captions_used,
     finished,
     head,
     read_table,
@@ -41,12 +41,12 @@ from report_parts import (
     write_page,
 )
 
-from captioning.files import write_whole
+from captioning.files import write_atomically
 from captioning.results.records import keep_record
 from captioning.results.runs import Run
 from captioning.results.table_formats import markdown_lines
 
-# What was added to the training captions, by what follows the model in a run's name.
+# Captions added to the training captions, by the part of a run's name after the model.
 ADDED = {
     "ssa": "SSA",
     "ssa_long": "SSA with long captions",
@@ -82,16 +82,16 @@ WITHOUT_CONTROL = (
     "Each image is asked what its first reference asks for, and held against all of its references."
 )
 
-Table = dict[str, dict[int, Run]]  # by what was trained on, in the order of the page, then by seed
-Evaluations = dict[str, dict[str, dict[int, dict[str, Any]]]]  # by what was asked, row and seed
+Table = dict[str, dict[int, Run]]  # by training captions, in the order of the page, then by seed
+Evaluations = dict[str, dict[str, dict[int, dict[str, Any]]]]  # by requested captions, row and seed
 Rows = Mapping[str, Mapping[int, Mapping[str, Any]]]  # scores by row and seed
 
 
-def read_rows(places: Sequence[Path], *, data: str, model: str) -> Table:
-    """Runs by what they were trained on.
+def read_rows(sources: Sequence[Path], *, data: str, model: str) -> Table:
+    """Runs by their training captions.
 
     Args:
-        places: files of records, or folders of runs; runs of other data, models, noise or
+        sources: files of records, or folders of runs; runs of other data, models, noise or
             curation are passed over.
         data, model: by which the runs' names begin: ``DATA/MODEL_ssa-MIX``; the
             first records end in the names of noise and curation: ``-none-none``.
@@ -100,12 +100,12 @@ def read_rows(places: Sequence[Path], *, data: str, model: str) -> Table:
         rf"{re.escape(f'{data}/{model}')}(?:_({'|'.join(ADDED)})-([\w.]+))?(?:-none-none)?$",
         re.ASCII,
     )
-    found: dict[tuple[int, int, str], dict[int, Run]] = {}
-    for (run_name,), runs in read_table(places, ("run_name",)).items():
+    runs_by_position: dict[tuple[int, int, str], dict[int, Run]] = {}
+    for (run_name,), runs in read_table(sources, ("run_name",)).items():
         match = name.match(run_name)
         if match:
-            found[_place(*match.groups(), _is_short(runs))] = runs
-    return {label: found[key] for key in sorted(found) for label in key[2:]}
+            runs_by_position[_position(*match.groups(), _is_short(runs))] = runs
+    return {label: runs_by_position[key] for key in sorted(runs_by_position) for label in key[2:]}
 
 
 def _is_short(runs: Mapping[int, Run]) -> bool:
@@ -117,19 +117,19 @@ def _is_short(runs: Mapping[int, Run]) -> bool:
     )
 
 
-def _place(kind: str | None, mix: str | None, is_short: bool) -> tuple[int, int, str]:
-    """Where a row stands, and its name."""
+def _position(kind: str | None, mix: str | None, is_short: bool) -> tuple[int, int, str]:
+    """The position of a row on the page, and its name."""
     if kind is None:
         return 0, 0, "people's captions alone"
     mix = _mixture(mix.removesuffix(SHORT) if is_short else mix)
-    place = list(MIXES).index(mix) if mix in MIXES else len(MIXES)
+    position = list(MIXES).index(mix) if mix in MIXES else len(MIXES)
     label = f"+ {ADDED[kind]}, {MIXES.get(mix, mix)}"
     is_short &= mix != "random0"  # which has nothing more to be trained on
-    return 1 + list(ADDED).index(kind), place, label + ", for the same updates" * is_short
+    return 1 + list(ADDED).index(kind), position, label + ", for the same updates" * is_short
 
 
 def _mixture(name: str) -> str:
-    """A mixture as the page calls it: run names have its share, the earliest ones that."""
+    """The page's name of a mixture: newer run names have its share, the earliest this name."""
     if not name.replace(".", "").isdigit():
         return name
     share = float(name)
@@ -137,38 +137,38 @@ def _mixture(name: str) -> str:
 
 
 def read_evaluations(data: str, table: Table) -> Evaluations:
-    """The scores of control that lie in runs, by the captions asked for; people's come first.
+    """The scores of control in runs, by the requested captions; people's come first.
 
-    Scores of other numbers of captions (``most_images=``) are told apart.
+    Scores of other numbers of captions (``max_images=``) are told apart.
 
     Raises:
         ValueError: scores of one set of captions were made with different tools.
     """
-    found: Evaluations = {}
+    evaluations: Evaluations = {}
     for row, runs in table.items():
         for seed, run in sorted(runs.items()):
             for path, content in run.matching("evaluation/*/control.json").items():
                 number = content["scores"]["settings"]["num_captions"]
-                name = f"{asked(data, Path(path).parent.name)}, {number:,} of them"
+                name = f"{captions_used(data, Path(path).parent.name)}, {number:,} of them"
                 further = {part: content.get(part) for part in FURTHER}
-                rows = found.setdefault(name, {})
+                rows = evaluations.setdefault(name, {})
                 rows.setdefault(row, {})[seed] = content["scores"] | further
-    found = dict(sorted(found.items(), key=lambda one: not one[0].startswith(PEOPLE)))
-    for name, rows in found.items():
+    evaluations = dict(sorted(evaluations.items(), key=lambda item: not item[0].startswith(PEOPLE)))
+    for name, rows in evaluations.items():
         _check(name, [scores for runs in rows.values() for scores in runs.values()])
-    return found
+    return evaluations
 
 
 def _check(name: str, scores: Sequence[Mapping[str, Any]]) -> None:
-    _check_settings(name, COMPARED, [one["settings"] for one in scores])
+    _check_settings(name, COMPARED, [entry["settings"] for entry in scores])
     for part, keys in COMPARED_FURTHER.items():
-        found = [one[part]["settings"] for one in scores if one.get(part)]
-        _check_settings(f"{name} ({part})", keys, found)
+        settings = [entry[part]["settings"] for entry in scores if entry.get(part)]
+        _check_settings(f"{name} ({part})", keys, settings)
 
 
 def _check_settings(name: str, keys: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> None:
     for key in keys:
-        values = {json.dumps(one[key]) for one in settings if key in one}
+        values = {json.dumps(entry[key]) for entry in settings if key in entry}
         if len(values) > 1:
             raise ValueError(
                 f"control.json of {name} was made with {key} of {' and of '.join(sorted(values))}: "
@@ -189,13 +189,15 @@ def page(data: str, model: str, table: Table, evaluations: Evaluations) -> list[
     ]
     for name, rows in evaluations.items():
         tables = "1, 3, 4, 6 and 10" if name.startswith(PEOPLE) else "2, 5 and 7"
-        corpora = _corpora(rows, "corpus")
+        corpora = _nested_scores(rows, "corpus")
         lines += ["", f"## Asked for {name} (the paper's Tables {tables})", ""]
         lines += [*_scored(corpora, COLUMNS), *_further(rows)]
-    there = {row for name, rows in evaluations.items() if name.startswith(PEOPLE) for row in rows}
-    lacking = [row for row in table if row not in there]
-    if lacking:
-        lines += ["", f"Not asked for {PEOPLE} yet: {'; '.join(lacking)}."]
+    evaluated = {
+        row for name, rows in evaluations.items() if name.startswith(PEOPLE) for row in rows
+    }
+    missing = [row for row in table if row not in evaluated]
+    if missing:
+        lines += ["", f"Not asked for {PEOPLE} yet: {'; '.join(missing)}."]
     lines += ["", "## By the share of the photo that is asked for (Fig. 4, 12, 13)", ""]
     lines += [f"![scores by coverage](../images/ssa_{data}.png)"] if evaluations else ["None yet."]
     for name, rows in evaluations.items():
@@ -205,44 +207,44 @@ def page(data: str, model: str, table: Table, evaluations: Evaluations) -> list[
     return [*lines, *_standard(table)]
 
 
-def _corpora(rows: Rows, *path: str) -> dict[str, list[Mapping[str, float]]]:
-    """Scores that lie somewhere in those of the runs, by row; rows without them are left out."""
-    found: dict[str, list[Mapping[str, float]]] = {}
+def _nested_scores(rows: Rows, *path: str) -> dict[str, list[Mapping[str, float]]]:
+    """Scores at a path of keys in those of the runs, by row; rows without them are left out."""
+    scores_by_row: dict[str, list[Mapping[str, float]]] = {}
     for row, runs in rows.items():
-        for one in runs.values():
+        for scores in runs.values():
             for key in path:
-                one = one.get(key) or {}
-            if one:
-                found.setdefault(row, []).append(one)
-    return found
+                scores = scores.get(key) or {}
+            if scores:
+                scores_by_row.setdefault(row, []).append(scores)
+    return scores_by_row
 
 
 def _further(rows: Rows) -> list[str]:
     """Tables of random controls, and of every caption against its own."""
     lines = []
-    if found := _corpora(rows, "random", "corpus"):
-        drawn = next(iter(_corpora(rows, "random", "settings").values()))[0]
-        what = (
+    if nested := _nested_scores(rows, "random", "corpus"):
+        drawn = next(iter(_nested_scores(rows, "random", "settings").values()))[0]
+        text = (
             f"Random controls (Table 8; L of Tables 1, 4 and 6): {drawn['controls']} an image, of "
             f"{drawn['shortest']} to {drawn['longest']} words; D-1 and D-2 are of the best "
             f"{drawn['best']} captions, L and LP of all."
         )
-        lines += ["", what, "", *_scored(found, RANDOM)]
-    if found := _corpora(rows, "standard", "corpus"):
+        lines += ["", text, "", *_scored(nested, RANDOM)]
+    if nested := _nested_scores(rows, "standard", "corpus"):
         lines += ["", "Each caption against the one that it was asked for by (Table 9):", ""]
-        lines += _scored(found, STANDARD)
+        lines += _scored(nested, STANDARD)
     return lines
 
 
 def _scored(
-    corpora: Mapping[str, Sequence[Mapping[str, float]]], wanted: Sequence[str]
+    corpora: Mapping[str, Sequence[Mapping[str, float]]], names: Sequence[str]
 ) -> list[str]:
-    """A row a mixture; what no run has is left out."""
-    known = {name for some in corpora.values() for corpus in some for name in corpus}
-    columns = [name for name in wanted if name in known]
+    """A row a mixture; scores that no run has are left out."""
+    known = {name for seeds in corpora.values() for corpus in seeds for name in corpus}
+    columns = [name for name in names if name in known]
     cells = [
-        [row, str(len(some)), *(_mean([c[name] for c in some if name in c]) for name in columns)]
-        for row, some in corpora.items()
+        [row, str(len(seeds)), *(_mean([c[name] for c in seeds if name in c]) for name in columns)]
+        for row, seeds in corpora.items()
     ]
     return markdown_lines(["trained on", "seeds", *columns], cells)
 
@@ -298,8 +300,8 @@ def draw(data: str, evaluations: Evaluations, path: Path) -> None:
         len(evaluations), len(BY_COVERAGE), figsize=(11, 4 * len(evaluations)), squeeze=False,
         layout="constrained",
     )  # fmt: skip
-    every = dict.fromkeys(row for rows in evaluations.values() for row in rows)
-    colours = {row: f"C{number}" for number, row in enumerate(every)}  # the same in all panels
+    all_rows = dict.fromkeys(row for rows in evaluations.values() for row in rows)
+    colours = {row: f"C{number}" for number, row in enumerate(all_rows)}  # the same in all panels
     for row_of_axes, (name, rows) in zip(axes, evaluations.items(), strict=True):
         for axis, score in zip(row_of_axes, BY_COVERAGE, strict=True):
             axis.set(title=f"{data}, {name}", xlabel="% of the photo asked for", ylabel=score)
@@ -317,9 +319,9 @@ def _draw_bands(
 ) -> None:
     shares, values = bands(rows, score)
     for row, by_band in values.items():
-        places = sorted(by_band)
-        means = [statistics.fmean(by_band[place]) for place in places]
-        middles = [50 * sum(place) for place in places]
+        bands_of_row = sorted(by_band)
+        means = [statistics.fmean(by_band[place]) for place in bands_of_row]
+        middles = [50 * sum(place) for place in bands_of_row]
         axis.plot(middles, means, marker="o", label=row, color=colours[row])
     captions = axis.twinx()
     captions.set_ylabel("% of the captions")
@@ -332,8 +334,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", default="flickr8k_entities")
     parser.add_argument("--model", default="cic_bart_small")
-    given = parser.parse_args(arguments)
-    data, model = given.data, given.model
+    options = parser.parse_args(arguments)
+    data, model = options.data, options.model
     runs = Path(OmegaConf.load(ROOT / "configs" / "paths" / "default.yaml").runs)
     for folder in finished((runs / data).glob(f"{model}*/seed*")):
         if read_rows([folder], data=data, model=model):
@@ -345,7 +347,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(write_page(f"ssa_{data}", page(data, model, table, evaluations)))
     if evaluations:
         picture = ROOT / "docs" / "images" / f"ssa_{data}.png"
-        write_whole(picture, lambda part: draw(data, evaluations, part))
+        write_atomically(picture, lambda part: draw(data, evaluations, part))
         print(picture)
 
 

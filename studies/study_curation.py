@@ -108,7 +108,7 @@ def train(data: str, noise: str, seed: int, overrides: Sequence[str]) -> None:
     command = [sys.executable, str(ROOT / "train.py")]
     command += [f"experiment=data_curation/benchmark_{data}", steps, f"seed={seed}"]
     ratio = f"{SUSPECTED}={suspected(noise)}"
-    run([*command, *(ratio if one == SUSPECTED else one for one in overrides)])
+    run([*command, *(ratio if override == SUSPECTED else override for override in overrides)])
 
 
 def suspected(noise: str) -> float:

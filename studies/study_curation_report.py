@@ -27,7 +27,7 @@ from report_parts import (
     write_page,
 )
 
-from captioning.files import read_json, write_whole
+from captioning.files import read_json, write_atomically
 from captioning.results.records import keep_record
 from captioning.results.runs import Run
 from captioning.results.significance import paired_bootstrap, pool_runs
@@ -37,10 +37,10 @@ from curation.loop.ledger import read_history
 
 # Scores of single images, by which close rows are told apart, are kept of runs on sound data alone.
 PER_IMAGE = ("none",)
-# Of a smaller gain of the oracle, which seeds alone can bring about, no share is told.
-LEAST = 0.01
-# Of long runs so many epochs' losses are drawn, the first and the last among them.
-MOST_EPOCHS = 5
+# No share of a smaller gain of the oracle is shown: seeds alone can cause such a gain.
+MIN_ORACLE_GAIN = 0.01
+# Number of epochs whose losses are drawn in long runs, the first and the last among them.
+MAX_EPOCHS_DRAWN = 5
 # What the README shows: a noise, and its policies.
 SUMMARY = (
     "swap20",
@@ -61,17 +61,17 @@ def report(data: str, runs: Path) -> None:
         runs: parent of the folders ``DATA-NOISE``.
     """
     for folder in finished(runs.glob(f"{data}-*/*/seed*")):
-        kept = [METRIC] if folder.parent.parent.name.endswith(PER_IMAGE) else []
-        keep_record(folder, RECORDS, per_image=kept)
+        metrics = [METRIC] if folder.parent.parent.name.endswith(PER_IMAGE) else []
+        keep_record(folder, RECORDS, per_image=metrics)
     table = read_table(studies(RECORDS, f"{data}-*"))
     lines = [f"# Benchmark of curation on {data}", ""]
     command = f"python studies/study_curation.py --data {data} --report"
     lines += head(command, table)
     if data == "flickr8k":
         put_between_marks(ROOT / "README.md", summary(table, command), "curation")
-    page = write_page(f"curation_{data}", [*lines, *won_back(table), *found(table)])
+    page = write_page(f"curation_{data}", [*lines, *won_back(table), *detection_tables(table)])
     picture = ROOT / "docs" / "images" / f"curation_{data}.png"
-    write_whole(picture, lambda part: draw(table, runs, part))
+    write_atomically(picture, lambda part: draw(table, runs, part))
     print(f"{page}\n{picture}")
 
 
@@ -79,14 +79,14 @@ def won_back(table: Table) -> list[str]:
     """A table a noise: the test score, and how much of the oracle's gain over no curation it is."""
     lines: list[str] = []
     for noise in sorted({noise for noise, _ in table}):
-        rows = {name: runs for (of, name), runs in table.items() if of == noise}
+        rows = {name: runs for (planted, name), runs in table.items() if planted == noise}
         if rows.keys() - {"track"}:
             lines += [f"## {noise}: test {METRIC}", "", _size(rows), ""]
             lines += [*_rows(noise, rows, list(rows)), ""]
     lines += [
         "`track` is no curation. Won back: mean over seeds of the gain over no curation, divided "
-        f"by that of the oracle, which removes exactly the faults, if that is at least {LEAST}; "
-        "rows that end in `_before` act before training and are held against "
+        "by that of the oracle, which removes exactly the faults, if that is at least "
+        f"{MIN_ORACLE_GAIN}; rows that end in `_before` act before training and are held against "
         "`remove_oracle_before`, the others once at the end "
         "of the second epoch or, those by loss, after every epoch from then on. 95% interval: of "
         "the mean difference to no curation over the test images, the seeds of both pooled, with "
@@ -103,14 +103,14 @@ def _size(rows: dict[str, dict[int, Run]]) -> str:
     numbers = {run.setting("first_images") or run.setting("limit_images") for run in runs}
     images = sorted(numbers, key=str)
     epochs = sorted({run.setting("num_epochs") for run in runs}, key=str)
-    told = ["all" if number is None else number for number in images]
-    return f"{' or '.join(told)} training images, {' or '.join(map(str, epochs))} epochs."
+    image_texts = ["all" if number is None else number for number in images]
+    return f"{' or '.join(image_texts)} training images, {' or '.join(map(str, epochs))} epochs."
 
 
 def _rows(noise: str, rows: dict[str, dict[int, Run]], shown: Collection[str]) -> list[str]:
     """Some policies of a noise, the best first."""
-    told = "95% interval" if noise in PER_IMAGE else "won back"
-    columns = ("policy", "seeds", METRIC, "against no curation", told, "precision")
+    column = "95% interval" if noise in PER_IMAGE else "won back"
+    columns = ("policy", "seeds", METRIC, "against no curation", column, "precision")
     cells = []
     for name in sorted(shown, key=lambda name: -_mean(scores(rows[name]).values())):
         gain, last = ("-", "-") if name == "track" else _gain(noise, name, rows)
@@ -122,9 +122,9 @@ def _rows(noise: str, rows: dict[str, dict[int, Run]], shown: Collection[str]) -
 def summary(table: Table, command: str) -> str:
     """The rows of the README, with where they come from."""
     noise, shown = SUMMARY
-    rows = {name: runs for (of, name), runs in table.items() if of == noise}
-    of_shown = {(noise, name): rows[name] for name in shown if name in rows}
-    lines = [*head(command, of_shown), *_rows(noise, rows, [name for _, name in of_shown])]
+    rows = {name: runs for (planted, name), runs in table.items() if planted == noise}
+    shown_table = {(noise, name): rows[name] for name in shown if name in rows}
+    lines = [*head(command, shown_table), *_rows(noise, rows, [name for _, name in shown_table])]
     return "\n".join(lines) + "\n"
 
 
@@ -154,8 +154,8 @@ def interval(before: dict[int, Run], after: dict[int, Run]) -> str:
         pool_runs([runs[seed].scores("test", "per_image") for seed in seeds], METRIC)
         for runs in (before, after)
     ]
-    said = paired_bootstrap(*pools, METRIC, generator=np.random.default_rng(0))
-    return f"{said.low:+.4f} to {said.high:+.4f}, p {said.p_value:.3f}"
+    result = paired_bootstrap(*pools, METRIC, generator=np.random.default_rng(0))
+    return f"{result.low:+.4f} to {result.high:+.4f}, p {result.p_value:.3f}"
 
 
 def _share(row: dict[int, float], plain: dict[int, float], oracle: dict[int, float]) -> str:
@@ -163,8 +163,8 @@ def _share(row: dict[int, float], plain: dict[int, float], oracle: dict[int, flo
     if not seeds:
         return "-"
     gain = statistics.fmean(row[s] - plain[s] for s in seeds)
-    most = statistics.fmean(oracle[s] - plain[s] for s in seeds)
-    return f"{100 * gain / most:.0f}%" if most >= LEAST else "-"
+    oracle_gain = statistics.fmean(oracle[s] - plain[s] for s in seeds)
+    return f"{100 * gain / oracle_gain:.0f}%" if oracle_gain >= MIN_ORACLE_GAIN else "-"
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -174,15 +174,15 @@ def _mean(values: Sequence[float]) -> float:
 
 def by_score(runs: dict[int, Run]) -> dict[int, dict[str, list[dict]]]:
     """Detection of all seeds by epoch and score."""
-    found: dict[int, dict[str, list[dict]]] = {}
+    detections: dict[int, dict[str, list[dict]]] = {}
     for run in runs.values():
         for entry in run.files.get(f"curation/{FILE_NAME}", ()):
             for name, values in entry["scores"].items():
-                found.setdefault(entry["epoch"], {}).setdefault(name, []).append(values)
-    return found
+                detections.setdefault(entry["epoch"], {}).setdefault(name, []).append(values)
+    return detections
 
 
-def found(table: Table) -> list[str]:
+def detection_tables(table: Table) -> list[str]:
     """A table a noise: how well each score finds each kind of fault, by epoch."""
     lines: list[str] = []
     for noise in sorted({noise for noise, _ in table}):
@@ -204,29 +204,31 @@ def found(table: Table) -> list[str]:
 
 def _ranges(numbers: Sequence[int]) -> str:
     """Rising numbers, those in a row as first-last."""
-    found: list[list[int]] = []
+    runs_of_numbers: list[list[int]] = []
     for number in numbers:
-        if found and number == found[-1][-1] + 1:
-            found[-1] = [found[-1][0], number]
+        if runs_of_numbers and number == runs_of_numbers[-1][-1] + 1:
+            runs_of_numbers[-1] = [runs_of_numbers[-1][0], number]
         else:
-            found.append([number])
-    return ", ".join("-".join(map(str, ends)) for ends in found)
+            runs_of_numbers.append([number])
+    return ", ".join("-".join(map(str, bounds)) for bounds in runs_of_numbers)
 
 
 def _epochs_by_cells(
     epochs: dict[int, dict[str, list[dict]]], name: str, columns: Sequence[str]
 ) -> dict[tuple[str, ...], list[int]]:
     """A score's cells, each with the epochs that have them: some scores never change."""
-    found: dict[tuple[str, ...], list[int]] = {}
+    epochs_by_cells: dict[tuple[str, ...], list[int]] = {}
     for epoch, by_name in sorted(epochs.items()):
         if name in by_name:
             cells = tuple(_cell(by_name[name], kind) for kind in columns)
-            found.setdefault(cells, []).append(epoch + 1)
-    return found
+            epochs_by_cells.setdefault(cells, []).append(epoch + 1)
+    return epochs_by_cells
 
 
 def _cell(seeds: list[dict], kind: str) -> str:
-    parts = [one if kind == "all" else one["by_kind"][kind] for one in seeds]
+    parts = [
+        seed_scores if kind == "all" else seed_scores["by_kind"][kind] for seed_scores in seeds
+    ]
     auc = statistics.fmean(part["auc"] for part in parts)
     return f"{auc:.3f} / {statistics.fmean(p['precision_at_noise_rate'] for p in parts):.2f}"
 
@@ -259,7 +261,9 @@ def _panels(table: Table, runs: Path, noise: str) -> tuple[Panel | None, ...]:
     run = tracked[min(tracked)]
     folder = runs / run.folder
     epochs = by_score(tracked)
-    gains = _gains({name: scores(rows) for (of, name), rows in table.items() if of == noise})
+    gains = _gains(
+        {name: scores(rows) for (planted, name), rows in table.items() if planted == noise}
+    )
     return (
         partial(_draw_losses, noise=noise, folder=folder)
         if (folder / "curation" / "losses.npz").is_file()
@@ -276,14 +280,14 @@ def _draw_losses(axis: plt.Axes, *, noise: str, folder: Path) -> None:
     truth_path = folder / "noise_truth.json"
     truth = read_json(truth_path) if truth_path.is_file() else {}
     faulty = np.array([name in truth for name in ids])
-    shown = sorted({round(k) for k in np.linspace(0, len(epochs) - 1, MOST_EPOCHS)})
-    for number, place in enumerate(shown):
-        losses = history[place]
+    shown = sorted({round(k) for k in np.linspace(0, len(epochs) - 1, MAX_EPOCHS_DRAWN)})
+    for number, position in enumerate(shown):
+        losses = history[position]
         for rows, style in ((~faulty, "-"), (faulty, ":")):
             values = losses[rows & ~np.isnan(losses)]
             if len(values):
                 counts, edges = np.histogram(values, bins=80, density=True)
-                label = f"epoch {epochs[place] + 1}" if style == "-" else None
+                label = f"epoch {epochs[position] + 1}" if style == "-" else None
                 axis.plot(edges[:-1], counts, style, color=f"C{number}", label=label)
     _legend_beside(axis, title="dotted: faulty" if faulty.any() else None)
 
@@ -324,9 +328,9 @@ def _gains(rows: dict[str, dict[int, float]]) -> list[tuple[str, list[float]]]:
 def _draw_gains(axis: plt.Axes, *, noise: str, gains: list[tuple[str, list[float]]]) -> None:
     """As the paper's Figures 5 and 7: gains over no curation, a dot a seed."""
     axis.set(title=f"{noise}: {METRIC} over no curation", xlabel=METRIC)
-    for place, (_, values) in enumerate(gains):
-        axis.barh(place, _mean(values), color="C0", alpha=0.5)
-        axis.plot(values, [place] * len(values), "k.", markersize=4)
+    for position, (_, values) in enumerate(gains):
+        axis.barh(position, _mean(values), color="C0", alpha=0.5)
+        axis.plot(values, [position] * len(values), "k.", markersize=4)
     axis.set_yticks(range(len(gains)), [name for name, _ in gains], fontsize=7)
     axis.xaxis.set_major_locator(MaxNLocator(6))
     axis.axvline(0, color="grey", linewidth=0.5)

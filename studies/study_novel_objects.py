@@ -48,7 +48,7 @@ SETS = {"synthetic": 1, "third": 3}  # all of them, and 33%
 # 40,000 of step 1 are the experiment's. Rates are a half and a quarter of step 1's.
 LENGTHS = {"coco_heldout": (4, 4, 2)}  # of step 2, of a long and of a short round
 LENGTHS_OF_OTHERS, NUM_ROUNDS = (2, 2, 1), 4
-MOST_CONSTRAINTS = 3  # of a photo, as for detections
+MAX_CONSTRAINTS = 3  # of a photo, as for detections
 NOTE = (
     "Test split, mean ± sample standard deviation over seeds. Out-of-domain: photos of which a "
     "caption names a held-out class, scores averaged over classes; in-domain: all others. The "
@@ -64,7 +64,7 @@ class Row:
     """A run of the tables.
 
     Attributes:
-        said: what it trains on, as the paper calls it, and the paper's row.
+        label: the training data by the paper's name, and the paper's row.
         begins: the row whose weights it begins with; None: from scratch.
         added: the set of pasted pairs that is trained on too, if any.
         labels: pseudo-labels: "PLB" by both searches, "PLC" by constrained search.
@@ -72,7 +72,7 @@ class Row:
         all_pairs: no class is held out.
     """
 
-    said: str
+    label: str
     begins: str | None = None
     added: str | None = None
     labels: str | None = None
@@ -98,13 +98,13 @@ ROWS: dict[str, Row] = {
 }
 # Not trained: the first step's captioner, searching under constraints.
 CONSTRAINED = "in_domain_constrained"
-SAID = {name: row.said for name, row in ROWS.items()} | {
+LABELS = {name: row.label for name, row in ROWS.items()} | {
     CONSTRAINED: "InD, constrained search at inference (2B)"
 }
 
 
 def overrides(row: Row, folder: Path, seed: int, rate: float) -> list[str]:
-    """What train.py is given for a row, beside the experiment.
+    """The overrides of train.py for a row, beside the experiment.
 
     Args:
         row: which.
@@ -112,22 +112,22 @@ def overrides(row: Row, folder: Path, seed: int, rate: float) -> list[str]:
         seed: of the run.
         rate: the first step's learning rate.
     """
-    given, data = [], folder.name.removeprefix("novel-")
+    arguments, data = [], folder.name.removeprefix("novel-")
     second, *rounds = LENGTHS.get(data, LENGTHS_OF_OTHERS)
     steps = [] if row.all_pairs else [f"hold_out_{data}"]
     steps += [] if row.added is None else ["add_pairs"]
-    given.append(f"steps={flow(steps)}")
+    arguments.append(f"steps={flow(steps)}")
     if row.all_pairs:
-        given.append(f"extra_metrics.novel_objects.classes={flow(held_out(data))}")
+        arguments.append(f"extra_metrics.novel_objects.classes={flow(held_out(data))}")
     if row.added is not None:
-        given.append(f"steps.add_pairs.folders=[{folder / row.added}]")
+        arguments.append(f"steps.add_pairs.folders=[{folder / row.added}]")
     if row.begins is None:
-        return given
-    given.append(f"start_from={folder / row.begins / f'seed{seed}'}")
+        return arguments
+    arguments.append(f"start_from={folder / row.begins / f'seed{seed}'}")
     if row.labels is None:
-        return [*given, f"num_epochs={second}", f"optimizer.lr={rate / 2}"]
+        return [*arguments, f"num_epochs={second}", f"optimizer.lr={rate / 2}"]
     length = rounds[0] if row.long else rounds[1]
-    given += [
+    arguments += [
         "curation=pseudo_label",
         f"steps.hold_out.samples_per_photo={SAMPLES[row.labels]}",
         f"num_epochs={NUM_ROUNDS * length}",
@@ -137,7 +137,7 @@ def overrides(row: Row, folder: Path, seed: int, rate: float) -> list[str]:
         f"schedule.scale={0.5 if row.long else 0.8}",
         f"optimizer.lr={rate / 4}",
     ]
-    return given + ["curation.amend.plain=null"] * (row.labels == "PLC")
+    return arguments + ["curation.amend.plain=null"] * (row.labels == "PLC")
 
 
 def held_out(data: str) -> dict[str, list[str]]:
@@ -152,8 +152,8 @@ def make_pairs(data: str, name: str, folder: Path, limit: Sequence[str]) -> None
     if (folder / name / "card.json").is_file():
         return
     number = PICTURES[data] // SETS[name]
-    made = ["method=novel_objects", f"data={data}", f"method.choices.num_pictures={number}"]
-    run(["-m", "captioning", "augment", *made, f"out={folder / name}", *limit])
+    options = ["method=novel_objects", f"data={data}", f"method.choices.num_pictures={number}"]
+    run(["-m", "captioning", "augment", *options, f"out={folder / name}", *limit])
 
 
 def make_runs(options: argparse.Namespace, extra: Sequence[str], folder: Path) -> None:
@@ -165,28 +165,28 @@ def make_runs(options: argparse.Namespace, extra: Sequence[str], folder: Path) -
     experiment = f"experiment=novel_objects/{options.data}"
     path = ROOT / "configs" / "experiment" / "novel_objects" / f"{options.data}.yaml"
     rate = OmegaConf.load(path).optimizer.lr
-    limit = [one for one in extra if one.startswith("first_images=")]
+    limit = [override for override in extra if override.startswith("first_images=")]
     for seed in options.seeds:
         for name in rows:
             row = ROWS[name]
             if row.added is not None:
                 make_pairs(options.data, row.added, folder, limit)
             if not (folder / name / f"seed{seed}" / "metrics.json").is_file():
-                given = overrides(row, folder, seed, rate)
+                arguments = overrides(row, folder, seed, rate)
                 named = f"run_name={folder.name}/{name}"
-                run(["train.py", experiment, named, f"seed={seed}", *given, *extra])
+                run(["train.py", experiment, named, f"seed={seed}", *arguments, *extra])
         if "in_domain" in rows:
             search_constrained(folder, seed)
 
 
 def chain(names: Sequence[str]) -> list[str]:
     """Rows and those that their weights come from, in the order in which they must be made."""
-    wanted = list(names)
-    for name in wanted:  # grows as it is read
+    required = list(names)
+    for name in required:  # grows as it is read
         first = ROWS[name].begins
-        if first is not None and first not in wanted:
-            wanted.append(first)
-    return [name for name in ROWS if name in wanted]
+        if first is not None and first not in required:
+            required.append(first)
+    return [name for name in ROWS if name in required]
 
 
 def refuse_others(folder: Path, extra: Sequence[str]) -> None:
@@ -195,13 +195,16 @@ def refuse_others(folder: Path, extra: Sequence[str]) -> None:
     Raises:
         SystemExit: the folder's runs were made with other overrides.
     """
-    path, given = folder / "overrides.json", sorted(o for o in extra if not o.startswith("threads"))
+    path, overrides = (
+        folder / "overrides.json",
+        sorted(o for o in extra if not o.startswith("threads")),
+    )
     if not path.is_file():
-        write_json(path, given)
-    elif (before := read_json(path)) != given:
+        write_json(path, overrides)
+    elif (earlier := read_json(path)) != overrides:
         sys.exit(
-            f"{folder} has runs with the overrides {before}, not {given}: give the same, or move "
-            "the folder away"
+            f"{folder} has runs with the overrides {earlier}, not {overrides}: give the same, or "
+            "move the folder away"
         )
 
 
@@ -217,12 +220,12 @@ def search_constrained(folder: Path, seed: int) -> None:
     config = OmegaConf.load(run_folder / "config.yaml")
     write_json(out / "words.json", words_to_say(config))
     metric = OmegaConf.to_container(config.extra_metrics.novel_objects, resolve=True)
-    given = [f"run={run_folder}", f"out={out}", "search=constrained", "constraints=words"]
-    given += [f"constraints.path={out / 'words.json'}", "extra_metrics=[novel_objects]"]
-    given += [f"extra_metrics.novel_objects.classes={flow(metric['classes'])}"]
-    given += [f"extra_metrics.novel_objects.metrics={flow(metric['metrics'])}"]
-    given += [f"metrics.test={flow(list(config.metrics.test))}"]
-    run(["evaluate.py", *given, f"metrics.tokenizer={config.metrics.tokenizer}"])
+    arguments = [f"run={run_folder}", f"out={out}", "search=constrained", "constraints=words"]
+    arguments += [f"constraints.path={out / 'words.json'}", "extra_metrics=[novel_objects]"]
+    arguments += [f"extra_metrics.novel_objects.classes={flow(metric['classes'])}"]
+    arguments += [f"extra_metrics.novel_objects.metrics={flow(metric['metrics'])}"]
+    arguments += [f"metrics.test={flow(list(config.metrics.test))}"]
+    run(["evaluate.py", *arguments, f"metrics.tokenizer={config.metrics.tokenizer}"])
     config.run_name, config.run_dir = f"{folder.name}/{CONSTRAINED}", str(out)
     OmegaConf.save(config, out / "config.yaml")
 
@@ -235,12 +238,12 @@ def words_to_say(config: DictConfig) -> dict[str, list[list[str]]]:
         seen = {}
         for sample in relabel_roster(roster, load_lemmas(LEMMAS)).samples:
             labels = {region.label for region in sample.regions}
-            seen[sample.image_id] = {one for one in classes if labels & set(classes[one])}
+            seen[sample.image_id] = {name for name in classes if labels & set(classes[name])}
     else:
         seen = {image: set() for image in roster.rows_by_image} | classes_shown(roster, classes)
     return {
-        image: [forms for name, forms in classes.items() if name in found][:MOST_CONSTRAINTS]
-        for image, found in seen.items()
+        image: [forms for name, forms in classes.items() if name in names][:MAX_CONSTRAINTS]
+        for image, names in seen.items()
     }
 
 
@@ -251,20 +254,22 @@ def flow(value: dict | list) -> str:
 
 def report(data: str, folder: Path) -> None:
     """Keep the records of all finished runs, and write the page."""
-    for done in finished(folder.glob("*/seed*")):
-        keep_record(done, RECORDS)
+    for run_folder in finished(folder.glob("*/seed*")):
+        keep_record(run_folder, RECORDS)
     table = read_table(studies(RECORDS, folder.name), ("run_name",))
-    found = {name: table.get((f"{folder.name}/{name}",), {}) for name in SAID}
+    runs_by_row = {name: table.get((f"{folder.name}/{name}",), {}) for name in LABELS}
     lines = [f"# Novel objects on {data}", ""]
     lines += head(f"python studies/study_novel_objects.py --data {data} --report", table)
-    scores = [run.scores("test", "corpus") for runs in found.values() for run in runs.values()]
+    scores = [
+        run.scores("test", "corpus") for runs in runs_by_row.values() for run in runs.values()
+    ]
     names = dict.fromkeys(name for corpus in scores for name in corpus)
     columns = [name for name in names if name.endswith(("out-of-domain", "in-domain"))]
     rows = []
-    for name, runs in found.items():
+    for name, runs in runs_by_row.items():
         cells = [spread(values_of(runs, column), ".4f") for column in columns]
         if runs:
-            rows.append([SAID[name], str(len(runs)), *cells])
+            rows.append([LABELS[name], str(len(runs)), *cells])
     lines += [*markdown_lines(["trained on", "seeds", *columns], rows), "", NOTE]
     print(write_page(f"novel_{data}", lines))
 

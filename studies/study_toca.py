@@ -34,8 +34,8 @@ from report_parts import ROOT, run
 from captioning.configuration import compose_config
 
 MODEL = "viecap_small"
-# Ablations by how their sets are called: what the synthesis is told.
-WAYS = {
+# Ablations by the names of their sets: overrides of the synthesis.
+VARIANTS = {
     "": [],
     "r_wo": ["method.use_relations=false"],
     "g_wo": ["method.use_structures=false"],
@@ -57,13 +57,13 @@ class Row:
 
     Attributes:
         kind: experiment: "t", "d" or "dt"; "tt" is "t" with about as many updates as D and T.
-        way: of `WAYS`, by which D was made.
+        variant: of `VARIANTS`, by which D was made.
         volume: share of D.
         begins: the row whose weights it begins with.
     """
 
     kind: str
-    way: str = ""
+    variant: str = ""
     volume: float = 1
     begins: str | None = None
 
@@ -134,28 +134,34 @@ class Study:
         if row.begins is not None:
             self.make(row.begins, seed)
         elif row.kind == "d":
-            self.make_set(row.way)
+            self.make_set(row.variant)
         run(["train.py", *self.training(row, seed)])
 
-    def make_set(self, way: str) -> None:
+    def make_set(self, variant: str) -> None:
         """Synthetic captions, if they are not there yet."""
-        if (self.set_folder(way) / "card.json").is_file():
+        if (self.set_folder(variant) / "card.json").is_file():
             return
-        given = ["method=toca", "writer@method.writer=smollm2", *WAYS[way]]
-        if way.startswith(TAUGHT):
-            given = ["method=toca_taught", f"method.writer.name={self.taught()}", *WAYS[way]]
-        given.append(f"method.pace.num_captions={self.captions}")
-        extra = [one for one in self.extra if one.startswith((*OF_SYNTHESIS, *OF_BOTH))]
-        out = f"out={self.set_folder(way)}"
-        run(["-m", "captioning", "augment", *given, *self.share_of_t(), out, *extra])
+        arguments = ["method=toca", "writer@method.writer=smollm2", *VARIANTS[variant]]
+        if variant.startswith(TAUGHT):
+            arguments = [
+                "method=toca_taught",
+                f"method.writer.name={self.taught()}",
+                *VARIANTS[variant],
+            ]
+        arguments.append(f"method.pace.num_captions={self.captions}")
+        extra = [
+            override for override in self.extra if override.startswith((*OF_SYNTHESIS, *OF_BOTH))
+        ]
+        out = f"out={self.set_folder(variant)}"
+        run(["-m", "captioning", "augment", *arguments, *self.share_of_t(), out, *extra])
 
     def taught(self) -> Path:
         """Folder of a language model that was taught T; it is taught if it is not there yet."""
         folder = self.runs / "teaching" / f"{self.data}-{self.share:.10g}"
         if not (folder / "card.json").is_file():
-            own = [one for one in self.extra if one.startswith(OF_TEACHING)]
-            extra = [one.removeprefix(OF_TEACHING) for one in own]
-            extra += [one for one in self.extra if one.startswith(OF_BOTH)]
+            teaching = [override for override in self.extra if override.startswith(OF_TEACHING)]
+            extra = [override.removeprefix(OF_TEACHING) for override in teaching]
+            extra += [override for override in self.extra if override.startswith(OF_BOTH)]
             run(
                 [
                     "-m",
@@ -171,38 +177,47 @@ class Study:
 
     def share_of_t(self) -> list[str]:
         """The captions that are taught and that templates are made of."""
-        tested = [one.partition("=")[2] for one in self.extra if one.startswith("data.tested=")]
+        tested = [
+            override.partition("=")[2]
+            for override in self.extra
+            if override.startswith("data.tested=")
+        ]
         left_out = [f"corpus.train.exclude_ids={path}" for path in tested]
         return ["corpus=coco", f"corpus.share={self.share:.10g}", *left_out]
 
     def training(self, row: Row, seed: int) -> list[str]:
         """What train.py is given."""
         kind = row.kind.replace("tt", "t")
-        given = [f"experiment=toca/{self.data}_{kind}_small", f"seed={seed}"]
-        given.append(f"run_name={self.folder(row, seed).parent.relative_to(self.runs)}")
+        arguments = [f"experiment=toca/{self.data}_{kind}_small", f"seed={seed}"]
+        arguments.append(f"run_name={self.folder(row, seed).parent.relative_to(self.runs)}")
         if row.kind == "d":
-            path = self.set_folder(row.way) / "captions.txt"
-            given += [f"corpus.train.path={path}", f"corpus.share={row.volume:g}"]
-            given.append(f"vocabulary.share={self.share:.10g}")
+            path = self.set_folder(row.variant) / "captions.txt"
+            arguments += [f"corpus.train.path={path}", f"corpus.share={row.volume:g}"]
+            arguments.append(f"vocabulary.share={self.share:.10g}")
         else:
-            given.append(f"corpus.share={self.share:.10g}")
+            arguments.append(f"corpus.share={self.share:.10g}")
         if self.read is not None:
-            given.append(f"num_epochs={self.epochs_for(*self.read, row)}")
+            arguments.append(f"num_epochs={self.epochs_for(*self.read, row)}")
         elif row.kind == "tt":
             ratio = self.captions / (self.share * CORPUS)
-            given.append(f"num_epochs={self.epochs('dt') + math.ceil(self.epochs('d') * ratio)}")
+            arguments.append(
+                f"num_epochs={self.epochs('dt') + math.ceil(self.epochs('d') * ratio)}"
+            )
         if row.begins is not None:
-            given.append(f"start_from={self.folder(ROWS[row.begins], seed)}")
-        others = (*OF_SYNTHESIS, OF_TEACHING)
-        return [*given, *(one for one in self.extra if not one.startswith(others))]
+            arguments.append(f"start_from={self.folder(ROWS[row.begins], seed)}")
+        prefixes = (*OF_SYNTHESIS, OF_TEACHING)
+        return [
+            *arguments,
+            *(override for override in self.extra if not override.startswith(prefixes)),
+        ]
 
     def further_test(self, folder: Path, data: str) -> list[str]:
         """What evaluate.py is given to test a run on other photos."""
         metrics = OmegaConf.load(folder / "config.yaml").metrics
-        given = [f"run={folder}", f"data={data}", f"out={folder / data}"]
-        given.append(f"metrics.test=[{','.join(metrics.test)}]")
-        given.append(f"metrics.tokenizer={metrics.tokenizer}")
-        return [*given, *(one for one in self.extra if one.startswith("paths."))]
+        arguments = [f"run={folder}", f"data={data}", f"out={folder / data}"]
+        arguments.append(f"metrics.test=[{','.join(metrics.test)}]")
+        arguments.append(f"metrics.tokenizer={metrics.tokenizer}")
+        return [*arguments, *(override for override in self.extra if override.startswith("paths."))]
 
     def epochs(self, kind: str) -> int:
         """Of T ("dt") or of D ("d"), as the experiment says."""
@@ -212,23 +227,23 @@ class Study:
         """In which a run reads so many captions; T alone for longer both numbers."""
         if row.kind == "d":
             return max(1, round(of_d / (self.captions * row.volume)))
-        wanted = of_t + (of_d if row.kind == "tt" else 0)
-        return max(1, round(wanted / (self.share * CORPUS)))
+        num_captions = of_t + (of_d if row.kind == "tt" else 0)
+        return max(1, round(num_captions / (self.share * CORPUS)))
 
     def folder(self, row: Row, seed: int) -> Path:
         """Of a row's run."""
         name = f"{MODEL}-toca_{row.kind}-coco-{self.share:.10g}"  # "t": as the experiment calls it
         if row.kind not in toca_report.ALONE:
-            made = self.set_folder(row.way).name.removeprefix(f"{self.data}-")
-            name = f"{MODEL}-toca_{row.kind}-{made}-{row.volume:g}"
+            set_name = self.set_folder(row.variant).name.removeprefix(f"{self.data}-")
+            name = f"{MODEL}-toca_{row.kind}-{set_name}-{row.volume:g}"
         if self.read is not None:
             name += f"-{self.epochs_for(*self.read, row)}epochs"
         return self.runs / self.data / name / f"seed{seed}"
 
-    def set_folder(self, way: str) -> Path:
+    def set_folder(self, variant: str) -> Path:
         """Of synthetic captions."""
         name = f"{self.data}-{self.captions}of{self.share:.10g}"
-        return self.runs / "toca_captions" / (f"{name}_{way}" if way else name)
+        return self.runs / "toca_captions" / (f"{name}_{variant}" if variant else name)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -250,7 +265,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--read", nargs=2, type=int, metavar=("OF_D", "OF_T"), help="captions that trainings read"
     )
     options = parser.parse_args(arguments[:cut])
-    tested = any(one.startswith("data.tested=") for one in extra)
+    tested = any(override.startswith("data.tested=") for override in extra)
     if options.data == "coco" and not options.report and not tested:
         parser.error(
             "--data coco needs -- data.image_folder=FOLDER data.tested=FILE, the ids of the photos "

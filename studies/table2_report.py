@@ -35,12 +35,12 @@ from report_parts import (
     write_page,
 )
 
-from captioning.files import write_whole
+from captioning.files import write_atomically
 from captioning.results.records import keep_record
 from captioning.results.table_formats import markdown_lines
 
 # The paper's names of the ways to curate, by how the policies' names begin.
-WAYS = {
+METHODS = {
     "remove": "REMOVE",
     "replace_caption": "REPLACECAP",
     "replace_image": "REPLACEIMG",
@@ -68,47 +68,47 @@ def read_grid(table: Table) -> tuple[dict[int, float], Grid]:
         if name == "track":
             plain = scores(runs)
             continue
-        way, amount = way_and_amount(name)
-        grid.setdefault(way, {})[amount] = scores(runs)
+        method, amount = method_and_amount(name)
+        grid.setdefault(method, {})[amount] = scores(runs)
     return plain, grid
 
 
-def way_and_amount(policy: str) -> tuple[str, str]:
+def method_and_amount(policy: str) -> tuple[str, str]:
     """What a policy does, such as ``"remove"``, and to how much: a percentage or ``"sigma_2"``.
 
     Raises:
         ValueError: a policy whose name does not say it.
     """
     recorded = _RECORDED.fullmatch(policy)
-    if recorded and recorded["way"] in WAYS:
+    if recorded and recorded["way"] in METHODS:
         return recorded["way"], recorded["amount"]
-    way, *words = policy.split("-")
-    way = f"static_{way}" if STATIC in words else way
+    method, *words = policy.split("-")
+    method = f"static_{method}" if STATIC in words else method
     ratios = [word.removeprefix("select.ratio_") for word in words if "select.ratio_" in word]
-    if way not in WAYS or not (ratios or "select_sigma" in words):
+    if method not in METHODS or not (ratios or "select_sigma" in words):
         raise ValueError(f"the policy {policy!r} is none of this sweep: remove-select.ratio_0.05")
-    return way, f"{100 * float(ratios[0]):.0f}" if ratios else "sigma_2"
+    return method, f"{100 * float(ratios[0]):.0f}" if ratios else "sigma_2"
 
 
 def amounts(grid: Grid) -> list[str]:
     """All amounts, two standard deviations first, then percents upwards."""
-    found = {amount for column in grid.values() for amount in column}
-    return sorted(found, key=lambda amount: (amount != "sigma_2", int(amount.split("_")[-1])))
+    all_amounts = {amount for column in grid.values() for amount in column}
+    return sorted(all_amounts, key=lambda amount: (amount != "sigma_2", int(amount.split("_")[-1])))
 
 
 def page(data: str, table: Table) -> list[str]:
     """The lines of docs/results/table2_DATA.md."""
     plain, grid = read_grid(table)
-    ways = [way for way in WAYS if way in grid]
+    methods = [method for method in METHODS if method in grid]
     lines = [f"# How much to curate: {data}", ""]
     lines += head(f"python studies/table2_report.py --data {data}", table)
     lines += [f"Test {METRIC}, mean ± sample standard deviation over seeds."]
     lines += [f"No curation: {spread(list(plain.values()), '.4f')}.", ""]
     rows = []
     for amount in amounts(grid):
-        cells = [spread(list(grid[way].get(amount, {}).values()), ".4f") for way in ways]
+        cells = [spread(list(grid[method].get(amount, {}).values()), ".4f") for method in methods]
         rows.append(["2 std" if amount == "sigma_2" else f"{amount}%", *cells])
-    lines += markdown_lines(["amount", *(WAYS[way] for way in ways)], rows)
+    lines += markdown_lines(["amount", *(METHODS[method] for method in methods)], rows)
     lines += ["", f"![{METRIC} by amount](../images/table2_{data}.png)", ""]
     lines += ["Dynamic ways act on the highest losses after every epoch from the second on; the"]
     lines += ["static one once before training, on a random share of every image's captions."]
@@ -120,18 +120,21 @@ def draw(data: str, table: Table, path: Path) -> None:
     plain, grid = read_grid(table)
     figure, axis = plt.subplots(figsize=(7, 4.5), layout="constrained")
     axis.set(title=data, xlabel="% of the samples, each time", ylabel=f"test {METRIC}")
-    for number, (way, label) in enumerate(WAYS.items()):
-        points = {amount: list(found.values()) for amount, found in grid.get(way, {}).items()}
+    for number, (method, label) in enumerate(METHODS.items()):
+        points = {
+            amount: list(scores_by_seed.values())
+            for amount, scores_by_seed in grid.get(method, {}).items()
+        }
         points = {amount: values for amount, values in points.items() if values}
         starred = points.pop("sigma_2", None)
         if starred:
             axis.plot([0], [statistics.fmean(starred)], "*", color=f"C{number}", markersize=11)
-        places = sorted(map(int, points))
-        means = [statistics.fmean(points[str(place)]) for place in places]
-        several = [points[str(place)] for place in places]
+        percents = sorted(map(int, points))
+        means = [statistics.fmean(points[str(percent)]) for percent in percents]
+        several = [points[str(percent)] for percent in percents]
         bars = [statistics.stdev(values) if len(values) > 1 else 0.0 for values in several]
-        if places:
-            axis.errorbar(places, means, bars, marker="o", label=label, color=f"C{number}")
+        if percents:
+            axis.errorbar(percents, means, bars, marker="o", label=label, color=f"C{number}")
     if plain:
         axis.axhline(statistics.fmean(plain.values()), color="grey", ls="--", label="no curation")
     axis.legend()
@@ -150,7 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     table = read_table(studies(RECORDS, f"table2-{data}"))
     print(write_page(f"table2_{data}", page(data, table)))
     picture = ROOT / "docs" / "images" / f"table2_{data}.png"
-    write_whole(picture, lambda part: draw(data, table, part))
+    write_atomically(picture, lambda part: draw(data, table, part))
     print(picture)
 
 

@@ -73,7 +73,7 @@ class Row:
     Attributes:
         data: whose photos the run itself is tested on.
         share: of COCO's captions, T.
-        way: how the synthetic captions differ from ToCa's, see `way_of`; "" if in nothing.
+        variant: how the synthetic captions differ from ToCa's, see `variant_of`; "" if they do not.
         captions: synthetic ones that are trained on; 0 for T alone.
         kind: of `KINDS`.
         epochs: of this training; of one on T that began with D, those on T.
@@ -82,7 +82,7 @@ class Row:
 
     data: str
     share: float
-    way: str
+    variant: str
     captions: int
     kind: str
     epochs: int
@@ -117,9 +117,9 @@ def synthetic_captions(folder: Path) -> dict[str, Any]:
             f"{path} has no 'share': give the command of the synthesis again, which writes the "
             "card anew"
         )
-    method, made = card["config"]["method"], card["counts"]["captions"]
+    method, num_captions = card["config"]["method"], card["counts"]["captions"]
     return {
-        "captions": max(1, int((config.corpus.share or 1) * made)),
+        "captions": max(1, int((config.corpus.share or 1) * num_captions)),
         "share": card["share"]["corpus"] or 1,
         **{name: method[name] for name in ("tau", "use_relations", "use_structures")},
         # what older versions had no setting for
@@ -130,19 +130,19 @@ def synthetic_captions(folder: Path) -> dict[str, Any]:
     }
 
 
-def way_of(facts: Mapping[str, Any]) -> str:
+def variant_of(facts: Mapping[str, Any]) -> str:
     """How a synthesis, or the vocabulary, differs from the default, as the paper's tables say."""
-    few = facts.get("most_given") is not None
-    ways = {
-        "taught": facts.get("taught", False) and few,
-        "taught, whole templates": facts.get("taught", False) and not few,
+    is_short = facts.get("most_given") is not None
+    variants = {
+        "taught": facts.get("taught", False) and is_short,
+        "taught, whole templates": facts.get("taught", False) and not is_short,
         "R w/o": not facts["use_relations"],
         "G w/o": not facts["use_structures"],
         f"τ = {facts['tau']}": facts["tau"] is not None,
         "slots passed over": not facts["whole_first"],
         "words of D alone": not facts["words_of_t"],
     }
-    return ", ".join(way for way, is_so in ways.items() if is_so)
+    return ", ".join(variant for variant, is_so in variants.items() if is_so)
 
 
 def keep(folder: Path) -> Path:
@@ -162,16 +162,16 @@ def kind_of(folder: Path) -> str:
     Raises:
         ValueError: the name has none.
     """
-    found = re.search(r"-toca_(\w+?)-", folder.parent.name)
-    if found is None or found[1] not in KINDS:
+    match = re.search(r"-toca_(\w+?)-", folder.parent.name)
+    if match is None or match[1] not in KINDS:
         raise ValueError(
             f"{folder}: the name of a run must have -toca_t-, -toca_tt-, -toca_d- or -toca_dt-, as "
             "those of experiment=toca/*_small have"
         )
-    return found[1]
+    return match[1]
 
 
-def read_table(places: Sequence[Path], *, only: Sequence[str] = ()) -> Table:
+def read_table(sources: Sequence[Path], *, only: Sequence[str] = ()) -> Table:
     """Runs by row and seed.
 
     Raises:
@@ -179,8 +179,8 @@ def read_table(places: Sequence[Path], *, only: Sequence[str] = ()) -> Table:
         FileNotFoundError: a record of a run on D says nothing of D.
     """
     table: Table = {}
-    read = read_runs(places, only=only)
-    for also, run in (test for one in read for test in tests_of(one).items()):
+    read = read_runs(sources, only=only)
+    for also, run in (test for recorded_run in read for test in tests_of(recorded_run).items()):
         runs, seed = table.setdefault(row_of(run, also), {}), int(run.config["seed"])
         if seed in runs:
             raise ValueError(
@@ -210,7 +210,7 @@ def row_of(run: Run, also: str = "") -> Row:
         raise FileNotFoundError(f"{run.name}: its record says nothing of D: there is no {FACTS}")
     facts = run.files[FACTS]
     share, captions = float(facts["share"]), int(facts["captions"])
-    return Row(data, share, way_of(facts), captions, kind, epochs, also)
+    return Row(data, share, variant_of(facts), captions, kind, epochs, also)
 
 
 def page(table: Table) -> list[str]:
@@ -221,15 +221,15 @@ def page(table: Table) -> list[str]:
     for data, also in sorted(tests, key=lambda test: ([*TITLES].index(test[0]), test[1])):
         part = {row: runs for row, runs in table.items() if (row.data, row.also) == (data, also)}
         lines += ["", *_title(data, also), "", *_scores(part)]
-        for way in sorted({row.way for row in part}):
+        for variant in sorted({row.variant for row in part}):
             # T alone stands beside each of them, as far as there is such a share
-            shares = {row.share for row in part if row.way == way}
+            shares = {row.share for row in part if row.variant == variant}
             beside = {
                 row: runs
                 for row, runs in part.items()
-                if row.way == way or (row.kind in ALONE and row.share in shares)
+                if row.variant == variant or (row.kind in ALONE and row.share in shares)
             }
-            named = f", {way}" if way else ""
+            named = f", {variant}" if variant else ""
             lines += _section(f"By share of T (Table 5){named}", _by_share(beside))
             lines += _section(f"By volume (Figure 1){named}", _by_volume(beside))
     return lines
@@ -250,25 +250,25 @@ def _scores(table: Table) -> list[str]:
     """A line a row, all metrics."""
     rows = [
         [
-            KINDS[row.kind] + (f" ({row.way})" if row.way else ""),
+            KINDS[row.kind] + (f" ({row.variant})" if row.variant else ""),
             f"{row.share:.10g}",
             f"{row.captions:,}" if row.captions else "-",
             str(row.epochs),
             str(len(runs)),
             *(_cell(runs, metric) for metric in METRICS),
         ]
-        for row, runs in sorted(table.items(), key=_place)
+        for row, runs in sorted(table.items(), key=_position)
     ]
     columns = ["trained on", "share of T", "captions of D", "epochs", "seeds"]
     return markdown_lines([*columns, *METRICS], rows)
 
 
-def _place(item: tuple[Row, object]) -> tuple[float, str, int, int, int]:
+def _position(item: tuple[Row, object]) -> tuple[float, str, int, int, int]:
     """Where a row stands: by share, T first, then the whole D before parts of it."""
     row = item[0]
     kind = [*KINDS].index(row.kind)
     volume = -(10**12) if row.kind in ALONE else -row.captions
-    return (row.share, row.way, volume, kind, row.epochs)
+    return (row.share, row.variant, volume, kind, row.epochs)
 
 
 def _cell(runs: dict[int, Run], metric: str) -> str:
@@ -277,21 +277,23 @@ def _cell(runs: dict[int, Run], metric: str) -> str:
 
 def _by_share(table: Table) -> list[str]:
     """CIDEr-D by share with all of D; nothing where there is one share."""
-    most: dict[float, int] = {}
+    max_captions: dict[float, int] = {}
     for row in table:
-        most[row.share] = max(most.get(row.share, 0), row.captions)
-    whole = {row: runs for row, runs in table.items() if row.captions in (0, most[row.share])}
-    return _grid("share of T", whole, lambda row: row.share, "{:.10g}")
+        max_captions[row.share] = max(max_captions.get(row.share, 0), row.captions)
+    complete = {
+        row: runs for row, runs in table.items() if row.captions in (0, max_captions[row.share])
+    }
+    return _grid("share of T", complete, lambda row: row.share, "{:.10g}")
 
 
 def _by_volume(table: Table) -> list[str]:
     """CIDEr-D by volume, at the share of which there are several."""
-    made = {row: runs for row, runs in table.items() if row.captions}
+    with_synthetic = {row: runs for row, runs in table.items() if row.captions}
     lines: list[str] = []
-    for share in sorted({row.share for row in made}):
-        part = {row: runs for row, runs in made.items() if row.share == share}
-        found = _grid("captions of D", part, lambda row: row.captions, "{:,}")
-        lines += [*([""] if lines else []), f"Share of T: {share:.10g}", "", *found] * bool(found)
+    for share in sorted({row.share for row in with_synthetic}):
+        part = {row: runs for row, runs in with_synthetic.items() if row.share == share}
+        grid = _grid("captions of D", part, lambda row: row.captions, "{:,}")
+        lines += [*([""] if lines else []), f"Share of T: {share:.10g}", "", *grid] * bool(grid)
     return lines
 
 
@@ -319,8 +321,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for data in TITLES:
         for folder in finished((runs / data).glob(f"{folders}/seed*")):
             keep(folder)
-    places = [path for data in TITLES for path in studies(RECORDS, data)]
-    print(write_page("toca", page(read_table(places, only=[folders]))))
+    sources = [path for data in TITLES for path in studies(RECORDS, data)]
+    print(write_page("toca", page(read_table(sources, only=[folders]))))
 
 
 if __name__ == "__main__":

@@ -55,19 +55,19 @@ class Browser:
             flags.append("--no-sandbox")
         preferences = {"download.default_directory": str(self.downloads)}
         options = {"binary": shutil.which("chromium"), "args": flags, "prefs": preferences}
-        wanted = {
+        capabilities = {
             "goog:chromeOptions": options,
             "goog:loggingPrefs": {"browser": "ALL"},
             "unhandledPromptBehavior": "accept",
         }
-        started = self._call("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})
+        started = self._call("POST", "/session", {"capabilities": {"alwaysMatch": capabilities}})
         self._root += f"/session/{started['sessionId']}"
         self.resize(1280, 900)
 
     def _port(self) -> str:
         for line in self._driver.stdout:
-            if found := re.search(r"started successfully on port (\d+)", line):
-                return found[1]
+            if match := re.search(r"started successfully on port (\d+)", line):
+                return match[1]
         raise RuntimeError("chromedriver ended before it listened")
 
     def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
@@ -97,8 +97,8 @@ class Browser:
         return value
 
     def _find(self, selector: str) -> str:
-        found = self._call("POST", "/element", {"using": "css selector", "value": selector})
-        return found[ELEMENT]
+        element = self._call("POST", "/element", {"using": "css selector", "value": selector})
+        return element[ELEMENT]
 
     def click(self, selector: str) -> None:
         """Click as a person would: what lies underneath something else cannot be clicked."""

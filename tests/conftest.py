@@ -55,8 +55,8 @@ def shared_data() -> Path:
 @pytest.fixture(scope="session")
 def one_browser(tmp_path_factory) -> Iterator[Browser]:
     """Chromium, started once; the test is skipped where there is none."""
-    if lacking := missing():
-        pytest.skip(f"needs {lacking} (Debian: chromium, chromium-driver)")
+    if missing_programs := missing():
+        pytest.skip(f"needs {missing_programs} (Debian: chromium, chromium-driver)")
     browser = Browser(tmp_path_factory.mktemp("browser"))
     yield browser
     browser.close()

@@ -104,8 +104,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 # The contracts use torch, the type of pictures, marks of ranges and the standard library alone.
 THIRD_PARTY_OF_CONTRACTS = ("torch", "PIL", "annotated_types")
 
-MOST_LINES_OF_A_FILE = 400
-MOST_LINES_OF_A_FUNCTION = 40
+MAX_LINES_OF_A_FILE = 400
+MAX_LINES_OF_A_FUNCTION = 40
 DEEPEST_NESTING = 3
 # The opener of photos, and what reads the notes in pictures that it wrote itself.
 OPENERS = ("captioning.vision.photos", "augmentation.images.cache")
@@ -142,28 +142,28 @@ def within(name: str, room: str) -> bool:
 
 def forbidden_imports(sources: Sources) -> list[str]:
     """Imports against the layering of the house."""
-    found = []
+    violations = []
     for module, source in sources.items():
         room = max((room for room in MAY_IMPORT if within(module, room)), key=len, default=None)
         if room is None:
-            found.append(f"{module}: in no room of MAY_IMPORT; add it there")
+            violations.append(f"{module}: in no room of MAY_IMPORT; add it there")
             continue
         allowed = (room, *MAY_IMPORT[room])
         for name, line in imports(source):
-            ours = name.split(".")[0] in (*PACKAGES, "train", "evaluate")
-            if ours and not any(within(name, other) for other in allowed):
-                found.append(f"{module}:{line}: {room} must not import {name}")
-    return found
+            is_internal = name.split(".")[0] in (*PACKAGES, "train", "evaluate")
+            if is_internal and not any(within(name, other) for other in allowed):
+                violations.append(f"{module}:{line}: {room} must not import {name}")
+    return violations
 
 
 def third_party(sources: Sources, standard_library: frozenset[str]) -> dict[str, str]:
     """Top-level names of other projects' packages, each with a place that imports it."""
-    ours = {*PACKAGES, *(module.split(".")[0] for module in sources)}
+    internal = {*PACKAGES, *(module.split(".")[0] for module in sources)}
     return {
         name.split(".")[0]: f"{module}:{line}"
         for module, source in sources.items()
         for name, line in imports(source)
-        if name.split(".")[0] not in ours | standard_library
+        if name.split(".")[0] not in internal | standard_library
     }
 
 
@@ -173,11 +173,11 @@ def cycles(sources: Sources) -> list[str]:
         module: {target for name, _ in imports(source) if (target := _target(name, sources))}
         for module, source in sources.items()
     }
-    found, done = [], set()
+    circles, done = [], set()
 
     def visit(module: str, path: tuple[str, ...]) -> None:
         if module in path:
-            found.append(" -> ".join((*path[path.index(module) :], module)))
+            circles.append(" -> ".join((*path[path.index(module) :], module)))
         elif module not in done:
             for target in sorted(edges[module] - {module}):
                 visit(target, (*path, module))
@@ -185,7 +185,7 @@ def cycles(sources: Sources) -> list[str]:
 
     for module in sorted(edges):
         visit(module, ())
-    return found
+    return circles
 
 
 def _target(name: str, sources: Sources) -> str | None:
@@ -199,9 +199,9 @@ def long_files(sources: Sources) -> list[str]:
     """Files of more lines than anyone reads."""
     counts = {module: len(source.splitlines()) for module, source in sources.items()}
     return [
-        f"{module}: {count} lines, at most {MOST_LINES_OF_A_FILE}"
+        f"{module}: {count} lines, at most {MAX_LINES_OF_A_FILE}"
         for module, count in counts.items()
-        if count > MOST_LINES_OF_A_FILE
+        if count > MAX_LINES_OF_A_FILE
     ]
 
 
@@ -214,16 +214,16 @@ def functions(source: str) -> Iterator[Function]:
 
 def long_functions(sources: Sources) -> list[str]:
     """Functions whose body, docstring aside, is too long."""
-    found = []
+    violations = []
     for module, source in sources.items():
         for function in functions(source):
             first = function.body[0]
             if ast.get_docstring(function) is not None:
                 first = function.body[1] if len(function.body) > 1 else first
             count = function.end_lineno - first.lineno + 1
-            if count > MOST_LINES_OF_A_FUNCTION:
-                found.append(f"{module}.{function.name}: {count} lines of body")
-    return found
+            if count > MAX_LINES_OF_A_FUNCTION:
+                violations.append(f"{module}.{function.name}: {count} lines of body")
+    return violations
 
 
 def deep_nesting(sources: Sources) -> list[str]:
@@ -271,18 +271,18 @@ def opened_photos(sources: Sources) -> list[str]:
 
 def weak_statements(sources: Sources) -> list[str]:
     """What product code must not hold: assertions, swallowed exceptions, unwritten parts."""
-    found = []
+    violations = []
     for module, source in sources.items():
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.Assert):
-                found.append(
+                violations.append(
                     f"{module}:{node.lineno}: assert; raise an exception that names the remedy"
                 )
             elif isinstance(node, ast.ExceptHandler) and _only_passes(node.body):
-                found.append(f"{module}:{node.lineno}: an exception is swallowed")
+                violations.append(f"{module}:{node.lineno}: an exception is swallowed")
             elif isinstance(node, ast.Raise) and "NotImplementedError" in ast.dump(node):
-                found.append(f"{module}:{node.lineno}: an unwritten part")
-    return found
+                violations.append(f"{module}:{node.lineno}: an unwritten part")
+    return violations
 
 
 def _only_passes(body: list[ast.stmt]) -> bool:
@@ -297,12 +297,14 @@ def subclasses_of_concrete_classes(sources: Sources) -> list[str]:
         for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.ClassDef)
     ]
-    ours = {node.name for _, node in classes if not _is_protocol(node)}
+    class_names = {node.name for _, node in classes if not _is_protocol(node)}
     return [
         f"{module}.{node.name} extends {base.id}: only classes named Abstract... are extended"
         for module, node in classes
         for base in node.bases
-        if isinstance(base, ast.Name) and base.id in ours and not base.id.startswith("Abstract")
+        if isinstance(base, ast.Name)
+        and base.id in class_names
+        and not base.id.startswith("Abstract")
     ]
 
 
@@ -317,11 +319,11 @@ def vague_names(sources: Sources) -> list[str]:
 
 def forbidden_texts(texts: Mapping[str, str]) -> list[str]:
     """Paths of one machine, and notes of unfinished work, in any text file."""
-    found = []
+    violations = []
     for name, text in texts.items():
         for number, line in enumerate(text.splitlines(), start=1):
             if MACHINE_PATH.search(line):
-                found.append(f"{name}:{number}: a path of one machine: {line.strip()[:80]}")
+                violations.append(f"{name}:{number}: a path of one machine: {line.strip()[:80]}")
             if LEFT_OVER.search(line):
-                found.append(f"{name}:{number}: unfinished work: {line.strip()[:80]}")
-    return found
+                violations.append(f"{name}:{number}: unfinished work: {line.strip()[:80]}")
+    return violations

@@ -86,15 +86,17 @@ def test_a_results_file_is_scored_on_exactly_its_images(
 def test_a_run_predicts_and_is_scored(
     configured: Callable[..., DictConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = []
+    requests = []
 
     def predict_run(
         folder: Path, data: DictConfig | None, split: str, **options: DictConfig | None
     ) -> tuple[list[list[Prediction]], Roster, dict[str, Any]]:
         chosen = {name: part._target_ for name, part in options.items() if part}
-        asked.append((folder, data, split, chosen))
-        said = [[Prediction(image_id=i, caption=c) for c in cs] for i, cs in CAPTIONS.items()]
-        return said, small_roster(), {"search": {"beam_size": 3}}
+        requests.append((folder, data, split, chosen))
+        predictions = [
+            [Prediction(image_id=i, caption=c) for c in cs] for i, cs in CAPTIONS.items()
+        ]
+        return predictions, small_roster(), {"search": {"beam_size": 3}}
 
     monkeypatch.setattr(training, "predict_run", predict_run)
     evaluate(configured(f"run={tmp_path}", "split=val", "out=null"))
@@ -105,7 +107,7 @@ def test_a_run_predicts_and_is_scored(
         "search": "captioning.decoding.greedy.GreedySearch.with_settings",
         "rerank": "captioning.evaluation.rerank.rerank_by_consensus",
     }
-    assert asked == [(tmp_path, None, "val", {}), (tmp_path, None, "val", chosen)]
+    assert requests == [(tmp_path, None, "val", {}), (tmp_path, None, "val", chosen)]
     folder = tmp_path / "evaluation" / "small-test"
     predictions = json.loads((folder / "predictions.json").read_text())
     assert predictions[0] == {"image_id": 1, "caption": "A dog runs on the grass."}
@@ -124,8 +126,8 @@ def test_searches_that_draw_take_the_evaluations_seed(
     search: str,
 ) -> None:
     def predict_run(folder: Path, data: DictConfig | None, **chosen: Any) -> tuple:
-        found = [[Prediction(image_id=i, caption=c[0])] for i, c in CAPTIONS.items()]
-        return found, small_roster(), {"seed": chosen["search"].seed}
+        predictions = [[Prediction(image_id=i, caption=c[0])] for i, c in CAPTIONS.items()]
+        return predictions, small_roster(), {"seed": chosen["search"].seed}
 
     monkeypatch.setattr(training, "predict_run", predict_run)
     evaluate(configured(f"run={tmp_path}", f"search={search}", "seed=7"))
@@ -137,8 +139,8 @@ def test_searches_that_draw_take_the_evaluations_seed(
 def test_extra_metrics_score_all_captions_of_an_image(
     configured: Callable[..., DictConfig], results: Path, tmp_path: Path
 ) -> None:
-    said = [{"image_id": int(i), "captions": ["a cat", *texts]} for i, texts in CAPTIONS.items()]
-    results.write_text(json.dumps(said))
+    entries = [{"image_id": int(i), "captions": ["a cat", *texts]} for i, texts in CAPTIONS.items()]
+    results.write_text(json.dumps(entries))
     extra = ("extra_metrics=[diversity,oracle,novel_objects]", "metrics=fast")
     settings = (
         "extra_metrics.oracle.metrics=[CIDEr-D]",

@@ -80,12 +80,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     for split in ("train", "val", "test"):
         (images.parent / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
-    found = [samples[rows[0]] for rows in roster.rows_by_image.values()]
-    boxes = [detection_line(s.image_id, s.image_path.name, (64, 64), s.regions) for s in found]
+    samples_of_images = [samples[rows[0]] for rows in roster.rows_by_image.values()]
+    boxes = [
+        detection_line(s.image_id, s.image_path.name, (64, 64), s.regions)
+        for s in samples_of_images
+    ]
     (folder / "boxes.jsonl").write_text("\n".join(['{"detector": "test"}', *boxes]) + "\n")
     (folder / "configs" / "data").mkdir(parents=True)
-    own = "defaults: [jsonl]\ntrain:\n  _target_: my_package.read\n"
-    (folder / "configs" / "data" / "mine.yaml").write_text(own)
+    config_text = "defaults: [jsonl]\ntrain:\n  _target_: my_package.read\n"
+    (folder / "configs" / "data" / "mine.yaml").write_text(config_text)
     (folder / "my_package.py").write_text(PLUGIN)
     return folder
 
@@ -93,11 +96,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def captioning(
     installed: Path, place: Path, *arguments: str, hidden: tuple[str, ...] = (*OFFLINE, *PARSER)
 ) -> subprocess.CompletedProcess[str]:
-    own = {"PYTHONPATH": str(installed), "OMP_NUM_THREADS": "1", "HIDDEN": " ".join(hidden)}
+    variables = {"PYTHONPATH": str(installed), "OMP_NUM_THREADS": "1", "HIDDEN": " ".join(hidden)}
     return subprocess.run(
         [sys.executable, "-m", "captioning", *arguments],
         cwd=place,
-        env=os.environ | own,
+        env=os.environ | variables,
         capture_output=True,
         text=True,
         check=False,
@@ -109,9 +112,9 @@ def test_the_wheel_trains_evaluates_and_reports(installed: Path, place: Path) ->
     run = "run_dir=run"
     policy = ("curation=remove", "curation.schedule.from_epoch=0")
     settings = ("paths.data=data", "curation/select=top", "steps=[plant_swap20]")
-    mine = [entry.replace("data=jsonl", "data=mine") for entry in SMALL]
+    overrides = [entry.replace("data=jsonl", "data=mine") for entry in SMALL]
     plugin = "plugins=[my_package]"
-    done = captioning(installed, place, "train", *mine, plugin, run, *policy, *settings)
+    done = captioning(installed, place, "train", *overrides, plugin, run, *policy, *settings)
     assert done.returncode == 0, done.stderr
     assert (place / "read_by_plugin").is_file()
     done = captioning(installed, place, "evaluate", "run=run", plugin, "metrics=fast")

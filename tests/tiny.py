@@ -47,8 +47,8 @@ def tokenizer() -> WordTokenizer:
 def control_tokenizer() -> WordTokenizer:
     """The same ids, then numbers and control tokens; no counts, which would drown the images."""
     extra = ["caption", "region", "3", "6", "11"]
-    made = WordTokenizer.build(CAPTIONS, min_count=1, extra_words=extra, control=True)
-    return WordTokenizer(words=made.words[4:])
+    tokenizer = WordTokenizer.build(CAPTIONS, min_count=1, extra_words=extra, control=True)
+    return WordTokenizer(words=tokenizer.words[4:])
 
 
 def _parts(beam_size: int) -> dict:

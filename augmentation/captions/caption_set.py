@@ -17,7 +17,7 @@ from augmentation.captions.made import AbstractCaptionMethod, NewCaption
 from augmentation.set_folder import claim_folder
 from captioning.data.roster import Roster
 from captioning.data.steps.added_captions import FILE, focus, read_added_captions
-from captioning.files import read_json, write_json, write_lines, write_whole
+from captioning.files import read_json, write_atomically, write_json, write_lines
 from captioning.lengths import count_words, length_level
 from captioning.types import Sample
 
@@ -61,7 +61,7 @@ def write_captions(
             raise ValueError(f"no caption was made; refused: {left_out or 'none'}")
         write_lines(folder / FILE, lines)
         statistics = _statistics(folder, roster)
-        write_whole(folder / "statistics.png", lambda path: _draw(statistics, path))
+        write_atomically(folder / "statistics.png", lambda path: _draw(statistics, path))
         write_json(folder / STATISTICS, statistics | {"left out": left_out})
     part.unlink(missing_ok=True)
     return read_json(folder / STATISTICS)

@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 from PIL.PngImagePlugin import PngInfo
 
-from captioning.files import write_whole
+from captioning.files import write_atomically
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class PictureCache:
         notes.add_itxt(RECIPE, _text(recipe))
         notes.add_text(PIXELS, _digest(pixels))
         path, image = self.path(recipe), Image.fromarray(pixels)
-        write_whole(path, lambda part: image.save(part, format="PNG", pnginfo=notes))
+        write_atomically(path, lambda part: image.save(part, format="PNG", pnginfo=notes))
         return path
 
     def start(self) -> None:

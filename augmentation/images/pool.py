@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from captioning.data.photo_folder import PHOTO_SUFFIXES
-from captioning.files import write_whole
+from captioning.files import write_atomically
 from captioning.interfaces import JointEmbedder
 from captioning.vision.photos import load_rgb
 
@@ -165,7 +165,7 @@ class PhotoIndex:
                 "vectors": torch.stack([self._known[name][0] for name in names]),
                 "thumbnails": torch.stack([self._known[name][1] for name in names]),
             }
-            write_whole(
+            write_atomically(
                 self._folder / f"{digest[:16]}.safetensors",
                 lambda part: part.write_bytes(save(content)),
             )

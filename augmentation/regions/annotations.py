@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from captioning.files import write_whole
+from captioning.files import write_atomically
 
 
 def records(path: Path, *, all_records: bool = False) -> Iterator[dict[str, Any]]:
@@ -45,7 +45,7 @@ def write_annotations(folder: Path, provenance: Path) -> None:
         for record in records(provenance)
     )
     path = folder / "images" / "metadata.jsonl"
-    write_whole(path, lambda part: _write_lines(part, (line + "\n" for line in lines)))
+    write_atomically(path, lambda part: _write_lines(part, (line + "\n" for line in lines)))
 
 
 def _images(provenance: Path) -> Iterator[dict[str, Any]]:
@@ -80,7 +80,7 @@ def _boxes(provenance: Path, numbers: dict[str, int]) -> Iterator[dict[str, Any]
 
 
 def _write_object(path: Path, lists: Mapping[str, Iterable[dict[str, Any]]]) -> None:
-    write_whole(path, lambda part: _write_lines(part, _object(lists)))
+    write_atomically(path, lambda part: _write_lines(part, _object(lists)))
 
 
 def _object(lists: Mapping[str, Iterable[dict[str, Any]]]) -> Iterator[str]:

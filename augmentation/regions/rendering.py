@@ -16,7 +16,7 @@ from augmentation.regions.boxes import area, aspect, change, clipped
 from augmentation.regions.paste import Blending, Paste, Pasted, PhotoShelf, paste
 from augmentation.regions.proposal import Proposal
 from augmentation.regions.ranking import Ranker
-from captioning.files import write_whole
+from captioning.files import write_atomically
 from captioning.ranges import NonNegativeInt
 
 NO_PHOTO = "photo missing"
@@ -142,15 +142,15 @@ class Renderer:
             record["owners"] = run_lengths(done.owners)
         elif self.form.owners == "png":
             path = self.folder / "owners" / f"{proposal.name}.png"
-            write_whole(path, lambda part: Image.fromarray(done.owners).save(part))
+            write_atomically(path, lambda part: Image.fromarray(done.owners).save(part))
         return record
 
     def _save(self, picture: Image.Image, path: Path) -> None:
         if self.form.suffix == "png":
-            write_whole(path, lambda part: picture.save(part, compress_level=1))
+            write_atomically(path, lambda part: picture.save(part, compress_level=1))
         else:
             settings: dict[str, Any] = {"quality": self.form.quality, "subsampling": 0}
-            write_whole(path, lambda part: picture.save(part, **settings))
+            write_atomically(path, lambda part: picture.save(part, **settings))
 
 
 def run_lengths(owners: np.ndarray) -> list[int]:

@@ -27,7 +27,7 @@ from augmentation.regions.ranking import Ranker
 from augmentation.regions.rendering import PictureFormat, Record, Renderer
 from augmentation.regions.sheet import pair_sheet
 from augmentation.set_folder import claim_folder
-from captioning.files import write_whole
+from captioning.files import write_atomically
 from captioning.vision.photos import load_rgb
 
 CHUNK = 16  # proposals that a process is given at once
@@ -103,7 +103,7 @@ def write_set(
         counts = _counts(_lines(part))
         if counts["pictures"]:
             _write_sheet(folder, part, shown)
-            write_whole(done, lambda path: _write_records(path, _lines(part)))
+            write_atomically(done, lambda path: _write_records(path, _lines(part)))
     else:
         deque(groups, maxlen=0)  # a method's report is of all of them
         counts = _counts(records(done, all_records=True))
@@ -257,4 +257,4 @@ def _write_sheet(folder: Path, part: Path, shown: Shown) -> None:
         text = f"{proposal.before[0]}\n> {proposal.captions[0]}"
         pairs.append((load_rgb(proposal.image_path), after, boxes, text))
     if pairs:
-        write_whole(folder / "sheet.png", pair_sheet(pairs).save)
+        write_atomically(folder / "sheet.png", pair_sheet(pairs).save)

@@ -61,17 +61,19 @@ def as_printed(caption: str) -> str:
 def annotate(nlp: Any, records: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Records with parses.
 
-    A caption that is split into words in another way when it is written as printed is left out.
+    A caption that is split into other words when it is written as printed is left out.
     """
     captions = [" ".join(record["caption"].split()) for record in records]
     parsed = nlp.pipe((as_printed(caption) for caption in captions), batch_size=BATCH_SIZE)
     for record, caption, doc in zip(records, captions, parsed, strict=True):
         plain = nlp.make_doc(caption)
         words = [token.text for token in plain]
-        same = [token.lower_ for token in doc[: len(words)]] == [word.lower() for word in words]
+        is_aligned = [token.lower_ for token in doc[: len(words)]] == [
+            word.lower() for word in words
+        ]
         tokens = list(doc[: len(words)])
         heads = [token.head.i for token in tokens]
-        if not words or not same or len(doc) > len(words) + 1 or max(heads) >= len(words):
+        if not words or not is_aligned or len(doc) > len(words) + 1 or max(heads) >= len(words):
             continue
         yield {
             **record,

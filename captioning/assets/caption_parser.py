@@ -1,9 +1,9 @@
 """Train the caption parser: ``captioning assets caption-parser parses=FILE``.
 
 A tagger and a parser over one small convolutional network learn from captions that a spaCy 2 model
-has parsed (`captioning/assets/annotate_spacy2.py`), with its known faults mended
-(`captioning.assets.parser_repairs`). Settings are in ``configs/caption_parser.yaml``, the whole way
-in ``docs/text.md``.
+has parsed (`captioning/assets/annotate_spacy2.py`), with its known faults repaired
+(`captioning.assets.parser_repairs`). Settings are in ``configs/caption_parser.yaml``, all steps in
+``docs/text.md``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from spacy.training import Example
 from spacy.util import fix_random_seed  # pyright: ignore[reportPrivateImportUsage]
 
 from captioning.assets.parser_accuracy import accuracy, read_parses
-from captioning.assets.parser_repairs import mend
+from captioning.assets.parser_repairs import repair
 from captioning.files import write_json
 from captioning.results.run_folder import versions
 from captioning.text.lemmas import learn_lemmas, save_lemmas
@@ -34,8 +34,8 @@ from captioning.types import Parse
 log = logging.getLogger(__name__)
 
 Captions = Sequence[tuple[str, Parse]]
-# Parses from which the network learns what labels there are.
-NUM_SHOWN = 20_000
+# Parses from which the network learns the set of labels.
+MIN_PARSES_SHOWN = 20_000
 ATTRIBUTES = ("NORM", "PREFIX", "SUFFIX", "SHAPE")
 
 
@@ -120,16 +120,16 @@ def examples(
         ]
 
 
-def with_every_tag(parses: Sequence[Parse], *, least: int) -> list[Parse]:
-    """The first ``least`` parses, and those after them that have a tag which none before has."""
+def with_every_tag(parses: Sequence[Parse], *, min_parses: int) -> list[Parse]:
+    """The first ``min_parses`` parses, and later ones with a tag that no earlier parse has."""
     seen: set[str] = set()
-    shown = []
+    selected = []
     for number, parse in enumerate(parses):
         tags = {token.tag for token in parse}
-        if number < least or not tags <= seen:
-            shown.append(parse)
+        if number < min_parses or not tags <= seen:
+            selected.append(parse)
         seen |= tags
-    return shown
+    return selected
 
 
 def fit(nlp: Any, train: Captions, *, settings: DictConfig, seed: int) -> Any:
@@ -137,8 +137,8 @@ def fit(nlp: Any, train: Captions, *, settings: DictConfig, seed: int) -> Any:
     fix_random_seed(seed)
     rng = np.random.default_rng(seed)
     parses = [parse for _, parse in train]
-    shown = with_every_tag(parses, least=NUM_SHOWN)
-    nlp.initialize(lambda: [to_example(nlp, parse) for parse in shown])
+    selected = with_every_tag(parses, min_parses=MIN_PARSES_SHOWN)
+    nlp.initialize(lambda: [to_example(nlp, parse) for parse in selected])
     optimizer = nlp.create_optimizer()
     per_epoch = -(-len(parses) // settings.batch_size)
     total, step = per_epoch * settings.num_epochs, 0
@@ -193,7 +193,7 @@ def train_caption_parser(config: DictConfig) -> dict[str, Any]:
     if not parses:
         raise ValueError(f"{config.parses} has no lines with split=train")
     order = np.random.default_rng(config.seed).permutation(len(parses))[: config.limit_captions]
-    train = [(caption, mend(parse)) for caption, parse in (parses[i] for i in order)]
+    train = [(caption, repair(parse)) for caption, parse in (parses[i] for i in order)]
     log.info(f"{len(train)} captions to train on")
     folder = Path(config.out)
     with fast_arrays():
@@ -211,7 +211,7 @@ def write_card(config: DictConfig, num_captions: int) -> dict[str, Any]:
     for split in config.held_out:
         held_out = read_parses(config.parses, split)
         scores[f"{split}, teacher as it is"] = evaluate(parser, held_out)
-        scores[f"{split}, teacher mended"] = evaluate(parser, [(c, mend(p)) for c, p in held_out])
+        scores[f"{split}, teacher mended"] = evaluate(parser, [(c, repair(p)) for c, p in held_out])
     if config.gold is not None:
         scores["checked by hand"] = evaluate(parser, read_parses(config.gold))
     card = {
@@ -229,6 +229,6 @@ def write_card(config: DictConfig, num_captions: int) -> dict[str, Any]:
 
 
 def _command(overrides: Sequence[str]) -> str:
-    """What was run; where files lay on that machine is of no use elsewhere."""
-    kept = [text for text in overrides if text.split("=")[0] not in ("parses", "out", "gold")]
-    return " ".join(["captioning assets caption-parser", *kept])
+    """The command without the paths of files, which are of no use on another machine."""
+    remaining = [text for text in overrides if text.split("=")[0] not in ("parses", "out", "gold")]
+    return " ".join(["captioning assets caption-parser", *remaining])

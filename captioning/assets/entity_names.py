@@ -15,8 +15,8 @@ from captioning.interfaces import AbstractParser
 from captioning.text.entities import PACKAGED, find_entities
 from captioning.text.parser import build_caption_parser
 
-# Nouns of captions that name nothing to be seen, and what the tagger takes for nouns.
-_NO_THINGS = """
+# Nouns of captions that name no visible object, and words that the tagger takes for nouns.
+_NO_OBJECTS = """
 architecture army attire bathing electronic ingredient league material opponent self skiis
 surfing transportation trio utility world
 action afternoon air amount angle area arrangement assortment autumn back background balance
@@ -40,7 +40,7 @@ swim swimming team text thing time tip tone top toss trick trip turn type unit u
 wait wake walk walking war warning watch watching wave way weather wedge while winter word work
 yellow youth
 """
-NO_THINGS = frozenset(_NO_THINGS.split())
+NO_OBJECTS = frozenset(_NO_OBJECTS.split())
 
 
 def count_entities(captions: Iterable[str], parser: AbstractParser) -> Counter[str]:
@@ -54,7 +54,7 @@ def frequent_names(counts: Counter[str], min_count: int) -> list[str]:
     names = [
         name
         for name, count in counts.items()
-        if count >= min_count and name not in NO_THINGS and name.isalpha() and len(name) > 1
+        if count >= min_count and name not in NO_OBJECTS and name.isalpha() and len(name) > 1
     ]
     return sorted(names, key=lambda name: (-counts[name], name))
 
@@ -71,7 +71,7 @@ def write_names(
 
     Args:
         annotations: COCO captions, see `captioning.data.readers.coco.read_coco`.
-        every: one caption of so many is read.
+        every: step from one caption that is read to the next.
         min_count: captions that name an entity.
         cache: folder of parses; None keeps none.
         out: None for the packaged list.

@@ -37,10 +37,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Pairs:
-    """Photos and their captions, as the heads see them.
+    """Photos and their captions as inputs of the heads.
 
     Attributes:
-        pooled: ``(I, P) float16``, what `JointSpace.pool` gives.
+        pooled: ``(I, P) float16``, features from `JointSpace.pool`.
         sentences: ``(N, S) float32``, vectors of the captions.
         image_index: ``(N,) int64`` in [0, I), the photo of each caption.
     """
@@ -87,18 +87,18 @@ def read_rosters(config: DictConfig) -> dict[str, Roster]:
     if config.get("more") is not None:
         # emptied first: merging would keep the other data set's keys
         other = DictConfig(OmegaConf.merge(config, {"data": None}, {"data": config.more}))
-        whole = read_roster(other, "train")
-        first = set(list(whole.rows_by_image)[: config.num_more])
+        roster = read_roster(other, "train")
+        first = set(list(roster.rows_by_image)[: config.num_more])
         parts = {"train_more": True, "test_more": False}
-        for split, wanted in parts.items():
-            samples = [s for s in whole.samples if (s.image_id in first) == wanted]
+        for split, is_first in parts.items():
+            samples = [s for s in roster.samples if (s.image_id in first) == is_first]
             if not samples:
                 raise ValueError(
-                    f"more={config.more.name} has {len(whole.rows_by_image)} photos and "
+                    f"more={config.more.name} has {len(roster.rows_by_image)} photos and "
                     f"num_more={config.num_more} of them are trained on: none is left for the "
                     "test; lower num_more"
                 )
-            rosters[split] = build_roster(f"{config.more.name}/{split}", samples, whole.dropped)
+            rosters[split] = build_roster(f"{config.more.name}/{split}", samples, roster.dropped)
     return rosters
 
 
@@ -116,8 +116,8 @@ def join_pairs(parts: Sequence[Pairs]) -> Pairs:
 
 def first_captions(roster: Roster, number: int) -> Roster:
     """The first ``number`` captions of every photo."""
-    kept = {row for rows in roster.rows_by_image.values() for row in rows[:number]}
-    samples = [sample for sample in roster.samples if sample.row in kept]
+    rows_of_first = {row for rows in roster.rows_by_image.values() for row in rows[:number]}
+    samples = [sample for sample in roster.samples if sample.row in rows_of_first]
     return build_roster(roster.name, samples, roster.dropped)
 
 
@@ -126,8 +126,8 @@ def contrastive_loss(
 ) -> Tensor:
     """Mean of the losses of finding a caption's photo, and a photo's caption, in the batch.
 
-    InfoNCE (van den Oord et al., 2018) both ways; the other captions of a photo are no wrong
-    answers to it.
+    InfoNCE (van den Oord et al., 2018) in both directions; other captions of the same photo do not
+    count as wrong answers.
 
     Args:
         images: ``(I, D)`` unit vectors of different photos.
@@ -137,10 +137,10 @@ def contrastive_loss(
     """
     logits = scale * captions @ images.T
     of_caption = nn.functional.cross_entropy(logits, image_index)
-    own = logits.gather(1, image_index[:, None])[:, 0]
-    matched = nn.functional.one_hot(image_index, len(images)).bool()
-    wrong = logits.masked_fill(matched, -torch.inf).logsumexp(0)[image_index]
-    of_image = (torch.logaddexp(own, wrong) - own).mean()
+    matched_logits = logits.gather(1, image_index[:, None])[:, 0]
+    is_match = nn.functional.one_hot(image_index, len(images)).bool()
+    mismatched = logits.masked_fill(is_match, -torch.inf).logsumexp(0)[image_index]
+    of_image = (torch.logaddexp(matched_logits, mismatched) - matched_logits).mean()
     return (of_caption + of_image) / 2
 
 
@@ -152,7 +152,7 @@ def batches(
     Args:
         image_index: ``(N,) int64``, the photo of each caption.
         batch_size: photos in a batch; a last batch of less than half as many is left out.
-        captions_per_image: at most so many captions, drawn anew in each pass.
+        captions_per_image: maximum number of captions of a photo, drawn anew in each pass.
         generator: of the order and the captions.
 
     Yields:
@@ -169,8 +169,8 @@ def batches(
             continue
         position = torch.full((num_images,), -1)
         position[photos] = torch.arange(len(photos))
-        place = position[image_index[chosen]]
-        yield photos, chosen[place >= 0], place[place >= 0]
+        batch_position = position[image_index[chosen]]
+        yield photos, chosen[batch_position >= 0], batch_position[batch_position >= 0]
 
 
 def fit(
@@ -229,9 +229,9 @@ def score(heads: JointSpace, pairs: Pairs) -> dict[str, float]:
     """Retrieval scores of heads, and the mean cosine of matched pairs."""
     images = heads.eval().embed_pooled(pairs.pooled.float())
     texts = heads.embed_sentences(pairs.sentences)
-    cosine_of_own = (texts * images[pairs.image_index]).sum(1).mean()
-    found = retrieval_scores(images, texts, pairs.image_index)
-    return found | {"matched cosine": float(cosine_of_own)}
+    matched_cosine = (texts * images[pairs.image_index]).sum(1).mean()
+    scores = retrieval_scores(images, texts, pairs.image_index)
+    return scores | {"matched cosine": float(matched_cosine)}
 
 
 def train_joint_space(config: DictConfig) -> dict[str, Any]:

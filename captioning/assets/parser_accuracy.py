@@ -27,7 +27,7 @@ def read_parses(path: str | Path, split: str | None = None) -> list[tuple[str, P
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: a line is not as said.
+        ValueError: a line that is not a parsed caption.
     """
     path = Path(path)
     if not path.is_file():
@@ -76,44 +76,46 @@ def accuracy(parses: Sequence[Parse], truth: Sequence[Parse]) -> dict[str, float
     """
     if len(parses) != len(truth):
         raise ValueError(f"one parse a caption: got {len(parses)} for {len(truth)}")
-    right: Counter[str] = Counter()
-    for parse, wanted in zip(parses, truth, strict=True):
-        right.update(_count(parse, wanted))
-    words, heads = right["words"], right["heads"]
-    shares = {name: right[name] / max(words, 1) for name in ("tag", "pos", "lemma")}
-    shares |= {name: right[name] / max(heads, 1) for name in ("UAS", "LAS")}
-    shares |= {name: _f1(right, name) for name in ("nouns", *(f"F1 {pos}" for pos in COUNTED_POS))}
-    return shares | {"captions": right["captions"] / max(len(truth), 1), "words": float(words)}
+    correct: Counter[str] = Counter()
+    for parse, expected in zip(parses, truth, strict=True):
+        correct.update(_count(parse, expected))
+    words, heads = correct["words"], correct["heads"]
+    shares = {name: correct[name] / max(words, 1) for name in ("tag", "pos", "lemma")}
+    shares |= {name: correct[name] / max(heads, 1) for name in ("UAS", "LAS")}
+    shares |= {
+        name: _f1(correct, name) for name in ("nouns", *(f"F1 {pos}" for pos in COUNTED_POS))
+    }
+    return shares | {"captions": correct["captions"] / max(len(truth), 1), "words": float(words)}
 
 
-def _f1(right: Counter[str], name: str) -> float:
-    total = right[f"{name} given"] + right[f"{name} wanted"]
-    return 2 * right[name] / total if total else 1.0
+def _f1(correct: Counter[str], name: str) -> float:
+    total = correct[f"{name} given"] + correct[f"{name} wanted"]
+    return 2 * correct[name] / total if total else 1.0
 
 
-def _count(parse: Parse, wanted: Parse) -> Counter[str]:
-    count: Counter[str] = Counter(words=len(wanted))
-    scored = [token.pos != "PUNCT" for token in wanted]
+def _count(parse: Parse, expected: Parse) -> Counter[str]:
+    count: Counter[str] = Counter(words=len(expected))
+    scored = [token.pos != "PUNCT" for token in expected]
     count["heads"] = sum(scored)
-    _count_bags(count, parse, wanted)
-    if [token.text for token in parse] != [token.text for token in wanted]:
+    _count_bags(count, parse, expected)
+    if [token.text for token in parse] != [token.text for token in expected]:
         return count
-    for ours, theirs, is_scored in zip(parse, wanted, scored, strict=True):
-        count["tag"] += ours.tag == theirs.tag
-        count["pos"] += ours.pos == theirs.pos
-        count["lemma"] += ours.lemma == theirs.lemma
-        count["UAS"] += is_scored and ours.head == theirs.head
-        count["LAS"] += is_scored and (ours.head, ours.dep) == (theirs.head, theirs.dep)
-        if ours.pos == theirs.pos:
-            count[f"F1 {ours.pos}"] += 1
-    count["captions"] += count["tag"] == len(wanted) and count["UAS"] == count["heads"]
+    for actual, target, is_scored in zip(parse, expected, scored, strict=True):
+        count["tag"] += actual.tag == target.tag
+        count["pos"] += actual.pos == target.pos
+        count["lemma"] += actual.lemma == target.lemma
+        count["UAS"] += is_scored and actual.head == target.head
+        count["LAS"] += is_scored and (actual.head, actual.dep) == (target.head, target.dep)
+        if actual.pos == target.pos:
+            count[f"F1 {actual.pos}"] += 1
+    count["captions"] += count["tag"] == len(expected) and count["UAS"] == count["heads"]
     return count
 
 
-def _count_bags(count: Counter[str], parse: Parse, wanted: Parse) -> None:
-    bags = [Counter(t.lemma for t in tokens if t.pos in NOUNS) for tokens in (parse, wanted)]
+def _count_bags(count: Counter[str], parse: Parse, expected: Parse) -> None:
+    bags = [Counter(t.lemma for t in tokens if t.pos in NOUNS) for tokens in (parse, expected)]
     count["nouns"] += (bags[0] & bags[1]).total()
-    for tokens, bag, side in zip((parse, wanted), bags, ("given", "wanted"), strict=True):
+    for tokens, bag, side in zip((parse, expected), bags, ("given", "wanted"), strict=True):
         count[f"nouns {side}"] += bag.total()
         count.update(f"F1 {token.pos} {side}" for token in tokens)
 
@@ -125,7 +127,7 @@ def compare_files(parses: str | Path, truth: str | Path) -> dict[str, float]:
         FileNotFoundError: a file is missing.
         ValueError: the files are not of the same captions.
     """
-    tested, wanted = read_parses(parses), read_parses(truth)
-    if [caption for caption, _ in tested] != [caption for caption, _ in wanted]:
+    tested, expected = read_parses(parses), read_parses(truth)
+    if [caption for caption, _ in tested] != [caption for caption, _ in expected]:
         raise ValueError(f"{parses} and {truth} are not of the same captions in the same order")
-    return accuracy([parse for _, parse in tested], [parse for _, parse in wanted])
+    return accuracy([parse for _, parse in tested], [parse for _, parse in expected])

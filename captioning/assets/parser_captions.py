@@ -44,8 +44,10 @@ def gather(sources: DictConfig, *, seed: int) -> list[dict[str, str]]:
         roster = build_part(source["reader"])
         records += draw_captions(roster, number=source["number"], split=source["split"], rng=rng)
         log.info("%s: %d captions so far", roster.name, len(records))
-    trained = {record["caption"].lower() for record in records if record["split"] == "train"}
-    return [r for r in records if r["split"] == "train" or r["caption"].lower() not in trained]
+    train_captions = {record["caption"].lower() for record in records if record["split"] == "train"}
+    return [
+        r for r in records if r["split"] == "train" or r["caption"].lower() not in train_captions
+    ]
 
 
 def write_captions(config: DictConfig) -> int:

@@ -1,8 +1,8 @@
-"""What the caption parser's teacher gets wrong in captions time and again, mended by rule.
+"""Repairs by rule of frequent faults of the caption parser's teacher.
 
 The teacher learned from newspapers and conversations. Captions lack verbs ("A man riding a horse"),
-name things that newspapers do not (teddy bears, frisbees) and are full of colours. Each rule mends
-one kind of fault that was seen when captions were checked by hand, and leaves all else as it is.
+name objects that newspapers do not (teddy bears, frisbees) and are full of colours. Each rule
+repairs one kind of fault that was seen when captions were checked by hand, and nothing else.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ARTICLES = ("a", "an", "another")
 PLACES_OF_NOUNS = ("pobj", "dobj", "nsubj", "nsubjpass", "conj", "ROOT")
 
 
-def mend(parse: Parse) -> Parse:
+def repair(parse: Parse) -> Parse:
     """The parse with all rules applied."""
     for rule in RULES:
         parse = rule(parse)
@@ -51,7 +51,7 @@ def _common_names(parse: Parse) -> Parse:
 
 
 def _colours(parse: Parse) -> Parse:
-    """A colour before a noun is an adjective, and of the whole: a fire hydrant is red, not fire."""
+    """A colour before a compound is an adjective of its head: a fire hydrant is red, not fire."""
     changes = {}
     for i, token in enumerate(parse):
         if token.text.lower() not in COLOURS or token.dep not in BEFORE_NOUNS or token.head < i:
@@ -66,11 +66,11 @@ def _colours(parse: Parse) -> Parse:
 
 def _next_to(parse: Parse) -> Parse:
     """The first word of "next to" is an adverb, the teacher's second choice."""
-    followed = pairwise(parse)
+    neighbours = pairwise(parse)
     places = [
         i
-        for i, (token, after) in enumerate(followed)
-        if (token.text.lower(), after.text.lower()) == ("next", "to") and after.head == i
+        for i, (token, following) in enumerate(neighbours)
+        if (token.text.lower(), following.text.lower()) == ("next", "to") and following.head == i
     ]
     changes = {}
     for i in places:
@@ -81,7 +81,7 @@ def _next_to(parse: Parse) -> Parse:
 
 
 def _nouns(parse: Parse) -> Parse:
-    """What has an article of its own is a noun, "a yellow fire hydrant", if it is no "close up"."""
+    """A word with its own article is a noun, "a yellow fire hydrant", except in "close up"."""
     marked = {t.head for t in parse if t.dep == "det" and t.text.lower() in ARTICLES}
     changes = {
         i: replace(parse[i], tag="NN", pos="NOUN", lemma=parse[i].text.lower())
@@ -93,7 +93,7 @@ def _nouns(parse: Parse) -> Parse:
 
 
 def _verbs(parse: Parse) -> Parse:
-    """A plural with one thing as its subject is a verb: "a zebra munches"."""
+    """A plural with a singular subject is a verb: "a zebra munches"."""
     changes = {}
     for i, token in enumerate(parse):
         children = _children(parse, i)
@@ -109,15 +109,15 @@ def _verbs(parse: Parse) -> Parse:
 def _compounds(parse: Parse) -> Parse:
     """The "subject" of the noun right behind it is part of it: "a marble sink"."""
     for i, token in enumerate(parse):
-        before = i - 1
+        previous = i - 1
         noun = token.tag in ("NN", "NNS") and not token.text.endswith("ing")
-        if not noun or token.head != i or before < 0:
+        if not noun or token.head != i or previous < 0:
             continue
-        modifier = parse[before]
+        modifier = parse[previous]
         if (modifier.tag, modifier.dep, modifier.head) != ("NN", "nsubj", i):
             continue
-        changes = {j: replace(parse[j], head=i) for j in _children(parse, before)}
-        changes[before] = replace(modifier, dep="compound")
+        changes = {j: replace(parse[j], head=i) for j in _children(parse, previous)}
+        changes[previous] = replace(modifier, dep="compound")
         parse = _changed(parse, changes)
     return parse
 

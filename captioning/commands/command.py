@@ -1,4 +1,4 @@
-"""What a subcommand is."""
+"""Kinds of subcommands."""
 
 from __future__ import annotations
 

@@ -69,11 +69,11 @@ def _sheet_arguments(parser: ArgumentParser) -> None:
 
 def _sheet(options: Namespace) -> None:
     from captioning.data.miniworld.sheet import contact_sheet
-    from captioning.files import write_whole
+    from captioning.files import write_atomically
 
     chosen = dict(vars(options))
     out = chosen.pop("out")
-    write_whole(out, contact_sheet(**chosen).save)
+    write_atomically(out, contact_sheet(**chosen).save)
 
 
 def _facts_arguments(parser: ArgumentParser) -> None:

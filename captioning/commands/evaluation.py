@@ -28,9 +28,9 @@ def _diverse_captions(config: Any) -> None:
 def _image_distance(config: Any) -> None:
     from captioning.evaluation.image_distance import image_distance
 
-    found = image_distance(config)
-    numbers = " and ".join(str(number) for number in found["num_images"])
-    print(f"{found['name']} {found['value']:.4f} ({numbers} images)")
+    result = image_distance(config)
+    numbers = " and ".join(str(number) for number in result["num_images"])
+    print(f"{result['name']} {result['value']:.4f} ({numbers} images)")
 
 
 EVALUATE = HydraCommand(

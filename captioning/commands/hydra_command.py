@@ -22,7 +22,7 @@ def run_hydra(command: HydraCommand, arguments: Sequence[str]) -> None:
     HYDRA_FULL_ERROR=1 they come with their traceback.
 
     Raises:
-        SystemExit: after an error, or after Hydra has shown what it was asked for.
+        SystemExit: after an error, or after Hydra has shown the requested information.
     """
     if {"-h", "--help"} & set(arguments):
         print(help_text(command))
@@ -44,11 +44,11 @@ def run_hydra(command: HydraCommand, arguments: Sequence[str]) -> None:
 
     # Hydra reads its arguments from there alone.
     sys.argv = [started[0], *arguments]
-    # Hydra prints and exits by itself unless this is set; what it refuses is told here.
+    # Hydra prints and exits by itself unless this is set; its errors are explained here.
     _set_full_error(full_error or "1")
     try:
-        where = {"config_path": str(config_folder()), "config_name": command.config}
-        hydra.main(version_base=VERSION_BASE, **where)(task)()
+        location = {"config_path": str(config_folder()), "config_name": command.config}
+        hydra.main(version_base=VERSION_BASE, **location)(task)()
     except (HydraException, ValueError) as error:
         if full_error:
             raise

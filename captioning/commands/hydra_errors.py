@@ -1,4 +1,4 @@
-"""What Hydra refuses on a command line, in one line with the nearest key or choice."""
+"""Explains in one line why Hydra refuses a command line, with the nearest key or choice."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _is_for(override: str, key: str) -> bool:
 
 
 def _known_keys(name: str, overrides: Sequence[str]) -> list[str]:
-    """Keys and groups of the config that the other overrides give, or else of the defaults."""
+    """Keys and groups of the config with the other overrides, or else of the default config."""
     GlobalHydra.instance().clear()
     try:
         config = compose_config(name, overrides, return_hydra_config=True)

@@ -1,4 +1,4 @@
-"""``--help`` of commands with a Hydra config: what is read from its files, without Hydra.
+"""``--help`` of commands with a Hydra config, read from its files without Hydra.
 
 Composing the config would cost three times as much, and show the choices of all commands.
 """
@@ -21,7 +21,7 @@ _OPTIONS = """\
 
 
 def help_text(command: HydraCommand) -> str:
-    """What a command does, how it is used, its parts with their choices, and its keys."""
+    """A command's summary, usage, parts with their choices, and keys."""
     import yaml
 
     path = config_folder() / f"{command.config}.yaml"
@@ -42,15 +42,15 @@ def _head(lines: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _groups(defaults: Iterable[Any]) -> Iterator[tuple[str, list[str]]]:
-    """Groups of a defaults list with what is chosen of them, without Hydra's own."""
+    """Groups of a defaults list with their choices, without Hydra's own groups."""
     for entry in defaults:
         if not isinstance(entry, dict):
             continue
         for name, chosen in entry.items():
             name = name.removeprefix("optional ")
             if not name.startswith("override "):
-                some = chosen if isinstance(chosen, list) else [chosen]
-                yield name, [str(one) for one in some if one is not None]
+                choices = chosen if isinstance(chosen, list) else [chosen]
+                yield name, [str(choice) for choice in choices if choice is not None]
 
 
 def _choices(groups: dict[str, list[str]]) -> Iterator[str]:
@@ -60,21 +60,23 @@ def _choices(groups: dict[str, list[str]]) -> Iterator[str]:
         marked = [f"{choice}*" if choice in chosen else choice for choice in _files(folder)]
         yield _wrapped(name, marked)
         if "@" not in name:
-            for below in _folders(folder):
-                yield _wrapped(f"  {below}", _files(below))
+            for subgroup in _folders(folder):
+                yield _wrapped(f"  {subgroup}", _files(subgroup))
 
 
-def _places() -> list[Path]:
+def _config_folders() -> list[Path]:
     return [folder for folder in (config_folder(), user_folder()) if folder is not None]
 
 
 def _files(group: str) -> list[str]:
-    return sorted({path.stem for place in _places() for path in (place / group).glob("*.yaml")})
+    return sorted(
+        {path.stem for folder in _config_folders() for path in (folder / group).glob("*.yaml")}
+    )
 
 
 def _folders(group: str) -> list[str]:
-    found = {path for place in _places() for path in (place / group).glob("*/")}
-    return sorted({f"{group}/{path.name}" for path in found})
+    paths = {path for folder in _config_folders() for path in (folder / group).glob("*/")}
+    return sorted({f"{group}/{path.name}" for path in paths})
 
 
 def _wrapped(name: str, choices: Iterable[str]) -> str:

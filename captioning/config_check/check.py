@@ -1,4 +1,4 @@
-"""All of a resolved config is held to the annotations of what it builds."""
+"""Checks a resolved config against the annotations of the parts that it builds."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from captioning.config_check.rules import (
     MISSING,
     alternatives,
     choices_of,
-    constraints_kept,
     described,
+    is_allowed,
     is_mapping,
     is_sequence,
-    keeps,
+    meets_constraints,
     nearest,
     shown,
     unwrapped,
@@ -28,9 +28,9 @@ from captioning.plugins import check_targets
 from captioning.ranges import AlsoTakes, ArgumentsOf
 
 TARGET = "_target_"
-# A further key of a group may be meant for others to refer to, unless it is nearly a known one.
+# A further key of a group may exist for other keys to refer to, unless it is nearly a known one.
 MISSPELT, OTHERWISE = 0.85, 0.6
-NO_KEYS = Signature(annotations={}, required=frozenset(), takes_others=False)
+NO_KEYS = Signature(annotations={}, required=frozenset(), takes_further_keywords=False)
 
 
 class Problem(NamedTuple):
@@ -43,9 +43,9 @@ class Problem(NamedTuple):
 def check_config(config: DictConfig, settings: type | None = None) -> None:
     """Refuse a config with wrong values, all of them at once.
 
-    Every mapping with ``_target_`` is held to the signature of what it names; ranges stand there
-    beside the types (`captioning.ranges`). Frozen records of settings are built, as they check what
-    holds between their fields; nothing else is, and no data is read.
+    Every mapping with ``_target_`` is checked against the signature of its target; ranges stand
+    there beside the types (`captioning.ranges`). Frozen records of settings are built, as they
+    check their fields against each other; nothing else is built, and no data is read.
 
     Args:
         config: of a command; the key ``hydra`` is not looked at.
@@ -71,13 +71,13 @@ def check_config(config: DictConfig, settings: type | None = None) -> None:
 
 
 def problems(value: Any, annotation: Any, key: str, *, nested: bool = False) -> list[Problem]:
-    """What is wrong with a value.
+    """All problems of a value.
 
     Args:
         value: plain, as of a YAML file.
         annotation: of the argument that gets it.
         key: its full name.
-        nested: whether it is an argument of a part, which gets nothing but what stands here.
+        nested: whether it is an argument of a part, which gets no further arguments from the code.
     """
     members = alternatives(annotation)
     if value == MISSING:
@@ -85,11 +85,15 @@ def problems(value: Any, annotation: Any, key: str, *, nested: bool = False) -> 
         return [Problem(key, f"must be given{rule}")]
     if isinstance(value, Mapping) and TARGET in value:
         marks = [mark for member in members for mark in unwrapped(member)[1]]
-        return list(_of_part(value, key, marks, nested=nested))
-    found = [_of_member(value, member, key) for member in members]
-    if not all(found):
+        return list(_check_part(value, key, marks, nested=nested))
+    problems_of_members = [_check_member(value, member, key) for member in members]
+    if not all(problems_of_members):
         return []
-    inner = [lines for lines, member in zip(found, members, strict=True) if _alike(value, member)]
+    inner = [
+        lines
+        for lines, member in zip(problems_of_members, members, strict=True)
+        if _is_same_container(value, member)
+    ]
     return inner[0] if inner else [_wrong(value, annotation, key)]
 
 
@@ -98,28 +102,28 @@ def _wrong(value: Any, annotation: Any, key: str) -> Problem:
     return Problem(key, f"must be {described(annotation)}, got {shown(value)}{hint}")
 
 
-def _alike(value: Any, annotation: Any) -> bool:
-    """Whether a container is of the kind that is meant, so that what is wrong lies within."""
+def _is_same_container(value: Any, annotation: Any) -> bool:
+    """Whether a container is of the annotated kind, so that the problem lies in its content."""
     base, _ = unwrapped(annotation)
     return (isinstance(value, Mapping) and is_mapping(base)) or (
         isinstance(value, list) and is_sequence(base)
     )
 
 
-def _of_member(value: Any, annotation: Any, key: str) -> list[Problem]:
-    """What is wrong with a value that one member of a union is for."""
+def _check_member(value: Any, annotation: Any, key: str) -> list[Problem]:
+    """Problems of a value against one member of a union."""
     base, _ = unwrapped(annotation)
     if base in (Any, object):
-        return list(_of_content(value, key))
+        return list(_check_content(value, key))
     if isinstance(value, Mapping) and is_mapping(base):
-        return list(_of_mapping(value, annotation, key))
+        return list(_check_mapping(value, annotation, key))
     if isinstance(value, list) and is_sequence(base):
-        return list(_of_list(value, annotation, key))
-    return [] if keeps(value, annotation) else [_wrong(value, annotation, key)]
+        return list(_check_list(value, annotation, key))
+    return [] if is_allowed(value, annotation) else [_wrong(value, annotation, key)]
 
 
-def _of_content(value: Any, key: str) -> Iterator[Problem]:
-    """What is wrong with parts somewhere in a value of which nothing is known."""
+def _check_content(value: Any, key: str) -> Iterator[Problem]:
+    """Problems of parts anywhere in a value whose annotation is unknown."""
     items: Sequence[tuple[Any, Any]] = ()
     if isinstance(value, Mapping):
         items = list(value.items())
@@ -134,11 +138,11 @@ def _joined(key: str, name: Any) -> str:
     return f"{key}.{name}" if key else str(name)
 
 
-def _of_list(values: list[Any], annotation: Any, key: str) -> Iterator[Problem]:
+def _check_list(values: list[Any], annotation: Any, key: str) -> Iterator[Problem]:
     base, _ = unwrapped(annotation)
     content = get_args(base)
     fixed = content if get_origin(base) is tuple and Ellipsis not in content else ()
-    if (fixed and len(values) != len(fixed)) or not constraints_kept(values, annotation):
+    if (fixed and len(values) != len(fixed)) or not meets_constraints(values, annotation):
         yield _wrong(values, annotation, key)
         return
     for number, value in enumerate(values):
@@ -146,14 +150,16 @@ def _of_list(values: list[Any], annotation: Any, key: str) -> Iterator[Problem]:
         yield from problems(value, kind, f"{key}.{number}", nested=True)
 
 
-def _of_mapping(values: Mapping[str, Any], annotation: Any, key: str) -> Iterator[Problem]:
+def _check_mapping(values: Mapping[str, Any], annotation: Any, key: str) -> Iterator[Problem]:
     base, constraints = unwrapped(annotation)
     functions = [signature_of(mark.target) for mark in constraints if type(mark) is ArgumentsOf]
     if functions or is_typeddict(base):
         group = _group(base) if is_typeddict(base) else NO_KEYS
-        found = list(_of_keys(values, _with_arguments(group, functions), key))
+        key_problems = list(_check_keys(values, _with_arguments(group, functions), key))
         records = [] if is_typeddict(base) else [mark.target for mark in constraints]
-        yield from found or (p for target in records for p in _of_record(target, values, key))
+        yield from key_problems or (
+            p for target in records for p in _check_record(target, values, key)
+        )
         return
     names, content = get_args(base) or (Any, Any)
     for name, value in values.items():
@@ -171,26 +177,26 @@ def _group(base: Any) -> Signature:
     return Signature(
         annotations={n: get_args(h)[0] if n in optional else h for n, h in hints.items()},
         required=frozenset(hints) - optional,
-        takes_others=True,
+        takes_further_keywords=True,
     )
 
 
 def _with_arguments(group: Signature, functions: Sequence[Signature]) -> Signature:
-    """The keys of a group, of which some are arguments of functions that get more than these."""
+    """The keys of a group, some of which are arguments of functions that get further ones."""
     if not functions:
         return group
     annotations = {n: h for function in functions for n, h in function.annotations.items()}
     return Signature(
         annotations=annotations | group.annotations,
         required=group.required,
-        takes_others=any(function.takes_others for function in functions),
+        takes_further_keywords=any(function.takes_further_keywords for function in functions),
     )
 
 
-def _of_part(
+def _check_part(
     node: Mapping[str, Any], key: str, marks: Sequence[Any], *, nested: bool
 ) -> Iterator[Problem]:
-    """What is wrong with a part's target or its arguments."""
+    """Problems of a part's target or its arguments."""
     try:
         target = locate(str(node[TARGET] or "null"))
     except (ModuleNotFoundError, AttributeError, ValueError) as error:
@@ -205,16 +211,18 @@ def _of_part(
     signature = signature_of(target)
     arguments = {name: value for name, value in node.items() if not name.startswith("_")}
     complete = nested and not node.get("_partial_") and not node.get("_args_")
-    also = [_group(mark.keys).annotations for mark in marks if type(mark) is AlsoTakes]
-    annotations = {n: h for hints in (signature.annotations, *also) for n, h in hints.items()}
+    extra_annotations = [_group(mark.keys).annotations for mark in marks if type(mark) is AlsoTakes]
+    annotations = {
+        n: h for hints in (signature.annotations, *extra_annotations) for n, h in hints.items()
+    }
     required = signature.required if complete else frozenset()
     signature = replace(signature, annotations=annotations, required=required)
-    found = list(_of_keys(arguments, signature, key, nested=True))
-    yield from found or _of_record(target, arguments, key)
+    key_problems = list(_check_keys(arguments, signature, key, nested=True))
+    yield from key_problems or _check_record(target, arguments, key)
 
 
-def _of_record(target: Any, arguments: Mapping[str, Any], key: str) -> Iterator[Problem]:
-    """What a record of settings, or a named constructor of one, says of its fields together."""
+def _check_record(target: Any, arguments: Mapping[str, Any], key: str) -> Iterator[Problem]:
+    """Problems that a record of settings, or a named constructor of one, finds among its fields."""
     build: Any = target
     of_record = is_dataclass(target) or is_dataclass(getattr(target, "__self__", None))
     complete = signature_of(target).required <= set(arguments)
@@ -232,18 +240,20 @@ def _holds_parts(value: Any) -> bool:
     return isinstance(value, list) and any(map(_holds_parts, value))
 
 
-def _of_keys(
+def _check_keys(
     values: Mapping[str, Any], signature: Signature, key: str, *, nested: bool = False
 ) -> Iterator[Problem]:
-    """What is wrong with the keys of a mapping and with their values."""
+    """Problems of the keys of a mapping and of their values."""
     known = signature.annotations
     for name, value in values.items():
         full = _joined(key, name)
         if name in known:
             yield from problems(value, known[name], full, nested=nested)
             continue
-        hint = nearest(name, known, cutoff=MISSPELT if signature.takes_others else OTHERWISE)
-        if hint or not signature.takes_others:
+        hint = nearest(
+            name, known, cutoff=MISSPELT if signature.takes_further_keywords else OTHERWISE
+        )
+        if hint or not signature.takes_further_keywords:
             hint = hint or f"; there are {', '.join(known) or 'none'}"
             yield Problem(full, f"there is no such key{hint}")
         else:

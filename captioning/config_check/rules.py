@@ -1,4 +1,4 @@
-"""What an annotation allows: whether a plain value keeps to it, and the rule in words."""
+"""The rules of annotations: whether a plain value meets one, and the rule in words."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ LIMITS = {"ge": "of at least {}", "gt": "above {}", "le": "at most {}", "lt": "b
 def alternatives(annotation: Any) -> list[Any]:
     """The members of a union, of unions within it too; or the annotation itself."""
     if get_origin(annotation) in (Union, types.UnionType):
-        return [one for member in get_args(annotation) for one in alternatives(member)]
+        return [
+            alternative for member in get_args(annotation) for alternative in alternatives(member)
+        ]
     return [annotation]
 
 
@@ -46,9 +48,9 @@ def is_mapping(annotation: Any) -> bool:
     return is_typeddict(annotation) or (get_origin(annotation) or annotation) in (dict, Mapping)
 
 
-def keeps(value: Any, annotation: Any) -> bool:
-    """Whether a value without parts in it is what one alternative allows."""
-    return _is_a(value, unwrapped(annotation)[0]) and constraints_kept(value, annotation)
+def is_allowed(value: Any, annotation: Any) -> bool:
+    """Whether one alternative allows a value without parts in it."""
+    return _is_a(value, unwrapped(annotation)[0]) and meets_constraints(value, annotation)
 
 
 def _is_a(value: Any, base: Any) -> bool:
@@ -64,12 +66,12 @@ def _is_a(value: Any, base: Any) -> bool:
     return base is Path and isinstance(value, str | Path)
 
 
-def constraints_kept(value: Any, annotation: Any) -> bool:
-    """Whether a value keeps to the constraints beside its type, as far as we know these."""
-    return all(_kept(value, constraint) for constraint in unwrapped(annotation)[1])
+def meets_constraints(value: Any, annotation: Any) -> bool:
+    """Whether a value meets the constraints beside its type; unknown constraints are met."""
+    return all(_meets(value, constraint) for constraint in unwrapped(annotation)[1])
 
 
-def _kept(value: Any, constraint: Any) -> bool:
+def _meets(value: Any, constraint: Any) -> bool:
     if isinstance(constraint, annotated_types.Len | annotated_types.MinLen):
         return len(value) >= constraint.min_length
     if isinstance(constraint, annotated_types.Predicate):
@@ -87,7 +89,7 @@ def described(annotation: Any) -> str:
     words = [_described(member) for member in members if get_origin(member) is not Literal]
     if choices:
         words.insert(0, choices[0] if len(choices) == 1 else f"one of {', '.join(choices)}")
-    return _in_a_row(list(dict.fromkeys(words)))
+    return _joined(list(dict.fromkeys(words)))
 
 
 def choices_of(annotation: Any) -> list[str]:
@@ -97,7 +99,7 @@ def choices_of(annotation: Any) -> list[str]:
     return list(dict.fromkeys(shown(choice) for choice in choices))
 
 
-def _in_a_row(words: Sequence[str]) -> str:
+def _joined(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
@@ -126,7 +128,7 @@ def _named(base: Any) -> str:
     if base is Path:
         return "a path"
     if is_sequence(base):
-        content = [one for one in get_args(base) if one is not Ellipsis]
+        content = [item for item in get_args(base) if item is not Ellipsis]
         return f"a list of {described(content[0])}" if len(content) == 1 else "a list"
     if is_mapping(base):
         return "a mapping"
@@ -143,6 +145,6 @@ def shown(value: Any) -> str:
 
 
 def nearest(name: Any, known: Iterable[Any], *, cutoff: float = 0.6) -> str:
-    """What a misspelt name was probably meant to be, as the end of a sentence, or nothing."""
-    close = get_close_matches(str(name), [str(one) for one in known], n=1, cutoff=cutoff)
+    """A hint at the nearest known name, as the end of a sentence; empty if none is near."""
+    close = get_close_matches(str(name), [str(item) for item in known], n=1, cutoff=cutoff)
     return f"; did you mean {close[0]}?" if close else ""

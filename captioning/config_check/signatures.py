@@ -1,4 +1,4 @@
-"""What the targets of configs take: their parameters with annotations resolved."""
+"""Parameters of the targets of configs, with annotations resolved."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ class Signature:
     Attributes:
         annotations: by name; ``Any`` where there is none, or one that cannot be resolved.
         required: those without default.
-        takes_others: whether further keywords are taken.
+        takes_further_keywords: whether further keywords are taken.
     """
 
     annotations: dict[str, Any]
     required: frozenset[str]
-    takes_others: bool
+    takes_further_keywords: bool
 
 
 @functools.cache
 def locate(path: str) -> Any:
-    """What a dotted path names.
+    """The object that a dotted path names.
 
     Raises:
         ModuleNotFoundError: a package is not installed, or there is no such module.
@@ -43,16 +43,16 @@ def locate(path: str) -> Any:
     for size in range(len(parts), 0, -1):
         name = ".".join(parts[:size])
         try:
-            found = importlib.import_module(name)
+            target = importlib.import_module(name)
         except ModuleNotFoundError as error:
             # of a package that the module needs, or of the module itself
             if size == 1 or error.name is None or not f"{name}.".startswith(f"{error.name}."):
                 raise
             continue
-        found = functools.reduce(getattr, parts[size:], found)
-        if not callable(found):
+        target = functools.reduce(getattr, parts[size:], target)
+        if not callable(target):
             raise ValueError("it is neither a class nor a function")
-        return found
+        return target
     raise ModuleNotFoundError(f"no module named {path!r}", name=path)
 
 
@@ -61,7 +61,7 @@ def signature_of(target: Callable[..., Any]) -> Signature:
     """The parameters of a target; a class that passes keywords on takes those of its base too."""
     annotations: dict[str, Any] = {}
     required: set[str] = set()
-    takes_others = False
+    takes_further_keywords = False
     first, *bases = _constructors(target)
     for function in (first, *bases):
         hints = _hints(function)
@@ -72,20 +72,22 @@ def signature_of(target: Callable[..., Any]) -> Signature:
             annotations[parameter.name] = hints.get(parameter.name, Any)
             if parameter.default is inspect.Parameter.empty and function is first:
                 required.add(parameter.name)
-        further = next((p.name for p in parameters if p.kind is VARIABLE[1]), "")
-        if marks := _marked(hints.get(further), function):
+        keywords = next((p.name for p in parameters if p.kind is VARIABLE[1]), "")
+        if marks := _marked(hints.get(keywords), function):
             annotations |= _arguments_of(marks)
-            further = ""
-        takes_others = bool(further)
-        if not takes_others:
+            keywords = ""
+        takes_further_keywords = bool(keywords)
+        if not takes_further_keywords:
             break
     return Signature(
-        annotations=annotations, required=frozenset(required), takes_others=takes_others
+        annotations=annotations,
+        required=frozenset(required),
+        takes_further_keywords=takes_further_keywords,
     )
 
 
 def _marked(hint: Any, function: Any) -> list[Any]:
-    """What the further keywords of a function are arguments of, if their annotation says so."""
+    """Targets that a function's further keywords go to, if their annotation names them."""
     marks = [mark.target for mark in getattr(hint, "__metadata__", ()) if type(mark) is ArgumentsOf]
     return [function.__self__ if target is Self else target for target in marks]
 
@@ -97,12 +99,12 @@ def _arguments_of(targets: Sequence[Any]) -> dict[str, Any]:
 
 
 def _constructors(target: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
-    """What is called with the keywords, from the class down to the bases that it passes them to."""
+    """Functions that get the keywords: the class's own, then those of its bases in turn."""
     if not inspect.isclass(target) or is_dataclass(target):
         yield target
         return
-    own = [cls.__init__ for cls in target.__mro__ if "__init__" in vars(cls)]
-    yield from own or [target]
+    constructors = [cls.__init__ for cls in target.__mro__ if "__init__" in vars(cls)]
+    yield from constructors or [target]
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:

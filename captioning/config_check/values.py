@@ -13,11 +13,11 @@ from captioning.config_check.rules import MISSING
 # One key alone, relative to the key's own place with leading dots: ${seed}, ${..train.size}; or
 # with what stands for a key that may be missing: ${oc.select:seed,0}
 _REFERENCE = re.compile(r"\$\{(?:oc\.select:)?(\.*)([\w./-]+)(?:,[^${}]*)?\}")
-MOST_STEPS = 20  # from one key to the next; a config that refers in a circle does not resolve
+MAX_STEPS = 20  # from one key to the next; a config that refers in a circle does not resolve
 
 
 def resolved(config: DictConfig) -> tuple[dict[str, Any], dict[str, str]]:
-    """The plain values, and what is wrong with interpolations, by key.
+    """The plain values, and the errors of interpolations, by key.
 
     The values of a key at the top that cannot be resolved are left out; so is ``hydra``.
     """
@@ -41,7 +41,7 @@ def resolved(config: DictConfig) -> tuple[dict[str, Any], dict[str, str]]:
 def source_of(key: str, config: DictConfig) -> str:
     """The key that a value comes from: that of a setting which others refer to."""
     plain = OmegaConf.to_container(config, resolve=False)
-    for _ in range(MOST_STEPS):
+    for _ in range(MAX_STEPS):
         referred = _referred(key, plain)
         if referred is None:
             return key
@@ -60,8 +60,8 @@ def _referred(key: str, root: Any) -> str | None:
         if match:
             dots, path = len(match[1]), match[2].split(".")
             start = parts[: size - dots] if dots else []
-            found = _item(root, (start or path)[0]) is not None
-            return ".".join([*start, *path, *parts[size:]]) if found else None
+            exists = _item(root, (start or path)[0]) is not None
+            return ".".join([*start, *path, *parts[size:]]) if exists else None
     return None
 
 

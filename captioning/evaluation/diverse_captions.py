@@ -37,54 +37,60 @@ def evaluate_draws(config: DictConfig) -> dict[str, dict[str, float]]:
     """Caption and score; write ``diverse.json`` after each number of captions, and ``diverse.md``.
 
     Returns:
-        Scores of each number of captions, which is the key, by name: those of the best by
-        consensus, ``oracle ...``, and of diversity.
+        By number of captions, the scores by name: those of the best by consensus, ``oracle ...``,
+        and of diversity.
 
     Raises:
         ValueError: a search of one caption, or fewer captions than diversity looks at.
     """
     folder = Path(config.run)
-    searches = {str(n): with_number(config.search, n, least=config.most) for n in config.numbers}
+    searches = {
+        str(n): with_number(config.search, n, min_captions=config.num_best) for n in config.numbers
+    }
     training = read_roster(RunFolder(folder).config(), "train")
-    found: dict[str, dict[str, float]] = {}
+    scores: dict[str, dict[str, float]] = {}
     settings: dict[str, Any] = {}
     out = folder / "evaluation"
     for number, search in searches.items():
-        chosen = {"split": config.split, "search": search, "rerank": config.rerank}
-        groups, roster, decoding = predict_run(folder, config.get("data"), **chosen)
-        captions = {group[0].image_id: [one.caption for one in group] for group in groups}
+        options = {"split": config.split, "search": search, "rerank": config.rerank}
+        groups, roster, decoding = predict_run(folder, config.get("data"), **options)
+        captions = {
+            group[0].image_id: [prediction.caption for prediction in group] for group in groups
+        }
         result = _score(captions, roster, training, config, decoding)
-        found[number], settings[number] = result.corpus, result.settings
-        place = f"{roster.name.replace('/', '-')}-{search_name(search)}"
-        out = Path(config.out or folder / "evaluation" / place)
+        scores[number], settings[number] = result.corpus, result.settings
+        name = f"{roster.name.replace('/', '-')}-{search_name(search)}"
+        out = Path(config.out or folder / "evaluation" / name)
         resolved = OmegaConf.to_container(config, resolve=True)
-        kept = {"scores": found, "settings": settings, "evaluated": resolved}
-        write_json(out / FILE_NAME, kept | {"versions": versions()})
-        write_text(out / "diverse.md", "\n".join(tables({folder.name: found})) + "\n")
+        record = {"scores": scores, "settings": settings, "evaluated": resolved}
+        write_json(out / FILE_NAME, record | {"versions": versions()})
+        write_text(out / "diverse.md", "\n".join(tables({folder.name: scores})) + "\n")
     console = Console()
     console.print(Markdown((out / "diverse.md").read_text()))
     console.print(f"written: {out / FILE_NAME}", markup=False, soft_wrap=True)
-    return found
+    return scores
 
 
-def with_number(search: DictConfig, number: int, *, least: int) -> DictConfig:
+def with_number(search: DictConfig, number: int, *, min_captions: int) -> DictConfig:
     """A search that gives ``number`` captions an image; a beam is at least as wide.
 
     Raises:
-        ValueError: it gives one caption, or ``number`` is below ``least``.
+        ValueError: it gives one caption, or ``number`` is below ``min_captions``.
     """
     if "num_captions" not in search:
         raise ValueError(
             "this search gives one caption: choose search=latents for a model with latents "
             "(cos_cvae), search=nucleus, search=sampling or search=beam for others"
         )
-    if number < least:
-        raise ValueError(f"numbers must be at least most={least}, the captions compared: {number}")
-    chosen = {"num_captions": number}
+    if number < min_captions:
+        raise ValueError(
+            f"numbers must be at least num_best={min_captions}, the captions compared: {number}"
+        )
+    overrides = {"num_captions": number}
     drawn = "temperature" in search  # each draw is searched, or sampled, by itself
     if "beam_size" in search and not drawn:
-        chosen["beam_size"] = max(number, search.beam_size)
-    return DictConfig(OmegaConf.merge(search, chosen))
+        overrides["beam_size"] = max(number, search.beam_size)
+    return DictConfig(OmegaConf.merge(search, overrides))
 
 
 def search_name(search: Mapping[str, Any]) -> str:
@@ -104,7 +110,9 @@ def _score(
     tokenizer = config.metrics.tokenizer
     extra = {
         "oracle": Oracle(metrics=list(config.oracle), tokenizer=tokenizer),
-        "diversity": Diversity(tokenizer=tokenizer, most=config.most, training=training),
+        "diversity": Diversity(
+            tokenizer=tokenizer, max_captions=config.num_best, training=training
+        ),
     }
     standard = {"metrics": list(config.metrics.test), "tokenizer": tokenizer}
     return evaluate_all(captions, roster, extra=extra, decoding=decoding, **standard)
@@ -114,15 +122,15 @@ def tables(runs: Mapping[str, Scores]) -> list[str]:
     """Both tables in Markdown, a row a run and number of draws.
 
     Args:
-        runs: scores as `evaluate_draws` returns them, by what a row is to be called.
+        runs: scores as `evaluate_draws` returns them, by the name of the row.
     """
     accuracy, diversity = [], []
-    for name, found in runs.items():
-        rows = [(f"oracle of {n}", "oracle {}", scores) for n, scores in found.items()]
-        rows += [(f"consensus of {n}", "{}", scores) for n, scores in found.items()]
+    for name, scores_by_number in runs.items():
+        rows = [(f"oracle of {n}", "oracle {}", scores) for n, scores in scores_by_number.items()]
+        rows += [(f"consensus of {n}", "{}", scores) for n, scores in scores_by_number.items()]
         for label, form, scores in rows:
             accuracy.append([name, label, *_cells(scores.get(form.format(m)) for m in ACCURACY)])
-        for number, scores in found.items():
+        for number, scores in scores_by_number.items():
             diversity.append([name, number, *_cells(scores.get(metric) for metric in DIVERSITY)])
     return [
         *markdown_lines(["model", "evaluation", *ACCURACY], accuracy),

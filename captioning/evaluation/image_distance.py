@@ -50,13 +50,13 @@ def image_distance(config: DictConfig) -> dict[str, Any]:
     if config.paired:
         check_pairs(folders[0], folders[1], files[0], files[1])
     features, network, size = _network(config)
-    sets = (read_images(some, size=size, batch_size=config.batch_size) for some in files)
+    sets = (read_images(paths, size=size, batch_size=config.batch_size) for paths in files)
     compare = paired_image_distance if config.paired else frechet_image_distance
-    found = compare(*sets, features=features, network=network).to_dict()
+    result = compare(*sets, features=features, network=network).to_dict()
     if config.out is not None:
         folders = {"real": str(folders[0]), "other": str(folders[1])}
-        write_json(Path(config.out), found | folders | {"versions": versions()})
-    return found
+        write_json(Path(config.out), result | folders | {"versions": versions()})
+    return result
 
 
 def list_images(folder: Path) -> list[Path]:
@@ -65,22 +65,24 @@ def list_images(folder: Path) -> list[Path]:
     Raises:
         ValueError: there are none.
     """
-    found = sorted(file for file in folder.rglob("*") if file.suffix.lower() in SUFFIXES)
-    if not found:
+    images = sorted(file for file in folder.rglob("*") if file.suffix.lower() in SUFFIXES)
+    if not images:
         raise ValueError(f"{folder}: no images ({', '.join(SUFFIXES)}) in this folder")
-    return found
+    return images
 
 
-def check_pairs(first: Path, second: Path, files: Sequence[Path], others: Sequence[Path]) -> None:
+def check_pairs(
+    first: Path, second: Path, files: Sequence[Path], other_files: Sequence[Path]
+) -> None:
     """Refuse folders whose images do not have the same names, endings apart."""
     names = {file.relative_to(first).with_suffix("") for file in files}
-    other_names = {file.relative_to(second).with_suffix("") for file in others}
-    if alone := sorted(names ^ other_names):
+    other_names = {file.relative_to(second).with_suffix("") for file in other_files}
+    if unpaired := sorted(names ^ other_names):
         raise ValueError(
-            f"{len(alone)} images are in one of {first} and {second} alone, such as {alone[0]}; "
-            "paired=false compares sets that do not correspond"
+            f"{len(unpaired)} images are in one of {first} and {second} alone, such as "
+            f"{unpaired[0]}; paired=false compares sets that do not correspond"
         )
-    if len(names) != len(files) or len(other_names) != len(others):
+    if len(names) != len(files) or len(other_names) != len(other_files):
         raise ValueError(f"images of {first} or {second} differ by their endings alone")
 
 

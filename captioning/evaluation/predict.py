@@ -36,7 +36,7 @@ class LoadedRun:
 
     Attributes:
         trained: the config that it was trained with.
-        config: the same with the data and the search that were asked for.
+        config: the same with the requested data and search.
         model: with its best or last weights, in evaluation mode.
         datamodule: gives loaders of the split.
         roster: the split.
@@ -64,8 +64,8 @@ def load_run(
     tokenizer = restored(checkpoint["captioner"]["tokenizer"])
     trained = config
     if data is not None:
-        other = {"data": data, "first_images": None}
-        config = DictConfig(OmegaConf.merge(config, {"data": None}, other))
+        overrides = {"data": data, "first_images": None}
+        config = DictConfig(OmegaConf.merge(config, {"data": None}, overrides))
     if search is not None:
         config = DictConfig(OmegaConf.merge(config, {"search": None}, {"search": search}))
     if detections is not None:
@@ -105,24 +105,24 @@ def predict_run(
 
     Args:
         folder: of the run; its best checkpoint is used, or the last one.
-        data: another data set's config, read whole; None for the run's own.
+        data: another data set's config, all of which is read; None for the run's own.
         split: key of the roster in the data config.
         search: another search's config; None for the run's own.
         rerank: config of a choice among the captions of an image, such as
             `captioning.evaluation.rerank.rerank_by_consensus`, with the run's training photos.
-        constraints: what constrained search shall say, from the data set's samples, such as
+        constraints: words that constrained search must use, from the data set's samples, such as
             `captioning.decoding.image_constraints.constraints_from_file`.
         detections: files of boxes that take the place of the split's annotated ones; None: the
             files that the run was trained with, if any; none in the list: the annotated boxes.
 
     Returns:
         The search's captions of each image, the best first; the roster with the references; and the
-        settings by which captions were found and chosen.
+        settings of search and choice.
     """
     run = load_run(folder, data, split, search, detections)
     roster = run.roster
-    wanted = None if constraints is None else build_part(constraints)(roster.samples)
-    predictions = _captioned(run.model, run.datamodule.eval_dataloader(roster), wanted)
+    requirements = None if constraints is None else build_part(constraints)(roster.samples)
+    predictions = _captioned(run.model, run.datamodule.eval_dataloader(roster), requirements)
     if rerank is not None:
         predictions = _reranked(predictions, roster, run.trained, rerank)
     parts = {"search": run.config.search, "rerank": rerank, "constraints": constraints}
@@ -131,23 +131,28 @@ def predict_run(
 
 
 def _captioned(
-    model: AbstractCaptioner, batches: Iterable[Batch], wanted: ImageConstraints | None
+    model: AbstractCaptioner, batches: Iterable[Batch], requirements: ImageConstraints | None
 ) -> list[list[Prediction]]:
     """All captions of the batches' images, under the constraints wanted, if any."""
-    if wanted is None:
-        return [found for batch in batches for found in model.candidates(batch)]
-    words = model.tokenizer
-    if missing := wanted.missing(words):
+    if requirements is None:
+        return [groups for batch in batches for groups in model.candidates(batch)]
+    tokenizer = model.tokenizer
+    if missing := requirements.missing(tokenizer):
         log.info(f"{len(missing)} constraints left out, not in the vocabulary: {missing[:5]}")
-    predictions, asked = [], []
+    predictions, constrained = [], []
     for batch in batches:
-        machines = wanted.machines(batch.image_ids, words)
-        found = model.candidates(batch, machines=machines)
-        predictions += found
-        asked += [g for g, machine in zip(found, machines, strict=True) if machine.num_constraints]
-    met = sum(bool(group[0].satisfied) for group in asked)
-    free = len(predictions) - len(asked)
-    log.info(f"constraints met by captions of {met} of {len(asked)} images; {free} have none")
+        machines = requirements.machines(batch.image_ids, tokenizer)
+        groups = model.candidates(batch, machines=machines)
+        predictions += groups
+        constrained += [
+            g for g, machine in zip(groups, machines, strict=True) if machine.num_constraints
+        ]
+    num_met = sum(bool(group[0].satisfied) for group in constrained)
+    num_free = len(predictions) - len(constrained)
+    log.info(
+        f"constraints met by captions of {num_met} of {len(constrained)} images; "
+        f"{num_free} have none"
+    )
     return predictions
 
 
@@ -156,9 +161,11 @@ def _reranked(
 ) -> list[list[Prediction]]:
     """Captions in another order, chosen with the training photos of ``config``."""
     train = read_roster(config, "train")
-    others = [sample for sample in train.samples if sample.image_id not in roster.rows_by_image]
-    train = build_roster(train.name, others)
-    both = build_roster("both", [*roster.samples, *others])
+    other_samples = [
+        sample for sample in train.samples if sample.image_id not in roster.rows_by_image
+    ]
+    train = build_roster(train.name, other_samples)
+    both = build_roster("both", [*roster.samples, *other_samples])
     pictures = load_pictures(config.features, [both]).reader
     if not isinstance(pictures, FeatureReader):
         raise ValueError("rerank needs cached features: this run has features=none")

@@ -1,4 +1,4 @@
-"""Random control signals: what a captioner says of regions and lengths that nobody asked for.
+"""Random control signals: captions for random regions and lengths.
 
 Table 8 of CIC-BART-SSA (Basioti et al., 2024) and its length error L are of ten random controls an
 image (appendix C.1). How they are drawn is in the authors' code (``diverse_length``): a caption's
@@ -28,8 +28,8 @@ class RandomControls:
         controls: drawn for each image, at least ``best``.
         best: captions of a set for `best_diversity`.
         shortest, longest: numbers of words, all alike likely.
-        regions: ``"caption"``: those of one of the image's captions; ``"any"``: as many as one of
-            them asks for, of all regions that its captions ask for.
+        regions: ``"caption"``: the regions of one of the image's captions; ``"any"``: as many
+            regions as one caption has, drawn from the regions of all the image's captions.
         seed: of all draws.
 
     Raises:
@@ -64,56 +64,62 @@ class RandomControls:
 
         Args:
             samples: captions, several an image.
-            controls: what each of them asks for. Where it asks for no length, none is drawn; verbs
-                are not asked for.
+            controls: the control of each caption. Where it has no length, none is drawn; verbs are
+                not requested.
         """
         by_image: dict[str, list[tuple[Sample, Control]]] = {}
         for sample, control in zip(samples, controls, strict=True):
             by_image.setdefault(sample.image_id, []).append((sample, control))
         generator = np.random.default_rng(self.seed)
         drawn = []
-        for image_id, asked in by_image.items():
-            every = list(dict.fromkeys(r for _, control in asked for r in control.regions or ()))
+        for image_id, candidates in by_image.items():
+            all_regions = list(
+                dict.fromkeys(r for _, control in candidates for r in control.regions or ())
+            )
             for number in range(self.controls):
-                sample, control = asked[int(generator.integers(len(asked)))]
+                sample, control = candidates[int(generator.integers(len(candidates)))]
                 named = replace(sample, sample_id=f"{image_id} random {number}")
-                drawn.append((named, self._one(control, every, generator)))
+                drawn.append((named, self._draw_one(control, all_regions, generator)))
         return drawn
 
-    def _one(
-        self, control: Control, every: Sequence[int], generator: np.random.Generator
+    def _draw_one(
+        self, control: Control, all_regions: Sequence[int], generator: np.random.Generator
     ) -> Control:
-        own = control.regions or ()
-        pool = own if self.regions == "caption" else every
-        regions = tuple(int(r) for r in generator.permutation(pool)[: len(own)])
+        regions = control.regions or ()
+        pool = regions if self.regions == "caption" else all_regions
+        drawn = tuple(int(r) for r in generator.permutation(pool)[: len(regions)])
         num_words = int(generator.integers(self.shortest, self.longest + 1))
-        asks = control.num_words is not None
+        has_length = control.num_words is not None
         return replace(
-            control, regions=regions, num_words=num_words if asks else None, level=None, verbs=()
+            control,
+            regions=drawn,
+            num_words=num_words if has_length else None,
+            level=None,
+            verbs=(),
         )
 
     def scores(
-        self, drawn: Sequence[tuple[Sample, Control]], said: Mapping[str, str]
+        self, drawn: Sequence[tuple[Sample, Control]], captions: Mapping[str, str]
     ) -> dict[str, Any]:
         """``D-1`` and ``D-2`` of the best captions of each image, ``L`` and ``LP`` of all.
 
         Args:
             drawn: what `draw` gave.
-            said: captions by sample id.
+            captions: captions by sample id.
 
         Returns:
-            ``corpus``, ``settings`` and ``captions`` with what each was asked for.
+            ``corpus``, ``settings`` and ``captions``, each with its control.
         """
         groups: dict[str, list[str]] = {}
         for sample, _ in drawn:
-            groups.setdefault(sample.image_id, []).append(said[sample.sample_id])
+            groups.setdefault(sample.image_id, []).append(captions[sample.sample_id])
         best = best_diversity(groups, k=self.best)
         lengths = score_control(
             [
                 ControlledCaption(
                     sample_id=sample.sample_id,
                     image_id=sample.image_id,
-                    caption=said[sample.sample_id],
+                    caption=captions[sample.sample_id],
                     num_words=control.num_words,
                 )
                 for sample, control in drawn
@@ -129,7 +135,7 @@ class RandomControls:
                     "image_id": sample.image_id,
                     "regions": control.regions,
                     "num_words": control.num_words,
-                    "caption": said[sample.sample_id],
+                    "caption": captions[sample.sample_id],
                 }
                 for sample, control in drawn
             ],

@@ -1,4 +1,4 @@
-"""Which words constrained search shall say of a data set's regions, whatever they are labelled."""
+"""Words of a data set's regions that constrained search must use, whatever their labels."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from captioning.types import Sample
 def words_of_named_regions(
     samples: Iterable[Sample], *, forms: Mapping[str, Sequence[str]] = NO_FORMS, **settings: Any
 ) -> image_constraints.ImageConstraints:
-    """Constraints from labelled regions, which are called as the photo's captions call them.
+    """Constraints from labelled regions, by the words that the photo's captions use for them.
 
-    Labels may be kinds, such as the "animals" of Flickr30k Entities, that nobody says. A word's
-    plural says it too.
+    Labels may be kinds, such as the "animals" of Flickr30k Entities, which captions do not use. A
+    word's plural meets the constraint, too.
 
     Args:
         samples: of the data set, with their regions and, where labels are kinds, phrases.
@@ -32,21 +32,22 @@ def words_of_named_regions(
         ValueError: no image has a region, or a setting out of its range.
     """
     lemmatizer = load_lemmas(LEMMAS)
-    photos: dict[str, list[Sample]] = {}
+    samples_by_image: dict[str, list[Sample]] = {}
     for sample in samples:
-        photos.setdefault(sample.image_id, []).append(sample)
+        samples_by_image.setdefault(sample.image_id, []).append(sample)
     named = [
-        replace(photo[0], regions=relabel_regions(photo, lemmatizer)) for photo in photos.values()
+        replace(group[0], regions=relabel_regions(group, lemmatizer))
+        for group in samples_by_image.values()
     ]
 
-    def find(word: str) -> Sequence[str]:
+    def find_forms(word: str) -> Sequence[str]:
         return forms[word] if word in forms else _plurals(word, lemmatizer)
 
-    return image_constraints.constraints_from_regions(named, forms=find, **settings)
+    return image_constraints.constraints_from_regions(named, forms=find_forms, **settings)
 
 
 def _plurals(word: str, lemmatizer: Lemmatizer) -> tuple[str, ...]:
-    """The plural by rule; none of what is one already ("french fries")."""
+    """The plural by rule; none for a word that is a plural already ("french fries")."""
     last = word.split()[-1]
     is_plural = last in PLURALS_ONLY or lemmatizer(last, "NNS") != last
     return () if is_plural else (pluralise(word),)

@@ -34,8 +34,8 @@ def rerank_by_consensus(
     Args:
         predictions: captions of each image.
         photos: the images that they are of.
-        train: the images that lend their captions; none of ``photos`` among them.
-        store: features of all these photos; their means over regions tell who is near.
+        train: the images whose captions are compared with; none of ``photos`` among them.
+        store: features of all these photos; their means over regions decide which are similar.
         num_neighbours, num_closest, variant: see `captioning.metrics.consensus.consensus_scores`.
 
     Returns:
@@ -44,10 +44,10 @@ def rerank_by_consensus(
     Raises:
         ValueError: fewer training images than neighbours.
     """
-    lenders = list(train.rows_by_image)
+    context_sources = list(train.rows_by_image)
     references = train.references()
-    captions = [tokenize_python(references[image_id]) for image_id in lenders]
-    training = TrainingImages.prepare(captions, mean_features(store, train, lenders))
+    captions = [tokenize_python(references[image_id]) for image_id in context_sources]
+    training = TrainingImages.prepare(captions, mean_features(store, train, context_sources))
     ids = [group[0].image_id for group in predictions]
     scores = consensus_scores(
         {group[0].image_id: tokenize_python([p.caption for p in group]) for group in predictions},
@@ -71,10 +71,10 @@ def mean_features(
     """Means ``(I, D)`` over the regions of images, in the order of the ids."""
     samples = [roster.samples[roster.rows_by_image[image_id][0]] for image_id in image_ids]
     positions = find_positions(store, samples)
-    found = []
+    means = []
     for start in range(0, len(positions), _BLOCK):
         regions, mask = store.read(positions[start : start + _BLOCK])
         total = regions.float().sum(1)
         count = regions.shape[1] if mask is None else mask.sum(1, keepdim=True).clamp(min=1)
-        found.append((total / count).numpy())
-    return np.concatenate(found)
+        means.append((total / count).numpy())
+    return np.concatenate(means)

@@ -39,16 +39,16 @@ def evaluate(config: DictConfig) -> dict[str, float]:
     else:
         from captioning.evaluation.predict import predict_run  # slow to import, needed here only
 
-        chosen = {"split": config.split}
+        options = {"split": config.split}
         parts = ("search", "rerank", "constraints", "detections")
-        chosen |= {part: config.get(part) for part in parts}
-        found, roster, decoding = predict_run(Path(config.run), config.get("data"), **chosen)
-        captions = {group[0].image_id: [p.caption for p in group] for group in found}
+        options |= {part: config.get(part) for part in parts}
+        predictions, roster, decoding = predict_run(Path(config.run), config.get("data"), **options)
+        captions = {group[0].image_id: [p.caption for p in group] for group in predictions}
         place = Path(config.run) / "evaluation" / roster.name.replace("/", "-")
         out = Path(config.out or place)
-        write_results(out / "predictions.json", [group[0] for group in found])
-        if any(len(group) > 1 for group in found):
-            write_candidates(out / "candidates.json", found)
+        write_results(out / "predictions.json", [group[0] for group in predictions])
+        if any(len(group) > 1 for group in predictions):
+            write_candidates(out / "candidates.json", predictions)
     result = evaluate_all(captions, roster, extra=extra, decoding=decoding, **standard)
     resolved = OmegaConf.to_container(config)
     write_json(out / "versions.json", versions())

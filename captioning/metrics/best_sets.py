@@ -1,8 +1,8 @@
-"""Best-k diversity: that of the most diverse k of the captions of an image.
+"""Best-k diversity: the diversity of the most diverse k captions of an image.
 
-Chen et al. (2020, ASG2Caption) and Basioti et al. (2024, Table 8) ask a controllable captioner for
-ten captions of an image by random controls, and take of all sets of five the one with the highest
-Div-n, for each n its own; the score is the mean over images.
+Chen et al. (2020, ASG2Caption) and Basioti et al. (2024, Table 8) let a controllable captioner
+write ten captions of an image by random controls. Of all sets of five they take the one with the
+highest Div-n, separately for each n; the score is the mean over images.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from captioning.metrics.diversity import Tokenize, check_texts, tokenized, token
 from captioning.metrics.tokenizer import tokenize_python
 
 NGRAMS = (1, 2)
-MOST_SETS = 20_000  # all sets of 5 of 20 captions are 15,504
+MAX_SETS = 20_000  # all sets of 5 of 20 captions are 15,504
 
 
 def best_diversity(
@@ -42,13 +42,15 @@ def best_diversity(
         ValueError: no images, one with fewer than ``k`` captions, or too many sets to try.
     """
     check_texts(captions, "captions")
-    few = [image_id for image_id, group in captions.items() if len(group) < k]
-    if not captions or few or k < 1:
-        raise ValueError(f"best-{k} diversity needs {k} captions or more an image: got {few[:3]}")
-    sets = max(math.comb(len(group), k) for group in captions.values())
-    if sets > MOST_SETS:
+    too_few = [image_id for image_id, group in captions.items() if len(group) < k]
+    if not captions or too_few or k < 1:
         raise ValueError(
-            f"an image's captions have {sets} sets of {k}, at most {MOST_SETS} are tried: "
+            f"best-{k} diversity needs {k} captions or more an image: got {too_few[:3]}"
+        )
+    sets = max(math.comb(len(group), k) for group in captions.values())
+    if sets > MAX_SETS:
+        raise ValueError(
+            f"an image's captions have {sets} sets of {k}, at most {MAX_SETS} are tried: "
             "give fewer captions"
         )
     flat = tokenized([text for group in captions.values() for text in group], tokenize)
@@ -59,7 +61,7 @@ def best_diversity(
     }
     names = [f"Div-{n}" for n in NGRAMS]
     return MetricResult(
-        corpus={n: float(np.mean([found[n] for found in per_image.values()])) for n in names},
+        corpus={n: float(np.mean([scores[n] for scores in per_image.values()])) for n in names},
         per_image=per_image,
         settings={
             "tokenizer": tokenizer_name(tokenize),
@@ -75,15 +77,15 @@ def best_of(captions: Sequence[Sequence[str]], k: int) -> dict[str, float]:
     """The highest Div-n of any ``k`` of an image's captions, given as words."""
     sets = np.array(list(combinations(range(len(captions)), k)))
     num_words = np.array([len(words) for words in captions])[sets].sum(1)
-    found = {}
+    scores = {}
     for n in NGRAMS:
-        said = [
+        ngrams = [
             set(zip(*(words[start:] for start in range(n)), strict=False)) for words in captions
         ]
-        numbers = {gram: number for number, gram in enumerate(set().union(*said))}
-        has = np.zeros((len(captions), len(numbers)), dtype=bool)
-        for row, grams in zip(has, said, strict=True):
-            row[[numbers[gram] for gram in grams]] = True
-        distinct = has[sets].any(1).sum(1)
-        found[f"Div-{n}"] = float((distinct / np.maximum(1, num_words)).max())
-    return found
+        columns = {gram: column for column, gram in enumerate(set().union(*ngrams))}
+        present = np.zeros((len(captions), len(columns)), dtype=bool)
+        for row, grams in zip(present, ngrams, strict=True):
+            row[[columns[gram] for gram in grams]] = True
+        distinct = present[sets].any(1).sum(1)
+        scores[f"Div-{n}"] = float((distinct / np.maximum(1, num_words)).max())
+    return scores

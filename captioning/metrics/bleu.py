@@ -34,12 +34,12 @@ class BleuReferences:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Counts:
-    """What BLEU is made of; orders from 1 to 4."""
+    """Counts that BLEU is computed from; orders from 1 to 4."""
 
     length: int
     closest: int
-    guessed: tuple[int, ...]
-    correct: tuple[int, ...]
+    num_ngrams: tuple[int, ...]
+    num_matched: tuple[int, ...]
 
 
 def prepare_bleu(references: Sequence[Sequence[str]]) -> list[BleuReferences]:
@@ -60,21 +60,21 @@ def score_bleu(
         Four corpus scores, and four lists of one score an image, all in [0, 1].
     """
     counts = [_compare(*pair) for pair in zip(candidates, references, strict=True)]
-    per_image = [_bleu(each) for each in counts]
+    per_image = [_bleu(image_counts) for image_counts in counts]
     total = _Counts(
-        length=sum(each.length for each in counts),
-        closest=sum(each.closest for each in counts),
-        guessed=_column_sums([each.guessed for each in counts]),
-        correct=_column_sums([each.correct for each in counts]),
+        length=sum(image_counts.length for image_counts in counts),
+        closest=sum(image_counts.closest for image_counts in counts),
+        num_ngrams=_column_sums([image_counts.num_ngrams for image_counts in counts]),
+        num_matched=_column_sums([image_counts.num_matched for image_counts in counts]),
     )
     return _bleu(total), [list(column) for column in zip(*per_image, strict=True)]
 
 
 def _ngrams(words: Sequence[str]) -> Counter[tuple[str, ...]]:
-    found: Counter[tuple[str, ...]] = Counter()
+    counts: Counter[tuple[str, ...]] = Counter()
     for order in range(1, MAX_ORDER + 1):
-        found.update(zip(*(words[start:] for start in range(order)), strict=False))
-    return found
+        counts.update(zip(*(words[start:] for start in range(order)), strict=False))
+    return counts
 
 
 def _count_references(captions: Sequence[str]) -> BleuReferences:
@@ -89,24 +89,24 @@ def _count_references(captions: Sequence[str]) -> BleuReferences:
 
 def _compare(candidate: str, references: BleuReferences) -> _Counts:
     words = candidate.split()
-    correct = [0] * MAX_ORDER
+    num_matched = [0] * MAX_ORDER
     known = references.counts
     for ngram, count in _ngrams(words).items():
         if ngram in known:
-            correct[len(ngram) - 1] += min(count, known[ngram])
+            num_matched[len(ngram) - 1] += min(count, known[ngram])
     length = len(words)
     return _Counts(
         length=length,
         closest=min((abs(other - length), other) for other in references.lengths)[1],
-        guessed=tuple(max(0, length - order) for order in range(MAX_ORDER)),
-        correct=tuple(correct),
+        num_ngrams=tuple(max(0, length - order) for order in range(MAX_ORDER)),
+        num_matched=tuple(num_matched),
     )
 
 
 def _bleu(counts: _Counts) -> list[float]:
     precisions = (
-        (correct + _TINY) / (guessed + _SMALL)
-        for correct, guessed in zip(counts.correct, counts.guessed, strict=True)
+        (num_matched + _TINY) / (num_ngrams + _SMALL)
+        for num_matched, num_ngrams in zip(counts.num_matched, counts.num_ngrams, strict=True)
     )
     scores = [
         product ** (1.0 / order) for order, product in enumerate(accumulate(precisions, mul), 1)

@@ -25,7 +25,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from captioning.files import write_whole
+from captioning.files import write_atomically
 
 ORDERS = 4
 SIGMA = 6.0
@@ -64,30 +64,30 @@ class NgramTable:
         """Numbers in this table of all n-grams of another, ``(G_other,)``, -1 where absent."""
         numbers = dict(zip(self.words, range(len(self.words)), strict=True))
         words = np.array([numbers.get(word, -1) for word in other.words], dtype=np.int64)
-        found, last = [words], words
-        for start, mine, theirs in zip(self.starts[1:], self.keys, other.keys, strict=False):
+        located, previous = [words], words
+        for start, own, theirs in zip(self.starts[1:], self.keys, other.keys, strict=False):
             first, word = np.divmod(theirs, max(1, len(words)))
-            prefix, ending = last[first], words[word]
-            wanted = np.where((prefix < 0) | (ending < 0), -1, prefix * len(numbers) + ending)
-            last = find_sorted(mine, wanted)
-            found.append(np.where(last < 0, -1, last + start))
-        return np.concatenate(found)
+            prefix, ending = previous[first], words[word]
+            targets = np.where((prefix < 0) | (ending < 0), -1, prefix * len(numbers) + ending)
+            previous = find_sorted(own, targets)
+            located.append(np.where(previous < 0, -1, previous + start))
+        return np.concatenate(located)
 
-    def keep(self, kept: NDArray[np.bool_]) -> NgramTable:
+    def keep(self, selected: NDArray[np.bool_]) -> NgramTable:
         """The n-grams marked in ``kept (G,)``; the beginning and end of each must be among them."""
-        parts = np.split(kept, self.starts[1:-1])
+        parts = np.split(selected, self.starts[1:-1])
         renumbered = [np.cumsum(part) - 1 for part in parts]
         keys = []
         for order, all_keys in enumerate(self.keys):
             first, word = np.divmod(all_keys[parts[order + 1]], max(1, len(self.words)))
             keys.append(renumbered[order][first] * int(parts[0].sum()) + renumbered[0][word])
-        words = tuple(w for w, is_kept in zip(self.words, parts[0], strict=True) if is_kept)
+        words = tuple(w for w, is_selected in zip(self.words, parts[0], strict=True) if is_selected)
         return NgramTable(words=words, keys=tuple(keys))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NgramCounts:
-    """How often, ``count (E,)``, which n-gram ``gram (E,)`` stands in which ``caption (E,)``.
+    """Occurrences: n-gram ``gram (E,)`` stands ``count (E,)`` times in ``caption (E,)``.
 
     Entries are ordered by caption, then n-gram; ``num_words (B,)`` are the captions' lengths.
     """
@@ -99,12 +99,12 @@ class NgramCounts:
     num_words: Ints
 
 
-def find_sorted(keys: Ints, wanted: Ints) -> Ints:
+def find_sorted(keys: Ints, values: Ints) -> Ints:
     """Positions of values among distinct ascending ``keys``, -1 where absent."""
     if not len(keys):
-        return np.full(len(wanted), -1)
-    where = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    return np.where(keys[where] == wanted, where, -1)
+        return np.full(len(values), -1)
+    positions = np.minimum(np.searchsorted(keys, values), len(keys) - 1)
+    return np.where(keys[positions] == values, positions, -1)
 
 
 def ranges(starts: Ints, sizes: Ints) -> Ints:
@@ -122,19 +122,19 @@ def count_ngrams(captions: Sequence[str]) -> NgramCounts:
     total = int(num_words.sum())
     text = np.fromiter(map(numbers.__getitem__, chain.from_iterable(tokens)), np.int64, total)
     caption = np.repeat(np.arange(len(tokens)), num_words)
-    left = np.cumsum(num_words)[caption] - np.arange(total)  # words from here to the end
-    grams, keys, places = [text], [], [np.arange(total)]
+    remaining = np.cumsum(num_words)[caption] - np.arange(total)  # words from here to the end
+    grams, keys, positions = [text], [], [np.arange(total)]
     for order in range(1, ORDERS):
-        places.append(np.flatnonzero(left > order))
-        pairs = grams[-1][places[-1]] * len(words) + text[places[-1] + order]
+        positions.append(np.flatnonzero(remaining > order))
+        pairs = grams[-1][positions[-1]] * len(words) + text[positions[-1] + order]
         distinct, inverse = np.unique(pairs, return_inverse=True)
         keys.append(distinct)
         grams.append(np.zeros(total, dtype=np.int64))
-        grams[-1][places[-1]] = inverse
+        grams[-1][positions[-1]] = inverse
     table = NgramTable(words=words, keys=tuple(keys))
     size = max(1, int(table.starts[-1]))
-    parts = zip(places, grams, table.starts, strict=False)
-    entries = [caption[place] * size + gram[place] + start for place, gram, start in parts]
+    parts = zip(positions, grams, table.starts, strict=False)
+    entries = [caption[where] * size + gram[where] + start for where, gram, start in parts]
     distinct, count = np.unique(np.concatenate(entries), return_counts=True)
     caption, gram = np.divmod(distinct, size)
     return NgramCounts(table=table, caption=caption, gram=gram, count=count, num_words=num_words)
@@ -142,9 +142,9 @@ def count_ngrams(captions: Sequence[str]) -> NgramCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CiderStatistics:
-    """Document frequencies: in the references of how many images an n-gram stands.
+    """Document frequencies: the number of images whose references contain an n-gram.
 
-    n-grams of one image only are left out: they weigh as much as those of none.
+    n-grams of one image only are left out: they weigh as much as unknown ones.
 
     Attributes:
         table: the n-grams of at least two images.
@@ -189,7 +189,7 @@ class CiderStatistics:
         return digest.hexdigest()[:16]
 
     def settings(self) -> dict[str, Any]:
-        """What to keep beside scores: ``source``, ``digest`` and ``num_images``."""
+        """Settings to store with scores: ``source``, ``digest`` and ``num_images``."""
         return {"source": self.source, "digest": self.digest(), "num_images": self.num_images}
 
     def inverse_frequency(self, table: NgramTable) -> Floats:
@@ -203,7 +203,7 @@ class CiderStatistics:
         file = io.BytesIO()
         arrays: dict[str, Any] = self._arrays()
         np.savez_compressed(file, head=head, **arrays)
-        write_whole(path, lambda part: part.write_bytes(file.getvalue()))
+        write_atomically(path, lambda part: part.write_bytes(file.getvalue()))
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -222,12 +222,12 @@ class CiderStatistics:
             keys = tuple(arrays[f"keys_{order}"] for order in range(2, ORDERS + 1))
             table = NgramTable(words=tuple(words) if words != [""] else (), keys=keys)
             frequency = arrays["frequency"]
-            found = cls(table=table, frequency=frequency, num_images=int(num_images), source=source)
-            if name != _FORMAT or found.digest() != digest:
+            saved = cls(table=table, frequency=frequency, num_images=int(num_images), source=source)
+            if name != _FORMAT or saved.digest() != digest:
                 raise ValueError("its contents do not fit its digest")
         except (*_DAMAGE, zipfile.BadZipFile, zlib.error) as error:
             raise ValueError(f"{path} holds no CIDEr statistics ({error}); count anew") from error
-        return found
+        return saved
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         text = "\n".join(self.table.words).encode("utf-8", "surrogatepass")
@@ -338,16 +338,17 @@ class CiderReferences:
             raise ValueError(f"variant must be one of {VARIANTS}: got {variant!r}")
         counts, size = vectors.counts, max(1, int(self.table.starts[-1]))
         gram = self.table.locate(counts.table)[counts.gram]
-        place = find_sorted(self.keys, np.where(gram < 0, -1, images[counts.caption] * size + gram))
-        entry = np.flatnonzero(place >= 0)
-        number = np.diff(self.starts)[place[entry]]
-        theirs = ranges(self.starts[place[entry]], number)
+        key = np.where(gram < 0, -1, images[counts.caption] * size + gram)
+        positions = find_sorted(self.keys, key)
+        entry = np.flatnonzero(positions >= 0)
+        number = np.diff(self.starts)[positions[entry]]
+        matches = ranges(self.starts[positions[entry]], number)
         entry = np.repeat(entry, number)
-        product = vectors.weight[entry] * self.weight[theirs]
+        product = vectors.weight[entry] * self.weight[matches]
         if variant == "CIDEr-D":
-            product *= np.minimum(1.0, self.count[theirs] / counts.count[entry])
+            product *= np.minimum(1.0, self.count[matches] / counts.count[entry])
         shape = (len(images), self.num_words.shape[1])
-        cell = counts.caption[entry] * shape[1] + self.column[theirs]
+        cell = counts.caption[entry] * shape[1] + self.column[matches]
         sums = np.bincount(cell, product, shape[0] * shape[1])
         scores: Floats = sums.reshape(shape).astype(np.float64, copy=False) * (10 / ORDERS)
         if variant == "CIDEr-D":

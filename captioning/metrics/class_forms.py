@@ -22,28 +22,31 @@ _PLURAL = "children feet geese halves knives leaves loaves mice people scarves s
 _IRREGULAR = dict(zip(_SINGULAR.split(), _PLURAL.split(), strict=True))
 
 
-def word_forms(classes: Iterable[str], given: Forms | None = None) -> dict[str, tuple[str, ...]]:
-    """Word forms of each class: those given, else its name and the plurals of its last word.
+def word_forms(
+    classes: Iterable[str], overrides: Forms | None = None
+) -> dict[str, tuple[str, ...]]:
+    """Word forms of each class: its ``overrides``, else its name and plurals of its last word.
 
-    By rule: some plurals are no words ("pianoes") and never match. Synonyms must be given.
+    Plurals are made by rule: some are no words ("pianoes") and never match. Synonyms must be
+    listed in ``overrides``.
 
     Raises:
-        ValueError: forms are given for a class that is not among ``classes``.
+        ValueError: forms of a class that is not among ``classes``.
     """
-    names, given = list(classes), given or {}
-    unknown = sorted(given.keys() - set(names))
+    names, overrides = list(classes), overrides or {}
+    unknown = sorted(overrides.keys() - set(names))
     if unknown:
         raise ValueError(f"forms must be of the classes given: got some for {unknown}")
-    return {name: tuple(given.get(name, (name, *_plurals(name)))) for name in names}
+    return {name: tuple(overrides.get(name, (name, *_plurals(name)))) for name in names}
 
 
 def _plurals(noun: str) -> list[str]:
     first, gap, last = noun.rpartition(" ")
     after_vowel = last[-2:-1] in "aeiou"
-    found = [last + ("es" if last.endswith(("s", "x", "z", "ch", "sh")) else "s")]
+    plurals = [last + ("es" if last.endswith(("s", "x", "z", "ch", "sh")) else "s")]
     if last.endswith("y") and not after_vowel:
-        found = [last[:-1] + "ies"]
-    found += [last + "es"] if last.endswith("o") and not after_vowel else []
-    found += [last[:-3] + "men"] if last.endswith("man") else []
-    found += [_IRREGULAR[last]] if last in _IRREGULAR else []
-    return [first + gap + word for word in found]
+        plurals = [last[:-1] + "ies"]
+    plurals += [last + "es"] if last.endswith("o") and not after_vowel else []
+    plurals += [last[:-3] + "men"] if last.endswith("man") else []
+    plurals += [_IRREGULAR[last]] if last in _IRREGULAR else []
+    return [first + gap + word for word in plurals]

@@ -59,13 +59,13 @@ def reference_scores(captions: Tensor, references: Sequence[Tensor]) -> Tensor:
         raise ValueError(f"references must be {len(captions)} tensors: got {len(references)}")
     units = _unit(captions, "captions")
     best = []
-    for number, (caption, found) in enumerate(zip(units, references, strict=True)):
-        if found.ndim != 2 or not len(found) or found.shape[1] != captions.shape[1]:
+    for number, (caption, vectors) in enumerate(zip(units, references, strict=True)):
+        if vectors.ndim != 2 or not len(vectors) or vectors.shape[1] != captions.shape[1]:
             raise ValueError(
                 f"references[{number}] must be (r, {captions.shape[1]}) with r >= 1: got "
-                f"{tuple(found.shape)}"
+                f"{tuple(vectors.shape)}"
             )
-        best.append((_unit(found, f"references[{number}]") @ caption).max())
+        best.append((_unit(vectors, f"references[{number}]") @ caption).max())
     return torch.stack(best).clamp(min=0) if best else torch.zeros(0)
 
 
@@ -111,8 +111,8 @@ def evaluate_similarity(
         Means and per-image scores, with the space, prompt and weight in the settings.
 
     Raises:
-        ValueError: no candidates, an image without embedding, or without references where there
-            should be some.
+        ValueError: no candidates, an image without embedding, or one without references although
+            ``references`` is set.
     """
     if not candidates:
         raise ValueError("no candidates: there is nothing to score")
@@ -126,18 +126,18 @@ def evaluate_similarity(
         prompt = "" if space == JOINT_SPACE else PROMPT
     ids, texts = list(candidates), list(candidates.values())
     captions = embed_texts([prompt + text for text in texts])
-    spoken = torch.tensor([bool(text.strip()) for text in texts])
+    is_text = torch.tensor([bool(text.strip()) for text in texts])
     plain, with_references = score_names(space)
     pictures = torch.stack([images[image_id] for image_id in ids])
-    columns = {plain: clip_scores(pictures, captions, weight=weight) * spoken}
+    columns = {plain: clip_scores(pictures, captions, weight=weight) * is_text}
     settings: dict[str, Any] = {"space": space, "prompt": prompt, "weight": weight, "missing": {}}
-    settings |= {"num_images": len(ids), "num_empty_candidates": int((~spoken).sum())}
+    settings |= {"num_images": len(ids), "num_empty_candidates": int((~is_text).sum())}
     if references is not None:
-        kept = _kept_references(ids, references)
-        found = _embedded(kept, prompt, embed_texts)
-        alike = reference_scores(captions, found) * spoken
-        columns[with_references] = harmonic_mean(columns[plain], alike)
-        settings["references_hash"] = hash_references(ids, kept)
+        non_empty = _non_empty_references(ids, references)
+        vectors = _embedded(non_empty, prompt, embed_texts)
+        reference_likeness = reference_scores(captions, vectors) * is_text
+        columns[with_references] = harmonic_mean(columns[plain], reference_likeness)
+        settings["references_hash"] = hash_references(ids, non_empty)
     return _result(ids, columns, settings)
 
 
@@ -150,17 +150,17 @@ def _unit(vectors: Tensor, name: str) -> Tensor:
     return nn.functional.normalize(values, dim=1)
 
 
-def _kept_references(
+def _non_empty_references(
     image_ids: Sequence[str], references: Mapping[str, Sequence[str]]
 ) -> list[list[str]]:
-    kept = [[text for text in references.get(i, ()) if text.strip()] for i in image_ids]
-    without = [image_id for image_id, texts in zip(image_ids, kept, strict=True) if not texts]
+    non_empty = [[text for text in references.get(i, ()) if text.strip()] for i in image_ids]
+    without = [image_id for image_id, texts in zip(image_ids, non_empty, strict=True) if not texts]
     if without:
         raise ValueError(
             f"{len(without)} candidates are of images without references, such as {without[0]!r}; "
             "leave references out to score without them"
         )
-    return kept
+    return non_empty
 
 
 def _embedded(

@@ -6,8 +6,8 @@ BLEU, METEOR, ROUGE-L and SPICE lie in [0, 1], CIDEr-D and CIDEr in [0, 10].
 What pycocoevalcap calls ``CIDEr`` is CIDEr-D (Vedantam et al., 2015, section 6): clipped n-gram
 counts, a Gaussian penalty on the length difference (sigma 6) and a factor of 10, without stemming;
 so it is named here, and ``CIDEr`` is the one of section 5. Document frequencies come from the
-references given unless others are: so CIDEr-D of one image alone is 0 and scores of different image
-sets are not comparable, but with ``cider_statistics`` of a corpus they are.
+references that are passed, unless ``cider_statistics`` is: so CIDEr-D of one image alone is 0 and
+scores of different image sets are not comparable, but with statistics of a corpus they are.
 
 References are tokenized and counted once for all evaluations against them, and METEOR and SPICE run
 in processes of their own while the other scores are made.
@@ -40,12 +40,12 @@ TokenizerName = Literal["ptb", "python"]
 METRICS = ("BLEU", "METEOR", "ROUGE-L", "CIDEr-D", "SPICE")
 FAST_METRICS = ("BLEU", "ROUGE-L", "CIDEr-D")
 ALL_METRICS = (*METRICS, "CIDEr")
-# Seconds that METEOR may take to load before the other scores are made nevertheless.
-_LOADING = 15.0
-# Made by Java, in processes beside this one.
-_OUTSIDE = ("METEOR", "SPICE")
+# Seconds to wait for METEOR's tables before the other scores are computed.
+MAX_LOADING_SECONDS = 15.0
+# Metrics that Java computes, in processes beside this one.
+_JAVA_METRICS = ("METEOR", "SPICE")
 
-Found = dict[str, tuple[float, Sequence[float]]]
+ScoresByName = dict[str, tuple[float, Sequence[float]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +88,8 @@ def evaluate_captions(
     """Score one caption an image against its references.
 
     References of images without a candidate are ignored (they take no part in CIDEr-D's document
-    frequencies either): who wants missing captions to count gives them as ``""``. An empty
-    candidate is scored as the empty string, which every metric scores 0.
+    frequencies either): pass ``""`` for a missing caption to make it count. An empty candidate is
+    scored as the empty string, which every metric scores 0.
 
     Args:
         candidates: caption of each image, raw text.
@@ -118,25 +118,27 @@ def evaluate_captions(
     hypotheses, prepared, tokenized_by = prepare(
         list(candidates.values()), refs, tokenizer=tokenizer, timeout=timeout
     )
-    used: dict[str, Any] = dict(tokenized_by)
+    settings_used: dict[str, Any] = dict(tokenized_by)
     if cider_statistics is not None:
         prepared = prepared.with_statistics(cider_statistics)
-        used["cider_statistics"] = cider_statistics.settings()
-    outside = {
+        settings_used["cider_statistics"] = cider_statistics.settings()
+    java_scorers = {
         "METEOR": lambda: score_meteor(hypotheses, prepared.tokens, timeout=timeout),
         "SPICE": lambda: score_spice(
             ids, hypotheses, prepared.tokens, folder=spice_folder, timeout=timeout
         ),
     }
-    with ThreadPoolExecutor(len(_OUTSIDE)) as threads:
-        begun = {name: threads.submit(outside[name]) for name in _OUTSIDE if name in metrics}
+    with ThreadPoolExecutor(len(_JAVA_METRICS)) as threads:
+        futures = {
+            name: threads.submit(java_scorers[name]) for name in _JAVA_METRICS if name in metrics
+        }
         try:
-            corpus, columns, missing = _score_all(metrics, hypotheses, prepared, begun)
+            corpus, columns, missing = _score_all(metrics, hypotheses, prepared, futures)
         except BaseException:  # leaving waits for the threads, and Ctrl-C must not wait for Java
-            while wait(begun.values(), timeout=0.1).not_done:
+            while wait(futures.values(), timeout=0.1).not_done:
                 stop_java()  # again: some may only be starting
             raise
-    settings = used | _settings(ids, refs, hypotheses)
+    settings = settings_used | _settings(ids, refs, hypotheses)
     settings |= {"num_without_candidate": len(references) - len(ids), "missing": missing}
     return MetricResult(corpus=corpus, per_image=_by_image(ids, columns), settings=settings)
 
@@ -145,30 +147,34 @@ def _score_all(
     metrics: Sequence[str],
     candidates: Sequence[str],
     references: PreparedReferences,
-    begun: Mapping[str, Future[tuple[float, list[float]]]],
+    futures: Mapping[str, Future[tuple[float, list[float]]]],
 ) -> tuple[dict[str, float], dict[str, Sequence[float]], dict[str, str]]:
     """Corpus scores, per-image scores in the order of the images, and why others are missing."""
-    if "METEOR" in begun:
-        _wait_for_tables(begun["METEOR"])
-    made = {name: _score(name, candidates, references) for name in metrics if name not in begun}
+    if "METEOR" in futures:
+        _wait_for_tables(futures["METEOR"])
+    results = {
+        name: _score(name, candidates, references) for name in metrics if name not in futures
+    }
     missing: dict[str, str] = {}
-    for name, future in begun.items():
+    for name, future in futures.items():
         try:
-            made[name] = {name: future.result()}
+            results[name] = {name: future.result()}
         except JavaError as error:
             missing[name] = str(error)
             warn_once(f"{name} is left out: {error}")
-    found = {name: score for metric in metrics for name, score in made.get(metric, {}).items()}
-    corpus = {name: float(score) for name, (score, _) in found.items()}
-    return corpus, {name: scores for name, (_, scores) in found.items()}, missing
+    scores_by_name = {
+        name: score for metric in metrics for name, score in results.get(metric, {}).items()
+    }
+    corpus = {name: float(score) for name, (score, _) in scores_by_name.items()}
+    return corpus, {name: scores for name, (_, scores) in scores_by_name.items()}, missing
 
 
 def _wait_for_tables(meteor: Future[tuple[float, list[float]]]) -> None:
-    """Leave the cores to METEOR while it loads; all has to wait for its scores anyway.
+    """Leave the cores to METEOR while it loads; its scores are the last to come anyway.
 
-    What is counted here takes less time than METEOR then needs to score the same captions.
+    Counting here takes less time than METEOR then needs to score the same captions.
     """
-    end = time.monotonic() + _LOADING
+    end = time.monotonic() + MAX_LOADING_SECONDS
     while not (meteor.done() or meteor_loaded()) and time.monotonic() < end:
         wait([meteor], timeout=0.05)
 
@@ -193,7 +199,7 @@ def _settings(
     }
 
 
-def _score(metric: str, candidates: Sequence[str], references: PreparedReferences) -> Found:
+def _score(metric: str, candidates: Sequence[str], references: PreparedReferences) -> ScoresByName:
     """Corpus and per-image scores of one metric by reported name, images in the order given."""
     if metric == "BLEU":
         corpus, per_image = score_bleu(candidates, references.bleu)

@@ -1,8 +1,8 @@
 """Consensus re-ranking: the sample that agrees best with the captions of similar training images.
 
-Devlin et al. (2015) and Mao et al. (2015): the training images whose features are nearest to an
-image's lend it their captions, and a sample's score is its mean CIDEr-D to them. No caption of the
-image itself is used, so this is how a system may choose one of its samples;
+Devlin et al. (2015) and Mao et al. (2015): a sample's score is its mean CIDEr-D to the captions of
+the training images whose features are nearest to the image's. No caption of the image itself is
+used, so a system may choose one of its samples in this way;
 `captioning.metrics.diversity.select_best` takes the best 1, or the best 5 whose diversity papers
 report.
 """
@@ -30,7 +30,7 @@ from captioning.metrics.cider import (
 from captioning.metrics.diversity import check_texts
 
 _DIGITS = 6  # of cosines: float32 products are not the same to the last bit in every place
-_MOST_CELLS = 500_000  # pairs of sample and neighbour's caption at once: some 200 MB
+_MAX_CELLS = 500_000  # pairs of sample and neighbour's caption at once: some 200 MB
 
 Features = NDArray[np.floating]
 
@@ -122,8 +122,8 @@ def nearest_images(
             f"queries must be as wide as training features and k in [1, {len(training)}]: got "
             f"{units.shape}, {training.shape} and k {k}"
         )
-    found = [_nearest(units[i : i + block] @ training.T, k) for i in range(0, len(units), block)]
-    return np.concatenate(found) if found else np.zeros((0, k), dtype=np.int64)
+    nearest = [_nearest(units[i : i + block] @ training.T, k) for i in range(0, len(units), block)]
+    return np.concatenate(nearest) if nearest else np.zeros((0, k), dtype=np.int64)
 
 
 def _nearest(similarity: NDArray[np.float32], k: int) -> Ints:
@@ -174,8 +174,8 @@ def consensus_scores(
     for rows in _blocks(groups, neighbours, training.starts):
         samples = groups[rows.start : rows.stop]
         image = number_images(samples)
-        found = _score(samples, image, neighbours[rows.start : rows.stop], training, variant)
-        means = _means(found, num_closest)
+        similarities = _score(samples, image, neighbours[rows.start : rows.stop], training, variant)
+        means = _means(similarities, num_closest)
         parts = np.split(means, np.cumsum(np.bincount(image))[:-1])
         scores |= zip(ids[rows.start : rows.stop], (part.tolist() for part in parts), strict=True)
     return scores
@@ -199,8 +199,8 @@ def _score(
     return references.similarities(vectors, image, variant), references.num_references[image]
 
 
-def _means(found: tuple[Floats, Ints], num_closest: int | None) -> Floats:
-    similarities, number = found
+def _means(similarities_and_counts: tuple[Floats, Ints], num_closest: int | None) -> Floats:
+    similarities, number = similarities_and_counts
     if num_closest is not None:
         similarities = -np.sort(-similarities, axis=1)[:, :num_closest]
         number = np.minimum(number, num_closest)
@@ -213,7 +213,7 @@ def _blocks(groups: Sequence[Sequence[str]], neighbours: Ints, starts: Ints) -> 
     first, cells = 0, 0
     for row, group in enumerate(groups):
         cells += len(group) * int(references[row])
-        if cells > _MOST_CELLS and row > first:
+        if cells > _MAX_CELLS and row > first:
             yield range(first, row)
             first, cells = row, len(group) * int(references[row])
     if groups:

@@ -1,19 +1,20 @@
 """Scores of controllable captioning, as the tables of CIC-BART-SSA have them.
 
-A caption is asked for by a control signal: the boxes and nouns of the entities of interest, and a
-length. What is scored (Basioti et al., 2024, section 5.2 and appendix C.1; all means are over
-captions, unless said otherwise):
+A control signal requests a caption: by boxes and nouns of the entities of interest, and by a
+length. Scores (Basioti et al., 2024, section 5.2 and appendix C.1; all means are over captions,
+unless noted):
 
-- ``IoU``, ``Hal``, ``missing``: nouns said against nouns asked for, `noun_overlap`.
-- ``L``: mean absolute difference of the words said and the words asked for, in words.
-- ``LP``: share of captions whose number of words lies in the level asked for.
+- ``IoU``, ``Hal``, ``missing``: mentioned nouns against requested nouns, `noun_overlap`.
+- ``L``: mean absolute difference of the number of words and the requested number, in words.
+- ``LP``: share of captions whose number of words lies in the requested level.
 - ``G``: well-formedness, `well_formedness`; not the papers' GRUEN, which needs BERT and a model of
   acceptability.
 - ``sC``, ``D-1``, ``D-2``: self-CIDEr, Div-1 and Div-2 of the captions of an image, the mean over
   images with five captions or more, of which the first five count.
 - ``H``: harmonic mean of ``IoU``, ``G`` and ``sC``.
 
-All but ``L`` are fractions in [0, 1]. What cannot be computed is absent, with the reason beside it.
+All but ``L`` are fractions in [0, 1]. A score that cannot be computed is absent; ``missing`` has
+the reason.
 """
 
 from __future__ import annotations
@@ -39,15 +40,15 @@ DIVERSITY = {"sC": "self-CIDEr", "D-1": "Div-1", "D-2": "Div-2"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlledCaption:
-    """A caption and the control signal that it was asked for with.
+    """A caption and the control signal that requested it.
 
     Attributes:
         sample_id: unique.
         image_id: shared by the captions of one image.
         caption: raw text; may be empty.
         nouns: names of the entities of interest; None if the signal has none.
-        num_words: words asked for, or None.
-        level: 1 (A) to 5 (E) asked for; by default that of ``num_words``.
+        num_words: requested number of words, or None.
+        level: requested level, 1 (A) to 5 (E); by default that of ``num_words``.
         coverage: share of the image that the boxes of interest cover, in [0, 1], or None.
     """
 
@@ -104,13 +105,13 @@ class ControlScores:
 def length_errors(captions: Sequence[str], num_words: Sequence[int]) -> list[int]:
     """Words too many or too few of each caption; their mean is L."""
     pairs = zip(captions, num_words, strict=True)
-    return [abs(count_words(caption) - wanted) for caption, wanted in pairs]
+    return [abs(count_words(caption) - num_requested) for caption, num_requested in pairs]
 
 
 def length_hits(captions: Sequence[str], levels: Sequence[int]) -> list[bool]:
-    """Whether each caption has the level asked for; the share that has is LP."""
+    """Whether each caption has the requested level; the share of these captions is LP."""
     pairs = zip(captions, levels, strict=True)
-    return [length_level(count_words(caption)) == wanted for caption, wanted in pairs]
+    return [length_level(count_words(caption)) == level for caption, level in pairs]
 
 
 def harmonic_mean(values: Sequence[float]) -> float:
@@ -196,9 +197,10 @@ def score_control(
 ) -> ControlScores:
     """All scores of controlled captions; see the module.
 
-    Each score is of the captions that have what it needs: a caption without nouns asked for takes
-    no part in ``IoU``, one without a length none in ``L``. What no caption has, or no tool is given
-    for, is missing. Means are over captions, never over batches, so their order does not matter.
+    Each score is of the captions that have what it needs: a caption without requested nouns takes
+    no part in ``IoU``, one without a length none in ``L``. A score is missing if no caption has
+    what it needs, or its tool is not passed. Means are over captions, never over batches, so their
+    order does not matter.
 
     Args:
         samples: captions with their control signals.
@@ -210,7 +212,7 @@ def score_control(
 
     Raises:
         TypeError: a caption that is no text.
-        ValueError: no captions, a sample id twice, or what cannot have been asked for.
+        ValueError: no captions, a sample id twice, or an impossible request.
     """
     _check(samples)
     missing: dict[str, str] = {}
@@ -232,9 +234,9 @@ def score_control(
     per_image = _diversity(samples, statistics, settings, missing)
     for name in DIVERSITY if per_image else ():
         corpus[name] = fmean(scores[name] for scores in per_image.values())
-    lacking = [name for name in ("IoU", "G", "sC") if name not in corpus]
-    if lacking:
-        missing["H"] = f"needs {', '.join(lacking)}"
+    unavailable = [name for name in ("IoU", "G", "sC") if name not in corpus]
+    if unavailable:
+        missing["H"] = f"needs {', '.join(unavailable)}"
     else:
         corpus["H"] = harmonic_mean([corpus[name] for name in ("IoU", "G", "sC")])
     return ControlScores(
@@ -278,22 +280,26 @@ def _noun_columns(
     settings: dict[str, Any],
     missing: dict[str, str],
 ) -> dict[str, dict[str, float]]:
-    chosen = [sample for sample in samples if sample.nouns is not None]
-    if parser is None or vectors is None or not chosen:
-        reason = "no parser and word vectors are given" if chosen else "no nouns are asked for"
+    samples_with_nouns = [sample for sample in samples if sample.nouns is not None]
+    if parser is None or vectors is None or not samples_with_nouns:
+        reason = (
+            "no parser and word vectors are given"
+            if samples_with_nouns
+            else "no nouns are asked for"
+        )
         missing |= dict.fromkeys(("IoU", "Hal", "missing"), reason)
         return {}
-    parses = parser.parse([sample.caption for sample in chosen])
-    said = [find_nouns(parse, lemmas=lemmas) for parse in parses]
-    scores = score_nouns(said, [sample.nouns or () for sample in chosen], vectors)
+    parses = parser.parse([sample.caption for sample in samples_with_nouns])
+    nouns = [find_nouns(parse, lemmas=lemmas) for parse in parses]
+    scores = score_nouns(nouns, [sample.nouns or () for sample in samples_with_nouns], vectors)
     settings |= {
         "parser": parser.name,
         "word_vectors": vectors.name,
-        "num_with_nouns": len(chosen),
+        "num_with_nouns": len(samples_with_nouns),
         "unknown_nouns": list(scores.unknown),
     }
     named = {"IoU": scores.iou, "Hal": scores.hallucination, "missing": scores.missing}
-    ids = [sample.sample_id for sample in chosen]
+    ids = [sample.sample_id for sample in samples_with_nouns]
     return {k: dict(zip(ids, v.tolist(), strict=True)) for k, v in named.items()}
 
 
@@ -311,8 +317,8 @@ def _length_columns(
     captions = {sample.sample_id: sample.caption for sample in samples}
     columns: dict[str, dict[str, float]] = {}
     if exact:
-        wanted = [sample.num_words or 0 for sample in exact.values()]
-        errors = length_errors([captions[i] for i in exact], wanted)
+        num_words = [sample.num_words or 0 for sample in exact.values()]
+        errors = length_errors([captions[i] for i in exact], num_words)
         columns["L"] = dict(zip(exact, map(float, errors), strict=True))
     else:
         missing["L"] = "no number of words is asked for"
@@ -335,14 +341,14 @@ def _diversity(
         groups.setdefault(sample.image_id, []).append(sample.caption)
     groups = {i: group[:GROUP_SIZE] for i, group in groups.items() if len(group) >= GROUP_SIZE}
     if statistics is None or not groups:
-        few = f"no image has {GROUP_SIZE} captions"
-        reason = "no document frequencies are given" if groups else few
+        too_few = f"no image has {GROUP_SIZE} captions"
+        reason = "no document frequencies are given" if groups else too_few
         missing |= dict.fromkeys(DIVERSITY, reason)
         return {}
     result = evaluate_diversity(groups, statistics=statistics)
     settings["diversity"] = {k: v for k, v in result.settings.items() if k != "missing"}
     return {
-        image_id: {name: scores[theirs] for name, theirs in DIVERSITY.items()}
+        image_id: {name: scores[metric] for name, metric in DIVERSITY.items()}
         for image_id, scores in result.per_image.items()
     }
 
@@ -351,8 +357,8 @@ def _bands(
     samples: Sequence[ControlledCaption], columns: Mapping[str, Mapping[str, float]], num_bands: int
 ) -> tuple[CoverageBand, ...]:
     """Bands over the captions with a coverage, of the scores that all of these have."""
-    chosen = {sample.sample_id: sample for sample in samples if sample.coverage is not None}
-    whole = {k: v for k, v in columns.items() if all(i in v for i in chosen)}
-    scores = {name: [column[i] for i in chosen] for name, column in whole.items()}
-    coverages = [sample.coverage or 0.0 for sample in chosen.values()]
-    return coverage_bands(coverages, scores, num_bands=num_bands) if chosen else ()
+    with_coverage = {sample.sample_id: sample for sample in samples if sample.coverage is not None}
+    complete = {k: v for k, v in columns.items() if all(i in v for i in with_coverage)}
+    scores = {name: [column[i] for i in with_coverage] for name, column in complete.items()}
+    coverages = [sample.coverage or 0.0 for sample in with_coverage.values()]
+    return coverage_bands(coverages, scores, num_bands=num_bands) if with_coverage else ()

@@ -163,7 +163,7 @@ def detect_by_epoch(
 
     Args:
         history: ``(E, N)`` scores, one row an epoch, NaN for samples not seen in it.
-        kinds: see `detect_kinds`; samples that curation has mended since are faults no longer, so
+        kinds: see `detect_kinds`; samples that curation has repaired are faults no longer, so
             where that happened give each epoch its own truth.
         epochs: numbers of the E epochs; 0 to E-1 by default.
 
@@ -193,28 +193,30 @@ def _labels(kinds: Mapping[int, str], num_rows: int) -> NDArray[np.object_]:
 
 
 def _kind(values: NDArray[np.float64], labels: NDArray[np.object_], kind: str) -> KindDetection:
-    mine, faults = labels == kind, labels != ""
-    num_faults = int(mine.sum())
+    of_kind, faults = labels == kind, labels != ""
+    num_faults = int(of_kind.sum())
     if num_faults == 0:
         nan = float("nan")
         return KindDetection(
             num_faults=0, auc=nan, precision_at_noise_rate=nan, recall_at_noise_rate=nan
         )
-    alone = mine | ~faults
+    of_kind_or_sound = of_kind | ~faults
     return KindDetection(
         num_faults=num_faults,
-        auc=area_under_roc(values[alone], mine[alone]),
-        precision_at_noise_rate=precision_at_noise_rate(values[alone], mine[alone]),
-        recall_at_noise_rate=_hits(values, mine, int(faults.sum())) / num_faults,
+        auc=area_under_roc(values[of_kind_or_sound], of_kind[of_kind_or_sound]),
+        precision_at_noise_rate=precision_at_noise_rate(
+            values[of_kind_or_sound], of_kind[of_kind_or_sound]
+        ),
+        recall_at_noise_rate=_hits(values, of_kind, int(faults.sum())) / num_faults,
     )
 
 
-def _hits(values: NDArray[np.float64], wanted: NDArray[np.bool_], k: int) -> float:
-    """How many of ``wanted`` are among the ``k`` highest, in the mean over orders of the tied."""
+def _hits(values: NDArray[np.float64], is_hit: NDArray[np.bool_], k: int) -> float:
+    """How many of ``is_hit`` are among the ``k`` highest, as the mean over orders of the tied."""
     border = np.partition(values, len(values) - k)[len(values) - k]
     above, tied = values > border, values == border
-    taken = (k - above.sum()) / tied.sum()
-    return float(wanted[above].sum() + taken * wanted[tied].sum())
+    share = (k - above.sum()) / tied.sum()
+    return float(is_hit[above].sum() + share * is_hit[tied].sum())
 
 
 def _without_nan(value: Any) -> Any:

@@ -43,7 +43,7 @@ from captioning.metrics.tokenizer import tokenize_python
 
 Tokenize = Callable[[Sequence[str]], list[str]]
 
-_MOST_CAPTIONS, _MOST_CELLS = 20_000, 4_000_000  # of a block of images: some 200 MB
+_MAX_CAPTIONS, _MAX_CELLS = 20_000, 4_000_000  # of a block of images: some 200 MB
 _SMALL, _TINY = 1e-9, 1e-15  # what keeps pycocoevalcap's BLEU from dividing by 0
 
 
@@ -77,8 +77,8 @@ def evaluate_diversity(
     """
     check_texts(captions, "captions")
     if not captions or any(len(group) < 2 for group in captions.values()):
-        few = [image_id for image_id, group in captions.items() if len(group) < 2]
-        raise ValueError(f"diversity needs two captions or more of each image: got {few[:3]}")
+        too_few = [image_id for image_id, group in captions.items() if len(group) < 2]
+        raise ValueError(f"diversity needs two captions or more of each image: got {too_few[:3]}")
     if statistics.num_images < 2:
         raise ValueError(
             "self-CIDEr needs document frequencies of 2 images or more: got those of 1"
@@ -87,18 +87,18 @@ def evaluate_diversity(
     rest = iter(flat)
     groups = [[next(rest) for _ in group] for group in captions.values()]
     columns = {"uniqueness": np.array([len(set(group)) / len(group) for group in groups])}
-    counted: dict[str, float] = {}
+    totals: dict[str, float] = {}
     if training_captions is not None:
         known = frozenset(tokenized(list(training_captions), tokenize))
         novel = [[caption not in known for caption in group] for group in groups]
         columns["novelty"] = np.array([np.mean(group) for group in novel])
-        counted["novel-sentences"] = float(sum(map(sum, novel)))
+        totals["novel-sentences"] = float(sum(map(sum, novel)))
     measured, mutual_bleu = _measure(groups, statistics, variant)
     columns |= measured
     return MetricResult(
         corpus={name: float(values.mean()) for name, values in columns.items()}
         | {"mBLEU-4": mutual_bleu}
-        | counted,
+        | totals,
         per_image={
             image_id: {name: float(values[row]) for name, values in columns.items()}
             for row, image_id in enumerate(captions)
@@ -188,23 +188,23 @@ def _self_cider(
 def _measure(
     groups: Sequence[Sequence[str]], statistics: CiderStatistics, variant: str
 ) -> tuple[dict[str, Floats], float]:
-    """What n-grams tell: columns of scores by image, and the corpus mBLEU-4."""
-    found: dict[str, list[Floats]] = {"mBLEU-4-sentence": [], "self-CIDEr": []}
-    found |= {"Div-1": [], "Div-2": []}
+    """Scores of n-grams: columns by image, and the corpus mBLEU-4."""
+    columns: dict[str, list[Floats]] = {"mBLEU-4-sentence": [], "self-CIDEr": []}
+    columns |= {"Div-1": [], "Div-2": []}
     pooled: dict[int, Floats] = {}
     for block in _blocks(groups):
         counts, image = count_ngrams(list(chain.from_iterable(block))), number_images(block)
         sizes = np.bincount(image)
         parts = _bleu_parts(counts, image)
-        found["mBLEU-4-sentence"].append(np.bincount(image, _bleu(parts)) / sizes)
+        columns["mBLEU-4-sentence"].append(np.bincount(image, _bleu(parts)) / sizes)
         for column in range(sizes.max()):
             total = parts[_columns(sizes) == column].sum(0)
             pooled[column] = pooled.get(column, 0) + total
         for n in (1, 2):
-            found[f"Div-{n}"].append(_distinct(counts, image, n))
-        found["self-CIDEr"].append(_self_cider(counts, block, statistics, variant))
+            columns[f"Div-{n}"].append(_distinct(counts, image, n))
+        columns["self-CIDEr"].append(_self_cider(counts, block, statistics, variant))
     mutual_bleu = float(_bleu(np.stack(list(pooled.values()))).mean())
-    return {name: np.concatenate(values) for name, values in found.items()}, mutual_bleu
+    return {name: np.concatenate(values) for name, values in columns.items()}, mutual_bleu
 
 
 def _distinct(counts: NgramCounts, image: Ints, n: int) -> Floats:
@@ -217,10 +217,10 @@ def _distinct(counts: NgramCounts, image: Ints, n: int) -> Floats:
 
 
 def _bleu_parts(counts: NgramCounts, image: Ints) -> Floats:
-    """What BLEU of each caption against the others of its image needs, ``(B, 10)``.
+    """Counts for the BLEU of each caption against the others of its image, ``(B, 10)``.
 
     Matched n-grams and all n-grams for n = 1 to 4, words, and words of the reference that is
-    closest in length, the shorter of two; what pycocoevalcap sums over a corpus.
+    closest in length, the shorter of two: the numbers that pycocoevalcap sums over a corpus.
     """
     size = max(1, int(counts.table.starts[-1]))
     key = image[counts.caption] * size + counts.gram
@@ -230,12 +230,12 @@ def _bleu_parts(counts: NgramCounts, image: Ints) -> Floats:
     starts = np.flatnonzero(first)
     highest = np.repeat(count[starts], np.diff(np.append(starts, len(key))))
     following = np.append(np.where(first[1:], 0, count[1:]), 0)[: len(key)]
-    # who has an n-gram most often is held against the second, all others against the first
+    # the caption with most of an n-gram is compared with the second, all others with the first
     matched = np.minimum(count, np.where(first, following, highest))
     cell = (counts.caption * ORDERS + _of_order(counts))[order]
     correct = np.bincount(cell, matched, len(image) * ORDERS).reshape(-1, ORDERS)
-    guessed = np.maximum(0, counts.num_words[:, None] - np.arange(ORDERS))
-    columns = [correct, guessed, counts.num_words, _closest(counts.num_words, image)]
+    num_ngrams = np.maximum(0, counts.num_words[:, None] - np.arange(ORDERS))
+    columns = [correct, num_ngrams, counts.num_words, _closest(counts.num_words, image)]
     return np.column_stack(columns).astype(np.float64, copy=False)
 
 
@@ -245,10 +245,10 @@ def _closest(num_words: Ints, image: Ints) -> Ints:
     column = _columns(sizes)
     lengths = np.full((len(sizes), sizes.max()), -1)
     lengths[image, column] = num_words
-    theirs = lengths[image]
+    other_lengths = lengths[image]
     scale = int(num_words.max()) + 1
-    cost = np.abs(theirs - num_words[:, None]) * scale + theirs
-    cost[(theirs < 0) | (column[:, None] == np.arange(sizes.max()))] = scale * scale
+    cost = np.abs(other_lengths - num_words[:, None]) * scale + other_lengths
+    cost[(other_lengths < 0) | (column[:, None] == np.arange(sizes.max()))] = scale * scale
     return cost.min(1) % scale
 
 
@@ -270,6 +270,6 @@ def _columns(sizes: Ints) -> Ints:
 
 def _blocks(groups: Sequence[Sequence[str]]) -> list[Sequence[Sequence[str]]]:
     """Images in blocks whose arrays stay small."""
-    most = max(map(len, groups))
-    step = max(1, min(_MOST_CAPTIONS // most, _MOST_CELLS // most**2))
+    max_captions = max(map(len, groups))
+    step = max(1, min(_MAX_CAPTIONS // max_captions, _MAX_CELLS // max_captions**2))
     return [groups[start : start + step] for start in range(0, len(groups), step)]

@@ -19,7 +19,7 @@ Captions = Mapping[str, Sequence[str]]
 
 
 class CaptionedImages(Protocol):
-    """What a data set knows of images, such as `captioning.data.roster.Roster`."""
+    """Images with captions, such as `captioning.data.roster.Roster`."""
 
     @property
     def samples(self) -> Sequence[Sample]:
@@ -58,7 +58,7 @@ def evaluate_all(
     decoding: Mapping[str, Any] | None = None,
     **standard: Any,
 ) -> MetricResult:
-    """Scores of the first caption of every image, and what further metrics say of all.
+    """Scores of the first caption of every image, and scores of further metrics on all captions.
 
     Args:
         captions: one or more of each image, the best first.
@@ -75,9 +75,9 @@ def evaluate_all(
         ValueError: an image without captions, two metrics with a score of the same name, or what
             the metrics refuse.
     """
-    without = [image_id for image_id, group in captions.items() if not group]
-    if without:
-        raise ValueError(f"{len(without)} images have no caption, such as {without[0]!r}")
+    empty = [image_id for image_id, group in captions.items() if not group]
+    if empty:
+        raise ValueError(f"{len(empty)} images have no caption, such as {empty[0]!r}")
     first = {image_id: group[0] for image_id, group in captions.items()}
     result = evaluate_captions(first, images.references(), **standard)
     result = replace(result, settings=result.settings | {"decoding": decoding})
@@ -86,19 +86,19 @@ def evaluate_all(
     return result
 
 
-def _joined(result: MetricResult, more: MetricResult, name: str) -> MetricResult:
-    twice = sorted(result.corpus.keys() & more.corpus.keys())
-    if twice or name in result.settings:
-        raise ValueError(f"extra metric {name!r} gives a score that is there already: {twice}")
+def _joined(result: MetricResult, extra: MetricResult, name: str) -> MetricResult:
+    duplicates = sorted(result.corpus.keys() & extra.corpus.keys())
+    if duplicates or name in result.settings:
+        raise ValueError(f"extra metric {name!r} gives a score that is there already: {duplicates}")
     per_image = {
-        image_id: scores | more.per_image.get(image_id, {})
+        image_id: scores | extra.per_image.get(image_id, {})
         for image_id, scores in result.per_image.items()
     }
-    settings = dict(more.settings)
+    settings = dict(extra.settings)
     missing = result.missing | settings.pop("missing", {})
     return replace(
         result,
-        corpus=result.corpus | more.corpus,
+        corpus=result.corpus | extra.corpus,
         per_image=per_image,
         settings=result.settings | {name: settings, "missing": missing},
     )

@@ -27,7 +27,7 @@ from captioning.metrics.well_formedness import WellFormedness
 from captioning.ranges import PositiveFloat, PositiveInt
 from captioning.vision.photos import load_rgb
 
-LEAST_G = 0.7  # GRUEN that CIC-BART-SSA asks of a caption (appendix C.2); here of another measure
+MIN_G = 0.7  # GRUEN that CIC-BART-SSA requires (appendix C.2); here of another measure
 TOKENIZERS = {"ptb": tokenize_ptb, "python": tokenize_python}
 
 
@@ -66,12 +66,12 @@ class Similarity(AbstractMetric):
         )
 
     def _embed(self, paths: Mapping[str, Path]) -> dict[str, Tensor]:
-        ids, found = list(paths), {}
+        ids, vectors = list(paths), {}
         for start in range(0, len(ids), self._batch_size):
-            some = ids[start : start + self._batch_size]
-            photos = [load_rgb(paths[image_id]) for image_id in some]
-            found |= zip(some, self._encoder.embed_photos(photos), strict=True)
-        return found
+            batch = ids[start : start + self._batch_size]
+            photos = [load_rgb(paths[image_id]) for image_id in batch]
+            vectors |= zip(batch, self._encoder.embed_photos(photos), strict=True)
+        return vectors
 
 
 class Diversity(AbstractMetric):
@@ -82,7 +82,7 @@ class Diversity(AbstractMetric):
         *,
         tokenizer: str = "python",
         variant: str = "CIDEr-D",
-        most: PositiveInt | None = None,
+        max_captions: PositiveInt | None = None,
         training: CaptionedImages | None = None,
     ) -> None:
         """Set the measure up.
@@ -90,14 +90,15 @@ class Diversity(AbstractMetric):
         Args:
             tokenizer: ``"ptb"`` or ``"python"``.
             variant: kernel of self-CIDEr.
-            most: only so many captions of each image, the first; 5, the best by consensus, in
-                papers. None takes all.
-            training: the training captions: document frequencies for self-CIDEr, and what is not
-                novel. Without them the references' frequencies are taken and novelty is left out.
+            max_captions: number of captions of each image that count, the first ones; 5, the best
+                by consensus, in papers. None takes all.
+            training: the training captions: document frequencies for self-CIDEr, and the captions
+                that are not novel. Without them the references' frequencies are taken and novelty
+                is left out.
         """
         self._tokenize = TOKENIZERS[tokenizer]
         self._variant = variant
-        self._most = most
+        self._max_captions = max_captions
         self._training = training
 
     def score(self, captions: Captions, images: CaptionedImages) -> MetricResult:
@@ -109,7 +110,7 @@ class Diversity(AbstractMetric):
         groups = [[next(rest) for _ in group] for group in groups]
         training = None if self._training is None else [s.caption for s in self._training.samples]
         return evaluate_diversity(
-            {image_id: group[: self._most] for image_id, group in captions.items()},
+            {image_id: group[: self._max_captions] for image_id, group in captions.items()},
             statistics=CiderStatistics.count(groups, source=source),
             training_captions=training,
             tokenize=self._tokenize,
@@ -127,22 +128,22 @@ class Oracle(AbstractMetric):
 
     def score(self, captions: Captions, images: CaptionedImages) -> MetricResult:
         """The mean over images of the best caption's score, as ``oracle CIDEr-D`` and so on."""
-        found = evaluate_oracle(
+        result = evaluate_oracle(
             captions,
             images.references(),
             metrics=self._metrics,
             tokenize=TOKENIZERS[self._tokenizer],
         )
-        settings = found.settings
+        settings = result.settings
         settings["missing"] = {
             f"oracle {name}": reason for name, reason in settings["missing"].items()
         }
         return MetricResult(
-            corpus={f"oracle {name}": value for name, value in found.mean.items()}
-            | {f"oracle corpus {name}": value for name, value in found.corpus_bleu.items()},
+            corpus={f"oracle {name}": value for name, value in result.mean.items()}
+            | {f"oracle corpus {name}": value for name, value in result.corpus_bleu.items()},
             per_image={
                 image_id: {f"oracle {name}": value for name, value in scores.items()}
-                for image_id, scores in found.per_image.items()
+                for image_id, scores in result.per_image.items()
             },
             settings=settings,
         )
@@ -157,10 +158,13 @@ class SentenceQuality(AbstractMetric):
 
     def score(self, captions: Captions, images: CaptionedImages) -> MetricResult:
         """The mean, and the share of captions from the threshold of CIC-BART-SSA on."""
-        found = self._well_formedness.score([group[0] for group in captions.values()])
-        totals = [one.total for one in found]
+        scores = self._well_formedness.score([group[0] for group in captions.values()])
+        totals = [score.total for score in scores]
         return MetricResult(
-            corpus={"G": fmean(totals), f"G from {LEAST_G}": fmean(x >= LEAST_G for x in totals)},
+            corpus={
+                "G": fmean(totals),
+                f"G from {MIN_G}": fmean(value >= MIN_G for value in totals),
+            },
             per_image={i: {"G": total} for i, total in zip(captions, totals, strict=True)},
             settings=self._well_formedness.settings(),
         )
@@ -199,19 +203,19 @@ class NovelObjects(AbstractMetric):
     def score(self, captions: Captions, images: CaptionedImages) -> MetricResult:
         """Score the first captions; names end in ``out-of-domain``, ``in-domain`` or a class."""
         labels = {s.image_id: [region.label for region in s.regions] for s in images.samples}
-        found = score_novel(
+        result = score_novel(
             {image_id: group[0] for image_id, group in captions.items()},
             images.references(),
             forms=self._forms,
             labels=labels if self._truth == "labels" else None,
             **self._options,
         )
-        corpus = {f"{name} out-of-domain": value for name, value in found.out_of_domain.items()}
-        if found.in_domain is not None:
-            corpus |= {f"{k} in-domain": v for k, v in found.in_domain.corpus.items()}
-        for label, mentions in found.mentions.by_class.items():
+        corpus = {f"{name} out-of-domain": value for name, value in result.out_of_domain.items()}
+        if result.in_domain is not None:
+            corpus |= {f"{k} in-domain": v for k, v in result.in_domain.corpus.items()}
+        for label, mentions in result.mentions.by_class.items():
             corpus[f"F1 {label}"] = mentions.f1
-        settings = found.settings | {"left_out": found.mentions.left_out}
+        settings = result.settings | {"left_out": result.mentions.left_out}
         return MetricResult(corpus=corpus, per_image={}, settings=settings)
 
 
@@ -232,13 +236,13 @@ class Nocaps(AbstractMetric):
     def score(self, captions: Captions, images: CaptionedImages) -> MetricResult:
         """Score the first captions by domain."""
         first = {image_id: group[0] for image_id, group in captions.items()}
-        found = score_nocaps(first, images.references(), self._domains, **self._options)
-        overall = found["overall"]
+        results = score_nocaps(first, images.references(), self._domains, **self._options)
+        overall = results["overall"]
         corpus = {
             f"{name} {domain}": value
-            for domain, result in found.items()
+            for domain, result in results.items()
             for name, value in result.corpus.items()
         }
-        sizes = {domain: len(result.per_image) for domain, result in found.items()}
+        sizes = {domain: len(result.per_image) for domain, result in results.items()}
         settings = overall.settings | {"num_images": sizes}
         return replace(overall, corpus=corpus, per_image={}, settings=settings)

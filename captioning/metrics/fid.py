@@ -133,12 +133,17 @@ def frechet_distance(first: FeatureStatistics, second: FeatureStatistics) -> flo
         ValueError: features of different networks or sizes, or one image alone in a set.
     """
     _check_alike(first, second)
-    one, two = first.covariance(), second.covariance()
+    first_covariance, second_covariance = first.covariance(), second.covariance()
     # The trace of (C1 C2)^(1/2) is that of the symmetric (R1 C2 R1')^(1/2) where R1' R1 = C1, and
     # so the sum of the singular values of R1 R2'. Taking them there, and not as roots of the
     # product's eigenvalues, keeps half of the digits from being lost where the rank is low.
-    overlap = torch.linalg.svdvals(_root(one) @ _root(two).T).sum()
-    distance = (first.mean - second.mean).square().sum() + one.trace() + two.trace() - 2 * overlap
+    overlap = torch.linalg.svdvals(_root(first_covariance) @ _root(second_covariance).T).sum()
+    distance = (
+        (first.mean - second.mean).square().sum()
+        + first_covariance.trace()
+        + second_covariance.trace()
+        - 2 * overlap
+    )
     return max(0.0, float(distance))
 
 
@@ -155,12 +160,14 @@ def frechet_image_distance(
     Raises:
         ValueError: fewer than two images in a set, or features that do not fit.
     """
-    one, two = (feature_statistics(s, features=features, network=network) for s in (first, second))
+    first_statistics, second_statistics = (
+        feature_statistics(images, features=features, network=network) for images in (first, second)
+    )
     return ImageDistance(
         name="FID" if network == INCEPTION else f"FID({network})",
-        value=frechet_distance(one, two),
-        num_images=(one.num_images, two.num_images),
-        num_features=len(one.mean),
+        value=frechet_distance(first_statistics, second_statistics),
+        num_images=(first_statistics.num_images, second_statistics.num_images),
+        num_features=len(first_statistics.mean),
     )
 
 
@@ -187,10 +194,10 @@ def paired_image_distance(
                 "paired images must come in batches of equal length: got one of "
                 f"{sizes[0]} and one of {sizes[1]} after {num_images} pairs"
             )
-        one, two = (_features(batch, features, network) for batch in batches)
-        total += float((one - two).norm(dim=1).sum())
+        first_features, second_features = (_features(batch, features, network) for batch in batches)
+        total += float((first_features - second_features).norm(dim=1).sum())
         num_images += sizes[0]
-        num_features = one.shape[1]
+        num_features = first_features.shape[1]
     if num_images == 0:
         raise ValueError(f"no images for {network}: there is nothing to compare")
     return ImageDistance(
@@ -267,8 +274,8 @@ def _root(covariance: Tensor) -> Tensor:
     """``(K, D)`` R with R'R the covariance ``(D, D)`` of rank K."""
     values, vectors = torch.linalg.eigh(covariance)
     rounding = len(values) * torch.finfo(values.dtype).eps * values.abs().max()
-    kept = values > rounding
-    return values[kept].sqrt()[:, None] * vectors[:, kept].T
+    is_positive = values > rounding
+    return values[is_positive].sqrt()[:, None] * vectors[:, is_positive].T
 
 
 def _check_alike(first: FeatureStatistics, second: FeatureStatistics) -> None:

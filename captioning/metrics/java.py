@@ -1,6 +1,6 @@
 """Java, for the scorers that need it: found once, run with a time limit, named when it fails.
 
-Java runs in a process group of its own, so that whatever a wrapper script has started dies with it
+Java runs in a process group of its own, so that all that a wrapper script has started dies with it
 and nobody waits for a pipe that an orphan holds. It also ends with this process, however that ends:
 see `_GUARD`. A process that crashes or hangs is killed and its work tried once more, see
 `try_twice`.
@@ -30,7 +30,7 @@ INSTALL_JAVA = "install one, e.g. `apt-get install default-jre-headless` (any Ja
 # (The kernel's signal for that, PDEATHSIG, comes as soon as the thread ends that started Java.)
 # The watcher has none of Java's own pipes, so that nobody waits for it.
 _GUARD = '(read -r _ </dev/fd/{pipe}; kill -9 0) </dev/null >/dev/null 2>&1 & exec "$@"'
-_TAIL = 800
+MAX_MESSAGE_LENGTH = 800
 _LOGGER = logging.getLogger(__name__)
 _lock = threading.Lock()
 _running: set[subprocess.Popen[bytes]] = set()
@@ -69,10 +69,10 @@ def find_java() -> tuple[str, str]:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise JavaError(f"{command} does not start ({error}): {INSTALL_JAVA}") from error
     text = (done.stderr + done.stdout).decode(errors="replace")
-    found = re.search(r'version "([^"]+)"', text)
-    if done.returncode != 0 or found is None:
+    match = re.search(r'version "([^"]+)"', text)
+    if done.returncode != 0 or match is None:
         raise JavaError(f"{command} is not a working Java: {INSTALL_JAVA}")
-    return command, found.group(1)
+    return command, match.group(1)
 
 
 def java_major(version: str) -> int:
@@ -191,7 +191,7 @@ def run_java(
     if was_stopped(process):
         raise JavaError(f"{name}: stopped", stopped=True)
     if process.returncode != 0:
-        tail = err.decode(errors="replace").strip()[-_TAIL:]
+        tail = err.decode(errors="replace").strip()[-MAX_MESSAGE_LENGTH:]
         raise JavaError(
             f"{name}: Java ended with status {process.returncode}: {tail or 'no message'}"
         )

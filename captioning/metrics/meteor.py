@@ -36,7 +36,7 @@ _ARGUMENTS = ("-XX:+UseSerialGC", "-Xmx2G", "-Dfile.encoding=UTF-8", "-jar", pac
 _OPTIONS = ("-", "-", "-stdio", "-l", "en", "-norm")
 # A process holds half a gigabyte; its start costs as much as scoring some 5,000 captions.
 MAX_PROCESSES = 4
-CAPTIONS_A_PROCESS = 10_000
+CAPTIONS_PER_PROCESS = 10_000
 
 _lock = threading.Lock()
 _alive: list[_Process] = []
@@ -92,7 +92,7 @@ atexit.register(close_meteor)
 
 
 class _Process:
-    """METEOR, spoken to in lines.
+    """A METEOR process, which takes requests and gives answers as lines.
 
     Attributes:
         command: the Java that runs it.
@@ -169,12 +169,12 @@ class _Process:
 
 
 def _processes(num_captions: int) -> list[_Process]:
-    """Living processes, started where they are wanting."""
+    """Living processes; missing ones are started."""
     command, _ = find_java()
     for process in [p for p in _alive if p.command != command or not p.works()]:
         process.close()
         _alive.remove(process)
-    number = min(1 + num_captions // CAPTIONS_A_PROCESS, MAX_PROCESSES, os.cpu_count() or 1)
+    number = min(1 + num_captions // CAPTIONS_PER_PROCESS, MAX_PROCESSES, os.cpu_count() or 1)
     while len(_alive) < number:
         _alive.append(_Process(command))
     return _alive[:number]
@@ -190,11 +190,11 @@ def _score(lines: Sequence[str], seconds: float) -> tuple[float, list[float]]:
     share = -(-len(lines) // len(processes))
     parts = [lines[start : start + share] for start in range(0, len(lines), share)]
     with ThreadPoolExecutor(len(processes)) as threads:
-        asked = [
+        pending = [
             threads.submit(process.ask, part, len(part), seconds, str)
             for process, part in zip(processes, parts, strict=False)
         ]
-        statistics = [line for answer in asked for line in answer.result()]
+        statistics = [line for answer in pending for line in answer.result()]
     request = "EVAL ||| " + " ||| ".join(statistics)
     *scores, corpus = processes[0].ask([request], len(lines) + 1, seconds, float)
     return corpus, scores

@@ -1,4 +1,4 @@
-"""How well the nouns of a caption agree with the nouns that were asked for (CIC-BART-SSA, C.1).
+"""How well the nouns of a caption agree with the requested nouns (CIC-BART-SSA, C.1).
 
 N is the set of nouns of a caption, E that of the control signal. Two nouns are as similar as
 ``(cos + 1) / 2`` of their word vectors; the *intersection* of N and E is the sum of similarities of
@@ -7,11 +7,11 @@ the one-to-one matching for which it is greatest (Hungarian matching). With it
 - noun IoU = intersection / (|N| + |E| − intersection);
 - Hal = (|N| − intersection) / |N|, Eq. 1. The paper writes IoU(N, E) for the intersection there;
   its code takes the intersection, and only so do a model's IoU 55.0 and Hal 34.1 go together;
-- missing = (|E| − intersection) / |E|, of the authors' code: what was asked for and not said.
+- missing = (|E| − intersection) / |E|, of the authors' code: requested and not mentioned.
 
-As in that code a noun counts once, as it is written and in lower case, nouns without a word vector
-are left out, and where a set is empty: both, IoU 1 and nothing hallucinated or missing; no noun
-said, IoU 0, Hal 0, missing 1; none asked for, IoU 0, Hal 1, missing 0.
+As in that code a noun counts once, as it is written and in lower case, and nouns without a word
+vector are left out. Where both sets are empty: IoU 1, Hal 0, missing 0. Where no noun is mentioned:
+IoU 0, Hal 0, missing 1. Where none is requested: IoU 0, Hal 1, missing 0.
 
 Two unrelated nouns are about .5 similar, so none of the scores comes near its worst value: they
 rank models, they do not count errors.
@@ -35,7 +35,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NounScores:
-    """Agreement of the nouns of n captions with those asked for.
+    """Agreement of the nouns of n captions with the requested ones.
 
     Attributes:
         iou: ``(n,)`` in [0, 1], higher is better.
@@ -63,29 +63,33 @@ def find_nouns(parse: Parse, *, lemmas: bool = False) -> tuple[str, ...]:
 
 
 def score_nouns(
-    said: Sequence[Sequence[str]], asked: Sequence[Sequence[str]], vectors: AbstractWordVectors
+    mentioned: Sequence[Sequence[str]],
+    requested: Sequence[Sequence[str]],
+    vectors: AbstractWordVectors,
 ) -> NounScores:
     """Noun IoU, Hal and missing nouns of captions; see the module.
 
     Args:
-        said: nouns of each caption, such as `find_nouns` gives them.
-        asked: nouns of each control signal. A name of several words counts as several nouns, as
-            it does where it stands in a caption.
+        mentioned: nouns of each caption, such as `find_nouns` returns them.
+        requested: nouns of each control signal. A name of several words counts as several nouns, as
+            it does in a caption.
         vectors: for the similarity.
 
     Raises:
         ValueError: another number of captions than of control signals, or a text for a list.
     """
-    if len(said) != len(asked):
-        raise ValueError(f"a control signal a caption is wanted: got {len(asked)} for {len(said)}")
-    pairs = [(_words(mine), _words(theirs)) for mine, theirs in zip(said, asked, strict=True)]
+    if len(mentioned) != len(requested):
+        raise ValueError(
+            f"a control signal a caption is wanted: got {len(requested)} for {len(mentioned)}"
+        )
+    pairs = [(_words(own), _words(other)) for own, other in zip(mentioned, requested, strict=True)]
     words = sorted(set(chain.from_iterable(chain.from_iterable(pairs))))
     table = vectors.vectors(words).double().numpy()
     row = {word: number for number, word in enumerate(words) if table[number].any()}
     scores = np.zeros((len(pairs), 3))
-    for number, (mine, theirs) in enumerate(pairs):
-        ours = [[row[word] for word in group if word in row] for group in (mine, theirs)]
-        scores[number] = _score((table[ours[0]] @ table[ours[1]].T + 1) / 2)
+    for number, (own, other) in enumerate(pairs):
+        rows = [[row[word] for word in group if word in row] for group in (own, other)]
+        scores[number] = _score((table[rows[0]] @ table[rows[1]].T + 1) / 2)
     return NounScores(
         iou=scores[:, 0],
         hallucination=scores[:, 1],
@@ -103,16 +107,20 @@ def _words(nouns: Sequence[str]) -> list[str]:
 
 def _score(similarity: Floats) -> tuple[float, float, float]:
     """IoU, Hal and missing of ``(|N|, |E|)`` similarities."""
-    num_said, num_asked = similarity.shape
-    if not num_said or not num_asked:
-        return float(num_said == num_asked), float(num_said > 0), float(num_asked > 0)
+    num_mentioned, num_requested = similarity.shape
+    if not num_mentioned or not num_requested:
+        return (
+            float(num_mentioned == num_requested),
+            float(num_mentioned > 0),
+            float(num_requested > 0),
+        )
     matches = match_best(similarity)
     # rounding may lift the likeness of a word with itself above 1
-    common = min(sum(float(similarity[pair]) for pair in matches), num_said, num_asked)
+    common = min(sum(float(similarity[pair]) for pair in matches), num_mentioned, num_requested)
     return (
-        common / (num_said + num_asked - common),
-        (num_said - common) / num_said,
-        (num_asked - common) / num_asked,
+        common / (num_mentioned + num_requested - common),
+        (num_mentioned - common) / num_mentioned,
+        (num_requested - common) / num_requested,
     )
 
 
@@ -147,16 +155,16 @@ def _join(
 ) -> None:
     """Give one more row a column; changes the prices and owners in place."""
     distance = [math.inf] * len(owners)
-    before: list[int | None] = [None] * len(owners)  # column that the path comes from
+    predecessor: list[int | None] = [None] * len(owners)  # column that the path comes from
     settled: list[int] = []
     row, column, reached = new_row, -1, 0.0
     while row is not None:
-        left = [number for number in range(len(owners)) if number not in settled]
-        for number in left:
+        unsettled = [number for number in range(len(owners)) if number not in settled]
+        for number in unsettled:
             step = reached + cost[row][number] - row_prices[row] - column_prices[number]
             if step < distance[number]:
-                distance[number], before[number] = step, column if settled else None
-        column = min(left, key=distance.__getitem__)
+                distance[number], predecessor[number] = step, column if settled else None
+        column = min(unsettled, key=distance.__getitem__)
         reached = distance[column]
         settled.append(column)
         row = owners[column]
@@ -166,7 +174,7 @@ def _join(
         if owner is not None:
             row_prices[owner] += reached - distance[number]
         column_prices[number] -= reached - distance[number]
-    while (previous := before[column]) is not None:
+    while (previous := predecessor[column]) is not None:
         owners[column] = owners[previous]
         column = previous
     owners[column] = new_row

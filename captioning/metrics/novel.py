@@ -76,7 +76,7 @@ class NovelScores:
         in_domain: scores of the images that show none of the classes; None if all show one.
         by_class: scores of the images of each class.
         mentions: see `score_mentions`.
-        settings: what was the truth, the forms, and numbers of images.
+        settings: source of the truth, the forms, and numbers of images.
     """
 
     out_of_domain: dict[str, float]
@@ -91,7 +91,7 @@ class NovelScores:
 
 
 def find_mentions(captions: Mapping[str, Sequence[str]], forms: Forms) -> dict[str, frozenset[str]]:
-    """Which images' captions mention each class.
+    """Images whose captions mention each class.
 
     Captions and forms are tokenized alike (`tokenize_python`: lower case, no punctuation, "dog's"
     is two words). Where forms overlap the longest counts alone, from the left: "hot dog" mentions
@@ -113,13 +113,15 @@ def find_mentions(captions: Mapping[str, Sequence[str]], forms: Forms) -> dict[s
     for image_id, texts in captions.items():
         if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
             raise TypeError(f"captions of image {image_id!r} must be a list of texts: got {texts}")
-    found: dict[str, set[str]] = {name: set() for name in forms}
+    images_of: dict[str, set[str]] = {name: set() for name in forms}
     tokenized = iter(tokenize_python(list(chain.from_iterable(captions.values()))))
     for image_id, texts in captions.items():
-        said = [form for _ in texts for form in _scan(next(tokenized), classes_of, longest)]
-        for name in chain.from_iterable(classes_of[form] for form in said):
-            found[name].add(image_id)
-    return {name: frozenset(images) for name, images in found.items()}
+        forms_in_caption = [
+            form for _ in texts for form in _scan(next(tokenized), classes_of, longest)
+        ]
+        for name in chain.from_iterable(classes_of[form] for form in forms_in_caption):
+            images_of[name].add(image_id)
+    return {name: frozenset(images) for name, images in images_of.items()}
 
 
 def _classes_by_form(forms: Forms) -> dict[str, list[str]]:
@@ -153,7 +155,7 @@ def images_by_class(
     *,
     source: Source = "references",
 ) -> dict[str, frozenset[str]]:
-    """Which of the images show each class.
+    """Images that show each class.
 
     Args:
         image_ids: the images in question.
@@ -169,11 +171,11 @@ def images_by_class(
     if source not in ("references", "labels"):
         raise ValueError(f"source must be 'references' or 'labels': got {source!r}")
     ids = list(image_ids)
-    lacking = [image_id for image_id in ids if image_id not in truth]
-    if lacking:
+    missing = [image_id for image_id in ids if image_id not in truth]
+    if missing:
         raise ValueError(
-            f"{len(lacking)} images have no {source}, not even an empty list, such as "
-            f"{lacking[0]!r}; are they of another data set or split?"
+            f"{len(missing)} images have no {source}, not even an empty list, such as "
+            f"{missing[0]!r}; are they of another data set or split?"
         )
     chosen = {image_id: truth[image_id] for image_id in ids}
     mentions = find_mentions(chosen, forms)  # checks the labels' types, too
@@ -270,14 +272,16 @@ def score_groups(
         results[name] = evaluate_captions(captions, references, **options)
     if frequencies == "group" or not any(CIDER in result.corpus for result in results.values()):
         return results
-    of_all: Any = {**options, "metrics": [CIDER]}
-    images = evaluate_captions(candidates, references, **of_all).per_image
+    cider_options: Any = {**options, "metrics": [CIDER]}
+    images = evaluate_captions(candidates, references, **cider_options).per_image
     return {name: _with_cider(result, images) for name, result in results.items()}
 
 
-def _with_cider(result: MetricResult, of_all: Mapping[str, Mapping[str, float]]) -> MetricResult:
-    """The same scores but CIDEr-D, which is a mean over images, here of those in ``of_all``."""
-    per_image = {i: {**scores, **of_all[i]} for i, scores in result.per_image.items()}
+def _with_cider(
+    result: MetricResult, cider_by_image: Mapping[str, Mapping[str, float]]
+) -> MetricResult:
+    """The same scores but CIDEr-D, which is the mean of ``cider_by_image`` over the images."""
+    per_image = {i: {**scores, **cider_by_image[i]} for i, scores in result.per_image.items()}
     corpus = result.corpus | {CIDER: fmean(scores[CIDER] for scores in per_image.values())}
     return replace(result, corpus=corpus, per_image=per_image)
 

@@ -1,11 +1,11 @@
-"""Best-1 of several samples: what a perfect choice among the captions of an image would score.
+"""Best-1 of several samples: the score of a perfect choice among the captions of an image.
 
-Of n samples an image the oracle takes, for each metric by itself, the one that scores highest. What
-papers print (COS-CVAE's "Oracle-20", "Oracle-100") is the mean over images of that highest score,
-for BLEU too, where it is the caption's own BLEU: `OracleResult.mean`. Corpus BLEU of the captions
-so chosen, chosen for each of BLEU-1 to BLEU-4 by the caption's own BLEU of that n, is
-`OracleResult.corpus_bleu`: comparable to the corpus BLEU of one caption an image, and no maximum,
-since each choice is made alone.
+For each metric the oracle takes, of an image's n samples, the one with the highest score. Papers
+print the mean over images of that highest score (COS-CVAE's "Oracle-20", "Oracle-100"), for BLEU
+too, where it is the caption's own BLEU: `OracleResult.mean`. `OracleResult.corpus_bleu` is the
+corpus BLEU of the chosen captions, chosen for each of BLEU-1 to BLEU-4 by the caption's own BLEU of
+that n: it compares with the corpus BLEU of one caption an image, and is no maximum, since each
+choice is made alone.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class _Samples:
 
     texts: list[str]
     image: Ints  # (P,) number of the image
-    first: Ints  # (P,) number of the sample that says it first
+    first: Ints  # (P,) number of the first sample with this text
     references: list[list[str]]  # of the images
 
     def of_each(self, values: Sequence[T]) -> list[T]:
@@ -142,12 +142,12 @@ def _tokenize(
     tokens = [[next(rest) for _ in group] for group in groups]
     texts, image, first = [], [], []
     for number, group in enumerate(tokens[: len(candidates)]):
-        said: dict[str, int] = {}
+        first_position: dict[str, int] = {}
         for sample, text in enumerate(group):
-            said.setdefault(text, sample)
-        texts += said
-        first += said.values()
-        image += [number] * len(said)
+            first_position.setdefault(text, sample)
+        texts += first_position
+        first += first_position.values()
+        image += [number] * len(first_position)
     return _Samples(
         texts=texts,
         image=np.array(image),
@@ -173,13 +173,13 @@ def _score(
         return {metric: prepared.score(samples.texts, samples.image, variant=metric)}
     references = samples.of_each(samples.references)
     if metric == "ROUGE-L":
-        found = score_rouge(samples.texts, samples.of_each(prepare_rouge(samples.references)))
+        result = score_rouge(samples.texts, samples.of_each(prepare_rouge(samples.references)))
     elif metric == "METEOR":
-        found = score_meteor(samples.texts, references, timeout=timeout)
+        result = score_meteor(samples.texts, references, timeout=timeout)
     else:
         ids = [f"{image_ids[i]}#{row}" for row, i in enumerate(samples.image)]
-        found = score_spice(ids, samples.texts, references, folder=folder, timeout=timeout)
-    return {metric: np.array(found[1])}
+        result = score_spice(ids, samples.texts, references, folder=folder, timeout=timeout)
+    return {metric: np.array(result[1])}
 
 
 def _corpus_bleu(samples: _Samples, best: Mapping[str, Ints]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""References made ready once: tokenized, counted and weighed, for every evaluation against them."""
+"""References prepared once, tokenized, counted and weighed, for every evaluation against them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from captioning.metrics.rouge import RougeReference, prepare_rouge
 from captioning.metrics.tokenizer import tokenize_ptb, tokenize_python
 
 _LOGGER = logging.getLogger(__name__)
-# Validation and test of a run; what it was that came last goes first.
-_KEPT = 2
-_kept: OrderedDict[tuple[str, str], PreparedReferences] = OrderedDict()
+# Enough for validation and test of a run; the least recently used goes first.
+MAX_CACHED = 2
+_cached: OrderedDict[tuple[str, str], PreparedReferences] = OrderedDict()
 
 
 class PreparedReferences:
-    """Tokenized references of some images; what each metric needs of them is made when first asked.
+    """Tokenized references of some images; each metric's form of them is made at its first use.
 
     Args:
         tokens: tokenized captions of each image, in the order of the images.
@@ -96,18 +96,20 @@ def _tokenized(
 ) -> tuple[list[str], PreparedReferences]:
     key = (tokenizer, hashlib.sha256(json.dumps(list(references)).encode()).hexdigest())
     texts = list(candidates)
-    if key not in _kept:
+    if key not in _cached:
         texts += [text for captions in references for text in captions]
     tokens = (
         tokenize_python(texts) if tokenizer == "python" else tokenize_ptb(texts, timeout=timeout)
     )
-    if key not in _kept:
+    if key not in _cached:
         rest = iter(tokens[len(candidates) :])
-        _kept[key] = PreparedReferences([[next(rest) for _ in captions] for captions in references])
-        if len(_kept) > _KEPT:
-            _kept.popitem(last=False)
-    _kept.move_to_end(key)
-    return tokens[: len(candidates)], _kept[key]
+        _cached[key] = PreparedReferences(
+            [[next(rest) for _ in captions] for captions in references]
+        )
+        if len(_cached) > MAX_CACHED:
+            _cached.popitem(last=False)
+    _cached.move_to_end(key)
+    return tokens[: len(candidates)], _cached[key]
 
 
 @functools.cache

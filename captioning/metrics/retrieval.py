@@ -43,18 +43,24 @@ def retrieval_scores(
             f"{int((counts > 0).sum())} of them named"
         )
     cosines = captions @ images.T
-    own = cosines[torch.arange(num_captions), image_index]
-    image_ranks = (cosines >= own[:, None]).sum(1)  # from 1, the right one counts itself
-    best = own.new_full((num_images,), -torch.inf).scatter_reduce(0, image_index, own, "amax")
-    others = torch.ones_like(cosines, dtype=torch.bool)
-    others[torch.arange(num_captions), image_index] = False
-    caption_ranks = 1 + ((cosines >= best) & others).sum(0)
+    matched_cosines = cosines[torch.arange(num_captions), image_index]
+    image_ranks = (cosines >= matched_cosines[:, None]).sum(
+        1
+    )  # from 1, the right one counts itself
+    best = matched_cosines.new_full((num_images,), -torch.inf).scatter_reduce(
+        0, image_index, matched_cosines, "amax"
+    )
+    is_other = torch.ones_like(cosines, dtype=torch.bool)
+    is_other[torch.arange(num_captions), image_index] = False
+    caption_ranks = 1 + ((cosines >= best) & is_other).sum(0)
     scores = {}
     for name, ranks in (("text-to-image", image_ranks), ("image-to-text", caption_ranks)):
         for k in RANKS:
             scores[f"{name} R@{k}"] = float((ranks <= k).double().mean())
     shift = np.random.default_rng(seed).integers(1, num_images, num_captions)
     wrong = (image_index + torch.from_numpy(shift)) % num_images
-    shuffled = cosines[torch.arange(num_captions), wrong]
+    shuffled_cosines = cosines[torch.arange(num_captions), wrong]
     matched = np.arange(2 * num_captions) < num_captions
-    return scores | {"AUC": area_under_roc(torch.cat([own, shuffled]).numpy(), matched)}
+    return scores | {
+        "AUC": area_under_roc(torch.cat([matched_cosines, shuffled_cosines]).numpy(), matched)
+    }

@@ -42,9 +42,17 @@ _FIRST_JAVA_WITHOUT_JAVASCRIPT = 15
 # The parser's memory grows with the square of a caption's length and its time with the cube: 8 GB
 # and minutes go for a few hundred words.
 MAX_WORDS = 100
-# What parsing a caption takes, and nearly all that SPICE takes; a parse that is kept takes nothing.
-SECONDS_A_PARSE = 0.05
-_OPENED = ("lang", "math", "net", "text", "util", "util.concurrent", "util.concurrent.atomic")
+# Parsing takes nearly all of SPICE's time; a cached parse takes none.
+SECONDS_PER_PARSE = 0.05
+OPENED_PACKAGES = (
+    "lang",
+    "math",
+    "net",
+    "text",
+    "util",
+    "util.concurrent",
+    "util.concurrent.atomic",
+)
 
 
 def spice_folder() -> Path:
@@ -54,11 +62,11 @@ def spice_folder() -> Path:
 
 def missing_jars(folder: Path, java_version: str) -> list[str]:
     """Names of the jars that SPICE needs under this Java and that no known folder holds."""
-    wanted = dict(CORENLP_JARS)
+    required = dict(CORENLP_JARS)
     if java_major(java_version) >= _FIRST_JAVA_WITHOUT_JAVASCRIPT:
-        wanted |= NASHORN_JARS
+        required |= NASHORN_JARS
     folders = (folder, _package_folder() / "lib")
-    return [name for name in wanted if not any(_is_jar(place / name) for place in folders)]
+    return [name for name in required if not any(_is_jar(parent / name) for parent in folders)]
 
 
 def prepare_spice(folder: Path | None = None, *, timeout: float = 3600) -> list[Path]:
@@ -83,9 +91,9 @@ def prepare_spice(folder: Path | None = None, *, timeout: float = 3600) -> list[
         failures += [_fetch_with_maven(name, folder, timeout) for name in missing]
     if set(missing_jars(folder, java_version)) & set(CORENLP_JARS):
         failures.append(_fetch_with_package(timeout))
-    left = missing_jars(folder, java_version)
-    if left:
-        raise FileNotFoundError(_instructions(left, folder, [f for f in failures if f]))
+    remaining = missing_jars(folder, java_version)
+    if remaining:
+        raise FileNotFoundError(_instructions(remaining, folder, [f for f in failures if f]))
     return [folder / name for name in missing if (folder / name).is_file()]
 
 
@@ -174,10 +182,10 @@ def score_spice(
     ]
     seconds = timeout or 600 + 2.0 * len(items)
     # the second time without the shared cache, which may be what makes Java crash
-    found = try_twice(
+    scores_by_image = try_twice(
         lambda again: _run_spice(items, folder, java_version, seconds, share=not again)
     )
-    scores = [found[image_id] for image_id in image_ids]
+    scores = [scores_by_image[image_id] for image_id in image_ids]
     return float(np.mean(scores)), scores
 
 
@@ -196,10 +204,10 @@ def _check_lengths(
 def _run_spice(
     items: list[dict[str, Any]], folder: Path, java_version: str, timeout: float, *, share: bool
 ) -> dict[str, float]:
-    patience = SECONDS_A_PARSE * sum(1 + len(item["refs"]) for item in items)
+    max_wait = SECONDS_PER_PARSE * sum(1 + len(item["refs"]) for item in items)
     with (
         tempfile.TemporaryDirectory(prefix="spice-") as scratch,
-        _cache(folder if share else None, scratch, patience) as cache,
+        _cache(folder if share else None, scratch, max_wait) as cache,
     ):
         source, target = Path(scratch) / "captions.json", Path(scratch) / "scores.json"
         source.write_text(json.dumps(items), encoding="utf-8")
@@ -208,40 +216,40 @@ def _run_spice(
         arguments += ["-out", str(target), "-subset", "-silent"]
         run_java(arguments, name="SPICE", timeout=timeout)
         try:
-            found = {
+            scores = {
                 item["image_id"]: float(item["scores"]["All"]["f"])
                 for item in json.loads(target.read_text(encoding="utf-8"))
             }
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise JavaError(f"SPICE: Java wrote no scores ({error!r})") from error
-    if found.keys() != {item["image_id"] for item in items}:
-        raise JavaError(f"SPICE: scores of {len(found)} images came back for {len(items)}")
-    return found
+    if scores.keys() != {item["image_id"] for item in items}:
+        raise JavaError(f"SPICE: scores of {len(scores)} images came back for {len(items)}")
+    return scores
 
 
 @contextlib.contextmanager
-def _cache(folder: Path | None, scratch: str, patience: float) -> Iterator[Path]:
+def _cache(folder: Path | None, scratch: str, max_wait: float) -> Iterator[Path]:
     """The shared cache of parses, which one process has at a time.
 
-    Who has waited ``patience`` seconds for it gets a throw-away one.
+    A process that has waited ``max_wait`` seconds for it gets a temporary one.
     """
     if folder is None:
-        yield _own_cache(scratch)
+        yield _private_cache(scratch)
         return
     try:
         shared = folder / "parses"
         shared.mkdir(parents=True, exist_ok=True)
         lock = (folder / "parses.lock").open("w")
     except OSError:
-        yield _own_cache(scratch)
+        yield _private_cache(scratch)
         return
     with lock:
-        yield shared if _locked(lock, patience) else _own_cache(scratch)
+        yield shared if _locked(lock, max_wait) else _private_cache(scratch)
 
 
-def _locked(lock: IO[str], patience: float) -> bool:
+def _locked(lock: IO[str], max_wait: float) -> bool:
     """Lock a file, waiting so many seconds for others; whether that was possible."""
-    end = time.monotonic() + patience
+    end = time.monotonic() + max_wait
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -254,7 +262,7 @@ def _locked(lock: IO[str], patience: float) -> bool:
         time.sleep(0.1)
 
 
-def _own_cache(scratch: str) -> Path:
+def _private_cache(scratch: str) -> Path:
     path = Path(scratch) / "parses"
     path.mkdir()
     return path
@@ -263,7 +271,7 @@ def _own_cache(scratch: str) -> Path:
 def _java_options(java_version: str) -> list[str]:
     options = ["-Xmx8G", "-Dfile.encoding=UTF-8"]
     if java_major(java_version) > 8:
-        options += [f"--add-opens=java.base/java.{name}=ALL-UNNAMED" for name in _OPENED]
+        options += [f"--add-opens=java.base/java.{name}=ALL-UNNAMED" for name in OPENED_PACKAGES]
         options.append("--add-opens=java.sql/java.sql=ALL-UNNAMED")
     return options
 

@@ -5,8 +5,8 @@ the sentences less deductions for redundancy and lack of focus. It is not GRUEN,
 cannot be compared with published ones:
 
 - *Grammar* there is a sum of BERT's fit and the logit of a classifier of acceptability trained on
-  CoLA. Here it is a logistic regression on what a language model says of each sentence, fitted to
-  tell real captions from broken ones (`calibrate`).
+  CoLA. Here it is a logistic regression on a language model's log-probabilities of each sentence,
+  fitted to tell real captions from broken ones (`calibrate`).
 - *Redundancy* there compares sentences, so that a caption of one sentence has none. Here words
   count that repeat a phrase of the same caption, .1 each.
 - *Focus* there and here: .1 off if two neighbouring sentences have little to do with each other,
@@ -48,14 +48,14 @@ _PLACES = (
     "around along behind between beside next front top do does did"
 )
 FUNCTION_WORDS = frozenset(f"{_ARTICLES} {_PRONOUNS} {_LINKS} {_PLACES}".split())
-LONGEST_PHRASE = 8  # what repeats more words repeats phrases of these
+MAX_PHRASE_LENGTH = 8  # what repeats more words repeats phrases of these
 _SPACED_SIGNS = re.compile(r"\s+(?=[.,!?;:]|(?:'s|n't|'re|'ll|'ve|'d|'m)\b)")
 _SENTENCE_END = re.compile(r"(?<=\w\w)[.!?]+(?=\s|$)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrammarCalibration:
-    """What turns a language model's log-probabilities of a sentence into its grammar.
+    """Weights that turn a language model's log-probabilities of a sentence into its grammar.
 
     ``grammar = 1 / (1 + exp(−(intercept + mean · m + worst · w + end · e)))`` with m the mean over
     tokens, w that of the three least likely tokens before the full stop, e that of the full stop,
@@ -99,7 +99,7 @@ class WellFormedness:
         language_model: AbstractLanguageModel,
         calibration: GrammarCalibration,
         vectors: AbstractWordVectors | None = None,
-        least_similarity: Cosine = 0.0,
+        min_similarity: Cosine = 0.0,
     ) -> None:
         """Put the parts together.
 
@@ -107,7 +107,7 @@ class WellFormedness:
             language_model: scores sentences.
             calibration: fitted to this model.
             vectors: for the focus of captions of several sentences; None does without.
-            least_similarity: cosine of neighbouring sentences below which focus is lacking.
+            min_similarity: cosine of neighbouring sentences below which focus is lacking.
 
         Raises:
             ValueError: the calibration is of another model.
@@ -118,14 +118,14 @@ class WellFormedness:
                 f"{calibration.language_model!r}; fit one with benchmarks/bench_well_formedness.py"
             )
         self._language_model, self._calibration = language_model, calibration
-        self._vectors, self._least_similarity = vectors, least_similarity
+        self._vectors, self._min_similarity = vectors, min_similarity
 
     def settings(self) -> dict[str, Any]:
-        """What to keep beside scores."""
+        """Settings to store with scores."""
         return {
             "calibration": asdict(self._calibration),
             "word_vectors": None if self._vectors is None else self._vectors.name,
-            "least_similarity": self._least_similarity,
+            "least_similarity": self._min_similarity,
         }
 
     def score(self, captions: Sequence[str]) -> list[WellFormed]:
@@ -154,7 +154,7 @@ class WellFormedness:
         if self._vectors is None or len(sentences) < 2:
             return False
         likeness = sentence_similarities(sentences, self._vectors)
-        return any(value < self._least_similarity for value in likeness)
+        return any(value < self._min_similarity for value in likeness)
 
 
 def split_sentences(caption: str) -> list[str]:
@@ -169,15 +169,15 @@ def split_sentences(caption: str) -> list[str]:
 
 
 def count_repeated_words(caption: str) -> int:
-    """Words of a caption that say again what was said.
+    """Number of repeated words of a caption.
 
-    These are the later copy of a phrase that follows itself at once ("in the in the sea": 2), and
-    of a phrase with two or more content words wherever it stands; "a man in a red hat and a man in
-    a blue one" repeats none.
+    Counted are later copies of a phrase that directly follows itself ("in the in the sea": 2), and
+    later copies of a phrase with two or more content words anywhere; "a man in a red hat and a man
+    in a blue one" repeats none.
     """
     words = [word for piece in caption.lower().split() if (word := piece.strip(".,!?;:\"'()"))]
     repeated: set[int] = set()
-    for size in range(1, min(LONGEST_PHRASE, len(words) // 2) + 1):
+    for size in range(1, min(MAX_PHRASE_LENGTH, len(words) // 2) + 1):
         seen: dict[tuple[str, ...], int] = {}
         for start in range(len(words) - size + 1):
             phrase = tuple(words[start : start + size])
@@ -204,9 +204,9 @@ def sentence_similarities(sentences: Sequence[str], vectors: AbstractWordVectors
         content = [word for word in words if word and word not in FUNCTION_WORDS]
         means.append(vectors.vectors(content).double().sum(0))
     return [
-        float(one @ two / (one.norm() * two.norm()))
-        for one, two in pairwise(means)
-        if one.norm() > 0 and two.norm() > 0
+        float(first @ second / (first.norm() * second.norm()))
+        for first, second in pairwise(means)
+        if first.norm() > 0 and second.norm() > 0
     ]
 
 
@@ -266,14 +266,14 @@ def _fit_logistic(features: Floats, truth: Floats, weight: Floats, ridge: float 
     spread = np.sqrt(weight @ (features - centre) ** 2 / weight.sum()) + 1e-9
     inputs = np.column_stack([np.ones(len(features)), (features - centre) / spread])
     penalty = np.diag([0.0, *[ridge] * features.shape[1]])
-    found = np.zeros(inputs.shape[1])
+    solution = np.zeros(inputs.shape[1])
     for _ in range(50):
-        share = 1 / (1 + np.exp(-np.clip(inputs @ found, -50, 50)))
-        slope = inputs.T @ (weight * (truth - share)) - penalty @ found
+        share = 1 / (1 + np.exp(-np.clip(inputs @ solution, -50, 50)))
+        slope = inputs.T @ (weight * (truth - share)) - penalty @ solution
         curve = (inputs * (weight * share * (1 - share))[:, None]).T @ inputs + penalty
-        step = np.linalg.solve(curve + 1e-9 * np.eye(len(found)), slope)
-        found += step
+        step = np.linalg.solve(curve + 1e-9 * np.eye(len(solution)), slope)
+        solution += step
         if np.abs(step).max() < 1e-9:
             break
-    scaled = found[1:] / spread
-    return np.array([found[0] - scaled @ centre, *scaled])
+    scaled = solution[1:] / spread
+    return np.array([solution[0] - scaled @ centre, *scaled])

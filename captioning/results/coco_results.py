@@ -31,16 +31,16 @@ def read_results(path: str | Path) -> dict[str, list[str]]:
         raise ValueError(f"{path}: not valid JSON in UTF-8: {error}") from error
     if not isinstance(entries, list) or not entries:
         raise ValueError(f"{path}: must be a list of image_id and caption, with an entry or more")
-    found: dict[str, list[str]] = {}
+    captions_by_image: dict[str, list[str]] = {}
     for number, entry in enumerate(entries):
         image_id, captions = _entry(entry, f"{path}: entry {number}")
-        if image_id in found:
+        if image_id in captions_by_image:
             raise ValueError(
                 f"{path}: entry {number}: image_id {image_id!r} occurs twice; several captions of "
                 'an image go into one entry: "captions": [...]'
             )
-        found[image_id] = captions
-    return found
+        captions_by_image[image_id] = captions
+    return captions_by_image
 
 
 def _entry(entry: object, place: str) -> tuple[str, list[str]]:

@@ -1,10 +1,10 @@
-"""Keep what tables are built from: ``captioning record RUNS... --out FOLDER``.
+"""Stores the content that tables are built from: ``captioning record RUNS... --out FOLDER``.
 
 A run folder with its checkpoints is too large for a repository. This puts its config, versions,
 scores and times as one line into ``FOLDER/STUDY.jsonl`` (`study_file`), where the study is the
 folder above the run's: ``runs/STUDY/RUN/seed0``. `captioning table` reads such files as it reads
-run folders. Scores of single images, by which rows are compared, are kept of the metrics of
-``--per-image`` alone, to four digits.
+run folders. Scores of single images, by which rows are compared, are stored only for the metrics
+of ``--per-image``, to four digits.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from captioning.results.study_file import pack_images, read_study, write_study
 
 # JSON files of a run that are kept as they are.
 _PLAIN = (TIMING, DETECTION, "curation/detection_by_score.json")
-# Scores of further commands, and what of them is kept.
-_FURTHER = ("evaluation/*/diverse.json", "evaluation/*/control.json")
-_KEPT = ("scores", "swapped", "random", "standard")
+# Scores of further commands, and the parts of them that are kept.
+_EVALUATIONS = ("evaluation/*/diverse.json", "evaluation/*/control.json")
+KEPT_PARTS = ("scores", "swapped", "random", "standard")
 _DIGITS, _DIGITS_OF_IMAGES = 10, 4
 # Where an absolute path begins; one part of it; the whole.
 _BEGIN, _PART = r"(?<![\w.$}/*~-])", r"[^\s/,'\"\[\]{}()]+"
@@ -55,25 +55,33 @@ def keep_record(
     if not run.metrics:
         raise FileNotFoundError(f"{folder / METRICS}: no such file: the run is not finished")
     path = out / f"{run.name.partition('/')[0]}.jsonl"
-    former = read_study(path) if path.is_file() else []
+    other_records = read_study(path) if path.is_file() else []
     record = record_of(run, per_image=per_image, further=further or {})
-    write_study(path, [*(old for old in former if old["run"] != run.name), record])
+    write_study(
+        path,
+        [
+            *(record_of_run for record_of_run in other_records if record_of_run["run"] != run.name),
+            record,
+        ],
+    )
     return path
 
 
 def record_of(
     run: Run, *, per_image: Collection[str], further: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """All that is kept of a run, without the machine's folders."""
+    """The record of a run, without the machine's folders."""
     folders = run.config.get("paths", {})
     files = {name: run.files[name] for name in _PLAIN if name in run.files}
-    for pattern in _FURTHER:
-        kept = run.matching(pattern)
-        files |= {name: _without_captions(content, folders) for name, content in kept.items()}
+    for pattern in _EVALUATIONS:
+        evaluations = run.matching(pattern)
+        files |= {
+            name: _without_captions(content, folders) for name, content in evaluations.items()
+        }
     metrics = _portable(run.metrics, folders)
     for scores in metrics.values():
         if isinstance(scores, dict):
-            images = _of_images(scores.pop("per_image", {}), per_image)
+            images = _image_scores(scores.pop("per_image", {}), per_image)
             scores |= {"per_image": pack_images(images)} if images else {}
     return {
         "run": run.name,
@@ -84,26 +92,26 @@ def record_of(
     }
 
 
-def _of_images(
+def _image_scores(
     images: Mapping[str, Mapping[str, float]], metrics: Collection[str]
 ) -> dict[str, dict[str, float]]:
-    kept = {
+    selected = {
         image_id: {
             name: round(scores[name], _DIGITS_OF_IMAGES) for name in metrics if name in scores
         }
         for image_id, scores in images.items()
     }
-    return kept if any(kept.values()) else {}
+    return selected if any(selected.values()) else {}
 
 
 def _without_captions(content: Mapping[str, Any], folders: Mapping[str, str]) -> dict[str, Any]:
     """Scores of the whole set, and the versions that they were made with."""
-    kept = _portable({name: content[name] for name in _KEPT if name in content}, folders)
-    if kept.get("random"):
-        kept["random"].pop("captions", None)
+    selected = _portable({name: content[name] for name in KEPT_PARTS if name in content}, folders)
+    if selected.get("random"):
+        selected["random"].pop("captions", None)
     for name in ("per_caption", "per_image"):
-        kept["scores"].pop(name, None)
-    return kept | {"versions": _versions(content.get("versions") or {}, folders)}
+        selected["scores"].pop(name, None)
+    return selected | {"versions": _versions(content.get("versions") or {}, folders)}
 
 
 def _rounded(value: Any) -> Any:
@@ -131,13 +139,13 @@ def _portable_text(text: str, folders: Mapping[str, str]) -> str:
     for name in sorted(folders, key=lambda name: -len(str(folders[name]))):
         folder = str(folders[name]).rstrip("/")
         if folder.startswith("/"):  # not "data", which is the name of settings too
-            whole = rf"{_BEGIN}{re.escape(folder)}(?![\w.-])"
-            text = re.sub(whole, f"$CAPTIONING_{name.upper()}", text)
+            pattern = rf"{_BEGIN}{re.escape(folder)}(?![\w.-])"
+            text = re.sub(pattern, f"$CAPTIONING_{name.upper()}", text)
     return _ABSOLUTE.sub(lambda path: _end(path[0]), text)
 
 
 def _end(path: str) -> str:
-    """Its last two parts at most, without the first two: "home" or a disk, and whose it is."""
+    """Its last two parts at most, without the first two, such as "home" and a person's name."""
     parts = [part for part in path.split("/") if part]
     return "/".join(["$ELSEWHERE", *(parts[2:] or parts[-1:])[-2:]])
 

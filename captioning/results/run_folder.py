@@ -1,4 +1,4 @@
-"""A run's folder: what it is made of, whether it may be resumed, and what it says of itself."""
+"""A run's folder: its files, whether it may be resumed, and its config, versions and scores."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ AT_START = (
     "curation",
     "logs",
 )
-# What a setting that is newer than a run says when it asks for nothing new.
+# Values by which a setting that is newer than a run changes nothing.
 OFF = (None, False, 0, "none", [], {})
 
 
@@ -117,10 +117,10 @@ class RunFolder:
             ) from error
         remove_unfinished(self.path / "checkpoints", ".ckpt")
         path = self.path / "versions.json"
-        began = read_json(path) if path.is_file() else versions()
+        record = read_json(path) if path.is_file() else versions()
         if path.is_file():
-            began["resumed"] = [*began.get("resumed", []), versions()]
-        write_json(path, began)
+            record["resumed"] = [*record.get("resumed", []), versions()]
+        write_json(path, record)
 
     def _set_aside(self) -> None:
         """Rename a former run's folder; nothing that was computed is lost."""
@@ -165,9 +165,9 @@ class RunFolder:
         keys = [key for key in sorted(before | after) if not _is_below(key, FREE_KEYS)]
         changed = {key: (before.get(key), after.get(key)) for key in keys}
         return {
-            key: (was, now)
-            for key, (was, now) in changed.items()
-            if was != now and (key in before or now not in OFF)
+            key: (old_value, new_value)
+            for key, (old_value, new_value) in changed.items()
+            if old_value != new_value and (key in before or new_value not in OFF)
         }
 
     @property
@@ -247,7 +247,7 @@ def _flat(config: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def versions() -> dict[str, Any]:
-    """What a reader of the results needs to know of the machine and the software."""
+    """Machine and software, for readers of the results."""
     facts: dict[str, Any] = {
         "command": " ".join(sys.argv),
         "commit": _commit(),

@@ -21,7 +21,7 @@ TIMING, DETECTION = "timing.json", "curation/detection.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What a run says of itself. What is not there yet is empty here.
+    """Contents of a run's files; those of missing files are empty.
 
     Attributes:
         folder: the run folder; of a record the path that it had below the folder of all runs.
@@ -106,14 +106,14 @@ class FolderFiles(Mapping[str, Any]):
         return sorted(path for path in self._folder.rglob("*.json") if path.is_file())
 
 
-def read_runs(places: Iterable[str | Path], *, only: Sequence[str] = ()) -> list[Run]:
-    """Runs in the folders given, or below them, and in files of records; each once, in order.
+def read_runs(sources: Iterable[str | Path], *, only: Sequence[str] = ()) -> list[Run]:
+    """Runs in folders, or below them, and in files of records; each once, in order.
 
     A run folder is one that holds ``config.yaml``; a run without ``metrics.json`` (unfinished)
     is read too, so that its cells show as missing.
 
     Args:
-        places: run folders, folders that hold some, ``.jsonl`` files of `records`, or a folder
+        sources: run folders, folders that hold some, ``.jsonl`` files of `records`, or a folder
             of such files.
         only: patterns of names, such as ``updown_small*``: of a run's folder, with the study's
             name before it or not, and with the seed behind it or not; empty: all.
@@ -123,9 +123,9 @@ def read_runs(places: Iterable[str | Path], *, only: Sequence[str] = ()) -> list
         ValueError: a file that cannot be read as what it should be, or no run of such a name.
     """
     runs: dict[Path, Run] = {}
-    for place in map(Path, places):
-        found = _of_study(place) if place.suffix == ".jsonl" else _of_folder(place)
-        runs |= {run.folder: run for run in found}
+    for source in map(Path, sources):
+        source_runs = _of_study(source) if source.suffix == ".jsonl" else _of_folder(source)
+        runs |= {run.folder: run for run in source_runs}
     selected = [run for run in runs.values() if not only or _is_named(run, only)]
     if runs and not selected:
         names = ", ".join(sorted({run.folder.parent.name for run in runs.values()})[:8])

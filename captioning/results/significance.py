@@ -15,7 +15,7 @@ NOT_MEANS = ("BLEU",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairedDifference:
-    """What the bootstrap says of ``after - before``.
+    """Result of the bootstrap of ``after - before``.
 
     Attributes:
         metric: whose per-image scores were compared.
@@ -113,22 +113,26 @@ def _check_options(metric: str, num_resamples: int, confidence: float) -> None:
 def _differences(before: Scores, after: Scores, metric: str) -> np.ndarray:
     _check_images(before, after, metric, ("before", "after"))
     image_ids = sorted(before)
-    found = np.array([after[i][metric] - before[i][metric] for i in image_ids], dtype=np.float64)
-    if not np.isfinite(found).all():
-        wrong = image_ids[int(np.flatnonzero(~np.isfinite(found))[0])]
-        raise ValueError(f"{metric} of image {wrong!r} must be a finite number in both")
-    return found
+    differences = np.array(
+        [after[i][metric] - before[i][metric] for i in image_ids], dtype=np.float64
+    )
+    if not np.isfinite(differences).all():
+        image_id = image_ids[int(np.flatnonzero(~np.isfinite(differences))[0])]
+        raise ValueError(f"{metric} of image {image_id!r} must be a finite number in both")
+    return differences
 
 
-def _check_images(one: Scores, other: Scores, metric: str, names: tuple[str, str]) -> None:
-    if one.keys() != other.keys() or not one:
-        alone = sorted(one.keys() ^ other.keys())
-        example = f", such as {alone[0]!r}" if alone else ""
-        raise ValueError(f"both must score the same images: {len(alone)} are in one only{example}")
-    for name, scores in zip(names, (one, other), strict=True):
-        lacking = [i for i in sorted(scores) if not isinstance(scores[i].get(metric), int | float)]
-        if lacking:
-            raise ValueError(f"{name} has no {metric} for image {lacking[0]!r}")
+def _check_images(first: Scores, second: Scores, metric: str, names: tuple[str, str]) -> None:
+    if first.keys() != second.keys() or not first:
+        unshared = sorted(first.keys() ^ second.keys())
+        example = f", such as {unshared[0]!r}" if unshared else ""
+        raise ValueError(
+            f"both must score the same images: {len(unshared)} are in one only{example}"
+        )
+    for name, scores in zip(names, (first, second), strict=True):
+        missing = [i for i in sorted(scores) if not isinstance(scores[i].get(metric), int | float)]
+        if missing:
+            raise ValueError(f"{name} has no {metric} for image {missing[0]!r}")
 
 
 def _resampled_means(

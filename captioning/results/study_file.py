@@ -1,7 +1,7 @@
-"""Files of records: the runs of a study, one a line, and what they share said once.
+"""Files of records: the runs of a study, one a line, with their common values in the first line.
 
-The first line holds ``{"study": NAME, "common": {...}}``; each further one what is a run's own. A
-record is ``common`` with the run's own values put in, key by key.
+The first line holds ``{"study": NAME, "common": {...}}``; each further line holds one run's own
+values. A record is ``common`` with the run's own values put in, key by key.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from captioning.files import write_text
 
 
 def read_study(path: Path) -> list[dict[str, Any]]:
-    """All records of a file, each whole.
+    """All records of a file, each complete.
 
     Raises:
         ValueError: a line that is no record; file and line are named.
@@ -48,7 +48,7 @@ def write_study(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
     ordered = sorted(records, key=lambda record: record["run"])
     common = reduce(_shared, ordered) if len(ordered) > 1 else {}
     lines = [{"study": path.stem, "common": common}]
-    lines += [_own(record, common) for record in ordered]
+    lines += [_without_common(record, common) for record in ordered]
     texts = (json.dumps(line, ensure_ascii=False, separators=(",", ":")) for line in lines)
     write_text(path, "".join(f"{text}\n" for text in texts))
 
@@ -71,32 +71,32 @@ def unpack_images(packed: Mapping[str, Any]) -> dict[str, dict[str, float]]:
 
 
 def _shared(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-    """What two records have in common, key by key."""
+    """Values that two records have in common, key by key."""
     shared: dict[str, Any] = {}
     for key in first.keys() & second.keys():
-        one, other = first[key], second[key]
-        if isinstance(one, Mapping) and isinstance(other, Mapping):
-            shared[key] = _shared(one, other)
-        elif one == other and type(one) is type(other):
-            shared[key] = one
+        first_value, second_value = first[key], second[key]
+        if isinstance(first_value, Mapping) and isinstance(second_value, Mapping):
+            shared[key] = _shared(first_value, second_value)
+        elif first_value == second_value and type(first_value) is type(second_value):
+            shared[key] = first_value
     return {key: shared[key] for key in first if key in shared}
 
 
-def _own(record: Mapping[str, Any], common: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a record ``common`` does not say."""
-    own: dict[str, Any] = {}
+def _without_common(record: Mapping[str, Any], common: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a record that are not in ``common``."""
+    remaining: dict[str, Any] = {}
     for key, value in record.items():
         if key not in common:
-            own[key] = value
+            remaining[key] = value
         elif isinstance(value, Mapping):
-            rest = _own(value, common[key])
-            own |= {key: rest} if rest else {}
-    return own
+            rest = _without_common(value, common[key])
+            remaining |= {key: rest} if rest else {}
+    return remaining
 
 
-def _merged(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+def _merged(common: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(common)
-    for key, value in own.items():
+    for key, value in values.items():
         known = merged.get(key)
         if isinstance(known, Mapping) and isinstance(value, Mapping):
             merged[key] = _merged(known, value)

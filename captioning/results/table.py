@@ -2,8 +2,8 @@
 
 Each row is a group of runs with the same values of the config keys of ``--group``, each cell the
 mean and the sample standard deviation over the group's seeds. ``--against`` names a row and adds
-how far the others differ from it. What a run does not have is shown as missing and counted, never
-as 0. Runs that cannot stand in one column are refused. Examples: ``docs/tables.md``.
+the differences of the other rows from it. A value that a run does not have is shown as missing and
+counted, never as 0. Runs that cannot stand in one column are refused. Examples: ``docs/tables.md``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from captioning.results.table_formats import (
 )
 
 DEFAULT_METRICS = ("BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D", "SPICE")
-# Of which the lowest is the best, and which are no fractions; matched at the name's beginning.
+# Metrics whose lowest value is the best, and metrics that are no fractions; matched at the start.
 LOWER_IS_BETTER = re.compile(r"mBLEU|FID|paired L2|timing\.seconds|(Hal|missing|L)$")
 NO_FRACTIONS = re.compile(r"detection\.(.*\.)?num_|timing\.|FID|paired L2|novel-sentences$|L$")
 _NO_CAPTION_SCORES = ("detection.", "timing.")
@@ -45,7 +45,7 @@ Groups = dict[tuple[str | None, ...], list[Run]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How a table is made and what it says.
+    """Content and format of a table.
 
     Attributes:
         group: dotted config keys; a row for each combination of their values.
@@ -72,7 +72,7 @@ class Options:
     command: str = ""
 
     def factor(self, metric: str) -> float:
-        """What a metric's scores are multiplied by."""
+        """The factor that a metric's scores are multiplied by."""
         return 100.0 if self.percent and not NO_FRACTIONS.match(metric) else 1.0
 
     def is_lower_better(self, metric: str) -> bool:
@@ -126,7 +126,7 @@ def _row(label: tuple[str | None, ...], runs: Sequence[Run], options: Options) -
                 mean=statistics.fmean(scaled) if scaled else None,
                 spread=statistics.stdev(scaled) if len(scaled) > 1 else None,
                 num_runs=len(scaled),
-                lacking=len(runs) - len(scaled),
+                num_missing=len(runs) - len(scaled),
             )
         )
     return Row(labels=label, num_runs=len(runs), cells=tuple(cells))
@@ -142,7 +142,7 @@ def _published_row(name: str, scores: Mapping[str, float], options: Options) -> 
 
 
 def _mark_best(rows: Sequence[Row], options: Options) -> list[Row]:
-    """Mark each column's best mean, and those that print alike, where there are two or more."""
+    """Mark each column's best mean, and means that print alike, if there are two or more means."""
     digits, columns = _digits(options), []
     for number, name in enumerate(options.metrics):
         cells = [row.cells[number] for row in rows]
@@ -162,20 +162,20 @@ def _compare(rows: Sequence[Row], groups: Groups, options: Options) -> tuple[lis
     if label not in groups:
         known = "; ".join(" ".join(map(str, key)) for key in groups)
         raise ValueError(f"--against must give a row's values of {options.group}: one of {known}")
-    baseline, found = groups[label], []
+    baseline, compared = groups[label], []
     for row in rows:
-        others = groups[row.labels]
+        group = groups[row.labels]
         pairs = [
-            replace(c, difference=_difference(baseline, others, name, options))
+            replace(cell, difference=_difference(baseline, group, name, options))
             if row.labels != label
-            else c
-            for c, name in zip(row.cells, options.metrics, strict=True)
+            else cell
+            for cell, name in zip(row.cells, options.metrics, strict=True)
         ]
-        found.append(replace(row, cells=tuple(pairs), is_baseline=row.labels == label))
+        compared.append(replace(row, cells=tuple(pairs), is_baseline=row.labels == label))
     with_some = [
         name
         for number, name in enumerate(options.metrics)
-        if any(row.cells[number].difference is not None for row in found)
+        if any(row.cells[number].difference is not None for row in compared)
     ]
     if not with_some:
         raise ValueError(
@@ -183,7 +183,7 @@ def _compare(rows: Sequence[Row], groups: Groups, options: Options) -> tuple[lis
             f"of {', '.join(options.metrics)} (BLEU's corpus score is not made of such; records "
             "leave them out unless asked: give the run folders)"
         )
-    return found, with_some
+    return compared, with_some
 
 
 def _difference(
@@ -203,7 +203,7 @@ def _difference(
             f"{', '.join(map(str, second))}"
         )
     try:
-        found = paired_bootstrap(
+        result = paired_bootstrap(
             pool_runs([first[seed] for seed in seeds], metric),
             pool_runs([second[seed] for seed in seeds], metric),
             metric,
@@ -211,32 +211,34 @@ def _difference(
             num_resamples=_RESAMPLES,
         )
     except ValueError as error:
-        place = f"{before[0].folder} against {after[0].folder}"
-        raise ValueError(f"{place} (and further seeds): {error}") from error
-    lacking = max(len(before), len(after)) - len(seeds)
-    return _scaled(found, options.factor(metric), len(seeds), lacking)
+        pair = f"{before[0].folder} against {after[0].folder}"
+        raise ValueError(f"{pair} (and further seeds): {error}") from error
+    num_missing = max(len(before), len(after)) - len(seeds)
+    return _scaled(result, options.factor(metric), len(seeds), num_missing)
 
 
 def _by_seed(
     runs: Sequence[Run], metric: str, split: str
 ) -> dict[str | None, Mapping[str, Mapping[str, float]]]:
     """Scores of single images by seed, of the runs that have such of the metric."""
-    found = {run.setting("seed"): run.scores(split, "per_image") for run in runs}
+    images_by_seed = {run.setting("seed"): run.scores(split, "per_image") for run in runs}
     return {
         seed: images
-        for seed, images in found.items()
+        for seed, images in images_by_seed.items()
         if any(metric in scores for scores in images.values())
     }
 
 
-def _scaled(found: PairedDifference, factor: float, num_pairs: int, lacking: int) -> Difference:
+def _scaled(
+    difference: PairedDifference, factor: float, num_pairs: int, num_missing: int
+) -> Difference:
     return Difference(
-        mean=found.mean * factor,
-        low=found.low * factor,
-        high=found.high * factor,
-        p_value=found.p_value,
+        mean=difference.mean * factor,
+        low=difference.low * factor,
+        high=difference.high * factor,
+        p_value=difference.p_value,
         num_pairs=num_pairs,
-        lacking=lacking,
+        num_missing=num_missing,
     )
 
 
@@ -267,13 +269,13 @@ def _check_alike(runs: Sequence[Run], key: str, split: str) -> None:
         settings = run.scores(split, "settings")
         if not settings:
             continue
-        used = settings.get(key)
+        value = settings.get(key)
         # each data set has its own references, but the tokenizer must be one for all
-        place = None if key == "tokenizer" else run.setting("data.name")
-        other, folder = first.setdefault(place, (used, run.folder))
-        if other != used:
+        data = None if key == "tokenizer" else run.setting("data.name")
+        first_value, folder = first.setdefault(data, (value, run.folder))
+        if first_value != value:
             raise ValueError(
-                f"scores with another {key} are not comparable: {other} in {folder}, {used} "
+                f"scores with another {key} are not comparable: {first_value} in {folder}, {value} "
                 f"in {run.folder}; score them anew with evaluate.py, or make two tables"
             )
 

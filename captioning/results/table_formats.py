@@ -16,15 +16,15 @@ _LATEX = str.maketrans(
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "\n": " "}
 )
-_SMALLEST_P = 0.001
+MIN_P_VALUE = 0.001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """How far a row lies from the one that it is compared with, in the unit of its table.
+    """Difference of a row from the row that it is compared with, in the unit of its table.
 
     ``mean`` with the ends of its interval, ``low`` and ``high``; the two-sided ``p_value``; over
-    ``num_pairs`` runs of the same seeds, ``lacking`` of the larger row's runs left out.
+    ``num_pairs`` runs of the same seeds, ``num_missing`` of the larger row's runs left out.
     """
 
     mean: float
@@ -32,20 +32,20 @@ class Difference:
     high: float
     p_value: float
     num_pairs: int
-    lacking: int
+    num_missing: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
     """A score: mean and sample standard deviation over runs, None where there is none.
 
-    ``num_runs`` of the row's runs have it and ``lacking`` do not.
+    ``num_runs`` of the row's runs have it and ``num_missing`` do not.
     """
 
     mean: float | None = None
     spread: float | None = None
     num_runs: int = 0
-    lacking: int = 0
+    num_missing: int = 0
     is_best: bool = False
     difference: Difference | None = None
 
@@ -88,7 +88,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Style:
-    """How a format writes what."""
+    """Signs and functions of a format."""
 
     missing: str
     plus_minus: str
@@ -162,14 +162,22 @@ def to_csv(table: Table) -> str:
             values += [cell.mean, cell.spread, cell.num_runs]
             if name in table.compared:
                 values += _numbers(cell.difference)
-        writer.writerow([f"{x:.10g}" if isinstance(x, float) else x for x in values])
+        writer.writerow(
+            [f"{value:.10g}" if isinstance(value, float) else value for value in values]
+        )
     return file.getvalue()
 
 
-def _numbers(found: Difference | None) -> list[float | None]:
-    if found is None:
+def _numbers(difference: Difference | None) -> list[float | None]:
+    if difference is None:
         return [None] * 5
-    return [found.mean, found.low, found.high, found.p_value, found.num_pairs]
+    return [
+        difference.mean,
+        difference.low,
+        difference.high,
+        difference.p_value,
+        difference.num_pairs,
+    ]
 
 
 def _texts(table: Table, style: _Style) -> list[list[str]]:
@@ -187,8 +195,8 @@ def _texts(table: Table, style: _Style) -> list[list[str]]:
             texts.append(_cell_text(cell, style, table.digits))
             if name in table.compared:
                 is_baseline = row.is_baseline and cell.mean is not None
-                found = _difference_text(cell.difference, style, table.digits)
-                texts.append("baseline" if is_baseline else found)
+                text = _difference_text(cell.difference, style, table.digits)
+                texts.append("baseline" if is_baseline else text)
         rows.append(texts)
     return rows
 
@@ -201,20 +209,22 @@ def _cell_text(cell: Cell, style: _Style, digits: int) -> str:
     text = style.bold(mean) if cell.is_best else mean
     if cell.spread is not None:
         text += f" {style.plus_minus} {cell.spread:.{digits}f}"
-    return style.math(text) + _lacking(cell.lacking)
+    return style.math(text) + _missing_note(cell.num_missing)
 
 
-def _difference_text(found: Difference | None, style: _Style, digits: int) -> str:
-    if found is None:
+def _difference_text(difference: Difference | None, style: _Style, digits: int) -> str:
+    if difference is None:
         return style.missing
-    mean, low, high = (f"{x:+.{digits}f}" for x in (found.mean, found.low, found.high))
-    is_tiny = found.p_value < _SMALLEST_P
-    p_value = f"p < {_SMALLEST_P}" if is_tiny else f"p = {found.p_value:.3f}"
+    mean, low, high = (
+        f"{x:+.{digits}f}" for x in (difference.mean, difference.low, difference.high)
+    )
+    is_tiny = difference.p_value < MIN_P_VALUE
+    p_value = f"p < {MIN_P_VALUE}" if is_tiny else f"p = {difference.p_value:.3f}"
     text = f"{style.math(mean)} {style.math(f'[{low}, {high}]')}, {style.math(p_value)}"
-    return text + _lacking(found.lacking)
+    return text + _missing_note(difference.num_missing)
 
 
-def _lacking(number: int) -> str:
+def _missing_note(number: int) -> str:
     return f" ({number} {MISSING})" if number else ""
 
 
@@ -224,7 +234,7 @@ def _one_line(text: str) -> str:
 
 
 def marks(name: str = "table") -> tuple[str, str]:
-    """What stands before and after a part of a page that is built."""
+    """The marks before and after the part of a page that is built."""
     return f"<!-- {name} -->", f"<!-- /{name} -->"
 
 

@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from captioning.extras import checked, package_folder
-from captioning.files import write_whole
+from captioning.files import write_atomically
 from captioning.model_folder import model_folder
 from captioning.ranges import Device, PositiveInt
 
@@ -223,7 +223,7 @@ def _write_shard(folder: Path, keys: Sequence[bytes], values: Tensor) -> None:
     name = hashlib.sha1(joined, usedforsecurity=False).hexdigest()[:16]
     content = {"keys": rows, "values": values.contiguous()}
     # Not save_file, which keeps other users of the machine from reading the file.
-    write_whole(folder / f"{name}.safetensors", lambda part: part.write_bytes(save(content)))
+    write_atomically(folder / f"{name}.safetensors", lambda part: part.write_bytes(save(content)))
 
 
 def _read_shards(folder: Path, dim: int) -> dict[bytes, Tensor]:

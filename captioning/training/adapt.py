@@ -23,13 +23,13 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> None:
     """
     parameters = dict(model.named_parameters())
     for pattern in patterns:
-        found = fnmatch.filter(parameters, pattern)
-        if not found:
+        matches = fnmatch.filter(parameters, pattern)
+        if not matches:
             raise ValueError(
                 f"model.frozen: no parameter is named like {pattern!r}; there are "
                 f"{', '.join(list(parameters)[:5])}, ..."
             )
-        for name in found:
+        for name in matches:
             parameters[name].requires_grad_(False)
     if not any(parameter.requires_grad for parameter in parameters.values()):
         raise ValueError("model.frozen leaves nothing to train: name fewer parameters")

@@ -25,8 +25,8 @@ from captioning.types import Prediction
 
 log = logging.getLogger(__name__)
 
-# Of so many images, captions of which fewer than this share are different have collapsed.
-LEAST_IMAGES, LEAST_DISTINCT = 20, 0.05
+# Captions have collapsed where fewer than this share of them differ; fewer images say nothing.
+MIN_IMAGES, MIN_DISTINCT_SHARE = 20, 0.05
 
 
 class ProgressBar(RichProgressBar):
@@ -84,14 +84,16 @@ class FiniteLoss(pl.Callback):
         if torch.isfinite(loss):
             return
         per_sample = outputs["per_sample"]
-        bad = [
-            i
-            for i, ok in zip(batch.sample_ids, per_sample.isfinite().tolist(), strict=True)
-            if not ok
+        bad_ids = [
+            sample_id
+            for sample_id, is_finite in zip(
+                batch.sample_ids, per_sample.isfinite().tolist(), strict=True
+            )
+            if not is_finite
         ]
         raise ValueError(
             f"loss is {loss.item()} at epoch {trainer.current_epoch}, step {trainer.global_step} "
-            f"({len(bad)} captions, such as {bad[:3]}); lower optimizer.lr, or set "
+            f"({len(bad_ids)} captions, such as {bad_ids[:3]}); lower optimizer.lr, or set "
             "trainer.gradient_clip_val; resume=auto goes on from the last good epoch"
         )
 
@@ -135,7 +137,7 @@ class CaptionEvaluation(pl.Callback):
         tokenizer: of the test's metrics, ``"ptb"`` or ``"python"``.
         extra: further metrics of the test by name, see `captioning.metrics.extra`.
         decoding: settings of the search, kept beside the test's scores.
-        num_shown: sample captions kept of every epoch.
+        num_shown: number of sample captions that ``history.json`` holds of every epoch.
     """
 
     def __init__(
@@ -221,11 +223,11 @@ class CaptionEvaluation(pl.Callback):
 
 def gathered(predictions: list[Prediction]) -> list[Prediction]:
     """Predictions of all processes, one an image, by image id."""
-    every: list[Any] = [predictions]
+    parts: list[Any] = [predictions]
     if dist.is_available() and dist.is_initialized():
-        every = [None] * dist.get_world_size()
-        dist.all_gather_object(every, predictions)
-    by_image = {p.image_id: p for part in every for p in part}
+        parts = [None] * dist.get_world_size()
+        dist.all_gather_object(parts, predictions)
+    by_image = {p.image_id: p for part in parts for p in part}
     return [by_image[image_id] for image_id in sorted(by_image)]
 
 
@@ -234,7 +236,7 @@ def distinct_share(predictions: Sequence[Prediction], *, epoch: int) -> float:
     captions = [prediction.caption for prediction in predictions]
     number = len(set(captions))
     share = number / len(captions)
-    if len(captions) >= LEAST_IMAGES and share < LEAST_DISTINCT:
+    if len(captions) >= MIN_IMAGES and share < MIN_DISTINCT_SHARE:
         log.warning(
             f"COLLAPSED? epoch {epoch}: {len(captions)} validation images got {number} different "
             f"captions, such as {captions[0]!r}. In a first epoch that may pass; if it stays, the "

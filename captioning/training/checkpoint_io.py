@@ -1,4 +1,4 @@
-"""Checkpoints that appear whole or not at all."""
+"""Checkpoints that are written atomically: complete or not at all."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from lightning_fabric.plugins import TorchCheckpointIO
 
-from captioning.files import write_whole
+from captioning.files import write_atomically
 
 
-class WholeCheckpointIO(TorchCheckpointIO):
+class AtomicCheckpointIO(TorchCheckpointIO):
     """Writes beside the checkpoint and renames.
 
     Lightning's own writer goes through the system's temporary folder; where that is another disk,
@@ -27,4 +27,4 @@ class WholeCheckpointIO(TorchCheckpointIO):
         Raises:
             OSError: the disk is full; the checkpoint that was there before still is.
         """
-        write_whole(Path(path), functools.partial(torch.save, checkpoint))
+        write_atomically(Path(path), functools.partial(torch.save, checkpoint))

@@ -1,8 +1,8 @@
 """Likeness of photo and caption by heads that never saw the pair, trained on the same noisy set.
 
-Heads of the small joint space that were trained on a wrong pair know it by heart and find it right.
-So the photos are dealt into folds, and the pairs of each fold are judged by heads that were trained
-on the other folds alone (cross-fitting; Northcutt et al., 2021, find wrong labels that way).
+Heads of the small joint space that were trained on a wrong pair know it by heart and judge it to be
+right. So the photos are divided into folds, and each fold's pairs are judged by heads that were
+trained on the other folds alone (cross-fitting; Northcutt et al., 2021, find wrong labels so).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class CrossFit:
         features: arguments of `captioning.data.features.build.ensure_features`.
         heads: arguments of `captioning.vision.joint_space.JointSpace`.
         training: as the group ``training`` of ``configs/joint_space.yaml``.
-        num_folds: so many parts, at least 2.
+        num_folds: number of folds, at least 2.
         seed: of the folds and the training.
         cache_folder: parent of all trained heads.
 
@@ -100,13 +100,15 @@ class CrossFit:
         spaces = self._trained(roster)
         folds = self._folds(roster)
         store = self._store(samples)
-        found = torch.empty(len(samples))
+        cosines = torch.empty(len(samples))
         for fold, heads in enumerate(spaces):
-            places = [i for i, sample in enumerate(samples) if folds[sample.image_id] == fold]
-            for start in range(0, len(places), _READ_AT_ONCE):
-                some = places[start : start + _READ_AT_ONCE]
-                found[some] = self._cosines(heads, store, [samples[place] for place in some])
-        return found
+            positions = [i for i, sample in enumerate(samples) if folds[sample.image_id] == fold]
+            for start in range(0, len(positions), _READ_AT_ONCE):
+                block = positions[start : start + _READ_AT_ONCE]
+                cosines[block] = self._cosines(
+                    heads, store, [samples[position] for position in block]
+                )
+        return cosines
 
     def _cosines(self, heads: JointSpace, store: FeatureStore, samples: Sequence[Sample]) -> Tensor:
         paths = list({sample.image_path: None for sample in samples})
@@ -131,7 +133,7 @@ class CrossFit:
         return {images[k]: i % self._num_folds for i, k in enumerate(order.tolist())}
 
     def _trained(self, roster: Roster) -> list[JointSpace]:
-        """For each fold the heads of all others, from the cache where it has them."""
+        """For each fold the heads trained on all other folds, from the cache if it has them."""
         key = self._key(roster)
         if key not in self._spaces:
             files = [self._cache_folder / key / f"{k}.safetensors" for k in range(self._num_folds)]
@@ -147,9 +149,9 @@ class CrossFit:
         return {"backbone": self._backbone.identity, "sentences": self._sentences.identity}
 
     def _key(self, roster: Roster) -> str:
-        # the fingerprint does not speak of photos, and planted faults may change them
+        # the fingerprint does not cover photos, and planted faults may change them
         photos = [str(sample.image_path) for sample in roster.samples]
-        about = {
+        settings = {
             "roster": roster.fingerprint,
             "photos": hashlib.sha256("\n".join(photos).encode()).hexdigest(),
             **self._identities,
@@ -158,11 +160,11 @@ class CrossFit:
             "num_folds": self._num_folds,
             "seed": self._seed,
         }
-        return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
+        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
     def _train(self, roster: Roster, fold: int, path: Path) -> None:
         folds = self._folds(roster)
-        is_own = [folds[sample.image_id] == fold for sample in roster.samples]
+        in_fold = [folds[sample.image_id] == fold for sample in roster.samples]
         log.info(f"{roster.name}: heads of the joint space for fold {fold + 1}/{self._num_folds}")
         store = self._store(roster.samples)
         with torch.inference_mode(False), torch.enable_grad(), torch.random.fork_rng():
@@ -171,18 +173,20 @@ class CrossFit:
                 image_size=store.dim, sentence_size=self._sentences.dim, **self._heads
             )
             parts = {"store": store, "sentences": self._sentences, "heads": heads}
-            others = read_pairs(_by_photo(roster, [not own for own in is_own]), **parts)
-            own = read_pairs(_by_photo(roster, is_own), **parts)
+            other_pairs = read_pairs(
+                _by_photo(roster, [not own_pairs for own_pairs in in_fold]), **parts
+            )
+            own_pairs = read_pairs(_by_photo(roster, in_fold), **parts)
             settings = OmegaConf.create(self._training)
-            trained, _ = fit(heads, others, own, settings=settings, seed=self._seed)
+            trained, _ = fit(heads, other_pairs, own_pairs, settings=settings, seed=self._seed)
         save_heads(trained, path, **self._identities)
 
 
-def _by_photo(roster: Roster, wanted: Sequence[bool]) -> Roster:
-    """The wanted samples, grouped by the photo they show: a planted one may be another image's."""
+def _by_photo(roster: Roster, selected: Sequence[bool]) -> Roster:
+    """The selected samples by the photo they show: a planted photo may be another image's."""
     samples = [
         replace(sample, image_id=str(sample.image_path))
-        for sample, is_wanted in zip(roster.samples, wanted, strict=True)
-        if is_wanted
+        for sample, is_selected in zip(roster.samples, selected, strict=True)
+        if is_selected
     ]
     return build_roster(roster.name, samples)

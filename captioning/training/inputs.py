@@ -28,10 +28,10 @@ NO_SETTINGS = ("name", "backbone", "imported", "encoder")
 
 @dataclass(frozen=True, kw_only=True)
 class Pictures:
-    """What batches hold of photos.
+    """How batches get their pictures.
 
     Attributes:
-        reader: gives it.
+        reader: gives a batch its pictures.
         feature_size: D of the features or of the backbone; 0 where there is neither.
         backbone: for end-to-end training; None: features are cached, or the model has its own.
     """
@@ -49,7 +49,7 @@ class Inputs:
         splits: the samples.
         pictures: see `Pictures`.
         readers: all that batches hold beside tokens, by name, in order.
-        steps: what the steps of the training data have left; without training data as they begin.
+        steps: context after the steps of the training data; empty without training data.
     """
 
     splits: Splits
@@ -84,7 +84,7 @@ def load_inputs(config: DictConfig, *, only: Roster | None = None) -> Inputs:
 
 
 def _text_reader(config: DictConfig) -> AbstractBatchReader:
-    """What the model reads of captions alone."""
+    """The reader that the model has for captions without photos."""
     if not config.model.get("texts"):
         raise ValueError(
             f"corpus={config.corpus.name} is of captions without photos, from which "
@@ -94,29 +94,29 @@ def _text_reader(config: DictConfig) -> AbstractBatchReader:
 
 
 def _further_readers(config: DictConfig) -> dict[str, AbstractBatchReader]:
-    """What captions are asked for, then what the model reads beside pictures."""
+    """The reader of controls, then those that the model lists beside pictures."""
     chosen = {"control": config.get("control"), **(config.model.get("readers") or {})}
     return {name: build_part(part) for name, part in chosen.items() if part}
 
 
 def load_pictures(chosen: DictConfig, rosters: Sequence[Roster]) -> Pictures:
-    """What batches hold of the rosters' photos; features are computed where they are missing.
+    """The reader of the rosters' photos; features are computed where they are missing.
 
     Args:
         chosen: the config group ``features``.
         rosters: whose photos are looked at.
 
     Raises:
-        ValueError: the group says nothing of how photos are read.
+        ValueError: the group does not say how photos are read.
     """
     if chosen.get("imported"):
         store = FeatureStore.open(chosen.imported)
         return Pictures(reader=FeatureReader(store=store), feature_size=store.dim)
     backbone = build_part(chosen.backbone) if chosen.get("backbone") else None
     if chosen.get("reader"):
-        given = {} if backbone is None else {"backbone": backbone}
+        built = {} if backbone is None else {"backbone": backbone}
         size = 0 if backbone is None else backbone.dim
-        reader = build_part(chosen.reader, **given)
+        reader = build_part(chosen.reader, **built)
         return Pictures(reader=reader, feature_size=size, backbone=backbone)
     if backbone is None:
         raise ValueError(f"features={chosen.name} needs one of backbone, reader and imported")

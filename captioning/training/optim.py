@@ -14,7 +14,7 @@ def linear(optimizer: Optimizer, *, horizon: int, warmup: DropRate = 0.0) -> Lam
     """Rise over the first ``warmup`` share of ``horizon`` updates, then fall in a line to 0."""
 
     def factor(update: int) -> float:
-        return _rise(update, horizon, warmup) * _left(update, horizon, warmup)
+        return _rise(update, horizon, warmup) * _remaining(update, horizon, warmup)
 
     return LambdaLR(optimizer, factor)
 
@@ -32,8 +32,8 @@ def cosine(
     """
 
     def factor(update: int) -> float:
-        left = _left(update, horizon, warmup)
-        falling = floor + (1 - floor) * 0.5 * (1 - math.cos(math.pi * left))
+        remaining = _remaining(update, horizon, warmup)
+        falling = floor + (1 - floor) * 0.5 * (1 - math.cos(math.pi * remaining))
         return _rise(update, horizon, warmup) * falling
 
     return LambdaLR(optimizer, factor)
@@ -75,7 +75,7 @@ def _rise(update: int, horizon: int, warmup: float) -> float:
     return 1.0 if update >= steps else (update + 1) / (steps + 1)
 
 
-def _left(update: int, horizon: int, warmup: float) -> float:
+def _remaining(update: int, horizon: int, warmup: float) -> float:
     """Share of the falling part that is still to come, 1 to 0."""
     start = warmup * horizon
     return min(1.0, max(0.0, (horizon - update) / (horizon - start)))

@@ -30,11 +30,11 @@ def build_part(config: DictConfig, *args: Any, **kwargs: Any) -> Any:
             `captioning.plugins`), or its arguments do not fit.
     """
     check_targets(config)
-    of_hydra = {key: kwargs.pop(key) for key in list(kwargs) if key.startswith("_")}
+    hydra_options = {key: kwargs.pop(key) for key in list(kwargs) if key.startswith("_")}
     try:
         if not args and not kwargs:
-            return hydra.utils.instantiate(config, **of_hydra)
-        part = hydra.utils.instantiate(config, _partial_=True, **of_hydra)
+            return hydra.utils.instantiate(config, **hydra_options)
+        part = hydra.utils.instantiate(config, _partial_=True, **hydra_options)
         return partial(part, *args, **kwargs) if config.get("_partial_") else part(*args, **kwargs)
     except InstantiationException as error:
         if error.__cause__ is not None and not isinstance(error.__cause__, TypeError):

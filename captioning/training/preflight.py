@@ -1,4 +1,4 @@
-"""What a run needs is checked before it starts."""
+"""Checks before a run starts: settings, parts, data, space on the disk."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _check_monitors(config: DictConfig) -> None:
 
 
 def _check_pictures(config: DictConfig) -> None:
-    """Refuse features of which it is not said what is cached."""
+    """Refuse features without a kind, a reader or imported features."""
     chosen = config.features
     if not any(chosen.get(key) for key in ("imported", "reader", "kind")):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""What a config says of its data, read: the splits, a corpus, and what is trained on."""
+"""Reads the data that a config names: the splits, a corpus, and the training set."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from captioning.training.parts import build_part
 
 log = logging.getLogger(__name__)
 
-MOST_SHOWN = 5  # dropped items in the log
+MAX_LOGGED = 5  # dropped items in the log
 
 
 def read_roster(config: DictConfig, split: str) -> Roster:
@@ -31,7 +31,7 @@ def read_roster(config: DictConfig, split: str) -> Roster:
 
 
 def read_with_steps(config: DictConfig, split: str) -> tuple[Roster, StepContext]:
-    """One split, or `CORPUS`, after all steps of ``config.steps``, and what they have left.
+    """One split, or `CORPUS`, after all steps of ``config.steps``, and the steps' context.
 
     Raises:
         ValueError: the data set has no such split, or a step does not suit it.
@@ -42,12 +42,12 @@ def read_with_steps(config: DictConfig, split: str) -> tuple[Roster, StepContext
 
 
 def read_train(config: DictConfig) -> tuple[Roster, StepContext]:
-    """What is trained on: the training split, or a corpus, after all steps; see `StepContext`."""
+    """The training set: the training split, or a corpus, after all steps; see `StepContext`."""
     return read_with_steps(config, CORPUS if trains_on_text(config) else "train")
 
 
 def check_data(config: DictConfig) -> None:
-    """Refuse settings of the data that cannot be meant, before anything is read.
+    """Refuse wrong settings of the data before anything is read.
 
     Raises:
         ValueError: ``first_images`` or a setting of a step is missing or wrong.
@@ -93,9 +93,9 @@ def _cut(roster: Roster, config: DictConfig) -> Roster:
 
 
 def _log_dropped(roster: Roster) -> None:
-    for item in roster.dropped[:MOST_SHOWN]:
+    for item in roster.dropped[:MAX_LOGGED]:
         log.info(f"{roster.name}: left out {item.item}: {item.rule}")
-    if len(roster.dropped) > MOST_SHOWN:
+    if len(roster.dropped) > MAX_LOGGED:
         log.info(f"{roster.name}: left out {len(roster.dropped)} items in all")
 
 
@@ -162,8 +162,8 @@ def first_images(roster: Roster, number: int) -> Roster:
         ValueError: not a whole number of at least 1.
     """
     _check_number(number)
-    kept = set(list(roster.rows_by_image)[:number])
-    samples = [sample for sample in roster.samples if sample.image_id in kept]
+    image_ids = set(list(roster.rows_by_image)[:number])
+    samples = [sample for sample in roster.samples if sample.image_id in image_ids]
     return build_roster(roster.name, samples, roster.dropped)
 
 

@@ -97,7 +97,7 @@ def _finish_loggers(trainer: pl.Trainer) -> None:
 
 
 def _quieten(config: DictConfig, folder: Path) -> None:
-    """Keep what says nothing of the run off the terminal, and wandb's files in the run folder."""
+    """Silence irrelevant messages, and keep wandb's files in the run folder."""
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     # Lightning 2.6 asks torch's pytree about its leaves in a way that newer torch deprecates.
     warnings.filterwarnings("ignore", ".*treespec, LeafSpec.*", FutureWarning)
@@ -112,7 +112,7 @@ def _fit(experiment: Experiment, checkpoint: Path | None, folder: RunFolder) -> 
     trainer = experiment.trainer
     try:
         with warnings.catch_warnings():
-            # Of a resumed run, and of one that branches, that is as it should be.
+            # Expected for a resumed run, and for one that branches.
             warnings.filterwarnings("ignore", "Checkpoint directory .* exists and is not empty")
             warnings.filterwarnings("ignore", ".*callbacks used to create .*ModelCheckpoint")
             warnings.filterwarnings("ignore", "The dirpath has changed from")
@@ -157,7 +157,7 @@ def build(config: DictConfig, folder: Path) -> Experiment:
 
 
 def _captions(config: DictConfig, inputs: Inputs) -> Iterator[str]:
-    """What a vocabulary is made of: the captions to train on, and those of ``vocabulary``."""
+    """Captions that make up the vocabulary: those to train on, and those of ``vocabulary``."""
     yield from (sample.caption for sample in inputs.splits.train.samples)
     if has_corpus(config, "vocabulary"):
         yield from (sample.caption for sample in read_corpus(config, "vocabulary").samples)
@@ -170,7 +170,7 @@ def _write_dropped(inputs: Inputs, folder: Path) -> None:
 
 
 def _write_steps(steps: StepContext, folder: Path) -> None:
-    """What steps know that is read by people and by later commands, a file each."""
+    """Write what the steps know for people and later commands, one file each."""
     if steps.truth:
         write_json(folder / "noise_truth.json", steps.truth)
     if steps.held_out_remaining is not None:
@@ -214,9 +214,9 @@ def begin_with(model: AbstractCaptioner, start: dict[str, Any], *, name: str) ->
         model.on_load_checkpoint(start)
         model.load_state_dict(start["state_dict"])
     except (ValueError, RuntimeError) as error:
-        what = "; ".join(str(error).split("\n\t")[:2])  # of many weights the first
+        reason = "; ".join(str(error).split("\n\t")[:2])  # of many weights the first
         raise ValueError(
-            f"start_from={name}: {what}; choose the model= and features= of that run"
+            f"start_from={name}: {reason}; choose the model= and features= of that run"
         ) from error
 
 

@@ -16,10 +16,10 @@ from pytorch_lightning.utilities.exceptions import (
 
 from captioning.training.averaging import WarmWeightAveraging
 from captioning.training.callbacks import FiniteLoss, ProgressBar, Speed, StayStopped, StepSeed
-from captioning.training.checkpoint_io import WholeCheckpointIO
+from captioning.training.checkpoint_io import AtomicCheckpointIO
 from captioning.training.parts import build_part
 
-# What a run sets itself, and the key that users set instead.
+# Arguments of the trainer that a run sets itself, and the key that users set instead.
 RESERVED = {
     "callbacks": "choose callbacks=[early_stopping], or add one: '+callbacks.NAME={_target_: ...}'",
     "max_epochs": "set num_epochs=N",
@@ -51,7 +51,7 @@ def check_trainer(settings: Mapping[str, Any]) -> None:
 def num_updates(config: DictConfig, batches_per_epoch: int) -> int:
     """Updates of a whole run, the horizon of its schedule.
 
-    Batches that are left at an epoch's end make an update of their own.
+    Remaining batches at an epoch's end make an update of their own.
     """
     per_update = config.trainer.get("accumulate_grad_batches", 1)
     return config.num_epochs * -(-batches_per_epoch // per_update)
@@ -78,13 +78,13 @@ def build_trainer(
             max_epochs=config.num_epochs,
             callbacks=[
                 evaluation,
-                *_own_callbacks(config, folder, truth, chosen),
+                *_default_callbacks(config, folder, truth, chosen),
                 *chosen,
                 *_checkpoints(config, folder),
             ],
             logger=[build_part(entry) for entry in config.logger.values()] or False,
             default_root_dir=folder,
-            plugins=[WholeCheckpointIO()],
+            plugins=[AtomicCheckpointIO()],
             reload_dataloaders_every_n_epochs=1,
             use_distributed_sampler=False,
         )
@@ -92,13 +92,13 @@ def build_trainer(
         raise ValueError(f"trainer and callbacks do not fit together: {error}") from error
 
 
-def _own_callbacks(
+def _default_callbacks(
     config: DictConfig, folder: Path, truth: Mapping[str, str], chosen: Sequence[pl.Callback]
 ) -> list[pl.Callback]:
-    """What every run has, before the callbacks ``chosen`` by its config.
+    """Callbacks of every run; they stand before the callbacks ``chosen`` by its config.
 
-    Steps are seeded before any of them draws, and curation has edited the epoch's samples before
-    any of them looks at its end.
+    So steps are seeded before a chosen callback draws, and curation has edited the epoch's samples
+    before a chosen callback sees the epoch's end.
     """
     callbacks = [StepSeed(seed=config.seed), FiniteLoss(), Speed(folder=folder), StayStopped()]
     shows_progress = config.trainer.get("enable_progress_bar", True)
@@ -130,7 +130,11 @@ def _checkpoints(config: DictConfig, folder: Path) -> list[ModelCheckpoint]:
         best = ModelCheckpoint(filename="best", monitor=config.monitor, mode="max", **settings)
         callbacks.insert(0, best)
     if config.keep_every_epoch:
-        every = {"filename": "epoch{epoch}", "auto_insert_metric_name": False, "save_top_k": -1}
+        every_epoch = {
+            "filename": "epoch{epoch}",
+            "auto_insert_metric_name": False,
+            "save_top_k": -1,
+        }
         # Lightning tells checkpoint callbacks apart by what they monitor.
-        callbacks.append(ModelCheckpoint(monitor="epoch", **every, **settings))
+        callbacks.append(ModelCheckpoint(monitor="epoch", **every_epoch, **settings))
     return callbacks

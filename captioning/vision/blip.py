@@ -119,6 +119,6 @@ def load_blip(name: str) -> BlipForConditionalGeneration:
         BlipForConditionalGeneration,
         folder,
         name=name,
-        what="a BLIP captioner",
+        kind="a BLIP captioner",
         hint=": is it BLIP for another task?",
     )

@@ -176,7 +176,7 @@ class TransformersDetector(AbstractDetector):
         super().__init__(identity=f"transformers:{Path(model).name}", **options)
         folder = model_folder(model, instead="detector=torchvision or annotated boxes")
         network = load_network(
-            AutoModelForObjectDetection, folder, name=model, what="a detector of objects"
+            AutoModelForObjectDetection, folder, name=model, kind="a detector of objects"
         )
         self.processor = AutoImageProcessor.from_pretrained(folder, local_files_only=True)
         self.device = torch.device(device)

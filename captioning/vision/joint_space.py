@@ -21,7 +21,7 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from captioning.files import write_whole
+from captioning.files import write_atomically
 from captioning.interfaces import TextEmbedder
 from captioning.ranges import DropRate, PositiveInt
 from captioning.vision.backbones import Backbone, weights_digest
@@ -206,7 +206,7 @@ def save_heads(heads: JointSpace, path: str | Path, *, backbone: str, sentences:
     about = {"settings": heads.settings, "backbone": backbone, "sentences": sentences}
     metadata = {"joint_space": json.dumps(about)}
     # Not save_file, which keeps other users of the machine from reading the file.
-    write_whole(path, lambda part: part.write_bytes(save(tensors, metadata)))
+    write_atomically(path, lambda part: part.write_bytes(save(tensors, metadata)))
 
 
 def load_heads(path: str | Path) -> tuple[JointSpace, dict[str, str]]:

@@ -28,13 +28,13 @@ class DownWeight(AbstractAmender):
         self.min_weight = require_fraction("min_weight", min_weight)
 
     def amend(self, context: Context, selected: Sequence[Selected]) -> Amended:
-        """One edit per selected sample whose weight is not the least already."""
+        """One edit per selected sample whose weight is above the minimum."""
         edits: list[Edit] = []
-        kept: list[str] = []
-        for one in selected:
-            weight = max(self.min_weight, one.sample.weight * self.factor)
-            if weight >= one.sample.weight:
-                kept.append(one.sample.sample_id)
+        unchanged: list[str] = []
+        for candidate in selected:
+            weight = max(self.min_weight, candidate.sample.weight * self.factor)
+            if weight >= candidate.sample.weight:
+                unchanged.append(candidate.sample.sample_id)
                 continue
-            edits.append(context.edit(one, "down_weight", value=f"{weight:.6g}"))
-        return Amended(edits=tuple(edits), kept=tuple(kept))
+            edits.append(context.edit(candidate, "down_weight", value=f"{weight:.6g}"))
+        return Amended(edits=tuple(edits), unchanged=tuple(unchanged))

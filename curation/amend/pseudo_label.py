@@ -14,11 +14,11 @@ from captioning.types import Prediction, Sample
 from curation.base import AbstractAmender, Amended, Context, Selected
 from curation.loop.probes import datamodule_of, undisturbed
 
-Written = dict[str, Prediction]
-"""Captions by image."""
+CaptionsByImage = dict[str, Prediction]
+"""Generated captions by ``image_id``."""
 
 PSEUDO_LABEL = "pseudo-label:"
-"""Begins the origin of a caption so written; the search follows."""
+"""Prefix of the origin of a generated caption; the name of the search follows."""
 
 
 class PseudoLabel(AbstractAmender):
@@ -30,8 +30,8 @@ class PseudoLabel(AbstractAmender):
     the caption of constrained search, which must say what is known to be in the photo (PLC), the
     second that of plain search (with the first: PLB). With twice as many samples, a third begins
     with constrained search again, and so on: the photo is seen as often as others with as many
-    captions. Acting again, all are written anew by what has been learnt since. The weights are
-    those of the step, not averaged ones.
+    captions. When the policy acts again, the captioner of that time writes all captions anew. The
+    weights are those of the step, not averaged ones.
 
     Args:
         constrained: search under constraints, such as `ConstrainedBeamSearch`; None: not done.
@@ -69,7 +69,7 @@ class PseudoLabel(AbstractAmender):
         self._module: pl.LightningModule | None = None
 
     def attach(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Take the captioner, and where captions are online each batch.
+        """Take the captioner, and rewrite each batch where captions are online.
 
         Raises:
             ValueError: batches that cannot be made anew.
@@ -79,7 +79,7 @@ class PseudoLabel(AbstractAmender):
             datamodule_of(trainer).rewrite(self._rewritten)
 
     def amend(self, context: Context, selected: Sequence[Selected]) -> Amended:
-        """One caption per selected sample that a search found one for.
+        """One caption for each selected sample for which a search found one.
 
         Raises:
             ValueError: the samples of a photo are no multiple of the searches.
@@ -87,58 +87,67 @@ class PseudoLabel(AbstractAmender):
         kinds = self._kinds(context, selected)
         originals = context.view.roster.by_id
         written = {
-            kind: _of_all_processes(
-                self._write(kind, [originals[name] for name, of in kinds.items() if of == kind])
+            kind: _gathered(
+                self._write(
+                    kind,
+                    [
+                        originals[sample_id]
+                        for sample_id, search_kind in kinds.items()
+                        if search_kind == kind
+                    ],
+                )
             )
             for kind in self._used
         }
-        edits, kept, notes = [], [], []
-        for one in selected:
-            kind, sample = kinds[one.sample.sample_id], one.sample
-            found = written[kind][sample.image_id]
-            problem = self._problem(found)
-            waiting = sample.weight < 1  # what its words were was nothing to learn from
-            if problem or (found.caption == sample.caption and not waiting):
-                kept.append(sample.sample_id)
+        edits, unchanged, notes = [], [], []
+        for candidate in selected:
+            kind, sample = kinds[candidate.sample.sample_id], candidate.sample
+            prediction = written[kind][sample.image_id]
+            problem = self._problem(prediction)
+            waiting = sample.weight < 1  # a placeholder so far, which is not trained on
+            if problem or (prediction.caption == sample.caption and not waiting):
+                unchanged.append(sample.sample_id)
                 notes += [f"left alone: {problem}"] if problem else []
                 continue
             origin = PSEUDO_LABEL + kind
-            edits.append(context.edit(one, "replace_caption", value=found.caption, origin=origin))
+            edits.append(
+                context.edit(candidate, "replace_caption", value=prediction.caption, origin=origin)
+            )
             if waiting:
-                edits.append(context.edit(one, "down_weight", value="1", origin=origin))
-        return Amended(edits=tuple(edits), kept=tuple(kept), notes=tuple(notes))
+                edits.append(context.edit(candidate, "down_weight", value="1", origin=origin))
+        return Amended(edits=tuple(edits), unchanged=tuple(unchanged), notes=tuple(notes))
 
     @property
     def _used(self) -> list[str]:
         return [kind for kind, search in self.searches.items() if search is not None]
 
     def _kinds(self, context: Context, selected: Sequence[Selected]) -> dict[str, str]:
-        """Which search each selected sample's caption is of."""
+        """The search that writes each selected sample's caption, by ``sample_id``."""
         roster, kinds = context.view.roster, {}
-        for one in selected:
-            rows = roster.rows_by_image[one.sample.image_id]
+        for candidate in selected:
+            rows = roster.rows_by_image[candidate.sample.image_id]
             if len(rows) % len(self._used):
                 raise ValueError(
-                    f"photo {one.sample.image_id} has {len(rows)} samples for "
+                    f"photo {candidate.sample.image_id} has {len(rows)} samples for "
                     f"{len(self._used)} pseudo-labels ({', '.join(self._used)}): read the photos "
                     f"without captions with {len(self._used)} samples each, or a multiple of it: "
                     "steps.hold_out.samples_per_photo"
                 )
-            place = rows.index(one.sample.row) % len(self._used)
-            kinds[one.sample.sample_id] = self._used[place]
+            position = rows.index(candidate.sample.row) % len(self._used)
+            kinds[candidate.sample.sample_id] = self._used[position]
         return kinds
 
-    def _write(self, kind: str, samples: Sequence[Sample]) -> Written:
+    def _write(self, kind: str, samples: Sequence[Sample]) -> CaptionsByImage:
         """Captions of the samples' photos."""
         if self._trainer is None or self._module is None:
             raise RuntimeError("pseudo-labels need attach(trainer, module) before amend")
         if not samples:
             return {}
         module: Any = self._module
-        words, wanted = module.tokenizer, None
+        words, requirements = module.tokenizer, None
         if kind == "constrained" and self.constraints is not None:
-            wanted = self.constraints(samples)
-        captions: Written = {}
+            requirements = self.constraints(samples)
+        captions: CaptionsByImage = {}
         with undisturbed(self._trainer, self._module):
             roster = build_roster(kind, samples)
             loader = datamodule_of(self._trainer).eval_dataloader(roster)
@@ -146,14 +155,14 @@ class PseudoLabel(AbstractAmender):
                 predictions = module.generate(
                     batch,
                     search=self.searches[kind],
-                    machines=wanted and wanted.machines(batch.image_ids, words),
+                    machines=requirements and requirements.machines(batch.image_ids, words),
                 )
                 captions |= {prediction.image_id: prediction for prediction in predictions}
         return captions
 
     def _rewritten(self, samples: Sequence[Sample]) -> list[Sample] | None:
         """The samples of a batch with pseudo-labels of this moment; None if it has none."""
-        kinds = {s.row: s.origin.removeprefix(PSEUDO_LABEL) for s in samples if _is_written(s)}
+        kinds = {s.row: s.origin.removeprefix(PSEUDO_LABEL) for s in samples if _is_pseudo_label(s)}
         if not kinds:
             return None
         if self._trainer is None:
@@ -166,27 +175,29 @@ class PseudoLabel(AbstractAmender):
         }
         new = []
         for sample in samples:
-            found = written[kinds[sample.row]][sample.image_id] if sample.row in kinds else None
-            if found is not None and not self._problem(found):
-                sample = replace(sample, caption=found.caption)
+            prediction = (
+                written[kinds[sample.row]][sample.image_id] if sample.row in kinds else None
+            )
+            if prediction is not None and not self._problem(prediction):
+                sample = replace(sample, caption=prediction.caption)
             new.append(sample)
         return new
 
-    def _problem(self, found: Prediction) -> str:
-        if not found.caption.strip():
+    def _problem(self, prediction: Prediction) -> str:
+        if not prediction.caption.strip():
             return "an empty caption"
-        if self.met_only and found.satisfied is False:
+        if self.met_only and prediction.satisfied is False:
             return "constraints not met"
         return ""
 
 
-def _is_written(sample: Sample) -> bool:
+def _is_pseudo_label(sample: Sample) -> bool:
     return sample.origin.startswith(PSEUDO_LABEL)
 
 
-def _of_all_processes(found: Written) -> Written:
+def _gathered(captions: CaptionsByImage) -> CaptionsByImage:
     if not (dist.is_available() and dist.is_initialized()):
-        return found
-    parts: list[Written | None] = [None] * dist.get_world_size()
-    dist.all_gather_object(parts, found)
+        return captions
+    parts: list[CaptionsByImage | None] = [None] * dist.get_world_size()
+    dist.all_gather_object(parts, captions)
     return {image: caption for part in parts for image, caption in (part or {}).items()}

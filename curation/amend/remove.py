@@ -12,4 +12,4 @@ class Remove(AbstractAmender):
 
     def amend(self, context: Context, selected: Sequence[Selected]) -> Amended:
         """One removal per selected sample."""
-        return Amended(edits=tuple(context.edit(one, "remove") for one in selected))
+        return Amended(edits=tuple(context.edit(candidate, "remove") for candidate in selected))

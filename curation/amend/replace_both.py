@@ -10,7 +10,7 @@ from curation.amend.replace_caption import ReplaceCaption
 from curation.amend.replace_image import (
     AbstractImageAmender,
     image_request,
-    noted,
+    picture_notes,
     replacement,
 )
 from curation.base import Amended, Context, Selected
@@ -34,20 +34,25 @@ class ReplaceBoth(AbstractImageAmender):
         self._caption = caption if caption is not None else ReplaceCaption()
 
     def amend(self, context: Context, selected: Sequence[Selected]) -> Amended:
-        """Two edits per sample that both a caption and a picture can be had for."""
+        """Two edits for each sample for which both a caption and a picture are available."""
         captions = self._caption.amend(context, selected)
         caption_of = {edit.sample_id: edit for edit in captions.edits}
-        changed = [one for one in selected if one.sample.sample_id in caption_of]
+        candidates = [
+            candidate for candidate in selected if candidate.sample.sample_id in caption_of
+        ]
         requests = self._requests(context, captions)
         pictures = self._source.images(requests, seed=context.seed)
-        edits, kept, notes = [], list(captions.kept), list(captions.notes)
-        for one, picture in zip(changed, pictures, strict=True):
-            notes += noted(picture)
+        edits, unchanged, notes = [], list(captions.unchanged), list(captions.notes)
+        for candidate, picture in zip(candidates, pictures, strict=True):
+            notes += picture_notes(picture)
             if picture.path is None:
-                kept.append(one.sample.sample_id)
+                unchanged.append(candidate.sample.sample_id)
             else:
-                edits += [caption_of[one.sample.sample_id], replacement(context, one, picture)]
-        return Amended(edits=tuple(edits), kept=tuple(kept), notes=tuple(notes))
+                edits += [
+                    caption_of[candidate.sample.sample_id],
+                    replacement(context, candidate, picture),
+                ]
+        return Amended(edits=tuple(edits), unchanged=tuple(unchanged), notes=tuple(notes))
 
     def _requests(self, context: Context, captions: Amended) -> list[ImageRequest]:
         """For the samples that get another caption, in their order."""

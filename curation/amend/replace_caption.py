@@ -16,8 +16,8 @@ class ReplaceCaption(AbstractAmender):
     """Replaces each selected caption by another one of the same image's pool.
 
     A caption that was found bad leaves its image's pool for good, so it is never chosen again;
-    captions found bad in this same decision are not chosen either. Where none is left the sample
-    is kept as it is, and its caption stays in the pool. The number of samples never changes.
+    captions found bad in this same decision are not chosen either. If no caption remains, the
+    sample stays as it is, and its caption stays in the pool. The number of samples never changes.
 
     Args:
         choice: ``"random"``, as in the paper, or ``"lower_loss"``: the one with the lowest loss in
@@ -34,44 +34,45 @@ class ReplaceCaption(AbstractAmender):
 
     def amend(self, context: Context, selected: Sequence[Selected]) -> Amended:
         """One replacement per selected sample that has a usable sibling."""
-        condemned = {context.view.held_id(one.sample.sample_id) for one in selected}
+        rejected_ids = {context.view.held_id(candidate.sample.sample_id) for candidate in selected}
         generator = context.random("replace_caption")
         edits: list[Edit] = []
-        kept: list[str] = []
-        for one in selected:
-            choices = _choices(context, one.sample, condemned)
+        unchanged: list[str] = []
+        for candidate in selected:
+            choices = _choices(context, candidate.sample, rejected_ids)
             if self.choice == "lower_loss":
-                choices = _lowest(context, one.sample, choices)
+                choices = _lowest(context, candidate.sample, choices)
             # drawn whether or not there is a choice: one sample's luck never shifts another's
             draw = generator.random()
             if not choices:
-                kept.append(one.sample.sample_id)
+                unchanged.append(candidate.sample.sample_id)
                 continue
             source = choices[int(draw * len(choices))]
             edits.append(
                 context.edit(
-                    one,
+                    candidate,
                     "replace_caption",
                     value=source.caption,
                     origin=f"sibling:{source.sample_id}",
                 )
             )
-        return Amended(edits=tuple(edits), kept=tuple(kept))
+        return Amended(edits=tuple(edits), unchanged=tuple(unchanged))
 
 
-def _choices(context: Context, sample: Sample, condemned: set[str]) -> list[Sample]:
+def _choices(context: Context, sample: Sample, rejected_ids: set[str]) -> list[Sample]:
     # equal words under another id would put the bad caption straight back
     return [
         other
         for other in context.view.pool(sample.image_id)
-        if other.sample_id not in condemned and other.caption != sample.caption
+        if other.sample_id not in rejected_ids and other.caption != sample.caption
     ]
 
 
 def _lowest(context: Context, sample: Sample, choices: list[Sample]) -> list[Sample]:
-    """The one choice of lowest loss, as long as its own sample holds it; none if it is not lower.
+    """The choice with the lowest loss, if that is lower than the sample's; otherwise none.
 
-    A sample that holds another caption or picture now says nothing of this one.
+    A loss counts only while its sample still holds that caption: the loss of a sample with another
+    caption or picture says nothing about this one.
     """
     losses = context.losses
     known = {

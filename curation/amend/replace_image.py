@@ -11,7 +11,7 @@ from curation.base import AbstractAmender, Amended, Context, Selected
 
 
 class AbstractImageAmender(AbstractAmender):
-    """What all amenders do that ask a source of pictures.
+    """Shared part of all amenders that take pictures from a source.
 
     Args:
         source: of the pictures.
@@ -42,8 +42,8 @@ class AbstractImageAmender(AbstractAmender):
 class ReplaceImage(AbstractImageAmender):
     """Gives each selected sample a picture made or found for its caption, which it keeps.
 
-    The number of samples never changes. A sample for which no picture can be had is left as it is,
-    and counted with the reason. One that is selected again gets yet another picture.
+    The number of samples never changes. A sample for which there is no picture stays as it is, and
+    is counted with the reason. A sample that is selected again gets yet another picture.
 
     Args:
         source: of the pictures.
@@ -53,21 +53,21 @@ class ReplaceImage(AbstractImageAmender):
     """
 
     def amend(self, context: Context, selected: Sequence[Selected]) -> Amended:
-        """One replacement per selected sample that a picture can be had for."""
-        requests = [image_request(context.view, one.sample) for one in selected]
+        """One replacement for each selected sample for which there is a picture."""
+        requests = [image_request(context.view, candidate.sample) for candidate in selected]
         pictures = self._source.images(requests, seed=context.seed)
-        edits, kept, notes = [], [], []
-        for one, picture in zip(selected, pictures, strict=True):
-            notes += noted(picture)
+        edits, unchanged, notes = [], [], []
+        for candidate, picture in zip(selected, pictures, strict=True):
+            notes += picture_notes(picture)
             if picture.path is None:
-                kept.append(one.sample.sample_id)
+                unchanged.append(candidate.sample.sample_id)
             else:
-                edits.append(replacement(context, one, picture))
-        return Amended(edits=tuple(edits), kept=tuple(kept), notes=tuple(notes))
+                edits.append(replacement(context, candidate, picture))
+        return Amended(edits=tuple(edits), unchanged=tuple(unchanged), notes=tuple(notes))
 
     def expect(self, context: Context, selected: Sequence[Selected]) -> None:
         """Let the source begin on the likely next pictures."""
-        requests = [image_request(context.view, one.sample) for one in selected]
+        requests = [image_request(context.view, candidate.sample) for candidate in selected]
         self._source.expect(requests, seed=context.seed)
 
 
@@ -86,17 +86,17 @@ def require_source(source: AbstractImageSource) -> AbstractImageSource:
 
 
 def image_request(view: CurationView, sample: Sample) -> ImageRequest:
-    """What is asked of a source for a sample with the caption that it shall have."""
-    others = [other.caption for other in view.pool(sample.image_id)]
-    captions = tuple(dict.fromkeys((sample.caption, *others)))
+    """The request to a source for a picture of ``sample``, whose caption is the final one."""
+    other_captions = [other.caption for other in view.pool(sample.image_id)]
+    captions = tuple(dict.fromkeys((sample.caption, *other_captions)))
     return ImageRequest(sample=sample, captions=captions, photos=view.photos(sample.sample_id))
 
 
-def replacement(context: Context, one: Selected, picture: Picture) -> Edit:
+def replacement(context: Context, candidate: Selected, picture: Picture) -> Edit:
     """The edit that puts a picture in."""
-    return context.edit(one, "replace_image", value=str(picture.path), origin=picture.origin)
+    return context.edit(candidate, "replace_image", value=str(picture.path), origin=picture.origin)
 
 
-def noted(picture: Picture) -> list[str]:
-    """What is counted of an answer."""
+def picture_notes(picture: Picture) -> list[str]:
+    """The notes of a source's answer, which reports count."""
     return [*picture.notes, *([f"left alone: {picture.problem}"] if picture.path is None else [])]

@@ -15,7 +15,7 @@ from captioning.data.roster import Roster, build_roster
 from captioning.types import Sample
 
 ROSTER_FIELDS = ("sample_id", "image_id", "image_path", "caption")
-HEAD = 1 << 16  # bytes by which a JSON file is told
+HEAD_BYTES = 1 << 16  # read from a file's start to recognise its format
 
 
 def read_annotations(
@@ -70,7 +70,7 @@ def _kind(path: Path) -> str:
     if str(path).startswith("pycocoevalcap:"):
         return "COCO captions"
     with path.open("rb") as file:
-        head = file.read(HEAD)
+        head = file.read(HEAD_BYTES)
     if path.suffix == ".jsonl":
         line = head.split(b"\n")[0]
         return "samples as JSON Lines" if b'"sample_id"' in line else "JSON Lines"

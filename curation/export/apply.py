@@ -1,4 +1,4 @@
-"""A journal's edits made to the annotations that they were decided on; no photos are needed.
+"""Applies a journal's edits to the annotations of its run; needs no photos.
 
 ::
 
@@ -23,11 +23,11 @@ from curation.journal.journal import Header, find_journal, read_journal, replay
 
 
 def apply(journal: str | Path, roster: Roster) -> CurationView:
-    """The annotations with the journal's edits made to them.
+    """The annotations with the journal's edits applied.
 
     Raises:
-        FileNotFoundError, ValueError: see `curation.journal.journal.replay`; where the annotations
-            are others, the message says how many of the edits' samples they know.
+        FileNotFoundError, ValueError: see `curation.journal.journal.replay`; for other annotations
+            than the run's, the message says how many of the edited samples they hold.
     """
     header, edits = read_journal(journal)
     try:
@@ -75,7 +75,7 @@ def apply_to_files(
     Raises:
         ValueError, OSError: see `apply`; or ``out`` exists, or has another ending.
     """
-    path = Path(out or _beside(Path(annotations[0])))
+    path = Path(out or _default_out(Path(annotations[0])))
     write = _writer(path)
     _check_out(path, [journal, *annotations])
     view = apply(journal, read_annotations(annotations, split=split, images=images))
@@ -88,7 +88,7 @@ def apply_to_files(
     return path, view
 
 
-def _beside(annotations: Path) -> Path:
+def _default_out(annotations: Path) -> Path:
     suffix = annotations.suffix if annotations.suffix in (".json", ".jsonl") else ".token.txt"
     stem = annotations.name.removesuffix(".txt").removesuffix(annotations.suffix)
     return annotations.with_name(f"{stem.removesuffix('.token')}.curated{suffix}")
@@ -96,28 +96,28 @@ def _beside(annotations: Path) -> Path:
 
 def _check_out(out: Path, inputs: Sequence[str]) -> None:
     if out.exists():
-        same = any(Path(one).exists() and out.samefile(one) for one in inputs)
-        what = "is one of the inputs" if same else "exists already"
-        raise ValueError(f"{out} {what}; choose another --out")
+        is_input = any(Path(path).exists() and out.samefile(path) for path in inputs)
+        problem = "is one of the inputs" if is_input else "exists already"
+        raise ValueError(f"{out} {problem}; choose another --out")
 
 
 def _writer(out: Path) -> Callable[[Sequence[Picture], Path, str], None]:
     if out.suffix == ".json":
-        return lambda found, path, name: write_coco(found, path, name=name)
+        return lambda curated, path, name: write_coco(curated, path, name=name)
     if out.suffix == ".jsonl":
-        return lambda found, path, name: write_jsonl(found, path)
+        return lambda curated, path, name: write_jsonl(curated, path)
     if out.suffix in (".txt", ".token"):
-        return lambda found, path, name: _write_tokens(found, path)
+        return lambda curated, path, name: _write_tokens(curated, path)
     raise ValueError(f"{out}: the format is told by the name: .json (COCO), .jsonl or .token.txt")
 
 
-def _write_tokens(found: Sequence[Picture], path: Path) -> None:
+def _write_tokens(curated: Sequence[Picture], path: Path) -> None:
     """Flickr8k's token file; the captions of a picture are numbered anew where some are gone."""
     write_lines(
         path,
         (
-            f"{one.file_name}#{number}\t{' '.join(sample.caption.split())}"
-            for one in found
-            for number, sample in enumerate(one.samples)
+            f"{picture.file_name}#{number}\t{' '.join(sample.caption.split())}"
+            for picture in curated
+            for number, sample in enumerate(picture.samples)
         ),
     )

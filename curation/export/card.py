@@ -36,7 +36,7 @@ def card(
         versions: ``versions.json`` of the run, where it is known.
         truth: planted faults, which the reader must be warned of.
     """
-    roster, left = view.roster, view.samples()
+    roster, live = view.roster, view.samples()
     front = {"pretty_name": f"{roster.name}, curated", "task_categories": ["image-to-text"]}
     parts = [
         "\n".join(["---", *(f"{key}: {json.dumps(value)}" for key, value in front.items()), "---"]),
@@ -44,8 +44,9 @@ def card(
         f"{len(view.journal)} edits that a policy made while a captioner was trained on them.",
         _sizes(view),
         _changes(view),
-        f"## Where it comes from\n\n{_origin(header, len(left), versions or {})}",
-        "## Files\n\n" + "\n".join(f"- `{name}`: {what}" for name, what in files.items()),
+        f"## Where it comes from\n\n{_origin(header, len(live), versions or {})}",
+        "## Files\n\n"
+        + "\n".join(f"- `{name}`: {description}" for name, description in files.items()),
     ]
     if truth:
         kinds = ", ".join(f"{n} x {_plain(kind)}" for kind, n in Counter(truth.values()).items())
@@ -84,11 +85,11 @@ def _changes(view: CurationView) -> str:
     return "## What was changed\n\n" + "\n".join([*head, *rows])
 
 
-def _origin(header: Header, num_left: int, versions: Mapping[str, Any]) -> str:
+def _origin(header: Header, num_live: int, versions: Mapping[str, Any]) -> str:
     lines = [
         f"- annotations: {_code(header.roster)}, fingerprint `{header.fingerprint}`",
         f"- seed of the run: {header.seed}",
-        f"- captions left: {num_left}",
+        f"- captions left: {num_live}",
     ]
     lines += [
         f"- {key}: {_code(str(versions[key]))}" for key in ("commit", "date") if key in versions

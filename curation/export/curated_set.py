@@ -1,6 +1,6 @@
 """A curated set as files: COCO captions JSON, JSON Lines, or an image folder.
 
-All of them can be read again by this project's readers, and by what else reads these formats.
+This project's readers, and other programs for these formats, can read all of them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from captioning.data.roster import CurationView
-from captioning.files import write_json, write_lines, write_whole
+from captioning.files import write_atomically, write_json, write_lines
 from captioning.types import Sample
 
 REPLACED = "replaced"  # folder of pictures that came in for others
@@ -45,11 +45,11 @@ def pictures(view: CurationView) -> list[Picture]:
     """
     originals = dict.fromkeys(sample.image_path for sample in view.roster.samples)
     root = Path(os.path.commonpath([path.parent for path in originals]))
-    found: dict[Path, list[Sample]] = {}
+    samples_by_path: dict[Path, list[Sample]] = {}
     for sample in view.samples():
-        found.setdefault(sample.image_path, []).append(sample)
+        samples_by_path.setdefault(sample.image_path, []).append(sample)
     result = []
-    for path, samples in found.items():
+    for path, samples in samples_by_path.items():
         image_id, new = samples[0].image_id, path not in originals
         name = f"{REPLACED}/{path.name}" if new else path.relative_to(root).as_posix()
         result.append(
@@ -64,9 +64,9 @@ def pictures(view: CurationView) -> list[Picture]:
     return result
 
 
-def _check_names(found: Sequence[Picture]) -> None:
+def _check_names(curated: Sequence[Picture]) -> None:
     first: dict[str, Path] = {}
-    for picture in found:
+    for picture in curated:
         other = first.setdefault(picture.file_name, picture.path)
         if other != picture.path:
             raise ValueError(
@@ -75,25 +75,26 @@ def _check_names(found: Sequence[Picture]) -> None:
             )
 
 
-def write_coco(found: Sequence[Picture], path: Path, *, name: str) -> None:
+def write_coco(curated: Sequence[Picture], path: Path, *, name: str) -> None:
     """COCO's captions JSON.
 
     Ids are COCO's numbers where all of the roster's are numbers; otherwise they are counted, and
     ``roster_id`` holds the roster's. Each annotation has its ``sample_id`` and ``origin``, and a
     ``weight`` where it was weighted down.
     """
-    numeric = all(one.image_id.partition("/")[0].isdecimal() for one in found)
+    numeric = all(picture.image_id.partition("/")[0].isdecimal() for picture in curated)
     free = max(
-        (int(one.image_id) for one in found if numeric and one.image_id.isdecimal()), default=0
+        (int(picture.image_id) for picture in curated if numeric and picture.image_id.isdecimal()),
+        default=0,
     )
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
-    for one in found:
-        number = int(one.image_id) if numeric and one.image_id.isdecimal() else None
+    for picture in curated:
+        number = int(picture.image_id) if numeric and picture.image_id.isdecimal() else None
         if number is None:
             free += 1
             number = free
-        images.append({"id": number, "file_name": one.file_name, "roster_id": one.image_id})
+        images.append({"id": number, "file_name": picture.file_name, "roster_id": picture.image_id})
         annotations += [
             {
                 "id": len(annotations) + place,
@@ -103,42 +104,46 @@ def write_coco(found: Sequence[Picture], path: Path, *, name: str) -> None:
                 "origin": sample.origin,
                 **({} if sample.weight == 1 else {"weight": sample.weight}),
             }
-            for place, sample in enumerate(one.samples, start=1)
+            for place, sample in enumerate(picture.samples, start=1)
         ]
     info = {"description": f"{name}, curated"}
     value = {"info": info, "licenses": [], "images": images, "annotations": annotations}
     write_json(path, value, indent=None)
 
 
-def write_jsonl(found: Sequence[Picture], path: Path) -> None:
+def write_jsonl(curated: Sequence[Picture], path: Path) -> None:
     """JSON Lines: ``image``, ``image_id``, ``captions``, with ``sample_ids`` and ``origins``."""
     write_lines(
-        path, (_line({"image": one.file_name, "image_id": one.image_id}, one) for one in found)
+        path,
+        (
+            _line({"image": picture.file_name, "image_id": picture.image_id}, picture)
+            for picture in curated
+        ),
     )
 
 
-def write_metadata(found: Sequence[Picture], path: Path) -> None:
+def write_metadata(curated: Sequence[Picture], path: Path) -> None:
     """An image folder's ``metadata.jsonl``: ``file_name`` and ``captions`` a line."""
-    lines = (_line({"file_name": one.file_name}, one) for one in found)
+    lines = (_line({"file_name": picture.file_name}, picture) for picture in curated)
     write_lines(path, lines)
 
 
-def _line(head: dict[str, Any], one: Picture) -> str:
+def _line(head: dict[str, Any], picture: Picture) -> str:
     rest: dict[str, Any] = {
-        "captions": [sample.caption for sample in one.samples],
-        "sample_ids": [sample.sample_id for sample in one.samples],
-        "origins": [sample.origin for sample in one.samples],
+        "captions": [sample.caption for sample in picture.samples],
+        "sample_ids": [sample.sample_id for sample in picture.samples],
+        "origins": [sample.origin for sample in picture.samples],
     }
-    if any(sample.weight != 1 for sample in one.samples):
-        rest["weights"] = [sample.weight for sample in one.samples]
+    if any(sample.weight != 1 for sample in picture.samples):
+        rest["weights"] = [sample.weight for sample in picture.samples]
     return json.dumps(head | rest, ensure_ascii=False)
 
 
-def place_photos(found: Sequence[Picture], folder: Path, *, copy: bool) -> None:
+def place_photos(curated: Sequence[Picture], folder: Path, *, copy: bool) -> None:
     """Put the pictures below ``folder`` under their names.
 
     Args:
-        found: the pictures.
+        curated: the pictures.
         folder: where they go.
         copy: whether they are copied; otherwise they are symbolic links.
 
@@ -146,15 +151,15 @@ def place_photos(found: Sequence[Picture], folder: Path, *, copy: bool) -> None:
         FileNotFoundError: a picture is gone; names it.
         OSError: the folder cannot be written.
     """
-    for one in {one.file_name: one for one in found}.values():
-        source = one.path.resolve()
+    for picture in {picture.file_name: picture for picture in curated}.values():
+        source = picture.path.resolve()
         if not source.is_file():
             raise FileNotFoundError(
-                f"{one.path}: no such picture; --photos none exports the captions alone"
+                f"{picture.path}: no such picture; --photos none exports the captions alone"
             )
-        target = folder / PurePosixPath(one.file_name)
+        target = folder / PurePosixPath(picture.file_name)
         if copy:
-            write_whole(target, lambda part, source=source: shutil.copyfile(source, part))
+            write_atomically(target, lambda part, source=source: shutil.copyfile(source, part))
         else:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.symlink_to(source)

@@ -59,12 +59,12 @@ def export(record: RunRecord, run: Path, folder: Path, *, format: str, photos: s
         roster = record.view.roster
         header = Header(roster=roster.name, fingerprint=roster.fingerprint, seed=record.seed)
         write_journal(part / FILE_NAME, header, map(encode, record.view.journal))
-        known = run / "versions.json"
+        versions_file = run / "versions.json"
         text = card(
             record.view,
             header,
             files=files | {FILE_NAME: JOURNAL},
-            versions=read_json(known) if known.is_file() else None,
+            versions=read_json(versions_file) if versions_file.is_file() else None,
             truth=record.truth,
         )
         write_text(part / "README.md", text)
@@ -77,18 +77,18 @@ def _write_set(record: RunRecord, part: Path, *, format: str, photos: str) -> di
     """Write the captions and pictures; what each file holds."""
     if format == "journal":
         return {}
-    found = pictures(record.view)
-    below = part if format == "imagefolder" else part / "images"
+    curated = pictures(record.view)
+    photo_folder = part if format == "imagefolder" else part / "images"
     if photos != "none":
-        place_photos(found, below, copy=photos == "copy")
+        place_photos(curated, photo_folder, copy=photos == "copy")
     files = {} if photos == "none" or format == "imagefolder" else {"images/": "the pictures"}
     if format == "coco":
-        write_coco(found, part / "captions.json", name=record.view.roster.name)
+        write_coco(curated, part / "captions.json", name=record.view.roster.name)
         return {"captions.json": "the captions, as COCO has them", **files}
     if format == "jsonl":
-        write_jsonl(found, part / "captions.jsonl")
+        write_jsonl(curated, part / "captions.jsonl")
         return {"captions.jsonl": "the captions, one picture a line", **files}
-    write_metadata(found, part / "metadata.jsonl")
+    write_metadata(curated, part / "metadata.jsonl")
     return {"metadata.jsonl": "the captions, one picture a line; the pictures lie beside it"}
 
 

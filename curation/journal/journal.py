@@ -1,4 +1,4 @@
-"""The journal ``curation.jsonl``: what was changed and why; it can be replayed, and undone.
+"""The journal ``curation.jsonl``: what was changed and why. It can be replayed and undone.
 
 The first line names the roster, every further line holds one edit. Commands::
 
@@ -32,7 +32,7 @@ FIELDS = ("sample_id", "action", "value", "origin", "reason", "policy", "epoch")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """Which annotations a journal speaks of.
+    """The annotations that a journal belongs to.
 
     Attributes:
         roster: name of the data set and split.
@@ -89,16 +89,16 @@ def decode(line: str, where: str) -> Edit:
             f"unknown {sorted(unknown)}, missing {sorted(missing)}"
         )
     for name, value in record.items():
-        wanted = int if name == "epoch" else str
-        if not (isinstance(value, wanted) or (name == "value" and value is None)):
-            raise ValueError(f"{where}: {name} must be a {wanted.__name__}: got {value!r}")
+        expected_type = int if name == "epoch" else str
+        if not (isinstance(value, expected_type) or (name == "value" and value is None)):
+            raise ValueError(f"{where}: {name} must be a {expected_type.__name__}: got {value!r}")
     if record["action"] not in ACTIONS:
         raise ValueError(f"{where}: action must be one of {ACTIONS}: got {record['action']!r}")
     return Edit(**record)
 
 
 def write_journal(path: str | Path, header: Header, lines: Iterable[str]) -> None:
-    """Write a whole journal; the file is replaced in one step or stays as it was."""
+    """Write a complete journal; the file is replaced in one step or stays as it was."""
     write_lines(path, (header.line(), *lines))
 
 
@@ -119,10 +119,12 @@ def find_journal(path: str | Path) -> Path:
         FileNotFoundError: there is none.
     """
     path = Path(path)
-    found = path / FILE_NAME if path.is_dir() else path
-    if not found.is_file():
-        raise FileNotFoundError(f"{found}: no journal; was the run trained with a curation policy?")
-    return found
+    journal = path / FILE_NAME if path.is_dir() else path
+    if not journal.is_file():
+        raise FileNotFoundError(
+            f"{journal}: no journal; was the run trained with a curation policy?"
+        )
+    return journal
 
 
 def read_journal(path: str | Path) -> tuple[Header, list[Edit]]:
@@ -147,7 +149,7 @@ def read_journal(path: str | Path) -> tuple[Header, list[Edit]]:
 
 
 def replay(roster: Roster, path: str | Path) -> CurationView:
-    """The roster with a journal's edits made to it.
+    """The roster with a journal's edits applied.
 
     Raises:
         ValueError: the journal is damaged, belongs to other annotations, names unknown samples, or
@@ -184,14 +186,14 @@ def undo(
     epochs: Collection[int] | None = None,
     policy: str | None = None,
 ) -> Undone:
-    """Take edits back: those that match all of the given criteria, and what rests on them.
+    """Take edits back: those that match all criteria, and later edits that depend on them.
 
     Raises:
         ValueError: no criterion is given, or nothing matches.
     """
     if sample_ids is None and epochs is None and policy is None:
         raise ValueError("say what to undo: sample_ids, epochs or policy")
-    kept: list[Edit] = []
+    remaining: list[Edit] = []
     undone: list[Edit] = []
     followed: list[Edit] = []
     touched: set[str] = set()
@@ -206,13 +208,13 @@ def undo(
         elif edit.sample_id in touched:
             followed.append(edit)
         else:
-            kept.append(edit)
+            remaining.append(edit)
     if not undone:
         raise ValueError(
             f"no edit matches sample_ids={sample_ids}, epochs={epochs}, policy={policy!r}; "
             "look at the journal with: captioning curate journal show"
         )
-    return Undone(journal=tuple(kept), undone=tuple(undone), followed=tuple(followed))
+    return Undone(journal=tuple(remaining), undone=tuple(undone), followed=tuple(followed))
 
 
 def edit_counts(edits: Iterable[Edit]) -> list[tuple[tuple[int, str, str], int]]:
@@ -221,13 +223,13 @@ def edit_counts(edits: Iterable[Edit]) -> list[tuple[tuple[int, str, str], int]]
 
 
 def repair(path: str | Path) -> str | None:
-    """Drop a last line that was cut off; returns it, or None where the file is whole."""
+    """Drop a last line that was cut off; returns it, or None where the file is complete."""
     path = find_journal(path)
     # the last line may end within a character, so bytes are cut, not text
-    whole, _, rest = path.read_bytes().rpartition(b"\n")
+    complete, _, rest = path.read_bytes().rpartition(b"\n")
     if not rest:
         return None
-    lines = whole.decode("utf-8").split("\n")
+    lines = complete.decode("utf-8").split("\n")
     header = _header(lines[0], f"{path} line 1")
     write_journal(path, header, lines[1:])
     return rest.decode("utf-8", errors="replace")

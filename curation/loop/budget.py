@@ -13,11 +13,11 @@ from curation.words import words_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """What must be left alone at every decision. The default, 0, allows everything.
+    """Limits that hold at every decision. The default, 0, allows everything.
 
-    The worst samples are affordable first; a sample whose edit would break a limit is spared, and
-    the next one is looked at. What an image or word has in captions that were not selected counts,
-    whatever is done to the selected ones.
+    The worst samples come first; a sample whose edit would break a limit is spared, and the next
+    one is looked at. Only captions that were not selected count towards a limit, whatever happens
+    to the selected ones.
 
     Attributes:
         min_captions_per_image: live captions of each image that stay untouched.
@@ -46,14 +46,16 @@ class Budget:
         if self.min_captions_per_word:
             for sample in context.live.values():
                 words.update(set(words_of(sample.caption)))
-        found = []
-        for one in selected:
-            own = set(words_of(one.sample.caption)) if self.min_captions_per_word else set()
-            if images[one.sample.image_id] <= self.min_captions_per_image or any(
-                words[word] <= self.min_captions_per_word for word in own
+        accepted = []
+        for candidate in selected:
+            caption_words = (
+                set(words_of(candidate.sample.caption)) if self.min_captions_per_word else set()
+            )
+            if images[candidate.sample.image_id] <= self.min_captions_per_image or any(
+                words[word] <= self.min_captions_per_word for word in caption_words
             ):
                 continue
-            images[one.sample.image_id] -= 1
-            words.subtract(own)
-            found.append(one)
-        return found
+            images[candidate.sample.image_id] -= 1
+            words.subtract(caption_words)
+            accepted.append(candidate)
+        return accepted

@@ -19,8 +19,8 @@ from curation.loop.policy import CurationPolicy
 from curation.loop.probes import AbstractProbe, OnlineProbe, datamodule_of
 from curation.loop.truth import check_truth, load_truth
 
-# How often an epoch's losses so far are looked at to work ahead.
-LOOKS_AN_EPOCH = 4
+# How often the losses of a running epoch are looked at, so that an amender can work ahead.
+CHECKS_PER_EPOCH = 4
 
 
 class CurationCallback(pl.Callback):
@@ -63,7 +63,7 @@ class CurationCallback(pl.Callback):
         self.keep = None if keep is None else read_keep(keep)
         self.curator: Curator | None = None
         self._files = CurationFiles(path=Path())
-        self._begun: Outcome | None = None
+        self._first_outcome: Outcome | None = None
         self._trainer: pl.Trainer | None = None
         self._closed_epoch = -1
         self._resumed = False
@@ -100,7 +100,7 @@ class CurationCallback(pl.Callback):
         self._files = CurationFiles(path=folder)
 
     @property
-    def _started(self) -> Curator:
+    def _active_curator(self) -> Curator:
         if self.curator is None:
             raise ValueError("curation hears of training before setup('fit'): fit by a Trainer")
         return self.curator
@@ -123,18 +123,18 @@ class CurationCallback(pl.Callback):
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Let a policy that acts before training do so; a resumed run has done it."""
         self.policy.amend.attach(trainer, pl_module)
-        self._begun = None if self._resumed else self._started.begin()
-        if self._begun is not None:
-            datamodule_of(trainer).view = self._begun.view
+        self._first_outcome = None if self._resumed else self._active_curator.begin()
+        if self._first_outcome is not None:
+            datamodule_of(trainer).view = self._first_outcome.view
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Put the ledger on the device, and make the files say what the run knows."""
-        curator = self._started
+        curator = self._active_curator
         curator.to(pl_module.device)
         self._closed_epoch = max((-1, *curator.ledger.epochs))
         if trainer.is_global_zero:
             self._files.start(curator, resumed=self._resumed)
-            if self._begun is not None:
+            if self._first_outcome is not None:
                 self._files.write_records(curator)
 
     def on_train_batch_end(
@@ -146,11 +146,13 @@ class CurationCallback(pl.Callback):
         batch_idx: int,
     ) -> None:
         """Record the step's losses; after the epoch's last step, decide."""
-        self.probe.observe(self._started.ledger, outputs)
+        self.probe.observe(self._active_curator.ledger, outputs)
         if trainer.is_last_batch:
             self._close(trainer, pl_module)
-        elif self.policy.amend.works_ahead and _is_look(batch_idx, trainer.num_training_batches):
-            self._started.expect(trainer.current_epoch)
+        elif self.policy.amend.works_ahead and _is_progress_check(
+            batch_idx, trainer.num_training_batches
+        ):
+            self._active_curator.expect(trainer.current_epoch)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Decide here if the epoch was cut short and so had no last batch."""
@@ -160,7 +162,7 @@ class CurationCallback(pl.Callback):
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Write the report."""
         if trainer.is_global_zero:
-            self._files.finish(self._started)
+            self._files.finish(self._active_curator)
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Let go of whatever the amender holds."""
@@ -173,7 +175,7 @@ class CurationCallback(pl.Callback):
         self.policy.amend.close()
 
     def _close(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        curator = self._started
+        curator = self._active_curator
         self.probe.finish(curator.ledger, curator.signals, trainer, pl_module)
         outcome = curator.end_epoch(trainer.current_epoch)
         self._closed_epoch = trainer.current_epoch
@@ -184,11 +186,11 @@ class CurationCallback(pl.Callback):
 
 
 def _require_view(trainer: pl.Trainer) -> CurationView:
-    every = getattr(trainer, "reload_dataloaders_every_n_epochs", 0)
-    if every != 1:
+    reload_every = getattr(trainer, "reload_dataloaders_every_n_epochs", 0)
+    if reload_every != 1:
         raise ValueError(
             "curation needs Trainer(reload_dataloaders_every_n_epochs=1): got "
-            f"{every}, with which removed samples would go on "
+            f"{reload_every}, with which removed samples would go on "
             "being trained on"
         )
     datamodule = datamodule_of(trainer)
@@ -213,11 +215,11 @@ def _require_new_photos(trainer: pl.Trainer, policy: CurationPolicy) -> None:
         raise ValueError(f"policy {policy.name!r} replaces images, but {refusal}")
 
 
-def _is_look(batch_idx: int, num_batches: int | float) -> bool:
+def _is_progress_check(batch_idx: int, num_batches: int | float) -> bool:
     """Whether the losses so far are looked at: after the first step, then at even distances."""
     if num_batches == float("inf"):
         return batch_idx == 0
-    return batch_idx % max(1, int(num_batches) // LOOKS_AN_EPOCH) == 0
+    return batch_idx % max(1, int(num_batches) // CHECKS_PER_EPOCH) == 0
 
 
 def _logged(outcome: Outcome) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""One epoch's curation from losses to a new view, without a word of Lightning."""
+"""One epoch's curation from losses to a new view, independent of Lightning."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from curation.loop.truth import detect, faulty_kinds
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What an epoch's end brought.
+    """The result of an epoch's end.
 
     Attributes:
         context: what the decision was made on; ``context.view`` is the view before.
@@ -105,12 +105,13 @@ class Curator:
     def expect(self, epoch: int) -> None:
         """Let the policy work ahead on what the epoch under way has shown so far.
 
-        What was not seen yet counts with the epoch before. Costs a look at the device's sums.
+        A sample that was not seen yet counts with its loss of the epoch before. Costs one copy of
+        the sums from the device.
         """
         history, running = self.ledger.history(), self.ledger.mean().cpu()
         if len(history):
             running = torch.where(running.isnan(), history[-1], running)
-        signals = {name: s.history() for name, s in self.signals.items()}
+        signals = {name: ledger.history() for name, ledger in self.signals.items()}
         self.policy.expect(self._context(epoch, torch.cat([history, running[None]]), signals))
 
     def _context(self, epoch: int, history: Tensor, signals: Mapping[str, Tensor]) -> Context:
@@ -126,8 +127,8 @@ class Curator:
         )
 
     def _decide(self, epoch: int, num_closed: int) -> Outcome:
-        """Decide on what was measured in the first epochs that were closed, and apply the edits."""
-        signals = {name: s.history()[:num_closed] for name, s in self.signals.items()}
+        """Decide on the measurements of the first ``num_closed`` epochs, and apply the edits."""
+        signals = {name: ledger.history()[:num_closed] for name, ledger in self.signals.items()}
         context = self._context(epoch, self.ledger.history()[:num_closed], signals)
         # pictures take long to make and leave much behind, which must be collected
         with nullcontext() if self.policy.amend.changes_images else _collection_paused():
@@ -149,7 +150,7 @@ class Curator:
         return Outcome(context=context, decision=decision, view=self.view, record=record)
 
     def to(self, device: torch.device | str) -> None:
-        """Move what is being measured to where it arises."""
+        """Move the current epoch's sums to the device that computes the losses."""
         for ledger in self._ledgers():
             ledger.to(device)
 
@@ -180,10 +181,10 @@ class Curator:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take up a run where a checkpoint left it: view, journal, ledger and records.
+        """Restore view, journal, ledger and records from a checkpoint.
 
-        If the checkpoint is of another policy that changed nothing, such as ``track``, this one
-        decides its last epoch anew: what follows is what this policy would have come to alone.
+        If the checkpoint is of another policy that changed nothing, such as ``track``, this policy
+        decides the checkpoint's last epoch anew: the run goes on as if trained with this policy.
 
         Raises:
             ValueError: the checkpoint belongs to other annotations, or to another policy that
@@ -209,10 +210,10 @@ class Curator:
         if state["policy"] != self.policy.name:
             self._branch(state["policy"])
 
-    def _branch(self, other: str) -> None:
+    def _branch(self, other_policy: str) -> None:
         if self._lines:
             raise ValueError(
-                f"the checkpoint holds {len(self._lines)} edits by policy {other!r}: "
+                f"the checkpoint holds {len(self._lines)} edits by policy {other_policy!r}: "
                 f"{self.policy.name!r} can only branch from a run that changed nothing "
                 "(curation=track)"
             )
@@ -234,9 +235,9 @@ class Curator:
 
 @contextmanager
 def _collection_paused() -> Iterator[None]:
-    """No garbage collection within: many records are made at once and none of them are circular.
+    """Pauses garbage collection: many records are made at once and none of them are circular.
 
-    A collection walks the whole roster, a second of nothing at 500,000 samples.
+    A collection walks the whole roster, which wastes a second at 500,000 samples.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -260,7 +261,7 @@ def _record(context: Context, decision: Decision, after: CurationView) -> dict[s
         "num_caption_replaced": actions.count("replace_caption"),
         "num_image_replaced": actions.count("replace_image"),
         "num_down_weighted": actions.count("down_weight"),
-        "num_kept": len(decision.kept),
+        "num_kept": len(decision.unchanged),
         "notes": dict(sorted(Counter(decision.notes).items())),
         "loss_mean": float(seen.mean()) if len(seen) else None,
         "loss_std": float(seen.std()) if len(seen) > 1 else None,

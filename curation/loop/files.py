@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from captioning.files import write_json, write_whole
+from captioning.files import write_atomically, write_json
 from curation.journal.journal import FILE_NAME
 from curation.loop.curator import Curator, Outcome
 from curation.loop.keep import FILE_NAME as KEEP_NAME
@@ -48,7 +48,7 @@ class CurationFiles:
             write_keep(curator.keep, self.details / KEEP_NAME)
 
     def write(self, curator: Curator, outcome: Outcome, *, plot: bool) -> None:
-        """Write what an epoch's end brought: journal, counts, losses, histogram."""
+        """Write the results of an epoch's end: journal, counts, losses, histogram."""
         curator.append_file(self.path, len(outcome.decision.edits))
         self.write_records(curator)
         sample_ids = [sample.sample_id for sample in curator.view.roster.samples]
@@ -57,14 +57,16 @@ class CurationFiles:
             ledger.save(self.details / f"{name}.npz", sample_ids=sample_ids)
         if plot:
             picture = self.details / f"epoch_{outcome.context.epoch:03d}.png"
-            write_whole(picture, lambda part: draw_histogram(outcome, part))
+            write_atomically(picture, lambda part: draw_histogram(outcome, part))
 
     def write_records(self, curator: Curator) -> None:
         """Write the counts and detection scores of all decisions so far."""
         write_json(self.details / "epochs.json", curator.records)
         if curator.truth:
-            found = [{"epoch": r["epoch"], **r["detection"]} for r in curator.records]
-            write_json(self.details / "detection.json", found)
+            detections = [
+                {"epoch": record["epoch"], **record["detection"]} for record in curator.records
+            ]
+            write_json(self.details / "detection.json", detections)
 
     def finish(self, curator: Curator) -> None:
         """Write the report; ``captioning curate report`` writes it again with more photos."""

@@ -39,12 +39,12 @@ class KeepList:
         Raises:
             ValueError: the fingerprints differ, or an id is unknown.
         """
-        unknown = [one for one in self.sample_ids if one not in roster.by_id]
+        unknown = [sample_id for sample_id in self.sample_ids if sample_id not in roster.by_id]
         if self.fingerprint != roster.fingerprint or unknown:
-            lacks = f"; it lacks {len(unknown)}, such as {unknown[0]!r}" if unknown else ""
+            missing = f"; it lacks {len(unknown)}, such as {unknown[0]!r}" if unknown else ""
             raise ValueError(
                 f"{where}: a keep-list for {self.roster!r} with fingerprint {self.fingerprint}, "
-                f"but {roster.name!r} has {roster.fingerprint}{lacks}: use the annotations (same "
+                f"but {roster.name!r} has {roster.fingerprint}{missing}: use the annotations (same "
                 "files, same filters, same planted faults) of the run that was looked at"
             )
 

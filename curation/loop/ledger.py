@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from captioning.files import write_whole
+from captioning.files import write_atomically
 
 NUM_NAMED = 3
 
@@ -170,7 +170,7 @@ class LossLedger:
             with part.open("wb") as file:
                 np.savez(file, history=history, epochs=epochs, sample_ids=ids)
 
-        write_whole(path, write)
+        write_atomically(path, write)
 
 
 def read_history(path: str | Path) -> tuple[list[str], list[int], np.ndarray]:

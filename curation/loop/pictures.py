@@ -8,7 +8,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from captioning.files import write_whole
+from captioning.files import write_atomically
 from captioning.types import Edit
 
 FOLDER = Path("curation") / "images"
@@ -52,7 +52,7 @@ def _put(source: Path, target: Path) -> None:
         return
     if not target.exists() and _linked(source, target):
         return
-    write_whole(target, lambda part: shutil.copyfile(source, part))
+    write_atomically(target, lambda part: shutil.copyfile(source, part))
 
 
 def _linked(source: Path, target: Path) -> bool:

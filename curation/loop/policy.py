@@ -33,7 +33,7 @@ class Schedule:
 
     def __post_init__(self) -> None:
         for name in ("from_epoch", "until_epoch", "every_n_epochs"):
-            _require_whole(name, getattr(self, name))
+            _require_integer(name, getattr(self, name))
         if self.from_epoch < -1:
             raise ValueError(
                 f"from_epoch must be at least -1, which is before training: got {self.from_epoch}"
@@ -53,7 +53,7 @@ class Schedule:
         return (epoch - self.from_epoch) % self.every_n_epochs == 0
 
 
-def _require_whole(name: str, value: object) -> None:
+def _require_integer(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         if name == "until_epoch" and value is None:
             return
@@ -68,13 +68,13 @@ class Decision:
     Attributes:
         selected: what was found bad, worst first.
         edits: what is to be done, stamped with policy and epoch.
-        kept: ids that were found bad and left as they are.
+        unchanged: ids of samples that were selected and stay as they are.
         notes: what the amender wants to be counted, such as why pictures were not made.
     """
 
     selected: tuple[Selected, ...] = ()
     edits: tuple[Edit, ...] = ()
-    kept: tuple[str, ...] = ()
+    unchanged: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -121,27 +121,31 @@ class CurationPolicy:
             return Decision()
         context = replace(context, policy=self.name)
         selected = tuple(self.select.select(context))
-        free = self._free(context, selected)
-        amended = self.amend.amend(context, free) if free else Amended(edits=())
+        editable = self._editable(context, selected)
+        amended = self.amend.amend(context, editable) if editable else Amended(edits=())
         self._check(context, amended)
         return Decision(
             selected=selected,
             edits=amended.edits,
-            kept=(*amended.kept, *_left_out(selected, free)),
+            unchanged=(*amended.unchanged, *_protected_ids(selected, editable)),
             notes=amended.notes,
         )
 
     def expect(self, context: Context) -> None:
         """Let the amender begin on what would be selected if the epoch ended now."""
         if self.amend.works_ahead and self.schedule.due(context.epoch):
-            self.amend.expect(context, self._free(context, self.select.select(context)))
+            self.amend.expect(context, self._editable(context, self.select.select(context)))
 
-    def _free(self, context: Context, selected: Sequence[Selected]) -> list[Selected]:
-        """What may be edited: neither on the keep-list nor beyond the budget."""
-        free = list(selected)
+    def _editable(self, context: Context, selected: Sequence[Selected]) -> list[Selected]:
+        """The selected samples that may be edited: not on the keep-list, within the budget."""
+        editable = list(selected)
         if context.keep:
-            free = [one for one in selected if one.sample.sample_id not in context.keep]
-        return self.budget.affordable(context, free)
+            editable = [
+                candidate
+                for candidate in selected
+                if candidate.sample.sample_id not in context.keep
+            ]
+        return self.budget.affordable(context, editable)
 
     def _check(self, context: Context, amended: Amended) -> None:
         # a sample may get another caption and another picture, each once
@@ -162,9 +166,13 @@ class CurationPolicy:
             )
 
 
-def _left_out(selected: Sequence[Selected], free: Sequence[Selected]) -> list[str]:
-    """Ids of the selected that may not be edited."""
-    if len(free) == len(selected):
+def _protected_ids(selected: Sequence[Selected], editable: Sequence[Selected]) -> list[str]:
+    """Ids of the selected samples that may not be edited."""
+    if len(editable) == len(selected):
         return []
-    touched = {one.sample.sample_id for one in free}
-    return [one.sample.sample_id for one in selected if one.sample.sample_id not in touched]
+    editable_ids = {candidate.sample.sample_id for candidate in editable}
+    return [
+        candidate.sample.sample_id
+        for candidate in selected
+        if candidate.sample.sample_id not in editable_ids
+    ]

@@ -126,10 +126,10 @@ def record(ledger: LossLedger, outputs: Any) -> None:
     if not outputs:  # the step was skipped
         return
     if not isinstance(outputs, Mapping) or not {"rows", "per_sample"} <= outputs.keys():
-        found = sorted(outputs) if isinstance(outputs, Mapping) else type(outputs).__name__
+        returned = sorted(outputs) if isinstance(outputs, Mapping) else type(outputs).__name__
         raise ValueError(
             "training_step must return a dict with 'loss', 'rows' (B,) and 'per_sample' (B,) "
-            f"for curation: got {found}"
+            f"for curation: got {returned}"
         )
     ledger.add(outputs["rows"], outputs["per_sample"])
 

@@ -49,7 +49,7 @@ def load_truth(source: Mapping[str, str] | str | Path | None) -> dict[str, str]:
 
 
 def check_truth(truth: Mapping[str, str], roster: Roster) -> None:
-    """Refuse a truth that speaks of other samples.
+    """Refuse a truth that names unknown samples.
 
     Raises:
         ValueError: an id that the roster lacks.
@@ -69,13 +69,13 @@ def faulty_kinds(view: CurationView, truth: Mapping[str, str]) -> dict[int, str]
     faulty; one whose photo is wrong stays faulty until the photo is replaced or it is removed.
     Kinds that begin with ``image`` are faults of the photo, all others of the caption.
     """
-    found = {
+    kinds = {
         sample.row: fault_of(
             sample, held_id=view.held_id(sample.sample_id), roster=view.roster, truth=truth
         )
         for sample in view.samples()
     }
-    return {row: kind for row, kind in found.items() if kind}
+    return {row: kind for row, kind in kinds.items() if kind}
 
 
 def fault_of(sample: Sample, *, held_id: str, roster: Roster, truth: Mapping[str, str]) -> str:
@@ -83,20 +83,20 @@ def fault_of(sample: Sample, *, held_id: str, roster: Roster, truth: Mapping[str
 
     Args:
         sample: with its present caption and photo.
-        held_id: whose caption of the roster it holds: its own, or a sibling's.
+        held_id: id of the roster's sample whose caption it holds: its own id, or a sibling's.
         roster: captions and photos before curation.
         truth: kind of fault by ``sample_id``.
     """
-    own = truth.get(sample.sample_id, "")
-    if _of_image(own) and sample.image_path == roster.by_id[sample.sample_id].image_path:
-        return own
+    planted = truth.get(sample.sample_id, "")
+    if _is_image_fault(planted) and sample.image_path == roster.by_id[sample.sample_id].image_path:
+        return planted
     kind = truth.get(held_id, "")
-    if _of_image(kind) or sample.caption != roster.by_id[held_id].caption:
+    if _is_image_fault(kind) or sample.caption != roster.by_id[held_id].caption:
         return ""
     return kind
 
 
-def _of_image(kind: str) -> bool:
+def _is_image_fault(kind: str) -> bool:
     return kind.startswith("image")
 
 
@@ -119,7 +119,7 @@ def detect(
     """
     faulty = np.zeros(len(context.losses), dtype=bool)
     faulty[list(kinds)] = True
-    rows = np.array([one.sample.row for one in decision.selected], dtype=np.int64)
+    rows = np.array([candidate.sample.row for candidate in decision.selected], dtype=np.int64)
     num_faulty, num_hits = int(faulty.sum()), int(faulty[rows].sum())
     return {
         "num_faulty": num_faulty,
@@ -135,7 +135,9 @@ def detect(
 
 def count_kinds(truth: Mapping[str, str], sample_ids: list[str]) -> dict[str, int]:
     """How many of ``sample_ids`` have each kind of fault."""
-    return dict(Counter(truth[one] for one in sample_ids if one in truth).most_common())
+    return dict(
+        Counter(truth[sample_id] for sample_id in sample_ids if sample_id in truth).most_common()
+    )
 
 
 def _ranking(

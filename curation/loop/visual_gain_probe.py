@@ -36,7 +36,7 @@ class VisualGainProbe(AbstractProbe):
             the passes that a policy that acts once would not look at.
 
     Raises:
-        ValueError: another ``per``, or ``rescored`` with an end, after which losses would lack.
+        ValueError: another ``per``, or ``rescored`` with an end, after which there are no losses.
     """
 
     signals = (SIGNAL,)
@@ -90,11 +90,11 @@ class VisualGainProbe(AbstractProbe):
 
 
 def blinded(batch: Batch, mean: Tensor | None) -> Batch:
-    """The batch with nothing to be seen.
+    """The batch without visual content.
 
     Args:
         batch: with regions or pixels.
-        mean: ``(D,)`` what stands in each region; None where there are pixels.
+        mean: ``(D,)`` put into each region; None where there are pixels.
     """
     regions = None
     if batch.regions is not None and mean is not None:

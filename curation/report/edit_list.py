@@ -13,7 +13,7 @@ from captioning.types import Edit
 from curation.record import Change
 
 CHUNK = 10_000  # edits
-LONGEST = 400  # characters of a text in the list
+MAX_TEXT_LENGTH = 400  # characters of a text in the list
 COLUMNS = (
     "id", "image", "epoch", "action", "policy", "reason", "before", "after", "note", "fault",
     "photo", "photo_after",
@@ -46,11 +46,11 @@ def item(change: Change, pictures: Mapping[Path, int]) -> dict[str, Any]:
     }
 
 
-def chunks(made: Sequence[Change], pictures: Mapping[Path, int]) -> Iterator[tuple[int, str]]:
+def chunks(changes: Sequence[Change], pictures: Mapping[Path, int]) -> Iterator[tuple[int, str]]:
     """``(number of edits, packed columns)`` of the list, `CHUNK` edits at a time."""
-    for start in range(0, len(made), CHUNK):
-        items = [item(change, pictures) for change in made[start : start + CHUNK]]
-        yield len(items), pack({name: [one[name] for one in items] for name in COLUMNS})
+    for start in range(0, len(changes), CHUNK):
+        items = [item(change, pictures) for change in changes[start : start + CHUNK]]
+        yield len(items), pack({name: [entry[name] for entry in items] for name in COLUMNS})
 
 
 def _note(edit: Edit) -> str:
@@ -60,4 +60,4 @@ def _note(edit: Edit) -> str:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+    return text if len(text) <= MAX_TEXT_LENGTH else text[: MAX_TEXT_LENGTH - 1] + "…"

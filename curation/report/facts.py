@@ -1,4 +1,4 @@
-"""What a report says, as plain values: counts, curves, the worst, and what vanished."""
+"""Content of a report as plain values: counts, curves, the worst edits, and what vanished."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ NUM_BINS = 48
 _WORD = re.compile(r"[^\W\d_]+(?:['\u2019-][^\W\d_]+)*")
 
 
-def facts(record: RunRecord, made: Sequence[Change]) -> dict[str, Any]:
+def facts(record: RunRecord, changes: Sequence[Change]) -> dict[str, Any]:
     """Everything on the page but the list of edits and the pictures.
 
     Args:
         record: of the run.
-        made: its edits, from `curation.record.changes`.
+        changes: its edits, from `curation.record.changes`.
     """
     view = record.view
     return {
@@ -36,35 +36,37 @@ def facts(record: RunRecord, made: Sequence[Change]) -> dict[str, Any]:
         "seed": record.seed,
         "num_samples": len(view.roster),
         "num_left": len(view.samples()),
-        "num_edits": len(made),
-        "num_edited": len({change.edit.sample_id for change in made}),
-        "actions": count_actions(made),
-        "epochs": [dict(one) for one in record.records],
-        "truth": truth_facts(record, made),
-        "curves": loss_curves(record, made),
-        "histograms": histograms(record, made),
+        "num_edits": len(changes),
+        "num_edited": len({change.edit.sample_id for change in changes}),
+        "actions": count_actions(changes),
+        "epochs": [dict(entry) for entry in record.records],
+        "truth": truth_facts(record, changes),
+        "curves": loss_curves(record, changes),
+        "histograms": histograms(record, changes),
         "vanished": {"images": vanished_images(record), "words": vanished_words(record)},
         "keep": None if record.keep is None else record.keep.to_dict(),
     }
 
 
-def count_actions(made: Iterable[Change]) -> list[dict[str, Any]]:
+def count_actions(changes: Iterable[Change]) -> list[dict[str, Any]]:
     """Edits of each epoch by policy and action."""
-    counts = Counter((one.edit.epoch, one.edit.policy, one.edit.action) for one in made)
+    counts = Counter(
+        (change.edit.epoch, change.edit.policy, change.edit.action) for change in changes
+    )
     return [
         {"epoch": epoch, "policy": policy, "action": action, "count": count}
         for (epoch, policy, action), count in sorted(counts.items())
     ]
 
 
-def truth_facts(record: RunRecord, made: Sequence[Change]) -> dict[str, Any] | None:
-    """Which of the edited were really faulty, by epoch and by kind; None where unknown."""
+def truth_facts(record: RunRecord, changes: Sequence[Change]) -> dict[str, Any] | None:
+    """How many edited samples were really faulty, by epoch and kind; None where unknown."""
     if not record.truth:
         return None
-    edits = Counter(change.edit.epoch for change in made)
-    hits = Counter(change.edit.epoch for change in made if change.fault)
+    edits = Counter(change.edit.epoch for change in changes)
+    hits = Counter(change.edit.epoch for change in changes if change.fault)
     caught: dict[str, set[str]] = defaultdict(set)
-    for change in made:
+    for change in changes:
         if change.fault:
             caught[change.fault].add(change.edit.sample_id)
     planted = count_kinds(record.truth, list(record.truth))
@@ -80,16 +82,16 @@ def truth_facts(record: RunRecord, made: Sequence[Change]) -> dict[str, Any] | N
     }
 
 
-def loss_curves(record: RunRecord, made: Sequence[Change]) -> list[dict[str, Any]]:
+def loss_curves(record: RunRecord, changes: Sequence[Change]) -> list[dict[str, Any]]:
     """Mean loss of groups of samples over the epochs; None where none of a group was seen.
 
-    An edited sample counts until its first edit, so that its line is of what was found bad.
+    An edited sample counts until its first edit, so that its line shows the bad pairs.
     """
     if not len(record.epochs):
         return []
     by_id = record.view.roster.by_id
     first: dict[int, int] = {}
-    for change in made:
+    for change in changes:
         first.setdefault(by_id[change.edit.sample_id].row, change.edit.epoch)
     until = np.full(len(record.view.roster), np.inf)
     until[list(first)] = list(first.values())
@@ -98,7 +100,7 @@ def loss_curves(record: RunRecord, made: Sequence[Change]) -> list[dict[str, Any
     groups = {"never edited": np.isinf(until), "edited (before it)": np.isfinite(until)}
     if record.truth:
         faulty = np.zeros(len(until), dtype=bool)
-        faulty[[by_id[one].row for one in record.truth]] = True
+        faulty[[by_id[sample_id].row for sample_id in record.truth]] = True
         groups |= {"planted faults": faulty, "sound": ~faulty}
     lines = {"all": np.ones(len(until), dtype=bool), **groups}
     return [
@@ -115,7 +117,7 @@ def _means(losses: np.ndarray) -> list[float | None]:
     return [None if np.isnan(value) else round(value, 4) for value in means]
 
 
-def histograms(record: RunRecord, made: Sequence[Change]) -> dict[str, Any] | None:
+def histograms(record: RunRecord, changes: Sequence[Change]) -> dict[str, Any] | None:
     """Losses of each epoch in equal bins: all that were seen, those edited, those faulty."""
     seen = record.history[np.isfinite(record.history)]
     if not len(seen):
@@ -124,9 +126,9 @@ def histograms(record: RunRecord, made: Sequence[Change]) -> dict[str, Any] | No
     edges = np.linspace(float(seen.min()), top, NUM_BINS + 1)
     by_id = record.view.roster.by_id
     edited: dict[int, list[int]] = defaultdict(list)
-    for change in made:
+    for change in changes:
         edited[change.edit.epoch].append(by_id[change.edit.sample_id].row)
-    faulty = [by_id[one].row for one in record.truth]
+    faulty = [by_id[sample_id].row for sample_id in record.truth]
     return {
         "edges": [round(float(edge), 4) for edge in edges],
         "epochs": [
@@ -147,37 +149,39 @@ def _counts(losses: np.ndarray, edges: np.ndarray) -> list[int]:
     return np.histogram(values, edges)[0].tolist()
 
 
-def worst(made: Sequence[Change]) -> list[int]:
+def worst(changes: Sequence[Change]) -> list[int]:
     """Positions of the first edits of each epoch: a policy writes the worst first."""
     taken: Counter[int] = Counter()
-    found = []
-    for position, change in enumerate(made):
+    positions = []
+    for position, change in enumerate(changes):
         if taken[change.edit.epoch] < NUM_WORST:
             taken[change.edit.epoch] += 1
-            found.append(position)
-    return found
+            positions.append(position)
+    return positions
 
 
-def most_often_changed(made: Sequence[Change]) -> list[list[int]]:
+def most_often_changed(changes: Sequence[Change]) -> list[list[int]]:
     """Positions of the edits of the samples that were edited most often, at least twice."""
-    places: dict[str, list[int]] = defaultdict(list)
-    for position, change in enumerate(made):
-        places[change.edit.sample_id].append(position)
-    repeated = [found for found in places.values() if len(found) > 1]
-    return sorted(repeated, key=lambda found: (-len(found), found[0]))[:NUM_REPEATED]
+    positions: dict[str, list[int]] = defaultdict(list)
+    for position, change in enumerate(changes):
+        positions[change.edit.sample_id].append(position)
+    repeated = [edits for edits in positions.values() if len(edits) > 1]
+    return sorted(repeated, key=lambda edits: (-len(edits), edits[0]))[:NUM_REPEATED]
 
 
 def lost_images(record: RunRecord) -> list[Sample]:
     """The first caption of each image that no live sample shows any more."""
-    left = {sample.image_path for sample in record.view.samples()}
+    shown = {sample.image_path for sample in record.view.samples()}
     first = {sample.image_path: sample for sample in reversed(record.view.roster.samples)}
-    return [sample for path, sample in reversed(first.items()) if path not in left]
+    return [sample for path, sample in reversed(first.items()) if path not in shown]
 
 
 def vanished_images(record: RunRecord) -> dict[str, Any]:
     """Images that lost all their captions, or were replaced in all of them."""
     lost = lost_images(record)
-    named = [{"image": one.image_id, "caption": one.caption} for one in lost[:NUM_VANISHED]]
+    named = [
+        {"image": sample.image_id, "caption": sample.caption} for sample in lost[:NUM_VANISHED]
+    ]
     return {"count": len(lost), "of": len(record.view.roster.rows_by_image), "named": named}
 
 

@@ -22,7 +22,7 @@ def draw_histogram(outcome: Outcome, path: Path) -> None:
     losses = as_numpy(outcome.context.losses)
     live = losses[outcome.context.live_rows]
     live = live[~np.isnan(live)]
-    selected = losses[[one.sample.row for one in outcome.decision.selected]]
+    selected = losses[[candidate.sample.row for candidate in outcome.decision.selected]]
     selected = selected[~np.isnan(selected)]
     # Margins and legend are fixed, and bars are one shape: a layout engine would draw all twice.
     figure = Figure(figsize=(6, 3.5))

@@ -34,22 +34,25 @@ def write_report(record: RunRecord, path: str | Path, *, num_pictures: int) -> i
         path: the HTML file.
         num_pictures: how many photos are shown, the most telling first.
     """
-    made = list(changes(record.view, record.truth))
+    change_list = list(changes(record.view, record.truth))
     photos = thumbnails(
-        _telling_photos(record, made), most=num_pictures, max_bytes=MAX_PICTURE_BYTES
+        _telling_photos(record, change_list), max_pictures=num_pictures, max_bytes=MAX_PICTURE_BYTES
     )
     numbers = {photo: number for number, photo in enumerate(photos)}
-    told = facts(record, made)
-    told["worst"] = [item(made[place], numbers) for place in worst(made)]
-    told["repeated"] = [
-        [item(made[place], numbers) for place in places] for places in most_often_changed(made)
+    page_facts = facts(record, change_list)
+    page_facts["worst"] = [item(change_list[place], numbers) for place in worst(change_list)]
+    page_facts["repeated"] = [
+        [item(change_list[place], numbers) for place in places]
+        for places in most_often_changed(change_list)
     ]
-    for shown, lost in zip(told["vanished"]["images"]["named"], lost_images(record), strict=False):
+    for shown, lost in zip(
+        page_facts["vanished"]["images"]["named"], lost_images(record), strict=False
+    ):
         shown["photo"] = numbers.get(lost.image_path, -1)
     blocks = [_block("picture", text) for text in photos.values()]
     num_listed = 0
-    size = sum(map(len, blocks)) + len(page := _page(record, [_block("facts", pack(told))]))
-    for number, packed in chunks(made, numbers):
+    size = sum(map(len, blocks)) + len(page := _page(record, [_block("facts", pack(page_facts))]))
+    for number, packed in chunks(change_list, numbers):
         block = _block("edits", packed)
         # the facts will hold one number more
         if size + len(block) + 100 > MAX_BYTES:
@@ -57,8 +60,8 @@ def write_report(record: RunRecord, path: str | Path, *, num_pictures: int) -> i
         size += len(block)
         num_listed += number
         blocks.append(block)
-    told["num_listed"] = num_listed
-    page = _page(record, [_block("facts", pack(told)), *blocks])
+    page_facts["num_listed"] = num_listed
+    page = _page(record, [_block("facts", pack(page_facts)), *blocks])
     write_text(path, page)
     return num_listed
 
@@ -77,14 +80,14 @@ def _block(kind: str, text: str) -> str:
     return f'<script type="text/plain" data-kind="{kind}">{text}</script>'
 
 
-def _telling_photos(record: RunRecord, made: Sequence[Change]) -> list[Path]:
+def _telling_photos(record: RunRecord, change_list: Sequence[Change]) -> list[Path]:
     """Photos in the order in which they earn their place on the page."""
-    places = [place for places in most_often_changed(made) for place in places]
-    shown = [made[place] for place in (*worst(made), *places)]
+    places = [place for places in most_often_changed(change_list) for place in places]
+    shown = [change_list[place] for place in (*worst(change_list), *places)]
     photos = [photo for change in shown for photo in _photos(change)]
     photos += [sample.image_path for sample in lost_images(record)[:NUM_LOST_SHOWN]]
-    return photos + [photo for change in made for photo in _photos(change)]
+    return photos + [photo for change in change_list for photo in _photos(change)]
 
 
 def _photos(change: Change) -> list[Path]:
-    return [one for one in (change.before.image_path, change.new_photo) if one is not None]
+    return [path for path in (change.before.image_path, change.new_photo) if path is not None]

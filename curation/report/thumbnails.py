@@ -27,25 +27,25 @@ def thumbnail(path: str | Path) -> bytes | None:
     return file.getvalue()
 
 
-def thumbnails(paths: Iterable[Path], *, most: int, max_bytes: int) -> dict[Path, str]:
-    """Thumbnails in base64 of the first ``most`` photos that can be opened.
+def thumbnails(paths: Iterable[Path], *, max_pictures: int, max_bytes: int) -> dict[Path, str]:
+    """Thumbnails in base64 of the first ``max_pictures`` photos that can be opened.
 
     Args:
         paths: photos, the important ones first; repeats are taken once.
-        most: how many.
+        max_pictures: how many.
         max_bytes: size of all texts together.
     """
-    found: dict[Path, str] = {}
-    left = max_bytes
+    texts: dict[Path, str] = {}
+    remaining = max_bytes
     for path in dict.fromkeys(paths):
-        if len(found) == most:
+        if len(texts) == max_pictures:
             break
         picture = thumbnail(path)
         if picture is None:
             continue
         text = base64.b64encode(picture).decode("ascii")
-        if len(text) > left:
+        if len(text) > remaining:
             break
-        left -= len(text)
-        found[path] = text
-    return found
+        remaining -= len(text)
+        texts[path] = text
+    return texts

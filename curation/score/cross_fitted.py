@@ -30,7 +30,7 @@ class CrossFitted(AbstractScore):
 
     def scores(self, context: Context) -> Tensor:
         """In the measure's unit; NaN for samples that are not live."""
-        found = torch.full((len(context.view.roster),), torch.nan)
+        scores = torch.full((len(context.view.roster),), torch.nan)
         live = list(context.live.values())
-        found[[sample.row for sample in live]] = -self._measure(context.view.roster, live).float()
-        return found
+        scores[[sample.row for sample in live]] = -self._measure(context.view.roster, live).float()
+        return scores

@@ -22,7 +22,7 @@ _BITS = 64
 
 
 class Duplicate(AbstractScore):
-    """How much of a caption another one says already, from 0 (nothing) to 1 (the same words).
+    """Overlap of a caption with an earlier one, from 0 (no word shared) to 1 (the same words).
 
     The other caption is an earlier one in the roster, of the same photo or of a near-copy of it, so
     that of two duplicates one remains. Captions are compared by the words that they share over all
@@ -53,13 +53,13 @@ class Duplicate(AbstractScore):
 
     def scores(self, context: Context) -> Tensor:
         """In [0, 1]; NaN for samples that are not live."""
-        found = torch.full((len(context.view.roster),), torch.nan)
+        scores = torch.full((len(context.view.roster),), torch.nan)
         for samples in self._groups(list(context.live.values())):
             bags = [frozenset(words_of(sample.caption)) for sample in samples]
             for number, sample in enumerate(samples):
                 earlier = (_jaccard(bags[number], bag) for bag in bags[:number])
-                found[sample.row] = max(earlier, default=0.0)
-        return found
+                scores[sample.row] = max(earlier, default=0.0)
+        return scores
 
     def _groups(self, samples: Sequence[Sample]) -> Iterable[list[Sample]]:
         """Samples of one photo and its copies, in roster order."""
@@ -121,11 +121,11 @@ def _link(
     parent: list[int],
     root: Callable[[int], int],
 ) -> None:
-    for place, one in enumerate(members):
+    for place, member in enumerate(members):
         for other in members[:place]:
-            if (hashes[one] ^ hashes[other]).bit_count() <= max_bits:
-                parent[root(one)] = root(other)
+            if (hashes[member] ^ hashes[other]).bit_count() <= max_bits:
+                parent[root(member)] = root(other)
 
 
-def _jaccard(one: frozenset[str], other: frozenset[str]) -> float:
-    return len(one & other) / len(one | other) if one | other else 1.0
+def _jaccard(words: frozenset[str], other_words: frozenset[str]) -> float:
+    return len(words & other_words) / len(words | other_words) if words | other_words else 1.0

@@ -51,11 +51,11 @@ class Joint(AbstractScore):
         """NaN where one of the parts is unknown."""
         total = sum(self.weights.values())
         scaled = standardised if self.scale == "std" else ranked
-        found = [
+        weighted = [
             self.weights[name] / total * scaled(part.scores(context))
             for name, part in self.parts.items()
         ]
-        return torch.stack(found).sum(0)
+        return torch.stack(weighted).sum(0)
 
 
 def standardised(scores: Tensor) -> Tensor:
@@ -76,9 +76,9 @@ def ranked(scores: Tensor) -> Tensor:
     if len(values) == 0:
         return scores.float()
     middle = counts.cumsum(0).double() - (counts.double() + 1) / 2
-    found = torch.full(scores.shape, torch.nan)
-    found[known] = (middle / max(1, int(known.sum()) - 1)).float()[places]
-    return found
+    ranks = torch.full(scores.shape, torch.nan)
+    ranks[known] = (middle / max(1, int(known.sum()) - 1)).float()[places]
+    return ranks
 
 
 class WithinImage(AbstractScore):
@@ -100,16 +100,16 @@ class WithinImage(AbstractScore):
         values = self.score.scores(context).double()
         rows = torch.from_numpy(context.live_rows)
         rows = rows[~torch.isnan(values[rows])]
-        found = torch.full(values.shape, torch.nan)
+        scores = torch.full(values.shape, torch.nan)
         if len(rows) == 0:
-            return found
+            return scores
         images: dict[str, int] = {}
         image = torch.tensor(
             [images.setdefault(context.live[r].image_id, len(images)) for r in rows.tolist()]
         )
         total = torch.zeros(len(images), dtype=torch.float64).index_add_(0, image, values[rows])
         count = torch.bincount(image, minlength=len(images))
-        others = (count[image] - 1).clamp(min=0)
-        mean = (total[image] - values[rows]) / others  # 0 / 0 where there is no other
-        found[rows] = (values[rows] - mean).float()
-        return found
+        num_others = (count[image] - 1).clamp(min=0)
+        mean = (total[image] - values[rows]) / num_others  # 0 / 0 where there is no other
+        scores[rows] = (values[rows] - mean).float()
+        return scores

@@ -15,7 +15,7 @@ class Length(AbstractScore):
 
     def scores(self, context: Context) -> Tensor:
         """NaN for samples that are not live."""
-        found = torch.full((len(context.view.roster),), torch.nan)
+        scores = torch.full((len(context.view.roster),), torch.nan)
         for row, sample in context.live.items():
-            found[row] = len(sample.caption.split())
-        return found
+            scores[row] = len(sample.caption.split())
+        return scores

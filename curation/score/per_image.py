@@ -49,6 +49,6 @@ class PerImage(AbstractScore):
             {"mean": "mean", "max": "amax", "min": "amin"}[self.how],
             include_self=False,
         )
-        found = torch.full(values.shape, torch.nan)
-        found[rows] = reduced[image].float()
-        return found
+        scores = torch.full(values.shape, torch.nan)
+        scores[rows] = reduced[image].float()
+        return scores

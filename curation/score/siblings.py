@@ -1,4 +1,4 @@
-"""Captions that say something else than the image's other captions; no image is looked at."""
+"""Captions that differ from the image's other captions; no image is looked at."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ class WordLikeness(AbstractLikeness):
 
 def _bag_cosines(bags: Sequence[Counter[str]], rarity: dict[str, float]) -> Tensor:
     place = {word: number for number, word in enumerate({w: None for bag in bags for w in bag})}
-    found = np.zeros((len(bags), len(place)))
+    vectors = np.zeros((len(bags), len(place)))
     for row, bag in enumerate(bags):
         for word, number in bag.items():
-            found[row, place[word]] = (1 + np.log(number)) * rarity[word]
-    length = np.linalg.norm(found, axis=1, keepdims=True)
-    found = found / np.where(length == 0, 1, length)  # a caption of no word is like nothing
-    return torch.from_numpy((found @ found.T).astype(np.float32))
+            vectors[row, place[word]] = (1 + np.log(number)) * rarity[word]
+    length = np.linalg.norm(vectors, axis=1, keepdims=True)
+    vectors = vectors / np.where(length == 0, 1, length)  # a caption of no word is like nothing
+    return torch.from_numpy((vectors @ vectors.T).astype(np.float32))
 
 
 class Siblings(AbstractScore):
@@ -86,9 +86,9 @@ class Siblings(AbstractScore):
 
     Args:
         likeness: of captions.
-        nearest: so many of the others count, the most alike; None for all. Where captions are
-            wrong, an image may have several wrong ones: a sound caption is unlike those, but like
-            the few sound ones, so few do better than all.
+        nearest: number of other captions that count, the most alike; None for all. An image may
+            have several wrong captions: a sound caption is unlike those, but like the few sound
+            ones, so a small number does better than all.
 
     Raises:
         ValueError: ``nearest`` below 1.
@@ -102,16 +102,16 @@ class Siblings(AbstractScore):
 
     def scores(self, context: Context) -> Tensor:
         """In [0, 2]; NaN for samples that are not live or the only ones of their image."""
-        found = torch.full((len(context.view.roster),), torch.nan)
+        scores = torch.full((len(context.view.roster),), torch.nan)
         rows_of: dict[str, list[int]] = defaultdict(list)
         for row, sample in context.live.items():
             rows_of[sample.image_id].append(row)
         groups = [rows for rows in rows_of.values() if len(rows) > 1]
         if not groups:
-            return found
+            return scores
         captions = [[context.live[row].caption for row in rows] for rows in groups]
         for rows, cosines in zip(groups, self._likeness.cosines(captions), strict=True):
-            others = cosines.clone().fill_diagonal_(-torch.inf)
+            other_cosines = cosines.clone().fill_diagonal_(-torch.inf)
             number = min(self._nearest or len(rows) - 1, len(rows) - 1)
-            found[rows] = 1 - others.topk(number, dim=1).values.mean(1)
-        return found
+            scores[rows] = 1 - other_cosines.topk(number, dim=1).values.mean(1)
+        return scores

@@ -36,16 +36,16 @@ class Similarity(AbstractScore):
 
     def scores(self, context: Context) -> Tensor:
         """In [-1, 1]; NaN for samples that are not live."""
-        found = torch.full((len(context.view.roster),), torch.nan)
+        scores = torch.full((len(context.view.roster),), torch.nan)
         live = list(context.live.values())
         self._embed(list({s.image_path: None for s in live if s.image_path not in self._photos}))
         photos = torch.stack([self._photos[sample.image_path] for sample in live])
         captions = self._encoder.embed_texts([sample.caption for sample in live])
-        found[[sample.row for sample in live]] = -(photos * captions).sum(1).float()
-        return found
+        scores[[sample.row for sample in live]] = -(photos * captions).sum(1).float()
+        return scores
 
     def _embed(self, paths: Sequence[Path]) -> None:
         for start in range(0, len(paths), _PHOTOS_AT_ONCE):
-            some = paths[start : start + _PHOTOS_AT_ONCE]
-            vectors = self._encoder.embed_photos([self._load(path) for path in some])
-            self._photos |= zip(some, vectors, strict=True)
+            batch = paths[start : start + _PHOTOS_AT_ONCE]
+            vectors = self._encoder.embed_photos([self._load(path) for path in batch])
+            self._photos |= zip(batch, vectors, strict=True)

@@ -29,7 +29,7 @@ class Truth(AbstractScore):
                 f"score truth needs planted faults, but {roster.name!r} has none: set "
                 "steps=[plant_swap20] (or another plant_NAME), or use another score"
             )
-        found = torch.full((len(roster),), torch.nan)
-        found[torch.from_numpy(context.live_rows)] = 0.0
-        found[list(faulty_kinds(context.view, roster.planted))] = 1.0
-        return found
+        scores = torch.full((len(roster),), torch.nan)
+        scores[torch.from_numpy(context.live_rows)] = 0.0
+        scores[list(faulty_kinds(context.view, roster.planted))] = 1.0
+        return scores

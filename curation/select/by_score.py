@@ -1,4 +1,4 @@
-"""What selectors share that look at a score."""
+"""Shared part of selectors that rank by a score."""
 
 from __future__ import annotations
 

@@ -122,8 +122,10 @@ def fit_two_normals(values: np.ndarray) -> TwoNormals | None:
         if log_sum.mean() - likelihood < _TOLERANCE:
             break
         likelihood = log_sum.mean()
-    of_one = -0.5 * (1 + np.log(2 * np.pi))  # mean log-likelihood of a standardised normal
-    if (likelihood - of_one) * len(values) < 1.5 * np.log(len(values)):
+    single_likelihood = -0.5 * (
+        1 + np.log(2 * np.pi)
+    )  # mean log-likelihood of a standardised normal
+    if (likelihood - single_likelihood) * len(values) < 1.5 * np.log(len(values)):
         return None
     order = np.argsort(fitted.means)
     return TwoNormals(

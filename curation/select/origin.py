@@ -11,8 +11,8 @@ from curation.base import AbstractSelector, Context, Selected
 class Origin(AbstractSelector):
     """Selects every live sample that the annotations say is of one origin, in roster order.
 
-    What became of it since plays no part: a caption written for a photo without one can be written
-    anew at the next epoch's end.
+    Later edits play no part: a caption written for a photo without one can be written anew at the
+    next epoch's end.
 
     Args:
         origin: `Sample.origin` as read, such as ``"unpaired"``.
@@ -28,10 +28,10 @@ class Origin(AbstractSelector):
 
     def scores(self, context: Context) -> Tensor:
         """``(N,)`` 1 for live samples of the origin, 0 for the others; NaN where not live."""
-        found = torch.full((len(context.view.roster),), torch.nan)
+        scores = torch.full((len(context.view.roster),), torch.nan)
         for row in context.live:
-            found[row] = float(context.view.roster.samples[row].origin == self.origin)
-        return found
+            scores[row] = float(context.view.roster.samples[row].origin == self.origin)
+        return scores
 
     def select(self, context: Context) -> list[Selected]:
         """All of them."""

@@ -34,13 +34,13 @@ def ordered_rows(context: Context, scores: np.ndarray, rows: np.ndarray) -> list
     live, values = context.live, scores[rows]
     order = np.argsort(-values, kind="stable")
     rows, values = rows[order], values[order]
-    found = rows.tolist()
+    ordered = rows.tolist()
     # ties are few, and only they need their ids
     tied = np.flatnonzero(np.diff(values) == 0)
     for group in np.split(tied, np.flatnonzero(np.diff(tied) > 1) + 1) if len(tied) else ():
         span = slice(group[0], group[-1] + 2)
-        found[span] = sorted(found[span], key=lambda row: live[row].sample_id)
-    return found
+        ordered[span] = sorted(ordered[span], key=lambda row: live[row].sample_id)
+    return ordered
 
 
 def num_of_fraction(ratio: float, total: int) -> int:

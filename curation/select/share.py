@@ -40,18 +40,18 @@ class Share(AbstractSelector):
         """The highest draws of each image."""
         scores = as_numpy(self.scores(context))
         rows = ordered_rows(context, scores, np.flatnonzero(scores >= 1))
-        what = "by a coin" if self.coin else "of its image's captions"
-        reason = f"drawn at random ({100 * self.ratio:g}% {what})"
+        method = "by a coin" if self.coin else "of its image's captions"
+        reason = f"drawn at random ({100 * self.ratio:g}% {method})"
         return [Selected(sample=context.live[row], reason=reason) for row in rows]
 
     def _rows(self, context: Context, draws: np.ndarray) -> list[int]:
         if self.coin:
             return context.live_rows[draws[context.live_rows] >= 1 - self.ratio].tolist()
         rounding = context.random("rounding of shares")
-        found: list[int] = []
+        selected: list[int] = []
         for rows in context.view.roster.rows_by_image.values():
             live = [row for row in rows if row in context.live]
             # one draw an image, so that images do not shift each other's luck
             count = int(self.ratio * len(live) + 1e-9 + rounding.random() * (1 - 2e-9))
-            found += sorted(live, key=lambda row: -draws[row])[:count]
-        return found
+            selected += sorted(live, key=lambda row: -draws[row])[:count]
+        return selected

@@ -16,7 +16,7 @@ from nltk.metrics.distance import binary_distance, masi_distance
 from curation.study.categories import KEYS
 from curation.study.store import Annotation
 
-Label = tuple[str, int, Hashable]  # annotator, item, what they said
+Label = tuple[str, int, Hashable]  # annotator, item, value
 NOTHING = "no error"
 
 
@@ -45,17 +45,24 @@ def agreement(annotations: Sequence[Annotation]) -> dict[str, float | None]:
     Over all, the sets of ticked categories are compared by the MASI distance (Passonneau, 2006),
     which counts part of an overlap.
     """
-    found: dict[str, float | None] = {
+    alphas: dict[str, float | None] = {
         "all": alpha(
             [
-                (one.annotator, one.number, frozenset(one.categories or (NOTHING,)))
-                for one in annotations
+                (
+                    annotation.annotator,
+                    annotation.number,
+                    frozenset(annotation.categories or (NOTHING,)),
+                )
+                for annotation in annotations
             ],
             masi_distance,
         )
     }
     for key in KEYS:
-        found[key] = alpha(
-            [(one.annotator, one.number, key in one.categories) for one in annotations]
+        alphas[key] = alpha(
+            [
+                (annotation.annotator, annotation.number, key in annotation.categories)
+                for annotation in annotations
+            ]
         )
-    return found
+    return alphas

@@ -28,14 +28,14 @@ class Category:
     hint: str
 
 
-def _of(group: str, *rows: tuple[str, str, str]) -> tuple[Category, ...]:
+def _categories(group: str, *rows: tuple[str, str, str]) -> tuple[Category, ...]:
     return tuple(
         Category(key=key, group=group, label=label, hint=hint) for key, label, hint in rows
     )
 
 
 def _objects(group: str, key: str) -> tuple[Category, ...]:
-    return _of(
+    return _categories(
         group,
         (f"wrong-{key}", "Wrong", "another thing in its place"),
         (f"similar-{key}", "Similar", "something that only resembles it"),
@@ -46,7 +46,7 @@ def _objects(group: str, key: str) -> tuple[Category, ...]:
 
 
 CATEGORIES = (
-    *_of(
+    *_categories(
         "People",
         ("age", "Age", "a child for an adult, for example"),
         ("gender", "Gender", "a woman for a man, for example"),
@@ -61,7 +61,7 @@ CATEGORIES = (
     ),
     *_objects("Main object", "main-object"),
     *_objects("Other objects", "other-object"),
-    *_of(
+    *_categories(
         "General",
         ("stance", "Stance", "standing for sitting, for example: what holds still"),
         ("activity", "Activity", "walking for jumping, for example: what moves"),

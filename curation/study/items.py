@@ -98,13 +98,15 @@ def divide(
         for place, number in enumerate(rng.permutation(len(chosen)).tolist()):
             target = place % num_sets
             sets[target].append(Placed(item=chosen[number], set_number=target, half=half))
-    return [one[number] for one in sets for number in rng.permutation(len(one)).tolist()]
+    return [
+        members[number] for members in sets for number in rng.permutation(len(members)).tolist()
+    ]
 
 
 def fingerprint(placed: Sequence[Placed]) -> str:
-    """16 hex digits by which annotations know their pictures; file places do not count."""
+    """16 hex digits that identify a study's pictures; where the files lie does not count."""
     digest = hashlib.sha256()
-    for one in placed:
-        record = asdict(one.item) | {"path": "", "set": one.set_number}
+    for entry in placed:
+        record = asdict(entry.item) | {"path": "", "set": entry.set_number}
         digest.update(json.dumps(record, sort_keys=True).encode() + b"\n")
     return digest.hexdigest()[:16]

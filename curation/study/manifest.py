@@ -32,13 +32,13 @@ def read_items(source: str | Path, within: Sequence[str | Path] = ()) -> list[It
 
     Raises:
         FileNotFoundError: no such folder, manifest or picture.
-        ValueError: a line that is not as said, a picture outside the folders.
+        ValueError: a line in another form, a picture outside the folders.
     """
     folder = Path(source)
-    found = [folder / name for name in NAMES if (folder / name).is_file()]
+    manifests = [folder / name for name in NAMES if (folder / name).is_file()]
     roots = [folder, *map(Path, within)]
-    if found:
-        return [_item(folder, lines, roots) for lines in _by_image(_lines(found[0])).values()]
+    if manifests:
+        return [_item(folder, lines, roots) for lines in _by_image(_lines(manifests[0])).values()]
     if (folder / "config.yaml").is_file():
         return _run_items(folder, roots)
     raise FileNotFoundError(
@@ -68,10 +68,12 @@ def _number(text: str) -> float | str:
 
 
 def _by_image(lines: Iterator[Record]) -> dict[str, list[Record]]:
-    found: dict[str, list[Record]] = {}
+    lines_by_image: dict[str, list[Record]] = {}
     for line in lines:
-        found.setdefault(checked_file_name(line.text("image"), line.where), []).append(line)
-    return found
+        lines_by_image.setdefault(checked_file_name(line.text("image"), line.where), []).append(
+            line
+        )
+    return lines_by_image
 
 
 def _item(folder: Path, lines: list[Record], roots: Sequence[Path]) -> Item:
@@ -81,8 +83,8 @@ def _item(folder: Path, lines: list[Record], roots: Sequence[Path]) -> Item:
         if line.value.get("loss", first.value.get("loss")) != first.value.get("loss"):
             raise ValueError(f"{line.where}: loss of {name!r} differs from that at {first.where}")
     for key in ("loss", "clip_score"):
-        wanted = key == "loss" or key in first
-        if wanted and not is_number(first.get(key)):
+        required = key == "loss" or key in first
+        if required and not is_number(first.get(key)):
             raise first.invalid(key, "a finite number")
     score = first.value.get("clip_score")
     return Item(
@@ -96,17 +98,17 @@ def _item(folder: Path, lines: list[Record], roots: Sequence[Path]) -> Item:
 
 def _run_items(folder: Path, roots: Sequence[Path]) -> list[Item]:
     record = read_run(folder)
-    made = {
+    epoch_of = {
         edit.sample_id: edit.epoch for edit in record.view.journal if edit.action == "replace_image"
     }
     items = []
     for sample in record.view.samples():
-        if sample.sample_id not in made:
+        if sample.sample_id not in epoch_of:
             continue
-        later = [
-            place for place, epoch in enumerate(record.epochs) if epoch > made[sample.sample_id]
+        later_epochs = [
+            place for place, epoch in enumerate(record.epochs) if epoch > epoch_of[sample.sample_id]
         ]
-        losses = record.history[later, sample.row]
+        losses = record.history[later_epochs, sample.row]
         losses = losses[np.isfinite(losses)]
         if len(losses):
             path = check_inside(sample.image_path, roots)

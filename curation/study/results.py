@@ -1,4 +1,4 @@
-"""What a study found: a table, the paper's two figures (9a and 9b), and the agreement."""
+"""Results of a study: a table, the paper's two figures (9a and 9b), and the agreement."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from captioning.files import write_json, write_text, write_whole
+from captioning.files import write_atomically, write_json, write_text
 from curation.study.agreement import agreement
 from curation.study.categories import CATEGORIES
 from curation.study.store import Annotation, Store, Stored
@@ -26,11 +26,11 @@ COLUMNS = (
 COLORS = ("#2f6690", "#d1603d", "#3f7d58", "#b98a2f")
 
 
-def write_results(store: Store, folder: str | Path, *, wanted: int) -> dict[str, Any]:
+def write_results(store: Store, folder: str | Path, *, num_required: int) -> dict[str, Any]:
     """Write ``annotations.csv``, ``summary.json`` and the figures.
 
     The table holds every finished annotation; figures and summary rest on the pictures with at
-    least ``wanted`` of them.
+    least ``num_required`` of them.
 
     Returns:
         The summary: counts, mean errors, agreement.
@@ -40,29 +40,32 @@ def write_results(store: Store, folder: str | Path, *, wanted: int) -> dict[str,
     """
     folder = Path(folder)
     items = {item.number: item for item in store.items()}
-    done = [one for one in store.annotations() if one.done]
-    counts = Counter(one.number for one in done)
+    done = [annotation for annotation in store.annotations() if annotation.done]
+    counts = Counter(annotation.number for annotation in done)
     write_text(folder / "annotations.csv", _table(items, done))
-    used = [one for one in done if counts[one.number] >= wanted]
+    used = [annotation for annotation in done if counts[annotation.number] >= num_required]
     if not used:
         raise ValueError(
-            f"{store.path}: no picture has {wanted} annotations yet ({len(done)} are finished, in "
-            f"{folder / 'annotations.csv'}); go on annotating, or lower --annotations"
+            f"{store.path}: no picture has {num_required} annotations yet "
+            f"({len(done)} are finished, in {folder / 'annotations.csv'}); go on annotating, or "
+            "lower --annotations"
         )
     errors: dict[int, list[int]] = defaultdict(list)
-    for one in used:
-        errors[one.number].append(len(one.categories))
+    for annotation in used:
+        errors[annotation.number].append(len(annotation.categories))
     means = {number: float(np.mean(values)) for number, values in errors.items()}
-    by_category = Counter(key for one in used for key in one.categories)
-    write_whole(folder / "errors_by_category.png", lambda part: _by_category(by_category, part))
+    by_category = Counter(key for annotation in used for key in annotation.categories)
+    write_atomically(
+        folder / "errors_by_category.png", lambda part: _by_category(by_category, part)
+    )
     shown = [items[number] for number in means]
-    write_whole(
+    write_atomically(
         folder / "errors_by_loss.png", lambda part: _by_loss(shown, list(means.values()), part)
     )
     summary = {
         "num_pictures": len(means),
         "num_annotations": len(used),
-        "num_annotators": len({one.annotator for one in used}),
+        "num_annotators": len({annotation.annotator for annotation in used}),
         "mean_errors": {
             half: _mean([means[item.number] for item in shown if item.half == half])
             for half in ("low", "high")
@@ -82,19 +85,19 @@ def _table(items: dict[int, Stored], annotations: Sequence[Annotation]) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)
-    for one in annotations:
-        item = items[one.number]
+    for annotation in annotations:
+        item = items[annotation.number]
         score = "" if item.clip_score is None else item.clip_score
-        texts = (" ".join(one.categories), one.comment, " | ".join(item.captions))
+        texts = (" ".join(annotation.categories), annotation.comment, " | ".join(item.captions))
         writer.writerow(
             [
-                one.annotator,
+                annotation.annotator,
                 _plain(item.name),
                 item.set_number,
                 item.half,
                 item.loss,
                 score,
-                len(one.categories),
+                len(annotation.categories),
                 *map(_plain, texts),
             ]
         )

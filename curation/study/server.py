@@ -22,7 +22,7 @@ from curation.study.categories import CATEGORIES
 from curation.study.items import check_inside
 from curation.study.store import Annotation, Store
 
-MOST_BYTES = 64_000  # of a request
+MAX_REQUEST_BYTES = 64_000  # of a request
 POLICY = "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'"
 
 
@@ -41,17 +41,17 @@ class Study:
         store: the annotations.
         paths: file of each picture, by its name.
         roots: folders in which pictures may lie.
-        wanted: annotations that each picture should get.
+        num_required: annotations that each picture should get.
     """
 
     def __init__(
-        self, *, store: Store, paths: Mapping[str, Path], roots: Sequence[Path], wanted: int
+        self, *, store: Store, paths: Mapping[str, Path], roots: Sequence[Path], num_required: int
     ) -> None:
         self.store = store
         self.items = store.items()
         self.paths = paths
         self.roots = list(roots)
-        self.wanted = wanted
+        self.num_required = num_required
         self.page = build_page(
             "study.html",
             title="Which errors does the picture show?",
@@ -62,15 +62,21 @@ class Study:
         ).encode()
 
     def sheet(self, annotator: str, *, another: bool = False) -> dict[str, Any]:
-        """The set that an annotator works on, with what they said so far."""
-        mine = self.store.assign(annotator, another=another)
-        said = {one.number: one for one in self.store.annotations(annotator)}
+        """The set that an annotator works on, with the annotations so far."""
+        set_number = self.store.assign(annotator, another=another)
+        annotations = {
+            annotation.number: annotation for annotation in self.store.annotations(annotator)
+        }
         empty = {"categories": [], "comment": "", "done": False}
         items = [
             {"number": item.number, "captions": item.captions}
-            | (_said(said[item.number]) if item.number in said else empty)
+            | (
+                _annotation_fields(annotations[item.number])
+                if item.number in annotations
+                else empty
+            )
             for item in self.items
-            if item.set_number == mine
+            if item.set_number == set_number
         ]
         return {
             "annotator": annotator,
@@ -80,9 +86,11 @@ class Study:
         }
 
     def missing(self) -> int:
-        """Annotations that are still wanted, over all pictures."""
-        counts = Counter(one.number for one in self.store.annotations() if one.done)
-        return sum(max(0, self.wanted - counts[item.number]) for item in self.items)
+        """Number of annotations that are still required, over all pictures."""
+        counts = Counter(
+            annotation.number for annotation in self.store.annotations() if annotation.done
+        )
+        return sum(max(0, self.num_required - counts[item.number]) for item in self.items)
 
     def save(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """Write an annotation that the page sent."""
@@ -116,7 +124,7 @@ class Study:
         return file.getvalue()
 
 
-def _said(annotation: Annotation) -> dict[str, Any]:
+def _annotation_fields(annotation: Annotation) -> dict[str, Any]:
     return {
         "categories": annotation.categories,
         "comment": annotation.comment,
@@ -168,8 +176,8 @@ class _Handler(BaseHTTPRequestHandler):
         path = urlsplit(self.path).path
         if path == "/":
             return "text/html; charset=utf-8", self.server.study.page
-        if found := re.fullmatch(r"/image/(\d{1,6})", path):
-            return "image/jpeg", self.server.study.picture(int(found[1]))
+        if match := re.fullmatch(r"/image/(\d{1,6})", path):
+            return "image/jpeg", self.server.study.picture(int(match[1]))
         raise Refused(404, "no such page")
 
     def _post(self) -> tuple[str, bytes]:
@@ -194,8 +202,8 @@ class _Handler(BaseHTTPRequestHandler):
         length = self.headers.get("Content-Length", "")
         if not length.isdigit():
             raise Refused(411, "Content-Length is missing")
-        if int(length) > MOST_BYTES:
-            raise Refused(413, f"at most {MOST_BYTES} bytes")
+        if int(length) > MAX_REQUEST_BYTES:
+            raise Refused(413, f"at most {MAX_REQUEST_BYTES} bytes")
         try:
             record = json.loads(self.rfile.read(int(length)))
         except (ValueError, RecursionError) as error:

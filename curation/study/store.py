@@ -14,8 +14,8 @@ from curation.study.categories import KEYS
 from curation.study.items import Placed, fingerprint
 
 VERSION = 1
-LONGEST_COMMENT = 2000
-PATIENCE = 30  # seconds that a writer waits for another
+MAX_COMMENT_LENGTH = 2000
+LOCK_TIMEOUT = 30  # seconds that a writer waits for another
 ANNOTATOR = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS study (version INTEGER, fingerprint TEXT);
@@ -32,7 +32,7 @@ CREATE TABLE IF NOT EXISTS annotations (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Annotation:
-    """What an annotator said of a picture.
+    """An annotator's answer on a picture.
 
     Attributes:
         annotator: their id.
@@ -57,9 +57,9 @@ class Annotation:
         unknown = set(self.categories) - set(KEYS)
         if unknown:
             raise ValueError(f"unknown categories {sorted(unknown)}; known: {', '.join(KEYS)}")
-        if len(self.comment) > LONGEST_COMMENT:
+        if len(self.comment) > MAX_COMMENT_LENGTH:
             raise ValueError(
-                f"a comment has at most {LONGEST_COMMENT} characters: got {len(self.comment)}"
+                f"a comment has at most {MAX_COMMENT_LENGTH} characters: got {len(self.comment)}"
             )
 
 
@@ -91,7 +91,7 @@ class Store:
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """A connection that holds the write lock; committed at the end, or not at all."""
-        connection = sqlite3.connect(self.path, timeout=PATIENCE, isolation_level=None)
+        connection = sqlite3.connect(self.path, timeout=LOCK_TIMEOUT, isolation_level=None)
         try:
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")
@@ -112,35 +112,37 @@ class Store:
             ValueError: the database is of other pictures, captions, losses or sets.
             OSError: it cannot be opened or written.
         """
-        mark = fingerprint(placed)
+        digest = fingerprint(placed)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self._transaction() as connection:
             for statement in SCHEMA.split(";"):
                 connection.execute(statement)
             row = connection.execute("SELECT version, fingerprint FROM study").fetchone()
             if row is None:
-                self._insert(connection, placed, mark)
-            elif row != (VERSION, mark):
+                self._insert(connection, placed, digest)
+            elif row != (VERSION, digest):
                 raise ValueError(
                     f"{self.path}: holds annotations of other pictures, captions, losses or sets; "
                     "use those, or another database with --store"
                 )
 
-    def _insert(self, connection: sqlite3.Connection, placed: Sequence[Placed], mark: str) -> None:
-        connection.execute("INSERT INTO study VALUES (?, ?)", (VERSION, mark))
+    def _insert(
+        self, connection: sqlite3.Connection, placed: Sequence[Placed], digest: str
+    ) -> None:
+        connection.execute("INSERT INTO study VALUES (?, ?)", (VERSION, digest))
         connection.executemany(
             "INSERT INTO items VALUES (?, ?, ?, ?, ?, ?, ?)",
             [
                 (
                     number,
-                    one.item.name,
-                    json.dumps(one.item.captions),
-                    one.item.loss,
-                    one.item.clip_score,
-                    one.set_number,
-                    one.half,
+                    entry.item.name,
+                    json.dumps(entry.item.captions),
+                    entry.item.loss,
+                    entry.item.clip_score,
+                    entry.set_number,
+                    entry.half,
                 )
-                for number, one in enumerate(placed)
+                for number, entry in enumerate(placed)
             ],
         )
 
@@ -149,7 +151,7 @@ class Store:
 
         Args:
             annotator: their id.
-            another: whether the one begun last is finished and a further one is wanted.
+            another: whether to assign a further set, because the last one is finished.
 
         Returns:
             The set's number, or None when they have done all.
@@ -159,15 +161,15 @@ class Store:
         """
         Annotation(annotator=annotator, number=0, categories=())
         with self._transaction() as connection:
-            mine = [
+            assigned = [
                 number
                 for (number,) in connection.execute(
                     "SELECT set_number FROM assignments WHERE annotator=? ORDER BY position",
                     (annotator,),
                 )
             ]
-            if mine and not another:
-                return mine[-1]
+            if assigned and not another:
+                return assigned[-1]
             row = connection.execute(
                 "SELECT s.set_number FROM (SELECT DISTINCT set_number FROM items) s "
                 "LEFT JOIN assignments a ON a.set_number = s.set_number "
@@ -178,7 +180,7 @@ class Store:
             if row is None:
                 return None
             connection.execute(
-                "INSERT INTO assignments VALUES (?, ?, ?)", (annotator, row[0], len(mine))
+                "INSERT INTO assignments VALUES (?, ?, ?)", (annotator, row[0], len(assigned))
             )
             return row[0]
 
@@ -230,7 +232,7 @@ class Store:
         ]
 
     def annotations(self, annotator: str | None = None) -> list[Annotation]:
-        """What was said so far, drafts included, by item and annotator."""
+        """All annotations so far, drafts included, by item and annotator."""
         with self._transaction() as connection:
             rows = connection.execute(
                 "SELECT annotator, number, categories, comment, done FROM annotations "
@@ -239,11 +241,11 @@ class Store:
             ).fetchall()
         return [
             Annotation(
-                annotator=who,
+                annotator=author,
                 number=number,
                 categories=tuple(json.loads(categories)),
                 comment=comment,
                 done=bool(done),
             )
-            for who, number, categories, comment, done in rows
+            for author, number, categories, comment, done in rows
         ]

@@ -46,7 +46,7 @@ def open_study(settings: Settings, *, host: str, port: int) -> tuple[ThreadingHT
     store, items, placed = _read(settings)
     roots = [Path(settings.images), *map(Path, settings.within)]
     paths = {item.name: item.path for item in items}
-    study = Study(store=store, paths=paths, roots=roots, wanted=settings.annotations)
+    study = Study(store=store, paths=paths, roots=roots, num_required=settings.annotations)
     server = serve(study, host=host, port=port)
     sets = len({item.set_number for item in placed})
     return server, f"{len(placed)} pictures in {sets} sets\nannotations go to {store.path}"
@@ -59,13 +59,13 @@ def summarise(settings: Settings, folder: str) -> str:
         ValueError, OSError: see `open_study`.
     """
     store, _, _ = _read(settings)
-    summary = write_results(store, folder, wanted=settings.annotations)
+    summary = write_results(store, folder, num_required=settings.annotations)
     alpha = summary["krippendorff_alpha"]["all"]
     low, high = (summary["mean_errors"][half] for half in ("low", "high"))
     return (
         f"{folder}: {summary['num_pictures']} pictures, {summary['num_annotations']} annotations "
-        f"by {summary['num_annotators']} people; mean errors {_two(low)} at low loss, {_two(high)} "
-        f"at high loss; Krippendorff's alpha {_two(alpha)}"
+        f"by {summary['num_annotators']} people; mean errors {_rounded(low)} at low loss, "
+        f"{_rounded(high)} at high loss; Krippendorff's alpha {_rounded(alpha)}"
     )
 
 
@@ -78,5 +78,5 @@ def _read(settings: Settings) -> tuple[Store, list, list]:
     return store, items, placed
 
 
-def _two(value: float | None) -> str:
+def _rounded(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.2f}"

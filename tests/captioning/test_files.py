@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from captioning.files import read_json, write_json, write_lines, write_whole
+from captioning.files import read_json, write_atomically, write_json, write_lines
 
 
 def test_written_values_are_read_again(tmp_path) -> None:
@@ -31,7 +31,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, error) ->
         raise error
 
     with pytest.raises(type(error), match="free space" if isinstance(error, OSError) else "x"):
-        write_whole(path, fail)
+        write_atomically(path, fail)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 

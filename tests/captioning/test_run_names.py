@@ -10,7 +10,7 @@ import pytest
 from hydra.core.hydra_config import HydraConfig
 
 from captioning.configuration import compose_config
-from captioning.run_names import LONGEST
+from captioning.run_names import MAX_LENGTH
 
 PLAIN = "miniworld/updown_small"
 
@@ -73,7 +73,7 @@ def test_the_order_of_overrides_plays_no_part_and_the_last_counts(named):
 def test_a_long_name_ends_in_a_digest(named):
     long, other = (named(f"start_from={'x' * 300}{end}") for end in "ab")
     assert long != other
-    assert len(long) == len(PLAIN) + LONGEST
+    assert len(long) == len(PLAIN) + MAX_LENGTH
 
 
 def test_names_are_folders_that_the_command_line_takes(named):

@@ -35,10 +35,10 @@ def permuted(batch: Batch, order: torch.Tensor) -> Batch:
 def test_permuting_the_batch_permutes_the_losses(name: str) -> None:
     model, batch = build(name), make_batch()
     order = torch.tensor([3, 1, 5, 0, 4, 2])
-    one, other = model.losses(batch), model.losses(permuted(batch, order))
-    torch.testing.assert_close(one.per_sample[order], other.per_sample)
-    torch.testing.assert_close(one.total, other.total)
-    assert len(one.per_sample.unique()) == len(batch)
+    losses, permuted_losses = model.losses(batch), model.losses(permuted(batch, order))
+    torch.testing.assert_close(losses.per_sample[order], permuted_losses.per_sample)
+    torch.testing.assert_close(losses.total, permuted_losses.total)
+    assert len(losses.per_sample.unique()) == len(batch)
 
 
 @every_model
@@ -73,8 +73,8 @@ def test_steps_under_teacher_forcing_add_up_to_the_loss(name: str) -> None:
 def the_loss_is_above_what_steps_add_up_to(model: AbstractCaptioner, batch: Batch) -> None:
     """The mean loss of many draws is at least the negative log-likelihood by steps."""
     model = model.double()
-    others = [replace(batch, rows=batch.rows + 1000 * number) for number in range(20)]
-    losses = torch.stack([model.losses(other).per_sample for other in others]).mean(0)
+    batches = [replace(batch, rows=batch.rows + 1000 * number) for number in range(20)]
+    losses = torch.stack([model.losses(other).per_sample for other in batches]).mean(0)
     lengths = batch.token_mask[:, 1:].sum(1)
     likelihoods = log_likelihoods(model, batch, num_draws=200)
     assert (losses * lengths > -likelihoods).all()
@@ -84,7 +84,7 @@ def the_loss_is_above_what_steps_add_up_to(model: AbstractCaptioner, batch: Batc
 @torch.no_grad()
 def log_likelihoods(model: AbstractCaptioner, batch: Batch, num_draws: int) -> torch.Tensor:
     """``log mean_k p(caption | z_k, image)`` of each caption, in nats, for draws from the prior."""
-    found = []
+    likelihoods = []
     for caption, image in enumerate(batch.image_index.tolist()):
         only = replace(
             batch,
@@ -97,8 +97,8 @@ def log_likelihoods(model: AbstractCaptioner, batch: Batch, num_draws: int) -> t
         for now, following in itertools.pairwise(batch.tokens[caption][batch.token_mask[caption]]):
             log_probs, state = model.step(now.expand(num_draws), state)
             total += log_probs[:, following]
-        found.append(total.logsumexp(0) - math.log(num_draws))
-    return torch.stack(found)
+        likelihoods.append(total.logsumexp(0) - math.log(num_draws))
+    return torch.stack(likelihoods)
 
 
 @every_model
@@ -159,9 +159,9 @@ def test_beam_one_is_greedy(name: str) -> None:
 @every_model
 def test_more_padding_changes_nothing(name: str) -> None:
     model = build(name)
-    one, other = model.losses(make_batch()), model.losses(make_batch(extra_padding=4))
-    torch.testing.assert_close(one.per_sample, other.per_sample)
-    torch.testing.assert_close(one.total, other.total)
+    losses, padded_losses = model.losses(make_batch()), model.losses(make_batch(extra_padding=4))
+    torch.testing.assert_close(losses.per_sample, padded_losses.per_sample)
+    torch.testing.assert_close(losses.total, padded_losses.total)
 
 
 @every_model
@@ -169,8 +169,8 @@ def test_masked_regions_change_nothing(name: str) -> None:
     model, batch = build(name), make_batch()
     regions = batch.regions.clone()
     regions[3, 3:] = 1e3
-    one, other = model.losses(batch), model.losses(replace(batch, regions=regions))
-    torch.testing.assert_close(one.per_sample, other.per_sample)
+    losses, masked_losses = model.losses(batch), model.losses(replace(batch, regions=regions))
+    torch.testing.assert_close(losses.per_sample, masked_losses.per_sample)
     other_captions = model.generate(replace(batch, regions=regions))
     assert model.generate(batch) == other_captions
 
@@ -186,12 +186,12 @@ def test_each_image_is_described_from_its_own_picture(name: str) -> None:
         image_index=len(batch.image_ids) - 1 - batch.image_index,
         extras={"boxes": batch.extras["boxes"].flip(0)},
     )
-    one = {p.image_id: (p.caption, p.score) for p in model.generate(batch)}
-    other = {p.image_id: (p.caption, p.score) for p in model.generate(swapped)}
-    assert one.keys() == other.keys()
-    for image_id, (caption, score) in one.items():
-        assert other[image_id][0] == caption
-        assert other[image_id][1] == pytest.approx(score, rel=1e-4)
+    predictions = {p.image_id: (p.caption, p.score) for p in model.generate(batch)}
+    permuted_predictions = {p.image_id: (p.caption, p.score) for p in model.generate(swapped)}
+    assert predictions.keys() == permuted_predictions.keys()
+    for image_id, (caption, score) in predictions.items():
+        assert permuted_predictions[image_id][0] == caption
+        assert permuted_predictions[image_id][1] == pytest.approx(score, rel=1e-4)
 
 
 def test_every_model_config_has_a_tiny_form() -> None:

@@ -82,10 +82,10 @@ def wrong_arguments(node: Mapping[str, Any]) -> str | None:
         target = get_object(node["_target_"])
     except (ImportError, AttributeError, ValueError) as error:
         return f"{node['_target_']}: {error}"
-    given = {key: value for key, value in node.items() if not key.startswith("_")}
+    arguments = {key: value for key, value in node.items() if not key.startswith("_")}
     try:
         signature = inspect.signature(target)
-        signature.bind_partial(*node.get("_args_", ()), **given)
+        signature.bind_partial(*node.get("_args_", ()), **arguments)
     except TypeError as error:
         return f"{node['_target_']}: {error}"
     return None
@@ -186,9 +186,9 @@ def test_a_source_of_pictures_can_be_named_with_any_policy(policy: str):
 @pytest.mark.parametrize("experiment", ["coco_d", "coco_dt", "flickr8k_d_small", "coco_dt_small"])
 def test_trainings_on_different_texts_have_different_folders(experiment: str):
     """Else the second one is refused the folder of the first."""
-    given = ("corpus.share=0.1", "corpus.share=1", "corpus.name=r_wo", "corpus.name=tau_1")
-    names = {composed(f"experiment=toca/{experiment}", one).run_name for one in given}
-    assert len(names) == len(given)
+    overrides = ("corpus.share=0.1", "corpus.share=1", "corpus.name=r_wo", "corpus.name=tau_1")
+    names = {composed(f"experiment=toca/{experiment}", override).run_name for override in overrides}
+    assert len(names) == len(overrides)
 
 
 @needs_train
@@ -200,8 +200,8 @@ def test_rows_of_a_table_of_texts_have_different_folders():
     alone = [(f"experiment={row}", f"corpus.share={share}") for row, share in shares]
     across = ["experiment=toca/flickr30k_to_coco", "experiment=viecap/flickr30k_to_coco"]
     prior = ("experiment=toca/flickr30k_to_coco", "corpus.name=s_x")
-    runs = [*((one,) for one in (*small, *large, *across)), *alone, prior]
-    assert len({composed(*one).run_name for one in runs}) == len(runs)
+    runs = [*((override,) for override in (*small, *large, *across)), *alone, prior]
+    assert len({composed(*override).run_name for override in runs}) == len(runs)
 
 
 @needs_train
@@ -241,10 +241,10 @@ def test_the_prior_of_a_synthesis_may_be_the_training_captions_of_a_data_set():
 
 
 @pytest.mark.parametrize(
-    "given", [("data=nocaps", "extra_metrics=[nocaps]"), ("data=flickr30k_entities",)]
+    "overrides", [("data=nocaps", "extra_metrics=[nocaps]"), ("data=flickr30k_entities",)]
 )
-def test_a_run_may_be_tested_across_domains(given: tuple[str, ...]):
-    check(compose_config("evaluate", ["run=RUN", *given]))
+def test_a_run_may_be_tested_across_domains(overrides: tuple[str, ...]):
+    check(compose_config("evaluate", ["run=RUN", *overrides]))
 
 
 def test_a_wrong_argument_is_seen():
@@ -256,12 +256,12 @@ def test_a_wrong_argument_is_seen():
 
 @needs_train
 def test_pseudo_labels_of_constrained_search_alone():
-    one = (
+    overrides = (
         "steps=[hold_out_coco]",
         "steps.hold_out.samples_per_photo=1",
         "curation.amend.plain=null",
     )
-    config = composed("curation=pseudo_label", "schedule=rounds", *one)
+    config = composed("curation=pseudo_label", "schedule=rounds", *overrides)
     amender = instantiate(config.curation.amend)
     assert amender.searches["plain"] is None
     assert amender.constraints([]).words == {}
@@ -276,8 +276,8 @@ def test_the_commands_of_partial_supervision_can_say_the_words_held_out():
     for config in (composed(*options) for options in commands):
         forms = {
             word
-            for some in config.steps.hold_out.classes.values()
-            for form in some
+            for class_forms in config.steps.hold_out.classes.values()
+            for form in class_forms
             for word in form.split()
         }
         assert forms <= set(config.tokenizer.extra_words)

@@ -180,8 +180,8 @@ def test_swapped_captions_are_found(
     )
     data = make_data(name, roster, features)
     trainer.fit(make_model(name, data), data)
-    found = callback.curator.records[-1]["detection"]
-    assert found["selector_auc"] >= 0.85
+    detection = callback.curator.records[-1]["detection"]
+    assert detection["selector_auc"] >= 0.85
     # what was removed: faults, three times as often as by chance
-    assert found["precision"] >= 3 * RATIO
+    assert detection["precision"] >= 3 * RATIO
     assert len(data.view.samples()) == round((1 - RATIO) * len(roster))

@@ -29,12 +29,12 @@ def record(name: str) -> dict:
 @pytest.mark.parametrize("name", MODELS)
 def test_losses_and_captions_are_those_recorded(name: str) -> None:
     golden = json.loads((GOLDEN / f"{name}.json").read_text())
-    found = record(name)
+    recorded = record(name)
     # Processors differ in the last bits of a sum; a changed formula shows far above that.
-    assert found["total"] == pytest.approx(golden["total"], rel=2e-6)
-    assert found["per_sample"] == pytest.approx(golden["per_sample"], rel=2e-6)
+    assert recorded["total"] == pytest.approx(golden["total"], rel=2e-6)
+    assert recorded["per_sample"] == pytest.approx(golden["per_sample"], rel=2e-6)
     for (caption, score), (old_caption, old_score) in zip(
-        found["captions"], golden["captions"], strict=True
+        recorded["captions"], golden["captions"], strict=True
     ):
         assert caption == old_caption
         assert score == pytest.approx(old_score, rel=1e-5)

@@ -108,12 +108,12 @@ def test_only_live_samples_are_edited_once_over_many_epochs(select, amend):
     for epoch in range(6):
         context = make_context(view, epoch=epoch)
         decision = policy.deliberate(context)
-        ids = [one.sample.sample_id for one in decision.selected]
+        ids = [candidate.sample.sample_id for candidate in decision.selected]
         live = {sample.sample_id for sample in view.samples()}
         assert set(ids) <= live
         assert len(set(ids)) == len(ids)
         edited = dict.fromkeys(edit.sample_id for edit in decision.edits)
-        assert sorted(ids) == sorted([*edited, *decision.kept])
+        assert sorted(ids) == sorted([*edited, *decision.unchanged])
         view = view.apply(decision.edits)
     assert view.journal
 
@@ -139,8 +139,10 @@ def test_the_order_of_the_roster_plays_no_part_in_ties(select):
     turned = Context(
         view=view, losses=context.losses.flip(0), history=context.history.flip(1), epoch=0
     )
-    wanted = [one.sample.sample_id for one in SELECTORS[select]().select(context)]
-    assert [one.sample.sample_id for one in SELECTORS[select]().select(turned)] == wanted
+    expected = [candidate.sample.sample_id for candidate in SELECTORS[select]().select(context)]
+    assert [
+        candidate.sample.sample_id for candidate in SELECTORS[select]().select(turned)
+    ] == expected
 
 
 @selectors
@@ -148,8 +150,8 @@ def test_unknown_losses_select_nothing(select):
     context = make_context()
     unknown = torch.full_like(context.losses, torch.nan)
     blind = Context(view=context.view, losses=unknown, history=unknown[None], epoch=0)
-    found = SELECTORS[select]().select(blind)
-    assert bool(found) == (select in ("random", "share"))
+    selected = SELECTORS[select]().select(blind)
+    assert bool(selected) == (select in ("random", "share"))
 
 
 @selectors
@@ -157,7 +159,7 @@ def test_scores_rank_what_is_selected_first(select):
     context, selector = make_context(), SELECTORS[select]()
     scores = selector.scores(context)
     assert scores.shape == context.losses.shape
-    chosen = [float(scores[one.sample.row]) for one in selector.select(context)]
+    chosen = [float(scores[candidate.sample.row]) for candidate in selector.select(context)]
     assert chosen == sorted(chosen, reverse=True)
     rest = scores[~torch.isnan(scores)].sort(descending=True).values[len(chosen) :]
     assert not len(rest) or chosen[-1] >= rest[0]

@@ -30,13 +30,13 @@ class Logged(Squares):
 def main(folder: str | Path, num_processes: str) -> None:
     """Train in ``folder``; processes are forked, which spares each the imports."""
     folder = Path(folder)
-    made = folder.parent / f"{folder.name}-made"
-    made.mkdir()
+    pictures = folder.parent / f"{folder.name}-made"
+    pictures.mkdir()
     generator = Logged(batch_size=1)
-    generator.folder = made
+    generator.folder = pictures
     source = GeneratedImages(
         generator=generator,
-        cache=PictureCache(folder=made / "cache"),
+        cache=PictureCache(folder=pictures / "cache"),
     )
     policy = make_policy(ratio=0.4, amend=ReplaceImage(source=source))
     train(

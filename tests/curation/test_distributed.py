@@ -31,9 +31,9 @@ def test_two_processes_give_the_edits_of_one(tmp_path, repository):
     )
     for name in ("curation.jsonl", "curation/epochs.json", "curation/report.html"):
         assert (folders[0] / name).read_bytes() == (folders[1] / name).read_bytes()
-    one, two = (read_history(folder / "curation/losses.npz") for folder in folders)
-    assert one[2].tobytes() == two[2].tobytes()
-    assert one[2].shape == (3, 21)
+    single, double = (read_history(folder / "curation/losses.npz") for folder in folders)
+    assert single[2].tobytes() == double[2].tobytes()
+    assert single[2].shape == (3, 21)
 
 
 @pytest.mark.slow

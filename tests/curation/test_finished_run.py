@@ -90,8 +90,8 @@ def test_the_report_of_a_run(run, capsys):
     assert "3 of 3 edits listed" in capsys.readouterr().out
     page = run / "curation" / "report.html"
     assert len(page_data.blocks(page, "picture")) == 3
-    told = page_data.facts(page)
-    assert told["keep"]["sample_ids"] == ["a.jpg#1"]
+    page_facts = page_data.facts(page)
+    assert page_facts["keep"]["sample_ids"] == ["a.jpg#1"]
     columns = page_data.listed(page)
     # the new picture is the second: it stands beside the one that it replaced
     assert (columns["photo"][2], columns["photo_after"][2]) == (1, 2)

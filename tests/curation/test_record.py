@@ -27,27 +27,27 @@ def test_each_change_knows_what_stood_before():
     view = CurationView(roster=make_roster()).apply(
         [SWAP, OTHER, IMAGE, replace(IMAGE, value="newer.jpg"), edit("img0#0", "remove")]
     )
-    made = list(changes(view, {}))
+    recorded = list(changes(view, {}))
     original = view.roster.by_id["img0#0"].caption
-    assert [change.before.caption for change in made if change.edit.sample_id == "img0#0"] == [
+    assert [change.before.caption for change in recorded if change.edit.sample_id == "img0#0"] == [
         original,
         SIBLING,
         "written",
     ]
-    assert [made[2].before.image_path, made[3].before.image_path] == [
+    assert [recorded[2].before.image_path, recorded[3].before.image_path] == [
         Path("img1.jpg"),
         Path("new.jpg"),
     ]
-    assert [change.edit for change in made] == list(view.journal)
+    assert [change.edit for change in recorded] == list(view.journal)
 
 
 def test_faults_follow_captions_and_photos():
     truth = {"img0#1": "swap", "img1#0": "image", "img2#0": "color"}
     later = [edit("img0#0", "remove"), replace(IMAGE, value="z.jpg"), edit("img2#0", "remove")]
     view = CurationView(roster=make_roster())
-    found = list(changes(view.apply([SWAP, IMAGE, *later]), truth))
+    recorded = list(changes(view.apply([SWAP, IMAGE, *later]), truth))
     # the sound caption of img0#0 was replaced by a faulty sibling's, which the removal then hit
-    assert [change.fault for change in found] == ["", "image", "swap", "", "color"]
+    assert [change.fault for change in recorded] == ["", "image", "swap", "", "color"]
     mended = list(changes(view.apply([SWAP, OTHER, edit("img0#0", "remove")]), truth))
     assert [change.fault for change in mended] == ["", "swap", ""]
 

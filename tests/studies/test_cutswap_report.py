@@ -49,10 +49,10 @@ def test_different_numbers_of_updates_are_refused(report, tmp_path):
 
 def test_runs_without_validation_have_their_updates_too(report, tmp_path):
     unknown = run(tmp_path, 0.0)
-    for place, made in ((unknown, None), (run(tmp_path, 0.2), 72)):
+    for place, num_updates in ((unknown, None), (run(tmp_path, 0.2), 72)):
         scores = json.loads((place / "metrics.json").read_text())
         (place / "metrics.json").write_text(json.dumps({"test": scores["test"]}))
-        timing = {"epochs": [{"seconds": 1.0} | ({"updates": made} if made else {})]}
+        timing = {"epochs": [{"seconds": 1.0} | ({"updates": num_updates} if num_updates else {})]}
         (place / "timing.json").write_text(json.dumps(timing))
     with pytest.raises(ValueError, match=r"made \[72, None\] updates"):
         report.read_table([tmp_path])

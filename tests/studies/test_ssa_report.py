@@ -39,8 +39,8 @@ def run(
 def control(iou: float, **settings: object) -> dict[str, Any]:
     low = {"low": 0.0, "high": 0.5, "share": 0.25, "means": {"IoU": iou / 2, "Hal": 0.5}}
     high = {"low": 0.5, "high": 1.0, "share": 0.75, "means": {"IoU": iou}}
-    found = {"parser": "captions", "num_captions": 4} | settings
-    return {"corpus": {"IoU": iou, "sC": 0.7}, "bands": [low, high], "settings": found}
+    all_settings = {"parser": "captions", "num_captions": 4} | settings
+    return {"corpus": {"IoU": iou, "sC": 0.7}, "bands": [low, high], "settings": all_settings}
 
 
 def further(score: float, **settings: object) -> dict[str, Any]:
@@ -127,10 +127,12 @@ def test_scores_of_part_of_the_captions_are_told_apart(report, tmp_path):
 
 
 def test_the_test_split_of_miniworld_is_that_of_people(report):
-    assert report.asked("miniworld", "miniworld-test_in") == report.PEOPLE
-    assert report.asked("miniworld", "miniworld-test_in-made") == "captions of made"
-    assert report.asked("miniworld", "miniworld-test_out") == "captions of miniworld-test_out"
-    assert report.asked("toy", "toy-test-made") == "captions of made"
+    assert report.captions_used("miniworld", "miniworld-test_in") == report.PEOPLE
+    assert report.captions_used("miniworld", "miniworld-test_in-made") == "captions of made"
+    assert (
+        report.captions_used("miniworld", "miniworld-test_out") == "captions of miniworld-test_out"
+    )
+    assert report.captions_used("toy", "toy-test-made") == "captions of made"
 
 
 def test_bands_of_coverage_are_tabled_and_drawn(report, tmp_path):

@@ -51,12 +51,12 @@ def test_every_row_is_a_policy_that_acts_when_the_page_says(repository, name):
     ],
 )
 def test_table_2_reads_names_of_policies(policy, expected):
-    assert table2_report.way_and_amount(policy) == expected
+    assert table2_report.method_and_amount(policy) == expected
 
 
 def test_table_2_refuses_a_policy_that_names_no_amount():
     with pytest.raises(ValueError, match="'remove' is none of this sweep"):
-        table2_report.way_and_amount("remove")
+        table2_report.method_and_amount("remove")
 
 
 def test_panels_without_data_are_left_out(tmp_path, monkeypatch):

@@ -24,12 +24,12 @@ def test_rows_come_behind_those_that_they_begin_with(study):
 
 def test_rows_choose_their_steps(study, tmp_path):
     folder = tmp_path / "novel-miniworld"
-    given = {name: study.overrides(study.ROWS[name], folder, 0, 0.1) for name in study.ROWS}
-    assert "steps=[]" in given["all_pairs"]
-    assert "steps=[hold_out_miniworld]" in given["plc"]
-    assert "steps.hold_out.samples_per_photo=1" in given["plc"]
-    assert "steps=[hold_out_miniworld, add_pairs]" in given["syn"]
-    assert f"steps.add_pairs.folders=[{folder / 'synthetic'}]" in given["syn"]
+    overrides = {name: study.overrides(study.ROWS[name], folder, 0, 0.1) for name in study.ROWS}
+    assert "steps=[]" in overrides["all_pairs"]
+    assert "steps=[hold_out_miniworld]" in overrides["plc"]
+    assert "steps.hold_out.samples_per_photo=1" in overrides["plc"]
+    assert "steps=[hold_out_miniworld, add_pairs]" in overrides["syn"]
+    assert f"steps.add_pairs.folders=[{folder / 'synthetic'}]" in overrides["syn"]
 
 
 def test_runs_of_a_trial_are_not_taken_for_whole_ones(study, tmp_path):

@@ -99,9 +99,11 @@ def test_shares_and_volumes(report, tmp_path):
     runs = []
     for share, score in ((0.01, 0.3), (0.1, 0.5)):
         path = captions(tmp_path / f"of{share}", share=share)
-        whole = run(tmp_path, f"d-{share}-1", path=path, score=score)
-        runs += [whole, run(tmp_path, f"t-coco-{share}", share=share, score=score + 0.01)]
-        later = run(tmp_path, f"dt-{share}", share=share, start_from=whole, score=score + 0.02)
+        all_captions = run(tmp_path, f"d-{share}-1", path=path, score=score)
+        runs += [all_captions, run(tmp_path, f"t-coco-{share}", share=share, score=score + 0.01)]
+        later = run(
+            tmp_path, f"dt-{share}", share=share, start_from=all_captions, score=score + 0.02
+        )
         runs.append(later)
     part = run(tmp_path, "d-0.1-0.25", path=path, share=0.25, score=0.4)
     runs += [part, run(tmp_path, "dt-0.1-0.25", share=0.1, start_from=part, score=0.45)]
@@ -122,10 +124,10 @@ def test_shares_and_volumes(report, tmp_path):
 def test_what_a_taught_model_wrote_has_tables_of_its_own(report, tmp_path):
     taught = {"prompts": {"instruct": False}}
     runs = [run(tmp_path, "t-coco-0.01", share=0.01, score=0.3)]
-    for name, most, score in (("few", 3, 0.5), ("whole", None, 0.4)):
-        path = captions(tmp_path / name, most_given=most, **taught)
+    for name, max_given, score in (("few", 3, 0.5), ("whole", None, 0.4)):
+        path = captions(tmp_path / name, most_given=max_given, **taught)
         runs.append(run(tmp_path, f"d-{name}-1", path=path, score=score))
-        if most is not None:
+        if max_given is not None:
             runs.append(run(tmp_path, f"d-{name}-0.25", path=path, share=0.25, score=0.45))
     plain = captions(tmp_path / "plain", prompts={"instruct": True}, most_given=None)
     runs.append(run(tmp_path, "d-plain-1", path=plain, score=0.1))
@@ -172,8 +174,8 @@ def test_other_photos_have_a_section_of_their_own(report, tmp_path):
     add_test(runs[0], 0.1)
     add_test(runs[1], 0.2)
     more = run(tmp_path, "t-coco-0.1", share=0.1, score=0.8, data="coco")  # not tested there
-    own = run(tmp_path, "t-coco-0.01", share=0.01, score=0.3)
-    lines = lines_of(report, [*runs, more, own])
+    run_on_t = run(tmp_path, "t-coco-0.01", share=0.01, score=0.3)
+    lines = lines_of(report, [*runs, more, run_on_t])
     titles = [
         "## Flickr8k's photos",
         "## COCO's photos",
@@ -220,15 +222,19 @@ def study(report, monkeypatch, tmp_path):
 
     def fake(program: list[str]) -> None:
         module.programs.append(program)
-        given = dict(one.split("=", 1) for one in program if "=" in one)
+        arguments = dict(argument.split("=", 1) for argument in program if "=" in argument)
         trains = program[0] == "train.py"
-        out = tmp_path / given["run_name"] / f"seed{given['seed']}" if trains else given["out"]
+        out = (
+            tmp_path / arguments["run_name"] / f"seed{arguments['seed']}"
+            if trains
+            else arguments["out"]
+        )
         name = "card.json" if program[0] == "-m" else "metrics.json"
         Path(out).mkdir(parents=True)
         (Path(out) / name).write_text("{}")
         if trains:
-            asked = "metrics: {test: [BLEU, CIDEr-D], tokenizer: python}"
-            (out / "config.yaml").write_text(asked)
+            config = "metrics: {test: [BLEU, CIDEr-D], tokenizer: python}"
+            (out / "config.yaml").write_text(config)
 
     monkeypatch.setattr(module, "run", fake)
     monkeypatch.setattr(module.toca_report, "main", lambda arguments: None)
@@ -240,7 +246,7 @@ def test_the_study_makes_what_is_missing_in_order(study, tmp_path):
     options = ["--seeds", "0", "1", "--rows", "t", "r_wo_dt", "dt_10"]
     study.main([*options, "--", "threads=1", "method.writer.precision=bfloat16"])
     kinds = [
-        next(one for one in program if one.startswith(("method=", "experiment=")))
+        next(argument for argument in program if argument.startswith(("method=", "experiment=")))
         for program in study.programs
     ]
     trained = [f"experiment=toca/flickr8k_{kind}_small" for kind in ("t", "d", "dt", "d", "dt")]
@@ -257,11 +263,16 @@ def test_the_study_makes_what_is_missing_in_order(study, tmp_path):
     assert "method.writer.precision=bfloat16" in synthesis
     assert "threads=1" not in synthesis
     assert "threads=1" in study.programs[2]
-    assert not any(one.startswith("method.") for one in study.programs[2])
+    assert not any(argument.startswith("method.") for argument in study.programs[2])
     first = tmp_path / "flickr8k/viecap_small-toca_d-10000of0.01_r_wo-1/seed0"
     assert f"start_from={first}" in study.programs[3]
     assert {"corpus.share=0.1", "vocabulary.share=0.01"} <= set(study.programs[5])
-    assert len({one for p in study.programs for one in p if one.startswith("run_name=")}) == 5
+    assert (
+        len(
+            {argument for p in study.programs for argument in p if argument.startswith("run_name=")}
+        )
+        == 5
+    )
     number = len(study.programs)
     study.main(options)
     assert len(study.programs) == number
@@ -296,7 +307,7 @@ def test_its_commands_are_what_hydra_reads(study, data, tmp_path):
     photos = ["data.tested=ids.txt"] if data == "coco" else []
     study.main(["--data", data, "--seeds", "0", "--rows", "t", "tt", "dt_25", "--", *photos])
     alone, longer, part, both = (
-        compose_config("train", [one for one in program if "=" in one])
+        compose_config("train", [argument for argument in program if "=" in argument])
         for program in study.programs
         if program[0] == "train.py"
     )
@@ -356,8 +367,15 @@ def test_small_shares_are_read_more_often(study):
     rows = ["--rows", "t", "tt", "dt", "dt_10"]
     study.main([*options, *rows, "--read", "30000", "60000", "--", "data.tested=ids.txt"])
     trained = [program for program in study.programs if program[0] == "train.py"]
-    epochs = [one for program in trained for one in program if one.startswith("num_epochs=")]
+    epochs = [
+        argument
+        for program in trained
+        for argument in program
+        if argument.startswith("num_epochs=")
+    ]
     # 617 captions of T, 2,000 of D and then T, 200 of D and then T
     assert epochs == [f"num_epochs={number}" for number in (97, 146, 15, 97, 150, 97)]
-    named = [one for program in trained for one in program if one.startswith("run_name=")]
+    named = [
+        argument for program in trained for argument in program if argument.startswith("run_name=")
+    ]
     assert [name.rpartition("-")[2] for name in named] == [f"{e[11:]}epochs" for e in epochs]

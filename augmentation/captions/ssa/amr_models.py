@@ -82,7 +82,7 @@ class SequenceModel:
             words, local_files_only=True, trust_remote_code=False
         )
         network: Any = load_network(
-            transformers.AutoModelForSeq2SeqLM, folder, name=name, what="a sequence model"
+            transformers.AutoModelForSeq2SeqLM, folder, name=name, kind="a sequence model"
         )
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from augmentation.captions.toca.templates import SLOTS, Deconstructed
-from captioning.files import write_whole
+from captioning.files import write_atomically
 
 Ints = NDArray[np.int64]
 PAIRS_AT_ONCE = 4_000_000
@@ -197,7 +197,7 @@ def save_statistics(statistics: CorpusStatistics, path: str | Path) -> None:
         with part.open("wb") as file:
             np.savez_compressed(file, **arrays)
 
-    write_whole(path, write)
+    write_atomically(path, write)
 
 
 def load_statistics(path: str | Path) -> CorpusStatistics:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from augmentation.captions.toca.corpus_statistics import CorpusStatistics
 from augmentation.regions.cutswap.embeddings import WordEmbeddings
-from captioning.files import write_whole
+from captioning.files import write_atomically
 
 Thing = TypeVar("Thing")
 
@@ -115,7 +115,7 @@ def draw_neighbourhoods(
         axes.set(title=f"{ratio:g}x", xticks=[], yticks=[])
         axes.legend(frameon=False, loc="lower left")
         counts[f"{ratio:g}x"] = len(others)
-    write_whole(path, lambda part: figure.savefig(part, dpi=120))
+    write_atomically(path, lambda part: figure.savefig(part, dpi=120))
     return counts | {"target": len(shown)}
 
 

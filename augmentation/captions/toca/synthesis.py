@@ -23,7 +23,7 @@ from augmentation.captions.toca.prompts import PromptWriter
 from augmentation.captions.toca.sampling import SentenceTemplate
 from augmentation.captions.writing.acceptance import COPY, DUPLICATE, Judge
 from augmentation.captions.writing.writers import FAILURES, AbstractWriter
-from captioning.files import write_whole
+from captioning.files import write_atomically
 
 log = logging.getLogger(__name__)
 
@@ -268,7 +268,7 @@ def _write_stream(path: Path, lines: Iterable[str]) -> None:
         with part.open("w", encoding="utf-8", newline="\n") as file:
             file.writelines(f"{line}\n" for line in lines)
 
-    write_whole(path, write)
+    write_atomically(path, write)
 
 
 def _counts(records: Iterable[Record]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from augmentation.regions.boxes import area, clipped
 from augmentation.set_folder import data_identity
 from captioning.data.batches.controls import mentioned_regions
 from captioning.data.roster import Roster, build_roster
-from captioning.files import write_whole
+from captioning.files import write_atomically
 from captioning.ranges import Seed, Share
 from captioning.types import Phrase, Region, Sample
 from captioning.vision.photos import load_rgb
@@ -112,7 +112,7 @@ class _Cutter:
         window = self._window([first.regions[index].box for index in boxes], photo.size, draw)
         path = self.folder / f"{image_id.replace('/', '_')}.png"
         if not path.is_file():
-            write_whole(path, photo.crop(window).save)
+            write_atomically(path, photo.crop(window).save)
         regions, kept = regions_within(first.regions, window)
         for member in members:
             yield dataclasses.replace(

@@ -46,7 +46,7 @@ from augmentation.images.training.pipelines import (
 from augmentation.images.training.prompts import PromptSampler, captions_by_photo, train_tokenizer
 from augmentation.images.training.sheet import picture_sheet
 from captioning.data.roster import Roster
-from captioning.files import write_whole
+from captioning.files import write_atomically
 from captioning.training.rosters import read_roster
 
 
@@ -59,7 +59,9 @@ def encode(autoencoder: PatchAutoencoder, paths: list[Path], *, size: int, cache
     path = cache / f"{digest.hexdigest()[:16]}-{size}.safetensors"
     if not path.is_file():
         latents = latents_of(autoencoder, paths, size=size) * autoencoder.config.scaling_factor
-        write_whole(path, lambda part: save_file({"latents": latents.half().contiguous()}, part))
+        write_atomically(
+            path, lambda part: save_file({"latents": latents.half().contiguous()}, part)
+        )
     return load_file(path)["latents"]
 
 
@@ -206,7 +208,7 @@ def train_diffusion(config: DictConfig) -> dict[str, Any]:
         sheet = picture_sheet(
             generate(build_pipeline(denoiser, **parts), shown, config.sheet), shown
         )
-        write_whole(Path(config.sheet.folder) / f"{step:06d}.png", sheet.save)
+        write_atomically(Path(config.sheet.folder) / f"{step:06d}.png", sheet.save)
         draw = data["val"].draw
         return {"val loss": mean_loss(denoiser, draw, batch_size=batch_size, batches=8)}
 

@@ -14,7 +14,7 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
-from captioning.files import write_whole
+from captioning.files import write_atomically
 from captioning.training.optim import cosine
 
 log = logging.getLogger(__name__)
@@ -154,7 +154,7 @@ class TrainingLoop:
             "optimizer": self.optimizer.state_dict(),
             "schedule": self.schedule.state_dict(),
         }
-        write_whole(self.checkpoint, lambda part: torch.save(state, part))
+        write_atomically(self.checkpoint, lambda part: torch.save(state, part))
 
     def _resume(self) -> None:
         if not self.checkpoint.is_file():

@@ -26,7 +26,7 @@ from augmentation.regions.cutswap.clusters import (
 )
 from augmentation.regions.cutswap.embeddings import WordEmbeddings
 from augmentation.regions.cutswap.objects import ObjectTable
-from captioning.files import write_json, write_text, write_whole
+from captioning.files import write_atomically, write_json, write_text
 
 PERPLEXITY = 30.0
 # Fewer words have no neighbourhoods to be kept.
@@ -114,11 +114,13 @@ def write_cluster_report(
     save_clusters(clusters, folder / "clusters.json")
     write_text(folder / "clusters.md", cluster_markdown(clusters, table))
     write_json(folder / "curves.json", [asdict(point) for point in curves])
-    write_whole(folder / "curves.png", lambda part: _draw_curves(curves).savefig(part, dpi=100))
+    write_atomically(
+        folder / "curves.png", lambda part: _draw_curves(curves).savefig(part, dpi=100)
+    )
     written = ["clusters.json", "clusters.md", "curves.json", "curves.png"]
     if len(embeddings.words) >= LEAST_WORDS_OF_A_PLOT:
         figure = _draw_words(embeddings, clusters, seed)
-        write_whole(folder / "tsne.png", lambda part: figure.savefig(part, dpi=120))
+        write_atomically(folder / "tsne.png", lambda part: figure.savefig(part, dpi=120))
         written.append("tsne.png")
     return tuple(written)
 

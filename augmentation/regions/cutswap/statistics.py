@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 
 from augmentation.regions.cutswap.text import CaptionSwap
 from augmentation.regions.mentions import find_mentions
-from captioning.files import write_json, write_whole
+from captioning.files import write_atomically, write_json
 from captioning.text.object_words import ObjectWords
 from captioning.types import Parse
 
@@ -224,11 +224,11 @@ def write_statistics(
     }
     write_json(folder / "statistics.json", content)
     figure = _draw_objects(before, after)
-    write_whole(folder / "objects.png", lambda part: figure.savefig(part, dpi=100))
+    write_atomically(folder / "objects.png", lambda part: figure.savefig(part, dpi=100))
     if not len(scores):
         return "statistics.json", "objects.png"
     drawn = _draw_similarities(scores, threshold, space)
-    write_whole(folder / "similarities.png", lambda part: drawn.savefig(part, dpi=100))
+    write_atomically(folder / "similarities.png", lambda part: drawn.savefig(part, dpi=100))
     return "statistics.json", "objects.png", "similarities.png"
 
 

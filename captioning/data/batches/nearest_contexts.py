@@ -24,7 +24,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from captioning.data.batches.base import AbstractBatchReader, Epoch, Read, of_captions
 from captioning.data.roster import Roster
-from captioning.files import write_whole
+from captioning.files import write_atomically
 from captioning.interfaces import AbstractTokenizer
 from captioning.ranges import PositiveInt
 from captioning.text.object_words import NONE, PLURAL, SINGULAR, ObjectWords, build_object_words
@@ -173,7 +173,7 @@ class ContextIndex(AbstractBatchReader):
             return _read(path, (len(contexts), self.num_nearest))
         log.info(f"nearest contexts of {len(contexts)} captions")
         neighbours = find()
-        write_whole(path, lambda part: part.write_bytes(save({"neighbours": neighbours})))
+        write_atomically(path, lambda part: part.write_bytes(save({"neighbours": neighbours})))
         return neighbours
 
 

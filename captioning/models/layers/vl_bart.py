@@ -90,7 +90,7 @@ def load_bart(name: str, *, vocabulary: int, dropout: float) -> BartForCondition
     if kind != "bart":
         raise ValueError(f"{name}: weights of {kind!r}, not of BART; give one such as bart-base")
     network, options = BartForConditionalGeneration, _dropouts(dropout)
-    bart = load_network(network, folder, name=name, what="a BART that writes", **options)
+    bart = load_network(network, folder, name=name, kind="a BART that writes", **options)
     vocabulary_size = bart.config.vocab_size
     if vocabulary_size not in (vocabulary, vocabulary - 200):
         raise ValueError(

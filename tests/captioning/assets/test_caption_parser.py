@@ -82,10 +82,10 @@ def test_captions_are_written_in_other_ways(repository: Path, gold: Path) -> Non
 
 def test_the_network_is_shown_every_tag(gold: Path) -> None:
     parses = [parse for _, parse in read_parses(gold)]
-    shown = with_every_tag(parses, least=3)
+    shown = with_every_tag(parses, min_parses=3)
     assert shown[:3] == parses[:3]
     assert len(shown) < 40
-    tags = [{token.tag for parse in some for token in parse} for some in (shown, parses)]
+    tags = [{token.tag for parse in group for token in parse} for group in (shown, parses)]
     assert tags[0] == tags[1]
 
 

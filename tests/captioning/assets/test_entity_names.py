@@ -11,8 +11,8 @@ CAPTIONS = ("A man walks two dogs.", "A view of a dog on a street.", "Three girl
 
 
 def test_entities_are_counted_once_a_caption() -> None:
-    found = count_entities(CAPTIONS, build_caption_parser())
-    assert (found["dog"], found["person"], found["street"]) == (3, 2, 1)
+    entity_counts = count_entities(CAPTIONS, build_caption_parser())
+    assert (entity_counts["dog"], entity_counts["person"], entity_counts["street"]) == (3, 2, 1)
 
 
 def test_frequent_things_come_first_and_what_is_no_thing_is_left_out() -> None:

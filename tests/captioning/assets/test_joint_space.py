@@ -36,15 +36,15 @@ def unit(rows: int, size: int, seed: int) -> torch.Tensor:
 @given(st.integers(0, 1000), st.lists(st.integers(0, 3), min_size=1, max_size=8))
 def test_the_loss_is_that_of_every_pair_counted_out(seed: int, index: list[int]) -> None:
     images, captions = unit(4, 3, seed), unit(len(index), 3, seed + 1)
-    found = contrastive_loss(images, captions, torch.tensor(index), torch.tensor(5.0))
+    loss = contrastive_loss(images, captions, torch.tensor(index), torch.tensor(5.0))
     weight = (5 * captions @ images.T).exp().tolist()
     total = 0.0
-    for row, own in enumerate(index):
-        right = weight[row][own]
+    for row, photo in enumerate(index):
+        right = weight[row][photo]
         total -= math.log(right / sum(weight[row]))
-        wrong = sum(weight[other][own] for other in range(len(index)) if index[other] != own)
+        wrong = sum(weight[other][photo] for other in range(len(index)) if index[other] != photo)
         total -= math.log(right / (right + wrong))
-    assert found.item() == pytest.approx(total / len(index) / 2, rel=1e-4, abs=1e-5)
+    assert loss.item() == pytest.approx(total / len(index) / 2, rel=1e-4, abs=1e-5)
 
 
 def test_a_photo_is_drawn_once_a_pass_with_different_captions() -> None:
@@ -54,12 +54,12 @@ def test_a_photo_is_drawn_once_a_pass_with_different_captions() -> None:
     drawn = set()
     for _ in range(20):
         photos = []
-        for some, captions, place in batches(index, generator=generator, **settings):
-            photos += some.tolist()
-            assert torch.equal(index[captions], some[place])
+        for photo_batch, captions, place in batches(index, generator=generator, **settings):
+            photos += photo_batch.tolist()
+            assert torch.equal(index[captions], photo_batch[place])
             assert len(set(captions.tolist())) == len(captions)
-            counts = torch.bincount(place, minlength=len(some))
-            assert counts.tolist() == [min(2, int((index == photo).sum())) for photo in some]
+            counts = torch.bincount(place, minlength=len(photo_batch))
+            assert counts.tolist() == [min(2, int((index == photo).sum())) for photo in photo_batch]
             drawn |= set(captions.tolist())
         assert sorted(photos) == [0, 1, 2, 3, 4]
     assert drawn == set(range(10))
@@ -113,8 +113,8 @@ def test_heads_learn_and_the_same_seed_gives_the_same_heads() -> None:
     assert history[-1]["text-to-image R@5"] > 0.6 > 3 * before["text-to-image R@5"]
     assert history[-1]["AUC"] > 0.95
     assert history[-1] == pytest.approx(history[-1] | score(trained, val))
-    for one, other in zip(trained.parameters(), again.parameters(), strict=True):
-        assert torch.equal(one, other)
+    for weights, other in zip(trained.parameters(), again.parameters(), strict=True):
+        assert torch.equal(weights, other)
 
 
 class Lengths:
@@ -133,8 +133,8 @@ def test_pairs_of_several_sets_keep_their_photos() -> None:
     for part, start in zip(parts, (0, 3, 5), strict=True):
         captions = slice(2 * start, 2 * start + len(part.sentences))
         assert torch.equal(joined.sentences[captions], part.sentences)
-        own = joined.pooled[joined.image_index[captions]]
-        assert torch.equal(own, part.pooled[part.image_index])
+        pooled = joined.pooled[joined.image_index[captions]]
+        assert torch.equal(pooled, part.pooled[part.image_index])
 
 
 def small_run(

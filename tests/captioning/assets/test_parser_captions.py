@@ -31,13 +31,13 @@ def roster(name: str, captions: list[str]) -> Roster:
 
 def test_captions_are_drawn_once_each() -> None:
     texts = ["a dog", "a  dog", "a cat", "two cows"]
-    whole = list(
+    records = list(
         draw_captions(roster("r", texts), number=9, split="s", rng=np.random.default_rng(0))
     )
-    assert {record["caption"] for record in whole} == {"a dog", "a cat", "two cows"}
-    assert {record["id"] for record in whole} == {"r/0#0", "r/2#0", "r/3#0"}
+    assert {record["caption"] for record in records} == {"a dog", "a cat", "two cows"}
+    assert {record["id"] for record in records} == {"r/0#0", "r/2#0", "r/3#0"}
     drawn = draw_captions(roster("r", texts), number=2, split="s", rng=np.random.default_rng(0))
-    assert list(drawn) == whole[:2]
+    assert list(drawn) == records[:2]
 
 
 def test_held_out_captions_are_not_trained_on() -> None:

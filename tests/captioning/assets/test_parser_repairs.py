@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from captioning.assets.parser_repairs import mend
+from captioning.assets.parser_repairs import repair
 from captioning.text.lemmas import universal_pos
 from captioning.types import Parse, Token
 
@@ -73,14 +73,14 @@ RIGHT = [
 @pytest.mark.parametrize("kind", MENDED)
 def test_a_fault_is_mended_and_stays_so(kind: str) -> None:
     before, after = map(parsed, MENDED[kind])
-    assert mend(before) == after
-    assert mend(after) == after
+    assert repair(before) == after
+    assert repair(after) == after
 
 
 @pytest.mark.parametrize("text", RIGHT)
 def test_what_no_rule_is_for_is_left_alone(text: str) -> None:
-    assert mend(parsed(text)) == parsed(text)
+    assert repair(parsed(text)) == parsed(text)
 
 
 def test_an_empty_caption() -> None:
-    assert mend(()) == ()
+    assert repair(()) == ()

@@ -11,9 +11,9 @@ import pytest
 from captioning.data.batches.controls import CaptionControls
 from captioning.data.batches.settings import LoaderSettings
 from captioning.evaluation.controllability import (
-    asked_captions,
     caption,
     compare_swapped,
+    control_targets,
     rounds,
     swapped,
 )
@@ -48,10 +48,16 @@ def test_no_batch_holds_two_captions_of_a_photo() -> None:
 def test_the_regions_least_in_common_are_swapped_in() -> None:
     samples = [sample(n, image) for n, image in enumerate("aaabb")]
     regions = [(0, 1), (1, 2), (3, 2), (0,), (0,)]
-    controls = [Control(regions=some, num_words=5 + n) for n, some in enumerate(regions)]
-    found = swapped(samples, controls)
-    assert [other and other.regions for other in found] == [(3, 2), (0, 1), (0, 1), None, None]
-    assert [other.num_words for other in found[:3]] == [5, 6, 7]
+    controls = [Control(regions=positions, num_words=5 + n) for n, positions in enumerate(regions)]
+    other_controls = swapped(samples, controls)
+    assert [other and other.regions for other in other_controls] == [
+        (3, 2),
+        (0, 1),
+        (0, 1),
+        None,
+        None,
+    ]
+    assert [other.num_words for other in other_controls[:3]] == [5, 6, 7]
 
 
 def test_nouns_are_those_of_the_regions_asked_for() -> None:
@@ -63,14 +69,14 @@ def test_nouns_are_those_of_the_regions_asked_for() -> None:
     roster = SimpleNamespace(samples=samples, rows_by_image={"a": (0, 1), "b": (2,)}, name="x")
     controls = CaptionControls(max_regions=2)
     run = SimpleNamespace(roster=roster, datamodule=SimpleNamespace(readers={"control": controls}))
-    ((first, control, nouns),) = asked_captions(run, build_caption_parser())
+    ((first, control, nouns),) = control_targets(run, build_caption_parser())
     assert (first.sample_id, control.regions, nouns) == ("s0", (0, 1), ("men",))
     run.datamodule.readers = {}
-    assert len(asked_captions(run, build_caption_parser())) == 2
-    assert len(asked_captions(run, build_caption_parser(), most=1)) == 1
+    assert len(control_targets(run, build_caption_parser())) == 2
+    assert len(control_targets(run, build_caption_parser(), max_images=1)) == 1
     roster.samples = samples[1:2]
     with pytest.raises(ValueError, match="no caption has a phrase with a region and a noun"):
-        asked_captions(run, build_caption_parser())
+        control_targets(run, build_caption_parser())
 
 
 def test_made_captions_are_asked_for_in_place_of_peoples(tmp_path: Path) -> None:
@@ -84,10 +90,10 @@ def test_made_captions_are_asked_for_in_place_of_peoples(tmp_path: Path) -> None
         for image in ("b", "elsewhere")
     ]
     (tmp_path / "captions.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
-    ((found, control, nouns),) = asked_captions(run, build_caption_parser(), made=tmp_path)
-    assert (found.image_id, control.regions, nouns) == ("b", (3,), ("cat",))
+    ((target, control, nouns),) = control_targets(run, build_caption_parser(), generated=tmp_path)
+    assert (target.image_id, control.regions, nouns) == ("b", (3,), ("cat",))
     with pytest.raises(ValueError, match="no caption is of a photo of x; set split="):
-        asked_captions(run, build_caption_parser(), most=1, made=tmp_path)
+        control_targets(run, build_caption_parser(), max_images=1, generated=tmp_path)
 
 
 def test_a_captioner_that_obeys_agrees_less_with_swapped_controls() -> None:
@@ -95,25 +101,30 @@ def test_a_captioner_that_obeys_agrees_less_with_swapped_controls() -> None:
     nouns = [("dog",), ("guitar",), ("boat",), ("bread",)]
     tools = {"parser": build_caption_parser(), "vectors": build_token_table()}
 
-    def scores(said: dict[str, str]):
+    def scores(captions: dict[str, str]):
         controlled = [
             ControlledCaption(
-                sample_id=s.sample_id, image_id=s.image_id, caption=said[s.sample_id], nouns=some
+                sample_id=s.sample_id,
+                image_id=s.image_id,
+                caption=captions[s.sample_id],
+                nouns=requested,
             )
-            for s, some in zip(samples, nouns, strict=True)
+            for s, requested in zip(samples, nouns, strict=True)
         ]
         return score_control(controlled, **tools)
 
-    said = {s.sample_id: f"a {noun}" for s, (noun,) in zip(samples, nouns, strict=True)}
-    again = {f"s{n}": said[f"s{other}"] for n, other in enumerate((1, 0, 3, 2))}
-    found = compare_swapped(samples, scores(said), scores(again), said, again)
-    assert found["matched"]["IoU"] == pytest.approx(1)
-    assert found["swapped"]["IoU"] < 0.6
-    assert found["difference"]["high"] < 0
-    assert found["changed"] == 1
-    deaf = compare_swapped(samples, scores(said), scores(said), said, said)
+    captions = {s.sample_id: f"a {noun}" for s, (noun,) in zip(samples, nouns, strict=True)}
+    other_captions = {f"s{n}": captions[f"s{other}"] for n, other in enumerate((1, 0, 3, 2))}
+    result = compare_swapped(
+        samples, scores(captions), scores(other_captions), captions, other_captions
+    )
+    assert result["matched"]["IoU"] == pytest.approx(1)
+    assert result["swapped"]["IoU"] < 0.6
+    assert result["difference"]["high"] < 0
+    assert result["changed"] == 1
+    deaf = compare_swapped(samples, scores(captions), scores(captions), captions, captions)
     assert deaf["difference"]["mean"] == deaf["changed"] == 0
-    json.dumps(found)
+    json.dumps(result)
 
 
 def test_captions_go_to_the_samples_that_asked() -> None:

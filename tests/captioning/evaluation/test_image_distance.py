@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def configured(repository: Path, folder: Path, *overrides: str) -> DictConfig:
-    given = [
+    defaults = [
         "features.backbone.name=test_resnet.r160_in1k",
         "features.backbone.weights=random",
         "features.backbone.image_size=64",
@@ -37,7 +37,7 @@ def configured(repository: Path, folder: Path, *overrides: str) -> DictConfig:
         f"real={folder / 'real'}",
         f"other={folder / 'other'}",
     ]
-    return compose_config("image_distance", [*given, *overrides])
+    return compose_config("image_distance", [*defaults, *overrides])
 
 
 def test_a_folder_lies_at_0_from_itself_and_further_from_a_darker_one(

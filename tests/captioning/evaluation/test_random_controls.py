@@ -71,19 +71,21 @@ def test_any_regions_are_drawn_from_all_that_are_asked_for() -> None:
 def test_no_length_is_drawn_where_none_is_asked_for() -> None:
     drawn = RandomControls().draw(SAMPLES[:1], [Control(regions=(1,))])
     assert {control.num_words for _, control in drawn} == {None}
-    found = RandomControls().scores(drawn, {one.sample_id: "a dog" for one, _ in drawn})
-    assert set(found["corpus"]) == {"D-1", "D-2"}
+    result = RandomControls().scores(drawn, {sample.sample_id: "a dog" for sample, _ in drawn})
+    assert set(result["corpus"]) == {"D-1", "D-2"}
 
 
 def test_scores_are_of_the_best_sets_and_of_all_lengths() -> None:
     drawing = RandomControls(controls=3, best=2, shortest=3, longest=3)
     drawn = drawing.draw(SAMPLES, CONTROLS)
     texts = ["a dog runs", "a dog runs", "cats sleep"] * 2
-    said = {sample.sample_id: text for (sample, _), text in zip(drawn, texts, strict=True)}
-    found = drawing.scores(drawn, said)
-    assert found["corpus"] == pytest.approx({"D-1": 1.0, "D-2": 0.6, "L": 1 / 3, "LP": 1.0})
-    assert found["settings"]["controls"] == 3
-    assert [one["caption"] for one in found["captions"]] == texts
+    captions_by_id = {
+        sample.sample_id: text for (sample, _), text in zip(drawn, texts, strict=True)
+    }
+    result = drawing.scores(drawn, captions_by_id)
+    assert result["corpus"] == pytest.approx({"D-1": 1.0, "D-2": 0.6, "L": 1 / 3, "LP": 1.0})
+    assert result["settings"]["controls"] == 3
+    assert [entry["caption"] for entry in result["captions"]] == texts
 
 
 @pytest.mark.parametrize(
@@ -97,36 +99,42 @@ def test_settings_out_of_their_ranges_are_refused(wrong: dict) -> None:
 def test_standard_scores_hold_each_caption_against_its_own() -> None:
     samples = [sample(n, "a") for n in range(2)]
     samples = [
-        Sample(**{name: getattr(one, name) for name in Sample.__slots__} | {"caption": text})
-        for one, text in zip(samples, ("a dog runs on the grass", "two cats sleep"), strict=True)
+        Sample(**{name: getattr(original, name) for name in Sample.__slots__} | {"caption": text})
+        for original, text in zip(
+            samples, ("a dog runs on the grass", "two cats sleep"), strict=True
+        )
     ]
-    said = {"s0": "a dog runs on the grass", "s1": "a dog runs on the grass", "other": "x"}
+    captions_by_id = {
+        "s0": "a dog runs on the grass",
+        "s1": "a dog runs on the grass",
+        "other": "x",
+    }
     metrics = {"test": ["BLEU", "CIDEr-D"], "tokenizer": "python"}
-    found = standard_scores(samples, said, metrics)
-    wanted = evaluate_captions(
-        {"1": said["s0"], "2": said["s1"]},
+    result = standard_scores(samples, captions_by_id, metrics)
+    expected = evaluate_captions(
+        {"1": captions_by_id["s0"], "2": captions_by_id["s1"]},
         {"1": [samples[0].caption], "2": [samples[1].caption]},
         metrics=("BLEU", "CIDEr-D"),
         tokenizer="python",
     )
-    assert found["corpus"] == wanted.corpus
-    assert 0 < found["corpus"]["BLEU-4"] < 1
-    assert found["settings"]["num_images"] == 2
+    assert result["corpus"] == expected.corpus
+    assert 0 < result["corpus"]["BLEU-4"] < 1
+    assert result["settings"]["num_images"] == 2
 
 
 @pytest.fixture
-def asked(repository: Path, cache: Path, tmp_path: Path, small_settings: tuple[str, ...]):
+def compose(repository: Path, cache: Path, tmp_path: Path, small_settings: tuple[str, ...]):
     """Trains a tiny CIC-BART; gives a config of its evaluation."""
-    own = (f"paths.cache={cache}", f"run_dir={tmp_path / 'run'}")
-    config = compose_config("train", [TINY[0], *small_settings, *TINY[1:], *own])
+    folders = (f"paths.cache={cache}", f"run_dir={tmp_path / 'run'}")
+    config = compose_config("train", [TINY[0], *small_settings, *TINY[1:], *folders])
     OmegaConf.resolve(config)
     train(config)
 
     def build(*overrides: str) -> DictConfig:
         run = f"run={tmp_path / 'run'}"
-        found = compose_config("controllability", [run, f"paths.cache={cache}", *overrides])
-        OmegaConf.resolve(found)
-        return found
+        config = compose_config("controllability", [run, f"paths.cache={cache}", *overrides])
+        OmegaConf.resolve(config)
+        return config
 
     return build
 
@@ -134,23 +142,26 @@ def asked(repository: Path, cache: Path, tmp_path: Path, small_settings: tuple[s
 def test_what_is_missing_is_said(capsys, tmp_path: Path) -> None:
     standard = {"corpus": {"BLEU-4": 0.5}, "settings": {"missing": {"SPICE": "no jars"}}}
     _show_further({"random": None, "standard": standard}, tmp_path)
-    said = capsys.readouterr().out
-    assert "against its own caption: BLEU-4 0.5000" in said
-    assert "SPICE is missing: no jars" in said
+    output = capsys.readouterr().out
+    assert "against its own caption: BLEU-4 0.5000" in output
+    assert "SPICE is missing: no jars" in output
 
 
-def test_a_run_is_asked_at_random_and_scored_caption_by_caption(asked, tmp_path: Path) -> None:
-    found = evaluate_control(asked("metrics=fast", "random.controls=6", "most_images=4"))
+def test_a_run_is_asked_at_random_and_scored_caption_by_caption(compose, tmp_path: Path) -> None:
+    result = evaluate_control(compose("metrics=fast", "random.controls=6", "max_images=4"))
     place = tmp_path / "run" / "evaluation" / "miniworld_tiny-test_in" / "control.json"
-    kept = json.loads(place.read_text())
-    assert kept["random"]["corpus"] == found["random"]["corpus"]
-    assert set(kept["random"]["corpus"]) == {"D-1", "D-2", "L", "LP"}
-    captions = kept["random"]["captions"]
-    assert len(captions) == 6 * len({one["image_id"] for one in captions})
-    errors = [abs(count_words(one["caption"]) - one["num_words"]) for one in captions]
-    assert kept["random"]["corpus"]["L"] == pytest.approx(sum(errors) / len(errors))
-    assert {"BLEU-4", "ROUGE-L", "CIDEr-D"} <= set(kept["standard"]["corpus"])
-    assert kept["standard"]["settings"]["num_images"] == kept["scores"]["settings"]["num_captions"]
-    without = evaluate_control(asked("~metrics", "random.controls=0", "most_images=4"))
+    written = json.loads(place.read_text())
+    assert written["random"]["corpus"] == result["random"]["corpus"]
+    assert set(written["random"]["corpus"]) == {"D-1", "D-2", "L", "LP"}
+    captions = written["random"]["captions"]
+    assert len(captions) == 6 * len({entry["image_id"] for entry in captions})
+    errors = [abs(count_words(entry["caption"]) - entry["num_words"]) for entry in captions]
+    assert written["random"]["corpus"]["L"] == pytest.approx(sum(errors) / len(errors))
+    assert {"BLEU-4", "ROUGE-L", "CIDEr-D"} <= set(written["standard"]["corpus"])
+    assert (
+        written["standard"]["settings"]["num_images"]
+        == written["scores"]["settings"]["num_captions"]
+    )
+    without = evaluate_control(compose("~metrics", "random.controls=0", "max_images=4"))
     assert without["random"] is without["standard"] is None
-    assert without["scores"]["corpus"] == found["scores"]["corpus"]
+    assert without["scores"]["corpus"] == result["scores"]["corpus"]

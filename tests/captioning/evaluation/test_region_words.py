@@ -40,8 +40,8 @@ def region(label: str, left: float = 0, score: float = 1.0, width: float = 10) -
     return Region(box=(left, 0, left + width, 10), label=label, score=score)
 
 
-def firsts(wanted: ImageConstraints) -> list[str]:
-    return [words[0] for words in wanted.words["1"]]
+def firsts(constraints: ImageConstraints) -> list[str]:
+    return [words[0] for words in constraints.words["1"]]
 
 
 def test_regions_of_a_kind_are_called_by_the_phrases_of_all_captions(chosen) -> None:
@@ -49,7 +49,7 @@ def test_regions_of_a_kind_are_called_by_the_phrases_of_all_captions(chosen) -> 
         return Phrase(start=0, text=text, chain_id=text, kinds=(kind,), regions=regions)
 
     regions = (region("animals"), region("people", 20), region("other", 40))
-    said = [
+    samples = [
         sample(*regions, text="a", phrases=(phrase("a puppy", "animals", 0),)),
         sample(*regions, text="b", phrases=(phrase("two brown dogs", "animals", 0),)),
         sample(
@@ -58,15 +58,15 @@ def test_regions_of_a_kind_are_called_by_the_phrases_of_all_captions(chosen) -> 
             phrases=(phrase("The dogs", "animals", 0), phrase("a man", "people", 1)),
         ),
     ]
-    assert firsts(chosen("detections")(said)) == ["dog", "man", "other"]
+    assert firsts(chosen("detections")(samples)) == ["dog", "man", "other"]
 
 
 def test_plurals_say_a_label_too(chosen) -> None:
     regions = [region("dog"), region("hot dog", 20), region("scissors", 40)]
-    wanted = chosen("detections")([sample(*regions)])
-    assert wanted.words["1"] == [("dog", "dogs"), ("hot dog", "hot dogs"), ("scissors",)]
-    given = chosen("detections", "+constraints.forms={dog: [puppy], hot dog: []}")
-    words = given([sample(*regions)]).words["1"]
+    by_rule = chosen("detections")([sample(*regions)])
+    assert by_rule.words["1"] == [("dog", "dogs"), ("hot dog", "hot dogs"), ("scissors",)]
+    by_forms = chosen("detections", "+constraints.forms={dog: [puppy], hot dog: []}")
+    words = by_forms([sample(*regions)]).words["1"]
     assert words == [("dog", "puppy"), ("hot dog",), ("scissors",)]
 
 
@@ -75,9 +75,16 @@ def test_classes_of_open_images_that_say_little_are_left_out_or_renamed(chosen) 
     settings = constraints.keywords
     assert (len(settings["blacklist"]), len(settings["renames"])) == (39, 6)
     table, man = region("kitchen & dining room table"), region("man", 20)
-    wanted = constraints([sample(table, man, region("traffic light", 40))])
-    assert sorted(wanted.words["1"]) == [("table", "tables"), ("traffic light", "traffic lights")]
-    assert (wanted.required, settings["max_constraints"], settings["max_overlap"]) == (2, 3, 0.85)
+    requirements = constraints([sample(table, man, region("traffic light", 40))])
+    assert sorted(requirements.words["1"]) == [
+        ("table", "tables"),
+        ("traffic light", "traffic lights"),
+    ]
+    assert (requirements.required, settings["max_constraints"], settings["max_overlap"]) == (
+        2,
+        3,
+        0.85,
+    )
 
 
 @pytest.mark.parametrize(

@@ -60,8 +60,8 @@ def rerank(*captions: str, **options: Any) -> list[list[Prediction]]:
 
 
 def test_means_leave_masked_regions_out() -> None:
-    found = mean_features(Store(), roster("train", TRAIN), ["boat2", "dog2"])
-    assert found == pytest.approx(np.array([[0.1, 2], [3, 0.1]]), rel=1e-3)
+    means = mean_features(Store(), roster("train", TRAIN), ["boat2", "dog2"])
+    assert means == pytest.approx(np.array([[0.1, 2], [3, 0.1]]), rel=1e-3)
 
 
 def test_the_caption_that_similar_photos_share_comes_first() -> None:

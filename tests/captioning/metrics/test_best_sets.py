@@ -12,12 +12,12 @@ from captioning.metrics.best_sets import best_diversity, best_of
 
 def plain(captions: list[str], k: int, n: int) -> float:
     """The best Div-n of all sets."""
-    found = []
-    for some in combinations(captions, k):
-        lines = [caption.split() for caption in some]
+    scores = []
+    for subset in combinations(captions, k):
+        lines = [caption.split() for caption in subset]
         grams = [gram for line in lines for gram in (line if n == 1 else pairwise(line))]
-        found.append(len(set(grams)) / sum(map(len, lines)))
-    return max(found)
+        scores.append(len(set(grams)) / sum(map(len, lines)))
+    return max(scores)
 
 
 @pytest.mark.parametrize("k", [1, 2, 5])
@@ -25,9 +25,9 @@ def test_no_set_is_better(k: int) -> None:
     rng = np.random.default_rng(k)
     words = np.array(["a", "dog", "runs", "on", "the", "grass"])
     captions = [" ".join(rng.choice(words, size=rng.integers(2, 9))) for _ in range(8)]
-    found = best_of([caption.split() for caption in captions], k)
-    assert found["Div-1"] == pytest.approx(plain(captions, k, 1))
-    assert found["Div-2"] == pytest.approx(plain(captions, k, 2))
+    best = best_of([caption.split() for caption in captions], k)
+    assert best["Div-1"] == pytest.approx(plain(captions, k, 1))
+    assert best["Div-2"] == pytest.approx(plain(captions, k, 2))
 
 
 def test_each_n_has_its_own_set_and_images_count_alike() -> None:
@@ -35,11 +35,11 @@ def test_each_n_has_its_own_set_and_images_count_alike() -> None:
         "1": ["A dog runs.", "A dog runs.", "Two cats sleep here"],
         "2": ["red red", "red red", "", "red"],
     }
-    found = best_diversity(captions, k=2)
-    assert found.per_image["1"] == {"Div-1": 1.0, "Div-2": pytest.approx(5 / 7)}
-    assert found.per_image["2"] == {"Div-1": 1.0, "Div-2": 0.5}  # "" and "red"; "" and "red red"
-    assert found.corpus["Div-2"] == pytest.approx((5 / 7 + 0.5) / 2)
-    assert (found.settings["best"], found.settings["num_captions"]) == (2, 7)
+    result = best_diversity(captions, k=2)
+    assert result.per_image["1"] == {"Div-1": 1.0, "Div-2": pytest.approx(5 / 7)}
+    assert result.per_image["2"] == {"Div-1": 1.0, "Div-2": 0.5}  # "" and "red"; "" and "red red"
+    assert result.corpus["Div-2"] == pytest.approx((5 / 7 + 0.5) / 2)
+    assert (result.settings["best"], result.settings["num_captions"]) == (2, 7)
 
 
 def test_captions_without_words_are_not_diverse() -> None:

@@ -28,17 +28,19 @@ def test_rouge_has_pycocoevalcaps_digits(images):
     gts = dict(enumerate(map(list, references)))
     res = {row: [text] for row, text in enumerate(candidates)}
     mean, per_image = Rouge().compute_score(gts, res)
-    ours = score_rouge(candidates, prepare_rouge(references))
-    assert ours[1] == per_image.tolist()
-    assert ours[0] == pytest.approx(float(mean), rel=1e-14)
+    scores = score_rouge(candidates, prepare_rouge(references))
+    assert scores[1] == per_image.tolist()
+    assert scores[0] == pytest.approx(float(mean), rel=1e-14)
 
 
 def test_bleu_by_hand():
     # 3 of 4 words, 1 of 3 pairs, and a caption one word shorter than its reference
-    (one, two, *_), _ = score_bleu(["a dog runs fast"], prepare_bleu([["a dog walks fast now"]]))
+    (bleu_1, bleu_2, *_), _ = score_bleu(
+        ["a dog runs fast"], prepare_bleu([["a dog walks fast now"]])
+    )
     penalty = 2.718281828459045 ** (1 - 5 / 4)
-    assert one == pytest.approx(3 / 4 * penalty)
-    assert two == pytest.approx((3 / 4 * 1 / 3) ** 0.5 * penalty)
+    assert bleu_1 == pytest.approx(3 / 4 * penalty)
+    assert bleu_2 == pytest.approx((3 / 4 * 1 / 3) ** 0.5 * penalty)
 
 
 def test_rouge_by_hand():

@@ -28,23 +28,23 @@ from captioning.metrics.tokenizer import tokenize_python
 caption = st.lists(st.sampled_from(["a", "b", "c", "café", "\ud83d"]), max_size=7).map(" ".join)
 image = st.tuples(caption, st.lists(caption, min_size=1, max_size=3))
 images = st.lists(image, min_size=1, max_size=5).filter(
-    lambda found: any(reference for _, references in found for reference in references)
+    lambda pairs: any(reference for _, references in pairs for reference in references)
 )
 Images = list[tuple[str, list[str]]]
 few = settings(max_examples=30)
 
 
-def ours(found: Images, statistics: CiderStatistics | None = None, **options: str) -> np.ndarray:
-    prepared = CiderReferences.prepare([references for _, references in found], statistics)
-    return prepared.score([candidate for candidate, _ in found], **options)
+def ours(pairs: Images, statistics: CiderStatistics | None = None, **options: str) -> np.ndarray:
+    prepared = CiderReferences.prepare([references for _, references in pairs], statistics)
+    return prepared.score([candidate for candidate, _ in pairs], **options)
 
 
-def theirs(found: Images) -> np.ndarray:
-    gts = {row: list(references) for row, (_, references) in enumerate(found)}
-    return Cider().compute_score(gts, {row: [text] for row, (text, _) in enumerate(found)})[1]
+def theirs(pairs: Images) -> np.ndarray:
+    gts = {row: list(references) for row, (_, references) in enumerate(pairs)}
+    return Cider().compute_score(gts, {row: [text] for row, (text, _) in enumerate(pairs)})[1]
 
 
-def plain_cider(found: Images, frequency: Counter[tuple[str, ...]], num_images: int) -> list[float]:
+def plain_cider(pairs: Images, frequency: Counter[tuple[str, ...]], num_images: int) -> list[float]:
     """The definition of CIDEr (Vedantam et al., 2015, equations 1 to 3), times 10."""
 
     def vector(text: str, n: int) -> dict[tuple[str, ...], float]:
@@ -52,47 +52,49 @@ def plain_cider(found: Images, frequency: Counter[tuple[str, ...]], num_images: 
         grams = Counter(tuple(words[i : i + n]) for i in range(len(words) - n + 1))
         return {g: c * math.log(num_images / max(1, frequency[g])) for g, c in grams.items()}
 
-    def cosine(one: dict, other: dict) -> float:
-        norm = math.hypot(*one.values()) * math.hypot(*other.values())
-        return sum(v * other.get(g, 0) for g, v in one.items()) / norm if norm else 0.0
+    def cosine(vector: dict, other_vector: dict) -> float:
+        norm = math.hypot(*vector.values()) * math.hypot(*other_vector.values())
+        return sum(v * other_vector.get(g, 0) for g, v in vector.items()) / norm if norm else 0.0
 
     return [
         10
         * sum(cosine(vector(text, n), vector(ref, n)) for n in range(1, 5) for ref in references)
         / (4 * len(references))
-        for text, references in found
+        for text, references in pairs
     ]
 
 
 def document_frequency(groups: list[list[str]]) -> Counter[tuple[str, ...]]:
-    found: Counter[tuple[str, ...]] = Counter()
+    frequency: Counter[tuple[str, ...]] = Counter()
     for group in groups:
         words = [text.split() for text in group]
-        found.update(
+        frequency.update(
             {tuple(w[i : i + n]) for w in words for n in range(1, 5) for i in range(len(w) - n + 1)}
         )
-    return found
+    return frequency
 
 
 @few
 @given(images)
-def test_cider_d_is_that_of_pycocoevalcap(found: Images) -> None:
-    np.testing.assert_allclose(ours(found), theirs(found), atol=1e-9)
+def test_cider_d_is_that_of_pycocoevalcap(pairs: Images) -> None:
+    np.testing.assert_allclose(ours(pairs), theirs(pairs), atol=1e-9)
 
 
 @few
 @given(images, images)
-def test_cider_with_frequencies_of_others_is_its_definition(found: Images, others: Images) -> None:
-    groups = [references for _, references in others]
+def test_cider_with_frequencies_of_others_is_its_definition(
+    pairs: Images, other_images: Images
+) -> None:
+    groups = [references for _, references in other_images]
     statistics = CiderStatistics.count(groups, source="others")
-    wanted = plain_cider(found, document_frequency(groups), len(groups))
-    np.testing.assert_allclose(ours(found, statistics, variant="CIDEr"), wanted, atol=1e-9)
+    expected = plain_cider(pairs, document_frequency(groups), len(groups))
+    np.testing.assert_allclose(ours(pairs, statistics, variant="CIDEr"), expected, atol=1e-9)
 
 
 @few
 @given(images)
-def test_frequencies_are_counts_of_images(found: Images) -> None:
-    groups = [references for _, references in found]
+def test_frequencies_are_counts_of_images(pairs: Images) -> None:
+    groups = [references for _, references in pairs]
     statistics = CiderStatistics.count(groups, source="")
     counts = count_ngrams(["a b c café", "c b b a"])
     weights = statistics.inverse_frequency(counts.table)
@@ -100,24 +102,24 @@ def test_frequencies_are_counts_of_images(found: Images) -> None:
     for text, row in (("a b c café", 0), ("c b b a", 1)):
         words = text.split()
         grams = {tuple(words[i : i + n]) for n in range(1, 5) for i in range(5 - n)}
-        wanted = sorted(math.log(len(groups) / max(1, frequency[gram])) for gram in grams)
-        assert sorted(weights[counts.gram[counts.caption == row]]) == pytest.approx(wanted)
+        expected = sorted(math.log(len(groups) / max(1, frequency[gram])) for gram in grams)
+        assert sorted(weights[counts.gram[counts.caption == row]]) == pytest.approx(expected)
 
 
 def coco_sample(folder: Path, number: int) -> Images:
     """Real captions: the first of an image is its candidate, the others its references."""
-    found: dict[int, list[str]] = {}
+    captions_by_image: dict[int, list[str]] = {}
     annotations = json.loads((folder / "coco" / "captions_val2017.json").read_text("utf-8"))
     for annotation in annotations["annotations"]:
-        found.setdefault(annotation["image_id"], []).append(annotation["caption"])
-    groups = [tokenize_python(captions) for captions in list(found.values())[:number]]
+        captions_by_image.setdefault(annotation["image_id"], []).append(annotation["caption"])
+    groups = [tokenize_python(captions) for captions in list(captions_by_image.values())[:number]]
     return [(group[0], group[1:]) for group in groups]
 
 
 def test_cider_d_of_real_captions_is_that_of_pycocoevalcap(shared_data: Path) -> None:
-    found = coco_sample(shared_data, 400)
-    scores = ours(found)
-    np.testing.assert_allclose(scores, theirs(found), atol=1e-9)
+    pairs = coco_sample(shared_data, 400)
+    scores = ours(pairs)
+    np.testing.assert_allclose(scores, theirs(pairs), atol=1e-9)
     assert scores.mean() > 0.3
 
 
@@ -146,37 +148,37 @@ def test_a_score_worked_by_hand() -> None:
 
 
 def test_perfect_empty_and_unknown_captions() -> None:
-    found = [("a b c d e", ["a b c d e"]), ("", ["f g h i"]), ("x y z w", ["j k l m"])]
-    assert ours(found) == pytest.approx([10, 0, 0])
-    assert ours(found, variant="CIDEr") == pytest.approx([10, 0, 0])
+    pairs = [("a b c d e", ["a b c d e"]), ("", ["f g h i"]), ("x y z w", ["j k l m"])]
+    assert ours(pairs) == pytest.approx([10, 0, 0])
+    assert ours(pairs, variant="CIDEr") == pytest.approx([10, 0, 0])
 
 
 @few
 @given(images)
-def test_repeated_references_change_nothing(found: Images) -> None:
-    twice = [(text, references * 2) for text, references in found]
-    np.testing.assert_allclose(ours(twice), ours(found), atol=1e-9)
+def test_repeated_references_change_nothing(pairs: Images) -> None:
+    twice = [(text, references * 2) for text, references in pairs]
+    np.testing.assert_allclose(ours(twice), ours(pairs), atol=1e-9)
 
 
 @few
 @given(images, st.randoms(use_true_random=False))
-def test_order_of_images_changes_nothing(found: Images, random: Any) -> None:
-    order = list(range(len(found)))
+def test_order_of_images_changes_nothing(pairs: Images, random: Any) -> None:
+    order = list(range(len(pairs)))
     random.shuffle(order)
-    turned = [found[row] for row in order]
-    np.testing.assert_allclose(ours(turned), ours(found)[order], atol=1e-12)
+    turned = [pairs[row] for row in order]
+    np.testing.assert_allclose(ours(turned), ours(pairs)[order], atol=1e-12)
     digests = {
         CiderStatistics.count([refs for _, refs in each], source="").digest()
-        for each in (found, turned)
+        for each in (pairs, turned)
     }
     assert len(digests) == 1
 
 
 @few
 @given(images)
-def test_scores_lie_between_0_and_10(found: Images) -> None:
+def test_scores_lie_between_0_and_10(pairs: Images) -> None:
     for variant in ("CIDEr-D", "CIDEr"):
-        scores = ours(found, variant=variant)
+        scores = ours(pairs, variant=variant)
         assert scores.min() >= 0
         assert scores.max() <= 10 + 1e-9
 
@@ -196,14 +198,14 @@ def test_several_captions_an_image_in_any_order(monkeypatch: pytest.MonkeyPatch)
     corpus = [["a b c d"], ["b c d e", "f"], ["a e f g"]]
     captions, numbers = ["b c d", "a b c d", "a e", "f", "f g", ""], [1, 0, 0, 1, 2, 2]
     prepared = CiderReferences.prepare(corpus)
-    wanted = [
+    expected = [
         prepared.score([text if row == number else "" for row in range(3)])[number]
         for text, number in zip(captions, numbers, strict=True)
     ]
-    assert prepared.score(captions, numbers) == pytest.approx(wanted)
+    assert prepared.score(captions, numbers) == pytest.approx(expected)
     # captions are scored in blocks
     monkeypatch.setattr("captioning.metrics.cider._BLOCK", 2)
-    assert prepared.score(captions, numbers) == pytest.approx(wanted)
+    assert prepared.score(captions, numbers) == pytest.approx(expected)
 
 
 def test_references_chosen_from_a_collection_are_those_prepared_alone() -> None:
@@ -224,14 +226,14 @@ def test_references_chosen_from_a_collection_are_those_prepared_alone() -> None:
 @few
 @given(images, images)
 def test_saved_statistics_score_the_same(
-    tmp_path_factory: pytest.TempPathFactory, found: Images, others: Images
+    tmp_path_factory: pytest.TempPathFactory, pairs: Images, other_images: Images
 ) -> None:
-    statistics = CiderStatistics.count([refs for _, refs in others], source="ü others")
+    statistics = CiderStatistics.count([refs for _, refs in other_images], source="ü others")
     path = tmp_path_factory.mktemp("statistics") / "cider.npz"
     statistics.save(path)
     loaded = CiderStatistics.load(path)
     assert loaded.settings() == statistics.settings()
-    assert np.array_equal(ours(found, loaded), ours(found, statistics))
+    assert np.array_equal(ours(pairs, loaded), ours(pairs, statistics))
     again = path.with_name("again.npz")
     loaded.save(again)
     assert again.read_bytes() == path.read_bytes()
@@ -257,8 +259,8 @@ def test_damaged_and_foreign_files_are_named(tmp_path: Path) -> None:
         with contextlib.suppress(ValueError):
             assert CiderStatistics.load(path).settings()["num_images"] == 2
     foreign = {"text": b"{}", "empty": b"", "cut": content[: len(content) // 2]}
-    for name, found in foreign.items():
-        (tmp_path / name).write_bytes(found)
+    for name, file_bytes in foreign.items():
+        (tmp_path / name).write_bytes(file_bytes)
         with pytest.raises(ValueError, match=f"{name} holds no CIDEr statistics"):
             CiderStatistics.load(tmp_path / name)
     np.save(tmp_path / "array.npy", np.zeros(3))

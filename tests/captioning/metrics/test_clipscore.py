@@ -85,10 +85,10 @@ def test_references_given_twice_change_nothing(captions, references) -> None:
 
 @given(st.floats(0, 3), st.floats(0, 3))
 def test_harmonic_mean_lies_between(first: float, second: float) -> None:
-    found = harmonic_mean(torch.tensor([first]), torch.tensor([second])).item()
-    assert found == pytest.approx(harmonic_mean(torch.tensor(second), torch.tensor(first)).item())
-    assert min(first, second) - 1e-5 <= found <= max(first, second) + 1e-5 or not first * second
-    assert found == 0 or (first > 0 and second > 0)
+    mean = harmonic_mean(torch.tensor([first]), torch.tensor([second])).item()
+    assert mean == pytest.approx(harmonic_mean(torch.tensor(second), torch.tensor(first)).item())
+    assert min(first, second) - 1e-5 <= mean <= max(first, second) + 1e-5 or not first * second
+    assert mean == 0 or (first > 0 and second > 0)
 
 
 def test_names_say_the_space() -> None:

@@ -76,8 +76,8 @@ def ours(real_java: str, golden: dict[str, Any]) -> MetricResult:
 
 def test_digits_are_those_of_coco_eval_cap(ours: MetricResult, golden: dict[str, Any]) -> None:
     # COCOEvalCap saw the images in sorted order, here they come shuffled
-    wanted = {name: score for name, score in golden["corpus"].items() if name != "SPICE"}
-    assert ours.corpus == pytest.approx(wanted, rel=1e-13)
+    golden_scores = {name: score for name, score in golden["corpus"].items() if name != "SPICE"}
+    assert ours.corpus == pytest.approx(golden_scores, rel=1e-13)
     for image_id, scores in ours.per_image.items():
         expected = golden["per_image"][image_id]
         assert scores == pytest.approx({name: expected[name] for name in scores}, rel=1e-12)
@@ -103,10 +103,10 @@ def test_meteor_of_perfect_empty_and_repeated(ours: MetricResult) -> None:
 def test_perfect_captions_score_full() -> None:
     references = {i: refs[:1] for i, refs in generated(12)[1].items()}
     result = fast({i: refs[0] for i, refs in references.items()}, references)
-    wanted = {"BLEU-1": 1, "BLEU-2": 1, "BLEU-3": 1, "BLEU-4": 1, "ROUGE-L": 1, "CIDEr-D": 10}
-    assert result.corpus == pytest.approx(wanted, abs=1e-6)
+    expected = {"BLEU-1": 1, "BLEU-2": 1, "BLEU-3": 1, "BLEU-4": 1, "ROUGE-L": 1, "CIDEr-D": 10}
+    assert result.corpus == pytest.approx(expected, abs=1e-6)
     for scores in result.per_image.values():
-        assert scores == pytest.approx(wanted, abs=1e-6)
+        assert scores == pytest.approx(expected, abs=1e-6)
 
 
 def test_empty_captions_score_nothing() -> None:
@@ -139,8 +139,8 @@ def test_scores_stand_with_their_images() -> None:
     changed = candidates | {chosen: references[chosen][0]}
     before, after = fast(candidates, references), fast(changed, references)
     assert after.per_image[chosen]["ROUGE-L"] == pytest.approx(1)
-    others = [i for i in candidates if i != chosen]
-    assert all(before.per_image[i] == after.per_image[i] for i in others)
+    other_ids = [i for i in candidates if i != chosen]
+    assert all(before.per_image[i] == after.per_image[i] for i in other_ids)
 
 
 def test_one_image_has_no_cider_since_no_word_is_rare() -> None:

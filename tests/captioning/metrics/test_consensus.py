@@ -38,14 +38,14 @@ def training(**options: object) -> TrainingImages:
 
 def plain_nearest(queries: np.ndarray, keys: np.ndarray, k: int) -> list[list[int]]:
     """Sort all training images by rounded cosine, then by their number."""
-    found = []
+    nearest = []
     for query in queries.astype(np.float64):
         cosines = [
             round(float(query @ key) / (np.linalg.norm(query) * np.linalg.norm(key) or 1), 6)
             for key in keys.astype(np.float64)
         ]
-        found.append(sorted(range(len(keys)), key=lambda row, c=cosines: (-c[row], row))[:k])
-    return found
+        nearest.append(sorted(range(len(keys)), key=lambda row, c=cosines: (-c[row], row))[:k])
+    return nearest
 
 
 # small whole numbers: many equal cosines, and no two that differ by less than the rounding
@@ -56,17 +56,17 @@ rows = st.lists(st.tuples(*[st.integers(-2, 2)] * 2), min_size=1, max_size=9)
 @given(rows, rows, st.integers(1, 9), st.integers(1, 4))
 def test_nearest_are_those_of_a_full_sort(queries: list, keys: list, k: int, block: int) -> None:
     k = min(k, len(keys))
-    ours = nearest_images(
+    nearest = nearest_images(
         np.array(queries, dtype=np.float32), unit_length(np.array(keys)), k=k, block=block
     )
-    assert ours.tolist() == plain_nearest(np.array(queries), np.array(keys), k)
+    assert nearest.tolist() == plain_nearest(np.array(queries), np.array(keys), k)
 
 
 def test_photos_kept_twice_stay_in_order() -> None:
     generator = np.random.default_rng(0)
     keys = np.tile(generator.standard_normal((30, 64)), (3, 1))
-    found = nearest_images(keys[:30], unit_length(keys), k=3)
-    assert found.tolist() == [[row, row + 30, row + 60] for row in range(30)]
+    nearest = nearest_images(keys[:30], unit_length(keys), k=3)
+    assert nearest.tolist() == [[row, row + 30, row + 60] for row in range(30)]
 
 
 def test_scores_are_means_of_cider_to_the_neighbours_captions() -> None:
@@ -77,8 +77,8 @@ def test_scores_are_means_of_cider_to_the_neighbours_captions() -> None:
     for (image_id, samples), near in zip(CANDIDATES.items(), neighbours, strict=True):
         references = [text for row in near for text in CAPTIONS[row]]
         alone = CiderReferences.prepare([references], images.statistics)
-        wanted = alone.score(samples, [0] * len(samples))
-        assert scores[image_id] == pytest.approx(wanted)
+        expected = alone.score(samples, [0] * len(samples))
+        assert scores[image_id] == pytest.approx(expected)
     assert select_best(CANDIDATES, scores, k=1) == {
         "horse": ["a man on a horse"],
         "dog": ["a dog runs on the grass"],
@@ -103,12 +103,12 @@ def test_mean_over_the_closest_captions(num_closest: int) -> None:
 
 
 def test_blocks_and_order_of_images_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = consensus_scores(CANDIDATES, QUERIES, training(), num_neighbours=2)
+    in_one_block = consensus_scores(CANDIDATES, QUERIES, training(), num_neighbours=2)
     turned = dict(reversed(CANDIDATES.items()))
-    monkeypatch.setattr(consensus, "_MOST_CELLS", 1)
+    monkeypatch.setattr(consensus, "_MAX_CELLS", 1)
     parts = consensus_scores(turned, QUERIES[::-1], training(), num_neighbours=2)
     assert list(parts) == list(turned)
-    for image_id, scores in whole.items():
+    for image_id, scores in in_one_block.items():
         assert parts[image_id] == pytest.approx(scores)
 
 
@@ -131,9 +131,11 @@ def test_what_is_given_twice_changes_nothing() -> None:
 
 def test_order_of_training_images_changes_nothing() -> None:
     turned = TrainingImages.prepare(CAPTIONS[::-1], FEATURES[::-1])
-    found = consensus_scores(CANDIDATES, QUERIES, turned, num_neighbours=2)
-    wanted = consensus_scores(CANDIDATES, QUERIES, training(), num_neighbours=2)
-    assert found == {image_id: pytest.approx(scores) for image_id, scores in wanted.items()}
+    turned_scores = consensus_scores(CANDIDATES, QUERIES, turned, num_neighbours=2)
+    expected = consensus_scores(CANDIDATES, QUERIES, training(), num_neighbours=2)
+    assert turned_scores == {
+        image_id: pytest.approx(scores) for image_id, scores in expected.items()
+    }
 
 
 def test_samples_that_are_no_list_are_named() -> None:
@@ -143,16 +145,18 @@ def test_samples_that_are_no_list_are_named() -> None:
 
 def test_frequencies_may_come_from_elsewhere() -> None:
     other = CiderStatistics.count([["a horse"], ["a horse"], ["a dog"]], source="other")
-    ours = consensus_scores(CANDIDATES, QUERIES, training(), num_neighbours=2)
-    theirs = consensus_scores(CANDIDATES, QUERIES, training(statistics=other), num_neighbours=2)
-    assert ours != theirs
+    own_scores = consensus_scores(CANDIDATES, QUERIES, training(), num_neighbours=2)
+    other_scores = consensus_scores(
+        CANDIDATES, QUERIES, training(statistics=other), num_neighbours=2
+    )
+    assert own_scores != other_scores
     assert training().statistics.source == "the training captions"
 
 
 def test_features_of_length_0_are_near_to_none() -> None:
     assert unit_length(np.zeros((1, 2))).tolist() == [[0, 0]]
-    found = nearest_images(np.array([[1.0, 0]]), unit_length(np.array([[0.0, 0], [1, 0]])), k=2)
-    assert found.tolist() == [[1, 0]]
+    nearest = nearest_images(np.array([[1.0, 0]]), unit_length(np.array([[0.0, 0], [1, 0]])), k=2)
+    assert nearest.tolist() == [[1, 0]]
 
 
 @pytest.mark.parametrize(

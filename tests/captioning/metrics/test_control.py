@@ -114,9 +114,9 @@ PUBLISHED = """
 def test_harmonic_means_are_those_published() -> None:
     rows = np.array(PUBLISHED.split(), dtype=float).reshape(-1, 4) / 100
     assert len(rows) == 30
-    found = [harmonic_mean(row[1:].tolist()) for row in rows]
+    means = [harmonic_mean(row[1:].tolist()) for row in rows]
     # both the columns and H are rounded to .1 there
-    assert np.abs(np.array(found) - rows[:, 0]).max() < 0.0011
+    assert np.abs(np.array(means) - rows[:, 0]).max() < 0.0011
 
 
 def test_harmonic_mean_by_hand() -> None:
@@ -184,43 +184,43 @@ def five() -> list[ControlledCaption]:
 
 
 def test_all_scores_by_hand() -> None:
-    found = score_control(five(), **tools())
-    column = {name: [row[name] for row in found.per_caption.values()] for name in ("IoU", "Hal")}
+    result = score_control(five(), **tools())
+    column = {name: [row[name] for row in result.per_caption.values()] for name in ("IoU", "Hal")}
     assert column["IoU"] == pytest.approx([1, 0.8 / 1.2, 1 / 2, 0, 1])
     assert column["Hal"] == pytest.approx([0, 0.2, 1 / 2, 0, 0])
-    assert found.corpus["IoU"] == pytest.approx((1 + 0.8 / 1.2 + 0.5 + 0 + 1) / 5)
-    assert found.corpus["L"] == pytest.approx((0 + 0 + 2 + 3 + 1) / 5)
-    assert found.corpus["LP"] == pytest.approx(4 / 5)
-    assert found.corpus["G"] == pytest.approx((4 * 0.5 + 0) / 5)
-    assert 0 < found.corpus["sC"] < 1
-    expected = 3 / sum(1 / found.corpus[name] for name in ("IoU", "G", "sC"))
-    assert found.corpus["H"] == pytest.approx(expected)
-    assert list(found.per_caption) == ["s0", "s1", "s2", "s3", "s4"]
-    assert list(found.per_image) == ["i"]
-    assert found.per_image["i"]["D-1"] == pytest.approx(8 / 13)
-    assert [band.num_captions for band in found.bands] == [1, 0, 1, 0, 0, 1, 0, 1, 0, 1]
-    assert found.settings["missing"] == {}
-    assert (found.settings["parser"], found.settings["word_vectors"]) == ("nouns", "plane")
-    assert found.settings["num_empty"] == 1
-    json.dumps(found.to_dict(), allow_nan=False)
+    assert result.corpus["IoU"] == pytest.approx((1 + 0.8 / 1.2 + 0.5 + 0 + 1) / 5)
+    assert result.corpus["L"] == pytest.approx((0 + 0 + 2 + 3 + 1) / 5)
+    assert result.corpus["LP"] == pytest.approx(4 / 5)
+    assert result.corpus["G"] == pytest.approx((4 * 0.5 + 0) / 5)
+    assert 0 < result.corpus["sC"] < 1
+    expected = 3 / sum(1 / result.corpus[name] for name in ("IoU", "G", "sC"))
+    assert result.corpus["H"] == pytest.approx(expected)
+    assert list(result.per_caption) == ["s0", "s1", "s2", "s3", "s4"]
+    assert list(result.per_image) == ["i"]
+    assert result.per_image["i"]["D-1"] == pytest.approx(8 / 13)
+    assert [band.num_captions for band in result.bands] == [1, 0, 1, 0, 0, 1, 0, 1, 0, 1]
+    assert result.settings["missing"] == {}
+    assert (result.settings["parser"], result.settings["word_vectors"]) == ("nouns", "plane")
+    assert result.settings["num_empty"] == 1
+    json.dumps(result.to_dict(), allow_nan=False)
 
 
 def test_captions_that_do_what_was_asked_are_perfect() -> None:
-    one = sample(0, "a dog and a cat", nouns=("cat", "dog"), num_words=5, level=1)
-    corpus = score_control([one], **tools()).corpus
+    caption = sample(0, "a dog and a cat", nouns=("cat", "dog"), num_words=5, level=1)
+    corpus = score_control([caption], **tools()).corpus
     perfect = {"IoU": 1.0, "Hal": 0.0, "missing": 0.0, "L": 0.0, "LP": 1.0}
     assert {name: corpus[name] for name in perfect} == pytest.approx(perfect)
 
 
 def test_order_and_copies_change_no_mean() -> None:
     samples = five()
-    found = score_control(samples, **tools())
+    result = score_control(samples, **tools())
     turned = score_control(samples[::-1], **tools())
-    assert turned.corpus == pytest.approx(found.corpus)
-    assert {k: turned.per_caption[k] for k in found.per_caption} == found.per_caption
+    assert turned.corpus == pytest.approx(result.corpus)
+    assert {k: turned.per_caption[k] for k in result.per_caption} == result.per_caption
     copies = [replace(s, sample_id=s.sample_id + "'", image_id="j") for s in samples]
     twice = score_control([*samples, *copies], **tools())
-    assert twice.corpus == pytest.approx(found.corpus)
+    assert twice.corpus == pytest.approx(result.corpus)
     assert twice.bands[0].num_captions == 2
 
 
@@ -230,25 +230,25 @@ def test_each_score_is_of_the_captions_that_have_what_it_needs() -> None:
         sample(1, "a cat", num_words=4, coverage=0.2),
         sample(2, "a zyx", level=2),
     ]
-    found = score_control(samples, parser=NounParser(), vectors=PlaneVectors())
-    assert found.corpus == pytest.approx({"IoU": 1, "Hal": 0, "missing": 0, "L": 2, "LP": 1 / 2})
-    assert found.per_caption["s1"] == {"L": 2.0, "LP": 1.0}
-    assert found.per_caption["s2"] == {"LP": 0.0}
-    assert [band.num_captions for band in found.bands][:4] == [0, 1, 1, 0]
-    assert found.bands[1].means == {}  # no score is of both captions with a coverage
-    missing = found.settings["missing"]
+    result = score_control(samples, parser=NounParser(), vectors=PlaneVectors())
+    assert result.corpus == pytest.approx({"IoU": 1, "Hal": 0, "missing": 0, "L": 2, "LP": 1 / 2})
+    assert result.per_caption["s1"] == {"L": 2.0, "LP": 1.0}
+    assert result.per_caption["s2"] == {"LP": 0.0}
+    assert [band.num_captions for band in result.bands][:4] == [0, 1, 1, 0]
+    assert result.bands[1].means == {}  # no score is of both captions with a coverage
+    missing = result.settings["missing"]
     assert missing["G"] == "no language model is given"
     assert missing["sC"] == "no image has 5 captions"
     assert missing["H"] == "needs G, sC"
 
 
 def test_what_no_signal_asks_for_is_missing() -> None:
-    found = score_control([sample(0, "a dog")])
-    assert found.corpus == {}
-    assert found.per_caption == {"s0": {}}
-    assert found.bands == ()
-    assert found.settings["missing"]["IoU"] == "no nouns are asked for"
-    assert set(found.settings["missing"]) == {
+    result = score_control([sample(0, "a dog")])
+    assert result.corpus == {}
+    assert result.per_caption == {"s0": {}}
+    assert result.bands == ()
+    assert result.settings["missing"]["IoU"] == "no nouns are asked for"
+    assert set(result.settings["missing"]) == {
         *("IoU", "Hal", "missing", "L", "LP", "G", "sC", "D-1", "D-2", "H")
     }
     without_tools = score_control([sample(0, "a dog", nouns=("dog",))]).settings["missing"]

@@ -19,24 +19,26 @@ def captions(shared_data: Path) -> list[list[str]]:
     """Captions of 150 photos of Flickr8k's test split, five each."""
     folder = shared_data / "flickr8k"
     photos = set((folder / "Flickr_8k.testImages.txt").read_text().split())
-    found: dict[str, list[str]] = {}
+    captions_by_image: dict[str, list[str]] = {}
     for line in (folder / "Flickr8k.token.txt").read_text(encoding="utf-8").splitlines():
         key, caption = line.split("\t")
         if key.partition("#")[0] in photos:
-            found.setdefault(key.partition("#")[0], []).append(caption)
-    return list(islice(found.values(), 150))
+            captions_by_image.setdefault(key.partition("#")[0], []).append(caption)
+    return list(islice(captions_by_image.values(), 150))
 
 
 @pytest.mark.slow
 def test_captions_agree_with_the_nouns_of_their_own_photo(captions: list[list[str]]) -> None:
     parser, vectors = build_caption_parser(), build_token_table()
-    asked = [find_nouns(parse) for parse in parser.parse([group[0] for group in captions])]
-    named = [number for number, nouns in enumerate(asked) if nouns]
+    requested = [find_nouns(parse) for parse in parser.parse([group[0] for group in captions])]
+    named = [number for number, nouns in enumerate(requested) if nouns]
     assert len(named) > 140
 
-    def score(said: list[str]) -> ControlScores:
+    def score(sentences: list[str]) -> ControlScores:
         samples = [
-            ControlledCaption(sample_id=str(n), image_id=str(n), caption=said[n], nouns=asked[n])
+            ControlledCaption(
+                sample_id=str(n), image_id=str(n), caption=sentences[n], nouns=requested[n]
+            )
             for n in named
         ]
         return score_control(samples, parser=parser, vectors=vectors)
@@ -49,6 +51,6 @@ def test_captions_agree_with_the_nouns_of_their_own_photo(captions: list[list[st
     other = score([group[1] for group in [*captions[1:], captions[0]]])
     assert same.corpus["IoU"] > other.corpus["IoU"] + 0.1
     assert same.corpus["Hal"] < other.corpus["Hal"] - 0.1
-    columns = [[row["IoU"] for row in found.per_caption.values()] for found in (same, other)]
+    columns = [[row["IoU"] for row in scores.per_caption.values()] for scores in (same, other)]
     truth = [True] * len(named) + [False] * len(named)
     assert area_under_roc(columns[0] + columns[1], truth) > 0.85

@@ -37,11 +37,11 @@ def test_area_is_the_share_of_pairs_in_order(pairs: list[tuple[int, bool]]) -> N
 def test_precision_is_the_mean_over_orders_of_the_tied() -> None:
     scores, faults = [3, 2, 2, 2, 1], [True, True, False, False, True]
     for k in range(1, 6):
-        found = [
+        precisions = [
             np.mean([faults[i] for i in sorted(order, key=lambda i: -scores[i])[:k]])
             for order in permutations(range(5))
         ]
-        assert precision_at(scores, faults, k) == pytest.approx(np.mean(found))
+        assert precision_at(scores, faults, k) == pytest.approx(np.mean(precisions))
 
 
 def test_precision_at_noise_rate_takes_as_many_as_there_are_faults() -> None:
@@ -72,12 +72,12 @@ def test_k_outside_the_set_is_named(k: int) -> None:
 
 def test_kinds_by_hand() -> None:
     # sorted: 9 swap, 8 sound, 7 word, 7 sound, 1 swap; the last row was never seen
-    found = detect_kinds([7, 9, 8, 7, 1, NAN], {0: "word", 1: "swap", 4: "swap", 5: "image"})
-    assert (found.num_samples, found.num_unseen, found.num_faults) == (5, 1, 3)
-    assert found.auc == pytest.approx((2 + 0.5 + 0) / 6)
-    assert found.precision_at_noise_rate == pytest.approx((1 + 0.5) / 3)
-    swap, word, image = (found.by_kind[kind] for kind in ("swap", "word", "image"))
-    assert list(found.by_kind) == ["image", "swap", "word"]
+    result = detect_kinds([7, 9, 8, 7, 1, NAN], {0: "word", 1: "swap", 4: "swap", 5: "image"})
+    assert (result.num_samples, result.num_unseen, result.num_faults) == (5, 1, 3)
+    assert result.auc == pytest.approx((2 + 0.5 + 0) / 6)
+    assert result.precision_at_noise_rate == pytest.approx((1 + 0.5) / 3)
+    swap, word, image = (result.by_kind[kind] for kind in ("swap", "word", "image"))
+    assert list(result.by_kind) == ["image", "swap", "word"]
     assert (swap.num_faults, swap.auc, swap.precision_at_noise_rate) == (2, 0.5, 0.5)
     assert (word.num_faults, word.auc, word.precision_at_noise_rate) == (1, 0.25, 0)
     assert (swap.recall_at_noise_rate, word.recall_at_noise_rate) == (0.5, 0.5)
@@ -91,16 +91,16 @@ def test_each_kind_is_scored_against_the_sound_alone(pairs: list[tuple[float, st
     kinds = {row: kind for row, (_, kind) in enumerate(pairs) if kind}
     if np.isnan(scores).all():
         return
-    found = detect_kinds(scores, kinds)
+    result = detect_kinds(scores, kinds)
     seen = [(score, kind) for score, kind in pairs if not np.isnan(score)]
-    for name, kind in found.by_kind.items():
+    for name, kind in result.by_kind.items():
         alone = [(score, other == name) for score, other in seen if other in ("", name)]
         assert kind.num_faults == sum(is_fault for _, is_fault in alone)
         if kind.num_faults:
             values, truth = zip(*alone, strict=True)
             assert kind.auc == pytest.approx(area_under_roc(values, truth), nan_ok=True)
             assert kind.precision_at_noise_rate == precision_at_noise_rate(values, truth)
-    assert found.num_faults == sum(kind.num_faults for kind in found.by_kind.values())
+    assert result.num_faults == sum(kind.num_faults for kind in result.by_kind.values())
 
 
 @given(rated)
@@ -108,13 +108,13 @@ def test_recalls_of_the_kinds_make_up_the_precision(pairs: list[tuple[float, str
     kinds = {row: kind for row, (_, kind) in enumerate(pairs) if kind}
     if np.isnan([score for score, _ in pairs]).all():
         return
-    found = detect_kinds([score for score, _ in pairs], kinds)
-    if not found.num_faults:
-        assert np.isnan(found.precision_at_noise_rate)
+    result = detect_kinds([score for score, _ in pairs], kinds)
+    if not result.num_faults:
+        assert np.isnan(result.precision_at_noise_rate)
         return
-    kinds_found = [kind for kind in found.by_kind.values() if kind.num_faults]
+    kinds_found = [kind for kind in result.by_kind.values() if kind.num_faults]
     hits = sum(kind.recall_at_noise_rate * kind.num_faults for kind in kinds_found)
-    assert hits / found.num_faults == pytest.approx(found.precision_at_noise_rate)
+    assert hits / result.num_faults == pytest.approx(result.precision_at_noise_rate)
 
 
 @given(rated, st.randoms(use_true_random=False))
@@ -125,21 +125,22 @@ def test_order_of_samples_changes_no_detection(pairs: list[tuple[float, str]], d
     dice.shuffle(shuffled)
     first, second = (
         detect_kinds(
-            [score for score, _ in some], {row: kind for row, (_, kind) in enumerate(some) if kind}
+            [score for score, _ in order],
+            {row: kind for row, (_, kind) in enumerate(order) if kind},
         ).to_dict()
-        for some in (pairs, shuffled)
+        for order in (pairs, shuffled)
     )
     assert first == second
 
 
 def test_perfect_and_worst_scores_of_kinds() -> None:
     kinds = {0: "swap", 1: "word"}
-    for sign, wanted in ((1, 1.0), (-1, 0.0)):
-        found = detect_kinds([sign * 5, sign * 4, 0, 0, 0], kinds)
-        assert found.auc == found.precision_at_noise_rate == wanted
-        for kind in found.by_kind.values():
+    for sign, expected in ((1, 1.0), (-1, 0.0)):
+        result = detect_kinds([sign * 5, sign * 4, 0, 0, 0], kinds)
+        assert result.auc == result.precision_at_noise_rate == expected
+        for kind in result.by_kind.values():
             values = (kind.auc, kind.precision_at_noise_rate, kind.recall_at_noise_rate)
-            assert values == (wanted,) * 3
+            assert values == (expected,) * 3
 
 
 def test_samples_given_twice_change_nothing() -> None:
@@ -155,10 +156,10 @@ def test_samples_given_twice_change_nothing() -> None:
 
 
 def test_equal_scores_find_no_more_than_chance() -> None:
-    found = detect_kinds([2.0] * 10, {0: "swap", 3: "swap", 5: "word"})
-    assert (found.auc, found.precision_at_noise_rate) == (0.5, pytest.approx(0.3))
-    assert found.by_kind["swap"].precision_at_noise_rate == pytest.approx(2 / 9)
-    assert found.by_kind["word"].recall_at_noise_rate == pytest.approx(0.3)
+    result = detect_kinds([2.0] * 10, {0: "swap", 3: "swap", 5: "word"})
+    assert (result.auc, result.precision_at_noise_rate) == (0.5, pytest.approx(0.3))
+    assert result.by_kind["swap"].precision_at_noise_rate == pytest.approx(2 / 9)
+    assert result.by_kind["word"].recall_at_noise_rate == pytest.approx(0.3)
 
 
 def test_one_sample_is_undefined_and_plain_in_json() -> None:
@@ -171,9 +172,9 @@ def test_one_sample_is_undefined_and_plain_in_json() -> None:
 def test_epochs_are_scored_apart() -> None:
     history = np.array([[1, 2, 3, NAN], [4, 3, 2, 1]], dtype=np.float32)
     kinds = {0: "swap"}
-    found = detect_by_epoch(history, kinds, epochs=[3, 5])
-    assert found == {3: detect_kinds(history[0], kinds), 5: detect_kinds(history[1], kinds)}
-    assert (found[3].auc, found[5].auc) == (0, 1)
+    result = detect_by_epoch(history, kinds, epochs=[3, 5])
+    assert result == {3: detect_kinds(history[0], kinds), 5: detect_kinds(history[1], kinds)}
+    assert (result[3].auc, result[5].auc) == (0, 1)
     assert list(detect_by_epoch(history, kinds)) == [0, 1]
 
 

@@ -34,8 +34,10 @@ few = settings(max_examples=25)
 
 
 def measure(captions: Sequence[Sequence[str]], **options) -> MetricResult:
-    given = {str(row): group for row, group in enumerate(captions)}
-    return evaluate_diversity(given, **({"statistics": STATISTICS, "tokenize": None} | options))
+    captions_by_image = {str(row): group for row, group in enumerate(captions)}
+    return evaluate_diversity(
+        captions_by_image, **({"statistics": STATISTICS, "tokenize": None} | options)
+    )
 
 
 class Counted(list):
@@ -71,12 +73,14 @@ def plain_self_cider(group: Sequence[str]) -> float:
 
 @few
 @given(groups)
-def test_self_cider_is_that_of_pairs_scored_by_pycocoevalcap(found: list[list[str]]) -> None:
-    wanted = [plain_self_cider(group) for group in found]
+def test_self_cider_is_that_of_pairs_scored_by_pycocoevalcap(
+    caption_groups: list[list[str]],
+) -> None:
+    expected = [plain_self_cider(group) for group in caption_groups]
     # square roots of eigenvalues that are 0 but for rounding are of the order of 1e-8
-    np.testing.assert_allclose(self_cider(found, STATISTICS), wanted, atol=1e-6)
-    scores = [image["self-CIDEr"] for image in measure(found).per_image.values()]
-    np.testing.assert_allclose(scores, wanted, atol=1e-6)
+    np.testing.assert_allclose(self_cider(caption_groups, STATISTICS), expected, atol=1e-6)
+    scores = [image["self-CIDEr"] for image in measure(caption_groups).per_image.values()]
+    np.testing.assert_allclose(scores, expected, atol=1e-6)
 
 
 def test_self_cider_worked_by_hand() -> None:
@@ -88,23 +92,27 @@ def test_self_cider_worked_by_hand() -> None:
     # two equal and one apart: eigenvalues 20 and 10
     mixed = ["cat sleeps brown dog", "cat sleeps brown dog", "women eat red bus"]
     ratio = math.sqrt(20) / (math.sqrt(20) + math.sqrt(10))
-    wanted = pytest.approx([-math.log(ratio) / math.log(3)], abs=1e-6)
-    assert self_cider([mixed], STATISTICS) == wanted
+    expected = pytest.approx([-math.log(ratio) / math.log(3)], abs=1e-6)
+    assert self_cider([mixed], STATISTICS) == expected
 
 
 def test_kernel_of_the_paper_is_symmetric() -> None:
     group = ["a dog a dog on the grass", "a dog runs", "the dog the dog the cat sleeps on"]
     turned = group[::-1]
-    one, other = (self_cider([each], STATISTICS, variant="CIDEr") for each in (group, turned))
-    assert one == pytest.approx(other, abs=1e-9)
-    assert 0 < one < 1
+    score, score_of_turned = (
+        self_cider([each], STATISTICS, variant="CIDEr") for each in (group, turned)
+    )
+    assert score == pytest.approx(score_of_turned, abs=1e-9)
+    assert 0 < score < 1
     # CIDEr-D, of which only pairs in order are computed, is not
-    one, other = (self_cider([each], STATISTICS) for each in (group, turned))
-    assert abs(one - other) > 1e-4
+    score, score_of_turned = (self_cider([each], STATISTICS) for each in (group, turned))
+    assert abs(score - score_of_turned) > 1e-4
 
 
-def mutual_bleu(found: Sequence[Sequence[str]], position: int) -> tuple[float, list[float]]:
-    chosen = [group for group in found if len(group) > position]
+def mutual_bleu(
+    caption_groups: Sequence[Sequence[str]], position: int
+) -> tuple[float, list[float]]:
+    chosen = [group for group in caption_groups if len(group) > position]
     gts = {row: [*g[:position], *g[position + 1 :]] for row, g in enumerate(chosen)}
     res = {row: [group[position]] for row, group in enumerate(chosen)}
     corpus, per_image = Bleu(4).compute_score(gts, res, verbose=0)
@@ -113,22 +121,24 @@ def mutual_bleu(found: Sequence[Sequence[str]], position: int) -> tuple[float, l
 
 @few
 @given(groups)
-def test_mutual_bleu_is_that_of_pycocoevalcap(found: list[list[str]]) -> None:
-    scores = [mutual_bleu(found, position) for position in range(max(map(len, found)))]
-    result = measure(found)
+def test_mutual_bleu_is_that_of_pycocoevalcap(caption_groups: list[list[str]]) -> None:
+    scores = [
+        mutual_bleu(caption_groups, position) for position in range(max(map(len, caption_groups)))
+    ]
+    result = measure(caption_groups)
     assert result.corpus["mBLEU-4"] == pytest.approx(np.mean([corpus for corpus, _ in scores]))
     rest = [iter(per_image) for _, per_image in scores]
-    for group, image in zip(found, result.per_image.values(), strict=True):
-        wanted = np.mean([next(rest[position]) for position in range(len(group))])
-        assert image["mBLEU-4-sentence"] == pytest.approx(wanted, abs=1e-12)
+    for group, image in zip(caption_groups, result.per_image.values(), strict=True):
+        expected = np.mean([next(rest[position]) for position in range(len(group))])
+        assert image["mBLEU-4-sentence"] == pytest.approx(expected, abs=1e-12)
 
 
 @few
 @given(groups)
-def test_shares_are_those_of_sets(found: list[list[str]]) -> None:
+def test_shares_are_those_of_sets(caption_groups: list[list[str]]) -> None:
     training = {"a man", "dog on the", ""}
-    result = measure(found, training_captions=training)
-    for group, image in zip(found, result.per_image.values(), strict=True):
+    result = measure(caption_groups, training_captions=training)
+    for group, image in zip(caption_groups, result.per_image.values(), strict=True):
         words = [text.split() for text in group]
         total = max(1, sum(map(len, words)))
         pairs = {pair for w in words for pair in pairwise(w)}
@@ -136,14 +146,14 @@ def test_shares_are_those_of_sets(found: list[list[str]]) -> None:
         assert image["Div-2"] == pytest.approx(len(pairs) / total)
         assert image["uniqueness"] == len(set(group)) / len(group)
         assert image["novelty"] == sum(text not in training for text in group) / len(group)
-    count = sum(text not in training for group in found for text in group)
+    count = sum(text not in training for group in caption_groups for text in group)
     assert result.corpus["novel-sentences"] == count
 
 
 @few
 @given(groups)
-def test_all_lie_between_0_and_1_and_are_means_over_images(found: list[list[str]]) -> None:
-    result = measure(found, training_captions=["a"])
+def test_all_lie_between_0_and_1_and_are_means_over_images(caption_groups: list[list[str]]) -> None:
+    result = measure(caption_groups, training_captions=["a"])
     fractions = {name: x for name, x in result.corpus.items() if name != "novel-sentences"}
     assert all(0 <= score <= 1 + 1e-9 for score in fractions.values())
     for name in fractions.keys() - {"mBLEU-4"}:
@@ -153,15 +163,15 @@ def test_all_lie_between_0_and_1_and_are_means_over_images(found: list[list[str]
 
 def test_equal_captions_have_no_diversity() -> None:
     result = measure([["a brown dog runs"] * 5, ["the cat sleeps here"] * 5])
-    wanted = {"uniqueness": 0.2, "mBLEU-4": 1, "mBLEU-4-sentence": 1, "self-CIDEr": 0}
-    wanted |= {"Div-1": 0.2, "Div-2": 0.15}
-    assert result.corpus == pytest.approx(wanted, abs=1e-6)
+    expected = {"uniqueness": 0.2, "mBLEU-4": 1, "mBLEU-4-sentence": 1, "self-CIDEr": 0}
+    expected |= {"Div-1": 0.2, "Div-2": 0.15}
+    assert result.corpus == pytest.approx(expected, abs=1e-6)
 
 
 def test_captions_without_a_common_word_are_as_diverse_as_can_be() -> None:
     result = measure([["cat sleeps brown dog", "women eat red bus"]])
-    wanted = {"uniqueness": 1, "mBLEU-4": 0, "mBLEU-4-sentence": 0, "self-CIDEr": 1}
-    assert result.corpus == pytest.approx(wanted | {"Div-1": 1, "Div-2": 0.75}, abs=1e-5)
+    expected = {"uniqueness": 1, "mBLEU-4": 0, "mBLEU-4-sentence": 0, "self-CIDEr": 1}
+    assert result.corpus == pytest.approx(expected | {"Div-1": 1, "Div-2": 0.75}, abs=1e-5)
 
 
 def test_empty_captions_count_as_captions_and_add_nothing() -> None:
@@ -173,14 +183,20 @@ def test_empty_captions_count_as_captions_and_add_nothing() -> None:
 
 
 def test_order_of_images_and_size_of_blocks_change_nothing(monkeypatch) -> None:
-    found = [["a dog", "a man on a horse", "a"], ["the cat", "the cat sleeps"], ["", "a dog"]]
-    first = measure(found, training_captions=["a dog"])
-    turned = measure(found[::-1], training_captions=["a dog"])
+    caption_groups = [
+        ["a dog", "a man on a horse", "a"],
+        ["the cat", "the cat sleeps"],
+        ["", "a dog"],
+    ]
+    first = measure(caption_groups, training_captions=["a dog"])
+    turned = measure(caption_groups[::-1], training_captions=["a dog"])
     assert turned.corpus == pytest.approx(first.corpus)
     for image, scores in zip(reversed(first.per_image), turned.per_image.values(), strict=True):
         assert scores == pytest.approx(first.per_image[image])
-    monkeypatch.setattr(diversity, "_MOST_CAPTIONS", 3)
-    assert measure(found, training_captions=["a dog"]).corpus == pytest.approx(first.corpus)
+    monkeypatch.setattr(diversity, "_MAX_CAPTIONS", 3)
+    assert measure(caption_groups, training_captions=["a dog"]).corpus == pytest.approx(
+        first.corpus
+    )
 
 
 def test_one_image_is_measured_by_the_statistics_given() -> None:
@@ -189,9 +205,9 @@ def test_one_image_is_measured_by_the_statistics_given() -> None:
     among = measure([group, ["a dog", "the cat"]])
     assert alone.per_image["0"] == pytest.approx(among.per_image["0"])
     assert 0 < alone.corpus["self-CIDEr"] < 1
-    one = CiderStatistics.count([group], source="one image")
+    statistics = CiderStatistics.count([group], source="one image")
     with pytest.raises(ValueError, match="2 images or more"):
-        measure([group], statistics=one)
+        measure([group], statistics=statistics)
 
 
 def test_order_of_an_images_captions_changes_nothing_but_cider_d() -> None:
@@ -201,8 +217,8 @@ def test_order_of_an_images_captions_changes_nothing_but_cider_d() -> None:
 
 
 def test_novel_sentences_are_counted_over_all_captions() -> None:
-    found = [["a dog", "a cat", "a cow"], ["a dog", "a dog", "a horse"]]
-    result = measure(found, training_captions=["a dog", "a cat"])
+    caption_groups = [["a dog", "a cat", "a cow"], ["a dog", "a dog", "a horse"]]
+    result = measure(caption_groups, training_captions=["a dog", "a cat"])
     assert result.corpus["novel-sentences"] == 2
     assert result.corpus["novelty"] == pytest.approx(1 / 3)
 

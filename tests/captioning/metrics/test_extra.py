@@ -23,16 +23,16 @@ FAST = {"metrics": ["CIDEr-D"], "tokenizer": "python"}
 
 def images(folder: Path = Path("photos")) -> Roster:
     colours = {"1": (255, 0, 0), "2": (0, 0, 255)}
-    found = []
+    samples = []
     for image_id, texts in REFERENCES.items():
         path = folder / f"{image_id}.png"
         if folder.is_dir():
             Image.new("RGB", (4, 4), colours[image_id]).save(path)
         region = Region(box=(0, 0, 2, 2), label="cat" if image_id == "1" else "dog")
         for number, text in enumerate(texts):
-            found.append(
+            samples.append(
                 Sample(
-                    row=len(found),
+                    row=len(samples),
                     sample_id=f"{image_id}#{number}",
                     image_id=image_id,
                     image_path=path,
@@ -40,7 +40,7 @@ def images(folder: Path = Path("photos")) -> Roster:
                     regions=(region,),
                 )
             )
-    return build_roster("extra", found)
+    return build_roster("extra", samples)
 
 
 class Colours:
@@ -71,15 +71,15 @@ class Constant(AbstractMetric):
 
 def test_all_scores_are_in_one_result() -> None:
     captions = {"1": ["a red cat sleeps", "a dog"], "2": ["a blue dog"]}
-    found = evaluate_all(
+    result = evaluate_all(
         captions, images(), extra={"mine": Constant("new")}, decoding={"beam": 3}, **FAST
     )
-    assert found.corpus == {"CIDEr-D": pytest.approx(found.corpus["CIDEr-D"]), "new": 4}
-    assert found.per_image["1"].keys() == {"CIDEr-D", "new"}
-    assert found.per_image["2"].keys() == {"CIDEr-D"}
-    assert found.settings["mine"] == {"size": 3}
-    assert found.settings["decoding"] == {"beam": 3}
-    assert found.missing == {"other": "no reason"}
+    assert result.corpus == {"CIDEr-D": pytest.approx(result.corpus["CIDEr-D"]), "new": 4}
+    assert result.per_image["1"].keys() == {"CIDEr-D", "new"}
+    assert result.per_image["2"].keys() == {"CIDEr-D"}
+    assert result.settings["mine"] == {"size": 3}
+    assert result.settings["decoding"] == {"beam": 3}
+    assert result.missing == {"other": "no reason"}
 
 
 def test_a_name_that_is_there_already_and_an_image_without_caption_are_refused() -> None:
@@ -138,10 +138,10 @@ def test_diversity_and_oracle_look_at_all_captions() -> None:
 def test_novel_objects_by_references_or_by_labels() -> None:
     captions = {"1": ["a cat"], "2": ["a cat"]}
     options = {"classes": ["cat", "dog"], "metrics": ["CIDEr-D"], "tokenizer": "python"}
-    found = NovelObjects(truth="labels", **options).score(captions, images())
-    assert found.corpus["F1 cat"] == pytest.approx(2 / 3)
-    assert found.corpus["F1 dog"] == 0
-    assert found.settings["truth"] == "labels"
+    result = NovelObjects(truth="labels", **options).score(captions, images())
+    assert result.corpus["F1 cat"] == pytest.approx(2 / 3)
+    assert result.corpus["F1 dog"] == 0
+    assert result.settings["truth"] == "labels"
     assert NovelObjects(**options).score(captions, images()).settings["truth"] == "references"
     with pytest.raises(ValueError, match="truth must be 'references' or 'labels': got 'boxes'"):
         NovelObjects(truth="boxes")
@@ -165,7 +165,7 @@ def test_well_formedness_of_the_first_captions() -> None:
     metric = SentenceQuality(
         well_formedness=WellFormedness(language_model=Surprised(), calibration=calibration)
     )
-    found = metric.score({"1": ["a dog runs", "cat cat"], "2": ["cat cat cat"]}, images())
-    assert found.per_image["1"]["G"] > 0.9 > 0.1 > found.per_image["2"]["G"]
-    assert found.corpus["G from 0.7"] == 0.5
-    assert found.settings["calibration"]["language_model"] == "surprised"
+    result = metric.score({"1": ["a dog runs", "cat cat"], "2": ["cat cat cat"]}, images())
+    assert result.per_image["1"]["G"] > 0.9 > 0.1 > result.per_image["2"]["G"]
+    assert result.corpus["G from 0.7"] == 0.5
+    assert result.settings["calibration"]["language_model"] == "surprised"

@@ -50,21 +50,21 @@ def gaussian(mean: list[float], covariance: list[list[float]]) -> FeatureStatist
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=6), st.sampled_from([0.0, 1e6]))
 def test_batches_of_any_size_give_the_statistics_of_all(sizes: list[int], offset: float) -> None:
     values = points(3, sum(sizes), 4) + offset
-    found = feature_statistics(values.split(sizes), features=identity, network="net")
-    assert found.num_images == len(values)
-    torch.testing.assert_close(found.mean, values.mean(0), rtol=1e-12, atol=1e-12)
+    merged = feature_statistics(values.split(sizes), features=identity, network="net")
+    assert merged.num_images == len(values)
+    torch.testing.assert_close(merged.mean, values.mean(0), rtol=1e-12, atol=1e-12)
     if len(values) > 1:
         # a running sum of squares would have lost ten digits at this offset
-        torch.testing.assert_close(found.covariance(), values.T.cov(), rtol=1e-8, atol=1e-8)
+        torch.testing.assert_close(merged.covariance(), values.T.cov(), rtol=1e-8, atol=1e-8)
 
 
 def test_merging_parts_is_reading_all() -> None:
     values = points(1, 30, 3)
     parts = [statistics(values[a:b]) for a, b in pairwise([0, 1, 12, 30])]
     for merged in (parts[0].merged(parts[1]).merged(parts[2]), parts[2].merged(parts[0])):
-        wanted = statistics(values if merged.num_images == 30 else values[[*range(12, 30), 0]])
-        torch.testing.assert_close(merged.mean, wanted.mean)
-        torch.testing.assert_close(merged.scatter, wanted.scatter)
+        expected = statistics(values if merged.num_images == 30 else values[[*range(12, 30), 0]])
+        torch.testing.assert_close(merged.mean, expected.mean)
+        torch.testing.assert_close(merged.scatter, expected.scatter)
 
 
 def test_diagonal_gaussians_in_closed_form() -> None:
@@ -75,19 +75,19 @@ def test_diagonal_gaussians_in_closed_form() -> None:
 
 
 def test_correlated_gaussians_in_closed_form() -> None:
-    one, two = [[2.0, 1.0], [1.0, 3.0]], [[5.0, -2.0], [-2.0, 1.0]]
-    product = torch.tensor(one, dtype=torch.float64) @ torch.tensor(two, dtype=torch.float64)
+    first, second = [[2.0, 1.0], [1.0, 3.0]], [[5.0, -2.0], [-2.0, 1.0]]
+    product = torch.tensor(first, dtype=torch.float64) @ torch.tensor(second, dtype=torch.float64)
     # the root of a 2x2 matrix M has the trace √(tr M + 2 √det M)
     trace = float((product.trace() + 2 * product.det().sqrt()).sqrt())
-    found = frechet_distance(gaussian([0, 0], one), gaussian([0, 0], two))
-    assert found == pytest.approx(5 + 6 - 2 * trace, rel=1e-12)
+    result = frechet_distance(gaussian([0, 0], first), gaussian([0, 0], second))
+    assert result == pytest.approx(5 + 6 - 2 * trace, rel=1e-12)
 
 
 def test_samples_of_gaussians_come_near_the_closed_form() -> None:
     generator = torch.Generator().manual_seed(0)
     draws = [torch.randn(20_000, 3, generator=generator, dtype=torch.float64) for _ in range(2)]
-    found = frechet_distance(statistics(draws[0] * 2 + 1), statistics(draws[1]))
-    assert found == pytest.approx(3 * 1 + 3 * (2 - 1) ** 2, rel=0.03)
+    result = frechet_distance(statistics(draws[0] * 2 + 1), statistics(draws[1]))
+    assert result == pytest.approx(3 * 1 + 3 * (2 - 1) ** 2, rel=0.03)
 
 
 @pytest.mark.parametrize(("number", "dim"), [(200, 8), (12, 20)])
@@ -95,15 +95,17 @@ def test_torchmetrics_agrees(number: int, dim: int) -> None:
     fid = pytest.importorskip("torchmetrics.image.fid")
     network = nn.Flatten()
     network.num_features = dim
-    theirs = fid.FrechetInceptionDistance(feature=network, normalize=True).set_dtype(torch.float64)
+    reference = fid.FrechetInceptionDistance(feature=network, normalize=True).set_dtype(
+        torch.float64
+    )
     first, second = points(1, number, dim), points(2, number + 3, dim)
     for values, real in ((first, True), (second, False)):
-        theirs.update(values, real=real)
-    ours = frechet_image_distance(
+        reference.update(values, real=real)
+    distance = frechet_image_distance(
         first.split(7), second.split(5), features=network.eval(), network="flat"
     )
-    assert ours.value == pytest.approx(float(theirs.compute()), rel=1e-6)
-    assert ours.to_dict() | {"value": None} == {
+    assert distance.value == pytest.approx(float(reference.compute()), rel=1e-6)
+    assert distance.to_dict() | {"value": None} == {
         "name": "FID(flat)",
         "value": None,
         "num_images": (number, number + 3),
@@ -121,26 +123,28 @@ def test_equal_sets_lie_at_zero_whatever_the_rank(number: int) -> None:
 
 @settings(max_examples=20)
 @given(st.integers(0, 1000), st.integers(2, 30), st.integers(2, 30))
-def test_distance_is_symmetric_and_moves_with_the_mean(seed: int, one: int, two: int) -> None:
-    first, second = points(seed, one, 6), points(seed + 1, two, 6)
-    found = frechet_distance(statistics(first), statistics(second))
+def test_distance_is_symmetric_and_moves_with_the_mean(
+    seed: int, num_first: int, num_second: int
+) -> None:
+    first, second = points(seed, num_first, 6), points(seed + 1, num_second, 6)
+    result = frechet_distance(statistics(first), statistics(second))
     scale = float(statistics(torch.cat([first, second])).covariance().trace())
-    assert found == pytest.approx(
+    assert result == pytest.approx(
         frechet_distance(statistics(second), statistics(first)), abs=1e-9 * scale
     )
     # covariances stay, so only the distance of the means changes
     shift = torch.arange(6, dtype=torch.float64)
     gap = first.mean(0) - second.mean(0)
     moved = frechet_distance(statistics(first + shift), statistics(second))
-    wanted = float((gap + shift).square().sum() - gap.square().sum())
-    assert moved - found == pytest.approx(wanted, abs=1e-9 * scale)
+    expected = float((gap + shift).square().sum() - gap.square().sum())
+    assert moved - result == pytest.approx(expected, abs=1e-9 * scale)
 
 
 def test_order_of_images_and_size_of_batches_change_nothing() -> None:
     first, second = points(1, 40, 5), points(2, 40, 5)
-    wanted = frechet_distance(statistics(first), statistics(second))
+    expected = frechet_distance(statistics(first), statistics(second))
     turned = frechet_distance(statistics(first.flip(0), batch=3), statistics(second, batch=1))
-    assert turned == pytest.approx(wanted, rel=1e-10)
+    assert turned == pytest.approx(expected, rel=1e-10)
 
 
 def test_all_images_alike_have_no_spread() -> None:
@@ -150,15 +154,17 @@ def test_all_images_alike_have_no_spread() -> None:
 
 def test_only_inception_is_called_fid() -> None:
     images = points(1, 5, 3)
-    found = frechet_image_distance([images], [images], features=identity, network=INCEPTION)
-    assert (found.name, found.value) == ("FID", pytest.approx(0, abs=1e-9))
+    result = frechet_image_distance([images], [images], features=identity, network=INCEPTION)
+    assert (result.name, result.value) == ("FID", pytest.approx(0, abs=1e-9))
 
 
 def test_pairs_by_hand() -> None:
     first = torch.tensor([[0.0, 0.0], [1.0, 1.0], [2.0, 0.0]])
     second = torch.tensor([[3.0, 4.0], [1.0, 1.0], [2.0, 1.0]])
-    found = paired_image_distance(first.split(2), second.split(2), features=identity, network="net")
-    assert found.to_dict() == {
+    result = paired_image_distance(
+        first.split(2), second.split(2), features=identity, network="net"
+    )
+    assert result.to_dict() == {
         "name": "paired L2(net)",
         "value": 2.0,
         "num_images": (3, 3),
@@ -183,11 +189,11 @@ def test_pairs_depend_on_who_stands_with_whom_and_not_on_order() -> None:
 
 
 def test_one_pair_is_enough_for_pairs_but_not_for_a_covariance() -> None:
-    one = torch.tensor([[3.0, 4.0]])
+    features = torch.tensor([[3.0, 4.0]])
     zero = torch.zeros(1, 2)
-    assert paired_image_distance([one], [zero], features=identity, network="net").value == 5
+    assert paired_image_distance([features], [zero], features=identity, network="net").value == 5
     with pytest.raises(ValueError, match="at least 2 images: got 1"):
-        frechet_image_distance([one], [zero], features=identity, network="net")
+        frechet_image_distance([features], [zero], features=identity, network="net")
 
 
 @pytest.mark.parametrize(
@@ -232,9 +238,9 @@ def test_pairs_that_do_not_fit_are_named(first: list, second: list, message: str
 
 def test_no_gradients_are_kept() -> None:
     network = nn.Linear(3, 2)
-    found = feature_statistics([torch.ones(4, 3)], features=network, network="net")
-    assert not found.mean.requires_grad
-    assert found.scatter.dtype == torch.float64
+    statistics_of_ones = feature_statistics([torch.ones(4, 3)], features=network, network="net")
+    assert not statistics_of_ones.mean.requires_grad
+    assert statistics_of_ones.scatter.dtype == torch.float64
 
 
 MODULE = "torch_fidelity.feature_extractor_inceptionv3"
@@ -264,8 +270,8 @@ def test_inception_gives_the_first_of_its_outputs(fidelity: None, tmp_path: Path
     torch.save({"weight": torch.ones(1)}, tmp_path / "weights.pth")
     features = inception_features(tmp_path / "weights.pth")
     images = torch.randint(0, 256, (4, 3, 8, 8), dtype=torch.uint8)
-    found = frechet_image_distance([images], [images], features=features, network=INCEPTION)
-    assert (found.name, found.num_features) == ("FID", 3)
+    result = frechet_image_distance([images], [images], features=features, network=INCEPTION)
+    assert (result.name, result.num_features) == ("FID", 3)
 
 
 def test_inception_without_its_package_or_weights_is_named(

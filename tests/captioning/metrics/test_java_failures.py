@@ -78,11 +78,11 @@ def group_lives(number: int) -> bool:
 def sleepers_left(folder: Path) -> list[str]:
     """Processes of `HANG` that still run after a while: a kill takes effect when they are next."""
     log = folder / "starts.sleepers"
-    left = log.read_text().split() if log.exists() else []
+    remaining = log.read_text().split() if log.exists() else []
     end = time.monotonic() + 20
-    while (left := [pid for pid in left if runs(pid)]) and time.monotonic() < end:
+    while (remaining := [pid for pid in remaining if runs(pid)]) and time.monotonic() < end:
         time.sleep(0.05)
-    return left
+    return remaining
 
 
 @pytest.mark.parametrize("failure", FAILURES)

@@ -185,8 +185,10 @@ def test_figures_of_others_are_met(case: Published, request: pytest.FixtureReque
     assert {name: corpus[name] for name in case.corpus} == pytest.approx(
         dict(case.corpus), abs=case.within, rel=0
     )
-    for name, wanted in case.per_image.items():
-        assert columns[name][: len(wanted)] == pytest.approx(list(wanted), abs=case.within, rel=0)
+    for name, expected in case.per_image.items():
+        assert columns[name][: len(expected)] == pytest.approx(
+            list(expected), abs=case.within, rel=0
+        )
 
 
 def test_aac_metrics_example(real_java: str) -> None:

@@ -51,7 +51,7 @@ def test_a_process_is_kept_for_the_next_call(starts) -> None:
 
 
 def test_large_sets_are_shared_out(starts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meteor, "CAPTIONS_A_PROCESS", 2)
+    monkeypatch.setattr(meteor, "CAPTIONS_PER_PROCESS", 2)
     monkeypatch.setattr(meteor.os, "cpu_count", lambda: 3)
     count = starts(ANSWER)
     assert score_meteor(["a"] * 7, [["a"]] * 7) == (0.5, [0.25] * 7)
@@ -101,8 +101,8 @@ def test_captions_cannot_speak_the_protocol(real_java: str) -> None:
 def test_parts_come_back_in_order(real_java: str, monkeypatch: pytest.MonkeyPatch) -> None:
     candidates = ["a dog runs", "two men sit", "a red ball", "grass", "a horse on a beach"]
     references = [["a dog runs fast"], ["two men"], ["a ball"], ["green grass"], ["a horse"]]
-    whole = score_meteor(candidates, references)
-    monkeypatch.setattr(meteor, "CAPTIONS_A_PROCESS", 2)
+    unsplit = score_meteor(candidates, references)
+    monkeypatch.setattr(meteor, "CAPTIONS_PER_PROCESS", 2)
     monkeypatch.setattr(meteor.os, "cpu_count", lambda: 2)
-    assert score_meteor(candidates, references) == whole
+    assert score_meteor(candidates, references) == unsplit
     close_meteor()

@@ -30,9 +30,13 @@ class PlaneVectors(AbstractWordVectors):
         return torch.tensor([PLANE.get(word, (0, 0)) for word in words]).float().reshape(-1, 2)
 
 
-def scores(said: list[str], asked: list[str]) -> tuple[float, float, float]:
-    found = score_nouns([said], [asked], PlaneVectors())
-    return float(found.iou[0]), float(found.hallucination[0]), float(found.missing[0])
+def scores(mentioned: list[str], requested: list[str]) -> tuple[float, float, float]:
+    scores_of_nouns = score_nouns([mentioned], [requested], PlaneVectors())
+    return (
+        float(scores_of_nouns.iou[0]),
+        float(scores_of_nouns.hallucination[0]),
+        float(scores_of_nouns.missing[0]),
+    )
 
 
 def test_one_noun_for_another() -> None:
@@ -55,7 +59,7 @@ def test_a_noun_too_many_is_hallucinated_and_one_too_few_is_missing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "asked", "expected"),
+    ("mentioned", "requested", "expected"),
     [
         ([], [], (1.0, 0.0, 0.0)),
         ([], ["dog"], (0.0, 0.0, 1.0)),
@@ -64,8 +68,10 @@ def test_a_noun_too_many_is_hallucinated_and_one_too_few_is_missing() -> None:
     ],
     ids=["nothing asked or said", "nothing said", "nothing asked", "no vector"],
 )
-def test_empty_sets(said: list[str], asked: list[str], expected: tuple[float, ...]) -> None:
-    assert scores(said, asked) == expected
+def test_empty_sets(
+    mentioned: list[str], requested: list[str], expected: tuple[float, ...]
+) -> None:
+    assert scores(mentioned, requested) == expected
 
 
 def test_nouns_count_once_in_lower_case_and_names_word_by_word() -> None:
@@ -73,9 +79,9 @@ def test_nouns_count_once_in_lower_case_and_names_word_by_word() -> None:
 
 
 def test_what_has_no_vector_is_left_out_and_listed() -> None:
-    found = score_nouns([["dog", "zyx"], ["abc"]], [["dog"], ["cat"]], PlaneVectors())
-    assert found.iou[0] == pytest.approx(1.0)
-    assert found.unknown == ("abc", "zyx")
+    scores_of_nouns = score_nouns([["dog", "zyx"], ["abc"]], [["dog"], ["cat"]], PlaneVectors())
+    assert scores_of_nouns.iou[0] == pytest.approx(1.0)
+    assert scores_of_nouns.unknown == ("abc", "zyx")
 
 
 NOUNS = st.lists(st.sampled_from([*PLANE, "zyx"]), max_size=4)
@@ -84,8 +90,12 @@ NOUNS = st.lists(st.sampled_from([*PLANE, "zyx"]), max_size=4)
 @given(st.lists(st.tuples(NOUNS, NOUNS), min_size=1, max_size=5), st.randoms())
 def test_scores_lie_in_the_unit_interval_and_belong_to_their_caption(pairs, draw) -> None:
     def columns(rows):
-        found = score_nouns([row[0] for row in rows], [row[1] for row in rows], PlaneVectors())
-        return np.stack([found.iou, found.hallucination, found.missing])
+        scores_of_nouns = score_nouns(
+            [row[0] for row in rows], [row[1] for row in rows], PlaneVectors()
+        )
+        return np.stack(
+            [scores_of_nouns.iou, scores_of_nouns.hallucination, scores_of_nouns.missing]
+        )
 
     order = list(range(len(pairs)))
     draw.shuffle(order)
@@ -94,7 +104,7 @@ def test_scores_lie_in_the_unit_interval_and_belong_to_their_caption(pairs, draw
     assert (together <= 1).all()
     assert np.allclose(columns([pairs[i] for i in order]), together[:, order])
     assert np.allclose(columns(pairs * 2), np.concatenate([together, together], axis=1))
-    swapped = columns([(asked, said) for said, asked in pairs])
+    swapped = columns([(requested, mentioned) for mentioned, requested in pairs])
     assert np.allclose(swapped[0], together[0])  # IoU is symmetric, Hal and missing change places
 
 

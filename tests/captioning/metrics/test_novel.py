@@ -74,11 +74,11 @@ def test_cof_gives_the_tables_of_the_paper(
 
 @given(st.floats(0, 10), st.floats(0, 1), st.floats(0.1, 5))
 def test_cof_lies_between_its_scores(cider: float, f1: float, beta: float) -> None:
-    found = cof(cider=cider, f1=f1, beta=beta)
-    assert found <= max(cider, f1) * (1 + 1e-12)
-    assert found == 0 or found >= min(cider, f1) * (1 - 1e-12)
+    result = cof(cider=cider, f1=f1, beta=beta)
+    assert result <= max(cider, f1) * (1 + 1e-12)
+    assert result == 0 or result >= min(cider, f1) * (1 - 1e-12)
     # of one unit: points give points
-    assert cof(cider=100 * cider, f1=100 * f1, beta=beta) == pytest.approx(100 * found)
+    assert cof(cider=100 * cider, f1=100 * f1, beta=beta) == pytest.approx(100 * result)
 
 
 def test_beta_leans_towards_cider() -> None:
@@ -118,8 +118,8 @@ def test_plurals(noun: str, plurals: list[str]) -> None:
 
 
 def test_given_forms_take_the_place_of_the_rule() -> None:
-    found = word_forms(["couch", "dog"], {"couch": ["couch", "sofa"]})
-    assert found == {"couch": ("couch", "sofa"), "dog": ("dog", "dogs")}
+    forms = word_forms(["couch", "dog"], {"couch": ["couch", "sofa"]})
+    assert forms == {"couch": ("couch", "sofa"), "dog": ("dog", "dogs")}
     with pytest.raises(ValueError, match=r"got some for \['sofa'\]"):
         word_forms(["couch"], {"sofa": ["sofa"]})
 
@@ -148,8 +148,8 @@ def test_whole_words_are_matched_and_the_longest_form_wins(caption: str, classes
         "signal": ["traffic light"],
         "light": ["traffic light", "lamp"],
     }
-    found = find_mentions({"1": [caption]}, forms)
-    assert ", ".join(sorted(name for name, images in found.items() if images)) == classes
+    mentions = find_mentions({"1": [caption]}, forms)
+    assert ", ".join(sorted(name for name, images in mentions.items() if images)) == classes
 
 
 words = st.sampled_from(["a", "b", "c", "d"])
@@ -162,17 +162,17 @@ phrases = st.lists(words, min_size=1, max_size=3).map(" ".join)
     st.dictionaries(phrases, st.just(0), min_size=1, max_size=4),
 )
 def test_mentions_by_brute_force(captions: list[str], phrases: dict[str, int]) -> None:
-    found = find_mentions(
+    mentions = find_mentions(
         {str(row): [caption] for row, caption in enumerate(captions)},
         {phrase: [phrase] for phrase in phrases},
     )
     for row, caption in enumerate(captions):
-        rest, wanted = caption + " ", set()
+        rest, expected = caption + " ", set()
         while rest:  # cut the longest phrase off the front, or else a word
             fitting = [phrase for phrase in phrases if rest.startswith(phrase + " ")]
-            wanted |= {max(fitting, key=len)} if fitting else set()
+            expected |= {max(fitting, key=len)} if fitting else set()
             rest = rest[len(max(fitting, key=len, default=rest.split(" ")[0])) + 1 :]
-        assert {name for name, images in found.items() if str(row) in images} == wanted
+        assert {name for name, images in mentions.items() if str(row) in images} == expected
 
 
 def test_f1_by_hand() -> None:
@@ -196,8 +196,8 @@ def test_labels_can_be_the_truth() -> None:
     # a label is compared whole, with the name of the class and its forms
     forms = {"dog": ["puppy", "dog"], "racket": HELD_OUT_FORMS["racket"], "tv": ["television"]}
     labels = {"1": ["hot dog"], "2": ["puppy"], "3": ["tennis racket"], "4": ["tv"]}
-    found = images_by_class(labels, forms, labels, source="labels")
-    assert found == {"dog": {"2"}, "racket": {"3"}, "tv": {"4"}}
+    images = images_by_class(labels, forms, labels, source="labels")
+    assert images == {"dog": {"2"}, "racket": {"3"}, "tv": {"4"}}
 
 
 def test_f1_against_labels_by_hand() -> None:
@@ -210,8 +210,8 @@ def test_f1_against_labels_by_hand() -> None:
 
 def test_the_held_out_classes_have_their_words() -> None:
     assert len(HELD_OUT_FORMS) == 8
-    found = find_mentions({"1": ["sofas, racquets, luggage and busses"]}, HELD_OUT_FORMS)
-    assert {name for name, ids in found.items() if ids} == {"couch", "racket", "suitcase", "bus"}
+    mentions = find_mentions({"1": ["sofas, racquets, luggage and busses"]}, HELD_OUT_FORMS)
+    assert {name for name, ids in mentions.items() if ids} == {"couch", "racket", "suitcase", "bus"}
 
 
 def test_perfect_and_empty_captions() -> None:
@@ -225,18 +225,18 @@ def test_perfect_and_empty_captions() -> None:
 
 
 def test_one_image() -> None:
-    found = score_novel({"1": "a bus"}, REFERENCES, forms=FORMS, **FAST)
-    assert found.in_domain is None
-    assert (found.mentions.f1, found.out_of_domain["COF1"]) == (1, 0)  # CIDEr-D of one is 0
-    assert found.settings["num_without_caption"] == 4
+    result = score_novel({"1": "a bus"}, REFERENCES, forms=FORMS, **FAST)
+    assert result.in_domain is None
+    assert (result.mentions.f1, result.out_of_domain["COF1"]) == (1, 0)  # CIDEr-D of one is 0
+    assert result.settings["num_without_caption"] == 4
 
 
 def test_references_given_twice_change_nothing() -> None:
     twice = {image_id: refs * 2 for image_id, refs in REFERENCES.items()}
     once = score_novel(CANDIDATES, REFERENCES, forms=FORMS, **FAST)
-    found = score_novel(CANDIDATES, twice, forms=FORMS, **FAST)
-    assert found.mentions == once.mentions
-    assert found.out_of_domain == pytest.approx(once.out_of_domain)
+    result = score_novel(CANDIDATES, twice, forms=FORMS, **FAST)
+    assert result.mentions == once.mentions
+    assert result.out_of_domain == pytest.approx(once.out_of_domain)
 
 
 def test_order_of_images_and_classes_changes_nothing() -> None:
@@ -246,32 +246,32 @@ def test_order_of_images_and_classes_changes_nothing() -> None:
         forms=dict(reversed(FORMS.items())),
         **FAST,
     )
-    found = score_novel(CANDIDATES, REFERENCES, forms=FORMS, **FAST)
-    assert turned.mentions == found.mentions
-    assert turned.out_of_domain == pytest.approx(found.out_of_domain)
-    assert turned.in_domain == found.in_domain
+    result = score_novel(CANDIDATES, REFERENCES, forms=FORMS, **FAST)
+    assert turned.mentions == result.mentions
+    assert turned.out_of_domain == pytest.approx(result.out_of_domain)
+    assert turned.in_domain == result.in_domain
 
 
 def test_out_of_domain_scores_are_means_over_classes() -> None:
-    found = score_novel(CANDIDATES, REFERENCES, forms=FORMS, frequencies="group", **FAST)
+    result = score_novel(CANDIDATES, REFERENCES, forms=FORMS, frequencies="group", **FAST)
     bus = evaluate_captions({i: CANDIDATES[i] for i in "14"}, REFERENCES, **FAST)
     zebra = evaluate_captions({i: CANDIDATES[i] for i in "24"}, REFERENCES, **FAST)
     rest = evaluate_captions({i: CANDIDATES[i] for i in "35"}, REFERENCES, **FAST)
-    assert (found.by_class, found.in_domain) == ({"bus": bus, "zebra": zebra}, rest)
+    assert (result.by_class, result.in_domain) == ({"bus": bus, "zebra": zebra}, rest)
     for name in bus.corpus:
         mean = (bus.corpus[name] + zebra.corpus[name]) / 2
-        assert found.out_of_domain[name] == pytest.approx(mean)
+        assert result.out_of_domain[name] == pytest.approx(mean)
     assert bus.corpus["CIDEr-D"] != zebra.corpus["CIDEr-D"]
-    means = {"cider": found.out_of_domain["CIDEr-D"], "f1": 0.7}
-    assert found.out_of_domain["F1"] == 0.7
-    assert found.out_of_domain["COF1"] == cof(**means, beta=1) > 0
-    assert found.out_of_domain["COF1.5"] == cof(**means, beta=1.5)
+    means = {"cider": result.out_of_domain["CIDEr-D"], "f1": 0.7}
+    assert result.out_of_domain["F1"] == 0.7
+    assert result.out_of_domain["COF1"] == cof(**means, beta=1) > 0
+    assert result.out_of_domain["COF1.5"] == cof(**means, beta=1.5)
 
 
 def test_scores_are_plain_in_json_and_say_what_the_truth_was() -> None:
     labels = {image_id: ["bus"] if image_id in "12" else [] for image_id in CANDIDATES}
-    found = score_novel(CANDIDATES, REFERENCES, forms=FORMS, labels=labels, **FAST)
-    plain = json.loads(json.dumps(found.to_dict()))
+    result = score_novel(CANDIDATES, REFERENCES, forms=FORMS, labels=labels, **FAST)
+    plain = json.loads(json.dumps(result.to_dict()))
     assert plain["settings"] == {
         "truth": "labels",
         "cider_frequencies": "all",
@@ -287,56 +287,58 @@ def test_scores_are_plain_in_json_and_say_what_the_truth_was() -> None:
 
 def test_frequencies_of_all_images_change_cider_alone() -> None:
     groups = {"one": ["1", "4"], "two": ["3", "4", "5"]}
-    whole = evaluate_captions(CANDIDATES, REFERENCES, **FAST).per_image
-    found = score_groups(CANDIDATES, REFERENCES, groups, **FAST)
+    scores_of_all = evaluate_captions(CANDIDATES, REFERENCES, **FAST).per_image
+    result = score_groups(CANDIDATES, REFERENCES, groups, **FAST)
     apart = score_groups(CANDIDATES, REFERENCES, groups, frequencies="group", **FAST)
     for name, ids in groups.items():
-        assert list(found[name].per_image) == ids
+        assert list(result[name].per_image) == ids
         for image_id in ids:
-            cider = whole[image_id]["CIDEr-D"]
-            assert found[name].per_image[image_id]["CIDEr-D"] == pytest.approx(cider)
-        wanted = fmean(whole[image_id]["CIDEr-D"] for image_id in ids)
-        assert found[name].corpus["CIDEr-D"] == pytest.approx(wanted)
-        assert apart[name].corpus["CIDEr-D"] != pytest.approx(wanted)
-        assert apart[name].corpus["BLEU-2"] == found[name].corpus["BLEU-2"]
-        assert apart[name].settings == found[name].settings
+            cider = scores_of_all[image_id]["CIDEr-D"]
+            assert result[name].per_image[image_id]["CIDEr-D"] == pytest.approx(cider)
+        expected = fmean(scores_of_all[image_id]["CIDEr-D"] for image_id in ids)
+        assert result[name].corpus["CIDEr-D"] == pytest.approx(expected)
+        assert apart[name].corpus["CIDEr-D"] != pytest.approx(expected)
+        assert apart[name].corpus["BLEU-2"] == result[name].corpus["BLEU-2"]
+        assert apart[name].settings == result[name].settings
     with pytest.raises(ValueError, match="frequencies must be 'all' or 'group': got 'split'"):
         score_groups(CANDIDATES, REFERENCES, groups, frequencies="split", **FAST)  # type: ignore
 
 
 def test_without_cider_there_is_no_cof() -> None:
     options = FAST | {"metrics": ["ROUGE-L"]}
-    found = score_novel(CANDIDATES, REFERENCES, forms=FORMS, **options)
-    assert found.out_of_domain.keys() == {"ROUGE-L", "F1"}
+    result = score_novel(CANDIDATES, REFERENCES, forms=FORMS, **options)
+    assert result.out_of_domain.keys() == {"ROUGE-L", "F1"}
 
 
 def test_a_score_that_a_class_lacks_has_no_mean() -> None:
-    whole = evaluate_captions(CANDIDATES, REFERENCES, **FAST)
+    scores_of_all = evaluate_captions(CANDIDATES, REFERENCES, **FAST)
     part = evaluate_captions(CANDIDATES, REFERENCES, metrics=["CIDEr-D"], tokenizer="python")
-    assert macro_average({"bus": whole, "zebra": part}) == part.corpus
+    assert macro_average({"bus": scores_of_all, "zebra": part}) == part.corpus
 
 
 def test_nocaps_by_domain() -> None:
     domains = dict(zip("12345", ["in", "near", "in", "out", "near"], strict=True))
-    found = score_nocaps(CANDIDATES, REFERENCES, domains, **FAST)
-    assert list(found) == ["in", "near", "out", "overall"]
-    assert {name: list(result.per_image) for name, result in found.items()} == {
+    by_domain = score_nocaps(CANDIDATES, REFERENCES, domains, **FAST)
+    assert list(by_domain) == ["in", "near", "out", "overall"]
+    assert {name: list(result.per_image) for name, result in by_domain.items()} == {
         "in": ["1", "3"],
         "near": ["2", "5"],
         "out": ["4"],
         "overall": ["1", "2", "3", "4", "5"],
     }
-    assert found["overall"] == evaluate_captions(CANDIDATES, REFERENCES, **FAST)
+    assert by_domain["overall"] == evaluate_captions(CANDIDATES, REFERENCES, **FAST)
     # of one corpus' frequencies, the images' mean is that of the domains by their sizes
-    one, two, three = (found[name].corpus["CIDEr-D"] for name in ("in", "near", "out"))
-    mean = found["overall"].corpus["CIDEr-D"]
-    assert mean == pytest.approx((2 * one + 2 * two + three) / 5)
-    assert mean != pytest.approx(fmean([one, two, three]))
+    in_domain, near_domain, out_of_domain = (
+        by_domain[name].corpus["CIDEr-D"] for name in ("in", "near", "out")
+    )
+    mean = by_domain["overall"].corpus["CIDEr-D"]
+    assert mean == pytest.approx((2 * in_domain + 2 * near_domain + out_of_domain) / 5)
+    assert mean != pytest.approx(fmean([in_domain, near_domain, out_of_domain]))
     apart = score_nocaps(CANDIDATES, REFERENCES, domains, frequencies="group", **FAST)
-    assert apart["out"].corpus["CIDEr-D"] == 0 < three
-    assert apart["overall"].corpus == pytest.approx(found["overall"].corpus)
-    some = score_nocaps({"2": "a zebra"}, REFERENCES, domains, **FAST)
-    assert list(some) == ["near", "overall"]
+    assert apart["out"].corpus["CIDEr-D"] == 0 < out_of_domain
+    assert apart["overall"].corpus == pytest.approx(by_domain["overall"].corpus)
+    partial = score_nocaps({"2": "a zebra"}, REFERENCES, domains, **FAST)
+    assert list(partial) == ["near", "overall"]
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,8 @@ SAMPLES = {
 
 
 def oracle(samples: dict[str, list[str]] = SAMPLES, **options) -> OracleResult:
-    given = {"metrics": FAST_METRICS, "tokenize": tokenize_python} | options
-    return evaluate_oracle(samples, REFERENCES, **given)
+    arguments = {"metrics": FAST_METRICS, "tokenize": tokenize_python} | options
+    return evaluate_oracle(samples, REFERENCES, **arguments)
 
 
 def each_alone(samples: dict[str, list[str]] = SAMPLES) -> list[dict[str, dict[str, float]]]:
@@ -79,7 +79,7 @@ def test_every_metric_takes_the_highest_sample(metric: str, real_java: str) -> N
         assert result.per_image[image_id][metric] == pytest.approx(max(scores), abs=1e-12)
         assert result.best[image_id][metric] == scores.index(max(scores))
         assert max(scores) > 0
-    highest = [found[metric] for found in result.per_image.values()]
+    highest = [image_scores[metric] for image_scores in result.per_image.values()]
     assert result.mean[metric] == pytest.approx(np.mean(highest))
 
 
@@ -90,8 +90,8 @@ def test_corpus_bleu_is_that_of_the_captions_chosen() -> None:
     for order, name in enumerate(BLEU):
         chosen = [SAMPLES[image_id][result.best[image_id][name]] for image_id in ids]
         texts = {row: [text] for row, text in enumerate(tokenize_python(chosen))}
-        wanted = Bleu(4).compute_score(references, texts, verbose=0)[0][order]
-        assert result.corpus_bleu[name] == pytest.approx(wanted, rel=1e-12)
+        expected = Bleu(4).compute_score(references, texts, verbose=0)[0][order]
+        assert result.corpus_bleu[name] == pytest.approx(expected, rel=1e-12)
     assert result.corpus_bleu["BLEU-4"] != pytest.approx(result.mean["BLEU-4"], abs=1e-3)
 
 
@@ -135,16 +135,16 @@ def test_order_of_images_and_other_numbers_of_samples() -> None:
     turned = oracle(dict(reversed(SAMPLES.items())))
     assert turned.mean == pytest.approx(oracle().mean)
     ragged = {"9": SAMPLES["9"][:1], "4": SAMPLES["4"], "7": SAMPLES["7"][:2], "5": SAMPLES["5"]}
-    found = oracle(ragged).per_image
-    assert found["4"] == pytest.approx(oracle().per_image["4"])
-    assert found["7"]["BLEU-1"] < 1
+    result = oracle(ragged).per_image
+    assert result["4"] == pytest.approx(oracle().per_image["4"])
+    assert result["7"]["BLEU-1"] < 1
 
 
 def test_references_given_twice_change_nothing() -> None:
     twice = {image_id: [*group, *group] for image_id, group in REFERENCES.items()}
-    found = evaluate_oracle(SAMPLES, twice, metrics=FAST_METRICS, tokenize=tokenize_python)
-    assert found.mean == pytest.approx(oracle().mean)
-    assert found.best == oracle().best
+    result = evaluate_oracle(SAMPLES, twice, metrics=FAST_METRICS, tokenize=tokenize_python)
+    assert result.mean == pytest.approx(oracle().mean)
+    assert result.best == oracle().best
 
 
 def test_one_image_with_frequencies_of_a_corpus() -> None:
@@ -166,10 +166,10 @@ def test_without_java_what_needs_it_is_missing_and_named(no_java: None) -> None:
 
 
 def test_java_scorers_are_asked_once_a_caption(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+    calls = []
 
     def meteor(texts, references, **options: object) -> tuple[float, list[float]]:
-        asked.extend(zip(texts, map(tuple, references), strict=True))
+        calls.extend(zip(texts, map(tuple, references), strict=True))
         return 0.0, [len(text.split()) / 10 for text in texts]
 
     def spice(ids, texts, references, **options: object) -> tuple[float, list[float]]:
@@ -182,9 +182,9 @@ def test_java_scorers_are_asked_once_a_caption(monkeypatch: pytest.MonkeyPatch) 
     assert result.per_image["9"] == pytest.approx({"METEOR": 0.6, "SPICE": -0.3})
     assert result.best["9"] == {"METEOR": 2, "SPICE": 1}
     # "a man on a horse" comes twice among the samples
-    assert len(asked) == 2 * 7
-    wanted = tuple(tokenize_python(REFERENCES["7"]))
-    assert [refs for text, refs in asked if text == "grass"] == [wanted, wanted]
+    assert len(calls) == 2 * 7
+    expected = tuple(tokenize_python(REFERENCES["7"]))
+    assert [refs for text, refs in calls if text == "grass"] == [expected, expected]
 
 
 @pytest.mark.parametrize(

@@ -22,23 +22,25 @@ def unit(seed: int, rows: int) -> torch.Tensor:
 def test_recall_is_the_share_of_ranks_counted_one_by_one(seed, num_images, each) -> None:
     images, captions = unit(seed, num_images), unit(seed + 1, num_images * each)
     index = torch.arange(num_images).repeat(each)
-    found = retrieval_scores(images, captions, index)
+    scores = retrieval_scores(images, captions, index)
     near = (captions @ images.T).tolist()
     for k in (1, 5, 10):
         hits = 0
-        for row, own in enumerate(index.tolist()):
-            before = [j for j in range(num_images) if j != own and near[row][j] >= near[row][own]]
-            hits += len(before) < k
-        assert found[f"text-to-image R@{k}"] == pytest.approx(hits / len(index))
-        hits = 0
-        for image in range(num_images):
-            own = [row for row in range(len(index)) if index[row] == image]
-            best = max(near[row][image] for row in own)
+        for row, matched in enumerate(index.tolist()):
             before = [
-                row for row in range(len(index)) if row not in own and near[row][image] >= best
+                j for j in range(num_images) if j != matched and near[row][j] >= near[row][matched]
             ]
             hits += len(before) < k
-        assert found[f"image-to-text R@{k}"] == pytest.approx(hits / num_images)
+        assert scores[f"text-to-image R@{k}"] == pytest.approx(hits / len(index))
+        hits = 0
+        for image in range(num_images):
+            matched = [row for row in range(len(index)) if index[row] == image]
+            best = max(near[row][image] for row in matched)
+            before = [
+                row for row in range(len(index)) if row not in matched and near[row][image] >= best
+            ]
+            hits += len(before) < k
+        assert scores[f"image-to-text R@{k}"] == pytest.approx(hits / num_images)
 
 
 def test_a_perfect_space_and_one_that_knows_nothing() -> None:
@@ -54,10 +56,10 @@ def test_a_perfect_space_and_one_that_knows_nothing() -> None:
 def test_order_of_images_and_captions_changes_no_recall() -> None:
     images, captions = unit(1, 12), unit(2, 36)
     index, order = torch.arange(12).repeat(3), torch.arange(36).flip(0)
-    found = retrieval_scores(images, captions, index)
+    scores = retrieval_scores(images, captions, index)
     turned = retrieval_scores(images.flip(0), captions[order], 11 - index[order])
-    for name in found.keys() - {"AUC"}:  # the shuffled pairs are others
-        assert turned[name] == pytest.approx(found[name])
+    for name in scores.keys() - {"AUC"}:  # the shuffled pairs are others
+        assert turned[name] == pytest.approx(scores[name])
 
 
 def test_captions_given_twice_change_no_recall_of_images() -> None:
@@ -71,12 +73,12 @@ def test_captions_given_twice_change_no_recall_of_images() -> None:
 def test_ranks_by_hand() -> None:
     images = torch.eye(3)
     captions = torch.tensor([[0.9, 0.1, 0.0], [0.8, 0.6, 0.0], [0.5, 0.6, 0.7]])
-    found = retrieval_scores(images, captions, torch.arange(3))
+    scores = retrieval_scores(images, captions, torch.arange(3))
     # the second caption is nearer to the first image; the second image's best, of .6, is shared
     # with the third caption, which counts against it
-    assert found["text-to-image R@1"] == pytest.approx(2 / 3)
-    assert found["image-to-text R@1"] == pytest.approx(2 / 3)
-    assert found["text-to-image R@5"] == found["image-to-text R@5"] == 1
+    assert scores["text-to-image R@1"] == pytest.approx(2 / 3)
+    assert scores["image-to-text R@1"] == pytest.approx(2 / 3)
+    assert scores["text-to-image R@5"] == scores["image-to-text R@5"] == 1
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf")])

@@ -154,27 +154,27 @@ def test_two_processes_do_not_share_the_cache(jars: Path, tmp_path: Path) -> Non
     (tmp_path / "a").mkdir()
     with spice._cache(jars, str(tmp_path), 0) as first:
         assert first == jars / "parses"
-        with spice._cache(jars, str(tmp_path / "a"), 0.3) as own:
-            assert own == tmp_path / "a" / "parses"
+        with spice._cache(jars, str(tmp_path / "a"), 0.3) as private:
+            assert private == tmp_path / "a" / "parses"
     with spice._cache(jars, str(tmp_path), 0) as again:
         assert again == first
 
 
 def test_second_process_waits_for_the_parses_of_the_first(jars: Path, tmp_path: Path) -> None:
-    left = threading.Event()
+    released = threading.Event()
 
     def hold() -> None:
         with spice._cache(jars, str(tmp_path), 0):
             held.set()
-            left.wait(0.5)
-            left.set()
+            released.wait(0.5)
+            released.set()
 
     held = threading.Event()
     thread = threading.Thread(target=hold)
     thread.start()
     held.wait(20)
     with spice._cache(jars, str(tmp_path), 20) as second:
-        assert left.is_set()
+        assert released.is_set()
         assert second == jars / "parses"
     thread.join()
 
@@ -205,9 +205,9 @@ cp $SOURCE/*.jar $out
     assert sorted(path.name for path in fetched) == sorted(set(JARS) - {"asm-7.3.1.jar"})
     assert missing_jars(folder, "17.0.1") == []
     assert sorted(path.name for path in folder.iterdir()) == JARS
-    asked = (tmp_path / "log").read_text()
-    assert "-Dartifact=edu.stanford.nlp:stanford-corenlp:3.6.0:jar:models\n" in asked
-    assert "asm:7.3.1\n" not in asked.replace("asm-", "")
+    commands = (tmp_path / "log").read_text()
+    assert "-Dartifact=edu.stanford.nlp:stanford-corenlp:3.6.0:jar:models\n" in commands
+    assert "asm:7.3.1\n" not in commands.replace("asm-", "")
     assert prepare_spice(folder) == []
 
 

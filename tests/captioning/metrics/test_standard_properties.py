@@ -35,26 +35,26 @@ CANDIDATES = {
 def metrics_here() -> list[str]:
     """All standard metrics but those for which this machine lacks Java or jars."""
     try:
-        lacking = {"SPICE"} if missing_jars(spice_folder(), find_java()[1]) else set()
+        missing = {"SPICE"} if missing_jars(spice_folder(), find_java()[1]) else set()
     except JavaError:
-        lacking = {"METEOR", "SPICE"}
-    return [name for name in ALL_METRICS if name not in lacking]
+        missing = {"METEOR", "SPICE"}
+    return [name for name in ALL_METRICS if name not in missing]
 
 
 @cache
 def scored(*image_ids: str, statistics: bool = False) -> MetricResult:
     """Some of the images, in this order; document frequencies of all images, or of those."""
     find_java.cache_clear()
-    given = {}
+    results = {}
     if statistics:
         groups = [[text.lower() for text in texts] for texts in REFERENCES.values()]
-        given["cider_statistics"] = CiderStatistics.count(groups, source="all of them")
+        results["cider_statistics"] = CiderStatistics.count(groups, source="all of them")
     return evaluate_captions(
         {i: CANDIDATES[i] for i in image_ids},
         {i: REFERENCES[i] for i in image_ids},
         metrics=metrics_here(),
         tokenizer="python",
-        **given,
+        **results,
     )
 
 

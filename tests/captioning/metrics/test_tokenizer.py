@@ -38,15 +38,15 @@ def test_python_and_java_agree_on_hard_captions(real_java: str) -> None:
 def test_java_tokens_are_those_of_pycocoevalcap(real_java: str) -> None:
     captions = [text for text in HARD if "\U0001f600" not in text]
     keyed = {row: [{"caption": caption}] for row, caption in enumerate(captions)}
-    theirs = ptb.PTBTokenizer().tokenize(keyed)
-    assert tokenize_ptb(captions) == [theirs[row][0] for row in keyed]
+    reference = ptb.PTBTokenizer().tokenize(keyed)
+    assert tokenize_ptb(captions) == [reference[row][0] for row in keyed]
 
 
 def test_line_separators_do_not_shift_later_captions(real_java: str) -> None:
     captions = ["one\ntwo", "three\r\nfour", "five\u2028six", "seven\veight\fnine", "ten", ""]
-    wanted = ["one two", "three four", "five six", "seven eight nine", "ten", ""]
-    assert tokenize_ptb(captions) == wanted
-    assert tokenize_python(captions) == wanted
+    expected = ["one two", "three four", "five six", "seven eight nine", "ten", ""]
+    assert tokenize_ptb(captions) == expected
+    assert tokenize_python(captions) == expected
 
 
 def test_python_and_java_agree_on_real_captions(real_java: str, shared_data: Path) -> None:
@@ -59,7 +59,9 @@ def test_python_and_java_agree_on_real_captions(real_java: str, shared_data: Pat
     assert len(flickr) == 40_460
     for captions in (flickr, coco):
         pairs = zip(tokenize_python(captions), tokenize_ptb(captions), strict=True)
-        assert sum(mine == javas for mine, javas in pairs) >= 0.9995 * len(captions)
+        assert sum(python_tokens == javas for python_tokens, javas in pairs) >= 0.9995 * len(
+            captions
+        )
 
 
 @pytest.mark.parametrize(

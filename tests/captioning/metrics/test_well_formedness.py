@@ -62,7 +62,7 @@ def scorer() -> WellFormedness:
         language_model=WordModel(),
         calibration=CALIBRATION,
         vectors=TopicVectors(),
-        least_similarity=0.2,
+        min_similarity=0.2,
     )
 
 
@@ -72,14 +72,14 @@ def logistic(value: float) -> float:
 
 def test_grammar_by_hand(scorer: WellFormedness) -> None:
     # The -3, dog -3, runs -4, far -3, stop -1: mean -2.8, worst three -10/3, end -1
-    [found] = scorer.score(["the dog runs far ."])
-    assert found.grammar == pytest.approx(logistic(3 - 0.5 * 2.8 - 0.25 * 10 / 3 - 0.125))
-    assert (found.redundancy, found.focus, found.total) == (0, 0, found.grammar)
+    [score] = scorer.score(["the dog runs far ."])
+    assert score.grammar == pytest.approx(logistic(3 - 0.5 * 2.8 - 0.25 * 10 / 3 - 0.125))
+    assert (score.redundancy, score.focus, score.total) == (0, 0, score.grammar)
 
 
 def test_an_unlikely_stop_lowers_grammar(scorer: WellFormedness) -> None:
-    whole, broken_off = scorer.score(["a dog in", "a dog a"])
-    assert whole.grammar > broken_off.grammar
+    complete, broken_off = scorer.score(["a dog in", "a dog a"])
+    assert complete.grammar > broken_off.grammar
 
 
 def test_style_does_not_matter(scorer: WellFormedness) -> None:
@@ -89,19 +89,19 @@ def test_style_does_not_matter(scorer: WellFormedness) -> None:
 
 @pytest.mark.parametrize("caption", ["", "   ", ".", " . ! ?", "…"])
 def test_a_caption_without_words_scores_nothing(scorer: WellFormedness, caption: str) -> None:
-    [found] = scorer.score([caption])
-    assert (found.grammar, found.total) == (0.0, 0.0)
+    [score] = scorer.score([caption])
+    assert (score.grammar, score.total) == (0.0, 0.0)
 
 
 def test_sentences_are_averaged(scorer: WellFormedness) -> None:
-    one, two, both = scorer.score(["a boat", "big waves roll", "a boat . big waves roll ."])
-    assert both.grammar == pytest.approx((one.grammar + two.grammar) / 2)
+    first, second, both = scorer.score(["a boat", "big waves roll", "a boat . big waves roll ."])
+    assert both.grammar == pytest.approx((first.grammar + second.grammar) / 2)
     assert both.focus == 0
 
 
 def test_sentences_that_do_not_belong_together_cost_a_tenth(scorer: WellFormedness) -> None:
-    apart, one = scorer.score(["a boat . a bus .", "a boat and a bus"])
-    assert (apart.focus, one.focus) == (0.1, 0)
+    apart, joined = scorer.score(["a boat . a bus .", "a boat and a bus"])
+    assert (apart.focus, joined.focus) == (0.1, 0)
     assert apart.total == pytest.approx(apart.grammar - 0.1)
     unknown = scorer.score(["a boat . a zyx ."])[0]
     assert unknown.focus == 0  # nothing is known of it
@@ -183,9 +183,9 @@ def test_a_calibration_tells_broken_captions() -> None:
     sizes = rng.integers(1, 9, (40, 6))
     good = [" ".join("x" * size for size in row) for row in sizes[:20]]
     bad = [" ".join("x" * (size + 4) for size in row) + " a" for row in sizes[20:]]
-    found = calibrate(WordModel(), well_formed=good, broken=bad)
-    assert found.language_model == "words"
-    scorer = WellFormedness(language_model=WordModel(), calibration=found)
+    calibration = calibrate(WordModel(), well_formed=good, broken=bad)
+    assert calibration.language_model == "words"
+    scorer = WellFormedness(language_model=WordModel(), calibration=calibration)
     assert all(score.grammar > 0.7 for score in scorer.score(good))
     assert all(score.grammar < 0.7 for score in scorer.score(bad))
 
@@ -209,7 +209,7 @@ def test_the_config_names_one_model_and_its_calibration(repository: Path) -> Non
     config = compose_config("well_formedness/smollm2").well_formedness
     assert isinstance(instantiate(config.calibration), GrammarCalibration)
     assert config.language_model.name == "smollm2"
-    assert 0 < config.least_similarity < 1
+    assert 0 < config.min_similarity < 1
     assert instantiate(config.vectors).name.startswith("wordllama")
 
 

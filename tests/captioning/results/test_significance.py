@@ -21,12 +21,12 @@ def test_interval_is_that_of_the_normal_law() -> None:
     generator = np.random.default_rng(1)
     before = generator.gamma(1, 1, 1000)
     shift = generator.normal(0.05, 0.5, 1000)
-    found = compare(before, before + shift)
+    difference = compare(before, before + shift)
     error = shift.std(ddof=1) / np.sqrt(1000)
-    assert found.mean == pytest.approx(shift.mean())
-    assert found.low == pytest.approx(shift.mean() - 1.96 * error, abs=error / 5)
-    assert found.high == pytest.approx(shift.mean() + 1.96 * error, abs=error / 5)
-    assert found.num_images == 1000
+    assert difference.mean == pytest.approx(shift.mean())
+    assert difference.low == pytest.approx(shift.mean() - 1.96 * error, abs=error / 5)
+    assert difference.high == pytest.approx(shift.mean() + 1.96 * error, abs=error / 5)
+    assert difference.num_images == 1000
 
 
 def test_pairing_makes_a_small_steady_gain_significant() -> None:
@@ -51,30 +51,30 @@ def test_order_of_images_changes_nothing() -> None:
     before, after = scores(generator.random(20)), scores(generator.random(20))
     turned = dict(reversed(after.items()))
     first, second = (
-        paired_bootstrap(before, given, "CIDEr-D", generator=np.random.default_rng(0))
-        for given in (after, turned)
+        paired_bootstrap(before, scores_after, "CIDEr-D", generator=np.random.default_rng(0))
+        for scores_after in (after, turned)
     )
     assert first == second
 
 
 def test_bad_input_is_named() -> None:
     generator = np.random.default_rng(0)
-    one, other = scores(np.ones(3)), scores(np.ones(4))
+    first, second = scores(np.ones(3)), scores(np.ones(4))
     with pytest.raises(ValueError, match="1 are in one only, such as '3'"):
-        paired_bootstrap(one, other, "CIDEr-D", generator=generator)
+        paired_bootstrap(first, second, "CIDEr-D", generator=generator)
     with pytest.raises(ValueError, match="before has no METEOR for image '0'"):
-        paired_bootstrap(one, one, "METEOR", generator=generator)
+        paired_bootstrap(first, first, "METEOR", generator=generator)
     with pytest.raises(ValueError, match="BLEU-4 is no mean"):
-        paired_bootstrap(one, one, "BLEU-4", generator=generator)
+        paired_bootstrap(first, first, "BLEU-4", generator=generator)
     for wrong in (np.nan, np.inf):
         odd = scores(np.array([1, wrong, 1]))
         with pytest.raises(ValueError, match="CIDEr-D of image '1' must be a finite number"):
-            paired_bootstrap(one, odd, "CIDEr-D", generator=generator)
-    null = one | {"1": {"CIDEr-D": None}}
+            paired_bootstrap(first, odd, "CIDEr-D", generator=generator)
+    null = first | {"1": {"CIDEr-D": None}}
     with pytest.raises(ValueError, match="after has no CIDEr-D for image '1'"):
-        paired_bootstrap(one, null, "CIDEr-D", generator=generator)
+        paired_bootstrap(first, null, "CIDEr-D", generator=generator)
     with pytest.raises(ValueError, match="confidence"):
-        paired_bootstrap(one, one, "CIDEr-D", generator=generator, confidence=95)
+        paired_bootstrap(first, first, "CIDEr-D", generator=generator, confidence=95)
 
 
 def test_runs_are_pooled_by_image_whatever_their_order() -> None:

@@ -290,9 +290,9 @@ def test_differences_are_paired_by_image_and_pooled_over_seeds(tmp_path: Path) -
     assert table.compared == ("CIDEr-D",)
     first, second = table.rows
     assert (first.is_baseline, first.cells[0].difference) == (True, None)
-    found = second.cells[0].difference
-    assert [found.mean, found.low, found.high] == pytest.approx([0.015] * 3)
-    assert (found.p_value, found.num_pairs, found.lacking) == (0, 2, 0)
+    difference = second.cells[0].difference
+    assert [difference.mean, difference.low, difference.high] == pytest.approx([0.015] * 3)
+    assert (difference.p_value, difference.num_pairs, difference.num_missing) == (0, 2, 0)
     head, *rows = cells(table)
     assert head[2:] == ["CIDEr-D", "CIDEr-D against none", "METEOR"]
     assert rows[0][3] == "baseline"
@@ -316,8 +316,12 @@ def test_a_seed_that_one_row_lacks_is_left_out_of_the_difference(tmp_path: Path)
     table = table_of(
         read_runs([tmp_path]), group=["curation.name"], metrics=["CIDEr-D"], against=["none"]
     )
-    found = table.rows[1].cells[0].difference
-    assert (found.mean, found.num_pairs, found.lacking) == (pytest.approx(0.5), 2, 1)
+    difference = table.rows[1].cells[0].difference
+    assert (difference.mean, difference.num_pairs, difference.num_missing) == (
+        pytest.approx(0.5),
+        2,
+        1,
+    )
     assert cells(table)[2][3] == "+0.5000 [+0.5000, +0.5000], p < 0.001 (1 missing)"
     assert cells(table)[3][3] == "—"  # has no scores of single images
 
@@ -370,8 +374,8 @@ def test_published_scores_are_rows_of_their_own(tmp_path: Path) -> None:
 def test_signs_of_the_formats_are_escaped(tmp_path: Path) -> None:
     make_run(tmp_path, 0, 0.5, curation=r"50%_a&b|c ~{x}^\y <$#")
     table = table_of(read_runs([tmp_path]), group=["curation.name"], metrics=["CIDEr-D"])
-    wanted = r"50\%\_a\&b\textbar{}c \textasciitilde{}\{x\}\textasciicircum{}\textbackslash{}y "
-    assert wanted + r"\textless{}\$\# & 1 & $0.5000$ \\" in to_latex(table)
+    expected = r"50\%\_a\&b\textbar{}c \textasciitilde{}\{x\}\textasciicircum{}\textbackslash{}y "
+    assert expected + r"\textless{}\$\# & 1 & $0.5000$ \\" in to_latex(table)
     assert r"50%_a&b\|c" in to_markdown(table)
     lines = [line for line in to_csv(table).splitlines() if not line.startswith("#")]
     assert next(iter(csv.DictReader(lines)))["curation.name"] == r"50%_a&b|c ~{x}^\y <$#"

@@ -54,4 +54,6 @@ def test_low_rank_additions_alone_are_trained():
             for parameter, gradient in zip(trained.values(), gradients, strict=True):
                 parameter -= rate * gradient
     assert losses[-1] < losses[0]
-    assert [one.score for one in model.eval().generate(batch)] != [one.score for one in captions]
+    assert [prediction.score for prediction in model.eval().generate(batch)] != [
+        prediction.score for prediction in captions
+    ]

@@ -15,9 +15,9 @@ def test_the_files_of_the_page_score(small, repository: Path, tmp_path: Path, mo
     assert files == ["my_metrics/words.py", "configs/extra_metrics/words.yaml"]
     monkeypatch.syspath_prepend(tmp_path / "user")
     import_plugins(["my_metrics"])
-    found = f"hydra.searchpath=[file://{tmp_path / 'user' / 'configs'}]"
+    search_path = f"hydra.searchpath=[file://{tmp_path / 'user' / 'configs'}]"
     choice = ("extra_metrics=[words]", "extra_metrics.words.most=3")
-    scores = train(small("num_epochs=1", *choice, found))
+    scores = train(small("num_epochs=1", *choice, search_path))
     assert 0 < scores["words"] <= 3
     test = json.loads((tmp_path / "run" / "metrics.json").read_text())["test"]
     assert test["settings"]["words"] == {"most": 3}

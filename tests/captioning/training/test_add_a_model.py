@@ -23,10 +23,10 @@ def gru(small_settings, cache: Path, repository: Path, tmp_path: Path, monkeypat
     assert files == ["my_models/gru.py", "configs/model/gru.yaml"]
     monkeypatch.syspath_prepend(tmp_path / "user")
     import_plugins(["my_models"])
-    found = f"hydra.searchpath=[file://{tmp_path / 'user' / 'configs'}]"
+    search_path = f"hydra.searchpath=[file://{tmp_path / 'user' / 'configs'}]"
     choice = ("model=gru", "num_epochs=2", "curation=remove", "curation.select.ratio=0.1")
     folders = (f"paths.cache={cache}", f"run_dir={tmp_path / 'run'}")
-    config = compose_config("train", [*small_settings, *choice, *folders, found])
+    config = compose_config("train", [*small_settings, *choice, *folders, search_path])
     OmegaConf.resolve(config)
     return config
 

@@ -32,8 +32,8 @@ def follow(repository: Path, tmp_path: Path, monkeypatch) -> Callable[[str], str
 
 
 def test_a_step_of_ones_own_leaves_captions_out(small, follow, tmp_path) -> None:
-    given = (follow("add_a_data_step.md"), "steps=[min_words]", "steps.min_words.number=6")
-    config = small("num_epochs=1", *given)
+    overrides = (follow("add_a_data_step.md"), "steps=[min_words]", "steps.min_words.number=6")
+    config = small("num_epochs=1", *overrides)
     every = read_train(small("num_epochs=1"))[0]
     short = [s.sample_id for s in every.samples if len(s.caption.split()) < 6]
     assert 0 < len(short) < len(every)
@@ -43,7 +43,7 @@ def test_a_step_of_ones_own_leaves_captions_out(small, follow, tmp_path) -> None
     assert rules == dict.fromkeys(short, "fewer than 6 words")
     assert len(read_train(config)[0]) == len(every) - len(short)
     with pytest.raises(ValueError, match=r"steps\.min_words\.number must be at least 1: got 0"):
-        train(small(*given, "steps.min_words.number=0", folder="other"))
+        train(small(*overrides, "steps.min_words.number=0", folder="other"))
 
 
 def test_a_reader_of_ones_own_gives_batches_its_tensors(small, follow) -> None:

@@ -9,18 +9,18 @@ import torch
 
 from captioning.files import remove_unfinished
 from captioning.training import checkpoint_io
-from captioning.training.checkpoint_io import WholeCheckpointIO
+from captioning.training.checkpoint_io import AtomicCheckpointIO
 
 
 def test_a_checkpoint_is_read_as_it_was_written(tmp_path) -> None:
-    WholeCheckpointIO().save_checkpoint({"a": torch.arange(3)}, tmp_path / "last.ckpt")
+    AtomicCheckpointIO().save_checkpoint({"a": torch.arange(3)}, tmp_path / "last.ckpt")
     assert torch.load(tmp_path / "last.ckpt", weights_only=True)["a"].tolist() == [0, 1, 2]
     assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_a_full_disk_leaves_the_former_checkpoint(tmp_path, monkeypatch) -> None:
     path = tmp_path / "last.ckpt"
-    WholeCheckpointIO().save_checkpoint({"epoch": 1}, path)
+    AtomicCheckpointIO().save_checkpoint({"epoch": 1}, path)
 
     def fill(_: object, part) -> None:
         part.write_bytes(b"half")
@@ -28,7 +28,7 @@ def test_a_full_disk_leaves_the_former_checkpoint(tmp_path, monkeypatch) -> None
 
     monkeypatch.setattr(checkpoint_io.torch, "save", fill)
     with pytest.raises(OSError, match="free space"):
-        WholeCheckpointIO().save_checkpoint({"epoch": 2}, path)
+        AtomicCheckpointIO().save_checkpoint({"epoch": 2}, path)
     assert torch.load(path, weights_only=True) == {"epoch": 1}
 
 

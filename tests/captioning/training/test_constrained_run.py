@@ -34,9 +34,9 @@ def test_a_run_says_the_words_asked_for(
         return {str(entry["image_id"]): entry for entry in entries}
 
     constrained = ("search=constrained", "constraints=words", f"constraints.path={path}")
-    found = captions(*constrained)
-    assert word in found[image_id]["caption"].split()
-    assert {"constraints_met"} == {key for e in found.values() for key in e} - {
+    predicted = captions(*constrained)
+    assert word in predicted[image_id]["caption"].split()
+    assert {"constraints_met"} == {key for e in predicted.values() for key in e} - {
         "image_id",
         "caption",
     }
@@ -54,7 +54,7 @@ def test_a_run_says_the_words_asked_for(
     caplog.clear()
     with caplog.at_level("INFO"):
         captions(*constrained)
-    assert f"of 1 images; {len(found) - 1} have none" in caplog.text
+    assert f"of 1 images; {len(predicted) - 1} have none" in caplog.text
 
 
 def laptops(path: Path, image_ids: Iterable[str]) -> Path:
@@ -82,12 +82,14 @@ def test_boxes_of_a_detector_say_the_words_of_another_split(
         entries = json.loads((tmp_path / "out" / "predictions.json").read_text())
         return {str(entry["image_id"]): entry for entry in entries}
 
-    found = captions(f"detections=[{path}]")
-    assert found.keys() == near.keys()
+    predicted = captions(f"detections=[{path}]")
+    assert predicted.keys() == near.keys()
     assert all(
-        "laptop" in entry["caption"].split() for entry in found.values() if entry["constraints_met"]
+        "laptop" in entry["caption"].split()
+        for entry in predicted.values()
+        if entry["constraints_met"]
     )
-    assert any(entry["constraints_met"] for entry in found.values())
+    assert any(entry["constraints_met"] for entry in predicted.values())
     evaluated = json.loads((tmp_path / "out" / "metrics.json").read_text())["evaluated"]
     assert evaluated["detections"] == [str(path)]
     with pytest.raises(ValueError, match=r"files of detections lack .* photos"):

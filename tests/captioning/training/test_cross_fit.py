@@ -89,10 +89,10 @@ def test_pairs_that_do_not_fit_are_found_and_heads_are_trained_once(
     assert area_under_roc(-likeness.numpy(), faulty) > 0.95
     # of each fold: the photos that the heads are trained on, and those that they judge
     assert len(seen) == 6
-    for others, own in zip(seen[::2], seen[1::2], strict=True):
-        assert not others & own
-        assert len(own) == 20
-        assert len(others | own) == 60
+    for other_photos, own_photos in zip(seen[::2], seen[1::2], strict=True):
+        assert not other_photos & own_photos
+        assert len(own_photos) == 20
+        assert len(other_photos | own_photos) == 60
 
     def refuse(*_, **__):
         raise AssertionError("trained again")

@@ -34,17 +34,17 @@ def test_scores_are_tried_on_a_run_that_is_over(small, repository: Path) -> None
     )
     train(config)
     folder = Path(config.run_dir)
-    found = detect(repository, folder)
-    assert found == json.loads((folder / "curation" / "detection_by_score.json").read_text())
-    assert [entry["epoch"] for entry in found] == [0, 1]
-    own = json.loads((folder / "curation" / "detection.json").read_text())
-    for entry, seen in zip(found, own, strict=True):
+    detections = detect(repository, folder)
+    assert detections == json.loads((folder / "curation" / "detection_by_score.json").read_text())
+    assert [entry["epoch"] for entry in detections] == [0, 1]
+    recorded = json.loads((folder / "curation" / "detection.json").read_text())
+    for entry, seen in zip(detections, recorded, strict=True):
         assert set(entry["scores"]) == set(LIGHT)
         assert entry["scores"]["loss"]["auc"] == pytest.approx(seen["auc"])
         assert entry["scores"]["truth"]["auc"] == 1
         assert entry["scores"]["truth"]["by_kind"]["swap"]["num_faults"] == seen["num_faulty"]
     # measured in the first epoch only, and looked at in both
-    gains = [entry["scores"]["visual_gain"]["auc"] for entry in found]
+    gains = [entry["scores"]["visual_gain"]["auc"] for entry in detections]
     assert gains[0] == gains[1]
 
 

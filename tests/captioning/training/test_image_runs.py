@@ -33,10 +33,10 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     return torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
 
 
-def same(one: Path, other: Path) -> None:
+def same(folder: Path, other_folder: Path) -> None:
     for name in ("curation.jsonl", "curation/epochs.json", "metrics.json", "predictions.json"):
-        assert (one / name).read_bytes() == (other / name).read_bytes(), name
-    first, second = weights(one), weights(other)
+        assert (folder / name).read_bytes() == (other_folder / name).read_bytes(), name
+    first, second = weights(folder), weights(other_folder)
     assert all(torch.equal(first[key], second[key]) for key in first)
 
 
@@ -63,8 +63,8 @@ def test_replaced_pictures_are_trained_on_and_kept_in_the_run_folder(small, toy,
 
 def test_what_is_trained_on_is_the_new_picture(small, toy, tmp_path):
     train(small("num_epochs=2", "curation=track", folder="track"))
-    most = ("curation=replace_image", "curation.select.ratio=0.8")
-    train(small("num_epochs=2", *most, *toy, folder="toy"))
+    overrides = ("curation=replace_image", "curation.select.ratio=0.8")
+    train(small("num_epochs=2", *overrides, *toy, folder="toy"))
     first, second = weights(tmp_path / "track"), weights(tmp_path / "toy")
     assert not all(torch.equal(first[key], second[key]) for key in first)
 

@@ -41,8 +41,8 @@ def latent(
     """A resolved config of a small run of COS-CVAE."""
 
     def build(*overrides: str, folder: str = "run") -> DictConfig:
-        own = (f"paths.cache={cache}", f"run_dir={tmp_path / folder}")
-        config = compose_config("train", [*small_settings, *COS_CVAE, *own, *overrides])
+        folders = (f"paths.cache={cache}", f"run_dir={tmp_path / folder}")
+        config = compose_config("train", [*small_settings, *COS_CVAE, *folders, *overrides])
         OmegaConf.resolve(config)
         return config
 
@@ -73,9 +73,9 @@ def test_photos_that_a_share_leaves_out_lend_contexts_where_that_is_asked(
     )
     inputs = load_inputs(every)
     lent = {sample.image_id for sample in inputs.steps.left_out}
-    whole = read_roster(every, "train")
+    roster = read_roster(every, "train")
     assert not lent & inputs.splits.train.rows_by_image.keys()
-    assert lent | inputs.splits.train.rows_by_image.keys() == whole.rows_by_image.keys()
+    assert lent | inputs.splits.train.rows_by_image.keys() == roster.rows_by_image.keys()
     train(every)
     train(own)
     one, other = weights(tmp_path / "run"), weights(tmp_path / "own")
@@ -97,19 +97,19 @@ def test_one_and_one_epoch_are_two(latent, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.undo()
     train(latent("num_epochs=2", folder="halves"))
     # Noise, dropped words and chosen contexts are those of the run that was left alone.
-    one, other = weights(tmp_path / "whole"), weights(tmp_path / "halves")
-    assert one.keys() == other.keys()
-    assert all(torch.equal(one[name], other[name]) for name in one)
+    first, second = weights(tmp_path / "whole"), weights(tmp_path / "halves")
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 def test_captions_of_draws_in_the_order_of_consensus(latent, tmp_path, repository) -> None:
     train(latent("num_epochs=1"))
     plain = searched(repository)
-    found, _, _ = predict_run(tmp_path / "run", search=plain.search)
-    assert [len(group) for group in found] == [6] * 20
+    predictions, _, _ = predict_run(tmp_path / "run", search=plain.search)
+    assert [len(group) for group in predictions] == [6] * 20
     chosen = searched(repository, "rerank=consensus", "rerank.num_neighbours=5")
     ranked, _, decoding = predict_run(tmp_path / "run", search=chosen.search, rerank=chosen.rerank)
-    for group, other in zip(found, ranked, strict=True):
+    for group, other in zip(predictions, ranked, strict=True):
         assert sorted(p.caption for p in group) == sorted(p.caption for p in other)
         scores = [p.score for p in other]
         assert scores == sorted(scores, reverse=True)
@@ -125,10 +125,10 @@ def test_slots_by_the_labels_of_regions(latent, tmp_path, monkeypatch) -> None:
     original = cos_cvae.fill_by_attention
 
     def watched(pseudo, attention, labels, size):
-        made = original(pseudo, attention, labels, size)
+        slots = original(pseudo, attention, labels, size)
         torch.testing.assert_close(attention.sum(2), torch.ones(attention.shape[:2]))
-        filled.append((made.words, labels))
-        return made
+        filled.append((slots.words, labels))
+        return slots
 
     monkeypatch.setattr(cos_cvae, "fill_by_attention", watched)
     train(latent("num_epochs=2", *REGIONS))  # the first epoch has no filled contexts
@@ -152,11 +152,11 @@ def drawn(repository: Path, run: Path, *overrides: str) -> DictConfig:
 def test_one_command_makes_the_tables_of_several_captions(latent, tmp_path, repository) -> None:
     train(latent("num_epochs=1"))
     run = tmp_path / "run"
-    scores = evaluate_draws(drawn(repository, run, "numbers=[3,6]", "most=3"))
+    scores = evaluate_draws(drawn(repository, run, "numbers=[3,6]", "num_best=3"))
     assert scores.keys() == {"3", "6"}
-    for found in scores.values():
-        assert found["oracle CIDEr-D"] >= found["CIDEr-D"]
-        assert 0 <= found["self-CIDEr"] <= 1
+    for scores_of_number in scores.values():
+        assert scores_of_number["oracle CIDEr-D"] >= scores_of_number["CIDEr-D"]
+        assert 0 <= scores_of_number["self-CIDEr"] <= 1
     # the first three draws are among the six
     assert scores["6"]["oracle CIDEr-D"] >= scores["3"]["oracle CIDEr-D"]
     out = run / "evaluation" / "miniworld_tiny-test_in-latent_draws"
@@ -170,11 +170,13 @@ def test_one_command_makes_the_tables_of_several_captions(latent, tmp_path, repo
         "3",
         "6",
     ]
-    likeliest = evaluate_draws(drawn(repository, run, "numbers=[6]", "most=3", "search=beam"))
+    likeliest = evaluate_draws(drawn(repository, run, "numbers=[6]", "num_best=3", "search=beam"))
     assert likeliest["6"]["Div-1"] > 0  # a beam of 5 was made wider
-    made = {path.name.removeprefix("miniworld_tiny-test_in-") for path in out.parent.iterdir()}
-    assert made == {"latent_draws", "beam"}
+    folder_names = {
+        path.name.removeprefix("miniworld_tiny-test_in-") for path in out.parent.iterdir()
+    }
+    assert folder_names == {"latent_draws", "beam"}
     with pytest.raises(ValueError, match="gives one caption"):
         evaluate_draws(drawn(repository, run, "search=greedy"))
-    with pytest.raises(ValueError, match="at least most=5"):
+    with pytest.raises(ValueError, match="at least num_best=5"):
         evaluate_draws(drawn(repository, run, "numbers=[4]"))

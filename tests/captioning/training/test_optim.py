@@ -11,26 +11,26 @@ from captioning.training.optim import cosine, linear
 def rates(schedule, horizon: int, **settings) -> list[float]:
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=2.0)
     scheduler = schedule(optimizer, horizon=horizon, **settings)
-    found = []
+    learning_rates = []
     for _ in range(horizon):
-        found.append(optimizer.param_groups[0]["lr"])
+        learning_rates.append(optimizer.param_groups[0]["lr"])
         optimizer.step()
         scheduler.step()
-    return [*found, optimizer.param_groups[0]["lr"]]
+    return [*learning_rates, optimizer.param_groups[0]["lr"]]
 
 
 def test_linear_rises_then_falls_to_nothing() -> None:
-    found = rates(linear, 10, warmup=0.2)
-    assert found[0] < found[1] < found[2] == 2.0
-    assert found[6] == pytest.approx(1.0)
-    assert found[10] == 0
+    learning_rates = rates(linear, 10, warmup=0.2)
+    assert learning_rates[0] < learning_rates[1] < learning_rates[2] == 2.0
+    assert learning_rates[6] == pytest.approx(1.0)
+    assert learning_rates[10] == 0
 
 
 def test_cosine_is_half_way_down_in_the_middle_and_stops_at_its_floor() -> None:
-    found = rates(cosine, 10, floor=0.1)
-    assert found[0] == 2.0
-    assert found[5] == pytest.approx(2.0 * 0.55)
-    assert found[10] == pytest.approx(0.2)
+    learning_rates = rates(cosine, 10, floor=0.1)
+    assert learning_rates[0] == 2.0
+    assert learning_rates[5] == pytest.approx(2.0 * 0.55)
+    assert learning_rates[10] == pytest.approx(0.2)
 
 
 def test_a_floor_of_one_is_constant() -> None:

@@ -61,13 +61,13 @@ def test_the_test_scores_the_classes_held_out(small: Small, tmp_path) -> None:
 
 
 def test_forms_that_a_class_lacks_are_recorded(small: Small, tmp_path, caplog) -> None:
-    lacking = ("+steps.hold_out.classes.cake=[cake]", "steps.hold_out.samples_per_photo=1")
-    config = small("num_epochs=1", *HELD_OUT, *lacking)
+    overrides = ("+steps.hold_out.classes.cake=[cake]", "steps.hold_out.samples_per_photo=1")
+    config = small("num_epochs=1", *HELD_OUT, *overrides)
     train(config)
-    left = [s.caption for s in read_train(config)[0].samples if "cakes" in s.caption.lower()]
-    assert left
-    assert read_json(tmp_path / "run" / "held_out_left.json") == {"cakes": len(left)}
-    assert f"still have held-out words, by number: cakes ({len(left)}); to hold" in caplog.text
+    remaining = [s.caption for s in read_train(config)[0].samples if "cakes" in s.caption.lower()]
+    assert remaining
+    assert read_json(tmp_path / "run" / "held_out_left.json") == {"cakes": len(remaining)}
+    assert f"still have held-out words, by number: cakes ({len(remaining)}); to hold" in caplog.text
     assert read_train(small("num_epochs=1"))[1].held_out_remaining is None
 
 
@@ -108,10 +108,18 @@ def test_captions_are_written_anew_in_each_batch(
     train(small(*SECOND, *more, choice, f"start_from={first}", folder="on"))
     edits = [e for e in journal(tmp_path / "on") if e["action"] == "replace_caption"]
     before = {edit["sample_id"]: edit["value"] for edit in edits}
-    of_batches = [{key: text for key, text in one.items() if key in before} for one in trained_on]
-    met = next(one for one in of_batches if one)
+    of_batches = [
+        {key: text for key, text in batch_texts.items() if key in before}
+        for batch_texts in trained_on
+    ]
+    met = next(batch_texts for batch_texts in of_batches if batch_texts)
     assert all(before[key] == text for key, text in met.items())
-    changed = [key for one in of_batches for key, text in one.items() if before[key] != text]
+    changed = [
+        key
+        for batch_texts in of_batches
+        for key, text in batch_texts.items()
+        if before[key] != text
+    ]
     assert bool(changed) == online
 
 

@@ -25,8 +25,8 @@ def weights(folder: Path, name: str = "last.ckpt") -> dict[str, torch.Tensor]:
     return torch.load(folder / "checkpoints" / name, weights_only=True)["state_dict"]
 
 
-def same_weights(one: Path, other: Path) -> bool:
-    first, second = weights(one), weights(other)
+def same_weights(path: Path, other_path: Path) -> bool:
+    first, second = weights(path), weights(other_path)
     return first.keys() == second.keys() and all(torch.equal(first[k], second[k]) for k in first)
 
 
@@ -62,10 +62,10 @@ def test_two_and_two_epochs_are_four(small, tmp_path: Path, monkeypatch) -> None
     monkeypatch.undo()
     assert not (tmp_path / "halves" / "metrics.json").exists()
     train(config)
-    whole, halves = tmp_path / "whole", tmp_path / "halves"
+    complete, halves = tmp_path / "whole", tmp_path / "halves"
     for name in ("curation.jsonl", "metrics.json", "predictions.json", "history.json"):
-        assert (whole / name).read_bytes() == (halves / name).read_bytes(), name
-    assert same_weights(whole, halves)
+        assert (complete / name).read_bytes() == (halves / name).read_bytes(), name
+    assert same_weights(complete, halves)
     assert len(json.loads((halves / "versions.json").read_text())["resumed"]) == 1
 
 
@@ -210,8 +210,10 @@ def test_a_policy_that_branches_ends_as_if_trained_alone(small, tmp_path: Path) 
 
 
 def test_automatic_precision_is_that_of_the_device(small, tmp_path: Path, monkeypatch) -> None:
-    for found, precision in ((True, "bf16-mixed"), (False, "32-true")):
-        monkeypatch.setattr(preflight, "fast_bfloat16", lambda accelerator, found=found: found)
+    for is_fast, precision in ((True, "bf16-mixed"), (False, "32-true")):
+        monkeypatch.setattr(
+            preflight, "fast_bfloat16", lambda accelerator, is_fast=is_fast: is_fast
+        )
         train(small("num_epochs=1", "trainer.precision=auto", folder=precision))
         assert RunFolder(tmp_path / precision).config().trainer.precision == precision
 

@@ -48,8 +48,8 @@ def composed(repository: Path, cache: Path, tmp_path: Path) -> Callable[..., Dic
     shared = [part for part in SMALL if not part.startswith(("model", "tokenizer"))]
 
     def build(*overrides: str, folder: str = "run") -> DictConfig:
-        own = (f"paths.cache={cache}", f"run_dir={tmp_path / folder}")
-        config = compose_config("train", [*shared, *own, *TEXTS, *overrides])
+        folders = (f"paths.cache={cache}", f"run_dir={tmp_path / folder}")
+        config = compose_config("train", [*shared, *folders, *TEXTS, *overrides])
         if config.corpus.name == "lines":
             config.corpus.train.path = str(file)
         OmegaConf.resolve(config)
@@ -109,9 +109,9 @@ def test_a_vocabulary_knows_the_words_of_another_corpus_too(composed, tmp_path: 
     (tmp_path / "true.txt").write_text("a zebra sleeps\n" * 4 + "a zebra is seen by an okapi")
     further = ("corpus@vocabulary=lines", f"vocabulary.train.path={tmp_path / 'true.txt'}")
     # "sleeps" stands four times in each corpus, of the first of which 20 captions are read
-    asked = ("corpus=lines", "num_epochs=1", "tokenizer.min_count=5")
-    train(composed(*asked, *further, folder="d"))
-    train(composed(*asked, f"start_from={tmp_path / 'd'}", folder="dt"))
+    overrides = ("corpus=lines", "num_epochs=1", "tokenizer.min_count=5")
+    train(composed(*overrides, *further, folder="d"))
+    train(composed(*overrides, f"start_from={tmp_path / 'd'}", folder="dt"))
     for folder in ("d", "dt"):
         saved = load_checkpoint(tmp_path / folder / "checkpoints/last.ckpt")
         words = restored(saved["captioner"]["tokenizer"]).words
@@ -120,15 +120,15 @@ def test_a_vocabulary_knows_the_words_of_another_corpus_too(composed, tmp_path: 
     with pytest.raises(
         ValueError, match=r"vocabulary.share: must be a number above 0 and at most 1"
     ):
-        train(composed(*asked, *further, "vocabulary.share=5", folder="none"))
+        train(composed(*overrides, *further, "vocabulary.share=5", folder="none"))
 
 
 def test_a_share_of_a_corpus(composed) -> None:
-    whole = read_corpus(composed("corpus=lines"))
+    corpus = read_corpus(composed("corpus=lines"))
     half, few = (read_corpus(composed("corpus=lines", f"corpus.share={s}")) for s in (0.5, 0.01))
-    assert (len(whole), len(half), len(few)) == (20, 10, 1)  # the first 20 of 40
-    ids = [[sample.image_id for sample in roster.samples] for roster in (whole, half, few)]
-    assert ids[1] == [one for one in ids[0] if one in ids[1]]
+    assert (len(corpus), len(half), len(few)) == (20, 10, 1)  # the first 20 of 40
+    ids = [[sample.image_id for sample in roster.samples] for roster in (corpus, half, few)]
+    assert ids[1] == [sample_id for sample_id in ids[0] if sample_id in ids[1]]
     assert set(ids[2]) <= set(ids[1])
     other = read_corpus(composed("corpus=lines", "corpus.share=0.5", "corpus.share_seed=1"))
     assert {sample.image_id for sample in other.samples} != set(ids[1])

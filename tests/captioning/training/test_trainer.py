@@ -57,8 +57,10 @@ def test_a_run_refuses_before_it_reads_anything(small, tmp_path: Path) -> None:
 
 
 def test_the_callbacks_of_a_config_stand_between_ours_and_the_checkpoints(small, tmp_path) -> None:
-    own = f"{__name__}.{Noisy.__name__}"
-    config = small("callbacks=[early_stopping]", f"+callbacks.mine={{_target_: {own}, number: 3}}")
+    class_path = f"{__name__}.{Noisy.__name__}"
+    config = small(
+        "callbacks=[early_stopping]", f"+callbacks.mine={{_target_: {class_path}, number: 3}}"
+    )
     evaluation = pl.Callback()
     trainer = build_trainer(config, tmp_path, evaluation=evaluation, truth={})
     assert trainer.callbacks[0] is evaluation

@@ -31,13 +31,13 @@ def select(view: CurationView, *names: str) -> list[Selected]:
 
 def test_the_weight_falls_again_when_a_sample_is_selected_again():
     view, amend = make_view(), DownWeight(factor=0.5, min_weight=0.2)
-    for wanted in (0.5, 0.25, 0.2):
+    for expected in (0.5, 0.25, 0.2):
         amended = amend.amend(context_of(view), select(view, "b"))
         view = view.apply(amended.edits)
-        assert [sample.weight for sample in view.samples()] == [1, wanted, 1]
+        assert [sample.weight for sample in view.samples()] == [1, expected, 1]
     last = amend.amend(context_of(view), select(view, "a", "b"))
     assert [edit.sample_id for edit in last.edits] == ["a"]
-    assert last.kept == ("b",)
+    assert last.unchanged == ("b",)
 
 
 def test_a_factor_outside_the_unit_interval_is_refused():

@@ -25,10 +25,10 @@ def both() -> PseudoLabel:
 
 
 def test_searches_take_turns_over_the_samples_of_a_photo(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+    requests = []
 
     def write(self: PseudoLabel, kind: str, samples: Sequence[Sample]) -> dict[str, Prediction]:
-        asked.append((kind, [sample.sample_id for sample in samples]))
+        requests.append((kind, [sample.sample_id for sample in samples]))
         return {s.image_id: Prediction(image_id=s.image_id, caption=kind) for s in samples}
 
     monkeypatch.setattr(PseudoLabel, "_write", write)
@@ -36,15 +36,15 @@ def test_searches_take_turns_over_the_samples_of_a_photo(monkeypatch: pytest.Mon
     photo = [Selected(sample=sample, reason="") for sample in map(context.live.get, range(4))]
     edits = both().amend(context, photo).edits
     assert [edit.value for edit in edits] == ["constrained", "plain"] * 2
-    names = [one.sample.sample_id for one in photo]
-    assert asked == [("constrained", names[::2]), ("plain", names[1::2])]
+    names = [candidate.sample.sample_id for candidate in photo]
+    assert requests == [("constrained", names[::2]), ("plain", names[1::2])]
 
 
 def test_the_captioner_must_be_known() -> None:
     context = make_context()
     alone = CurationView(roster=build_roster("one", [context.live[0], context.live[4]]))
-    one = [Selected(sample=context.live[0], reason="")]
+    selected = [Selected(sample=context.live[0], reason="")]
     with pytest.raises(ValueError, match=r"1 samples for 2 .*: steps.hold_out.samples_per_photo"):
-        both().amend(make_context(alone), one)
+        both().amend(make_context(alone), selected)
     with pytest.raises(RuntimeError, match=r"need attach\(trainer, module\)"):
-        PseudoLabel(plain=lambda: None).amend(make_context(alone), one)
+        PseudoLabel(plain=lambda: None).amend(make_context(alone), selected)

@@ -37,7 +37,7 @@ def context_of(view: CurationView, epoch: int = 0, seed: int = 0) -> Context:
 
 def selected_of(view: CurationView, ids: list[str]) -> list[Selected]:
     by_id = {sample.sample_id: sample for sample in view.samples()}
-    return [Selected(sample=by_id[one], reason="test") for one in ids]
+    return [Selected(sample=by_id[sample_id], reason="test") for sample_id in ids]
 
 
 @st.composite
@@ -60,32 +60,36 @@ def test_condemned_captions_never_come_back(history):
         if remove and len(ids) == len(live):
             ids = ids[1:]
         selected = selected_of(view, ids)
-        held = {one: view.held_id(one) for one in ids}
+        held = {sample_id: view.held_id(sample_id) for sample_id in ids}
         amender = Remove() if remove else ReplaceCaption()
         amended = amender.amend(context_of(view, epoch, seed), selected)
         changed = {edit.sample_id for edit in amended.edits}
-        assert changed.isdisjoint(amended.kept)
-        assert changed | set(amended.kept) == set(ids)
-        condemned |= {held[one] for one in changed}
+        assert changed.isdisjoint(amended.unchanged)
+        assert changed | set(amended.unchanged) == set(ids)
+        condemned |= {held[sample_id] for sample_id in changed}
         for edit in amended.edits:
             if edit.action == "replace_caption":
                 source = edit.origin.removeprefix("sibling:")
                 assert source not in condemned | set(held.values())
                 assert edit.value == view.roster.by_id[source].caption
-                old = next(one.sample for one in selected if one.sample.sample_id == edit.sample_id)
+                old = next(
+                    sample_id.sample
+                    for sample_id in selected
+                    if sample_id.sample.sample_id == edit.sample_id
+                )
                 assert edit.value != old.caption
                 assert view.roster.by_id[source].image_id == old.image_id
         size_before = len(live)
         view = view.apply(amended.edits)
         assert remove or len(view.samples()) == size_before
         for image in range(len(sizes)):
-            assert condemned.isdisjoint(one.sample_id for one in view.pool(str(image)))
+            assert condemned.isdisjoint(sample_id.sample_id for sample_id in view.pool(str(image)))
 
 
 def test_none_left_keeps_the_sample():
     view = make_view([1, 2])
     amended = ReplaceCaption().amend(context_of(view), selected_of(view, ["0#0", "1#0"]))
-    assert amended.kept == ("0#0",)
+    assert amended.unchanged == ("0#0",)
     assert [(edit.sample_id, edit.value) for edit in amended.edits] == [("1#0", "1 1")]
 
 
@@ -95,7 +99,7 @@ def test_captions_condemned_together_do_not_replace_each_other():
     assert {edit.value for edit in amended.edits} == {"0 2"}
     everything = selected_of(view, ["0#0", "0#1", "0#2"])
     amended = ReplaceCaption().amend(context_of(view), everything)
-    assert (amended.edits, len(amended.kept)) == ((), 3)
+    assert (amended.edits, len(amended.unchanged)) == ((), 3)
     assert len(view.apply(amended.edits).pool("0")) == 3
 
 
@@ -105,9 +109,9 @@ def test_a_borrowed_caption_that_is_bad_too_leaves_the_pool():
     borrowed = view.held_id("0#0")
     assert borrowed in {"0#1", "0#2"}
     again = ReplaceCaption().amend(context_of(view, 1), selected_of(view, ["0#0"])).edits
-    left = view.apply(again)
-    assert {one.sample_id for one in left.pool("0")} == {"0#1", "0#2"} - {borrowed}
-    assert left.held_id("0#0") not in {"0#0", borrowed}
+    edited = view.apply(again)
+    assert {sample.sample_id for sample in edited.pool("0")} == {"0#1", "0#2"} - {borrowed}
+    assert edited.held_id("0#0") not in {"0#0", borrowed}
 
 
 def test_all_siblings_are_drawn_about_equally_often():

@@ -45,26 +45,26 @@ def select(where: Context, *sample_ids: str) -> list[Selected]:
 
 def test_the_picture_is_replaced_and_the_caption_kept(tmp_path):
     where = context(view_of())
-    found = ReplaceImage(source=ToySource(folder=tmp_path)).amend(where, select(where, "x#0"))
-    assert [edit.action for edit in found.edits] == ["replace_image"]
-    assert Path(found.edits[0].value).parent == tmp_path
-    after = where.view.apply(found.edits)
+    amended = ReplaceImage(source=ToySource(folder=tmp_path)).amend(where, select(where, "x#0"))
+    assert [edit.action for edit in amended.edits] == ["replace_image"]
+    assert Path(amended.edits[0].value).parent == tmp_path
+    after = where.view.apply(amended.edits)
     assert len(after.samples()) == 6
     assert after.samples()[0].caption == "a dog x"
-    assert after.samples()[0].image_path == Path(found.edits[0].value)
+    assert after.samples()[0].image_path == Path(amended.edits[0].value)
     assert after.samples()[0].image_id == "x"
     assert after.samples()[0].origin == "toy:5 x#0 a dog x 1"
     assert after.samples()[1] == where.view.samples()[1]
-    assert found.notes == ("drawn",)
+    assert amended.notes == ("drawn",)
 
 
 def test_what_gets_no_picture_is_kept_and_counted():
     where = context(view_of())
     source = ToySource(refuses=("a dog x",))
-    found = ReplaceImage(source=source).amend(where, select(where, "x#0", "y#0"))
-    assert [edit.sample_id for edit in found.edits] == ["y#0"]
-    assert found.kept == ("x#0",)
-    assert found.notes == ("left alone: refused", "drawn")
+    amended = ReplaceImage(source=source).amend(where, select(where, "x#0", "y#0"))
+    assert [edit.sample_id for edit in amended.edits] == ["y#0"]
+    assert amended.unchanged == ("x#0",)
+    assert amended.notes == ("left alone: refused", "drawn")
 
 
 def test_a_sample_that_comes_again_gets_another_picture(tmp_path):
@@ -85,23 +85,23 @@ def test_a_request_tells_the_own_caption_first_and_all_pictures():
     edit = Edit(sample_id="x#1", action="replace_image", value="curation/images/a.png")
     worse = Edit(sample_id="x#2", action="replace_caption", value="a dog x", origin="sibling:x#0")
     view = view_of(edit, worse, root=Path("runs/a"))
-    wanted = image_request(view, view.samples()[1])
-    assert wanted.captions == ("a hound x", "a dog x")  # the condemned one says nothing
-    assert wanted.photos == (Path("x.jpg"), Path("runs/a/curation/images/a.png"))
-    assert wanted.sample.image_path == Path("runs/a/curation/images/a.png")
+    expected = image_request(view, view.samples()[1])
+    assert expected.captions == ("a hound x", "a dog x")  # the condemned one says nothing
+    assert expected.photos == (Path("x.jpg"), Path("runs/a/curation/images/a.png"))
+    assert expected.sample.image_path == Path("runs/a/curation/images/a.png")
 
 
 def test_both_are_replaced_by_a_sibling_and_a_picture_for_it(tmp_path):
     where = context(view_of())
     amend = ReplaceBoth(source=ToySource(folder=tmp_path))
-    found = amend.amend(where, select(where, "x#0", "y#2"))
-    assert [(e.sample_id, e.action) for e in found.edits] == [
+    amended = amend.amend(where, select(where, "x#0", "y#2"))
+    assert [(e.sample_id, e.action) for e in amended.edits] == [
         ("x#0", "replace_caption"),
         ("x#0", "replace_image"),
         ("y#2", "replace_caption"),
         ("y#2", "replace_image"),
     ]
-    after = where.view.apply(found.edits).samples()
+    after = where.view.apply(amended.edits).samples()
     assert after[0].caption in ("a hound x", "an animal x")
     assert after[0].origin == f"toy:5 x#0 {after[0].caption} 1"
     assert after[5].caption in ("a dog y", "a hound y")
@@ -111,12 +111,12 @@ def test_both_are_replaced_by_a_sibling_and_a_picture_for_it(tmp_path):
 def test_both_or_neither():
     where = context(view_of())
     none = ReplaceBoth(source=ToySource(refuses=("a hound x", "an animal x")))
-    found = none.amend(where, select(where, "x#0"))
-    assert (found.edits, found.kept) == ((), ("x#0",))
+    amended = none.amend(where, select(where, "x#0"))
+    assert (amended.edits, amended.unchanged) == ((), ("x#0",))
     alone = [edit("x#1"), edit("x#2")]
     where = context(view_of(*alone), (3.0, torch.nan, torch.nan, 1, 1, 1))
-    found = ReplaceBoth(source=ToySource()).amend(where, select(where, "x#0"))
-    assert (found.edits, found.kept) == ((), ("x#0",))
+    amended = ReplaceBoth(source=ToySource()).amend(where, select(where, "x#0"))
+    assert (amended.edits, amended.unchanged) == ((), ("x#0",))
 
 
 def edit(sample_id: str) -> Edit:
@@ -126,11 +126,11 @@ def edit(sample_id: str) -> Edit:
 def test_the_caption_of_lowest_loss_is_chosen_if_it_is_lower():
     amend = ReplaceBoth(source=ToySource(), caption=ReplaceCaption(choice="lower_loss"))
     where = context(view_of(), (3.0, 2.0, 1.0, 1.0, 2.0, torch.nan))
-    found = amend.amend(where, select(where, "x#0", "y#0"))
-    assert found.edits[0].value == "an animal x"
-    assert found.kept == ("y#0",)
+    amended = amend.amend(where, select(where, "x#0", "y#0"))
+    assert amended.edits[0].value == "an animal x"
+    assert amended.unchanged == ("y#0",)
     unknown = context(view_of(), (torch.nan,) * 6)
-    assert amend.amend(unknown, select(unknown, "x#0")).kept == ("x#0",)
+    assert amend.amend(unknown, select(unknown, "x#0")).unchanged == ("x#0",)
     with pytest.raises(ValueError, match="choice must be one of"):
         ReplaceCaption(choice="best")
 

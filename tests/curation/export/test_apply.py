@@ -118,14 +118,14 @@ def test_each_format_is_read_and_each_is_written(tmp_path, capsys, write, suffix
     assert main(["curate", "apply", str(journal), *arguments, "--out", str(out)]) == 0, (
         capsys.readouterr().err
     )
-    left = read_annotations([out])
-    assert [sample.caption for sample in left.samples][:3] == [
+    written = read_annotations([out])
+    assert [sample.caption for sample in written.samples][:3] == [
         caption("1.jpg", 1),
         "new words",
         caption("2.jpg", 1),
     ]
-    assert len(left) == len(roster) - 1
-    assert [str(sample.image_path) for sample in left.samples][:3] == [
+    assert len(written) == len(roster) - 1
+    assert [str(sample.image_path) for sample in written.samples][:3] == [
         "1.jpg",
         "2.jpg",
         "replaced/7.png",
@@ -196,10 +196,10 @@ def test_a_cut_journal_loses_nothing(tmp_path, capsys):
     arguments = write_coco(tmp_path)
     roster = read(arguments)
     journal = make_journal(tmp_path, roster, edits_of(roster))
-    journal.write_bytes(whole := journal.read_bytes()[:-20])
+    journal.write_bytes(content := journal.read_bytes()[:-20])
     assert main(["curate", "apply", str(journal), *arguments]) == 1
     assert "line 4: cut off before its end" in capsys.readouterr().err
-    assert journal.read_bytes() == whole
+    assert journal.read_bytes() == content
     assert not (tmp_path / "captions.curated.json").exists()
 
 
@@ -250,7 +250,7 @@ def test_real_annotations(shared_data, tmp_path, capsys):
         str(folder / "Flickr_8k.trainImages.txt"),
     ]
     roster = read(arguments)
-    edits = [Edit(sample_id=one.sample_id, action="remove") for one in roster.samples[::10]]
+    edits = [Edit(sample_id=sample.sample_id, action="remove") for sample in roster.samples[::10]]
     journal = make_journal(tmp_path, roster, edits)
     assert (
         main(["curate", "apply", str(journal), *arguments, "--out", str(tmp_path / "o.json")]) == 0

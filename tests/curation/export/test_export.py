@@ -54,17 +54,17 @@ def record(tmp_path):
 
 
 def captions_by_photo(roster) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    captions: dict[str, list[str]] = {}
     for sample in roster.samples:
-        found.setdefault(sample.image_path.name, []).append(sample.caption)
-    return found
+        captions.setdefault(sample.image_path.name, []).append(sample.caption)
+    return captions
 
 
 def test_every_format_is_read_again(record, tmp_path):
     run = tmp_path / "run"
-    wanted: dict[str, list[str]] = {}
+    expected: dict[str, list[str]] = {}
     for sample in record.view.samples():
-        wanted.setdefault(sample.image_path.name, []).append(sample.caption)
+        expected.setdefault(sample.image_path.name, []).append(sample.caption)
     for format, photos in (("coco", "link"), ("jsonl", "copy"), ("imagefolder", "copy")):
         assert export(record, run, tmp_path / format, format=format, photos=photos) == 17
     read = [
@@ -81,9 +81,9 @@ def test_every_format_is_read_again(record, tmp_path):
         read_imagefolder(name="i", folder=tmp_path / "imagefolder"),
     ]
     for roster in read:
-        assert captions_by_photo(roster) == wanted
+        assert captions_by_photo(roster) == expected
         assert roster.dropped == ()
-    assert wanted["new.png"] == [record.view.samples()[4].caption]
+    assert expected["new.png"] == [record.view.samples()[4].caption]
     assert (tmp_path / "coco/images/img0.jpg").is_symlink()
     assert not (tmp_path / "jsonl/images/replaced/new.png").is_symlink()
 
@@ -118,15 +118,15 @@ def test_numbers_stay_cocos_numbers(tmp_path):
     view = CurationView(roster=build_roster("coco", samples)).apply([edit])
     write_coco(pictures(view), tmp_path / "c.json", name="coco")
     written = json.loads((tmp_path / "c.json").read_text())
-    assert [one["id"] for one in written["images"]] == [0, 1, 6, 2, 3, 4, 5]
+    assert [image["id"] for image in written["images"]] == [0, 1, 6, 2, 3, 4, 5]
     assert written["images"][2]["file_name"] == "replaced/new.png"
-    assert [one["id"] for one in written["annotations"]] == list(range(1, 19))
+    assert [image["id"] for image in written["annotations"]] == list(range(1, 19))
 
 
 def test_a_picture_of_several_images_stands_once(record):
     again = Edit(sample_id="img3#0", action="replace_image", value="curation/images/new.png")
-    found = pictures(record.view.apply([again]))
-    (shared,) = (one for one in found if one.path.name == "new.png")
+    curated = pictures(record.view.apply([again]))
+    (shared,) = (picture for picture in curated if picture.path.name == "new.png")
     assert [sample.sample_id for sample in shared.samples] == ["img1#2", "img3#0"]
 
 
@@ -139,7 +139,7 @@ def test_what_cannot_be_exported_leaves_nothing(record, tmp_path):
     (tmp_path / "photos/img5.jpg").unlink()
     with pytest.raises(FileNotFoundError, match=r"img5.jpg: no such picture; --photos none"):
         export(record, run, out, format="coco", photos="copy")
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["photos", "run"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["photos", "run"]
     assert export(record, run, out, format="coco", photos="none") == 17
 
 
@@ -157,9 +157,11 @@ def test_weights_go_with_their_captions(record, tmp_path):
     for format in ("coco", "jsonl"):
         export(record, tmp_path / "run", tmp_path / format, format=format, photos="none")
     written = json.loads((tmp_path / "coco/captions.json").read_text())["annotations"]
-    assert {one["sample_id"]: one.get("weight") for one in written if "weight" in one} == {
-        "img2#1": 0.25
-    }
+    assert {
+        annotation["sample_id"]: annotation.get("weight")
+        for annotation in written
+        if "weight" in annotation
+    } == {"img2#1": 0.25}
     lines = [
         json.loads(line) for line in (tmp_path / "jsonl/captions.jsonl").read_text().splitlines()
     ]

@@ -62,8 +62,8 @@ def test_any_edit_survives_its_line(text, name, epoch):
 
 
 def test_replay_of_file_and_folder(journal, roster):
-    wanted = CurationView(roster=roster, image_root=journal.parent).apply(EDITS)
-    assert replay(roster, journal) == replay(roster, journal.parent) == wanted
+    expected = CurationView(roster=roster, image_root=journal.parent).apply(EDITS)
+    assert replay(roster, journal) == replay(roster, journal.parent) == expected
     assert read_journal(journal)[0] == Header(
         roster="toy/train", fingerprint=roster.fingerprint, seed=1
     )
@@ -76,8 +76,8 @@ def test_a_journal_of_other_annotations_is_refused(journal):
 
 
 def test_a_cut_line_is_named_and_repaired(journal, roster):
-    whole = journal.read_bytes()
-    journal.write_bytes(whole[:-9])
+    content = journal.read_bytes()
+    journal.write_bytes(content[:-9])
     with pytest.raises(ValueError, match=r"curation.jsonl line 4: cut off .* repair"):
         read_journal(journal)
     assert main(["curate", "journal", "repair", str(journal)]) == 0
@@ -179,9 +179,9 @@ def test_what_undo_leaves_can_be_replayed(case):
     if not any(edit.epoch in epochs for edit in view.journal):
         return
     result = undo(view.journal, epochs=epochs)
-    left = CurationView(roster=view.roster).apply(result.journal)
-    assert len(left.samples()) >= len(view.samples())
-    assert not any(edit.epoch in epochs for edit in left.journal)
+    remaining = CurationView(roster=view.roster).apply(result.journal)
+    assert len(remaining.samples()) >= len(view.samples())
+    assert not any(edit.epoch in epochs for edit in remaining.journal)
     assert sorted(map(encode, (*result.journal, *result.undone, *result.followed))) == sorted(
         map(encode, view.journal)
     )

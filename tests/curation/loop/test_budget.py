@@ -40,15 +40,15 @@ def selected(context: Context, order: str) -> list[Selected]:
     return [Selected(sample=context.live[int(row)], reason="bad") for row in order]
 
 
-def ids(found: list[Selected]) -> str:
-    return "".join(one.sample.sample_id for one in found)
+def ids(selected: list[Selected]) -> str:
+    return "".join(candidate.sample.sample_id for candidate in selected)
 
 
 def test_every_image_keeps_captions_the_worst_go_first():
     context = make_context()
-    for least, wanted in ((0, "5432"), (1, "53"), (2, "")):
-        budget = Budget(min_captions_per_image=least)
-        assert ids(budget.affordable(context, selected(context, "5432"))) == wanted
+    for min_captions, expected in ((0, "5432"), (1, "53"), (2, "")):
+        budget = Budget(min_captions_per_image=min_captions)
+        assert ids(budget.affordable(context, selected(context, "5432"))) == expected
 
 
 def test_every_word_keeps_a_caption():
@@ -75,9 +75,9 @@ def test_a_policy_spares_what_is_beyond_the_budget():
     )
     decision = policy.deliberate(context)
     assert [edit.sample_id for edit in decision.edits] == ["5", "3", "1"]
-    assert decision.kept == ("4", "2", "0")
-    left = {sample.image_id for sample in context.view.apply(decision.edits).samples()}
-    assert left == {"0", "1", "2"}
+    assert decision.unchanged == ("4", "2", "0")
+    remaining = {sample.image_id for sample in context.view.apply(decision.edits).samples()}
+    assert remaining == {"0", "1", "2"}
 
 
 def test_a_negative_budget_is_refused():

@@ -50,9 +50,9 @@ def test_the_ledger_holds_each_samples_own_loss(tmp_path):
     module, data, _ = train(tmp_path, epochs=1, callback=callback, module=ForeignModule(rate=0.0))
     _, epochs, history = read_history(tmp_path / "curation" / "losses.npz")
     batch = next(iter(ForeignData(roster=data.view.roster, batch_size=18).probe_dataloader()))
-    wanted = module.probe_step(batch)[1].detach()
+    expected = module.probe_step(batch)[1].detach()
     assert epochs == [0]
-    torch.testing.assert_close(torch.from_numpy(history[0]), wanted, rtol=0, atol=0)
+    torch.testing.assert_close(torch.from_numpy(history[0]), expected, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("probe", [None, RescoreProbe()])
@@ -61,7 +61,7 @@ def test_two_and_two_epochs_equal_four(tmp_path, probe, amend):
     def options():
         return {"policy": make_policy(amend=amend), "probe": probe, "seed": 5}
 
-    whole, whole_data, _ = train(tmp_path / "four", epochs=4, callback=curation(**options()))
+    complete, whole_data, _ = train(tmp_path / "four", epochs=4, callback=curation(**options()))
     train(tmp_path / "two", epochs=2, callback=curation(**options()))
     # what a killed run may have written beyond its checkpoint
     with (tmp_path / "two" / "curation.jsonl").open("a") as file:
@@ -75,9 +75,12 @@ def test_two_and_two_epochs_equal_four(tmp_path, probe, amend):
     assert halves_data.epochs_seen[-1] == whole_data.epochs_seen[-1]
     for name in ("curation.jsonl", "curation/epochs.json", "curation/report.html"):
         assert (tmp_path / "two" / name).read_bytes() == (tmp_path / "four" / name).read_bytes()
-    saved = [read_history(tmp_path / one / "curation/losses.npz")[2] for one in ("two", "four")]
+    saved = [
+        read_history(tmp_path / folder_name / "curation/losses.npz")[2]
+        for folder_name in ("two", "four")
+    ]
     assert saved[0].tobytes() == saved[1].tobytes()
-    for name, value in whole.state_dict().items():
+    for name, value in complete.state_dict().items():
         assert torch.equal(value, halves.state_dict()[name])
 
 
@@ -131,19 +134,19 @@ def test_truth_gives_detection_scores(tmp_path):
     (tmp_path / "truth.json").write_text(json.dumps(truth))
     callback = curation(truth=tmp_path / "truth.json", plot=True)
     train(tmp_path, epochs=2, callback=callback)
-    found = json.loads((tmp_path / "curation/detection.json").read_text())
-    assert [one["epoch"] for one in found] == [0, 1]
-    assert found[0]["num_faulty"] == 2
-    assert 0 <= found[0]["auc"] <= 1
-    by_kind = found[0]["by_kind"]
+    detections = json.loads((tmp_path / "curation/detection.json").read_text())
+    assert [entry["epoch"] for entry in detections] == [0, 1]
+    assert detections[0]["num_faulty"] == 2
+    assert 0 <= detections[0]["auc"] <= 1
+    by_kind = detections[0]["by_kind"]
     assert list(by_kind) == ["caption of another photo", "overlong"]
     assert [kind["num_faults"] for kind in by_kind.values()] == [1, 1]
     # each against the sound samples: together the area of all faults
-    assert sum(kind["auc"] for kind in by_kind.values()) / 2 == pytest.approx(found[0]["auc"])
+    assert sum(kind["auc"] for kind in by_kind.values()) / 2 == pytest.approx(detections[0]["auc"])
     assert (tmp_path / "curation/epoch_001.png").read_bytes().startswith(b"\x89PNG")
-    told = page_data.facts(tmp_path / "curation/report.html")
-    assert [one["planted"] for one in told["truth"]["kinds"]] == [1, 1]
-    assert len(told["epochs"]) == 2
+    page_facts = page_data.facts(tmp_path / "curation/report.html")
+    assert [entry["planted"] for entry in page_facts["truth"]["kinds"]] == [1, 1]
+    assert len(page_facts["epochs"]) == 2
 
 
 def test_truth_of_other_annotations_is_refused(tmp_path):

@@ -39,16 +39,16 @@ BATCHES = [batch([0, 2], 1.0, [3, 5]), batch([3, 1], 5.0, [2, 2])]
 class Module(torch.nn.Module):
     """Loses the row's number, and what its photo's first region says; more in training."""
 
-    def losses(self, given: Batch) -> CaptionLosses:
+    def losses(self, model_input: Batch) -> CaptionLosses:
         assert not torch.is_grad_enabled()
-        seen = given.regions[given.image_index][:, 0, 0]
-        loss = given.rows + seen + 100.0 * self.training
+        seen = model_input.regions[model_input.image_index][:, 0, 0]
+        loss = model_input.rows + seen + 100.0 * self.training
         return CaptionLosses(total=loss.mean(), per_sample=loss)
 
 
 TRAINER = SimpleNamespace(
     datamodule=SimpleNamespace(probe_dataloader=lambda: BATCHES),
-    strategy=SimpleNamespace(batch_to_device=lambda given: given),
+    strategy=SimpleNamespace(batch_to_device=lambda model_input: model_input),
     precision_plugin=SimpleNamespace(forward_context=nullcontext),
 )
 

@@ -56,7 +56,7 @@ def edits_of(roster) -> list[Edit]:
     fields = {"policy": "p <i>", "reason": "loss 5 <b>", "epoch": 0}
     return [
         Edit(sample_id=ids[0], action="replace_caption", value=HOSTILE[1], **fields),
-        *(Edit(sample_id=one, action="remove", **fields) for one in ids[1:6]),
+        *(Edit(sample_id=sample_id, action="remove", **fields) for sample_id in ids[1:6]),
         Edit(
             sample_id=ids[6],
             action="replace_image",
@@ -143,11 +143,11 @@ def test_thumbnails_are_small_and_skip_what_cannot_be_opened(roster, tmp_path):
     assert thumbnail(broken) is None
     assert thumbnail(tmp_path / "nowhere.jpg") is None
     paths = [broken, large, large, *(sample.image_path for sample in roster.samples)]
-    found = thumbnails(paths, most=3, max_bytes=10**6)
-    assert list(found)[:2] == [large, roster.samples[0].image_path]
-    assert len(found) == 3
-    first = len(found[large])
-    assert list(thumbnails(paths, most=9, max_bytes=first)) == [large]
+    texts = thumbnails(paths, max_pictures=3, max_bytes=10**6)
+    assert list(texts)[:2] == [large, roster.samples[0].image_path]
+    assert len(texts) == 3
+    first = len(texts[large])
+    assert list(thumbnails(paths, max_pictures=9, max_bytes=first)) == [large]
     assert first < 4000
 
 

@@ -53,8 +53,8 @@ def context(
     )
 
 
-def values(found: torch.Tensor) -> list[float]:
-    return [round(value, 4) for value in found.tolist()]
+def values(scores: torch.Tensor) -> list[float]:
+    return [round(value, 4) for value in scores.tolist()]
 
 
 class Words:
@@ -91,8 +91,8 @@ def test_history_tells_what_is_hard_forgotten_or_never_learnt() -> None:
 
 
 def test_of_one_epoch_the_area_ranks_as_the_loss() -> None:
-    one = context([[5, 1, 3, 2, 4, 0]])
-    assert values(LossHistory().scores(one).argsort()) == values(one.losses.argsort())
+    single = context([[5, 1, 3, 2, 4, 0]])
+    assert values(LossHistory().scores(single).argsort()) == values(single.losses.argsort())
 
 
 def test_words_are_counted_as_the_captions_are_now() -> None:
@@ -103,11 +103,11 @@ def test_words_are_counted_as_the_captions_are_now() -> None:
 
 def test_the_caption_unlike_its_siblings_stands_out() -> None:
     score = Siblings(likeness=SentenceLikeness(sentences=Words()), nearest=None)
-    found = values(score.scores(context()))
-    assert found == pytest.approx([0.5, 0.5, 1, nan, 1, 1], nan_ok=True)
+    result = values(score.scores(context()))
+    assert result == pytest.approx([0.5, 0.5, 1, nan, 1, 1], nan_ok=True)
     nearest = Siblings(likeness=SentenceLikeness(sentences=Words()), nearest=1)
-    found = values(nearest.scores(context()))
-    assert found == pytest.approx([0, 0, 1, nan, 1, 1], nan_ok=True)
+    result = values(nearest.scores(context()))
+    assert result == pytest.approx([0, 0, 1, nan, 1, 1], nan_ok=True)
     with pytest.raises(ValueError, match="nearest must be at least 1"):
         Siblings(likeness=WordLikeness(), nearest=0)
     alone = values(score.scores(context(removed=["a#2", "c#0"])))
@@ -142,20 +142,20 @@ def test_the_truth_is_that_of_the_samples_as_they_are_now() -> None:
         Edit(sample_id="a#2", action="remove"),
     ]
     view = CurationView(roster=build_roster("scores", samples)).apply(edits)
-    found = Truth().scores(replace(clean, view=view))
-    assert values(found) == pytest.approx([0, 0, nan, 0, 0, 1], nan_ok=True)
+    scores = Truth().scores(replace(clean, view=view))
+    assert values(scores) == pytest.approx([0, 0, nan, 0, 0, 1], nan_ok=True)
 
 
 def test_a_cross_fitted_measure_sees_the_roster_and_the_samples_of_today() -> None:
-    asked = []
+    calls = []
 
     def measure(roster, samples):
-        asked.append((len(roster), [sample.caption for sample in samples]))
+        calls.append((len(roster), [sample.caption for sample in samples]))
         return torch.arange(len(samples))
 
-    found = CrossFitted(measure=measure).scores(context(removed=["a#1"]))
-    assert asked == [(6, ["a dog", "boats", "boats at sea", "dog", "a boat"])]
-    assert values(found) == pytest.approx([0, nan, -1, -2, -3, -4], nan_ok=True)
+    result = CrossFitted(measure=measure).scores(context(removed=["a#1"]))
+    assert calls == [(6, ["a dog", "boats", "boats at sea", "dog", "a boat"])]
+    assert values(result) == pytest.approx([0, nan, -1, -2, -3, -4], nan_ok=True)
 
 
 class Space:
@@ -188,16 +188,16 @@ def test_photos_are_embedded_once_and_captions_as_they_are_now() -> None:
     changed = context(removed=["a#0"])
     edit = Edit(sample_id="a#2", action="replace_caption", value="a small dog")
     changed = replace(changed, view=changed.view.apply([edit]))
-    found = values(score.scores(changed))
-    assert found == pytest.approx([nan, -1, -1, -1, -1, 0], nan_ok=True)
+    result = values(score.scores(changed))
+    assert result == pytest.approx([nan, -1, -1, -1, -1, 0], nan_ok=True)
     assert space.num_photos == 3
 
 
 def test_scores_by_image() -> None:
     seen = context([[1, 2, 6, nan, 4, 3]], removed=["c#1"])
-    for how, wanted in (("mean", 3), ("max", 6), ("min", 1)):
-        found = values(PerImage(score=Loss(), how=how).scores(seen))
-        assert found == pytest.approx([wanted, wanted, wanted, nan, 4, nan], nan_ok=True)
+    for how, expected in (("mean", 3), ("max", 6), ("min", 1)):
+        result = values(PerImage(score=Loss(), how=how).scores(seen))
+        assert result == pytest.approx([expected, expected, expected, nan, 4, nan], nan_ok=True)
     with pytest.raises(ValueError, match="how must be one of"):
         PerImage(score=Loss(), how="median")
 
@@ -216,8 +216,8 @@ def test_of_two_captions_that_say_the_same_the_later_is_a_duplicate() -> None:
         picture = Image.fromarray(noise[1 if path.stem == "b" else 0])
         return picture.resize(sizes[path.stem], Image.Resampling.NEAREST)
 
-    found = values(Duplicate(load=load).scores(seen))
-    assert found == pytest.approx([0, 1, 0, 0, nan, 0.3333], nan_ok=True)
+    result = values(Duplicate(load=load).scores(seen))
+    assert result == pytest.approx([0, 1, 0, 0, nan, 0.3333], nan_ok=True)
     with pytest.raises(ValueError, match="max_bits must be 0 to 15"):
         Duplicate(max_bits=16)
 
@@ -228,17 +228,17 @@ def test_copies_are_those_within_a_few_bits() -> None:
     for number in range(20):
         flips = rng.choice(64, size=4, replace=False).tolist()
         hashes.append(hashes[number] ^ sum(1 << flip for flip in flips))
-    found = copies(hashes, 4)
-    for one, other in itertools.combinations(range(len(hashes)), 2):
-        near = (hashes[one] ^ hashes[other]).bit_count() <= 4
-        assert (found[one] == found[other]) == near
+    result = copies(hashes, 4)
+    for first, second in itertools.combinations(range(len(hashes)), 2):
+        near = (hashes[first] ^ hashes[second]).bit_count() <= 4
+        assert (result[first] == result[second]) == near
 
 
 def test_low_visual_gain_is_suspicious() -> None:
     gains = [[1.0, 2, 3, 4, nan, 0], [nan, 0.0, 1, 4, nan, -1]]
     measured = context([[0.0] * 6] * 2, visual_gain=gains)
-    one = values(VisualGain().scores(measured))
-    assert one == pytest.approx([nan, 0, -1, -4, nan, 1], nan_ok=True)
+    last_epoch = values(VisualGain().scores(measured))
+    assert last_epoch == pytest.approx([nan, 0, -1, -4, nan, 1], nan_ok=True)
     both = values(VisualGain(num_epochs=2).scores(measured))
     assert both == pytest.approx([-1, -1, -2, -4, nan, 0.5], nan_ok=True)
     with pytest.raises(ValueError, match="set curation/probe=visual_gain"):
@@ -246,8 +246,8 @@ def test_low_visual_gain_is_suspicious() -> None:
 
 
 def test_ranks_are_shared_by_equal_scores() -> None:
-    found = values(ranked(torch.tensor([10.0, nan, 30, 20, 20, 99])))
-    assert found == pytest.approx([0, nan, 0.75, 0.375, 0.375, 1], nan_ok=True)
+    result = values(ranked(torch.tensor([10.0, nan, 30, 20, 20, 99])))
+    assert result == pytest.approx([0, nan, 0.75, 0.375, 0.375, 1], nan_ok=True)
     assert ranked(torch.tensor([nan, nan])).isnan().all()
     assert values(ranked(torch.tensor([nan, 7.0])))[1] == 0
 
@@ -262,8 +262,8 @@ def test_joint_scores_are_weighted() -> None:
     assert heavy.argsort().tolist() == [0, 1, 2, 3, 4, 5]
     scaled = Joint(parts=parts, weights={"loss": 3, "words": 1}).scores(seen)
     losses, words = np.arange(6.0), np.array([2, 3, 1, 3, 1, 2.0])
-    wanted = 0.75 * (losses - 2.5) / losses.std(ddof=1) + 0.25 * (words - 2) / words.std(ddof=1)
-    assert values(scaled) == pytest.approx(wanted.round(4).tolist(), abs=1e-4)
+    expected = 0.75 * (losses - 2.5) / losses.std(ddof=1) + 0.25 * (words - 2) / words.std(ddof=1)
+    assert values(scaled) == pytest.approx(expected.round(4).tolist(), abs=1e-4)
     assert values(standardised(torch.tensor([2.0, nan, 2]))) == pytest.approx(
         [0, nan, 0], nan_ok=True
     )
@@ -277,5 +277,5 @@ def test_joint_scores_are_weighted() -> None:
 
 def test_within_an_image_only_the_difference_to_the_others_counts() -> None:
     seen = context([[9, 9, 12, 50, 1, nan]])
-    found = values(WithinImage(score=Loss()).scores(seen))
-    assert found == pytest.approx([-1.5, -1.5, 3, nan, nan, nan], nan_ok=True)
+    result = values(WithinImage(score=Loss()).scores(seen))
+    assert result == pytest.approx([-1.5, -1.5, 3, nan, nan, nan], nan_ok=True)

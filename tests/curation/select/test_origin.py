@@ -25,10 +25,10 @@ def test_all_live_samples_of_an_origin_are_selected_whatever_became_of_them() ->
             Edit(sample_id="5#0", action="replace_caption", value="new", origin="unpaired"),
         ]
     )
-    found = Origin(origin="unpaired").select(make_context(view))
-    assert [one.sample.sample_id for one in found] == ["3#0", "3#1", "3#3"]
-    assert found[1].sample.caption == "new"
-    assert found[0].reason == "of origin unpaired"
+    selected = Origin(origin="unpaired").select(make_context(view))
+    assert [candidate.sample.sample_id for candidate in selected] == ["3#0", "3#1", "3#3"]
+    assert selected[1].sample.caption == "new"
+    assert selected[0].reason == "of origin unpaired"
 
 
 def test_an_origin_has_a_name() -> None:

@@ -43,7 +43,7 @@ def context_of(losses: list[float], removed: list[int] = ()) -> Context:
 
 
 def rows_of(selected) -> list[int]:
-    return [one.sample.row for one in selected]
+    return [candidate.sample.row for candidate in selected]
 
 
 def test_top_loss_counts_a_fraction_of_what_is_live_now():
@@ -118,10 +118,10 @@ def test_a_ratio_may_ramp_over_the_epochs():
     ramp = Ramp(first=0.1, last=0.5, from_epoch=1, until_epoch=3)
     assert [ramp.at(epoch) for epoch in range(6)] == pytest.approx([0.1, 0.1, 0.3, 0.5, 0.5, 0.5])
     context = context_of([float(row) for row in range(20)])
-    for epoch, wanted in ((0, 2), (2, 6), (9, 10)):
+    for epoch, expected in ((0, 2), (2, 6), (9, 10)):
         later = replace(context, epoch=epoch)
-        assert rows_of(Top(ratio=ramp).select(later)) == list(range(19, 19 - wanted, -1))
-        assert len(Random(ratio=ramp).select(later)) == wanted
+        assert rows_of(Top(ratio=ramp).select(later)) == list(range(19, 19 - expected, -1))
+        assert len(Random(ratio=ramp).select(later)) == expected
     with pytest.raises(ValueError, match="must end after it begins"):
         Ramp(first=0, last=1, from_epoch=2, until_epoch=2)
 
@@ -142,5 +142,5 @@ def test_worst_rows_equal_a_plain_sort(values, count, removed):
     context = context_of([0.0] * len(values), removed=gone)
     ids = [sample.sample_id for sample in context.view.roster.samples]
     known = [row for row in context.live if not np.isnan(scores[row])]
-    wanted = sorted(known, key=lambda row: (-scores[row], ids[row]))[:count]
-    assert worst_rows(context, scores, count) == wanted
+    expected = sorted(known, key=lambda row: (-scores[row], ids[row]))[:count]
+    assert worst_rows(context, scores, count) == expected

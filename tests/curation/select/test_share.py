@@ -28,7 +28,7 @@ def context(num_images=200, num_captions=5, *, seed=0) -> Context:
 
 
 def counts(selected) -> set[int]:
-    return set(Counter(one.sample.image_id for one in selected).values())
+    return set(Counter(candidate.sample.image_id for candidate in selected).values())
 
 
 @pytest.mark.parametrize(("ratio", "captions"), [(0.2, 1), (0.4, 2), (0.6, 3), (0.8, 4), (1.0, 5)])
@@ -36,7 +36,7 @@ def test_shares_of_five_captions_are_one_to_four(ratio, captions):
     selected = Share(ratio=ratio).select(context())
     assert len(selected) == 200 * captions
     assert counts(selected) == {captions}
-    positions = Counter(one.sample.sample_id.partition("#")[2] for one in selected)
+    positions = Counter(candidate.sample.sample_id.partition("#")[2] for candidate in selected)
     assert max(positions.values()) < 2 * min(positions.values())
 
 
@@ -55,5 +55,8 @@ def test_the_coin_decides_for_each_sample_by_itself():
 
 
 def test_seeds_draw_other_captions():
-    drawn = [[one.sample.row for one in Share(ratio=0.2).select(context(seed=s))] for s in (0, 1)]
+    drawn = [
+        [candidate.sample.row for candidate in Share(ratio=0.2).select(context(seed=s))]
+        for s in (0, 1)
+    ]
     assert drawn[0] != drawn[1]

@@ -36,13 +36,17 @@ def test_where_nothing_can_be_disagreed_about_alpha_is_unknown():
 
 
 def test_agreement_by_category_and_over_all():
-    def said(annotator: str, number: int, *categories: str) -> Annotation:
+    def annotate(annotator: str, number: int, *categories: str) -> Annotation:
         return Annotation(annotator=annotator, number=number, categories=categories)
 
-    everyone = [said(who, n, *(("age",) if n % 2 else ())) for who in "abc" for n in range(6)]
-    found = agreement(everyone)
-    assert found["age"] == found["all"] == 1
-    assert found["color"] is None
-    partly = agreement([*everyone, *(said("d", n, "age", "color") for n in range(6))])
+    everyone = [
+        annotate(annotator_id, n, *(("age",) if n % 2 else ()))
+        for annotator_id in "abc"
+        for n in range(6)
+    ]
+    alphas = agreement(everyone)
+    assert alphas["age"] == alphas["all"] == 1
+    assert alphas["color"] is None
+    partly = agreement([*everyone, *(annotate("d", n, "age", "color") for n in range(6))])
     assert 0 < partly["all"] < 1
     assert partly["age"] < 1

@@ -36,13 +36,13 @@ def test_sets_are_balanced_as_in_the_paper():
     placed = divide(make_items(1000))
     assert len(placed) == 100
     for number in range(5):
-        mine = [one for one in placed if one.set_number == number]
-        assert [one.half for one in mine].count("high") == 10
-        assert len(mine) == 20
+        members = [entry for entry in placed if entry.set_number == number]
+        assert [entry.half for entry in members].count("high") == 10
+        assert len(members) == 20
         # mixed, so that their order tells nothing
-        assert [one.half for one in mine] != sorted(one.half for one in mine)
-    assert {one.item.loss for one in placed if one.half == "low"} == set(range(50))
-    assert {one.item.loss for one in placed if one.half == "high"} == set(range(950, 1000))
+        assert [entry.half for entry in members] != sorted(entry.half for entry in members)
+    assert {entry.item.loss for entry in placed if entry.half == "low"} == set(range(50))
+    assert {entry.item.loss for entry in placed if entry.half == "high"} == set(range(950, 1000))
     assert placed == divide(make_items(1000)[::-1])
     assert placed != divide(make_items(1000), seed=1)
 
@@ -52,8 +52,8 @@ def test_sets_are_balanced_as_in_the_paper():
 )
 def test_few_pictures_make_few_sets_and_none_is_in_both_halves(count, sets, each):
     placed = divide(make_items(count))
-    assert len({one.item.name for one in placed}) == len(placed) == sets * each
-    assert {one.set_number for one in placed} == set(range(sets))
+    assert len({entry.item.name for entry in placed}) == len(placed) == sets * each
+    assert {entry.set_number for entry in placed} == set(range(sets))
 
 
 def test_what_cannot_be_divided_is_refused():
@@ -80,15 +80,15 @@ def as_dict(item: Item) -> dict:
 
 def test_both_manifests_say_the_same(tmp_path):
     folder = make_folder(tmp_path / "a", 3)
-    wanted = read_items(folder)
-    assert wanted[1].captions == ("caption 1", "<b>second</b>")
-    assert (wanted[1].loss, wanted[1].clip_score) == (2.0, 0.89)
+    expected = read_items(folder)
+    assert expected[1].captions == ("caption 1", "<b>second</b>")
+    assert (expected[1].loss, expected[1].clip_score) == (2.0, 0.89)
     rows = ["image,caption,loss,clip_score"]
-    for item in wanted:
+    for item in expected:
         rows += [f"{item.name},{text},{item.loss},{item.clip_score}" for text in item.captions]
     (folder / "manifest.jsonl").unlink()
     (folder / "manifest.csv").write_text("\n".join(rows) + "\n")
-    assert read_items(folder) == wanted
+    assert read_items(folder) == expected
 
 
 @pytest.mark.parametrize(

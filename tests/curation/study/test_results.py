@@ -20,13 +20,16 @@ def study(tmp_path):
     folder = make_folder(tmp_path / "pictures", 4)
     store = Store(path=folder / "study.sqlite")
     store.fill(divide(read_items(folder)))
-    for who in ("anna", "bert", "cleo"):
-        store.assign(who)
+    for annotator in ("anna", "bert", "cleo"):
+        store.assign(annotator)
         for item in store.items():
             ticked = ("color", "number")[: 2 if item.half == "high" else 0]
             store.save(
                 Annotation(
-                    annotator=who, number=item.number, categories=ticked, comment='=1+1, "x"\n'
+                    annotator=annotator,
+                    number=item.number,
+                    categories=ticked,
+                    comment='=1+1, "x"\n',
                 )
             )
     store.assign("dora")
@@ -35,7 +38,7 @@ def study(tmp_path):
 
 
 def test_results(study, tmp_path):
-    summary = write_results(study, tmp_path / "out", wanted=3)
+    summary = write_results(study, tmp_path / "out", num_required=3)
     assert (summary["num_pictures"], summary["num_annotations"]) == (4, 12)
     assert summary["num_annotators"] == 3
     assert summary["mean_errors"] == {"low": 0.0, "high": 2.0}
@@ -56,7 +59,7 @@ def test_results(study, tmp_path):
 
 def test_too_few_annotations_leave_the_table(study, tmp_path):
     with pytest.raises(ValueError, match="no picture has 4 annotations yet.*lower --annotations"):
-        write_results(study, tmp_path / "out", wanted=4)
+        write_results(study, tmp_path / "out", num_required=4)
     assert (tmp_path / "out" / "annotations.csv").is_file()
 
 

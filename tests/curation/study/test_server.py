@@ -23,7 +23,7 @@ def study(tmp_path):
     store = Store(path=folder / "study.sqlite")
     store.fill(divide(items))
     paths = {item.name: item.path for item in items}
-    return Study(store=store, paths=paths, roots=[folder], wanted=3)
+    return Study(store=store, paths=paths, roots=[folder], num_required=3)
 
 
 @pytest.fixture
@@ -198,11 +198,14 @@ def test_a_set_clicked_through(server, study, browser):
     browser.wait("!document.getElementById('finished').hidden")
     browser.wait("document.getElementById('more').textContent")
     assert browser.text("#more") == "The study still wants 8 annotations."
-    found = {one.number: one for one in study.store.annotations()}
-    assert len(found) == 4
-    assert all(one.done for one in found.values())
-    assert (found[first].categories, found[first].comment) == (("weird-face",), "six fingers")
-    assert sum(len(one.categories) for one in found.values()) == 1
+    annotations = {annotation.number: annotation for annotation in study.store.annotations()}
+    assert len(annotations) == 4
+    assert all(annotation.done for annotation in annotations.values())
+    assert (annotations[first].categories, annotations[first].comment) == (
+        ("weird-face",),
+        "six fingers",
+    )
+    assert sum(len(annotation.categories) for annotation in annotations.values()) == 1
     browser.click("#another")
     browser.wait("document.getElementById('another').hidden")
     assert browser.text("#more") == "You have done every set."

@@ -31,18 +31,18 @@ def store(tmp_path, placed):
     return store
 
 
-def said(annotator: str, number: int, *categories: str, **fields) -> Annotation:
+def annotate(annotator: str, number: int, *categories: str, **fields) -> Annotation:
     return Annotation(annotator=annotator, number=number, categories=categories, **fields)
 
 
 def test_what_was_said_is_there_after_reopening(store, placed):
     store.assign("anna")
-    mine = [item.number for item in store.items() if item.set_number == 0]
-    store.save(said("anna", mine[0], "color", "age", comment="so 'odd' --", done=False))
-    store.save(said("anna", mine[0], "color"))
+    numbers = [item.number for item in store.items() if item.set_number == 0]
+    store.save(annotate("anna", numbers[0], "color", "age", comment="so 'odd' --", done=False))
+    store.save(annotate("anna", numbers[0], "color"))
     again = Store(path=store.path)
     again.fill(placed)
-    assert again.annotations() == [said("anna", mine[0], "color")]
+    assert again.annotations() == [annotate("anna", numbers[0], "color")]
     assert again.assign("anna") == 0
 
 
@@ -55,19 +55,19 @@ def test_sets_go_to_those_who_have_not_done_them_and_fill_evenly(store):
 
 def test_many_annotators_at_once_lose_nothing(store):
     def work(annotator: str) -> None:
-        own = Store(path=store.path)
-        mine = own.assign(annotator)
-        for item in own.items():
-            if item.set_number == mine:
+        connection = Store(path=store.path)
+        set_number = connection.assign(annotator)
+        for item in connection.items():
+            if item.set_number == set_number:
                 for key in KEYS[:3]:
-                    own.save(said(annotator, item.number, key))
+                    connection.save(annotate(annotator, item.number, key))
 
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(work, [f"a{n}" for n in range(6)]))
-    found = store.annotations()
-    assert len(found) == 6 * 4
-    assert {one.categories for one in found} == {(KEYS[2],)}
-    assert set(Counter(one.number for one in found).values()) == {2}
+    annotations = store.annotations()
+    assert len(annotations) == 6 * 4
+    assert {annotation.categories for annotation in annotations} == {(KEYS[2],)}
+    assert set(Counter(annotation.number for annotation in annotations).values()) == {2}
 
 
 def test_two_processes_at_once_lose_nothing(store):
@@ -80,27 +80,30 @@ def test_two_processes_at_once_lose_nothing(store):
         "        store.save(Annotation(annotator=sys.argv[2], number=n, categories=('age',)))\n"
     )
     running = [
-        subprocess.Popen([sys.executable, "-c", script, str(store.path), who])
-        for who in ("anna", "bert")
+        subprocess.Popen([sys.executable, "-c", script, str(store.path), annotator])
+        for annotator in ("anna", "bert")
     ]
     assert [process.wait(timeout=120) for process in running] == [0, 0]
-    assert Counter(one.annotator for one in store.annotations()) == {"anna": 4, "bert": 4}
+    assert Counter(annotation.annotator for annotation in store.annotations()) == {
+        "anna": 4,
+        "bert": 4,
+    }
 
 
 def test_a_killed_writer_leaves_the_last_whole_state(store):
     store.assign("anna")
     number = store.items()[0].number
-    store.save(said("anna", number, "age"))
+    store.save(annotate("anna", number, "age"))
     connection = sqlite3.connect(store.path, isolation_level=None)
     connection.execute("BEGIN IMMEDIATE")
     connection.execute("DELETE FROM annotations")
     connection.close()
-    assert store.annotations() == [said("anna", number, "age")]
+    assert store.annotations() == [annotate("anna", number, "age")]
 
 
 def test_a_database_of_other_pictures_is_refused_and_kept(store, placed):
     store.assign("anna")
-    store.save(said("anna", store.items()[0].number, "age"))
+    store.save(annotate("anna", store.items()[0].number, "age"))
     with pytest.raises(ValueError, match="annotations of other pictures.*--store"):
         store.fill(placed[:-1])
     assert len(store.annotations()) == 1
@@ -123,9 +126,9 @@ def test_what_no_page_would_send_is_refused(store):
     store.assign("bert")
     other = next(item.number for item in store.items() if item.set_number == 1)
     with pytest.raises(ValueError, match="is in no set of 'anna'"):
-        store.save(said("anna", other))
+        store.save(annotate("anna", other))
     with pytest.raises(ValueError, match=r"unknown categories \['nose'\]"):
-        said("anna", 0, "nose")
+        annotate("anna", 0, "nose")
     with pytest.raises(ValueError, match="at most 2000 characters: got 2001"):
-        said("anna", 0, comment="x" * 2001)
+        annotate("anna", 0, comment="x" * 2001)
     assert store.annotations() == []
