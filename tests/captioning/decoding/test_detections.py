@@ -39,7 +39,7 @@ def test_regions_apart_are_all_kept():
     assert labels(suppress_overlaps(detections, parents=PARENTS)) == ["dog", "animal"]
 
 
-@pytest.mark.parametrize(("right", "kept"), [(8.5, 2), (8.6, 1)])
+@pytest.mark.parametrize(("right", "num_remaining"), [(8.5, 2), (8.6, 1)])
 def test_overlap_is_more_than_the_share(right, num_remaining):
     # The second box is a part of the first: intersection over union is right / 10.
     detections = [region("dog", 0.9), region("cat", 0.8, (0.0, 0.0, right, 10.0))]
