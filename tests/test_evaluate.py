@@ -116,6 +116,10 @@ def test_a_run_predicts_and_is_scored(
     written = json.loads((folder / "metrics.json").read_text())["val"]
     assert set(written["per_image"]) == set(CAPTIONS)
     assert written["settings"]["decoding"] == {"search": {"beam_size": 3}}
+    # a later search with one caption an image leaves none of this one's
+    monkeypatch.setitem(CAPTIONS, "1", CAPTIONS["1"][:1])
+    evaluate(configured(f"run={tmp_path}", "split=val", "out=null"))
+    assert not (folder / "candidates.json").exists()
 
 
 @pytest.mark.parametrize("search", ["sampling", "nucleus", "latents"])

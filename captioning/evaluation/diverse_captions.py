@@ -14,7 +14,6 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
-from rich.markdown import Markdown
 
 from captioning.data.roster import Roster
 from captioning.evaluation.predict import predict_run
@@ -66,7 +65,8 @@ def evaluate_draws(config: DictConfig) -> dict[str, dict[str, float]]:
         write_json(out / FILE_NAME, record | {"versions": versions()})
         write_text(out / "diverse.md", "\n".join(tables({folder.name: scores})) + "\n")
     console = Console()
-    console.print(Markdown((out / "diverse.md").read_text()))
+    # as it is written: a table of rich would cut its wide rows on a narrow terminal
+    console.print((out / "diverse.md").read_text(), markup=False, soft_wrap=True)
     console.print(f"written: {out / FILE_NAME}", markup=False, soft_wrap=True)
     return scores
 

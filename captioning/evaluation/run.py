@@ -49,6 +49,8 @@ def evaluate(config: DictConfig) -> dict[str, float]:
         write_results(out / "predictions.json", [group[0] for group in predictions])
         if any(len(group) > 1 for group in predictions):
             write_candidates(out / "candidates.json", predictions)
+        else:  # those of an earlier search do not belong to these predictions
+            (out / "candidates.json").unlink(missing_ok=True)
     result = evaluate_all(captions, roster, extra=extra, decoding=decoding, **standard)
     resolved = OmegaConf.to_container(config)
     write_json(out / "versions.json", versions())

@@ -73,7 +73,10 @@ def build_steps(config: DictConfig) -> list[AbstractStep]:
 
 def _context(config: DictConfig, split: str) -> StepContext:
     return StepContext(
-        split=split, seed=config.get("seed", 0), cache_folder=Path(config.paths.cache)
+        split=split,
+        seed=config.get("seed", 0),
+        cache_folder=Path(config.paths.cache),
+        is_cut=config.get("first_images") is not None,
     )
 
 

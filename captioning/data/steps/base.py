@@ -27,7 +27,8 @@ class StepContext:
         held_out_remaining: forms of held-out words that remain in the training captions, with the
             number of captions; None: no class is held out. Written to ``held_out_left.json``.
         left_out: captions that are not trained on but may lend contexts, in roster order.
-        is_cut: whether photos of the split were left out; pairs made of them are then left out too.
+        is_cut: whether photos of the split were left out, by ``first_images`` or a step. Pairs made
+            of them are then left out too, and a held-out class may be mentioned by none.
     """
 
     split: str

@@ -51,9 +51,10 @@ class HoldOut(AbstractStep):
     def __call__(self, roster: Roster, context: StepContext) -> Roster:
         """The remaining captions; forms of the classes in them go into the context."""
         lemmatizer = load_lemmas(LEMMAS)
+        classes = self._mentioned(roster) if context.is_cut else self.classes
         remaining = hold_out(
             roster,
-            classes=self.classes,
+            classes=classes,
             lemmatizer=lemmatizer,
             samples_per_photo=self.samples_per_photo,
         )
@@ -65,6 +66,16 @@ class HoldOut(AbstractStep):
         context.held_out_remaining = count_remaining_forms(paired, self.classes, lemmatizer)
         _warn(roster.name, context.held_out_remaining)
         return remaining
+
+    def _mentioned(self, roster: Roster) -> Mapping[str, Sequence[str]]:
+        """The classes that captions of a part of the photos mention; the others are logged."""
+        mentioned = set().union(*classes_shown(roster, self.classes).values(), ())
+        if missing := sorted(self.classes.keys() - mentioned):
+            log.warning(
+                f"{roster.name}: no caption of these photos mentions the held-out "
+                f"{', '.join(missing)}"
+            )
+        return {name: forms for name, forms in self.classes.items() if name in mentioned}
 
 
 def _warn(name: str, counts: Mapping[str, int]) -> None:

@@ -103,3 +103,13 @@ def test_the_step_counts_the_words_that_are_left(tmp_path: Path, caplog) -> None
     assert [sample.sample_id for sample in remaining.samples] == ["b#0", "c#0"]
     assert context.held_out_remaining == {"buses": 1}
     assert "buses (1); to hold them out too, add them to steps.hold_out.classes" in caplog.text
+
+
+def test_a_part_of_the_photos_may_mention_no_held_out_class(tmp_path: Path, caplog) -> None:
+    context = StepContext(split="train", seed=0, cache_folder=tmp_path, is_cut=True)
+    step = HoldOut(classes={"bus": ["bus"], "zebra": ["zebra"]})
+    with caplog.at_level("WARNING"):
+        remaining = step(roster(a=("a bus",), b=("a car",)), context)
+    assert [sample.sample_id for sample in remaining.samples] == ["b#0"]
+    assert "no caption of these photos mentions the held-out zebra" in caplog.text
+    assert len(step(roster(b=("a car",)), context)) == 1
