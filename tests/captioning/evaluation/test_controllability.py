@@ -131,8 +131,8 @@ def test_captions_go_to_the_samples_that_asked() -> None:
     """The data set puts long captions first; answers must follow."""
 
     class Echo:
-        def __init__(self, samples, stage, *, instead) -> None:
-            self.samples, self.controls = samples, instead["control"].controls
+        def __init__(self, samples, stage, *, overrides) -> None:
+            self.samples, self.controls = samples, overrides["control"].controls
 
         def __getitem__(self, block):
             order = sorted(block, reverse=True)
