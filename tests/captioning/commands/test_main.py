@@ -45,9 +45,9 @@ def test_the_overview_names_all_commands(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_a_misspelt_command_is_told_its_neighbour(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["curate", "repot", "run"]) == 2
+    assert main(["curate", "repot", "run"]) == 2  # codespell:ignore repot
     assert "did you mean 'curate report'?" in capsys.readouterr().err
-    assert main(["trian"]) == 2
+    assert main(["trian"]) == 2  # codespell:ignore trian
     assert "did you mean 'train'?" in capsys.readouterr().err
 
 
