@@ -68,6 +68,15 @@ def _places() -> list[Path]:
     return [folder for folder in (config_folder(), user_folder()) if folder is not None]
 
 
+def choices(group: str) -> list[str]:
+    """All choices of a group, those in its folders too."""
+    found: set[str] = set()
+    for place in _places():
+        paths = (place / group).rglob("*.yaml")
+        found |= {p.relative_to(place / group).with_suffix("").as_posix() for p in paths}
+    return sorted(found)
+
+
 def _files(group: str) -> list[str]:
     return sorted({path.stem for place in _places() for path in (place / group).glob("*.yaml")})
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from captioning.decoding.constraints import TokenConstraints, Words, constrain
 from captioning.decoding.detections import detection_constraints
 from captioning.decoding.machine import Machine
 from captioning.files import read_json
 from captioning.interfaces import AbstractTokenizer
-from captioning.ranges import PositiveInt
+from captioning.ranges import ArgumentsOf, PositiveInt
 from captioning.types import UNPAIRED, Sample
 
 _ELSEWHERE = (
@@ -142,7 +142,12 @@ def words_of_classes(
     return Wanted(words=words, required=required)
 
 
-def words_of_regions(samples: Iterable[Sample], *, required: int = 2, **settings: Any) -> Wanted:
+def words_of_regions(
+    samples: Iterable[Sample],
+    *,
+    required: PositiveInt = 2,
+    **settings: Annotated[Any, ArgumentsOf(detection_constraints)],
+) -> Wanted:
     """Constraints from the labelled regions of each image.
 
     Args:
