@@ -1,7 +1,7 @@
 # make env    the environment, .venv
 # make demo   train on the embedded data set with and without curation, and print the scores
 # make test   all tests
-# make lint   style, formatting and types
+# make lint   style, formatting, spelling and types
 # make bench  the benchmarks (minutes)
 # make tables the pages of docs/results, from the records of runs
 # The first three need Python 3.11 or newer and a package index, nothing else.
@@ -29,6 +29,7 @@ test: env
 lint: env
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
 	$(BIN)/pyright
 
 bench: env

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NotRequired, TypedDict
+from typing import NotRequired, TypedDict
 
 from captioning.ranges import Name, NonNegativeInt, PositiveInt, Seed
-from captioning.training.settings import Data, Part, Paths
+from captioning.training.settings import Corpus, Data, Part, Paths
 
 
 class Smoke(TypedDict):
@@ -31,8 +31,8 @@ class AugmentationSettings(TypedDict):
     plugins: NotRequired[Sequence[Name]]
     paths: Paths
     data: Data
-    corpus: NotRequired[Any]
-    prior: NotRequired[Any]
+    corpus: NotRequired[Corpus | None]
+    prior: NotRequired[Corpus | None]
     held_out: NotRequired[Mapping[str, Part] | None]
     method: Part
     format: Part

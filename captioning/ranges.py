@@ -35,6 +35,9 @@ DropRate = Annotated[float, Ge(0), Lt(1)]
 Cosine = Annotated[float, Ge(-1), Le(1)]
 # Seeds of NumPy's generators and of Lightning.
 Seed = Annotated[int, Ge(0), Le(2**32 - 1)]
+# Larger numbers than machines have threads are mistakes, which torch does not tell.
+NumThreads = Annotated[int, Ge(1), Le(4096)]
+NumWorkers = Annotated[int, Ge(0), Le(1024)]
 Device = Annotated[str, Predicate(device_name)]
 Name = Annotated[str, Len(1)]
 Epoch = Annotated[int, Ge(-1)]

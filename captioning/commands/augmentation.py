@@ -49,6 +49,7 @@ AUGMENT = HydraCommand(
     summary="Make new pairs of photo and caption, or new captions alone.",
     config="augmentation",
     task=_augment,
+    checks_itself=True,
 )
 CAPTIONED = HydraCommand(
     name="augment captioned",

@@ -20,12 +20,15 @@ class HydraCommand:
         summary: what it does, in a line.
         config: name of its file in the config folder.
         task: what it does with its config.
+        checks_itself: whether the task checks the config's values; otherwise they are held to
+            `captioning.commands.settings` before.
     """
 
     name: str
     summary: str
     config: str
     task: Task
+    checks_itself: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

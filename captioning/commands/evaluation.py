@@ -38,6 +38,7 @@ EVALUATE = HydraCommand(
     summary="Caption a data set with a finished run and score it, or score a file of captions.",
     config="evaluate",
     task=_evaluate,
+    checks_itself=True,
 )
 CONTROLLABILITY = HydraCommand(
     name="controllability",

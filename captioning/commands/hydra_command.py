@@ -49,15 +49,32 @@ def run_hydra(command: HydraCommand, arguments: Sequence[str]) -> None:
     try:
         location = {"config_path": str(config_folder()), "config_name": command.config}
         hydra.main(version_base=VERSION_BASE, **location)(task)()
-    except (HydraException, ValueError) as error:
+    except (HydraException, ValueError, OSError) as error:
         if full_error:
             raise
+        # Hydra makes the folder of a run before the command begins.
+        if not isinstance(error, HydraException | ValueError):
+            sys.exit(f"{command.name}: the run's folder cannot be made: {error}")
         overrides = [argument for argument in arguments if not argument.startswith("-")]
         line = explain_hydra_error(error, name=command.config, overrides=overrides)
         sys.exit(f"{command.name}: {line}")
     finally:
         sys.argv = started
         _set_full_error(full_error)
+
+
+def _of_memory(error: Exception) -> bool:
+    """Whether memory ran out: PyTorch tells it by the text alone where it has no class for it."""
+    signs = ("out of memory", "can't allocate memory", "not enough memory")
+    return isinstance(error, MemoryError) or any(sign in str(error).lower() for sign in signs)
+
+
+def _check(command: HydraCommand, config: Any) -> None:
+    """Refuse wrong values; nothing is said of keys that the command does not list."""
+    from captioning.commands.settings import SETTINGS
+    from captioning.config_check import check_config
+
+    check_config(config, SETTINGS[command.name])
 
 
 def _set_full_error(value: str | None) -> None:
@@ -75,6 +92,8 @@ def run_task(command: HydraCommand, config: Any) -> float | None:
 
     try:
         import_plugins(config.get("plugins") or [])
+        if not command.checks_itself:
+            _check(command, config)
         return command.task(config)
     except BrokenPipeError:
         raise
@@ -82,6 +101,11 @@ def run_task(command: HydraCommand, config: Any) -> float | None:
         if os.environ.get(FULL_ERROR):
             raise
         sys.exit(f"{command.name}: {error}\n({FULL_ERROR}=1 shows where it was raised)")
+    except (RuntimeError, MemoryError) as error:
+        if os.environ.get(FULL_ERROR) or not _of_memory(error):
+            raise
+        reason = str(error).partition("\n")[0] or "the machine has no more"
+        sys.exit(f"{command.name}: not enough memory: {reason}; choose smaller sizes or batches")
     except KeyboardInterrupt as stopped:
         print(f"{command.name}: {stopped or 'interrupted'}", file=sys.stderr)
         sys.exit(INTERRUPTED)

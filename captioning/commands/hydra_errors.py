@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.config_check.rules import nearest
+from captioning.commands.hydra_help import choices
 from captioning.configuration import compose_config
+from captioning.training.reserved import RESERVED
 
 _KEY = re.compile(r"Could not (?:override|delete from config\.) '([^']+)'")
+_BELOW = re.compile(r"Key '([^']+)' is not in struct")
 _WORDS = re.compile(r"\s+")
 
 
@@ -26,8 +29,8 @@ def explain_hydra_error(error: Exception, *, name: str, overrides: Sequence[str]
     """
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, choice = str(error.missing_cfg_file).rpartition("/")
-        options = list(error.options or [])
-        hint = nearest(choice, options)
+        options = choices(group)
+        hint = _nearest_choice(choice, options)
         known = f"; there are {', '.join(options)}" if options else ""
         return f"{group}={choice}: there is no such choice{hint or known}"
     if "Config group override must be" in str(error):
@@ -36,9 +39,37 @@ def explain_hydra_error(error: Exception, *, name: str, overrides: Sequence[str]
     match = _KEY.match(str(error))
     if match is None:
         return _WORDS.sub(" ", str(error).split("\nSee http")[0]).strip()
-    key = match[1]
-    hint = nearest(key, _known_keys(name, [o for o in overrides if not _is_for(o, key)]))
+    key, below = match[1], _BELOW.search(str(error.__cause__))
+    if reserved := RESERVED.get(key.removeprefix("trainer.")):
+        return f"{key} is set by the run: {reserved}"
+    known = _known_keys(name, [o for o in overrides if not _is_for(o, key)])
+    if below and key in known:
+        key = f"{key}.{below[1]}"
+    hint = _nearest_key(key, known)
     return f"{key}: there is no such key{hint or f'; a new one is added by +{key}=VALUE'}"
+
+
+def _nearest_key(key: str, known: Sequence[str]) -> str:
+    """The nearest of the same group by its last word; one of this word; or the nearest of all."""
+    group, _, last = key.rpartition(".")
+    beside = {other.rpartition(".")[2]: other for other in known if _group(other) == group}
+    near = [beside[word] for word in get_close_matches(last, beside, n=1)]
+    others = [other for other in known if not key.startswith(f"{other}.")]
+    near = near or get_close_matches(key, others, n=1, cutoff=0.85)
+    near = near or [other for other in known if other.endswith(f".{last}")][:3]
+    return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+def _nearest_choice(choice: str, options: Sequence[str]) -> str:
+    """The nearest choice, of those in folders also by what comes after the folder."""
+    names = {option.rpartition("/")[2]: option for option in options}
+    near = get_close_matches(choice, options, n=1)
+    near = near or [names[name] for name in get_close_matches(choice, names, n=1)]
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _group(key: str) -> str:
+    return key.rpartition(".")[0]
 
 
 def _is_for(override: str, key: str) -> bool:

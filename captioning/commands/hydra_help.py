@@ -68,6 +68,15 @@ def _config_folders() -> list[Path]:
     return [folder for folder in (config_folder(), user_folder()) if folder is not None]
 
 
+def choices(group: str) -> list[str]:
+    """All choices of a group, those in its folders too."""
+    names: set[str] = set()
+    for folder in _config_folders():
+        paths = (folder / group).rglob("*.yaml")
+        names |= {path.relative_to(folder / group).with_suffix("").as_posix() for path in paths}
+    return sorted(names)
+
+
 def _files(group: str) -> list[str]:
     return sorted(
         {path.stem for folder in _config_folders() for path in (folder / group).glob("*.yaml")}

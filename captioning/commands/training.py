@@ -32,6 +32,7 @@ TRAIN = HydraCommand(
     summary="Train a captioner, test it, and leave a run folder.",
     config="train",
     task=_train,
+    checks_itself=True,
 )
 DEMO = PlainCommand(
     name="demo",

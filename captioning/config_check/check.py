@@ -5,15 +5,26 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass, replace
-from typing import Any, NamedTuple, NotRequired, get_args, get_origin, get_type_hints, is_typeddict
+from typing import (
+    Any,
+    Literal,
+    NamedTuple,
+    NotRequired,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 from omegaconf import DictConfig
 
 from captioning.config_check.rules import (
+    LARGEST,
     MISSING,
     alternatives,
     choices_of,
     described,
+    fits,
     is_allowed,
     is_mapping,
     is_sequence,
@@ -29,7 +40,19 @@ from captioning.ranges import AlsoTakes, ArgumentsOf
 
 TARGET = "_target_"
 # A further key of a group may exist for other keys to refer to, unless it is nearly a known one.
-MISSPELT, OTHERWISE = 0.85, 0.6
+MISSPELT, MISSPELT_AT_TOP, OTHERWISE = 0.85, 0.8, 0.6
+# Keys of a part that are Hydra's own.
+HYDRA_KEYS = Signature(
+    annotations={
+        TARGET: str,
+        "_partial_": bool,
+        "_recursive_": bool,
+        "_convert_": Literal["none", "partial", "object", "all"],
+        "_args_": list,
+    },
+    required=frozenset(),
+    takes_further_keywords=False,
+)
 NO_KEYS = Signature(annotations={}, required=frozenset(), takes_further_keywords=False)
 
 
@@ -99,6 +122,8 @@ def problems(value: Any, annotation: Any, key: str, *, nested: bool = False) -> 
 
 def _wrong(value: Any, annotation: Any, key: str) -> Problem:
     hint = nearest(value, choices_of(annotation)) if isinstance(value, str) else ""
+    if not fits(value):
+        hint = f"; no whole number may be above {LARGEST}"
     return Problem(key, f"must be {described(annotation)}, got {shown(value)}{hint}")
 
 
@@ -176,7 +201,7 @@ def _group(base: Any) -> Signature:
     optional = {name for name, hint in hints.items() if get_origin(hint) is NotRequired}
     return Signature(
         annotations={n: get_args(h)[0] if n in optional else h for n, h in hints.items()},
-        required=frozenset(hints) - optional,
+        required=frozenset(hints) - optional if base.__total__ else frozenset(),
         takes_further_keywords=True,
     )
 
@@ -205,9 +230,8 @@ def _check_part(
         text = f"cannot import {shown(node[TARGET])}: {error}{hint}"
         yield Problem(f"{key}.{TARGET}", text)
         return
-    for name in ("_partial_", "_recursive_"):
-        if name in node and not isinstance(node[name], bool):
-            yield _wrong(node[name], bool, f"{key}.{name}")
+    of_hydra = {name: value for name, value in node.items() if name.startswith("_")}
+    yield from _check_keys(of_hydra, HYDRA_KEYS, key)
     signature = signature_of(target)
     arguments = {name: value for name, value in node.items() if not name.startswith("_")}
     complete = nested and not node.get("_partial_") and not node.get("_args_")
@@ -250,9 +274,12 @@ def _check_keys(
         if name in known:
             yield from problems(value, known[name], full, nested=nested)
             continue
-        hint = nearest(
-            name, known, cutoff=MISSPELT if signature.takes_further_keywords else OTHERWISE
+        cutoff = (
+            (MISSPELT if key else MISSPELT_AT_TOP)
+            if signature.takes_further_keywords
+            else OTHERWISE
         )
+        hint = nearest(name, known, cutoff=cutoff)
         if hint or not signature.takes_further_keywords:
             hint = hint or f"; there are {', '.join(known) or 'none'}"
             yield Problem(full, f"there is no such key{hint}")

@@ -16,6 +16,7 @@ import annotated_types
 
 MISSING = "???"
 SEQUENCES = (list, tuple, set, frozenset, Sequence, Collection, Iterable, AbstractSet)
+LARGEST = 2**63 - 1
 PLAIN = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 COMPARISONS = {"ge": operator.ge, "gt": operator.gt, "le": operator.le, "lt": operator.lt}
 LIMITS = {"ge": "of at least {}", "gt": "above {}", "le": "at most {}", "lt": "below {}"}
@@ -59,11 +60,18 @@ def _is_a(value: Any, base: Any) -> bool:
     if get_origin(base) is Literal:
         # 1 == True, but no choice among numbers is meant by true
         return any(value == choice and type(value) is type(choice) for choice in get_args(base))
+    if type(value) is int and not fits(value):
+        return False
     if base is float:
         return type(value) in (int, float) and math.isfinite(value)
     if base in (int, bool, str):
         return type(value) is base
     return base is Path and isinstance(value, str | Path)
+
+
+def fits(value: Any) -> bool:
+    """Whether a number is none of the whole ones that torch and NumPy cannot hold."""
+    return type(value) is not int or abs(value) <= LARGEST
 
 
 def meets_constraints(value: Any, annotation: Any) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from captioning.ranges import Fraction, NonNegativeInt
 from captioning.types import Region
 
 Forms = Mapping[str, Sequence[str]] | Callable[[str], Sequence[str]]
@@ -23,8 +24,8 @@ def detection_constraints(
     blacklist: Collection[str] = (),
     renames: Mapping[str, str] = NO_NAMES,
     parents: Mapping[str, str] = NO_NAMES,
-    max_overlap: float = 0.85,
-    max_constraints: int = 3,
+    max_overlap: Fraction = 0.85,
+    max_constraints: NonNegativeInt = 3,
     forms: Forms = NO_FORMS,
 ) -> list[tuple[str, ...]]:
     """Constraints from an image's detections: the labels with the highest scores.

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from captioning.decoding.constraints import TokenConstraints, Words, constrain
 from captioning.decoding.detections import detection_constraints
 from captioning.decoding.machine import Machine
 from captioning.files import read_json
 from captioning.interfaces import AbstractTokenizer
-from captioning.ranges import PositiveInt
+from captioning.ranges import ArgumentsOf, PositiveInt
 from captioning.types import UNPAIRED, Sample
 
 _REMEDY = (
@@ -143,7 +143,10 @@ def constraints_from_classes(
 
 
 def constraints_from_regions(
-    samples: Iterable[Sample], *, required: int = 2, **settings: Any
+    samples: Iterable[Sample],
+    *,
+    required: PositiveInt = 2,
+    **settings: Annotated[Any, ArgumentsOf(detection_constraints)],
 ) -> ImageConstraints:
     """Constraints from the labelled regions of each image.
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
 from captioning.data.region_labels import relabel_regions
 from captioning.decoding import image_constraints
 from captioning.decoding.detections import NO_FORMS
+from captioning.ranges import ArgumentsOf
 from captioning.text.lemmas import PLURALS_ONLY, Lemmatizer, load_lemmas
 from captioning.text.object_words import LEMMAS
 from captioning.text.plurals import pluralise
@@ -16,7 +17,10 @@ from captioning.types import Sample
 
 
 def words_of_named_regions(
-    samples: Iterable[Sample], *, forms: Mapping[str, Sequence[str]] = NO_FORMS, **settings: Any
+    samples: Iterable[Sample],
+    *,
+    forms: Mapping[str, Sequence[str]] = NO_FORMS,
+    **settings: Annotated[Any, ArgumentsOf(image_constraints.constraints_from_regions)],
 ) -> image_constraints.ImageConstraints:
     """Constraints from labelled regions, by the words that the photo's captions use for them.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +28,7 @@ def rerank_by_consensus(
     store: FeatureStore,
     num_neighbours: PositiveInt = 60,
     num_closest: PositiveInt | None = None,
-    variant: str = "CIDEr-D",
+    variant: Literal["CIDEr-D", "CIDEr"] = "CIDEr-D",
 ) -> list[list[Prediction]]:
     """Captions of each image by falling consensus; equal ones in their order.
 

@@ -9,15 +9,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
-from typing import Literal
+from typing import Annotated, Literal
 
+from annotated_types import MinLen
 from torch import Tensor
 
 from captioning.interfaces import JointEmbedder
 from captioning.metrics.cider import CiderStatistics
 from captioning.metrics.class_forms import HELD_OUT_FORMS, Forms, word_forms
 from captioning.metrics.clipscore import WEIGHT, evaluate_similarity
-from captioning.metrics.coco import METRICS, MetricResult
+from captioning.metrics.coco import METRICS, MetricName, MetricResult, TokenizerName
 from captioning.metrics.diversity import evaluate_diversity, tokenized
 from captioning.metrics.evaluation import AbstractMetric, CaptionedImages, Captions
 from captioning.metrics.novel import score_nocaps, score_novel
@@ -80,8 +81,8 @@ class Diversity(AbstractMetric):
     def __init__(
         self,
         *,
-        tokenizer: str = "python",
-        variant: str = "CIDEr-D",
+        tokenizer: TokenizerName = "python",
+        variant: Literal["CIDEr-D", "CIDEr"] = "CIDEr-D",
         max_captions: PositiveInt | None = None,
         training: CaptionedImages | None = None,
     ) -> None:
@@ -121,7 +122,12 @@ class Diversity(AbstractMetric):
 class Oracle(AbstractMetric):
     """Best-1 of an image's captions, by each metric, see `captioning.metrics.oracle`."""
 
-    def __init__(self, *, metrics: Sequence[str] = METRICS, tokenizer: str = "ptb") -> None:
+    def __init__(
+        self,
+        *,
+        metrics: Annotated[Sequence[MetricName], MinLen(1)] = METRICS,
+        tokenizer: TokenizerName = "ptb",
+    ) -> None:
         """Set the oracle up with names of metrics, and ``"ptb"`` or ``"python"``."""
         self._metrics = tuple(metrics)
         self._tokenizer = tokenizer
@@ -178,8 +184,8 @@ class NovelObjects(AbstractMetric):
         *,
         classes: Sequence[str] | Forms | None = None,
         truth: Literal["references", "labels"] = "references",
-        metrics: Sequence[str] = ("METEOR", "CIDEr-D"),
-        tokenizer: str = "ptb",
+        metrics: Sequence[MetricName] = ("METEOR", "CIDEr-D"),
+        tokenizer: TokenizerName = "ptb",
     ) -> None:
         """Set the classes.
 
@@ -226,8 +232,8 @@ class Nocaps(AbstractMetric):
         self,
         *,
         domains: Mapping[str, str],
-        metrics: Sequence[str] = ("METEOR", "CIDEr-D"),
-        tokenizer: str = "ptb",
+        metrics: Sequence[MetricName] = ("METEOR", "CIDEr-D"),
+        tokenizer: TokenizerName = "ptb",
     ) -> None:
         """Set the domains by image id, and what is scored."""
         self._domains = domains

@@ -5,7 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from omegaconf import DictConfig, OmegaConf
@@ -17,6 +20,7 @@ from captioning.config_check.check import check_config
 from captioning.config_check.rules import nearest
 from captioning.metrics.coco import scores_of
 from captioning.metrics.java import JavaError, find_java
+from captioning.results.run_folder import RunFolder
 from captioning.training.parts import build_part
 from captioning.training.rosters import check_data
 from captioning.training.settings import TrainSettings
@@ -25,6 +29,18 @@ from captioning.training.trainer import check_trainer
 log = logging.getLogger(__name__)
 
 NEEDS_JAVA = {"METEOR", "SPICE"}
+# Groups of what models, curation, callbacks and Lightning log beside validation scores.
+LOGGED = ("train/", "curation/", "speed/", "lr-")
+# What torch and Lightning raise where a setting makes no sense to them.
+FOREIGN_ERRORS = (
+    ValueError,
+    TypeError,
+    RuntimeError,
+    OverflowError,
+    AssertionError,
+    KeyError,
+    MisconfigurationException,
+)
 MIN_FREE_BYTES = 512 * 2**20
 
 
@@ -38,6 +54,7 @@ def check_run(config: DictConfig) -> None:
     """
     check_config(config, TrainSettings)
     _check_monitors(config)
+    _check_start(config)
     _check_pictures(config)
     check_trainer(config.trainer)
     _try_foreign_parts(config)
@@ -51,19 +68,40 @@ def check_run(config: DictConfig) -> None:
 
 
 def _check_monitors(config: DictConfig) -> None:
-    """Refuse a score that no validation gives: training would end after its first epoch."""
+    """Refuse a score that nothing logs: training would end after its first epoch."""
     names = [f"val/{name}" for metric in config.metrics.val for name in scores_of(metric)]
-    known = ["last", *names, "val/distinct"]
-    chosen = {"monitor": str(config.monitor)}
+    names.append("val/distinct")
+    _check_score("monitor", str(config.monitor), ["last", *names])
     for name, callback in (config.get("callbacks") or {}).items():
-        if str(callback.get("monitor")).startswith("val/"):
-            chosen[f"callbacks.{name}.monitor"] = callback.monitor
-    for key, score in chosen.items():
-        if score not in known:
+        if (callback.get("patience") or 0) < 0:
             raise ValueError(
-                f"{key}: must be one of {', '.join(known)} (by metrics.val), got {score}"
-                f"{nearest(score, known)}"
+                f"callbacks.{name}.patience: must be a whole number of at least 0, got "
+                f"{callback.patience}"
             )
+        score = callback.get("monitor")
+        # Of what is logged beside validation scores, the groups alone are known before a run.
+        known = str(score).startswith(LOGGED) or (config.get("plugins") and "val/" not in score)
+        if score is not None and not known:
+            _check_score(f"callbacks.{name}.monitor", str(score), names)
+
+
+def _check_score(key: str, score: str, known: Sequence[str]) -> None:
+    if score not in known:
+        raise ValueError(
+            f"{key}: must be one of {', '.join(known)} (by metrics.val), got {score}"
+            f"{nearest(score, known)}"
+        )
+
+
+def _check_start(config: DictConfig) -> None:
+    """Refuse to begin with a run that is not there, or that has not got far enough."""
+    if config.start_from is None:
+        return
+    folder = RunFolder(Path(config.start_from))
+    try:
+        folder.tested_checkpoint(folder.config().monitor)
+    except (FileNotFoundError, ValueError) as error:
+        raise type(error)(f"start_from={config.start_from}: {error}") from error
 
 
 def _check_pictures(config: DictConfig) -> None:
@@ -80,13 +118,17 @@ def _try_foreign_parts(config: DictConfig) -> None:
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     number = torch.nn.Parameter(torch.zeros(1))
     trainer = {"logger": False, "enable_checkpointing": False, "enable_model_summary": False}
-    for key, build in (
-        ("optimizer", lambda: build_part(config.optimizer)([number])),
-        ("trainer", lambda: build_part(config.trainer, **trainer)),
-    ):
+    builds: dict[str, Callable[[], Any]] = {
+        "optimizer": lambda: build_part(config.optimizer)([number]),
+        "trainer": lambda: build_part(config.trainer, **trainer),
+    }
+    for name, callback in (config.get("callbacks") or {}).items():
+        if str(callback.get("_target_")).startswith("pytorch_lightning."):
+            builds[f"callbacks.{name}"] = partial(build_part, callback)
+    for key, build in builds.items():
         try:
             build()
-        except (ValueError, TypeError, RuntimeError, MisconfigurationException) as error:
+        except FOREIGN_ERRORS as error:
             raise ValueError(f"{key}: {str(error).splitlines()[0]}") from error
 
 

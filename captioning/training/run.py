@@ -126,6 +126,10 @@ def _fit(experiment: Experiment, checkpoint: Path | None, folder: RunFolder) -> 
         raise KeyboardInterrupt(f"stopped; resume=auto goes on from {last}") from stopped
     except MisconfigurationException as error:
         raise ValueError(f"trainer and callbacks do not fit together: {error}") from error
+    except RuntimeError as error:
+        if "conditioned on metric" not in str(error):  # as Lightning tells a score that none logs
+            raise
+        raise ValueError(f"callbacks.*.monitor: {error}") from error
 
 
 def build(config: DictConfig, folder: Path) -> Experiment:

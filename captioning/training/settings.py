@@ -17,6 +17,7 @@ from captioning.ranges import (
     Name,
     NonNegativeFloat,
     NonNegativeInt,
+    NumThreads,
     PositiveFloat,
     PositiveInt,
     Seed,
@@ -25,6 +26,10 @@ from captioning.ranges import (
 
 Part = Callable[..., Any]
 """A mapping with ``_target_``, which is built."""
+
+
+# Lightning's others convert batches, which are frozen records.
+Precision = Literal["32-true", "16-mixed", "bf16-mixed", "32", "16", "bf16", 32, 16]
 
 
 class OptimizerRanges(TypedDict):
@@ -38,13 +43,14 @@ class OptimizerRanges(TypedDict):
 class TrainerRanges(TypedDict):
     """Ranges of Lightning's trainer, whose own signature has none."""
 
+    precision: Precision | None
     accumulate_grad_batches: PositiveInt
     gradient_clip_val: NonNegativeFloat | None
     gradient_clip_algorithm: Literal["norm", "value"] | None
     num_sanity_val_steps: Annotated[int, Ge(-1)]
     log_every_n_steps: NonNegativeInt
     check_val_every_n_epoch: PositiveInt | None
-    limit_train_batches: NonNegativeFloat | None
+    limit_train_batches: PositiveFloat | None
     limit_val_batches: NonNegativeFloat | None
     limit_test_batches: NonNegativeFloat | None
 
@@ -69,15 +75,29 @@ class Paths(TypedDict):
     runs: Name
 
 
+class File(TypedDict):
+    """An entry of ``data.files``, see `captioning.prepare.NeededFile`."""
+
+    path: Name
+    what: str
+    source: str
+    url: NotRequired[Name | None]
+    sha256: NotRequired[Name | None]
+    unpack: NotRequired[bool]
+
+
 class Data(TypedDict):
-    """The config group ``data``: its splits; others than these three are parts as well."""
+    """The config group ``data``: its splits, and what their readers share."""
 
     name: Name
     train: NotRequired[Part | None]
     val: NotRequired[Part | None]
     test: NotRequired[Part | None]
+    test_in: NotRequired[Part | None]
+    test_near: NotRequired[Part | None]
+    test_out: NotRequired[Part | None]
     root: NotRequired[Name | None]
-    files: NotRequired[Sequence[Mapping[str, Any]] | None]
+    files: NotRequired[Sequence[File] | None]
 
 
 class Corpus(TypedDict):
@@ -128,6 +148,15 @@ class Curation(TypedDict):
     callback: Part | None
     warmup: NotRequired[NonNegativeInt]
     keep: NotRequired[Name | None]
+    # Parts of the policy, which the callback refers to; there they are checked.
+    score: NotRequired[Any]
+    select: NotRequired[Any]
+    schedule: NotRequired[Any]
+    amend: NotRequired[Any]
+    probe: NotRequired[Any]
+    budget: NotRequired[Any]
+    image_source: NotRequired[Any]
+    prompt: NotRequired[Any]
 
 
 class TrainSettings(TypedDict):
@@ -138,7 +167,7 @@ class TrainSettings(TypedDict):
     ema_decay: Annotated[float, Gt(0), Lt(1)] | None
     monitor: Name
     first_images: PositiveInt | None
-    threads: PositiveInt | None
+    threads: NumThreads | None
     resume: Name
     start_from: Name | None
     branch_from: Name | None

@@ -18,18 +18,7 @@ from captioning.training.averaging import WarmWeightAveraging
 from captioning.training.callbacks import FiniteLoss, ProgressBar, Speed, StayStopped, StepSeed
 from captioning.training.checkpoint_io import AtomicCheckpointIO
 from captioning.training.parts import build_part
-
-# Arguments of the trainer that a run sets itself, and the key that users set instead.
-RESERVED = {
-    "callbacks": "choose callbacks=[early_stopping], or add one: '+callbacks.NAME={_target_: ...}'",
-    "max_epochs": "set num_epochs=N",
-    "logger": "choose logger=default, csv, none or wandb",
-    "default_root_dir": "set run_dir=FOLDER",
-    "plugins": "set trainer.precision=, trainer.strategy= or trainer.devices=",
-    "reload_dataloaders_every_n_epochs": "leave it out: curation needs new batches every epoch",
-    "use_distributed_sampler": "leave it out: batches are divided among processes already",
-    "fast_dev_run": "try a run out with debug=smoke",
-}
+from captioning.training.reserved import RESERVED
 
 
 def check_trainer(settings: Mapping[str, Any]) -> None:
@@ -71,8 +60,8 @@ def build_trainer(
     Raises:
         ValueError: settings that Lightning refuses.
     """
-    chosen = [build_part(entry) for entry in (config.get("callbacks") or {}).values()]
     try:
+        chosen = [_callback(name, entry) for name, entry in (config.get("callbacks") or {}).items()]
         return build_part(
             config.trainer,
             max_epochs=config.num_epochs,
@@ -90,6 +79,16 @@ def build_trainer(
         )
     except MisconfigurationException as error:
         raise ValueError(f"trainer and callbacks do not fit together: {error}") from error
+
+
+def _callback(name: str, entry: DictConfig) -> pl.Callback:
+    callback = build_part(entry)
+    if not isinstance(callback, pl.Callback):
+        raise ValueError(
+            f"callbacks.{name}: must build a pytorch_lightning.Callback, got "
+            f"{type(callback).__name__} of {entry.get('_target_')}"
+        )
+    return callback
 
 
 def _default_callbacks(

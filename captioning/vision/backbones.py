@@ -20,6 +20,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from captioning.extras import checked, package_folder
+from captioning.ranges import PositiveInt
 from captioning.vision.folding import folded
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -132,7 +133,7 @@ def build_backbone(
     *,
     name: str,
     weights: str | Path | None = None,
-    image_size: int | None = None,
+    image_size: PositiveInt | None = None,
     frozen_norm: bool = True,
 ) -> Backbone:
     """A backbone by name.

@@ -169,7 +169,10 @@ LINES = [
     ("+optimizer.learning=1", "optimizer.learning: there is no such key"),
     ("monitor=abc", "monitor: must be one of last, val/BLEU-1"),
     ("monitor=val/CIDER-D", "did you mean val/CIDEr-D?"),
-    ("threads=-1", "threads: must be a whole number of at least 1 or null, got -1"),
+    (
+        "threads=-1",
+        "threads: must be a whole number of at least 1 and at most 4096 or null, got -1",
+    ),
     ("seed=1.5", "seed: must be a whole number"),
     ("model.module=null", "model.module: must be a mapping with _target_"),
     ("trainer.devices=abc", "trainer: "),

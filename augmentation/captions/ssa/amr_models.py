@@ -12,13 +12,14 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 
 from augmentation.captions.ssa.graph import Edge, Graph, Node
 from augmentation.captions.ssa.penman import edge_of, node_of, write_penman
 from captioning.model_folder import load_network, model_folder
+from captioning.ranges import ArgumentsOf, Device, PositiveInt
 from captioning.text.causal import imported
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[()]|[^\s()]+')
@@ -65,10 +66,10 @@ class SequenceModel:
         *,
         name: str,
         tokenizer: str | None = None,
-        batch_size: int = 16,
-        num_beams: int = 4,
-        max_length: int = 256,
-        device: str = "auto",
+        batch_size: PositiveInt = 16,
+        num_beams: PositiveInt = 4,
+        max_length: PositiveInt = 256,
+        device: Device = "auto",
     ) -> None:
         transformers = imported("transformers")
         folder = _folder(name)
@@ -124,7 +125,7 @@ class SequenceParser(AbstractGraphParser):
         **model: arguments of `SequenceModel`.
     """
 
-    def __init__(self, **model: Any) -> None:
+    def __init__(self, **model: Annotated[Any, ArgumentsOf(SequenceModel)]) -> None:
         self.model = SequenceModel(**model)
 
     def graphs(self, captions: Sequence[str]) -> list[Graph | None]:
@@ -139,7 +140,7 @@ class SequenceWriter(AbstractGraphWriter):
         **model: arguments of `SequenceModel`.
     """
 
-    def __init__(self, **model: Any) -> None:
+    def __init__(self, **model: Annotated[Any, ArgumentsOf(SequenceModel)]) -> None:
         self.model = SequenceModel(**model)
 
     def sentences(self, graphs: Sequence[Graph]) -> list[str]:

@@ -18,6 +18,7 @@ from augmentation.captions.writing.gap_filling import (
 )
 from augmentation.captions.writing.prompt import Prompt
 from augmentation.captions.writing.writers import AbstractWriter, Answer
+from captioning.ranges import NonNegativeFloat, NonNegativeInt
 from captioning.text.lemmas import load_lemmas
 from captioning.text.ngrams import NgramLanguageModel
 from captioning.text.object_words import LEMMAS
@@ -39,7 +40,9 @@ class TrigramWriter(AbstractWriter):
         ValueError: a setting out of its range.
     """
 
-    def __init__(self, *, temperature: float = 0.3, most_small_words: int = 2) -> None:
+    def __init__(
+        self, *, temperature: NonNegativeFloat = 0.3, most_small_words: NonNegativeInt = 2
+    ) -> None:
         if temperature < 0 or not 0 <= most_small_words <= MOST_SMALL_WORDS:
             raise ValueError(
                 "temperature must not be negative and most_small_words must be 0 to 2: got "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from captioning.data.roster import Roster
-from captioning.ranges import NonNegativeInt, PositiveInt
+from captioning.ranges import NumWorkers, PositiveInt
 from captioning.types import Sample
 
 
@@ -61,7 +61,7 @@ class LoaderSettings:
     eval_batch_size: PositiveInt = 50
     fixed_updates: bool = True
     original_updates: bool = False
-    num_workers: NonNegativeInt = 0
+    num_workers: NumWorkers = 0
 
     def __post_init__(self) -> None:
         minimums = {

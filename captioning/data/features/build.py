@@ -40,7 +40,7 @@ from captioning.data.features.store import (
     record_key,
 )
 from captioning.data.file_lock import locked
-from captioning.ranges import Device, NonNegativeInt, PositiveInt
+from captioning.ranges import Device, NumWorkers, PositiveInt
 from captioning.vision.backbones import Backbone
 from captioning.vision.boxes import pool_regions, scale_boxes
 from captioning.vision.photos import load_rgb
@@ -89,7 +89,7 @@ def ensure_features(
     max_boxes: PositiveInt = 36,
     batch_size: PositiveInt = 4,
     chunk_size: PositiveInt = 512,
-    num_workers: NonNegativeInt | None = None,
+    num_workers: NumWorkers | None = None,
     precision: Precision = "float32",
     device: Device | torch.device = "auto",
     load: Load | None = None,

@@ -55,9 +55,9 @@ def test_a_reader_that_ends_early_gets_no_traceback(arguments: list[str]) -> Non
 
 
 def test_a_misspelt_command_is_told_its_neighbour(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["curate", "repot", "run"]) == 2
+    assert main(["curate", "repot", "run"]) == 2  # codespell:ignore repot
     assert "did you mean 'curate report'?" in capsys.readouterr().err
-    assert main(["trian"]) == 2
+    assert main(["trian"]) == 2  # codespell:ignore trian
     assert "did you mean 'train'?" in capsys.readouterr().err
 
 

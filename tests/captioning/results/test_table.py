@@ -159,7 +159,7 @@ def test_scores_made_differently_are_refused(tmp_path: Path, change: dict[str, s
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"group": ["curation.nam"]}, "no run has the config key 'curation.nam'"),
+        ({"group": ["curation.n"]}, "no run has the config key 'curation.n'"),
         ({"split": "tset"}, r"no run has the split 'tset': they have \['test'\]"),
     ],
 )

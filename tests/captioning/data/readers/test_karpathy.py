@@ -74,7 +74,7 @@ def test_flickr_files_are_known_by_file_name(tmp_path):
     ("bad", "message"),
     [
         (image(1, "train", "B."), "image_id '1' is used twice"),
-        (image(5, "trian", "B."), "'split' must be one of"),
+        (image(5, "trian", "B."), "'split' must be one of"),  # codespell:ignore trian
         (image(5, "train", " "), r"images\[4\]: sentences\[0\]: 'raw': the caption is empty"),
         (image(5, "train"), "image '5' has no caption"),
         (image(5, "train", "B.", sentences=["B."]), r"sentences\[0\]: must be an object"),
