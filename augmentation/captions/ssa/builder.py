@@ -7,7 +7,12 @@ from collections.abc import Iterator
 from augmentation.captions.ssa.graph import Edge, Graph, Name, Node
 from augmentation.captions.ssa.lexicon import is_living
 from augmentation.captions.ssa.words import Words
-from augmentation.regions.closed_classes import FEMININE, HE, MASCULINE, SHE
+from augmentation.regions.closed_classes import (
+    FEMININE,
+    FEMININE_PRONOUNS,
+    MASCULINE,
+    MASCULINE_PRONOUNS,
+)
 from captioning.text.parts import MOST_STEPS_UP, NOUNS, PASSIVE_SUBJECTS, SUBJECTS
 
 PLURAL_TAGS = ("NNS", "NNPS")
@@ -86,8 +91,8 @@ class Builder:
             return is_living(token.lemma)
         if token.tag in PLURAL_TAGS:
             return False
-        if pronoun in HE:
+        if pronoun in MASCULINE_PRONOUNS:
             return is_living(token.lemma) and token.lemma not in FEMININE
-        if pronoun in SHE:
+        if pronoun in FEMININE_PRONOUNS:
             return is_living(token.lemma) and token.lemma not in MASCULINE
         return pronoun in ITS and token.lemma not in MASCULINE | FEMININE

@@ -14,7 +14,7 @@ from augmentation.captions.ssa.lexicon import (
     concept_of,
     subject_role,
 )
-from augmentation.regions.closed_classes import NEVER_ALONE
+from augmentation.regions.closed_classes import BOUND_ADJECTIVES
 from captioning.text.parts import NOUNS
 
 ARTICLES = {"a": "a", "an": "a", "the": "the"}
@@ -157,7 +157,7 @@ class Phrases:
         token = self.tokens[j]
         if token.lemma in QUANTIFIERS:
             self._determiner(variable, token.lemma, j)
-        elif token.text.lower() not in NEVER_ALONE or not self._never_alone(variable, j):
+        elif token.text.lower() not in BOUND_ADJECTIVES or not self._never_alone(variable, j):
             self._plain_attribute(variable, j)
         for other in self.words.having(j, "conj"):
             self.attribute(variable, other)
