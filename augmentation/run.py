@@ -16,7 +16,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from augmentation.captions.caption_set import write_captions
-from augmentation.captions.made import AbstractCaptionMethod
+from augmentation.captions.new_captions import AbstractCaptionMethod
 from augmentation.captions.toca.method import ToCa
 from augmentation.images.training.card import write_card
 from augmentation.regions.ranking import Ranker, Threshold, cosine_ranker
@@ -101,7 +101,7 @@ def _augment_texts(config: DictConfig, method: ToCa) -> dict[str, Any]:
     files = _files_of(settings)
     claim_folder(folder, settings | fingerprints | files)
     counts = method.synthesise(
-        rosters["corpus"], folder, prior=rosters.get("prior"), at_most=config.max_pairs
+        rosters["corpus"], folder, prior=rosters.get("prior"), max_captions=config.max_pairs
     )
     return write_card(
         folder,
@@ -130,7 +130,7 @@ def _augment_captions(
     )
     return write_card(
         Path(config.out),
-        what=method.what,
+        what=method.description,
         rosters={config.split: roster},
         config=OmegaConf.create(recorded),
         counts=counts,

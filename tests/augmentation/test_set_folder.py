@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from augmentation.captions.made import AbstractCaptionMethod, MadeOfPhoto, NewCaption
+from augmentation.captions.new_captions import AbstractCaptionMethod, NewCaption, PhotoCaptions
 from augmentation.run import CAPTION_SET_KEYS, _augment_captions, _augment_texts
 from augmentation.set_folder import claim_folder, data_identity, file_identity
 from captioning.data.roster import Roster, build_roster
@@ -91,12 +91,12 @@ def test_files_that_settings_name_are_known_by_their_contents(tmp_path: Path) ->
 class Echo(AbstractCaptionMethod):
     """Makes one caption a photo."""
 
-    what = "captions of a test"
+    description = "captions of a test"
 
-    def captions(self, roster: Roster, *, skip: int = 0) -> Iterator[MadeOfPhoto]:
+    def captions(self, roster: Roster, *, skip: int = 0) -> Iterator[PhotoCaptions]:
         for sample in roster.samples[skip:]:
-            made = NewCaption(sample=sample, text="A cat .", phrases=(PHRASE,))
-            yield MadeOfPhoto(captions=[made])
+            caption = NewCaption(sample=sample, text="A cat .", phrases=(PHRASE,))
+            yield PhotoCaptions(captions=[caption])
 
 
 class NoTexts:

@@ -9,7 +9,7 @@ from itertools import chain, islice
 
 import numpy as np
 
-from augmentation.captions.made import AbstractCaptionMethod, MadeOfPhoto, NewCaption
+from augmentation.captions.new_captions import AbstractCaptionMethod, NewCaption, PhotoCaptions
 from augmentation.captions.ssa.alignment import aligned, caption_by_words
 from augmentation.captions.ssa.amr_models import AbstractGraphParser, AbstractGraphWriter
 from augmentation.captions.ssa.filters import (
@@ -82,7 +82,7 @@ class Ssa(AbstractCaptionMethod):
         ValueError: settings out of their ranges.
     """
 
-    what = "captions of parts of photos by structured semantic augmentation"
+    description = "captions of parts of photos by structured semantic augmentation"
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class Ssa(AbstractCaptionMethod):
             least_similar_beside=least_similar_beside,
         )
 
-    def captions(self, roster: Roster, *, skip: int = 0) -> Iterator[MadeOfPhoto]:
+    def captions(self, roster: Roster, *, skip: int = 0) -> Iterator[PhotoCaptions]:
         """See `AbstractCaptionMethod`.
 
         Raises:
@@ -148,7 +148,7 @@ class Ssa(AbstractCaptionMethod):
             own = {self._plain(roster.samples[row].caption) for row in rows}
             candidates = self._of_photo(sample, read[image_id], nouns, frames, own, refused)
             kept = self._well_formed(candidates, scores, refused)
-            yield MadeOfPhoto(captions=self._drawn(kept, refused), refused=+refused)
+            yield PhotoCaptions(captions=self._drawn(kept, refused), refused=+refused)
 
     def _read(self, roster: Roster) -> dict[str, _Read]:
         """Grounded graphs of the captions, and their nouns, by image."""

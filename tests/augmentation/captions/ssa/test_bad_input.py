@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from augmentation.captions.made import MadeOfPhoto
+from augmentation.captions.new_captions import PhotoCaptions
 from augmentation.captions.ssa.filters import UNGROUNDED, Rules
 from augmentation.captions.ssa.method import UNREADABLE, Ssa
 from augmentation.captions.ssa.parser import MOST_DEEP
@@ -21,7 +21,7 @@ SOUND = "A dog chases a cat."
 WORDS = "a man in a red hat and a woman with a dog walk down the street while holding a bag and "
 
 
-def made(tmp_path: Path, *captions: str, boxes: bool = True) -> MadeOfPhoto:
+def made(tmp_path: Path, *captions: str, boxes: bool = True) -> PhotoCaptions:
     """What is made of a photo of some captions; each thing of `BOXES` is a phrase of its own."""
     path = tmp_path / "photo.png"
     Image.new("RGB", (100, 100)).save(path)
