@@ -76,7 +76,7 @@ def augment(config: DictConfig) -> dict[str, Any]:
     method.finish(folder, roster)
     return write_card(
         folder,
-        what="pairs of photo and caption by region augmentation",
+        description="pairs of photo and caption by region augmentation",
         rosters={config.split: roster},
         config=OmegaConf.create(_plain_values(config, CARD_KEYS)),
         counts=counts,
@@ -105,7 +105,7 @@ def _augment_texts(config: DictConfig, method: ToCa) -> dict[str, Any]:
     )
     return write_card(
         folder,
-        what="captions synthesised by a language model, no photo stands behind them",
+        description="captions synthesised by a language model, no photo stands behind them",
         rosters=rosters,
         config=OmegaConf.create(_plain_values(config, (*TEXT_SET_KEYS, "out"))),
         share={group: config[group].share for group in groups},
@@ -130,7 +130,7 @@ def _augment_captions(
     )
     return write_card(
         Path(config.out),
-        what=method.description,
+        description=method.description,
         rosters={config.split: roster},
         config=OmegaConf.create(recorded),
         counts=counts,

@@ -119,6 +119,21 @@ def test_shares_and_volumes(report, tmp_path):
     ]
 
 
+def test_cards_with_older_names_of_settings_are_read(report, tmp_path):
+    current = captions(tmp_path / "current", complete_first=True, max_given_words=3)
+    older = captions(tmp_path / "older")
+    card = json.loads((older.parent / "card.json").read_text())
+    del card["config"]["method"]["complete_first"]
+    card["config"]["method"] |= {"whole_first": True, "most_given": 3}
+    (older.parent / "card.json").write_text(json.dumps(card))
+    facts = [
+        report.synthetic_captions(run(tmp_path, f"d-{path.parent.name}-1", path=path))
+        for path in (current, older)
+    ]
+    assert facts[0] == facts[1]
+    assert (facts[0]["whole_first"], facts[0]["most_given"]) == (True, 3)
+
+
 def test_what_a_taught_model_wrote_has_tables_of_its_own(report, tmp_path):
     taught = {"prompts": {"instruct": False}}
     runs = [run(tmp_path, "t-coco-0.01", share=0.01, score=0.3)]

@@ -54,7 +54,7 @@ def compare(config: DictConfig) -> dict[str, Any]:
         )
     return write_card(
         folder,
-        what="how near a corpus is to another (precision and recall are of the corpus)",
+        description="how near a corpus is to another (precision and recall are of the corpus)",
         rosters=rosters,
         config=config,
         statistics={group: value.summary() for group, value in statistics.items()},

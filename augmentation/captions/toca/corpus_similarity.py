@@ -17,7 +17,7 @@ from augmentation.captions.toca.corpus_statistics import CorpusStatistics
 from augmentation.regions.cutswap.embeddings import WordEmbeddings
 from captioning.files import write_whole
 
-Item = TypeVar("Thing")
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -84,7 +84,7 @@ def teach(config: DictConfig) -> dict[str, Any]:
     save_causal(network, tokenizer, Path(config.out))
     return write_card(
         Path(config.out),
-        what=f"{config.name}, taught to write captions from some of their words",
+        description=f"{config.name}, taught to write captions from some of their words",
         rosters={"corpus": roster},
         config=config,
         captions={part: len(split_lessons) for part, split_lessons in lessons.items()},
