@@ -1,4 +1,4 @@
-"""What curation asks of a source of pictures."""
+"""The interface between curation and a source of pictures."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class ImageRequest:
 
     Attributes:
         sample: as it stands, with the caption that the picture shall fit.
-        captions: the image's captions that may help to say what is wanted, the sample's own first.
+        captions: captions of the image for the prompt, the sample's own first.
         photos: every picture that the sample has or had, the roster's first: none of them may be
-            given again.
+            returned again.
     """
 
     sample: Sample
@@ -33,10 +33,10 @@ class Picture:
 
     Attributes:
         path: an image file, or None: leave the sample as it is.
-        origin: where the picture comes from, in words that mean something on any machine.
-        problem: why there is none, the same few words for the same trouble, so that it can be
+        origin: where the picture comes from, in words that do not depend on the machine.
+        problem: why there is none, in the same words for the same problem, so that it can be
             counted; empty where there is a picture.
-        notes: what else is to be counted, such as captions left out of a prompt.
+        notes: further events to be counted, such as captions left out of a prompt.
     """
 
     path: Path | None
@@ -59,25 +59,25 @@ class AbstractImageSource(ABC):
             seed: of the run.
 
         Raises:
-            OSError: pictures cannot be kept; what was made before is still there.
+            OSError: pictures cannot be stored; earlier ones remain.
         """
 
     def start(self, roster: Roster) -> None:
-        """Called once before training: refuse here what could not work later."""
+        """Called once before training: raise here for requests that could not work later."""
         del roster
 
     @property
     def works_ahead(self) -> bool:
-        """Whether `expect` is of any use."""
+        """Whether `expect` makes pictures ahead."""
         return False
 
     def expect(self, requests: Sequence[ImageRequest], *, seed: int) -> None:
-        """Requests that are likely to come, likeliest first; each call replaces the former list.
+        """Announce likely requests, likeliest first; each call replaces the former list.
 
         Never waits, and never changes what `images` gives.
         """
         del requests, seed
 
     def close(self) -> None:
-        """Training is over: let go of processes and models."""
+        """Training is over: end processes and free models."""
         return None

@@ -1,9 +1,9 @@
-"""What a trained captioner says of pasted pictures: ``captioning augment captioned``.
+"""How a trained captioner describes pasted pictures: ``captioning augment captioned``.
 
-Sections 4.5.1 and 4.5.2 of the CutSwap thesis (Hahn, 2022) show examples: a detector and captioners
-that never saw such pictures find their way in them. Here is such a page (``sheet.png``) and its
-numbers (``captioned.md``): captions of the pictures and of the photos they were made of, scored
-against the captions before and after, and what they name.
+Sections 4.5.1 and 4.5.2 of the CutSwap thesis (Hahn, 2022) show by examples that a detector and
+captioners cope with such pictures although they never saw any. This command makes such a page
+(``sheet.png``) and its numbers (``captioned.md``): captions of the pictures and of the photos they
+were made of, scored against the captions before and after, and which objects they name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from augmentation.regions.annotations import records
 from augmentation.regions.cutswap.objects import build_labels
-from augmentation.regions.found_again import found_again, shares
+from augmentation.regions.detection_comparison import compare_detections, detection_shares
 from augmentation.regions.proposal import draw_key
 from augmentation.regions.sheet import pair_sheet, with_regions
 from captioning.data.roster import Roster, build_roster
@@ -36,12 +36,14 @@ from captioning.vision.photos import load_rgb
 BEFORE, AFTER = "captions before", "captions after"
 PHOTOS, PICTURES = "photos", "pictures"
 
-Best = Mapping[str, Mapping[str, str]]  # captions of photos and of pictures, by the pair's name
+BestCaptions = Mapping[
+    str, Mapping[str, str]
+]  # captions of photos and of pictures, by the pair's name
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
-    """What a run says of photos, or of pictures.
+class CaptionedImages:
+    """The captions that a run gives to photos, or to pictures.
 
     Attributes:
         captions: by image id, the best first.
@@ -67,13 +69,13 @@ class Pair:
     """A picture and the photo that it was made of.
 
     Attributes:
-        name: of the picture.
+        name: the picture's.
         image_id: of the photo.
         before: captions of the photo that were changed.
         after: captions of the picture.
-        places: boxes that were pasted over.
-        old: name of the object that was there; empty where the set does not say.
-        new: name of the one that is there now.
+        places: boxes of the photo that were pasted over.
+        old: name of the replaced object; empty where the set does not record it.
+        new: name of the pasted object.
     """
 
     name: str
@@ -86,7 +88,7 @@ class Pair:
 
 
 def describe_set(config: DictConfig) -> dict[str, Any]:
-    """Caption a made set's pictures and their photos, and compare; see the module.
+    """Caption an augmented set's pictures and their photos, and compare; see the module.
 
     Returns:
         What ``captioned.json`` holds.
@@ -97,12 +99,12 @@ def describe_set(config: DictConfig) -> dict[str, Any]:
     """
     config = config.copy()
     OmegaConf.resolve(config)
-    if bool(config.detections) != bool(config.made_detections):
-        raise ValueError("detections and made_detections must be given both, or neither")
-    root = Path(config.made.root)
+    if bool(config.detections) != bool(config.augmented_detections):
+        raise ValueError("detections and augmented_detections must be given both, or neither")
+    root = Path(config.augmented.root)
     pairs = read_pairs(root, number=config.num_pictures, seed=config.seed)
-    photos = _seen(config, config.data, config.split, {pair.image_id for pair in pairs})
-    pictures = _seen(config, config.made, "test", {pair.name for pair in pairs})
+    photos = _caption_images(config, config.data, config.split, {pair.image_id for pair in pairs})
+    pictures = _caption_images(config, config.augmented, "test", {pair.name for pair in pairs})
     metrics = {"metrics": list(config.metrics.test), "tokenizer": config.metrics.tokenizer}
     best = best_captions(pairs, photos.captions, pictures.captions)
     results = compare_captions(pairs, best, **metrics)
@@ -113,7 +115,7 @@ def describe_set(config: DictConfig) -> dict[str, Any]:
         "same caption": same / len(pairs),
         "scores": {key: result.corpus for key, result in results.items()},
         "named": named(pairs, best),
-        "found": _found(pairs, photos, pictures) if config.detections else None,
+        "found": _compare_detections(pairs, photos, pictures) if config.detections else None,
         "settings": {key: result.settings for key, result in results.items()},
         "decoding": photos.decoding,
         "evaluated": OmegaConf.to_container(config),
@@ -125,7 +127,7 @@ def describe_set(config: DictConfig) -> dict[str, Any]:
 
 
 def read_pairs(folder: Path, *, number: int | None, seed: int) -> list[Pair]:
-    """Pictures of a made set, all of them or as many as asked for, in a random order.
+    """Pictures of an augmented set, all of them or ``number`` of them, in a random order.
 
     Raises:
         ValueError: the folder holds no finished set of pictures, or fewer than one is asked for.
@@ -135,8 +137,8 @@ def read_pairs(folder: Path, *, number: int | None, seed: int) -> list[Pair]:
     path = folder / "provenance.jsonl"
     if not path.is_file():
         raise ValueError(
-            f"{folder}: no provenance.jsonl; give made.root=FOLDER that captioning augment has "
-            "written to its end"
+            f"{folder}: no provenance.jsonl; give augmented.root=FOLDER that captioning augment "
+            "has written to its end"
         )
     pairs = [_pair(record) for record in records(path)]
     return sorted(pairs, key=lambda pair: draw_key(seed, "captioned", pair.name))[:number]
@@ -156,45 +158,47 @@ def _pair(record: Mapping[str, Any]) -> Pair:
 
 
 def images_of(*, roster: Roster, image_ids: Collection[str]) -> Roster:
-    """A roster cut to some of its images; for configs.
+    """A roster with some of its images only; for configs.
 
     Raises:
-        ValueError: it lacks some.
+        ValueError: the roster lacks some of them.
     """
-    kept = set(image_ids)
-    if missing := sorted(kept - roster.rows_by_image.keys()):
+    selected_ids = set(image_ids)
+    if missing := sorted(selected_ids - roster.rows_by_image.keys()):
         raise ValueError(
             f"{roster.name} lacks {len(missing)} of the images asked for, such as {missing[0]}: "
             "give the data= and the split= that the set was made of"
         )
-    samples = [sample for sample in roster.samples if sample.image_id in kept]
+    samples = [sample for sample in roster.samples if sample.image_id in selected_ids]
     return build_roster(roster.name, samples, roster.dropped)
 
 
-def _seen(config: DictConfig, data: DictConfig, split: str, image_ids: set[str]) -> Seen:
+def _caption_images(
+    config: DictConfig, data: DictConfig, split: str, image_ids: set[str]
+) -> CaptionedImages:
     if data.get(split) is None:
         raise ValueError(f"data.{split} is not set for {data.name}: choose another split=")
-    some = {
+    selected_images = {
         "_target_": "augmentation.captioned.images_of",
         "roster": data[split],
         "image_ids": sorted(image_ids),
     }
-    detections = config.made_detections if data is config.made else config.detections
+    detections = config.augmented_detections if data is config.augmented else config.detections
     predictions, roster, decoding = predict_run(
         Path(config.run),
-        OmegaConf.create({"name": data.name, "test": some}),
+        OmegaConf.create({"name": data.name, "test": selected_images}),
         search=config.get("search"),
         detections=list(detections),
     )
     captions = {group[0].image_id: [p.caption for p in group] for group in predictions}
-    return Seen(captions=captions, roster=roster, decoding=decoding)
+    return CaptionedImages(captions=captions, roster=roster, decoding=decoding)
 
 
 def best_captions(
     pairs: Sequence[Pair],
     photos: Mapping[str, Sequence[str]],
     pictures: Mapping[str, Sequence[str]],
-) -> Best:
+) -> BestCaptions:
     """The first caption of each pair's photo and picture.
 
     Args:
@@ -207,7 +211,9 @@ def best_captions(
     }
 
 
-def compare_captions(pairs: Sequence[Pair], best: Best, **metrics: Any) -> dict[str, MetricResult]:
+def compare_captions(
+    pairs: Sequence[Pair], best: BestCaptions, **metrics: Any
+) -> dict[str, MetricResult]:
     """Scores of photos' and pictures' captions against the captions before and after.
 
     Args:
@@ -223,68 +229,74 @@ def compare_captions(pairs: Sequence[Pair], best: Best, **metrics: Any) -> dict[
         AFTER: {pair.name: pair.after for pair in pairs},
     }
     return {
-        f"{what}, {against}": evaluate_captions(captions, texts, **metrics)
-        for what, captions in best.items()
+        f"{source}, {against}": evaluate_captions(captions, texts, **metrics)
+        for source, captions in best.items()
         for against, texts in references.items()
     }
 
 
-def named(pairs: Sequence[Pair], best: Best) -> dict[str, Any]:
-    """Shares of captions that name the object before and after, where it is another.
+def named(pairs: Sequence[Pair], best: BestCaptions) -> dict[str, Any]:
+    """Shares of captions that name the old and the new object, where the two differ.
 
     Returns:
-        ``number``, how many those are; for photos and pictures, shares by ``old`` and ``new``,
+        ``number``, the count of such pairs; for photos and pictures, shares by ``old`` and ``new``,
         None where there are no such pictures.
     """
     changed = [pair for pair in pairs if pair.old and pair.old != pair.new]
-    naming: dict[str, Any] = {"number": len(changed)}
-    for what, captions in best.items():
+    shares: dict[str, Any] = {"number": len(changed)}
+    for source, captions in best.items():
         old = sum(_names(captions[pair.name], pair.old) for pair in changed)
         new = sum(_names(captions[pair.name], pair.new) for pair in changed)
         counts = {"old": old, "new": new}
-        naming[what] = {key: n / len(changed) if changed else None for key, n in counts.items()}
-    return naming
+        shares[source] = {key: n / len(changed) if changed else None for key, n in counts.items()}
+    return shares
 
 
 def _names(caption: str, name: str) -> bool:
     return bool(mentioned_classes(caption, form_patterns({name: (name, pluralise(name))})))
 
 
-def _found(pairs: Sequence[Pair], photos: Seen, pictures: Seen) -> dict[str, Any]:
-    """What the detector found in photos and pictures: counts, and shares of them."""
-    labels, counts = build_labels(), Counter[str]()
+def _compare_detections(
+    pairs: Sequence[Pair], photos: CaptionedImages, pictures: CaptionedImages
+) -> dict[str, Any]:
+    """The detector's boxes of photos and pictures compared: counts, and shares of them."""
+    labels_by_object, counts = build_labels(), Counter[str]()
     for pair in pairs:
-        old, new = (labels.get(name, frozenset()) | {name} for name in (pair.old, pair.new))
+        old, new = (
+            labels_by_object.get(name, frozenset()) | {name} for name in (pair.old, pair.new)
+        )
         before, after = photos.regions(pair.image_id), pictures.regions(pair.name)
-        counts.update(found_again(before, after, pair.places, old=old, new=new))
-    return {"counts": dict(counts), "shares": shares(counts)}
+        counts.update(compare_detections(before, after, pair.places, old=old, new=new))
+    return {"counts": dict(counts), "shares": detection_shares(counts)}
 
 
 def _write(
     out: Path,
     config: DictConfig,
     pairs: Sequence[Pair],
-    photos: Seen,
-    pictures: Seen,
+    photos: CaptionedImages,
+    pictures: CaptionedImages,
     comparison: Mapping[str, Any],
 ) -> None:
     write_json(out / "captioned.json", comparison)
     write_text(out / "captioned.md", "\n".join(tables(comparison)) + "\n")
-    lines = (json.dumps(pair, ensure_ascii=False) for pair in _lines(pairs, photos, pictures))
-    write_lines(out / "captions.jsonl", lines)
-    shown, most = [], min(config.most_captions, max(map(len, photos.captions.values())))
-    for pair in pairs[: config.shown]:
+    json_lines = (json.dumps(pair, ensure_ascii=False) for pair in _lines(pairs, photos, pictures))
+    write_lines(out / "captions.jsonl", json_lines)
+    panels, max_captions = [], min(config.max_captions, max(map(len, photos.captions.values())))
+    for pair in pairs[: config.num_shown]:
         images = [load_rgb(photos.path(pair.image_id)), load_rgb(pictures.path(pair.name))]
         if config.detections:
             regions = photos.regions(pair.image_id), pictures.regions(pair.name)
-            images = [with_regions(*both) for both in zip(images, regions, strict=True)]
-        text = _text(pair, photos, pictures, most)
-        shown.append((images[0], images[1], pair.places, text))
-    # two of each caption of people's
-    write_atomically(out / "sheet.png", pair_sheet(shown, num_lines=2 * (2 + most)).save)
+            images = [with_regions(*args) for args in zip(images, regions, strict=True)]
+        text = _text(pair, photos, pictures, max_captions)
+        panels.append((images[0], images[1], pair.places, text))
+    # Two lines for each caption: two captions by people, and those of the run.
+    write_atomically(out / "sheet.png", pair_sheet(panels, num_lines=2 * (2 + max_captions)).save)
 
 
-def _lines(pairs: Sequence[Pair], photos: Seen, pictures: Seen) -> Iterable[dict[str, Any]]:
+def _lines(
+    pairs: Sequence[Pair], photos: CaptionedImages, pictures: CaptionedImages
+) -> Iterable[dict[str, Any]]:
     for pair in pairs:
         yield {
             "picture": pair.name,
@@ -296,14 +308,17 @@ def _lines(pairs: Sequence[Pair], photos: Seen, pictures: Seen) -> Iterable[dict
         }
 
 
-def _text(pair: Pair, photos: Seen, pictures: Seen, most: int) -> str:
-    """The captions of a pair on the sheet: first people's, then the captioner's."""
-    own = photos.captions[pair.image_id], pictures.captions[pair.name]
+def _text(pair: Pair, photos: CaptionedImages, pictures: CaptionedImages, max_captions: int) -> str:
+    """The captions of a pair on the sheet: those by people, then the captioner's."""
+    captions = photos.captions[pair.image_id], pictures.captions[pair.name]
     parts = []
-    for what, people, machine in zip(
-        ("BEFORE", "AFTER"), (pair.before, pair.after), own, strict=True
+    for heading, references, generated in zip(
+        ("BEFORE", "AFTER"), (pair.before, pair.after), captions, strict=True
     ):
-        parts += [f"{what}: {people[0]}", *(f"> {caption}" for caption in machine[:most])]
+        parts += [
+            f"{heading}: {references[0]}",
+            *(f"> {caption}" for caption in generated[:max_captions]),
+        ]
     return "\n".join(parts)
 
 
@@ -311,7 +326,10 @@ def tables(comparison: Mapping[str, Any]) -> list[str]:
     """The numbers of ``captioned.json`` in Markdown."""
     scores, objects = comparison["scores"], comparison["named"]
     names = list(next(iter(scores.values())))
-    rows = [[*key.split(", "), *(_cell(of.get(n)) for n in names)] for key, of in scores.items()]
+    rows = [
+        [*key.split(", "), *(_format_share(values.get(n)) for n in names)]
+        for key, values in scores.items()
+    ]
     lines = [
         f"{comparison['pictures']} pictures of {comparison['photos']} photos; "
         f"{comparison['same caption']:.1%} of the pictures are called what their photo is called.",
@@ -321,13 +339,15 @@ def tables(comparison: Mapping[str, Any]) -> list[str]:
         f"Captions that name the object, of {objects['number']} pictures with another one:",
         "",
     ]
-    rows = [[what, *map(_cell, objects[what].values())] for what in (PHOTOS, PICTURES)]
+    rows = [[what, *map(_format_share, objects[what].values())] for what in (PHOTOS, PICTURES)]
     lines += markdown_lines(["captions of", "name the old one", "name the new one"], rows)
     if comparison["found"] is not None:
-        rows = [[name, _cell(share)] for name, share in comparison["found"]["shares"].items()]
+        rows = [
+            [name, _format_share(share)] for name, share in comparison["found"]["shares"].items()
+        ]
         lines += ["", *markdown_lines(["of the detector", "share"], rows)]
     return lines
 
 
-def _cell(value: float | None) -> str:
+def _format_share(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"

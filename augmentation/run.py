@@ -16,7 +16,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from augmentation.captions.caption_set import write_captions
-from augmentation.captions.made import AbstractCaptionMethod
+from augmentation.captions.new_captions import AbstractCaptionMethod
 from augmentation.captions.toca.method import ToCa
 from augmentation.images.training.card import write_card
 from augmentation.regions.ranking import Ranker, Threshold, cosine_ranker
@@ -31,14 +31,14 @@ from captioning.text.object_words import LEMMAS
 from captioning.training.parts import build_part
 from captioning.training.rosters import has_corpus, read_corpus, read_with_steps
 
-# What the set depends on; the rest of the config is of other commands, or changes no byte of it.
-PHOTOS = ("split", "first_images", "steps")
-MAKING = ("seed", *PHOTOS, "max_pairs", "method", "format")
-CAPTION_MAKING = ("seed", *PHOTOS, "method")
-NOTED = (*MAKING, "num_processes", "sheet_number", "out")
-MAKING_TEXTS = ("seed", "first_images", "max_pairs", "method")
-# Where and how fast models that write run: a set may be gone on with elsewhere.
-PLACES = {"cache_folder", "address", "num_parallel", "timeout", "retries", "wait", "device"}
+# Keys that the set depends on; other keys belong to other commands, or change no byte of the set.
+PHOTO_KEYS = ("split", "first_images", "steps")
+SET_KEYS = ("seed", *PHOTO_KEYS, "max_pairs", "method", "format")
+CAPTION_SET_KEYS = ("seed", *PHOTO_KEYS, "method")
+CARD_KEYS = (*SET_KEYS, "num_processes", "sheet_number", "out")
+TEXT_SET_KEYS = ("seed", "first_images", "max_pairs", "method")
+# Keys for where and how fast writing models run: a set may be continued elsewhere.
+EXECUTION_KEYS = {"cache_folder", "address", "num_parallel", "timeout", "retries", "wait", "device"}
 
 
 def augment(config: DictConfig) -> dict[str, Any]:
@@ -60,12 +60,12 @@ def augment(config: DictConfig) -> dict[str, Any]:
     if isinstance(method, AbstractCaptionMethod):
         return _augment_captions(config, method, roster)
     threshold = method.threshold(roster)
-    settings = _plain(config, MAKING) | {"data": data_identity(roster)}
+    settings = _plain_values(config, SET_KEYS) | {"data": data_identity(roster)}
     files = _files_of(settings)
     counts = write_set(
         islice(method.candidates(roster), config.max_pairs),
         folder=folder,
-        form=build_part(config.format),
+        picture_format=build_part(config.format),
         settings=settings | files,
         build_ranker=threshold and _ranker_of(config.method, threshold),
         report=method.report,
@@ -76,9 +76,9 @@ def augment(config: DictConfig) -> dict[str, Any]:
     method.finish(folder, roster)
     return write_card(
         folder,
-        what="pairs of photo and caption by region augmentation",
+        description="pairs of photo and caption by region augmentation",
         rosters={config.split: roster},
-        config=OmegaConf.create(_plain(config, NOTED)),
+        config=OmegaConf.create(_plain_values(config, CARD_KEYS)),
         counts=counts,
         method=method.report(),
         **files,
@@ -86,7 +86,7 @@ def augment(config: DictConfig) -> dict[str, Any]:
 
 
 def _read_photos(config: DictConfig) -> Roster:
-    """The photos that a set is made of, and all that it is pasted from."""
+    """The photos that are augmented and that patches are cut from."""
     return read_with_steps(config, config.split)[0]
 
 
@@ -95,19 +95,19 @@ def _augment_texts(config: DictConfig, method: ToCa) -> dict[str, Any]:
     folder = Path(config.out)
     groups = ["corpus", *(["prior"] if has_corpus(config, "prior") else [])]
     rosters = {group: read_corpus(config, group) for group in groups}
-    settings = _without_places(_plain(config, MAKING_TEXTS))
-    settings["method"]["pace"]["num_captions"] = None  # a set may be asked for more of the same
-    read = {group: [roster.name, roster.fingerprint] for group, roster in rosters.items()}
+    settings = _without_execution_keys(_plain_values(config, TEXT_SET_KEYS))
+    settings["method"]["pace"]["num_captions"] = None  # a finished set may be extended
+    fingerprints = {group: [roster.name, roster.fingerprint] for group, roster in rosters.items()}
     files = _files_of(settings)
-    claim_folder(folder, settings | read | files)
+    claim_folder(folder, settings | fingerprints | files)
     counts = method.synthesise(
-        rosters["corpus"], folder, prior=rosters.get("prior"), at_most=config.max_pairs
+        rosters["corpus"], folder, prior=rosters.get("prior"), max_captions=config.max_pairs
     )
     return write_card(
         folder,
-        what="captions synthesised by a language model, no photo stands behind them",
+        description="captions synthesised by a language model, no photo stands behind them",
         rosters=rosters,
-        config=OmegaConf.create(_plain(config, (*MAKING_TEXTS, "out"))),
+        config=OmegaConf.create(_plain_values(config, (*TEXT_SET_KEYS, "out"))),
         share={group: config[group].share for group in groups},
         counts=counts,
         method=method.report(),
@@ -119,8 +119,8 @@ def _augment_captions(
     config: DictConfig, method: AbstractCaptionMethod, roster: Roster
 ) -> dict[str, Any]:
     """The same for captions of the photos as they are."""
-    noted = _plain(config, CAPTION_MAKING)
-    settings = _without_places(noted)
+    recorded = _plain_values(config, CAPTION_SET_KEYS)
+    settings = _without_execution_keys(recorded)
     files = _files_of(settings)
     counts = write_captions(
         method,
@@ -130,41 +130,44 @@ def _augment_captions(
     )
     return write_card(
         Path(config.out),
-        what=method.what,
+        description=method.description,
         rosters={config.split: roster},
-        config=OmegaConf.create(noted),
+        config=OmegaConf.create(recorded),
         counts=counts,
         **files,
     )
 
 
 def _files_of(settings: dict[str, Any]) -> dict[str, Any]:
-    """``files``, contents of those that a set's method names, if it names any."""
-    found = file_identity(settings["method"])
-    return {"files": found} if found else {}
+    """``files``: digests of the files that a set's method names, if it names any."""
+    identity = file_identity(settings["method"])
+    return {"files": identity} if identity else {}
 
 
-def _without_places(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings of a set with nothing of where and how fast its models run, at any depth."""
-    return settings | {"method": _placeless(settings["method"])}
+def _without_execution_keys(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings of a set without those of where and how fast its models run, at any depth."""
+    return settings | {"method": _mask_execution_keys(settings["method"])}
 
 
-def _placeless(value: Any) -> Any:
+def _mask_execution_keys(value: Any) -> Any:
     if isinstance(value, list):
-        return [_placeless(found) for found in value]
+        return [_mask_execution_keys(item) for item in value]
     if not isinstance(value, dict):
         return value
-    return {key: None if key in PLACES else _placeless(found) for key, found in value.items()}
+    return {
+        key: None if key in EXECUTION_KEYS else _mask_execution_keys(item)
+        for key, item in value.items()
+    }
 
 
 def _ranker_of(method: DictConfig, threshold: Threshold) -> Callable[[], Ranker]:
-    """What builds a ranker anew in each process: networks are not sent between them."""
+    """A builder of rankers, called in each process: networks are not sent between processes."""
     build_encoder = partial(build_part, method.encoder)
     return partial(cosine_ranker, build_encoder, threshold=threshold, keep=method.keep)
 
 
-def _plain(config: DictConfig, keys: tuple[str, ...]) -> dict[str, Any]:
-    """Some keys of a config, resolved on their own: others may speak of what is not here."""
+def _plain_values(config: DictConfig, keys: tuple[str, ...]) -> dict[str, Any]:
+    """Some keys of a config, resolved alone: other keys may refer to missing ones."""
     values = {key: config[key] for key in keys}
     return {
         key: OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
@@ -182,11 +185,11 @@ def smoke_settings(config: DictConfig) -> DictConfig:
 
 
 def summary(counts: dict[str, Any]) -> str:
-    """What a set has, in a line."""
-    made = f"{counts['captions']:,} captions"
-    made = f"{counts['pictures']:,} pictures with {made}" if "pictures" in counts else made
-    made = f"{made} of {counts['photos']:,} photos" if "photos" in counts else made
+    """The size of a set, in a line."""
+    text = f"{counts['captions']:,} captions"
+    text = f"{counts['pictures']:,} pictures with {text}" if "pictures" in counts else text
+    text = f"{text} of {counts['photos']:,} photos" if "photos" in counts else text
     if "refused" not in counts:
-        return made
+        return text
     refused = ", ".join(f"{count} {reason}" for reason, count in counts["refused"].items())
-    return f"{made}; refused: {refused or 'none'}"
+    return f"{text}; refused: {refused or 'none'}"

@@ -1,4 +1,4 @@
-"""Whose folder it is: a set is made in it, perhaps by several runs, and no other."""
+"""The folder of a set: it holds one set, perhaps made by several runs, and no other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from captioning.types import Sample
 
 
 def claim_folder(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Note in a folder what set is in it (``settings.json``).
+    """Record in a folder which set it holds (``settings.json``).
 
     Args:
         folder: new, empty, or of the same set.
@@ -47,10 +47,10 @@ def _differing(recorded: Any, requested: dict[str, Any]) -> str:
 
 
 def file_identity(settings: Any, key: str = "") -> dict[str, str]:
-    """Contents of the files that settings name, for `claim_folder`: names may stay the same.
+    """Digests of the files that settings name, for `claim_folder`: contents may change, names not.
 
     Args:
-        settings: plain values, at any depth; text that is the path of a file counts as one.
+        settings: plain values, at any depth; text that is the path of a file counts as a file.
         key: of the settings themselves.
 
     Returns:
@@ -73,7 +73,7 @@ def file_identity(settings: Any, key: str = "") -> dict[str, str]:
 def data_identity(roster: Roster) -> dict[str, str]:
     """The data that a set is made of, boxes included, as a setting for `claim_folder`.
 
-    `Roster.fingerprint` is of ids and captions alone: journals hold with any boxes, sets do not.
+    `Roster.fingerprint` covers ids and captions alone, as journals do not depend on boxes; sets do.
 
     Args:
         roster: with the same regions in all samples of an image.

@@ -1,4 +1,4 @@
-"""The keys of ``augmentation.yaml`` with their types; those of parts stand at their classes."""
+"""The keys of ``augmentation.yaml`` with their types; keys of parts are typed at their classes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Smoke(TypedDict):
 
 
 class AugmentationSettings(TypedDict):
-    """All keys of an augmentation; ``corpus`` and ``prior`` are of some methods alone."""
+    """All keys of an augmentation; only some methods read ``corpus`` and ``prior``."""
 
     seed: Seed
     split: Name

@@ -130,13 +130,13 @@ def build_cutswap(**more: object) -> CutSwap:
 def measure_cutswap(folder: Path, paths: list[Path], size: int) -> None:
     """Print the rate of CutSwap's candidates, 32 captions by 4 patches."""
     method = build_cutswap()
-    renderer = Renderer(folder=folder, form=PictureFormat(blending=Blending()))
+    renderer = Renderer(folder=folder, picture_format=PictureFormat(blending=Blending()))
     roster = made_up(paths, size)
     next(method.candidates(roster))  # networks are loaded
     start, number, before = time.process_time(), 0, peak()
     for group in islice(method.candidates(roster), CAPTIONS):
         for proposal in group:
-            renderer.pasted(proposal)
+            renderer.paste_patches(proposal)
             number += 1
     spent = time.process_time() - start
     print(f"CutSwap: {number / spent:6.0f} candidate pairs/s, {number} of {CAPTIONS} captions,")
@@ -181,7 +181,7 @@ def measure_samples(folder: Path, number: int) -> None:
     counts = write_set(
         watched(method, roster, out / "images"),
         folder=out,
-        form=PictureFormat(blending=Blending()),
+        picture_format=PictureFormat(blending=Blending()),
         settings={},
         sheet_number=0,
     )
@@ -208,7 +208,7 @@ def measure(folder: Path, num: int, size: int, suffix: str) -> None:
         paste(pictures[proposal.image_path], proposal.pastes, sources, blending=blending)
     print(f"paste:  {num / (time.process_time() - start):7.0f} pairs/s")
     form = PictureFormat(blending=blending, suffix=suffix)
-    renderer = Renderer(folder=folder / "out", form=form)
+    renderer = Renderer(folder=folder / "out", picture_format=form)
     renderer.record(proposals[0])
     wall, start, before = time.perf_counter(), time.process_time(), peak()
     for proposal in proposals:

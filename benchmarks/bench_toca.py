@@ -30,10 +30,10 @@ from augmentation.captions.toca.corpus_statistics import (
     load_statistics,
     save_statistics,
 )
+from augmentation.captions.toca.joined_words import join_word_parts
 from augmentation.captions.toca.prompts import PromptWriter
 from augmentation.captions.toca.sampling import SentenceTemplate, TemplateSampler
 from augmentation.captions.toca.templates import deconstruct
-from augmentation.captions.toca.whole_words import whole_words
 from augmentation.captions.writing.acceptance import Judge
 from augmentation.captions.writing.causal_writer import CausalWriter
 from captioning.data.readers.coco import read_coco
@@ -70,7 +70,7 @@ def read_captions(number: int) -> list[str]:
 
 def tagged(captions: list[str]) -> Iterator[Tagged]:
     """Captions as the synthesis reads them."""
-    return map(whole_words, captions, CaptionTagger().tag(captions))
+    return map(join_word_parts, captions, CaptionTagger().tag(captions))
 
 
 def statistics_of(captions: list[str], path: Path | None) -> CorpusStatistics:
@@ -123,10 +123,8 @@ def ask(statistics: CorpusStatistics, captions: list[str], options: argparse.Nam
     prompts = PromptWriter(style=options.style, num_examples=options.examples)
     prompts.learn(chosen, list(tagged(chosen)))
     small = None if options.small_words < 0 else options.small_words
-    writer = CausalWriter(
-        temperature=options.temperature, max_new_tokens=48, most_small_words=small
-    )
-    judge = Judge(known=captions)
+    writer = CausalWriter(temperature=options.temperature, max_new_tokens=48, max_small_words=small)
+    judge = Judge(known_captions=captions)
     draws = np.random.default_rng(options.seed)
     templates = list(islice(TemplateSampler(statistics).templates(draws), options.answers))
     verdicts, likely = [], []

@@ -40,9 +40,9 @@ VARIANTS = {
     "r_wo": ["method.use_relations=false"],
     "g_wo": ["method.use_structures=false"],
     "tau1": ["method.tau=1"],
-    "any": ["method.whole_first=false"],
+    "any": ["method.complete_first=false"],
     "taught": [],
-    "taught_whole": ["method.most_given=null"],
+    "taught_whole": ["method.max_given_words=null"],
 }
 TAUGHT = "taught"  # sets of this name are made by a language model that was taught T
 CORPUS = 616_767  # captions of COCO

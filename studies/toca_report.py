@@ -122,9 +122,9 @@ def synthetic_captions(folder: Path) -> dict[str, Any]:
         "captions": max(1, int((config.corpus.share or 1) * num_captions)),
         "share": card["share"]["corpus"] or 1,
         **{name: method[name] for name in ("tau", "use_relations", "use_structures")},
-        # what older versions had no setting for
-        "whole_first": method.get("whole_first", False),
-        "most_given": method.get("most_given"),
+        # older cards call these settings whole_first and most_given, or have none
+        "whole_first": method.get("complete_first", method.get("whole_first", False)),
+        "most_given": method.get("max_given_words", method.get("most_given")),
         "taught": not method.get("prompts", {}).get("instruct", True),
         "words_of_t": has_corpus(config, "vocabulary"),
     }

@@ -12,8 +12,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from rich.progress import Progress
 
-from augmentation.captions.line_log import as_line, cut_to_whole_lines, read_lines
-from augmentation.captions.made import AbstractCaptionMethod, NewCaption
+from augmentation.captions.line_log import as_line, cut_to_complete_lines, read_lines
+from augmentation.captions.new_captions import AbstractCaptionMethod, NewCaption
 from augmentation.set_folder import claim_folder
 from captioning.data.roster import Roster
 from captioning.data.steps.added_captions import FILE, focus, read_added_captions
@@ -21,9 +21,9 @@ from captioning.files import read_json, write_atomically, write_json, write_line
 from captioning.lengths import count_words, length_level
 from captioning.types import Sample
 
-PART, STATISTICS = "captions.part.jsonl", "statistics.json"
-MADE, REFUSED = "made", "refused"  # of a line of PART
-LOW = 0.3  # coverage below which a caption is of a small part of the photo
+PARTIAL_FILE, STATISTICS = "captions.part.jsonl", "statistics.json"
+MADE_KEY, REFUSED_KEY = "made", "refused"  # of a line of PART
+LOW_COVERAGE = 0.3  # a caption of lower coverage describes a small part of the photo
 BINS = 10
 
 
@@ -34,28 +34,28 @@ def write_captions(
     roster: Roster,
     settings: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Write all captions, or go on behind a killed run's last photo; leave a whole set as it is.
+    """Write all captions, or continue after a killed run's last photo; keep a complete set.
 
     Args:
-        method: makes the same in every run of the same settings.
+        method: makes the same captions in every run of the same settings.
         folder: of the set.
-        roster: that they are made from.
-        settings: plain values that they depend on; another set is refused the folder.
+        roster: the data that they are made from.
+        settings: plain values that they depend on; the folder is refused to another set.
 
     Returns:
         Counts and statistics: ``captions``, ``photos``, coverage and length of people's captions,
-        of those made, and of both, and ``left out`` by reason.
+        of new ones, and of both, and ``left out`` by reason.
 
     Raises:
         ValueError: the folder holds another set, or no caption was made.
         OSError: something cannot be written, or what the method needs cannot be reached.
     """
     claim_folder(folder, settings)
-    part = folder / PART
+    partial_file = folder / PARTIAL_FILE
     if not (folder / STATISTICS).is_file():
-        _append(method, roster, part)
-        lines = [as_line(record) for of in read_lines(part) for record in of[MADE]]
-        refused = sum((Counter(of[REFUSED]) for of in read_lines(part)), Counter())
+        _append(method, roster, partial_file)
+        lines = [as_line(record) for line in read_lines(partial_file) for record in line[MADE_KEY]]
+        refused = sum((Counter(line[REFUSED_KEY]) for line in read_lines(partial_file)), Counter())
         left_out = dict(sorted(refused.items()))
         if not lines:
             raise ValueError(f"no caption was made; refused: {left_out or 'none'}")
@@ -63,25 +63,28 @@ def write_captions(
         statistics = _statistics(folder, roster)
         write_atomically(folder / "statistics.png", lambda path: _draw(statistics, path))
         write_json(folder / STATISTICS, statistics | {"left out": left_out})
-    part.unlink(missing_ok=True)
+    partial_file.unlink(missing_ok=True)
     return read_json(folder / STATISTICS)
 
 
-def _append(method: AbstractCaptionMethod, roster: Roster, part: Path) -> None:
-    """A line a photo: what was made for it, and how much was refused why."""
-    begun, total = cut_to_whole_lines(part), len(roster.rows_by_image)
-    with part.open("a", encoding="utf-8", newline="\n") as file, Progress(transient=True) as bar:
+def _append(method: AbstractCaptionMethod, roster: Roster, partial_file: Path) -> None:
+    """Write a line for each photo: its captions, and counts of refused ones by reason."""
+    begun, total = cut_to_complete_lines(partial_file), len(roster.rows_by_image)
+    with (
+        partial_file.open("a", encoding="utf-8", newline="\n") as file,
+        Progress(transient=True) as bar,
+    ):
         task = bar.add_task("captions", total=total, completed=begun)
-        for answer in method.captions(roster, skip=begun):
-            captions = [_record(caption) for caption in answer.captions]
-            line = {MADE: captions, REFUSED: answer.refused}
+        for photo_captions in method.captions(roster, skip=begun):
+            captions = [_record(caption) for caption in photo_captions.captions]
+            line = {MADE_KEY: captions, REFUSED_KEY: photo_captions.refused}
             file.write(as_line(line) + "\n")
             file.flush()
             bar.advance(task)
 
 
 def _record(caption: NewCaption) -> dict[str, Any]:
-    """A line: the caption, its control signals, and what it was made of."""
+    """A caption's line: the caption, its control signals, and its origin."""
     regions = sorted({region for phrase in caption.phrases for region in phrase.regions})
     words = count_words(caption.text)
     return {
@@ -102,27 +105,27 @@ def _record(caption: NewCaption) -> dict[str, Any]:
 
 
 def _statistics(folder: Path, roster: Roster) -> dict[str, Any]:
-    captions = read_added_captions(folder, roster)
-    own = list(roster.samples)
+    made_captions = read_added_captions(folder, roster)
+    people_captions = list(roster.samples)
     return {
-        "captions": len(captions),
-        "photos": len({sample.image_id for sample in captions}),
+        "captions": len(made_captions),
+        "photos": len({sample.image_id for sample in made_captions}),
         "photos of the data": len(roster.rows_by_image),
-        "people's": described(own),
-        "made": described(captions),
-        "together": described([*own, *captions]),
+        "people's": describe_captions(people_captions),
+        "made": describe_captions(made_captions),
+        "together": describe_captions([*people_captions, *made_captions]),
     }
 
 
-def described(samples: list[Sample]) -> dict[str, Any]:
+def describe_captions(samples: list[Sample]) -> dict[str, Any]:
     """Coverage and length of captions: means, histograms, the share of low coverage."""
-    covered = np.array([focus(sample) for sample in samples])
+    coverage = np.array([focus(sample) for sample in samples])
     words = [count_words(sample.caption) for sample in samples]
-    counts = np.histogram(covered, BINS, (0, 1))[0]
+    counts = np.histogram(coverage, BINS, (0, 1))[0]
     return {
         "captions": len(samples),
-        "coverage below 0.3": round(float((covered < LOW).mean()), 4),
-        "mean coverage": round(float(covered.mean()), 4),
+        "coverage below 0.3": round(float((coverage < LOW_COVERAGE).mean()), 4),
+        "mean coverage": round(float(coverage.mean()), 4),
         "coverage by tenths": counts.tolist(),
         "mean words": round(float(np.mean(words)), 2),
         "words": {str(number): count for number, count in sorted(Counter(words).items())},
@@ -130,7 +133,7 @@ def described(samples: list[Sample]) -> dict[str, Any]:
 
 
 def _draw(statistics: Mapping[str, Any], path: Path) -> None:
-    """Histograms of coverage and length, people's captions and those made (as Fig. 10 and 11)."""
+    """Histograms of coverage and length, of captions by people and new ones (Fig. 10 and 11)."""
     figure = Figure(figsize=(9, 3.2), layout="constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)

@@ -1,4 +1,4 @@
-"""Which words of a caption hyphens join, as parser and tagger take "t-shirt" for three."""
+"""Words of a caption that hyphens join: parser and tagger split "t-shirt" into three."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 
 def hyphen_groups(texts: Sequence[str], touches: Sequence[bool]) -> list[list[int]]:
-    """Positions of words, those that hyphens join in one list.
+    """Positions of words; words that hyphens join share a list.
 
     Args:
         texts: of the words, hyphens among them.
-        touches: of each word whether no blank is between it and the one before.
+        touches: whether each word follows the one before without a blank.
     """
     groups: list[list[int]] = []
     for i, text in enumerate(texts):
-        behind = i > 0 and texts[i - 1] == "-" and bool(text.strip("-.,"))
-        if i > 0 and touches[i] and (text == "-" or behind):
+        follows_hyphen = i > 0 and texts[i - 1] == "-" and bool(text.strip("-.,"))
+        if i > 0 and touches[i] and (text == "-" or follows_hyphen):
             groups[-1].append(i)
         else:
             groups.append([i])

@@ -1,4 +1,4 @@
-"""A file that grows by whole lines of JSON, so that a killed run goes on behind its last one."""
+"""A file that grows by complete lines of JSON, so that a killed run goes on after the last."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def read_lines(path: Path) -> Iterator[Any]:
         yield from map(json.loads, file)
 
 
-def cut_to_whole_lines(path: Path) -> int:
-    """Cut off what a killed run has left of a line; make the file where there is none.
+def cut_to_complete_lines(path: Path) -> int:
+    """Cut off an incomplete line of a killed run; make the file where there is none.
 
     Returns:
-        How many lines are left.
+        The number of remaining lines.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     number = size = 0

@@ -1,7 +1,7 @@
-"""Captions said in other words by a language model: what SSA is compared with (appendix D.7).
+"""Paraphrases of captions by a language model, a baseline of SSA (appendix D.7).
 
-One paraphrase a caption, which speaks of the same boxes: it says the same (CIC-BART-SSA, D.7). The
-paper's prompt shows pairs; those here are of our own.
+One paraphrase of each caption, with the same meaning and so the same boxes (CIC-BART-SSA, D.7). The
+paper's prompt shows example pairs; the examples here are our own.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from augmentation.captions.made import AbstractCaptionMethod, MadeOfPhoto, NewCaption
+from augmentation.captions.new_captions import AbstractCaptionMethod, NewCaption, PhotoCaptions
 from augmentation.captions.writing.acceptance import Judge
 from augmentation.captions.writing.prompt import Prompt
 from augmentation.captions.writing.writers import AbstractWriter
@@ -38,64 +38,64 @@ class Paraphrase(AbstractCaptionMethod):
 
     Args:
         writer: the language model.
-        most_words: of a caption.
+        max_words: of a caption.
         seed: of the draws.
     """
 
-    what = "captions said in other words by a language model"
+    description = "captions said in other words by a language model"
 
     def __init__(
-        self, *, writer: AbstractWriter, most_words: PositiveInt = 40, seed: Seed = 0
+        self, *, writer: AbstractWriter, max_words: PositiveInt = 40, seed: Seed = 0
     ) -> None:
-        self.writer, self.most_words, self.seed = writer, most_words, seed
+        self.writer, self.max_words, self.seed = writer, max_words, seed
 
-    def captions(self, roster: Roster, *, skip: int = 0) -> Iterator[MadeOfPhoto]:
+    def captions(self, roster: Roster, *, skip: int = 0) -> Iterator[PhotoCaptions]:
         """See `AbstractCaptionMethod`."""
-        first = skip - skip % PHOTOS_AT_ONCE  # the same photos are asked for at once in every run
+        first = skip - skip % PHOTOS_AT_ONCE  # every run has the same batches of photos
         return islice(self._captions(roster, first), skip - first, None)
 
-    def _captions(self, roster: Roster, start: int) -> Iterator[MadeOfPhoto]:
+    def _captions(self, roster: Roster, start: int) -> Iterator[PhotoCaptions]:
         photos = islice(roster.rows_by_image.values(), start, None)
-        while some := list(islice(photos, PHOTOS_AT_ONCE)):
-            verdicts = self._verdicts([roster.samples[row] for rows in some for row in rows])
-            for rows in some:
-                of_photo = list(islice(verdicts, len(rows)))
-                refused = Counter(problem for _, problem in of_photo if problem)
-                kept = [caption for caption, problem in of_photo if not problem]
-                yield MadeOfPhoto(captions=kept, refused=refused)
+        while photo_rows := list(islice(photos, PHOTOS_AT_ONCE)):
+            verdicts = self._verdicts([roster.samples[row] for rows in photo_rows for row in rows])
+            for rows in photo_rows:
+                photo_verdicts = list(islice(verdicts, len(rows)))
+                refused = Counter(problem for _, problem in photo_verdicts if problem)
+                accepted = [caption for caption, problem in photo_verdicts if not problem]
+                yield PhotoCaptions(captions=accepted, refused=refused)
 
     def _verdicts(self, samples: Sequence[Sample]) -> Iterator[tuple[NewCaption, str]]:
-        """A caption for each, and why it is refused."""
+        """A caption of each sample, and why it is refused."""
         prompts = [
             Prompt(instruction=INSTRUCTION, examples=EXAMPLES, question=s.caption, names=NAMES)
             for s in samples
         ]
         seed = int(draw_key(self.seed, "paraphrase", samples[0].sample_id), 16) % 2**31
         for sample, answer in zip(samples, self.writer.answers(prompts, seed=seed), strict=True):
-            # a paraphrase may be that of another photo, too, but not its own caption
-            judge = Judge(known=[sample.caption], most_words=self.most_words)
+            # a paraphrase may equal one of another photo, but not its own caption
+            judge = Judge(known_captions=[sample.caption], max_words=self.max_words)
             verdict = judge.judge(answer, ())
-            phrases = carried_over(sample.phrases, verdict.caption)
+            phrases = transfer_phrases(sample.phrases, verdict.caption)
             yield NewCaption(sample=sample, text=verdict.caption, phrases=phrases), verdict.problem
 
 
-def carried_over(phrases: Sequence[Phrase], text: str) -> tuple[Phrase, ...]:
-    """The phrases of a caption, found again in other words that say the same.
+def transfer_phrases(phrases: Sequence[Phrase], text: str) -> tuple[Phrase, ...]:
+    """The phrases of a caption, located in its paraphrase.
 
-    A phrase is found by its last word, as it stands; those that are not stand for the whole text,
-    after the others. All keep their boxes.
+    A phrase is located by its last word, unchanged. Phrases that are not found span the complete
+    text, after the others. All keep their boxes.
     """
-    carried, lost, taken = [], [], set()
+    placed, unplaced, used_starts = [], [], set()
     for phrase in phrases:
         last = re.findall(r"\w+", phrase.text)[-1:]
         places = [
             match.start()
             for word in last
             for match in re.finditer(rf"\b{re.escape(word)}\b", text, re.IGNORECASE)
-            if match.start() not in taken
+            if match.start() not in used_starts
         ]
         start, end = (places[0], places[0] + len(last[0])) if places else (0, len(text))
-        taken.add(start if places else -1)
+        used_starts.add(start if places else -1)
         moved = Phrase(
             start=start,
             text=text[start:end],
@@ -103,5 +103,5 @@ def carried_over(phrases: Sequence[Phrase], text: str) -> tuple[Phrase, ...]:
             kinds=phrase.kinds,
             regions=phrase.regions,
         )
-        (carried if places else lost).append(moved)
-    return (*sorted(carried, key=lambda phrase: phrase.start), *lost)
+        (placed if places else unplaced).append(moved)
+    return (*sorted(placed, key=lambda phrase: phrase.start), *unplaced)

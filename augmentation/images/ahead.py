@@ -17,16 +17,16 @@ from augmentation.images.generator import AbstractGenerator, Job, Producer
 
 log = logging.getLogger(__name__)
 
-# Seconds between looks at whether the other process still lives.
+# Seconds between checks whether the other process is alive.
 PATIENCE = 1.0
 # Added to the worker's niceness: on a busy processor training comes first.
 NICENESS = 10
 
 
 class AheadWorker:
-    """Fills the cache with pictures that are likely to be wanted.
+    """Fills the cache with pictures that will probably be requested.
 
-    It only ever adds whole pictures to the cache, so it changes nothing but the time that an
+    It only adds complete pictures to the cache, so it changes nothing but the time that an
     epoch's end takes. If it dies, that is reported and pictures are made in place from then on.
 
     Args:
@@ -46,7 +46,7 @@ class AheadWorker:
         self.failed = False
 
     def order(self, jobs: Sequence[Job]) -> None:
-        """Work on these from now on, in this order, and forget the former list. Never waits."""
+        """Replace the list of jobs; they are done in this order. Never waits."""
         if not self._alive():
             if self.failed:
                 return
@@ -54,9 +54,9 @@ class AheadWorker:
         self._orders.put((0, tuple(jobs)))
 
     def pause(self) -> None:
-        """Stop after the batch under way; returns when the worker rests, or is found dead.
+        """Stop after the current batch; returns when the worker is idle or has died.
 
-        One that is still importing its packages works on nothing, and is not waited for.
+        A worker that is still importing its packages makes nothing, and is not waited for.
         """
         if self._process is None:
             return
@@ -110,7 +110,7 @@ class AheadWorker:
         self._process.start()
 
     def _alive(self) -> bool:
-        """Whether the worker lives; its death is reported once."""
+        """Whether the worker is alive; its death is reported once."""
         if self._process is None:
             return False
         if self._process.is_alive():
@@ -137,20 +137,20 @@ def _work(
     os.nice(NICENESS)
     torch.set_num_threads(num_threads)
     producer = Producer(generator=generator, cache=cache)
-    left: list[Job] = []
+    remaining: list[Job] = []
     answers.put(0)
     while _parent_lives():
-        newest = _newest(orders, wait=not left)
+        newest = _newest(orders, wait=not remaining)
         if newest is None:
             return
         if newest is not _NOTHING:
             number, jobs = newest
-            left = list(jobs)
+            remaining = list(jobs)
             if number:
                 answers.put(number)
         batch = []
-        while left and len(batch) < generator.batch_size:
-            job = left.pop(0)
+        while remaining and len(batch) < generator.batch_size:
+            job = remaining.pop(0)
             if producer.find(job) is None:
                 batch.append(job)
         producer.produce(batch)

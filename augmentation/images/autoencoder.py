@@ -1,9 +1,10 @@
-"""A small autoencoder of pictures that begins as principal components of patches.
+"""A small autoencoder of pictures, initialised with principal components of patches.
 
-What `AutoencoderKL` is to Stable Diffusion, for a machine without GPU: pixels are moved into
-channels and back instead of striding, and a linear path past all layers is set, before training, to
-the principal components of patches as large as a latent's place. On MiniWorld those of 8 x 8 pixels
-alone are better than an `AutoencoderKL` of this size after twelve minutes on a core.
+It does what `AutoencoderKL` does for Stable Diffusion, on a machine without GPU: pixels are moved
+into channels and back instead of striding, and a linear path past all layers is set, before
+training, to the principal components of patches as large as a latent's place. On MiniWorld the
+components of 8 x 8 pixels alone are better than an `AutoencoderKL` of this size after twelve
+minutes on a core.
 
 A pipeline's ``model_index.json`` names this module; `diffusers` finds it once it is imported.
 """
@@ -23,7 +24,7 @@ from torch.nn import functional
 
 
 class Residual(nn.Module):
-    """Adds what two convolutions find; nothing, before training.
+    """Adds the output of two convolutions, which is 0 before training.
 
     Args:
         width: channels.
@@ -51,7 +52,7 @@ class PatchAutoencoder(ModelMixin, ConfigMixin):
             halves the latents' sides, so that P is 4 with three, 8 with four.
         blocks: residual blocks at half, quarter resolution and so on.
         sample_size: side of the pictures that it was trained on.
-        scaling_factor: what latents are multiplied with to have deviation 1.
+        scaling_factor: latents are multiplied with it to have deviation 1.
 
     Raises:
         ValueError: there is not one number of blocks for each width after the first.
@@ -102,7 +103,7 @@ class PatchAutoencoder(ModelMixin, ConfigMixin):
 
         Args:
             pictures: ``(B, 3, H, W)`` in [-1, 1]. Latents get mean 0 and a mean square of 1, so
-                that those that matter most are the largest.
+                that the most important ones are the largest.
         """
         cut = functional.pixel_unshuffle(pictures, self.patch)
         patches = cut.transpose(0, 1).flatten(1).double()

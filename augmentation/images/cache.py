@@ -1,4 +1,4 @@
-"""Generated pictures, kept by what they were made from."""
+"""A cache of generated pictures, by their recipes."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ RECIPE, PIXELS = "recipe", "pixels"
 class PictureCache:
     """A folder of PNG files, each named by the hash of its recipe, which it also holds.
 
-    A recipe is plain values: prompt, seed, model and all settings. Files appear whole or not at
-    all, and are checked whenever they are used: one that was cut short, or whose pixels are not
-    those that were written, is made again. Any number of processes may share a folder.
+    A recipe is plain values: prompt, seed, model and all settings. Files are written atomically,
+    and checked whenever they are used: a truncated file, or one whose pixels differ from those
+    that were written, is made again. Any number of processes may share a folder.
 
     Args:
         folder: usually ``cache/pictures``; made when it is first needed.
@@ -36,12 +36,12 @@ class PictureCache:
         self.folder = Path(folder)
 
     def path(self, recipe: Mapping[str, Any]) -> Path:
-        """Where a recipe's picture is kept, whether or not it is there."""
+        """The path of a recipe's picture, whether or not it exists."""
         key = hashlib.sha256(_text(recipe).encode()).hexdigest()[:32]
         return self.folder / key[:2] / f"{key}.png"
 
     def find(self, recipe: Mapping[str, Any]) -> Path | None:
-        """The picture of a recipe, or None if there is none that is whole."""
+        """The picture of a recipe, or None if there is none, or a damaged one."""
         path = self.path(recipe)
         if not path.is_file():
             return None
@@ -66,7 +66,7 @@ class PictureCache:
         return path
 
     def start(self) -> None:
-        """Refuse a folder that could not be written to later.
+        """Check that the folder can be written to.
 
         Raises:
             OSError: it cannot be written.
@@ -95,7 +95,7 @@ def _digest(pixels: np.ndarray) -> str:
 
 
 def _damage(path: Path, recipe: Mapping[str, Any]) -> str:
-    """What is wrong with a kept picture, or an empty text."""
+    """The damage of a cached picture; empty if there is none."""
     try:
         with Image.open(path) as image:
             image.load()

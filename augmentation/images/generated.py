@@ -11,31 +11,31 @@ from augmentation.images.ahead import AheadWorker
 from augmentation.images.cache import PictureCache
 from augmentation.images.generator import AbstractGenerator, Job, Producer
 from augmentation.images.prompts import Prompt, Prompter, SingleCaption
-from augmentation.images.sharing import rank_and_size, shared_out
+from augmentation.images.sharing import distribute, rank_and_size
 from captioning.data.roster import Roster
 from captioning.ranges import PositiveInt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Order:
-    """A request as a generator takes it; ``job`` is None where there is no prompt."""
+    """A request for a generator; ``job`` is None where there is no prompt."""
 
     prompt: Prompt
     job: Job | None
 
 
 class GeneratedImages(AbstractImageSource):
-    """Makes a picture for each caption, or finds the one that it made before.
+    """Makes a picture for each caption, or takes it from the cache.
 
-    The picture's seed follows from the run's, the sample and how many pictures it had already, so
-    two runs share their pictures, and a sample that comes again gets another one. With several
-    processes each makes its share, into a cache that all of them see.
+    The picture's seed depends on the run's seed, the sample and the number of its earlier pictures,
+    so two runs share their pictures, and a repeated sample gets another one. With several processes
+    each makes its share, in a common cache.
 
     Args:
         generator: the model.
         cache: keeps the pictures.
-        prompts: makes prompts of captions; default the sample's own caption alone.
-        ahead: let a process of its own make the likely next pictures while training goes on. It
+        prompts: makes prompts of captions; by default of the sample's own caption alone.
+        ahead: a separate process makes the likely next pictures while training goes on. It
             changes nothing but the time; on a GPU it needs memory for a second copy of the model.
         ahead_threads: of torch in that process.
     """
@@ -64,7 +64,7 @@ class GeneratedImages(AbstractImageSource):
             self._worker.begin()
 
     def images(self, requests: Sequence[ImageRequest], *, seed: int) -> list[Picture]:
-        """Pictures from the cache; those that it lacks are made first.
+        """Pictures from the cache; missing ones are made first.
 
         Raises:
             OSError: the cache cannot be written; pictures made before are still in it.
@@ -74,7 +74,7 @@ class GeneratedImages(AbstractImageSource):
         if self._worker is not None:
             self._worker.pause()
         jobs = list(dict.fromkeys(order.job for order in orders if order.job is not None))
-        problems = shared_out(jobs, self._producer.produce)
+        problems = distribute(jobs, self._producer.produce)
         return [self._answer(order, problems) for order in orders]
 
     def _answer(self, order: _Order, problems: dict[Job, str]) -> Picture:
@@ -104,7 +104,7 @@ class GeneratedImages(AbstractImageSource):
 
     @property
     def works_ahead(self) -> bool:
-        """Whether there is a process for it that has not failed."""
+        """Whether there is a worker that has not failed."""
         return self._worker is not None and not self._worker.failed
 
     def expect(self, requests: Sequence[ImageRequest], *, seed: int) -> None:
@@ -117,7 +117,7 @@ class GeneratedImages(AbstractImageSource):
         self._worker.order([job for job in jobs if job.seed % size == rank])
 
     def close(self) -> None:
-        """End the worker and let go of the model."""
+        """End the worker and free the model."""
         if self._worker is not None:
             self._worker.close()
         self._generator.release()
@@ -129,7 +129,7 @@ def picture_seed(seed: int, sample_id: str, number: int) -> int:
     Args:
         seed: of the run.
         sample_id: the sample.
-        number: pictures that it has had.
+        number: of its earlier pictures.
     """
     digest = hashlib.sha256(f"{seed}\n{sample_id}\n{number}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1

@@ -1,4 +1,4 @@
-"""What turns prompts into pixels, and how it is driven: in batches, whatever fails."""
+"""Generators of pictures from prompts, and their use in batches with failures handled."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from augmentation.images.cache import PictureCache
 
 log = logging.getLogger(__name__)
 
-# Grey levels of 255 between the darkest and the brightest value, below which a picture is blank.
-LEAST_CONTRAST = 4
+# Grey levels of 255 between the darkest and the brightest value of a picture that is not blank.
+MIN_CONTRAST = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class Job:
     """One picture to make.
 
     Attributes:
-        prompt: what it shall show.
+        prompt: description of the picture.
         seed: of its noise, at least 0; the same prompt with another seed is another picture.
     """
 
@@ -48,7 +48,7 @@ class AbstractGenerator(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """Of the model, for people; tells models of other weights apart."""
+        """The model's name for people; it differs for other weights."""
 
     @abstractmethod
     def recipe(self) -> Mapping[str, Any]:
@@ -67,7 +67,7 @@ class AbstractGenerator(ABC):
         """Width and height in pixels of every picture."""
 
     def start(self) -> None:
-        """Refuse here what could not work later: files that are not there, wrong settings."""
+        """Check settings and files before they are needed; raise for missing or wrong ones."""
         return None
 
     def load(self) -> None:
@@ -75,12 +75,12 @@ class AbstractGenerator(ABC):
         return None
 
     def release(self) -> None:
-        """Let go of the model."""
+        """Free the model."""
         return None
 
     @property
     def max_tokens(self) -> int | None:
-        """Longest prompt that the model reads whole; None for any."""
+        """Tokens of the longest prompt that is not cut; None for any length."""
         return None
 
     def count_tokens(self, text: str) -> int:
@@ -89,10 +89,10 @@ class AbstractGenerator(ABC):
 
 
 class Producer:
-    """Makes pictures and puts them into the cache.
+    """Makes pictures and stores them in the cache.
 
     Batches are always filled up to the same size, because the arithmetic of a batch of another
-    size may round otherwise: a picture is then the same whatever was made beside it. Where memory
+    size may round otherwise: a picture is then independent of its batch. Where memory
     runs out the size is halved for good.
 
     Args:
@@ -105,10 +105,10 @@ class Producer:
         self._batch_size = generator.batch_size
 
     def produce(self, jobs: Sequence[Job]) -> dict[Job, str]:
-        """Make what the cache lacks.
+        """Make the pictures that the cache lacks.
 
         Returns:
-            What went wrong, by job; a job without an entry is in the cache.
+            Problems by job; a job without an entry is in the cache.
 
         Raises:
             OSError: the cache cannot be written.
@@ -129,52 +129,52 @@ class Producer:
         return problems
 
     def find(self, job: Job) -> Path | None:
-        """Path of a job's picture in the cache, if it is there and whole."""
+        """Path of a job's picture in the cache, if it is there and undamaged."""
         return self.cache.find(self._recipe(job))
 
     def _recipe(self, job: Job) -> dict[str, Any]:
         return {"prompt": job.prompt, "seed": job.seed, "generator": dict(self.generator.recipe())}
 
     def _attempt(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, np.ndarray | str]]:
-        """Pixels ``(H, W, 3) uint8`` or what went wrong, job by job."""
-        left = list(jobs)
-        while left:
+        """Pixels ``(H, W, 3) uint8`` or the problem, job by job."""
+        remaining = list(jobs)
+        while remaining:
             size = self._batch_size
-            part, left = left[:size], left[size:]
-            pictures = self._generated(part + part[-1:] * (size - len(part)))
+            batch, remaining = remaining[:size], remaining[size:]
+            pictures = self._try_generate(batch + batch[-1:] * (size - len(batch)))
             if not isinstance(pictures, _Failure):
                 yield from (
-                    (job, self._checked(picture))
-                    for job, picture in zip(part, pictures, strict=False)
+                    (job, self._check_picture(picture))
+                    for job, picture in zip(batch, pictures, strict=False)
                 )
             elif size == 1:
-                yield part[0], pictures.problem
+                yield batch[0], pictures.problem
             else:
-                yield from self._in_halves(part, pictures)
+                yield from self._in_halves(batch, pictures)
 
-    def _generated(self, jobs: Sequence[Job]) -> list[np.ndarray | None] | _Failure:
+    def _try_generate(self, jobs: Sequence[Job]) -> list[np.ndarray | None] | _Failure:
         try:
             return self.generator.generate(jobs)
         except Exception as error:  # noqa: BLE001 - whatever it raises, training goes on
-            # its words alone: an exception holds on to the tensors that fill the memory
+            # its text alone: an exception keeps references to the tensors that fill the memory
             return _failure(error)
 
     def _in_halves(
         self, jobs: Sequence[Job], failure: _Failure
     ) -> Iterator[tuple[Job, np.ndarray | str]]:
         """Another try with a batch of half the size."""
-        before = self._batch_size
-        self._batch_size = before // 2
+        previous_size = self._batch_size
+        self._batch_size = previous_size // 2
         if failure.no_memory:
-            log.warning(f"out of memory: batch_size {before} is halved")
+            log.warning(f"out of memory: batch_size {previous_size} is halved")
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
         yield from self._attempt(jobs)
         if not failure.no_memory:
-            self._batch_size = before
+            self._batch_size = previous_size
 
-    def _checked(self, picture: np.ndarray | None) -> np.ndarray | str:
-        """Pixels ``(H, W, 3) uint8``, or what is wrong with them."""
+    def _check_picture(self, picture: np.ndarray | None) -> np.ndarray | str:
+        """Pixels ``(H, W, 3) uint8``, or their problem."""
         width, height = self.generator.size()
         if picture is None:
             return "withheld by the safety checker"
@@ -183,14 +183,14 @@ class Producer:
         if not np.isfinite(picture).all():
             return "values that are not numbers"
         pixels = (np.clip(picture, 0, 1) * 255).round().astype(np.uint8)
-        if int(pixels.max()) - int(pixels.min()) < LEAST_CONTRAST:
+        if int(pixels.max()) - int(pixels.min()) < MIN_CONTRAST:
             return "blank picture"
         return pixels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Failure:
-    """Why a batch came to nothing."""
+    """Why a batch failed."""
 
     problem: str
     no_memory: bool

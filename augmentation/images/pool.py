@@ -25,22 +25,22 @@ from captioning.vision.photos import load_rgb
 log = logging.getLogger(__name__)
 
 SHARD = 512  # photos whose embeddings are written together
-OPENED = 16  # photos in memory at once: one of 12 megapixels takes 36 MB
+PHOTOS_AT_ONCE = 16  # photos in memory at once: one of 12 megapixels takes 36 MB
 THUMBNAIL = 16  # side in pixels
-# Mean and largest difference of thumbnails, in grey levels of 255, up to which two files are one
-# photo. Of 300 photos of Flickr8k saved again (JPEG quality 30, 64 to 500 pixels, other shapes)
-# none differed by more than 2.8 and 19; the two most alike differed by 18 in the mean.
-SAME_MEAN, SAME_MOST = 4.0, 24
+# Limits for two files of one photo: mean and largest difference of their thumbnails, in grey levels
+# of 255. Of 300 photos of Flickr8k saved again (JPEG quality 30, 64 to 500 pixels, other shapes)
+# none differed by more than 2.8 and 19; the two most similar photos differed by 18 in the mean.
+MAX_MEAN_DIFFERENCE, MAX_DIFFERENCE = 4.0, 24
 
 
 @dataclass(frozen=True, kw_only=True)
-class Embedded:
-    """Photos with what is known of each.
+class EmbeddedPhotos:
+    """Photos with their embeddings and thumbnails.
 
     Attributes:
         paths: P files.
         vectors: ``(P, size) float32`` unit vectors in the space.
-        thumbnails: ``(P, 16, 16, 3) uint8``, by which a photo is known under any name, size or
+        thumbnails: ``(P, 16, 16, 3) uint8``, by which a photo is recognised under any name, size or
             file format.
     """
 
@@ -83,52 +83,54 @@ def thumbnail(image: Image.Image) -> Tensor:
     return torch.from_numpy(np.array(small, dtype=np.uint8))
 
 
-def same_photo(embedded: Embedded, photo: Tensor) -> Tensor:
-    """Positions ``(M,) int64`` of the photos whose thumbnails show the photo of ``one``."""
-    # means differ by no more than the mean difference: few photos are left to be compared
-    near = (embedded.brightness - photo.float().mean()).abs() <= SAME_MEAN
-    places = near.nonzero().flatten()
-    difference = (embedded.thumbnails[places].short() - photo.short()).abs().flatten(1)
-    same = (difference.float().mean(1) <= SAME_MEAN) & (difference.amax(1) <= SAME_MOST)
-    return places[same]
+def same_photo(embedded: EmbeddedPhotos, photo: Tensor) -> Tensor:
+    """Positions ``(M,) int64`` of the photos whose thumbnails match ``photo``."""
+    # means differ by at most the mean difference, so that few photos must be compared
+    similar_brightness = (embedded.brightness - photo.float().mean()).abs() <= MAX_MEAN_DIFFERENCE
+    positions = similar_brightness.nonzero().flatten()
+    difference = (embedded.thumbnails[positions].short() - photo.short()).abs().flatten(1)
+    is_same = (difference.float().mean(1) <= MAX_MEAN_DIFFERENCE) & (
+        difference.amax(1) <= MAX_DIFFERENCE
+    )
+    return positions[is_same]
 
 
 class PhotoIndex:
-    """Embeds photos, and keeps what it found on disk.
+    """Embeds photos, and caches embeddings on disk.
 
     Args:
         encoder: the space.
-        cache_folder: where embeddings are kept; None keeps nothing.
+        cache_folder: of the embeddings; None: no cache.
     """
 
     def __init__(self, *, encoder: JointEmbedder, cache_folder: str | Path | None = None) -> None:
         self.encoder = encoder
         self._folder = None if cache_folder is None else Path(cache_folder) / encoder.identity
-        self._known = {} if self._folder is None else _read_shards(self._folder)
+        self._entries = {} if self._folder is None else _read_shards(self._folder)
         self._thumbnails: dict[str, Tensor] = {}
 
-    def embed(self, paths: Sequence[Path]) -> Embedded:
-        """Vectors and thumbnails of photos; those that cannot be opened are left out, with a word.
+    def embed(self, paths: Sequence[Path]) -> EmbeddedPhotos:
+        """Vectors and thumbnails of photos; unreadable ones are left out with a warning.
 
         Raises:
             ValueError: none of them can be opened.
         """
         keys = {path: _key(path) for path in dict.fromkeys(paths)}
-        missing = [path for path, key in keys.items() if key not in self._known]
+        missing = [path for path, key in keys.items() if key not in self._entries]
         if missing:
             log.info(f"embedding {len(missing)} photos for retrieval")
         for start in range(0, len(missing), SHARD):
             self._add(missing[start : start + SHARD], keys)
-        good = [path for path in paths if keys[path] in self._known]
-        if len(good) < len(paths):
-            log.warning(f"{len(paths) - len(good)} of {len(paths)} photos cannot be opened")
-        if not good:
+        readable = [path for path in paths if keys[path] in self._entries]
+        if len(readable) < len(paths):
+            log.warning(f"{len(paths) - len(readable)} of {len(paths)} photos cannot be opened")
+        if not readable:
             raise ValueError(f"none of {len(paths)} photos can be opened, such as {paths[0]}")
-        entries = [self._known[keys[path]] for path in good]
-        return Embedded(
-            paths=tuple(good),
+        entries = [self._entries[keys[path]] for path in readable]
+        return EmbeddedPhotos(
+            paths=tuple(readable),
             vectors=torch.stack([vector for vector, _ in entries]),
-            thumbnails=torch.stack([small for _, small in entries]),
+            thumbnails=torch.stack([thumb for _, thumb in entries]),
         )
 
     def thumbnail(self, path: Path) -> Tensor:
@@ -139,31 +141,31 @@ class PhotoIndex:
             ValueError: it cannot be opened.
         """
         key = _key(path)
-        if key in self._known:
-            return self._known[key][1]
+        if key in self._entries:
+            return self._entries[key][1]
         if key not in self._thumbnails:
             self._thumbnails[key] = thumbnail(load_rgb(path))
         return self._thumbnails[key]
 
     def _add(self, paths: Sequence[Path], keys: dict[Path, str]) -> None:
         names: list[str] = []
-        for start in range(0, len(paths), OPENED):
-            some = paths[start : start + OPENED]
-            opened = [(path, image) for path in some for image in _opened(path)]
+        for start in range(0, len(paths), PHOTOS_AT_ONCE):
+            batch = paths[start : start + PHOTOS_AT_ONCE]
+            opened = [(path, image) for path in batch for image in _open(path)]
             if not opened:
                 continue
             vectors = self.encoder.embed_photos([image for _, image in opened])
             for (path, image), vector in zip(opened, vectors, strict=True):
                 names.append(keys[path])
-                self._known[keys[path]] = (vector, thumbnail(image))
+                self._entries[keys[path]] = (vector, thumbnail(image))
         if not names:
             return
         if self._folder is not None:
             digest = hashlib.sha1("".join(names).encode(), usedforsecurity=False).hexdigest()
             content = {
                 "keys": torch.tensor([list(bytes.fromhex(name)) for name in names]).byte(),
-                "vectors": torch.stack([self._known[name][0] for name in names]),
-                "thumbnails": torch.stack([self._known[name][1] for name in names]),
+                "vectors": torch.stack([self._entries[name][0] for name in names]),
+                "thumbnails": torch.stack([self._entries[name][1] for name in names]),
             }
             write_atomically(
                 self._folder / f"{digest[:16]}.safetensors",
@@ -171,7 +173,7 @@ class PhotoIndex:
             )
 
 
-def _opened(path: Path) -> Iterator[Image.Image]:
+def _open(path: Path) -> Iterator[Image.Image]:
     """The photo, or nothing if it cannot be opened."""
     try:
         yield load_rgb(path)
@@ -180,7 +182,7 @@ def _opened(path: Path) -> Iterator[Image.Image]:
 
 
 def _key(path: Path) -> str:
-    """Of a file as it is now, or of a path where there is none."""
+    """A key of a file's current state, or of a path without a file."""
     try:
         stat = os.stat(path)
     except OSError:
@@ -190,13 +192,13 @@ def _key(path: Path) -> str:
 
 
 def _read_shards(folder: Path) -> dict[str, tuple[Tensor, Tensor]]:
-    known: dict[str, tuple[Tensor, Tensor]] = {}
+    entries: dict[str, tuple[Tensor, Tensor]] = {}
     for path in sorted(folder.glob("[!.]*.safetensors")):
         try:
             content = load_file(path)
             parts = (content["keys"], content["vectors"], content["thumbnails"])
-            for key, vector, small in zip(*parts, strict=True):
-                known[bytes(key.tolist()).hex()] = (vector, small)
+            for key, vector, thumb in zip(*parts, strict=True):
+                entries[bytes(key.tolist()).hex()] = (vector, thumb)
         except (SafetensorError, KeyError, ValueError) as error:
             raise ValueError(f"{path}: damaged ({error}); delete it") from error
-    return known
+    return entries

@@ -16,7 +16,7 @@ OVERLONG = ("drop", "shorten", "refuse")
 
 
 class AbstractPromptForm(ABC):
-    """Which captions speak for a picture."""
+    """Selects the captions of a prompt."""
 
     @abstractmethod
     def captions(self, request: ImageRequest) -> tuple[str, ...]:
@@ -32,9 +32,9 @@ class SingleCaption(AbstractPromptForm):
 
 
 class Representative(AbstractPromptForm):
-    """The caption of the image that lies nearest to the mean embedding of all (Sentence-BERT).
+    """The caption of the image nearest to the mean embedding of all (Sentence-BERT).
 
-    Of two that lie as near, the sample's own comes first, then the order of the annotations.
+    Of equally near ones the sample's own comes first, then the order of the annotations.
 
     Args:
         sentences: the encoder.
@@ -60,12 +60,12 @@ class Concatenation(AbstractPromptForm):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """A prompt that the model reads whole.
+    """A prompt that the model reads without cutting it.
 
     Attributes:
         text: the prompt; empty if there is a problem.
         problem: why there is none.
-        notes: what was done to make it fit, once for each caption left out.
+        notes: the shortening, once for each caption left out.
     """
 
     text: str
@@ -76,13 +76,13 @@ class Prompt:
 class Prompter:
     """Joins captions and a styler to a prompt no longer than the model reads.
 
-    A model of 77 tokens would cut a longer prompt without a word: the styler first, as it comes
-    last. Here it is made to fit, and what was done is counted.
+    A model of 77 tokens would cut a longer prompt silently, beginning with the styler at its end.
+    Here prompts are shortened by rule, and the shortening is counted.
 
     Args:
         form: which captions.
-        styler: words put at the end to force a style, such as `STYLER`; None for none.
-        overlong: ``"drop"`` leaves whole captions out from the end, then shortens the last one at
+        styler: words at the end for a style, such as `STYLER`; None for none.
+        overlong: ``"drop"`` leaves captions out from the end, then shortens the last one at
             a word; ``"shorten"`` shortens the captions at a word; ``"refuse"`` leaves the sample
             alone. The styler is never shortened.
 
@@ -110,7 +110,7 @@ class Prompter:
         Args:
             request: the sample and its image's captions.
             count: tokens of a text, as the model reads it.
-            limit: most tokens that it reads; None for any number.
+            limit: of tokens that it reads; None for any number.
         """
         captions = [" ".join(caption.split()) for caption in self._form.captions(request)]
         captions = [caption for caption in captions if caption]
@@ -120,34 +120,34 @@ class Prompter:
         def fits(text: str) -> bool:
             return limit is None or count(text) <= limit
 
-        kept = list(captions)
-        while self.overlong == "drop" and len(kept) > 1 and not fits(self._joined(kept)):
-            kept.pop()
-        notes = ("caption left out of the prompt",) * (len(captions) - len(kept))
-        if fits(self._joined(kept)):
-            return Prompt(text=self._joined(kept), notes=notes)
+        selected = list(captions)
+        while self.overlong == "drop" and len(selected) > 1 and not fits(self._join(selected)):
+            selected.pop()
+        notes = ("caption left out of the prompt",) * (len(captions) - len(selected))
+        if fits(self._join(selected)):
+            return Prompt(text=self._join(selected), notes=notes)
         if self.overlong == "refuse":
             return Prompt(text="", problem="prompt too long")
-        shortened = self._shortened(kept, fits)
+        shortened = self._shorten(selected, fits)
         if not shortened:
             return Prompt(text="", problem="prompt too long to be shortened at a word")
         return Prompt(text=shortened, notes=(*notes, "prompt shortened"))
 
-    def _joined(self, captions: Sequence[str]) -> str:
+    def _join(self, captions: Sequence[str]) -> str:
         """Captions as sentences, then the styler; a single caption alone stays as it is."""
         if len(captions) == 1 and not self.styler:
             return captions[0]
         text = ". ".join(caption.rstrip(" .") for caption in captions)
         return f"{text}, {self.styler}" if self.styler else f"{text}."
 
-    def _shortened(self, captions: Sequence[str], fits: Callable[[str], bool]) -> str:
+    def _shorten(self, captions: Sequence[str], fits: Callable[[str], bool]) -> str:
         """As many words as fit beside the styler; empty if not even one does."""
         words = ". ".join(caption.rstrip(" .") for caption in captions).split()
         low, high = 0, len(words)
         while low < high:  # the most words that fit lie in [low, high]
             middle = (low + high + 1) // 2
-            if fits(self._joined([" ".join(words[:middle])])):
+            if fits(self._join([" ".join(words[:middle])])):
                 low = middle
             else:
                 high = middle - 1
-        return self._joined([" ".join(words[:low])]) if low else ""
+        return self._join([" ".join(words[:low])]) if low else ""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from augmentation.base import AbstractImageSource, ImageRequest, Picture
 from augmentation.images.pool import (
-    Embedded,
+    EmbeddedPhotos,
     PhotoIndex,
     find_photos,
     same_photo,
@@ -21,18 +21,18 @@ from captioning.ranges import Cosine
 
 
 class Retrieval(AbstractImageSource):
-    """Gives each caption the photo of a pool that lies nearest to it in a space of both.
+    """Returns for each caption the nearest photo of a pool in a joint space.
 
-    Never a photo that the sample has or had, and never one of the excluded rosters, also under
-    another name, size or file format. A sample that comes again gets the next nearest photo.
+    It never returns a photo that the sample has or had, nor one of the excluded rosters, even under
+    another name, size or file format. A repeated sample gets the next nearest photo.
 
     Args:
         pool: folder of photos; subfolders count.
         encoder: the space, such as `captioning.vision.joint_space.JointSpaceEncoder`.
-        exclude: rosters whose photos must never be given: validation and test. None entries are
+        exclude: rosters whose photos are never returned: validation and test. None entries are
             data sets without such a split.
-        lowest_likeness: cosine below which a photo is no answer.
-        cache_folder: keeps the pool's embeddings.
+        min_similarity: cosine of photo and caption, at least.
+        cache_folder: of the pool's embeddings.
 
     Raises:
         FileNotFoundError: no such folder.
@@ -45,49 +45,53 @@ class Retrieval(AbstractImageSource):
         pool: str | Path,
         encoder: JointEmbedder,
         exclude: Sequence[Roster | None] = (),
-        lowest_likeness: Cosine = -1.0,
+        min_similarity: Cosine = -1.0,
         cache_folder: str | Path | None = None,
     ) -> None:
         self.folder = Path(pool)
         self._photos = find_photos(self.folder)
         self._exclude = [roster for roster in exclude if roster is not None]
-        self.lowest_likeness = lowest_likeness
+        self.min_similarity = min_similarity
         self._index = PhotoIndex(encoder=encoder, cache_folder=cache_folder)
-        self._pool: Embedded | None = None
+        self._pool: EmbeddedPhotos | None = None
 
     def start(self, roster: Roster) -> None:
         """Embed the pool, which may take minutes the first time."""
-        self._ready()
+        self._load_pool()
 
     def images(self, requests: Sequence[ImageRequest], *, seed: int) -> list[Picture]:
-        """The nearest photos; ``seed`` plays no part."""
+        """The nearest photos; ``seed`` is not used."""
         if not requests:
             return []
-        pool = self._ready()
+        pool = self._load_pool()
         texts = self._index.encoder.embed_texts([request.sample.caption for request in requests])
-        likeness = texts.float() @ pool.vectors.T
-        own = [[self._index.thumbnail(path) for path in request.photos] for request in requests]
-        return [self._answer(pool, *both) for both in zip(likeness, own, strict=True)]
+        similarity = texts.float() @ pool.vectors.T
+        own_thumbnails = [
+            [self._index.thumbnail(path) for path in request.photos] for request in requests
+        ]
+        return [self._answer(pool, *row) for row in zip(similarity, own_thumbnails, strict=True)]
 
-    def _answer(self, pool: Embedded, likeness: Tensor, own: Sequence[Tensor]) -> Picture:
-        allowed = likeness.clone()
-        for photo in own:
+    def _answer(
+        self, pool: EmbeddedPhotos, similarity: Tensor, own_thumbnails: Sequence[Tensor]
+    ) -> Picture:
+        allowed = similarity.clone()
+        for photo in own_thumbnails:
             allowed[same_photo(pool, photo)] = -torch.inf
         best = int(allowed.argmax())
         if allowed[best] == -torch.inf:
             return Picture(path=None, problem="no other photo in the pool")
-        if allowed[best] < self.lowest_likeness:
+        if allowed[best] < self.min_similarity:
             return Picture(path=None, problem="no photo of the pool is like the caption")
         name = pool.paths[best].relative_to(self.folder).as_posix()
         origin = f"retrieval:{self._index.encoder.space} {float(allowed[best]):.3f} {name}"
         return Picture(path=pool.paths[best], origin=origin)
 
-    def _ready(self) -> Embedded:
+    def _load_pool(self) -> EmbeddedPhotos:
         if self._pool is None:
             self._pool = self._without_excluded(self._index.embed(self._photos))
         return self._pool
 
-    def _without_excluded(self, pool: Embedded) -> Embedded:
+    def _without_excluded(self, pool: EmbeddedPhotos) -> EmbeddedPhotos:
         photos = {sample.image_path for roster in self._exclude for sample in roster.samples}
         if not photos:
             return pool
@@ -100,7 +104,7 @@ class Retrieval(AbstractImageSource):
                 "another pool"
             )
         rows = keep.nonzero().flatten().tolist()
-        return Embedded(
+        return EmbeddedPhotos(
             paths=tuple(pool.paths[row] for row in rows),
             vectors=pool.vectors[rows],
             thumbnails=pool.thumbnails[rows],

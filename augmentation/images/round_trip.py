@@ -34,7 +34,7 @@ CONFIG, PICTURES, METRICS = "config.yaml", "pictures.jsonl", "metrics.json"
 
 
 def image_requests(roster: Roster) -> list[ImageRequest]:
-    """A request for each photo, with its first caption as the one that the picture shall fit."""
+    """A request for each photo, for a picture of its first caption."""
     requests = []
     for rows in roster.rows_by_image.values():
         samples = [roster.samples[row] for row in rows]
@@ -54,7 +54,7 @@ def make_pictures(
     """A picture for each photo of a roster, by image id.
 
     Args:
-        source: makes or finds them; None gives the photos themselves.
+        source: makes or retrieves them; None: the photos themselves.
         roster: photos with captions.
         seed: of the pictures.
     """
@@ -77,7 +77,7 @@ def write_pictures(pictures: dict[str, Picture], roster: Roster, path: Path) -> 
     """Write pictures with the photos' captions as a data set that `read_jsonl` reads.
 
     Returns:
-        The folder that the pictures' names are relative to.
+        The folder to which the pictures' names are relative.
 
     Raises:
         ValueError: there is no picture at all.
@@ -126,10 +126,12 @@ def round_trip(config: DictConfig) -> dict[str, float]:
     write_json(out / "versions.json", versions())
     folder = write_pictures(pictures, roster, out / PICTURES)
     data = _data(roster.name, out / PICTURES, folder)
-    predictions, seen, decoding = predict_run(Path(config.captioner), data, split=config.split)
+    predictions, picture_roster, decoding = predict_run(
+        Path(config.captioner), data, split=config.split
+    )
     captions = {group[0].image_id: [p.caption for p in group] for group in predictions}
     metrics = {"metrics": list(config.metrics.test), "tokenizer": config.metrics.tokenizer}
-    result = evaluate_all(captions, seen, decoding=decoding, **metrics)
+    result = evaluate_all(captions, picture_roster, decoding=decoding, **metrics)
     write_results(out / "predictions.json", [group[0] for group in predictions])
     counts = Counter(note for picture in pictures.values() for note in picture.notes)
     counts.update(picture.problem for picture in pictures.values() if picture.problem)

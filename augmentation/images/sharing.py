@@ -1,4 +1,4 @@
-"""Work on pictures shared out over the processes of a run."""
+"""Distribution of work on pictures over the processes of a run."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ Item = TypeVar("Item")
 
 
 def rank_and_size() -> tuple[int, int]:
-    """This process's number and how many there are; 0 and 1 for a process alone."""
+    """This process's number and the number of processes; 0 and 1 for a single process."""
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank(), dist.get_world_size()
     return 0, 1
 
 
-def shared_out(
+def distribute(
     items: Sequence[Item], work: Callable[[Sequence[Item]], dict[Item, str]]
 ) -> dict[Item, str]:
-    """Let each process do its share; all of them return what all found.
+    """Let each process do its share; all of them return the results of all.
 
-    A process that fails does not leave the others waiting: all of them raise.
+    If a process fails, the others do not wait for it: all of them raise.
 
     Args:
         items: the same in every process.
@@ -44,7 +44,7 @@ def shared_out(
     dist.all_gather_object(gathered, (results, "" if failure is None else str(failure)))
     if failure is not None:
         raise failure
-    for number, (_, words) in enumerate(gathered):
-        if words:
-            raise RuntimeError(f"process {number} could not make its pictures: {words}")
+    for number, (_, message) in enumerate(gathered):
+        if message:
+            raise RuntimeError(f"process {number} could not make its pictures: {message}")
     return {item: problem for part, _ in gathered for item, problem in part.items()}

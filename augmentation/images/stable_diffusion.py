@@ -46,13 +46,13 @@ class StableDiffusion(AbstractGenerator):
         scheduler: class of diffusers such as ``"DDIMScheduler"``; None for the pipeline's own.
         num_steps: denoising steps.
         guidance_scale: weight of the prompt; 1 for no guidance.
-        negative_prompt: what shall not be shown.
+        negative_prompt: what the picture must not show.
         width, height: in pixels; None for those that the model was trained at.
         precision: ``"float16"`` halves memory and time on a GPU.
         batch_size: pictures at once.
         device: ``"auto"`` takes a GPU if there is one.
         safety_checker: whether the pipeline's own checker withholds pictures; it must have one.
-        watermark: mark pictures invisibly as made by a model. Off for training: the captioner
+        watermark: mark pictures invisibly as generated. Off for training: the captioner
             would learn from it (paper); on for pictures that are published.
         lora: folder of low-rank weights that are put on top, or None.
 
@@ -109,7 +109,7 @@ class StableDiffusion(AbstractGenerator):
 
     @cached_property
     def folder(self) -> Path:
-        """Where the pipeline lies, fetched from the hub if need be."""
+        """The pipeline's folder, downloaded from the hub if necessary."""
         packaged = PACKAGED / self.model
         name = str(packaged) if (packaged / INDEX).is_file() else self.model
         return model_folder(name, instead="a folder or miniworld", marker=INDEX, files=FILES)
@@ -125,7 +125,7 @@ class StableDiffusion(AbstractGenerator):
         return transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
     def recipe(self) -> Mapping[str, Any]:
-        """Model and settings; not the batch size and the device, which pictures do not show."""
+        """Model and settings, without batch size and device, which do not change pictures."""
         width, height = self.size()
         return {
             "model": Path(self.model).name,
@@ -169,7 +169,7 @@ class StableDiffusion(AbstractGenerator):
         return len(self._tokenizer(text, verbose=False).input_ids)
 
     def start(self) -> None:
-        """Check what can be checked without loading weights, and fix the device.
+        """Check settings and files without loading weights, and choose the device.
 
         Raises:
             ModuleNotFoundError: a package is not installed.
@@ -203,13 +203,13 @@ class StableDiffusion(AbstractGenerator):
             importlib.import_module(f"{package}.utils.logging").disable_progress_bar()
         # diffusers takes classes of other packages only from modules that are imported already
         importlib.import_module("augmentation.images.autoencoder")
-        without = {} if self.safety_checker else _without_checker(self._index)
+        arguments = {} if self.safety_checker else _without_checker(self._index)
         pipeline = diffusers.DiffusionPipeline.from_pretrained(
             str(self.folder),
             use_safetensors=True,
             local_files_only=True,
             dtype=PRECISIONS[self.precision],
-            **without,
+            **arguments,
         )
         if self.lora:
             pipeline.load_lora_weights(self.lora, use_safetensors=True)
@@ -241,11 +241,11 @@ class StableDiffusion(AbstractGenerator):
         )
         withheld = getattr(result, "nsfw_content_detected", None) or [False] * len(jobs)
         return [
-            None if flag else self._marked(picture)
+            None if flag else self._add_watermark(picture)
             for picture, flag in zip(result.images, withheld, strict=True)
         ]
 
-    def _marked(self, picture: np.ndarray) -> np.ndarray:
+    def _add_watermark(self, picture: np.ndarray) -> np.ndarray:
         if not self.watermark or not np.isfinite(picture).all():
             return picture
         encoder = importlib.import_module("imwatermark").WatermarkEncoder()
@@ -255,7 +255,7 @@ class StableDiffusion(AbstractGenerator):
         return encoder.encode(levels[..., ::-1], "dwtDct")[..., ::-1].astype(np.float32) / 255
 
     def release(self) -> None:
-        """Let go of the weights; they are loaded again when needed."""
+        """Free the weights; they are loaded again when needed."""
         self._pipeline = None
         if torch.cuda.is_available():
             torch.cuda.empty_cache()

@@ -1,4 +1,4 @@
-"""The annotation files of a written set, made from its records without holding them all."""
+"""Annotation files of a written set, made from its records one at a time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from captioning.files import write_atomically
 
 
 def records(path: Path, *, all_records: bool = False) -> Iterator[dict[str, Any]]:
-    """Records of ``provenance.jsonl``: those of pictures, or of refused proposals too."""
+    """Records of ``provenance.jsonl``: of pictures; ``all_records``: of refused proposals too."""
     with path.open(encoding="utf-8") as file:
         for line in file:
             record = json.loads(line)

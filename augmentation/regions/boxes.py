@@ -66,28 +66,31 @@ class Limits:
         for box in (source, target):
             if problem := self.box_problem(box):
                 return problem
-        if change(area(source), area(target)) > self.area_change:
+        if relative_change(area(source), area(target)) > self.area_change:
             return AREA_CHANGES
-        if change(aspect(source), aspect(target)) > self.aspect_change:
+        if relative_change(aspect(source), aspect(target)) > self.aspect_change:
             return ASPECT_CHANGES
         return ""
 
     def allowed(self, sources: Sequence[Box] | np.ndarray, targets: Sequence[Box]) -> np.ndarray:
-        """`problem` of many boxes at once.
+        """Check many pairs of boxes at once, as `problem` does.
 
         Returns:
             ``(T, S) bool``: whether source S may replace target T.
         """
         with np.errstate(divide="ignore", invalid="ignore"):
-            of_source, of_target = _measures(sources), _measures(targets)
-            fine = self._fit(of_target)[:, None] & self._fit(of_source)[None]
+            source_measures, target_measures = _measures(sources), _measures(targets)
+            valid = (
+                self._within_limits(target_measures)[:, None]
+                & self._within_limits(source_measures)[None]
+            )
             areas, aspects = (
                 np.maximum(t[:, None] / s[None], s[None] / t[:, None]) - 1
-                for s, t in zip(of_source, of_target, strict=True)
+                for s, t in zip(source_measures, target_measures, strict=True)
             )
-        return fine & (areas <= self.area_change) & (aspects <= self.aspect_change)
+        return valid & (areas <= self.area_change) & (aspects <= self.aspect_change)
 
-    def _fit(self, measures: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    def _within_limits(self, measures: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
         areas, aspects = measures
         in_range = (aspects >= self.smallest_aspect) & (aspects <= self.largest_aspect)
         return (areas > 0) & (areas >= self.smallest_area) & in_range
@@ -109,12 +112,12 @@ def aspect(box: Box) -> float:
     return (box[2] - box[0]) / (box[3] - box[1])
 
 
-def change(first: float, second: float) -> float:
+def relative_change(first: float, second: float) -> float:
     """From the smaller to the larger of two positive values: 0 if alike, 1 if doubled or halved."""
     return max(first / second, second / first) - 1
 
 
-def common(first: Box, second: Box) -> float:
+def intersection_area(first: Box, second: Box) -> float:
     """Square pixels that lie in both boxes."""
     left, top = max(first[0], second[0]), max(first[1], second[1])
     right, bottom = min(first[2], second[2]), min(first[3], second[3])
@@ -123,12 +126,12 @@ def common(first: Box, second: Box) -> float:
 
 def iou(first: Box, second: Box) -> float:
     """Intersection by union, in [0, 1]."""
-    shared = common(first, second)
+    shared = intersection_area(first, second)
     return shared / (area(first) + area(second) - shared) if shared else 0.0
 
 
 def contains(outer: Box, inner: Box) -> bool:
-    """Whether ``inner`` lies wholly in ``outer``; equal boxes contain each other."""
+    """Whether ``inner`` lies completely in ``outer``; equal boxes contain each other."""
     starts = outer[0] <= inner[0] and outer[1] <= inner[1]
     return starts and inner[2] <= outer[2] and inner[3] <= outer[3]
 
@@ -144,7 +147,7 @@ def pixels(box: Box) -> tuple[int, int, int, int]:
     return (math.floor(box[0]), math.floor(box[1]), math.ceil(box[2]), math.ceil(box[3]))
 
 
-def without_doubles(regions: Sequence[Region], *, threshold: float) -> tuple[Region, ...]:
+def without_duplicates(regions: Sequence[Region], *, threshold: float) -> tuple[Region, ...]:
     """Non-maximum suppression within each label.
 
     Args:
@@ -153,24 +156,24 @@ def without_doubles(regions: Sequence[Region], *, threshold: float) -> tuple[Reg
             the later one.
 
     Returns:
-        What is left, in the order given.
+        The remaining regions, in their order.
     """
-    kept: list[int] = []
+    selected: list[int] = []
     for number in sorted(range(len(regions)), key=lambda n: (-regions[n].score, n)):
-        own = regions[number]
-        rivals = (regions[k] for k in kept if regions[k].label == own.label)
-        if all(iou(own.box, rival.box) <= threshold for rival in rivals):
-            kept.append(number)
-    return tuple(regions[number] for number in sorted(kept))
+        region = regions[number]
+        rivals = (regions[k] for k in selected if regions[k].label == region.label)
+        if all(iou(region.box, rival.box) <= threshold for rival in rivals):
+            selected.append(number)
+    return tuple(regions[number] for number in sorted(selected))
 
 
-def holds_others(regions: Sequence[Region], number: int) -> bool:
-    """Whether a box wholly contains another of its photo, which would then come or go with it."""
-    own = regions[number].box
-    others = (region.box for n, region in enumerate(regions) if n != number)
-    return any(contains(own, other) for other in others)
+def contains_others(regions: Sequence[Region], number: int) -> bool:
+    """Whether a box contains another of its photo completely, which would be moved along."""
+    outer = regions[number].box
+    other_boxes = (region.box for n, region in enumerate(regions) if n != number)
+    return any(contains(outer, other) for other in other_boxes)
 
 
-def whole(regions: Sequence[Region]) -> tuple[Region, ...]:
-    """The regions that contain no other: each shows one thing alone (Bujimalla et al.)."""
-    return tuple(r for number, r in enumerate(regions) if not holds_others(regions, number))
+def without_containers(regions: Sequence[Region]) -> tuple[Region, ...]:
+    """The regions that contain no other region: each shows one object (Bujimalla et al.)."""
+    return tuple(r for number, r in enumerate(regions) if not contains_others(regions, number))

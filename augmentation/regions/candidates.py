@@ -11,7 +11,7 @@ from captioning.text.word_forms import Patterns, mentioned_classes
 
 
 def count_candidates(
-    captions: Mapping[str, str], photos: Collection[str], patterns: Patterns, *, most: int
+    captions: Mapping[str, str], photos: Collection[str], patterns: Patterns, *, max_candidates: int
 ) -> tuple[str, ...]:
     """The objects that captions of photos of a novel class name most often.
 
@@ -19,15 +19,15 @@ def count_candidates(
         captions: generated ones by image id.
         photos: ids of the photos that show the class.
         patterns: by known object, of its forms.
-        most: m of the paper.
+        max_candidates: the paper's m.
 
     Returns:
-        At most ``most`` objects, the most frequent first, equals by name; none if none is named.
+        At most ``max_candidates`` objects, the most frequent first, equals by name; may be empty.
     """
     counts: Counter[str] = Counter()
     for image_id in photos:
         counts.update(mentioned_classes(captions.get(image_id, ""), patterns))
-    return tuple(sorted(counts, key=lambda name: (-counts[name], name))[:most])
+    return tuple(sorted(counts, key=lambda name: (-counts[name], name))[:max_candidates])
 
 
 def read_predictions(path: str | Path) -> dict[str, str]:
@@ -43,9 +43,9 @@ def read_predictions(path: str | Path) -> dict[str, str]:
 
 
 def _caption(entry: object, path: str | Path) -> object:
-    several = entry.get("captions") if isinstance(entry, dict) else None
-    if isinstance(several, Sequence) and several:
-        return several[0]
+    captions = entry.get("captions") if isinstance(entry, dict) else None
+    if isinstance(captions, Sequence) and captions:
+        return captions[0]
     return _value(entry, "caption", path)
 
 

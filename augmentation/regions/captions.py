@@ -1,7 +1,7 @@
 """Edits of captions: an object's words, and those of its attributes, replaced by others.
 
-Pure functions of a caption, its parse and what was found in it. Number is kept, so verbs still
-agree; articles and possessives are mended; capitals, punctuation and hyphens stay.
+Pure functions of a caption, its parse and its mentions. The new noun has the old one's number, so
+verbs still agree; articles and possessives are corrected; capitals, punctuation and hyphens stay.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class ChangedSpan:
 
     Attributes:
         start: first character in the new caption.
-        text: what stands there now; ``""`` where words were taken out.
+        text: the new text; ``""`` where words were removed.
         old_start: first character in the old caption, white space collapsed.
-        old_text: what stood there; ``""`` where words were put in.
-        kind: what was changed.
+        old_text: the replaced text; ``""`` where words were inserted.
+        kind: of word that was changed.
     """
 
     start: int
@@ -81,10 +81,10 @@ def replace_object(
         raise ValueError("noun must be the new object's word: got none")
     text, spans = clean(caption), offsets(caption, parse)
     changes = _word_changes(spans, parse, mention, noun=noun, attribute=attribute)
-    changes = [_in_case(text, change) for change in changes]
+    changes = [_match_case(text, change) for change in changes]
     changes += _possessive_change(text, spans, parse, mention, noun)
     article = _article_change(text, spans, parse, changes)
-    return _applied(text, [*article, *changes])
+    return _apply_changes(text, [*article, *changes])
 
 
 def _word_changes(
@@ -102,12 +102,12 @@ def _word_changes(
             _Change(start=place, end=spans[after - 1][1], text=attribute, kind="attribute"),
             _Change(start=start, end=end, text=noun, kind="object"),
         ]
-    # What is taken out takes a connecting word with it: "a big, barking dog".
+    # A connecting word goes with the removed attribute: "a big, barking dog".
     while after < mention.start and parse[after].text.lower() in CONNECTORS:
         after += 1
     if after == mention.start:
         return [_Change(start=place, end=end, text=noun, kind="object")]
-    # the next letter goes along: it may become a sentence's first
+    # The next letter is part of the change: it may become a sentence's first.
     end = spans[after][0] + 1
     return [
         _Change(start=place, end=end, text=parse[after].text[0], kind="attribute"),
@@ -115,8 +115,8 @@ def _word_changes(
     ]
 
 
-def _in_case(text: str, change: _Change) -> _Change:
-    """The change in capitals where the words before were: all of them, or a sentence's first."""
+def _match_case(text: str, change: _Change) -> _Change:
+    """The change with the capitals of the text it replaces: all letters, or a sentence's first."""
     new = change.text
     if text.isupper():
         new = new.upper()
@@ -148,13 +148,13 @@ def _possessive_change(
 def _article_change(
     text: str, spans: Sequence[tuple[int, int]], parse: Parse, changes: Sequence[_Change]
 ) -> list[_Change]:
-    """What mends a or an right before the first change."""
+    """A change of ``a`` or ``an`` right before the first change, where it must be corrected."""
     first = changes[0]
     before = [i for i, (_, end) in enumerate(spans) if end <= first.start]
     if not before or parse[before[-1]].text.lower() not in ("a", "an"):
         return []
     start, end = spans[before[-1]]
-    following = _applied(text, changes).caption[first.start :].split()
+    following = _apply_changes(text, changes).caption[first.start :].split()
     if not following:
         return []
     article = indefinite_article(following[0])
@@ -165,14 +165,14 @@ def _article_change(
     return [_Change(start=start, end=end, text=article, kind="article")]
 
 
-def _applied(text: str, changes: Iterable[_Change]) -> EditedCaption:
+def _apply_changes(text: str, changes: Iterable[_Change]) -> EditedCaption:
     parts: list[str] = []
-    spans, done, length = [], 0, 0
+    spans, position, length = [], 0, 0
     for change in sorted(changes, key=lambda change: (change.start, change.end)):
         old = text[change.start : change.end]
-        kept = text[done : change.start]
-        parts += [kept, change.text]
-        length += len(kept)
+        unchanged = text[position : change.start]
+        parts += [unchanged, change.text]
+        length += len(unchanged)
         if old != change.text:
             spans.append(
                 ChangedSpan(
@@ -184,6 +184,6 @@ def _applied(text: str, changes: Iterable[_Change]) -> EditedCaption:
                 )
             )
         length += len(change.text)
-        done = change.end
-    caption = "".join([*parts, text[done:]])
+        position = change.end
+    caption = "".join([*parts, text[position:]])
     return EditedCaption(caption=caption, spans=tuple(spans))

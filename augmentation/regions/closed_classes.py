@@ -1,4 +1,4 @@
-"""Closed classes of words that tell objects and their attributes from what only looks like them.
+"""Closed classes of words that only look like objects or attributes.
 
 Lists of object classes and taggers count all of these as nouns or adjectives; swapping them makes
 captions that mean nothing ("in windshield of a house"). The CutSwap thesis (Hahn, 2022, section
@@ -14,11 +14,11 @@ _NOT_ATTRIBUTES = """
     front back side left right top bottom upper lower middle rear inner outer nearby close far near
     able available due like unlike alike respective apparent favorite ready unable busy aware
 """
-_NEVER_ALONE = """
+_BOUND_ADJECTIVES = """
     sized haired colored coloured aged skinned shaped looking handed sleeved legged faced eyed like
     type style old-looking bodied footed headed toned winged tailed
 """
-_NOT_THINGS = """
+_NOT_OBJECTS = """
     front back side top bottom middle end edge inside outside background foreground center corner
     air area view scene picture image photo photograph shot way part place spot position distance
     direction range surface layer plain half number numeral variety type kind sort design shape
@@ -41,25 +41,25 @@ _FEMININE = """
     bridesmaid cheerleader waitress female grandma
 """
 
-# Adjectives that say which or how many, not what a thing looks like: they stay where they stand and
+# Adjectives that say which or how many, not what an object looks like: they are not removed and
 # are never given to another object.
 NOT_ATTRIBUTES = frozenset(_NOT_ATTRIBUTES.split())
 # Ends of adjectives that mean nothing without their beginnings: "brown haired", "medium sized".
-NEVER_ALONE = frozenset(_NEVER_ALONE.split())
-# Nouns for places of a thing, for pictures, times and doings.
-NOT_THINGS = frozenset(_NOT_THINGS.split())
+BOUND_ADJECTIVES = frozenset(_BOUND_ADJECTIVES.split())
+# Nouns for parts of a place, for pictures, times and events.
+NOT_OBJECTS = frozenset(_NOT_OBJECTS.split())
 # Amounts of something when "of" follows: no group can be cut out of "a group of people".
 AMOUNTS = frozenset(_AMOUNTS.split())
 # Nouns that "his" and "her" agree with.
 MASCULINE = frozenset(_MASCULINE.split())
 FEMININE = frozenset(_FEMININE.split())
-HE = frozenset(("he", "him", "his", "himself"))
-SHE = frozenset(("she", "her", "hers", "herself"))
-# Determiners that count what follows, so that it is no mass.
-COUNTED = frozenset(("a", "an", "one", "another", "each", "every", "either"))
+MASCULINE_PRONOUNS = frozenset(("he", "him", "his", "himself"))
+FEMININE_PRONOUNS = frozenset(("she", "her", "hers", "herself"))
+# Determiners before nouns that can be counted.
+COUNT_DETERMINERS = frozenset(("a", "an", "one", "another", "each", "every", "either"))
 # Adjectives that lists of classes join to nouns: "little girl", "young man".
 SIZES_AND_AGES = frozenset(("little", "big", "small", "large", "young", "old"))
-# Determiners that leave a singular the mass that it is.
-OF_MASSES = frozenset(("all", "some", "much", "any"))
+# Determiners that a mass noun may have.
+MASS_DETERMINERS = frozenset(("all", "some", "much", "any"))
 # Words that join attributes.
 CONNECTORS = frozenset(("and", "or", ",", "but", "&"))

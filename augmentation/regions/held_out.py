@@ -1,8 +1,8 @@
 """Classes held out of a data set, as DCC (Hendricks et al., 2016) does with eight of COCO.
 
-A photo is novel if one of its captions names a held-out class; its captions are not used, its boxes
-are. All other photos are in-domain. Lists of words may lack forms ("buses" is not in DCC's), so
-what is left of the classes in in-domain captions is found and counted.
+A photo is novel if one of its captions names a held-out class: its boxes are used, its captions are
+not. All other photos are in-domain. Lists of words may lack forms ("buses" is not in DCC's), so
+forms of held-out words that remain in in-domain captions are counted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Words = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NovelPhoto:
-    """A photo whose captions are held out: what is left of it is its boxes.
+    """A photo whose captions are held out, so that only its boxes are used.
 
     Attributes:
         image_id: of the roster.
@@ -38,13 +38,13 @@ class NovelPhoto:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOut:
-    """A roster taken apart.
+    """A roster split by the held-out classes.
 
     Attributes:
         in_domain: photos whose captions name no held-out class.
         novel: the others.
         leaks: forms of held-out words that still occur in in-domain captions, with the number of
-            captions: forms that the given words lack.
+            captions: forms that the list of words lacks.
     """
 
     in_domain: Roster
@@ -52,12 +52,12 @@ class HeldOut:
     leaks: dict[str, int]
 
 
-def held_out(roster: Roster, words: Words, *, lemmatizer: Lemmatizer) -> HeldOut:
-    """Take a roster apart.
+def split_held_out(roster: Roster, words: Words, *, lemmatizer: Lemmatizer) -> HeldOut:
+    """Split a roster by held-out classes.
 
     Args:
         roster: photos with boxes and captions.
-        words: by class, the forms that make a caption name it, in any case: whole words, or several
+        words: by class, the forms that make a caption name it, in any case: a word, or several
             words in a row.
         lemmatizer: finds forms that are missing.
 
@@ -69,8 +69,8 @@ def held_out(roster: Roster, words: Words, *, lemmatizer: Lemmatizer) -> HeldOut
     for sample in roster.samples:
         names = classes.setdefault(sample.image_id, set())
         names |= mentioned_classes(sample.caption, patterns)
-    left = [sample for sample in roster.samples if not classes[sample.image_id]]
-    if not left:
+    in_domain_samples = [sample for sample in roster.samples if not classes[sample.image_id]]
+    if not in_domain_samples:
         raise ValueError(f"{roster.name}: every photo names one of {list(words)}; hold out fewer")
     first = {sample.image_id: sample for sample in reversed(roster.samples)}
     novel = tuple(
@@ -83,8 +83,10 @@ def held_out(roster: Roster, words: Words, *, lemmatizer: Lemmatizer) -> HeldOut
         for image_id, names in classes.items()
         if names
     )
-    in_domain = build_roster(f"{roster.name} in-domain", left, roster.dropped)
-    leaks = count_remaining_forms((sample.caption for sample in left), words, lemmatizer)
+    in_domain = build_roster(f"{roster.name} in-domain", in_domain_samples, roster.dropped)
+    leaks = count_remaining_forms(
+        (sample.caption for sample in in_domain_samples), words, lemmatizer
+    )
     return HeldOut(in_domain=in_domain, novel=novel, leaks=leaks)
 
 

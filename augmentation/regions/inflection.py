@@ -10,10 +10,10 @@ import re
 VOWELS = "aeiou"
 
 # Spelt with a vowel and spoken with a consonant: "a uniform", but "an uninterested cat".
-LIKE_YOU = re.compile(
+SPOKEN_WITH_Y = re.compile(
     r"(?:eu|ewe|uk|ufo|u\.?s\.?a?\b|urin|usab|use|usu|util|uten|u-|uni(?!dent|mag|mp|n))"
 )
-LIKE_WON = re.compile(r"(?:one|once)(?!r)")
+SPOKEN_WITH_W = re.compile(r"(?:one|once)(?!r)")
 SILENT_H = ("hour", "honest", "honor", "honour", "heir")
 # Read letter by letter though captions write them in lower case, or with vowels in them.
 SPELLED_OUT = re.compile(r"(?:atv|suv|mp3|rv|lcd|led|x-ray|xray|f1)\b")  # but "a ledge"
@@ -36,7 +36,7 @@ def indefinite_article(word: str) -> str:
     capitals = word.isupper() and len(word) > 1 and not set(plain) & set(VOWELS)
     if capitals or SPELLED_OUT.match(plain):
         return "an" if plain[0] in VOWEL_NAMES else "a"
-    if LIKE_YOU.match(plain) or LIKE_WON.match(plain):
+    if SPOKEN_WITH_Y.match(plain) or SPOKEN_WITH_W.match(plain):
         return "a"
     if plain[:1].isdigit():
         return "an" if re.match(r"8|1[18](?!\d)", plain) else "a"

@@ -1,4 +1,4 @@
-"""Objects that a caption mentions, with their attributes: what CutSwap may replace.
+"""Objects that a caption mentions, with their attributes, for CutSwap to replace.
 
 After the CutSwap thesis (Hahn, 2022), section 3.2.1: an object is a word of a list of object
 classes, its attributes are the words that depend on it and are tagged as adjectives. Positions are
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 from augmentation.regions.closed_classes import (
     AMOUNTS,
+    BOUND_ADJECTIVES,
     CONNECTORS,
-    COUNTED,
-    NEVER_ALONE,
+    COUNT_DETERMINERS,
+    MASS_DETERMINERS,
     NOT_ATTRIBUTES,
-    NOT_THINGS,
-    OF_MASSES,
+    NOT_OBJECTS,
     SIZES_AND_AGES,
 )
 from captioning.text.object_words import UNMARKED_PLURALS, ObjectWords
@@ -34,8 +34,8 @@ from captioning.text.plurals import UNCHANGED
 from captioning.types import Parse, Token
 
 PLURAL_TAGS = ("NNS", "NNPS")
-# Relations of nouns that say something of another word: "snow" of "snow covered".
-NOT_FILLED = ("npadvmod", "advmod", "amod", "nmod", "quantmod", "intj")
+# Relations of nouns that modify another word: "snow" of "snow covered".
+MODIFIER_RELATIONS = ("npadvmod", "advmod", "amod", "nmod", "quantmod", "intj")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +45,10 @@ class Mention:
     Attributes:
         name: its class, the singular in lower case: ``"fire hydrant"``, ``"t-shirt"``.
         form: as written, in lower case: ``"fire hydrants"``.
-        plural: whether several are spoken of.
+        plural: whether the mention is plural.
         head: position of its last word.
-        start: position of its first word; nouns before it that qualify it ("golf" of "golf ball",
-            where the list has no golf balls) belong to it, for they are not true of another object.
+        start: position of its first word. Nouns that qualify it ("golf" of "golf ball", where the
+            list has no golf balls) belong to it, because they would be wrong for another object.
         block: positions ``(first, last + 1)`` of its attributes with the adverbs and connecting
             words between, or None without any.
         attribute: the words of the block as one text in lower case, ``""`` without any.
@@ -74,7 +74,7 @@ def find_mentions(caption: str, parse: Parse, object_words: ObjectWords) -> tupl
     """The objects of a caption that can be replaced, in order.
 
     Left out are words of a compound ("car" of "car door"), parts of words with hyphens that are no
-    class themselves, and what `NOT_THINGS` and `AMOUNTS` list.
+    class themselves, and what `NOT_OBJECTS` and `AMOUNTS` list.
 
     Args:
         caption: text of the parse; white space may differ.
@@ -89,7 +89,7 @@ def find_mentions(caption: str, parse: Parse, object_words: ObjectWords) -> tupl
     mentions = []
     for first, end, _ in object_words.spans(words):
         units = _without_adjective(sentence.units[first:end], object_words)
-        if _is_thing(sentence, units):
+        if _is_object(sentence, units):
             mentions.append(_mention(sentence, units, object_words))
     return tuple(mention for mention in mentions if mention is not None)
 
@@ -128,7 +128,7 @@ class _Unit:
 
 
 class _Sentence:
-    """A parse with what is looked up in it again and again."""
+    """A parse with its units and children, which are looked up often."""
 
     def __init__(self, caption: str, parse: Parse) -> None:
         self.parse = parse
@@ -154,25 +154,25 @@ def _without_adjective(units: Sequence[_Unit], object_words: ObjectWords) -> Seq
     return units[1:] if plain and object_words.number(units[1].text) else units
 
 
-def _is_thing(sentence: _Sentence, units: Sequence[_Unit]) -> bool:
+def _is_object(sentence: _Sentence, units: Sequence[_Unit]) -> bool:
     head = units[-1].end - 1
     token = sentence.parse[head]
     if token.pos not in NOUNS or (token.dep == "compound" and head < token.head):
         return False
-    if token.dep in NOT_FILLED:
+    if token.dep in MODIFIER_RELATIONS:
         return False
-    # "a complete dog sled team": a noun that another follows is most often part of its name
+    # "a complete dog sled team": a noun before another noun is most often part of its name
     following = sentence.parse[head + 1] if head + 1 < len(sentence.parse) else None
     if following is not None and (following.tag in ("NN", "NNS") or _is_participle(following)):
         return False
     name = " ".join(unit.text for unit in units)
-    if {name, token.lemma} & NOT_THINGS or token.text.isdigit():
+    if {name, token.lemma} & NOT_OBJECTS or token.text.isdigit():
         return False
     return not ({name, token.lemma} & AMOUNTS and _has_of(sentence, head))
 
 
 def _is_participle(token: Token) -> bool:
-    """Whether it says something of a noun after it: "covered" of "snow covered hill"."""
+    """Whether a word describes a noun after it: "covered" of "snow covered hill"."""
     return token.tag == "VBN" and token.dep == "amod"
 
 
@@ -211,13 +211,13 @@ def _mention(
 
 
 def _stands_alone(sentence: _Sentence, position: int) -> bool:
-    """Whether an adjective says something without the words before it, as "haired" does not."""
+    """Whether an adjective has a meaning without the words before it; "haired" has none."""
     modified = any(
         i < sentence.unit_of[position].start and sentence.parse[i].pos in ("ADJ", *NOUNS)
         and sentence.parse[i].dep != "conj"
         for i in sentence.children[position]
     )  # fmt: skip
-    return not modified and sentence.unit_of[position].text not in NEVER_ALONE
+    return not modified and sentence.unit_of[position].text not in BOUND_ADJECTIVES
 
 
 def _is_counted(sentence: _Sentence, head: int) -> bool:
@@ -237,12 +237,12 @@ def _noun_start(sentence: _Sentence, start: int, head: int) -> int:
     while start > 0:
         unit = sentence.unit_of[start - 1]
         before = sentence.parse[unit.end - 1]
-        # "swimming pool": a gerund says what for, as a noun does
+        # "swimming pool": a gerund says the purpose, as a noun does
         kinds = before.dep == "compound" or (before.dep == "amod" and before.tag == "VBG")
         if not kinds or before.pos not in (*NOUNS, "VERB") or not start <= before.head <= head:
             break
         start = unit.start
-    # "a four wheel drive car": without its wheels nothing is four
+    # "a four wheel drive car": the number belongs to the wheels
     number = sentence.parse[start - 1] if start > 0 else None
     if number is not None and number.pos == "NUM" and start <= number.head < head:
         start -= 1
@@ -251,15 +251,15 @@ def _noun_start(sentence: _Sentence, start: int, head: int) -> int:
 
 def _adjectives(sentence: _Sentence, head: int, start: int) -> list[int]:
     """Adjectives before an object that depend on it, and those that "and" joins to them."""
-    adjectives, open_words = set(), [i for i in sentence.children[head] if i < start]
-    while open_words:
-        word = open_words.pop()
+    adjectives, pending = set(), [i for i in sentence.children[head] if i < start]
+    while pending:
+        word = pending.pop()
         token = sentence.parse[word]
         if token.dep not in ("amod", "conj", "nmod") or sentence.unit_of[word].end > start:
             continue
-        open_words += [i for i in sentence.children[word] if sentence.parse[i].dep == "conj"]
-        kept = {token.text.lower(), sentence.unit_of[word].text} & NOT_ATTRIBUTES
-        if token.pos == "ADJ" and not kept and token.text != "-":
+        pending += [i for i in sentence.children[word] if sentence.parse[i].dep == "conj"]
+        excluded = {token.text.lower(), sentence.unit_of[word].text} & NOT_ATTRIBUTES
+        if token.pos == "ADJ" and not excluded and token.text != "-":
             adjectives.add(sentence.unit_of[word].end - 1)
     return sorted(adjectives)
 
@@ -308,9 +308,9 @@ def _frames(sentence: _Sentence, head: int, first: int, plural: bool) -> Iterato
 
 
 def _countability(sentence: _Sentence, head: int, first: int) -> Iterator[str]:
-    """Whether something in the singular is one of several, or a mass without determiner.
+    """Whether a singular is counted, or a mass noun without determiner.
 
-    At a caption's beginning articles are left out ("Man rides a horse"): that says nothing.
+    At a caption's beginning a missing article means nothing ("Man rides a horse").
     """
     children = [sentence.parse[i] for i in sentence.children[head]]
     if sentence.parse[head].dep == "conj":
@@ -319,11 +319,11 @@ def _countability(sentence: _Sentence, head: int, first: int) -> Iterator[str]:
     before = None if first == 0 else sentence.parse[first - 1]
     if before is not None and before.pos in ("DET", "NUM"):
         determiners.add(before.text.lower())
-    if determiners & COUNTED:
+    if determiners & COUNT_DETERMINERS:
         yield "counted"
     elif before is None or before.tag in ("PRP$", "POS", "WP$"):
         return
-    elif not determiners - OF_MASSES:
+    elif not determiners - MASS_DETERMINERS:
         yield "bare"
 
 

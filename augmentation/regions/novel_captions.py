@@ -1,9 +1,9 @@
 """A caption rewritten for another object (Bujimalla et al., synthetic caption processing).
 
-Colour words go wherever they stand; adjectives within two words of the object and nouns within one
-word of it go too; then the object's word is replaced, in its number, and "a" and "an" are mended.
-The paper leaves what is broken by that; here a caption that would lose more than a describing word
-("the bus is red") is refused with a reason.
+All colour words are removed, and so are adjectives within two words of the object and nouns within
+one word of it. Then the object's word is replaced, in its number, and "a" and "an" are corrected.
+The paper keeps captions that this breaks; here a caption that would lose more than a describing
+word ("the bus is red") is refused with a reason.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PLAIN = (
     "colourful crimson cyan gray green grey indigo magenta maroon mauve multicolored multicoloured "
     "navy purple red scarlet tan teal turquoise white yellow"
 )
-# Colours that are things too: an orange, ice cream.
+# Colours that are also nouns: an orange, ice cream.
 _THINGS = (
     "amber bronze cream gold golden ivory khaki lavender lime olive orange peach pink rose silver "
     "violet"
@@ -36,10 +36,10 @@ OTHER_NAME = "object's word is part of another name"
 PREDICATE = "a word to be removed is more than a description"
 NOVEL_ALREADY = "caption names the new object already"
 
-# Relations of words that can go without harm to the sentence, and of what goes with them.
-DESCRIBING = ("amod", "compound", "nmod", "conj", "advmod", "npadvmod", "nummod")
-GOING_ALONG = ("advmod", "cc", "punct", "conj", "npadvmod", "amod", "compound")
-MASS = ("NNS", "NNPS")
+# Relations of words that can be removed without harm to the sentence, and of their dependents.
+DESCRIBING_RELATIONS = ("amod", "compound", "nmod", "conj", "advmod", "npadvmod", "nummod")
+DEPENDENT_RELATIONS = ("advmod", "cc", "punct", "conj", "npadvmod", "amod", "compound")
+PLURAL_TAGS = ("NNS", "NNPS")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +47,8 @@ class Name:
     """How an object is called.
 
     Attributes:
-        singular, plural: what is written for it.
-        forms: further words for it in captions, such as ``("mug", "mugs")``, to be read only.
+        singular, plural: as new captions write it.
+        forms: further words for it in existing captions, such as ``("mug", "mugs")``.
     """
 
     singular: str
@@ -76,21 +76,20 @@ class Radius:
 
 def mentions(words: Sequence[str], name: Name) -> Iterator[tuple[int, int]]:
     """Start and end of each place where an object is named; words in any case."""
-    low, place = [word.lower() for word in words], 0
-    while place < len(low):
+    lowered, position = [word.lower() for word in words], 0
+    while position < len(lowered):
         length = next(
-            (len(s) for s in name.spellings if tuple(low[place : place + len(s)]) == s), 0
+            (len(s) for s in name.spellings if tuple(lowered[position : position + len(s)]) == s), 0
         )
         if length:
-            yield place, place + length
-        place += length or 1
+            yield position, position + length
+        position += length or 1
 
 
 def num_named(parse: Parse, name: Name) -> int:
-    """How many things of a kind a caption speaks of, at least.
+    """How many objects of a kind a caption speaks of, at least.
 
-    Mentions add up, without those behind another that begin with "the"; a plural without a number
-    is two.
+    Mentions add up, but later mentions with "the" do not count. A plural without a number is two.
     """
     count, children = 0, children_of(parse)
     for _, end in mentions([token.text for token in parse], name):
@@ -98,28 +97,28 @@ def num_named(parse: Parse, name: Name) -> int:
         before = _before(parse, children, end - 1)
         if count and any(token.text.lower() == "the" for token in before):
             continue
-        count += max(2 if _is_plural(noun, before, name) else 1, _told(before))
+        count += max(2 if _is_plural(noun, before, name) else 1, _stated_number(before))
     return count
 
 
 def _is_plural(noun: Token, before: Sequence[Token], name: Name) -> bool:
-    """By its tag or its spelling; a tagger takes some plurals for singulars.
+    """Whether a noun is plural, by tag or spelling: a tagger takes some plurals for singulars.
 
-    Of one name for both, such as "sheep", by its tag or a number before it, unless it looks like a
-    plural ("scissors").
+    Where singular and plural are the same ("sheep"), the tag or a number before the noun decides,
+    unless the word looks like a plural ("scissors").
     """
-    word, tagged = noun.text.lower(), noun.tag in MASS
+    word, tagged = noun.text.lower(), noun.tag in PLURAL_TAGS
     if name.plural == name.singular:
-        return (tagged or _told(before) > 1) and not word.endswith("s")
+        return (tagged or _stated_number(before) > 1) and not word.endswith("s")
     return tagged or word == name.plural.split()[-1].lower()
 
 
 def _before(parse: Parse, children: Sequence[Sequence[int]], noun: int) -> list[Token]:
-    """What stands before a noun and belongs to it."""
+    """The words before a noun that depend on it."""
     return [parse[child] for child in children[noun] if child < noun]
 
 
-def _told(before: Sequence[Token]) -> int:
+def _stated_number(before: Sequence[Token]) -> int:
     """The number in words before a noun; 0 without one."""
     return max((_number(token) for token in before if token.dep == "nummod"), default=0)
 
@@ -166,7 +165,7 @@ def rename_object(
 
 
 def _names_another(parse: Parse, start: int, end: int) -> bool:
-    """Whether a noun after it is what is spoken of: "bus stop"."""
+    """Whether the mention is part of another noun's name: "bus stop"."""
     last = parse[end - 1]
     return last.dep in ("compound", "nmod") and last.head >= end
 
@@ -215,17 +214,17 @@ def _group(parse: Parse, children: Sequence[Sequence[int]], n: int) -> set[int] 
         top = parse[n].head  # "a woman in black": the preposition goes too
         if parse[top].dep != "prep":
             return None
-    elif parse[n].dep not in DESCRIBING or parse[parse[n].head].pos in ("VERB", "AUX"):
+    elif parse[n].dep not in DESCRIBING_RELATIONS or parse[parse[n].head].pos in ("VERB", "AUX"):
         return None
-    group, waiting = {top, n}, list(children[n])
-    while waiting:
-        word = waiting.pop()
-        if parse[word].dep not in GOING_ALONG:
+    group, pending = {top, n}, list(children[n])
+    while pending:
+        word = pending.pop()
+        if parse[word].dep not in DEPENDENT_RELATIONS:
             return None
         if parse[word].dep == "conj" and parse[word].text.lower() not in COLOURS:
             continue
         group.add(word)
-        waiting += children[word]
+        pending += children[word]
     return group
 
 
@@ -236,15 +235,15 @@ def _dangling(parse: Parse, children: Sequence[Sequence[int]], removed: set[int]
         if token.dep not in ("cc", "punct") or n in removed:
             continue
         conjuncts = [c for c in children[token.head] if parse[c].dep == "conj" and c > n]
-        gone = token.head in removed or (conjuncts and all(c in removed for c in conjuncts))
-        between = n - 1 in removed or n + 1 in removed
-        if gone and between and token.text != ".":
+        side_removed = token.head in removed or (conjuncts and all(c in removed for c in conjuncts))
+        adjacent = n - 1 in removed or n + 1 in removed
+        if side_removed and adjacent and token.text != ".":
             dangling.add(n)
     return dangling
 
 
 def _commas_before(parse: Parse, spans: Sequence[tuple[int, int]], removed: set[int]) -> set[int]:
-    """Commas between descriptions of which the later ones are removed: "a small, dog"."""
+    """Commas before removed descriptions: "a small, dog"."""
     commas = set()
     for start, _ in spans:
         before = start - 1
@@ -256,19 +255,19 @@ def _commas_before(parse: Parse, spans: Sequence[tuple[int, int]], removed: set[
 
 
 def _joined(caption: str, words: Sequence[str], texts: dict[int, str]) -> str:
-    """The remaining words spaced as in the caption, with "a" and "an" mended."""
-    gaps, place = [], 0
+    """The remaining words spaced as in the caption, with "a" and "an" corrected."""
+    gaps, position = [], 0
     for word in words:
-        start = caption.index(word, place)
-        gaps.append(start > place)
-        place = start + len(word)
-    left = sorted(texts)
-    for n, after in pairwise(left):
+        start = caption.index(word, position)
+        gaps.append(start > position)
+        position = start + len(word)
+    remaining = sorted(texts)
+    for n, after in pairwise(remaining):
         changed = after != n + 1 or texts[after] != words[after]
         if texts[n].lower() in ("a", "an") and changed:
             texts[n] = indefinite_article(texts[after])
     parts, last = [], -1
-    for n in left:
+    for n in remaining:
         parts.append(" " if parts and any(gaps[last + 1 : n + 1]) else "")
         parts.append(texts[n])
         last = n

@@ -1,4 +1,4 @@
-"""What may be chosen about novel classes and the pictures made for them."""
+"""Settings of novel classes and of the pictures made for them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class NovelClass:
     """A class that captions of the data do not name.
 
     Attributes:
-        name: what is written in captions for one thing of it.
+        name: what captions call one object of it.
         plural: for several; None for the regular form.
         words: that make a caption name it; empty for name and plural.
         labels: of its boxes; empty for the name.
@@ -41,20 +41,20 @@ class NovelClass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
-    """What the paper fixes, and what it leaves open.
+    """Settings that the paper fixes, and those that it leaves open.
 
     Attributes:
         num_pictures: K, of each novel class at most; each of its m candidates gets K/m, rounded
             down. Where m is more than K, the first K candidates get one each.
         num_candidates: m, where candidates are counted.
-        several: replace several things of a photo at once; if not, photos of several are left.
-        replaced: share of the candidate's boxes in a photo that must be replaced; the paper wants
-            one box or more (0).
-        enough: leave out captions that speak of more things than are replaced; the paper keeps
-            them.
-        keep_mentioned: leave uncovered what else the captions name, as CutSwap does.
-        doubles: IoU above which two boxes of one label are one thing.
-        whole: leave boxes alone that contain other boxes.
+        allow_several: replace several objects of a photo at once; False: skip such photos.
+        min_replaced: smallest share of the candidate's boxes in a photo that must be replaced; the
+            paper requires one box or more (0).
+        match_counts: leave out captions that speak of more objects than are replaced; the paper
+            keeps them.
+        keep_mentioned: do not cover other objects that the captions name, as CutSwap does.
+        duplicate_iou: IoU above which two boxes of one label are one object.
+        skip_containers: do not replace boxes that contain other boxes.
 
     Raises:
         ValueError: a number below 1, or a share outside [0, 1].
@@ -62,15 +62,15 @@ class Choices:
 
     num_pictures: PositiveInt = 2400
     num_candidates: PositiveInt = 3
-    several: bool = True
-    replaced: Fraction = 0.0
-    enough: bool = True
+    allow_several: bool = True
+    min_replaced: Fraction = 0.0
+    match_counts: bool = True
     keep_mentioned: bool = False
-    doubles: Fraction = 0.9
-    whole: bool = True
+    duplicate_iou: Fraction = 0.9
+    skip_containers: bool = True
 
     def __post_init__(self) -> None:
         if min(self.num_pictures, self.num_candidates) < 1:
             raise ValueError(f"num_pictures and num_candidates must be at least 1: got {self}")
-        if not (0 <= self.replaced <= 1 and 0 <= self.doubles <= 1):
-            raise ValueError(f"replaced and doubles must be in [0, 1]: got {self}")
+        if not (0 <= self.min_replaced <= 1 and 0 <= self.duplicate_iou <= 1):
+            raise ValueError(f"min_replaced and duplicate_iou must be in [0, 1]: got {self}")

@@ -12,9 +12,9 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from augmentation.regions.boxes import Box, Limits, whole, without_doubles
+from augmentation.regions.boxes import Box, Limits, without_containers, without_duplicates
 from augmentation.regions.candidates import count_candidates, read_predictions
-from augmentation.regions.held_out import HeldOut, held_out, read_words
+from augmentation.regions.held_out import HeldOut, read_words, split_held_out
 from augmentation.regions.novel_captions import (
     NO_OBJECT,
     OTHER_NAME,
@@ -63,9 +63,9 @@ class NovelObjects(AbstractRegionMethod):
         words: by class, the word forms that captions name it by and that hold photos out; of
             classes without, and without ``words`` of their own, name and plural.
         names: by label of known objects, ``plural`` and ``forms`` where the regular ones are wrong.
-        words_file: list of held-out words that stands for those of the classes, as DCC's.
+        words_file: list of held-out words instead of those of the classes, as DCC's.
         predictions: a baseline's captions of novel photos, to count candidates in.
-        predicted: the split that they are of; None for the roster itself.
+        predictions_roster: the split that these captions describe; None for the roster itself.
 
     Raises:
         ValueError: no classes.
@@ -84,7 +84,7 @@ class NovelObjects(AbstractRegionMethod):
         names: Mapping[str, Mapping[str, Any]] | None = None,
         words_file: str | None = None,
         predictions: str | None = None,
-        predicted: Roster | None = None,
+        predictions_roster: Roster | None = None,
     ) -> None:
         if not classes:
             raise ValueError(
@@ -99,7 +99,11 @@ class NovelObjects(AbstractRegionMethod):
         self.parser, self.limits, self.radius = parser, limits, radius
         self.choices, self.seed = choices, seed
         self.names = names or {}
-        self.words_file, self.predictions, self.predicted = words_file, predictions, predicted
+        self.words_file, self.predictions, self.predictions_roster = (
+            words_file,
+            predictions,
+            predictions_roster,
+        )
         self._lemmatizer = load_lemmas(LEMMAS)
         self._left_out: Counter[str] = Counter()
         self._report: dict[str, Any] = {}
@@ -112,7 +116,7 @@ class NovelObjects(AbstractRegionMethod):
         """Each picture to be made."""
         self._left_out.clear()
         split = self._split(roster)
-        photos = _photos(split.in_domain, self.choices.doubles)
+        photos = _photos(split.in_domain, self.choices.duplicate_iou)
         candidates = self._candidates(split, photos)
         self._report = {
             "photos": {"in-domain": len(photos), "novel": len(split.novel)},
@@ -122,13 +126,13 @@ class NovelObjects(AbstractRegionMethod):
         pairs = []
         for novel in self.classes:
             pool = self._pool(novel, split)
-            known = candidates[novel.name]
-            report = {"photos with boxes": len(pool.photos), "candidates": dict.fromkeys(known, 0)}
+            labels = candidates[novel.name]
+            report = {"photos with boxes": len(pool.photos), "candidates": dict.fromkeys(labels, 0)}
             self._report["classes"][novel.name] = report
-            most = self.choices.num_pictures
-            share = max(most // max(len(known), 1), 1)
-            for label in known[:most]:
-                proposals = islice(self._of_pair(novel, label, pool, photos), share)
+            max_pictures = self.choices.num_pictures
+            max_proposals = max(max_pictures // max(len(labels), 1), 1)
+            for label in labels[:max_pictures]:
+                proposals = islice(self._of_pair(novel, label, pool, photos), max_proposals)
                 pairs.append(_counted(proposals, report, label, pool))
         yield from _in_turns(pairs)
 
@@ -140,21 +144,25 @@ class NovelObjects(AbstractRegionMethod):
         words: Mapping[str, Sequence[str]] = {novel.name: novel.forms for novel in self.classes}
         if self.words_file is not None:
             words = self._listed(read_words(self.words_file, lemmatizer=self._lemmatizer))
-        return held_out(roster, words, lemmatizer=self._lemmatizer)
+        return split_held_out(roster, words, lemmatizer=self._lemmatizer)
 
     def _listed(self, words: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-        """Words of a list by the class that they are of; those of none stand for themselves."""
+        """Words of a list by their class; words of no class become a class of their own."""
         listed: dict[str, list[str]] = {}
         for name, forms in words.items():
-            own = next((c.name for c in self.classes if set(forms) & {*c.forms, c.name}), name)
-            listed.setdefault(own, []).extend(forms)
+            class_name = next(
+                (c.name for c in self.classes if set(forms) & {*c.forms, c.name}), name
+            )
+            listed.setdefault(class_name, []).extend(forms)
         return listed
 
     def _pool(self, novel: NovelClass, split: HeldOut) -> SourcePool:
         labels = set(novel.labels or (novel.name,))
         photos = []
         for photo in split.novel:
-            usable = self._usable(without_doubles(photo.regions, threshold=self.choices.doubles))
+            usable = self._usable(
+                without_duplicates(photo.regions, threshold=self.choices.duplicate_iou)
+            )
             boxes = tuple(region.box for region in usable if region.label in labels)
             if boxes:
                 path, image_id = photo.image_path, photo.image_id
@@ -162,8 +170,8 @@ class NovelObjects(AbstractRegionMethod):
         return SourcePool(photos=photos, limits=self.limits, seed=self.seed)
 
     def _usable(self, regions: Sequence[Region]) -> list[Region]:
-        alone = whole(regions) if self.choices.whole else regions
-        return [region for region in alone if not self.limits.box_problem(region.box)]
+        regions = without_containers(regions) if self.choices.skip_containers else regions
+        return [region for region in regions if not self.limits.box_problem(region.box)]
 
     def _name(self, label: str) -> Name:
         settings = self.names.get(label) or {}
@@ -173,7 +181,7 @@ class NovelObjects(AbstractRegionMethod):
     def _candidates(
         self, split: HeldOut, photos: Mapping[str, tuple[Sample, ...]]
     ) -> dict[str, tuple[str, ...]]:
-        """Candidates of each class, given or counted."""
+        """Candidates of each class, as configured or as counted."""
         candidates = {c.name: tuple(c.candidates) for c in self.classes if c.candidates is not None}
         missing = [novel for novel in self.classes if novel.name not in candidates]
         if not missing:
@@ -184,14 +192,20 @@ class NovelObjects(AbstractRegionMethod):
                 "method.predictions=RUN/predictions.json to count them in"
             )
         captions = read_predictions(self.predictions)
-        shown = split.novel if self.predicted is None else self._split(self.predicted).novel
-        ours = {label for novel in self.classes for label in novel.labels or (novel.name,)}
-        labels = {r.label for samples in photos.values() for r in samples[0].regions} - ours
+        novel_photos = (
+            split.novel
+            if self.predictions_roster is None
+            else self._split(self.predictions_roster).novel
+        )
+        novel_labels = {label for novel in self.classes for label in novel.labels or (novel.name,)}
+        labels = {r.label for samples in photos.values() for r in samples[0].regions} - novel_labels
         patterns = form_patterns({label: self._name(label).names for label in labels})
         for novel in missing:
-            ids = [photo.image_id for photo in shown if novel.name in photo.classes]
-            most = self.choices.num_candidates
-            candidates[novel.name] = count_candidates(captions, ids, patterns, most=most)
+            ids = [photo.image_id for photo in novel_photos if novel.name in photo.classes]
+            num_candidates = self.choices.num_candidates
+            candidates[novel.name] = count_candidates(
+                captions, ids, patterns, max_candidates=num_candidates
+            )
         return candidates
 
     def _of_pair(
@@ -202,16 +216,17 @@ class NovelObjects(AbstractRegionMethod):
         photos: Mapping[str, tuple[Sample, ...]],
     ) -> Iterator[Proposal]:
         """All proposals of a novel object for a candidate, in an order drawn by seed and ids."""
-        name, naming = self._name(candidate), self._naming(candidate, photos)
+        name, samples_by_photo = self._name(candidate), self._naming(candidate, photos)
         order = sorted(
-            naming, key=lambda image_id: draw_key(self.seed, novel.name, candidate, image_id)
+            samples_by_photo,
+            key=lambda image_id: draw_key(self.seed, novel.name, candidate, image_id),
         )
         for start in range(0, len(order), CHUNK):
             chunk = order[start : start + CHUNK]
-            texts = [_text(s) for image_id in chunk for s in naming[image_id]]
+            texts = [_text(s) for image_id in chunk for s in samples_by_photo[image_id]]
             parses = dict(zip(texts, self.parser.parse(texts), strict=True))
             for image_id in chunk:
-                proposal = self._of_photo(novel, name, pool, naming[image_id], parses)
+                proposal = self._of_photo(novel, name, pool, samples_by_photo[image_id], parses)
                 if isinstance(proposal, str):
                     self._left_out[proposal] += 1
                 else:
@@ -224,20 +239,26 @@ class NovelObjects(AbstractRegionMethod):
 
         A caption of a "hot dog" names no dog where there are boxes of hot dogs.
         """
-        name, named_by = self._name(label), {}
+        name, samples_by_photo = self._name(label), {}
         labels = {region.label for samples in photos.values() for region in samples[0].regions}
-        longer = [self._name(o) for o in sorted(labels) if f" {label} " in f" {o} " and o != label]
+        longer_names = [
+            self._name(o) for o in sorted(labels) if f" {label} " in f" {o} " and o != label
+        ]
         for image_id, samples in photos.items():
             if all(region.label != label for region in samples[0].regions):
                 continue
             words = {sample: words_of(sample.caption) for sample in samples}
-            naming = [s for s in samples if any(mentions(words[s], name))]
-            plain = [s for s in naming if not any(any(mentions(words[s], o)) for o in longer)]
-            if plain:
-                named_by[image_id] = plain
+            naming_samples = [s for s in samples if any(mentions(words[s], name))]
+            plain_samples = [
+                s
+                for s in naming_samples
+                if not any(any(mentions(words[s], o)) for o in longer_names)
+            ]
+            if plain_samples:
+                samples_by_photo[image_id] = plain_samples
             else:
-                self._left_out[OTHER_NAME if naming else NO_OBJECT] += 1
-        return named_by
+                self._left_out[OTHER_NAME if naming_samples else NO_OBJECT] += 1
+        return samples_by_photo
 
     def _of_photo(
         self,
@@ -249,27 +270,29 @@ class NovelObjects(AbstractRegionMethod):
     ) -> Proposal | str:
         """The proposal for a photo, or why there is none."""
         regions, target = samples[0].regions, samples[0]
-        things = [region for region in regions if region.label == old.singular]
+        candidate_regions = [region for region in regions if region.label == old.singular]
         boxes = [r.box for r in self._usable(regions) if r.label == old.singular]
         if not boxes:
             return NO_BOXES
-        if len(things) > 1 and not self.choices.several:
+        if len(candidate_regions) > 1 and not self.choices.allow_several:
             return SEVERAL
         edited, problem = self._edited(samples, parses, old, novel.names)
         if not edited:
             return problem
-        numbers = {s: self._num_named(s, parses, old) for s in edited}
-        least = max(int(self.choices.replaced * len(things) + 0.999), min(numbers.values()))
-        if least > len(boxes):
+        num_named = {s: self._num_named(s, parses, old) for s in edited}
+        min_replaced = max(
+            int(self.choices.min_replaced * len(candidate_regions) + 0.999), min(num_named.values())
+        )
+        if min_replaced > len(boxes):
             return TOO_FEW
         key = f"{novel.name}/{old.singular}/{target.image_id}"
-        assignment = pool.choose(boxes, least=least, key=key)
+        assignment = pool.choose(boxes, min_targets=min_replaced, key=key)
         if assignment is None:
             return NO_SOURCE
         source, patches = assignment
         pastes = _pastes(novel, source, patches, boxes)
-        edited = {s: text for s, text in edited.items() if numbers[s] <= len(pastes)}
-        kept = self._kept(regions, old.singular, [s.caption for s in edited])
+        edited = {s: text for s, text in edited.items() if num_named[s] <= len(pastes)}
+        protected = self._protected(regions, old.singular, [s.caption for s in edited])
         return Proposal(
             name=file_name(novel.name, old.singular, target.image_id),
             image_id=target.image_id,
@@ -277,12 +300,12 @@ class NovelObjects(AbstractRegionMethod):
             before=tuple(sample.caption for sample in edited),
             pastes=pastes,
             captions=tuple(edited.values()),
-            regions=finished_regions(regions, pastes, kept),
-            kept=tuple(region.box for region in kept),
+            regions=finished_regions(regions, pastes, protected),
+            protected=tuple(region.box for region in protected),
             notes={
                 "novel": novel.name,
                 "candidate": old.singular,
-                "things": len(things),
+                "things": len(candidate_regions),
                 "source id": source.image_id,
             },
         )
@@ -294,19 +317,23 @@ class NovelObjects(AbstractRegionMethod):
         edited, problem = {}, ""
         for sample in samples:
             text = _text(sample)
-            caption, why = rename_object(text, parses[text], old=old, new=new, radius=self.radius)
+            caption, reason = rename_object(
+                text, parses[text], old=old, new=new, radius=self.radius
+            )
             if caption:
                 edited[sample] = caption
-            problem = why or problem
+            problem = reason or problem
         return edited, problem
 
     def _num_named(self, sample: Sample, parses: Mapping[str, Any], name: Name) -> int:
-        """How many things must be replaced for a caption to be true."""
-        if not self.choices.enough:
+        """How many objects must be replaced so that a caption is true."""
+        if not self.choices.match_counts:
             return 0
         return num_named(parses[_text(sample)], name)
 
-    def _kept(self, regions: Sequence[Region], old: str, captions: Sequence[str]) -> list[Region]:
+    def _protected(
+        self, regions: Sequence[Region], old: str, captions: Sequence[str]
+    ) -> list[Region]:
         if not self.choices.keep_mentioned:
             return []
         words = [words_of(caption) for caption in captions]
@@ -331,7 +358,7 @@ def _text(sample: Sample) -> str:
 def _pastes(
     novel: NovelClass, source: SourcePhoto, patches: Sequence[Box | None], boxes: Sequence[Box]
 ) -> tuple[Paste, ...]:
-    """A paste for each box that there is a patch for."""
+    """A paste for each box that has a patch."""
     label = (novel.labels or (novel.name,))[0]
     return tuple(
         Paste(source=source.image_path, source_box=patch, target_box=box, label=label)
@@ -343,7 +370,7 @@ def _pastes(
 def _counted(
     proposals: Iterator[Proposal], report: dict[str, Any], label: str, pool: SourcePool
 ) -> Iterator[Proposal]:
-    """The proposals of a pair, counted in the report of their class."""
+    """Pass the proposals of a pair through and count them in the report of their class."""
     for proposal in proposals:
         report["candidates"][label] += 1
         report["photos used"] = int((pool.uses > 0).sum())
@@ -352,21 +379,21 @@ def _counted(
 
 
 def _in_turns(pairs: Sequence[Iterator[Proposal]]) -> Iterator[Proposal]:
-    """One of each pair, then the next of each, so that the first few are of all classes."""
-    left = list(pairs)
-    while left:
-        for pair in tuple(left):
+    """The first of each pair, then the second of each: the first few are of all classes."""
+    remaining = list(pairs)
+    while remaining:
+        for pair in tuple(remaining):
             proposal = next(pair, None)
             if proposal is None:
-                left.remove(pair)
+                remaining.remove(pair)
             else:
                 yield proposal
 
 
-def _photos(roster: Roster, doubles: float) -> dict[str, tuple[Sample, ...]]:
-    """Samples by image, boxes of the same thing taken once."""
+def _photos(roster: Roster, duplicate_iou: float) -> dict[str, tuple[Sample, ...]]:
+    """Samples by image, without duplicate boxes."""
     photos = {}
     for image_id, rows in roster.rows_by_image.items():
-        regions = without_doubles(roster.samples[rows[0]].regions, threshold=doubles)
+        regions = without_duplicates(roster.samples[rows[0]].regions, threshold=duplicate_iou)
         photos[image_id] = tuple(replace(roster.samples[row], regions=regions) for row in rows)
     return photos

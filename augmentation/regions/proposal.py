@@ -1,4 +1,4 @@
-"""What a method of region augmentation yields, before any pixel is touched."""
+"""Proposals of a method of region augmentation, before any pixel is changed."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from augmentation.regions.boxes import Box, area, common
+from augmentation.regions.boxes import Box, area, intersection_area
 from augmentation.regions.paste import Paste
 from augmentation.regions.ranking import Threshold
 from captioning.data.roster import Roster
 from captioning.types import Region
 
-HIDDEN = 0.9  # a box of which more lies under a patch is no longer seen
+HIDDEN = 0.9  # a box of which a larger share lies under a patch is no longer visible
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class Proposal:
         pastes: what goes where; their sources are photos.
         captions: of the finished picture.
         regions: of the finished picture.
-        kept: boxes of the photo that no patch may cover.
+        protected: boxes of the photo that no patch may cover.
         notes: plain values worth keeping beside the picture.
 
     Raises:
@@ -47,7 +47,7 @@ class Proposal:
     pastes: tuple[Paste, ...]
     captions: tuple[str, ...]
     regions: tuple[Region, ...]
-    kept: tuple[Box, ...] = ()
+    protected: tuple[Box, ...] = ()
     notes: dict[str, Any]
 
     def __post_init__(self) -> None:
@@ -59,14 +59,14 @@ class Proposal:
 
 
 class AbstractRegionMethod(ABC):
-    """A way to propose new pairs. The same roster, settings and seed give the same proposals."""
+    """Proposes new pairs. The same roster, settings and seed give the same proposals."""
 
     @abstractmethod
     def candidates(self, roster: Roster) -> Iterator[tuple[Proposal, ...]]:
-        """Proposals in an order that depends on neither the roster's order nor earlier calls.
+        """Proposals in an order that depends neither on the roster's order nor on earlier calls.
 
-        Those of a tuple compete where pairs are ranked (`augmentation.regions.ranking.Ranker`);
-        else all of them are made.
+        Proposals of one tuple compete where pairs are ranked
+        (`augmentation.regions.ranking.Ranker`); without ranking all of them are made.
 
         Args:
             roster: photos with boxes and captions.
@@ -77,13 +77,13 @@ class AbstractRegionMethod(ABC):
 
     @abstractmethod
     def report(self) -> dict[str, Any]:
-        """What was found and what was left out why, as plain values; after `candidates` has ended.
+        """Counts of used data, and of left-out data by reason; called after `candidates` has ended.
 
-        Parts of it that are counts by reason say so by their names.
+        Plain values. Names of counts by reason say that they are such.
         """
 
     def threshold(self, roster: Roster) -> Threshold | None:
-        """Below which similarity pairs are discarded; None: pairs are not ranked."""
+        """The similarity below which pairs are discarded; None: pairs are not ranked."""
         del roster
 
     def finish(self, folder: Path, roster: Roster) -> None:
@@ -103,18 +103,18 @@ def drawn_generator(seed: int, *names: str) -> np.random.Generator:
 
 
 def finished_regions(
-    regions: Sequence[Region], pastes: Sequence[Paste], kept: Sequence[Region]
+    regions: Sequence[Region], pastes: Sequence[Paste], protected: Sequence[Region]
 ) -> tuple[Region, ...]:
-    """Regions of the finished picture: what is still seen, and what was pasted."""
+    """Regions of the finished picture: those still visible, and those pasted."""
     boxes = [paste.target_box for paste in pastes]
-    seen = [
+    visible = [
         region
         for region in regions
-        if region in kept
-        or all(common(region.box, box) <= HIDDEN * area(region.box) for box in boxes)
+        if region in protected
+        or all(intersection_area(region.box, box) <= HIDDEN * area(region.box) for box in boxes)
     ]
-    new = [Region(box=paste.target_box, label=paste.label) for paste in pastes]
-    return (*seen, *new)
+    pasted = [Region(box=paste.target_box, label=paste.label) for paste in pastes]
+    return (*visible, *pasted)
 
 
 def file_name(*parts: str) -> str:

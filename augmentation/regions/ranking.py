@@ -1,9 +1,9 @@
 """Augmented pairs kept by how well photo and caption fit: CutSwap's similarity re-ranking.
 
 Sections 3.2.4 and 4.4.2 of the thesis (Hahn, 2022): pairs with a CLIP cosine (ViT-B/32) below .28
-are discarded, of the others the best three are kept. Another similarity has another scale, so its
-threshold is estimated: from its values on augmented pairs, of which about every tenth was poor, or,
-where nobody has looked at any, from real pairs against mismatched ones.
+are discarded, and the best three of the others are kept. Another similarity has another scale, so
+its threshold is estimated: from its values on augmented pairs, of which about every tenth was poor,
+or, where nobody has judged such pairs, from real pairs against mismatched ones.
 """
 
 from __future__ import annotations
@@ -64,18 +64,20 @@ class CosineScorer(AbstractPairScorer):
             )
         if not images:
             return np.zeros(0)
-        different = list({id(image): image for image in images}.values())
-        place = {id(image): row for row, image in enumerate(different)}
+        distinct = list({id(image): image for image in images}.values())
+        row_of_image = {id(image): row for row, image in enumerate(distinct)}
         texts = list(dict.fromkeys(captions))
         row_of = {text: row for row, text in enumerate(texts)}
-        image_rows = self._encoder.embed_photos(different)[[place[id(each)] for each in images]]
+        image_rows = self._encoder.embed_photos(distinct)[
+            [row_of_image[id(image)] for image in images]
+        ]
         text_rows = self._encoder.embed_texts(texts)[[row_of[text] for text in captions]]
         return (image_rows * text_rows).sum(1).double().numpy()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Threshold:
-    """Below which pairs are discarded, and how that was found.
+    """The score below which pairs are discarded, and where it comes from.
 
     Attributes:
         value: on the scale of ``space``.
@@ -131,36 +133,36 @@ def estimated_threshold(
     Raises:
         ValueError: as `mismatched_order`.
     """
-    others = mismatched_order(image_ids, seed=seed)
+    mismatched_rows = mismatched_order(image_ids, seed=seed)
     matched = scorer.scores(images, captions)
-    mismatched = scorer.scores(images, [captions[n] for n in others])
+    mismatched = scorer.scores(images, [captions[n] for n in mismatched_rows])
     return separating_threshold(matched, mismatched, space=scorer.space)
 
 
 def poor_share_threshold(
     scores: np.ndarray, *, space: str, poor_share: float = POOR_SHARE
 ) -> Threshold:
-    """The score that the given share of augmented pairs lies below, as section 4.4.2 found .28.
+    """The score below which a share of augmented pairs lies, as section 4.4.2 derives .28.
 
     Args:
         scores: of the best pair of each augmentation.
         space: of the scores.
-        poor_share: share of them that people found poor, in (0, 1).
+        poor_share: share of them that people judged poor, in (0, 1).
 
     Raises:
         ValueError: no scores, scores that are not finite, or a share out of range.
     """
     if not 0 < poor_share < 1:
         raise ValueError(f"poor_share must be between 0 and 1: got {poor_share}")
-    value = float(np.quantile(_checked(scores, "scores"), poor_share))
+    value = float(np.quantile(_check_finite(scores, "scores"), poor_share))
     return Threshold(value=value, space=space, reason=f"{poor_share:.0%} of augmented pairs below")
 
 
 def separating_threshold(matched: np.ndarray, mismatched: np.ndarray, *, space: str) -> Threshold:
-    """The score that best tells real pairs from mismatched ones.
+    """The score that best separates real pairs from mismatched ones.
 
     It maximises the share of real pairs at or above it less that of mismatched ones (Youden's
-    index); of several such scores it is the lowest, which keeps most real pairs.
+    index). Of several such scores it is the lowest, which keeps most real pairs.
 
     Args:
         matched: scores of real pairs of photo and caption.
@@ -170,8 +172,8 @@ def separating_threshold(matched: np.ndarray, mismatched: np.ndarray, *, space: 
     Raises:
         ValueError: no scores, or scores that are not finite.
     """
-    good = np.sort(_checked(matched, "matched"))
-    bad = np.sort(_checked(mismatched, "mismatched"))
+    good = np.sort(_check_finite(matched, "matched"))
+    bad = np.sort(_check_finite(mismatched, "mismatched"))
     values = np.unique(np.concatenate([good, bad]))
     kept_good = 1 - np.searchsorted(good, values, side="left") / len(good)
     kept_bad = 1 - np.searchsorted(bad, values, side="left") / len(bad)
@@ -202,8 +204,8 @@ def rank(scores: np.ndarray, *, threshold: float, keep: int = KEEP) -> tuple[int
     if values.ndim != 1 or keep < 1:
         raise ValueError(f"scores must be (P,) and keep at least 1: got {values.shape} and {keep}")
     order = np.argsort(-np.where(np.isfinite(values), values, -np.inf), kind="stable")
-    kept = [int(i) for i in order if np.isfinite(values[i]) and values[i] >= threshold]
-    return tuple(kept[:keep])
+    selected = [int(i) for i in order if np.isfinite(values[i]) and values[i] >= threshold]
+    return tuple(selected[:keep])
 
 
 def mismatched_order(image_ids: Sequence[str], *, seed: int = 0) -> tuple[int, ...]:
@@ -267,18 +269,18 @@ class Ranker:
             torch.set_num_threads(threads)
         return np.concatenate([np.zeros(0), *scores])
 
-    def kept(self, scores: np.ndarray) -> tuple[int, ...]:
+    def selected(self, scores: np.ndarray) -> tuple[int, ...]:
         """See `rank`."""
         return rank(scores, threshold=self.threshold.value, keep=self.keep)
 
 
 def _chunks(pairs: Iterable[tuple[Image.Image, str]]) -> Iterator[list[tuple[Image.Image, str]]]:
-    left = iter(pairs)
-    while chunk := list(islice(left, CHUNK)):
+    remaining = iter(pairs)
+    while chunk := list(islice(remaining, CHUNK)):
         yield chunk
 
 
-def _checked(scores: np.ndarray, name: str) -> np.ndarray:
+def _check_finite(scores: np.ndarray, name: str) -> np.ndarray:
     values = np.asarray(scores, dtype=np.float64).ravel()
     if not len(values) or not np.isfinite(values).all():
         raise ValueError(f"{name} must be finite scores, at least one: got {len(values)} values")

@@ -12,8 +12,8 @@ from typing import Any, Literal
 import numpy as np
 from PIL import Image
 
-from augmentation.regions.boxes import area, aspect, change, clipped
-from augmentation.regions.paste import Blending, Paste, Pasted, PhotoShelf, paste
+from augmentation.regions.boxes import area, aspect, clipped, relative_change
+from augmentation.regions.paste import Blending, Paste, Pasted, PhotoCache, paste
 from augmentation.regions.proposal import Proposal
 from augmentation.regions.ranking import Ranker
 from captioning.files import write_atomically
@@ -25,7 +25,7 @@ TOO_UNLIKE = "similarity below the threshold"
 NOT_BEST = "others of the same caption fit better"
 FORMATS = ("png", "jpg")
 OWNERS = ("none", "rle", "png")
-Record = dict[str, Any]
+PictureRecord = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class PictureFormat:
         quality: of JPEG, 1 to 95.
         owners: keep the map of each pixel's paste as run lengths in the record (``"rle"``), as a
             grey picture of paste numbers (``"png"``), or not.
-        shelf: decoded photos that each process keeps.
+        num_cached_photos: decoded photos that each process keeps in memory.
 
     Raises:
         ValueError: an unknown suffix or kind of map, or a quality out of range.
@@ -48,7 +48,7 @@ class PictureFormat:
     suffix: Literal["png", "jpg"] = "jpg"
     quality: int = 95
     owners: Literal["none", "rle", "png"] = "none"
-    shelf: NonNegativeInt = 64
+    num_cached_photos: NonNegativeInt = 64
 
     def __post_init__(self) -> None:
         if self.suffix not in FORMATS or self.owners not in OWNERS:
@@ -56,8 +56,10 @@ class PictureFormat:
                 f"suffix must be one of {FORMATS} and owners one of {OWNERS}: got "
                 f"{self.suffix!r} and {self.owners!r}"
             )
-        if not 1 <= self.quality <= 95 or self.shelf < 1:
-            raise ValueError(f"quality must be 1 to 95 and shelf at least 1: got {self}")
+        if not 1 <= self.quality <= 95 or self.num_cached_photos < 1:
+            raise ValueError(
+                f"quality must be 1 to 95 and num_cached_photos at least 1: got {self}"
+            )
 
 
 class Renderer:
@@ -65,15 +67,17 @@ class Renderer:
 
     Args:
         folder: of the set; pictures go to ``images`` and maps to ``owners`` in it.
-        form: of the pictures.
-        ranker: chooses among candidates; None makes all of them.
+        picture_format: of the pictures.
+        ranker: selects among candidates; None: all are made.
     """
 
-    def __init__(self, *, folder: Path, form: PictureFormat, ranker: Ranker | None = None) -> None:
-        self.folder, self.form, self._ranker = folder, form, ranker
-        self._shelf = PhotoShelf(most=form.shelf)
+    def __init__(
+        self, *, folder: Path, picture_format: PictureFormat, ranker: Ranker | None = None
+    ) -> None:
+        self.folder, self.picture_format, self._ranker = folder, picture_format, ranker
+        self._photo_cache = PhotoCache(capacity=picture_format.num_cached_photos)
 
-    def records(self, candidates: Sequence[Proposal]) -> list[Record]:
+    def records(self, candidates: Sequence[Proposal]) -> list[PictureRecord]:
         """Make the pictures of candidates, or of the best of them, the best first.
 
         Where pairs are ranked, candidates that are not made are counted by reason.
@@ -86,70 +90,74 @@ class Renderer:
         refused: Counter[str] = Counter()
         rendered: list[Proposal] = []
         scores = self._ranker.scores(self._pairs(candidates, rendered, refused))
-        kept = self._ranker.kept(scores)
-        records = [self.record(rendered[n]) | {"similarity": float(scores[n])} for n in kept]
-        low = int((scores < self._ranker.threshold.value).sum())
-        refused.update({TOO_UNLIKE: low, NOT_BEST: len(rendered) - low - len(kept)})
-        rest: Record = {"name": candidates[0].name, "candidates": len(candidates)}
-        rest["refused"] = {why: number for why, number in sorted(refused.items()) if number}
-        rest["best"] = float(scores.max()) if len(scores) else None
-        return [*records, rest]
+        selected = self._ranker.selected(scores)
+        records = [self.record(rendered[n]) | {"similarity": float(scores[n])} for n in selected]
+        num_unlike = int((scores < self._ranker.threshold.value).sum())
+        refused.update(
+            {TOO_UNLIKE: num_unlike, NOT_BEST: len(rendered) - num_unlike - len(selected)}
+        )
+        summary: PictureRecord = {"name": candidates[0].name, "candidates": len(candidates)}
+        summary["refused"] = {
+            reason: number for reason, number in sorted(refused.items()) if number
+        }
+        summary["best"] = float(scores.max()) if len(scores) else None
+        return [*records, summary]
 
     def _pairs(
         self, candidates: Sequence[Proposal], rendered: list[Proposal], refused: Counter[str]
     ) -> Iterator[tuple[Image.Image, str]]:
-        """Pictures with captions; the proposals are added to ``made`` or counted as refused."""
+        """Pictures with captions; proposals are added to ``rendered`` or counted as refused."""
         for proposal in candidates:
-            done = self.pasted(proposal)
-            if isinstance(done, str):
-                refused[done] += 1
+            result = self.paste_patches(proposal)
+            if isinstance(result, str):
+                refused[result] += 1
             else:
                 rendered.append(proposal)
-                yield Image.fromarray(done.picture), proposal.captions[0]
+                yield Image.fromarray(result.picture), proposal.captions[0]
 
-    def pasted(self, proposal: Proposal) -> Pasted | str:
+    def paste_patches(self, proposal: Proposal) -> Pasted | str:
         """The finished picture, or why there is none."""
         try:
-            target = self._shelf.photo(proposal.image_path)
-            sources = [self._shelf.photo(move.source) for move in proposal.pastes]
+            target = self._photo_cache.photo(proposal.image_path)
+            sources = [self._photo_cache.photo(move.source) for move in proposal.pastes]
         except FileNotFoundError:
             return NO_PHOTO
         except ValueError:
             return UNREADABLE
-        done = paste(
+        result = paste(
             np.asarray(target),
             proposal.pastes,
             sources,
-            blending=self.form.blending,
-            kept=proposal.kept,
+            blending=self.picture_format.blending,
+            protected=proposal.protected,
         )
-        return done.problem or done
+        return result.problem or result
 
-    def record(self, proposal: Proposal) -> Record:
+    def record(self, proposal: Proposal) -> PictureRecord:
         """Make a picture and say where its parts come from, or why there is none.
 
         Raises:
             OSError: the picture cannot be written.
         """
-        done = self.pasted(proposal)
-        if isinstance(done, str):
-            return {"name": proposal.name, "refused": done}
-        file_name = f"{proposal.name}.{self.form.suffix}"
-        self._save(Image.fromarray(done.picture), self.folder / "images" / file_name)
-        height, width = done.owners.shape
-        record = _record(proposal, file_name, (width, height), done.owners)
-        if self.form.owners == "rle":
-            record["owners"] = run_lengths(done.owners)
-        elif self.form.owners == "png":
+        result = self.paste_patches(proposal)
+        if isinstance(result, str):
+            return {"name": proposal.name, "refused": result}
+        file_name = f"{proposal.name}.{self.picture_format.suffix}"
+        self._save(Image.fromarray(result.picture), self.folder / "images" / file_name)
+        height, width = result.owners.shape
+        record = _record(proposal, file_name, (width, height), result.owners)
+        if self.picture_format.owners == "rle":
+            record["owners"] = run_lengths(result.owners)
+        elif self.picture_format.owners == "png":
             path = self.folder / "owners" / f"{proposal.name}.png"
-            write_atomically(path, lambda part: Image.fromarray(done.owners).save(part))
+            write_atomically(path, lambda part: Image.fromarray(result.owners).save(part))
         return record
 
     def _save(self, picture: Image.Image, path: Path) -> None:
-        if self.form.suffix == "png":
+        if self.picture_format.suffix == "png":
             write_atomically(path, lambda part: picture.save(part, compress_level=1))
         else:
-            settings: dict[str, Any] = {"quality": self.form.quality, "subsampling": 0}
+            settings: dict[str, Any] = {"quality": self.picture_format.quality, "subsampling": 0}
             write_atomically(path, lambda part: picture.save(part, **settings))
 
 
@@ -169,7 +177,7 @@ def from_run_lengths(runs: Sequence[int], *, width: int, height: int) -> np.ndar
 
 def _record(
     proposal: Proposal, file_name: str, size: tuple[int, int], owners: np.ndarray
-) -> Record:
+) -> PictureRecord:
     regions = [(r.label, clipped(r.box, size)) for r in proposal.regions]
     counts = np.bincount(owners.ravel(), minlength=len(proposal.pastes) + 1).tolist()
     return {
@@ -177,8 +185,10 @@ def _record(
         "file_name": file_name,
         "size": list(size),
         "target": {"image_id": proposal.image_id, "photo": proposal.image_path.name},
-        "pastes": [_move(m, counts[number]) for number, m in enumerate(proposal.pastes, start=1)],
-        "kept": [list(box) for box in proposal.kept],
+        "pastes": [
+            _paste_record(m, counts[number]) for number, m in enumerate(proposal.pastes, start=1)
+        ],
+        "kept": [list(box) for box in proposal.protected],
         "before": list(proposal.before),
         "captions": list(proposal.captions),
         "regions": [{"label": label, "box": list(box)} for label, box in regions if box],
@@ -186,14 +196,14 @@ def _record(
     }
 
 
-def _move(move: Paste, num_pixels: int) -> Record:
-    source, target = move.source_box, move.target_box
+def _paste_record(paste_move: Paste, num_pixels: int) -> PictureRecord:
+    source, target = paste_move.source_box, paste_move.target_box
     return {
-        "label": move.label,
-        "photo": move.source.name,
+        "label": paste_move.label,
+        "photo": paste_move.source.name,
         "source_box": list(source),
         "target_box": list(target),
-        "area_change": round(change(area(source), area(target)), 4),
-        "aspect_change": round(change(aspect(source), aspect(target)), 4),
+        "area_change": round(relative_change(area(source), area(target)), 4),
+        "aspect_change": round(relative_change(aspect(source), aspect(target)), 4),
         "pixels": num_pixels,
     }

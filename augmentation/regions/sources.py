@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from augmentation.regions.boxes import Box, Limits, area, aspect, change
+from augmentation.regions.boxes import Box, Limits, area, aspect, relative_change
 from augmentation.regions.proposal import drawn_generator
 
 
@@ -19,7 +19,7 @@ class SourcePhoto:
     Attributes:
         image_id: of its roster.
         image_path: the file.
-        boxes: of the things that may be pasted, one or more.
+        boxes: of the objects that may be pasted, one or more.
     """
 
     image_id: str
@@ -28,7 +28,7 @@ class SourcePhoto:
 
 
 class SourcePool:
-    """The photos of one novel object, which counts how often each was used.
+    """The photos of one novel object, with a count of each one's uses.
 
     Args:
         photos: in any order.
@@ -45,16 +45,16 @@ class SourcePool:
         self._starts = np.cumsum([0, *counts])[:-1]
 
     def choose(
-        self, targets: Sequence[Box], *, least: int, key: str
+        self, targets: Sequence[Box], *, min_targets: int, key: str
     ) -> tuple[SourcePhoto, tuple[Box | None, ...]] | None:
-        """A photo to replace things of another photo from, and for each of them a box of it.
+        """Choose a photo to paste from, and one of its boxes for each target.
 
-        Of the photos that can replace at least ``least`` targets, one that was used least often;
-        of these one that can replace most; of these one drawn by seed and key.
+        The photo can replace at least ``min_targets`` targets. Of such photos the least used come
+        first, of these those that can replace most, and of these one is drawn by seed and key.
 
         Args:
             targets: boxes that shall be replaced.
-            least: how many of them must be.
+            min_targets: how many of them must be replaced.
             key: names what is replaced.
 
         Returns:
@@ -63,33 +63,35 @@ class SourcePool:
         if not self.photos or not targets:
             return None
         allowed = self._limits.allowed(self._boxes, targets)
-        able = np.logical_or.reduceat(allowed, self._starts, axis=1).sum(axis=0)
-        fits = np.flatnonzero(able >= max(least, 1))
-        if not fits.size:
+        num_replaceable = np.logical_or.reduceat(allowed, self._starts, axis=1).sum(axis=0)
+        usable = np.flatnonzero(num_replaceable >= max(min_targets, 1))
+        if not usable.size:
             return None
         draw = drawn_generator(self._seed, key)
         ranks = draw.permutation(len(self.photos))
-        best = fits[np.lexsort((ranks[fits], -able[fits], self.uses[fits]))[0]]
+        best = usable[np.lexsort((ranks[usable], -num_replaceable[usable], self.uses[usable]))[0]]
         self.uses[best] += 1
         photo, start = self.photos[best], self._starts[best]
-        own = allowed[:, start : start + len(photo.boxes)]
-        return photo, _assigned(photo.boxes, targets, own)
+        allowed_boxes = allowed[:, start : start + len(photo.boxes)]
+        return photo, _assign(photo.boxes, targets, allowed_boxes)
 
 
-def _assigned(
+def _assign(
     boxes: Sequence[Box], targets: Sequence[Box], allowed: np.ndarray
 ) -> tuple[Box | None, ...]:
-    """For each target the likest box that was taken least often, large targets first."""
+    """For each target the most similar of the boxes used least often, large targets first."""
     taken = [0] * len(boxes)
     assigned: list[Box | None] = [None] * len(targets)
     for t in sorted(range(len(targets)), key=lambda t: (-area(targets[t]), t)):
-        able = np.flatnonzero(allowed[t]).tolist()
-        if able:
-            best = min(able, key=lambda s: (taken[s], _unlike(boxes[s], targets[t]), s))
+        usable = np.flatnonzero(allowed[t]).tolist()
+        if usable:
+            best = min(usable, key=lambda s: (taken[s], _box_difference(boxes[s], targets[t]), s))
             taken[best] += 1
             assigned[t] = boxes[best]
     return tuple(assigned)
 
 
-def _unlike(first: Box, second: Box) -> float:
-    return change(area(first), area(second)) + change(aspect(first), aspect(second))
+def _box_difference(first: Box, second: Box) -> float:
+    return relative_change(area(first), area(second)) + relative_change(
+        aspect(first), aspect(second)
+    )

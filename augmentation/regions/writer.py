@@ -1,8 +1,8 @@
 """Proposals written as a data set: pictures, COCO files, an imagefolder's metadata, provenance.
 
-Records are appended in the proposals' order to ``provenance.part.jsonl``, those of competing ones
-in one line. A killed run goes on behind the last whole line, so that it leaves the same bytes as
-one left alone.
+Records are appended in the proposals' order to ``provenance.part.jsonl``; competing proposals share
+a line. A killed run continues after the last complete line, so that it writes the same bytes as an
+uninterrupted one.
 """
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ from rich.progress import track
 from augmentation.regions.annotations import records, write_annotations
 from augmentation.regions.proposal import Proposal, draw_key
 from augmentation.regions.ranking import Ranker
-from augmentation.regions.rendering import PictureFormat, Record, Renderer
+from augmentation.regions.rendering import PictureFormat, PictureRecord, Renderer
 from augmentation.regions.sheet import pair_sheet
 from augmentation.set_folder import claim_folder
 from captioning.files import write_atomically
 from captioning.vision.photos import load_rgb
 
-CHUNK = 16  # proposals that a process is given at once
+CHUNK = 16  # proposals sent to a process at once
 Candidates = Sequence[Proposal]
-SPARE = 4  # times the sheet's number is remembered, as some proposals are refused
+SHEET_RESERVE = 4  # proposals sampled per place on the sheet, as some are refused
 
 
 @dataclass(kw_only=True)
-class Shown:
+class SheetSampler:
     """Proposals for the sheet, drawn by their names: the first few of all in a random order."""
 
     number: int
     seed: int
     _heap: list[tuple[int, str, Candidates]] = field(default_factory=list)
 
-    def see(self, groups: Iterable[Candidates]) -> Iterator[Candidates]:
-        """Pass proposals through, remembering few."""
+    def pass_through(self, groups: Iterable[Candidates]) -> Iterator[Candidates]:
+        """Pass proposals through and keep a sample of them."""
         for group in groups:
             key = -int(draw_key(self.seed, "sheet", group[0].name), 16)
             heapq.heappush(self._heap, (key, group[0].name, group))
-            if len(self._heap) > SPARE * self.number:
+            if len(self._heap) > SHEET_RESERVE * self.number:
                 heapq.heappop(self._heap)
             yield group
 
-    def drawn(self) -> list[Candidates]:
-        """All that are remembered, in their random order."""
+    def selected(self) -> list[Candidates]:
+        """The sampled proposals, in their random order."""
         return [group for _, _, group in sorted(self._heap, reverse=True)]
 
 
@@ -61,7 +61,7 @@ def write_set(
     groups: Iterable[Candidates],
     *,
     folder: Path,
-    form: PictureFormat,
+    picture_format: PictureFormat,
     settings: Mapping[str, Any],
     build_ranker: Callable[[], Ranker] | None = None,
     report: Callable[[], Mapping[str, Any]] = dict,
@@ -69,14 +69,14 @@ def write_set(
     sheet_number: int = 20,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Make all pictures and write the data set, or go on with one that was begun.
+    """Make all pictures and write the data set, or continue one that was begun.
 
     Args:
         groups: proposals, competing ones together; the same in every run of the same settings.
         folder: of the set.
-        form: of the pictures.
+        picture_format: of the pictures.
         settings: plain values that the set depends on; another set is refused the folder.
-        build_ranker: builds in each process what chooses among competing ones; None makes all.
+        build_ranker: builds in each process the ranker of competing proposals; None: all are made.
         report: `AbstractRegionMethod.report`, for the error where nothing is made.
         num_processes: that make pictures; 0 makes them in this one.
         sheet_number: pairs on the contact sheet.
@@ -92,30 +92,32 @@ def write_set(
     if num_processes < 0 or sheet_number < 0:
         raise ValueError("num_processes and sheet_number must not be negative")
     claim_folder(folder, settings)
-    _sweep(folder)
-    done, part = folder / "provenance.jsonl", folder / "provenance.part.jsonl"
-    if not done.is_file():
-        shown = Shown(number=sheet_number, seed=seed)
-        seen = shown.see(_unique(groups))
-        left = _left_over(seen, part, folder / "images")
-        build = partial(Renderer, folder=folder, form=form)
-        _append(_rendered(left, build, build_ranker, num_processes), part)
-        counts = _counts(_lines(part))
+    _remove_partial_pictures(folder)
+    records_file, partial_file = folder / "provenance.jsonl", folder / "provenance.part.jsonl"
+    if not records_file.is_file():
+        sheet_sampler = SheetSampler(number=sheet_number, seed=seed)
+        sampled = sheet_sampler.pass_through(_unique(groups))
+        remaining = _remaining_groups(sampled, partial_file, folder / "images")
+        build = partial(Renderer, folder=folder, picture_format=picture_format)
+        _append(_rendered(remaining, build, build_ranker, num_processes), partial_file)
+        counts = _counts(_read_lines(partial_file))
         if counts["pictures"]:
-            _write_sheet(folder, part, shown)
-            write_atomically(done, lambda path: _write_records(path, _lines(part)))
+            _write_sheet(folder, partial_file, sheet_sampler)
+            write_atomically(
+                records_file, lambda path: _write_records(path, _read_lines(partial_file))
+            )
     else:
         deque(groups, maxlen=0)  # a method's report is of all of them
-        counts = _counts(records(done, all_records=True))
+        counts = _counts(records(records_file, all_records=True))
     if not counts["pictures"]:
-        raise ValueError(_why_nothing(counts["refused"], report()))
-    part.unlink(missing_ok=True)
-    write_annotations(folder, done)
+        raise ValueError(_no_pictures_message(counts["refused"], report()))
+    partial_file.unlink(missing_ok=True)
+    write_annotations(folder, records_file)
     return counts
 
 
-def _sweep(folder: Path) -> None:
-    """Remove half-written pictures that a killed run has left: their names begin with a dot."""
+def _remove_partial_pictures(folder: Path) -> None:
+    """Remove half-written pictures of a killed run: their names begin with a dot."""
     for part in ("images", "owners"):
         for path in (folder / part).glob(".*"):
             path.unlink()
@@ -131,19 +133,21 @@ def _unique(groups: Iterable[Candidates]) -> Iterator[Candidates]:
         yield group
 
 
-def _left_over(groups: Iterator[Candidates], part: Path, images: Path) -> Iterator[Candidates]:
-    """The proposals behind those whose records are whole; cuts the file to these."""
-    size, first = 0, None
-    part.parent.mkdir(parents=True, exist_ok=True)
-    with part.open("a+b") as file:
+def _remaining_groups(
+    groups: Iterator[Candidates], partial_file: Path, images: Path
+) -> Iterator[Candidates]:
+    """The proposals after those with complete records; cuts the file to these records."""
+    size, next_group = 0, None
+    partial_file.parent.mkdir(parents=True, exist_ok=True)
+    with partial_file.open("a+b") as file:
         file.seek(0)
         for line in file:
-            first = next(groups, None)
-            if first is None or not _is_done(line, first, images):
+            next_group = next(groups, None)
+            if next_group is None or not _is_done(line, next_group, images):
                 break
-            size, first = size + len(line), None
+            size, next_group = size + len(line), None
         file.truncate(size)
-    return chain([first] if first is not None else [], groups)
+    return chain([next_group] if next_group is not None else [], groups)
 
 
 def _is_done(line: bytes, group: Candidates, images: Path) -> bool:
@@ -167,8 +171,8 @@ def _rendered(
     build: Callable[..., Renderer],
     build_ranker: Callable[[], Ranker] | None,
     num_processes: int,
-) -> Iterator[list[Record]]:
-    """Records in the proposals' order; few are under way at any time."""
+) -> Iterator[list[PictureRecord]]:
+    """Records in the proposals' order; few are being made at any time."""
     if num_processes == 0:
         renderer = build(ranker=None if build_ranker is None else build_ranker())
         yield from map(renderer.records, groups)
@@ -177,13 +181,13 @@ def _rendered(
     with ProcessPoolExecutor(
         num_processes, context, initializer=_start_worker, initargs=(build, build_ranker)
     ) as pool:
-        under_way: deque = deque()
+        pending: deque = deque()
         while chunk := list(islice(groups, CHUNK if build_ranker is None else 1)):
-            under_way.append(pool.submit(_run_in_worker, chunk))
-            if len(under_way) > 2 * num_processes:
-                yield from under_way.popleft().result()
-        while under_way:
-            yield from under_way.popleft().result()
+            pending.append(pool.submit(_run_in_worker, chunk))
+            if len(pending) > 2 * num_processes:
+                yield from pending.popleft().result()
+        while pending:
+            yield from pending.popleft().result()
 
 
 _worker: list[Renderer] = []
@@ -195,43 +199,43 @@ def _start_worker(
     _worker[:] = [build(ranker=None if build_ranker is None else build_ranker())]
 
 
-def _run_in_worker(chunk: list[Candidates]) -> list[list[Record]]:
+def _run_in_worker(chunk: list[Candidates]) -> list[list[PictureRecord]]:
     return [_worker[0].records(group) for group in chunk]
 
 
-def _append(groups: Iterable[list[Record]], part: Path) -> None:
-    with part.open("a", encoding="utf-8", newline="\n") as file:
+def _append(groups: Iterable[list[PictureRecord]], partial_file: Path) -> None:
+    with partial_file.open("a", encoding="utf-8", newline="\n") as file:
         for group in track(groups, description="pasting", transient=True):
             file.write(json.dumps(group, ensure_ascii=False) + "\n")
             file.flush()
 
 
-def _lines(part: Path) -> Iterator[Record]:
+def _read_lines(partial_file: Path) -> Iterator[PictureRecord]:
     """The records of a file whose lines hold several."""
-    with part.open(encoding="utf-8") as file:
+    with partial_file.open(encoding="utf-8") as file:
         for line in file:
             yield from json.loads(line)
 
 
-def _write_records(path: Path, group: Iterable[Record]) -> None:
+def _write_records(path: Path, group: Iterable[PictureRecord]) -> None:
     with path.open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in group)
 
 
-def _counts(group: Iterable[Record]) -> dict[str, Any]:
+def _counts(group: Iterable[PictureRecord]) -> dict[str, Any]:
     counts: Counter[str] = Counter(pictures=0, captions=0, pastes=0)
     refused: Counter[str] = Counter()
     for record in group:
         if "refused" in record:
-            why = record["refused"]
-            refused.update(why if isinstance(why, dict) else [why])
+            reasons = record["refused"]
+            refused.update(reasons if isinstance(reasons, dict) else [reasons])
             continue
         counts.update(pictures=1, captions=len(record["captions"]), pastes=len(record["pastes"]))
     return dict(counts) | {"refused": dict(sorted(refused.items()))}
 
 
-def _why_nothing(refused: Mapping[str, int], report: Mapping[str, Any]) -> str:
-    """What is said where no picture was made: a method's own counts say what the data lack."""
+def _no_pictures_message(refused: Mapping[str, int], report: Mapping[str, Any]) -> str:
+    """The error's text where no picture was made: a method's counts show what the data lack."""
     facts = "; ".join(f"{name}: {value or 'none'}" for name, value in report.items())
     return (
         f"no picture was made; refused: {dict(refused) or 'nothing proposed'}; found: "
@@ -240,18 +244,22 @@ def _why_nothing(refused: Mapping[str, int], report: Mapping[str, Any]) -> str:
     )
 
 
-def _write_sheet(folder: Path, part: Path, shown: Shown) -> None:
+def _write_sheet(folder: Path, partial_file: Path, sheet_sampler: SheetSampler) -> None:
     """The contact sheet, of the drawn proposals that were not refused."""
-    groups = shown.drawn()
+    groups = sheet_sampler.selected()
     names = {proposal.name for group in groups for proposal in group}
     files = {
-        r["name"]: r["file_name"] for r in _lines(part) if r["name"] in names and "refused" not in r
+        r["name"]: r["file_name"]
+        for r in _read_lines(partial_file)
+        if r["name"] in names and "refused" not in r
     }
-    best = {name: place for place, name in enumerate(files)}
-    kept = ([p for p in group if p.name in files] for group in groups)
-    firsts = [min(some, key=lambda p: best[p.name]) for some in kept if some]
+    rank = {name: place for place, name in enumerate(files)}
+    made_groups = ([p for p in group if p.name in files] for group in groups)
+    best_proposals = [
+        min(proposals, key=lambda p: rank[p.name]) for proposals in made_groups if proposals
+    ]
     pairs = []
-    for proposal in firsts[: shown.number]:
+    for proposal in best_proposals[: sheet_sampler.number]:
         after = load_rgb(folder / "images" / files[proposal.name])
         boxes = [move.target_box for move in proposal.pastes]
         text = f"{proposal.before[0]}\n> {proposal.captions[0]}"

@@ -20,7 +20,7 @@ def test_the_files_of_the_page_make_captions(repository: Path, tmp_path: Path, m
     monkeypatch.syspath_prepend(tmp_path / "user")
     import_plugins(["my_augmentation"])
     overrides = [
-        *("method=joined", "data=miniworld_tiny", "first_images=4", "method.most_words=22"),
+        *("method=joined", "data=miniworld_tiny", "first_images=4", "method.max_words=22"),
         *(f"out={tmp_path / 'made'}", f"paths.cache={tmp_path / 'cache'}"),
         f"hydra.searchpath=[file://{tmp_path / 'user' / 'configs'}]",
     ]

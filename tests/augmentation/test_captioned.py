@@ -51,19 +51,21 @@ def made_set(folder: Path) -> None:
     (folder / "images").mkdir()
     lines = []
     for n in range(2):
-        things = [("cat", CAT), ("bird", BIRD)]
-        path = photo(folder / "images" / f"cat{n}.png", things, ground=90 + n)
-        regions = [{"label": label, "box": box} for label, box in things]
+        boxes = [("cat", CAT), ("bird", BIRD)]
+        path = photo(folder / "images" / f"cat{n}.png", boxes, ground=90 + n)
+        regions = [{"label": label, "box": box} for label, box in boxes]
         line = {"image": path.name, "image_id": path.stem, "caption": BEFORE, "regions": regions}
         lines.append(json.dumps(line))
     (folder / "train.jsonl").write_text("\n".join(lines))
     made = folder / "made"
     (made / "images").mkdir(parents=True)
-    found = [record("cat0-a"), record("cat0-b", new="cat"), record("cat1-a")]
-    for one in found:
-        photo(made / "images" / one["file_name"], [("dog", CAT), ("bird", BIRD)])
+    pasted_records = [record("cat0-a"), record("cat0-b", new="cat"), record("cat1-a")]
+    for picture_record in pasted_records:
+        photo(made / "images" / picture_record["file_name"], [("dog", CAT), ("bird", BIRD)])
     refused = {"name": "cat1-b", "refused": "too flat"}
-    text = "".join(json.dumps(one) + "\n" for one in (*found, refused))
+    text = "".join(
+        json.dumps(picture_record) + "\n" for picture_record in (*pasted_records, refused)
+    )
     (made / "provenance.jsonl").write_text(text)
     write_annotations(made, made / "provenance.jsonl")
 
@@ -72,17 +74,17 @@ def colours(
     folder: Path, data: DictConfig, *, search: Any, detections: list[str]
 ) -> tuple[list[list[Prediction]], Roster, Any]:
     """A captioner that tells dogs from cats by their colour, and says a second caption."""
-    seen = build_part(data.test)
+    roster = build_part(data.test)
     if detections:
-        seen = with_detections(seen, read_detections(detections[0])[1])
-    found = []
-    for image_id, rows in seen.rows_by_image.items():
-        with Image.open(seen.samples[rows[0]].image_path) as image:
+        roster = with_detections(roster, read_detections(detections[0])[1])
+    predictions = []
+    for image_id, rows in roster.rows_by_image.items():
+        with Image.open(roster.samples[rows[0]].image_path) as image:
             red = image.convert("RGB").getpixel((20, 20))[0] > 150
         first = f"A white {'dog' if red else 'cat'} sits near a bird."
         texts = (first, "Something else.")
-        found.append([Prediction(image_id=image_id, caption=text) for text in texts])
-    return found, seen, {"search": search and OmegaConf.to_container(search)}
+        predictions.append([Prediction(image_id=image_id, caption=text) for text in texts])
+    return predictions, roster, {"search": search and OmegaConf.to_container(search)}
 
 
 @pytest.fixture
@@ -91,28 +93,32 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Dic
     made_set(tmp_path)
 
     def composed(*overrides: str) -> DictConfig:
-        given = ["data=jsonl", f"data.root={tmp_path}", f"made.root={tmp_path / 'made'}"]
+        data_options = [
+            "data=jsonl",
+            f"data.root={tmp_path}",
+            f"augmented.root={tmp_path / 'made'}",
+        ]
         fixed = ["metrics=fast", f"run={tmp_path / 'run'}", f"paths.runs={tmp_path}"]
-        return compose_config("captioned", [*given, *fixed, *overrides])
+        return compose_config("captioned", [*data_options, *fixed, *overrides])
 
     return composed
 
 
 def test_pictures_are_called_what_was_pasted(config, tmp_path: Path) -> None:
-    found = describe_set(config("shown=2"))
-    assert (found["pictures"], found["photos"], found["same caption"]) == (3, 2, 0)
+    comparison = describe_set(config("num_shown=2"))
+    assert (comparison["pictures"], comparison["photos"], comparison["same caption"]) == (3, 2, 0)
     exact = ("photos, captions before", "pictures, captions after")
-    for key, scores in found["scores"].items():
+    for key, scores in comparison["scores"].items():
         assert (scores["BLEU-4"] == pytest.approx(1)) == (key in exact), key
     # of cat0-b the new object is a cat again
-    told = {"photos": {"old": 1.0, "new": 0.0}, "pictures": {"old": 0.0, "new": 1.0}}
-    assert found["named"] == {"number": 2, **told}
-    assert found["found"] is None
+    shares = {"photos": {"old": 1.0, "new": 0.0}, "pictures": {"old": 0.0, "new": 1.0}}
+    assert comparison["named"] == {"number": 2, **shares}
+    assert comparison["found"] is None
     out = tmp_path / "run" / "evaluation" / "captioned-made"
     lines = [json.loads(line) for line in (out / "captions.jsonl").read_text().splitlines()]
     assert sorted(line["picture"] for line in lines) == ["cat0-a", "cat0-b", "cat1-a"]
     assert lines[0]["captions of the picture"] == [AFTER, "Something else."]
-    assert read_json(out / "captioned.json")["scores"] == found["scores"]
+    assert read_json(out / "captioned.json")["scores"] == comparison["scores"]
     with Image.open(out / "sheet.png") as sheet:
         assert sheet.size[0] > 2 * 224
     text = (out / "captioned.md").read_text()
@@ -148,15 +154,15 @@ def detections(path: Path, label: str, images: list[tuple[str, str]]) -> str:
 def test_what_a_detector_finds_in_both_is_counted(config, tmp_path: Path) -> None:
     photos = [(f"cat{n}", f"cat{n}.png") for n in range(2)]
     names = ("cat0-a", "cat0-b", "cat1-a")
-    given = [
+    options = [
         f"detections=[{detections(tmp_path / 'photos.jsonl', 'cat', photos)}]",
-        "made_detections=["
+        "augmented_detections=["
         + detections(tmp_path / "made.jsonl", "dog", [(n, f"{n}.png") for n in names])
         + "]",
     ]
-    found = describe_set(config(*given))["found"]
-    assert found["counts"]["places"] == found["counts"]["context"] == 3
-    assert found["shares"] == {
+    comparison = describe_set(config(*options))["found"]
+    assert comparison["counts"]["places"] == comparison["counts"]["context"] == 3
+    assert comparison["shares"] == {
         "context found again": 1.0,
         "replaced objects found": 1.0,
         "replaced objects named": 1.0,
@@ -164,7 +170,7 @@ def test_what_a_detector_finds_in_both_is_counted(config, tmp_path: Path) -> Non
         "pasted objects named": pytest.approx(2 / 3),
     }
     with pytest.raises(ValueError, match="given both, or neither"):
-        describe_set(config(given[0]))
+        describe_set(config(options[0]))
 
 
 def test_other_data_and_unfinished_sets_are_refused(config, tmp_path: Path) -> None:
@@ -176,7 +182,7 @@ def test_other_data_and_unfinished_sets_are_refused(config, tmp_path: Path) -> N
     with pytest.raises(ValueError, match="num_pictures must be at least 1"):
         describe_set(config("num_pictures=0"))
     (tmp_path / "made" / "provenance.jsonl").unlink()
-    with pytest.raises(ValueError, match=r"no provenance\.jsonl; give made\.root=FOLDER"):
+    with pytest.raises(ValueError, match=r"no provenance\.jsonl; give augmented\.root=FOLDER"):
         describe_set(config())
 
 
@@ -184,24 +190,32 @@ def test_other_data_and_unfinished_sets_are_refused(config, tmp_path: Path) -> N
 def test_a_trained_run_describes_pictures_that_were_made(tmp_path: Path) -> None:
     """With evaluate.py, which reads the set as test data, saying the same of the pictures."""
     paths = [f"paths.cache={tmp_path / 'cache'}", f"paths.runs={tmp_path / 'runs'}"]
-    run, made = tmp_path / "run", tmp_path / "out"
+    run, set_folder = tmp_path / "run", tmp_path / "out"
     trained = compose_config("train", [*SMALL, *paths, f"run_dir={run}", "num_epochs=1"])
     OmegaConf.resolve(trained)
     train(trained)
     few = ["method.keep=null", "method.rules.num_captions=1", "method.num_patches=1"]
-    loose = ["method.least_uses=2", "max_pairs=6"]
+    loose = ["method.min_uses=2", "max_pairs=6"]
     augment(config_of(tmp_path, "method=cutswap", "data=miniworld_tiny", *few, *loose))
-    chosen = [*paths, "data=miniworld_tiny", f"made.root={made}", f"run={run}", "metrics=fast"]
-    found = describe_set(compose_config("captioned", chosen))
+    chosen = [
+        *paths,
+        "data=miniworld_tiny",
+        f"augmented.root={set_folder}",
+        f"run={run}",
+        "metrics=fast",
+    ]
+    comparison = describe_set(compose_config("captioned", chosen))
     evaluated = compose_config(
         "evaluate",
-        [*paths, "data=augmented", f"data.root={made}", f"run={run}", "metrics=fast"],
+        [*paths, "data=augmented", f"data.root={set_folder}", f"run={run}", "metrics=fast"],
     )
     corpus = evaluate(evaluated)
-    assert 0 < found["pictures"] <= 6
+    assert 0 < comparison["pictures"] <= 6
     # the same words of the same references, whatever their order
-    assert corpus == pytest.approx(found["scores"]["pictures, captions after"])
-    said = read_json(run / "evaluation" / "augmented-test" / "predictions.json")
+    assert corpus == pytest.approx(comparison["scores"]["pictures, captions after"])
+    predictions = read_json(run / "evaluation" / "augmented-test" / "predictions.json")
     lines = (run / "evaluation" / "captioned-out" / "captions.jsonl").read_text().splitlines()
-    own = {one["picture"]: one["captions of the picture"][0] for one in map(json.loads, lines)}
-    assert {one["image_id"]: one["caption"] for one in said} == own
+    captions = {
+        line["picture"]: line["captions of the picture"][0] for line in map(json.loads, lines)
+    }
+    assert {line["image_id"]: line["caption"] for line in predictions} == captions

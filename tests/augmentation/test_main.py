@@ -23,8 +23,8 @@ Change = Callable[[Region], Region | None]
 
 
 def config_of(folder: Path, *overrides: str) -> DictConfig:
-    given = [f"paths.cache={folder / 'cache'}", f"out={folder / 'out'}", "num_processes=0"]
-    return compose_config("augmentation", overrides=[*given, *overrides])
+    options = [f"paths.cache={folder / 'cache'}", f"out={folder / 'out'}", "num_processes=0"]
+    return compose_config("augmentation", overrides=[*options, *overrides])
 
 
 @pytest.fixture
@@ -39,16 +39,20 @@ def detected(tmp_path: Path) -> Callable[[str, Change], DictConfig]:
     (tmp_path / "train.jsonl").write_text("\n".join(lines) + "\n")
 
     def config(name: str, change: Change) -> DictConfig:
-        found = ['{"detector": "test"}']
+        detections = ['{"detector": "test"}']
         for rows in roster.rows_by_image.values():
-            one = roster.samples[rows[0]]
-            regions = [r for r in map(change, one.regions) if r is not None]
-            found.append(detection_line(one.image_id, one.image_path.name, (64, 64), regions))
+            first_sample = roster.samples[rows[0]]
+            regions = [r for r in map(change, first_sample.regions) if r is not None]
+            detections.append(
+                detection_line(
+                    first_sample.image_id, first_sample.image_path.name, (64, 64), regions
+                )
+            )
         path = tmp_path / f"{name}.jsonl"
-        path.write_text("\n".join(found) + "\n")
-        given = [f"data.root={tmp_path}", "steps=[take_detections]", HELD_OUT]
-        given.append(f"steps.take_detections.files=[{path}]")
-        return config_of(tmp_path, "data=jsonl", "method.limits.smallest_area=50", *given)
+        path.write_text("\n".join(detections) + "\n")
+        options = [f"data.root={tmp_path}", "steps=[take_detections]", HELD_OUT]
+        options.append(f"steps.take_detections.files=[{path}]")
+        return config_of(tmp_path, "data=jsonl", "method.limits.smallest_area=50", *options)
 
     return config
 
@@ -96,10 +100,10 @@ def test_a_folder_is_refused_where_a_file_of_the_settings_has_changed(
 
 
 @pytest.mark.parametrize(
-    ("given", "number"), [((), 1000), (("first_images=50",), 50), (("smoke.first_images=9",), 9)]
+    ("options", "number"), [((), 1000), (("first_images=50",), 50), (("smoke.first_images=9",), 9)]
 )
-def test_a_smoke_run_reads_as_few_photos_as_asked_for(given, number, monkeypatch) -> None:
-    config = compose_config("augmentation", ["debug=smoke", *given], return_hydra_config=True)
+def test_a_smoke_run_reads_as_few_photos_as_asked_for(options, number, monkeypatch) -> None:
+    config = compose_config("augmentation", ["debug=smoke", *options], return_hydra_config=True)
     monkeypatch.setattr(HydraConfig.instance(), "cfg", None)
     HydraConfig.instance().set_config(config)
     assert smoke_settings(config).first_images == number

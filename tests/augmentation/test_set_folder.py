@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from augmentation.captions.made import AbstractCaptionMethod, MadeOfPhoto, NewCaption
-from augmentation.run import CAPTION_MAKING, _augment_captions, _augment_texts
+from augmentation.captions.new_captions import AbstractCaptionMethod, NewCaption, PhotoCaptions
+from augmentation.run import CAPTION_SET_KEYS, _augment_captions, _augment_texts
 from augmentation.set_folder import claim_folder, data_identity, file_identity
 from captioning.data.roster import Roster, build_roster
 from captioning.types import Phrase, Region, Sample
@@ -67,8 +67,18 @@ def test_files_that_settings_name_are_known_by_their_contents(tmp_path: Path) ->
     (tmp_path / "words.txt").write_text("dog")
     (tmp_path / "list.txt").write_text("cat")
     words = str(tmp_path / "words.txt")
-    others = {"folder": str(tmp_path), "name": "words.txt", "text": "x" * 9999, "k": 3, "no": None}
-    settings = {"words": words, "deep": {"parts": [1, str(tmp_path / "list.txt")]}, **others}
+    other_settings = {
+        "folder": str(tmp_path),
+        "name": "words.txt",
+        "text": "x" * 9999,
+        "k": 3,
+        "no": None,
+    }
+    settings = {
+        "words": words,
+        "deep": {"parts": [1, str(tmp_path / "list.txt")]},
+        **other_settings,
+    }
     before = file_identity(settings)
     assert before.keys() == {"words", "deep.parts.1"}
     assert len(set(before.values())) == 2
@@ -81,12 +91,12 @@ def test_files_that_settings_name_are_known_by_their_contents(tmp_path: Path) ->
 class Echo(AbstractCaptionMethod):
     """Makes one caption a photo."""
 
-    what = "captions of a test"
+    description = "captions of a test"
 
-    def captions(self, roster: Roster, *, skip: int = 0) -> Iterator[MadeOfPhoto]:
+    def captions(self, roster: Roster, *, skip: int = 0) -> Iterator[PhotoCaptions]:
         for sample in roster.samples[skip:]:
-            made = NewCaption(sample=sample, text="A cat .", phrases=(PHRASE,))
-            yield MadeOfPhoto(captions=[made])
+            caption = NewCaption(sample=sample, text="A cat .", phrases=(PHRASE,))
+            yield PhotoCaptions(captions=[caption])
 
 
 class NoTexts:
@@ -112,8 +122,8 @@ def test_captions_of_other_boxes_are_refused_the_folder(tmp_path: Path) -> None:
 def test_captions_of_changed_files_are_refused_the_folder(tmp_path: Path) -> None:
     vectors = tmp_path / "vectors.txt"
     vectors.write_text("cat 1.0")
-    given = ("word_vectors@method.vectors=glove", f"method.vectors.path={vectors}")
-    config = config_of(tmp_path, "method=ssa", *given)
+    options = ("word_vectors@method.vectors=glove", f"method.vectors.path={vectors}")
+    config = config_of(tmp_path, "method=ssa", *options)
     roster = one_photo(BOX, path=photo(tmp_path / "1.png", []))
     card = _augment_captions(config, Echo(), roster)
     assert card["files"].keys() == {"vectors.path"}
@@ -127,15 +137,19 @@ def test_captions_of_no_files_are_gone_on_with_as_before(tmp_path: Path) -> None
     config = config_of(tmp_path, "method=paraphrase")
     _augment_captions(config, Echo(), one_photo(BOX, path=photo(tmp_path / "1.png", [])))
     settings = json.loads((tmp_path / "out" / "settings.json").read_text())
-    assert settings.keys() == {*CAPTION_MAKING, "data"}
+    assert settings.keys() == {*CAPTION_SET_KEYS, "data"}
 
 
 def test_texts_of_changed_files_are_refused_the_folder(tmp_path: Path) -> None:
     (tmp_path / "corpus.txt").write_text("A cat sits .\n")
     (tmp_path / "model.gguf").write_text("weights")
-    given = ("corpus=lines", f"corpus.train.path={tmp_path / 'corpus.txt'}")
-    given = (*given, "writer@method.writer=llama_cpp", f"method.writer.path={tmp_path}/model.gguf")
-    config = config_of(tmp_path, "method=toca", *given)
+    options = ("corpus=lines", f"corpus.train.path={tmp_path / 'corpus.txt'}")
+    options = (
+        *options,
+        "writer@method.writer=llama_cpp",
+        f"method.writer.path={tmp_path}/model.gguf",
+    )
+    config = config_of(tmp_path, "method=toca", *options)
     card = _augment_texts(config, NoTexts())
     assert card["files"].keys() == {"writer.path"}
     assert _augment_texts(config, NoTexts())["files"] == card["files"]

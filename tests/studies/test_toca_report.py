@@ -12,7 +12,7 @@ import pytest
 from captioning.configuration import compose_config
 
 STUDIES = Path(__file__).resolve().parents[2] / "studies"
-PLAIN = {"tau": None, "use_relations": True, "use_structures": True, "whole_first": True}
+PLAIN = {"tau": None, "use_relations": True, "use_structures": True, "complete_first": True}
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def lines_of(report, runs: list[Path]) -> list[str]:
 def test_rows_by_what_was_trained_on(report, tmp_path):
     path = captions(tmp_path / "plain")
     without = captions(tmp_path / "r_wo", 800, use_relations=False)
-    passing = captions(tmp_path / "any", whole_first=False)
+    passing = captions(tmp_path / "any", complete_first=False)
     first = run(tmp_path, "d-lines-1", path=path, score=0.1)
     runs = [
         first,
@@ -121,15 +121,30 @@ def test_shares_and_volumes(report, tmp_path):
     ]
 
 
+def test_cards_with_older_names_of_settings_are_read(report, tmp_path):
+    current = captions(tmp_path / "current", complete_first=True, max_given_words=3)
+    older = captions(tmp_path / "older")
+    card = json.loads((older.parent / "card.json").read_text())
+    del card["config"]["method"]["complete_first"]
+    card["config"]["method"] |= {"whole_first": True, "most_given": 3}
+    (older.parent / "card.json").write_text(json.dumps(card))
+    facts = [
+        report.synthetic_captions(run(tmp_path, f"d-{path.parent.name}-1", path=path))
+        for path in (current, older)
+    ]
+    assert facts[0] == facts[1]
+    assert (facts[0]["whole_first"], facts[0]["most_given"]) == (True, 3)
+
+
 def test_what_a_taught_model_wrote_has_tables_of_its_own(report, tmp_path):
     taught = {"prompts": {"instruct": False}}
     runs = [run(tmp_path, "t-coco-0.01", share=0.01, score=0.3)]
     for name, max_given, score in (("few", 3, 0.5), ("whole", None, 0.4)):
-        path = captions(tmp_path / name, most_given=max_given, **taught)
+        path = captions(tmp_path / name, max_given_words=max_given, **taught)
         runs.append(run(tmp_path, f"d-{name}-1", path=path, score=score))
         if max_given is not None:
             runs.append(run(tmp_path, f"d-{name}-0.25", path=path, share=0.25, score=0.45))
-    plain = captions(tmp_path / "plain", prompts={"instruct": True}, most_given=None)
+    plain = captions(tmp_path / "plain", prompts={"instruct": True}, max_given_words=None)
     runs.append(run(tmp_path, "d-plain-1", path=plain, score=0.1))
     lines = lines_of(report, runs)
     assert [line[:34] for line in lines if line.startswith("| D alone")] == [
@@ -299,7 +314,7 @@ def test_a_language_model_is_taught_once(study, tmp_path):
     assert teaching.corpus == few.corpus == whole.corpus
     assert few.corpus.train.exclude_ids == "ids.txt"
     assert few.method.writer.name == whole.method.writer.name == teaching.out
-    assert (few.method.most_given, whole.method.most_given) == (3, None)
+    assert (few.method.max_given_words, whole.method.max_given_words) == (3, None)
 
 
 @pytest.mark.parametrize("data", ["flickr8k", "coco"])

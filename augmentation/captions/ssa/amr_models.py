@@ -37,7 +37,7 @@ class AbstractGraphParser(ABC):
 
 
 class AbstractGraphWriter(ABC):
-    """Says graphs."""
+    """Writes graphs as sentences."""
 
     @abstractmethod
     def sentences(self, graphs: Sequence[Graph]) -> list[str]:
@@ -108,7 +108,7 @@ class SequenceModel:
                 num_beams=self._num_beams,
                 max_length=self._max_length,
                 do_sample=False,
-                no_repeat_ngram_size=0,  # graphs repeat themselves
+                no_repeat_ngram_size=0,  # graphs have repetitions
             )
             answers += self._tokenizer.batch_decode(outputs, skip_special_tokens=True)
         return answers
@@ -152,35 +152,34 @@ class SequenceWriter(AbstractGraphWriter):
 def read_linear(line: str) -> Graph | None:
     """The graph of a model's line, as far as there is one.
 
-    Such lines have small faults: brackets that are not closed, roles without a target. A label that
-    came before is the same node; a role without a target, and a target without a role, are passed
-    over.
+    Such lines have small faults: brackets that are not closed, roles without a target. A repeated
+    label is the same node. A role without a target, and a target without a role, are skipped.
 
     Returns:
-        None where no label stands in the line.
+        None where the line has no label.
     """
     nodes: dict[str, Node] = {}
     edges: list[Edge] = []
-    above: list[str] = []  # nodes whose bracket is open
-    role, opens = "", False
+    open_nodes: list[str] = []  # nodes whose bracket is open
+    role, after_bracket = "", False
     for token in _TOKEN.findall(line):
         if token == "(":
-            opens = True
+            after_bracket = True
         elif token == ")":
-            above, role, opens = above[: max(len(above) - 1, 1)], "", False
+            open_nodes, role, after_bracket = open_nodes[: max(len(open_nodes) - 1, 1)], "", False
         elif token.startswith(":") and len(token) > 1:
-            role, opens = token[1:], False
+            role, after_bracket = token[1:], False
         else:
             variable = _variable(token, nodes)
-            if above and role:
-                edges.append(edge_of(above[-1], role, variable))
-            if not above or opens:
-                above.append(variable)
-            role, opens = "", False
+            if open_nodes and role:
+                edges.append(edge_of(open_nodes[-1], role, variable))
+            if not open_nodes or after_bracket:
+                open_nodes.append(variable)
+            role, after_bracket = "", False
     if not nodes:
         return None
-    kept = [edge for edge in dict.fromkeys(edges) if edge.source != edge.target]
-    graph = Graph(nodes, tuple(kept), next(iter(nodes)))
+    unique_edges = [edge for edge in dict.fromkeys(edges) if edge.source != edge.target]
+    graph = Graph(nodes, tuple(unique_edges), next(iter(nodes)))
     return graph.part(graph.reachable(graph.root), graph.root)
 
 

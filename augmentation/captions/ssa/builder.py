@@ -1,4 +1,4 @@
-"""Nodes and edges of a graph while a caption is read; who "his" and "it" are."""
+"""Nodes and edges of a graph while a caption is read; antecedents of pronouns."""
 
 from __future__ import annotations
 
@@ -7,28 +7,33 @@ from collections.abc import Iterator
 from augmentation.captions.ssa.graph import Edge, Graph, Name, Node
 from augmentation.captions.ssa.lexicon import is_living
 from augmentation.captions.ssa.words import Words
-from augmentation.regions.closed_classes import FEMININE, HE, MASCULINE, SHE
+from augmentation.regions.closed_classes import (
+    FEMININE,
+    FEMININE_PRONOUNS,
+    MASCULINE,
+    MASCULINE_PRONOUNS,
+)
 from captioning.text.parts import MAX_STEPS_UP, NOUNS, PASSIVE_SUBJECTS, SUBJECTS
 
 PLURAL_TAGS = ("NNS", "NNPS")
-ITS = frozenset(("it", "its", "itself"))
+NEUTER_PRONOUNS = frozenset(("it", "its", "itself"))
 
 
 class Builder:
-    """A graph that grows.
+    """A graph under construction.
 
     Args:
         words: of the caption.
 
     Attributes:
-        of: variable of each word that has one.
+        variable_of: variable of each word that has one.
     """
 
     def __init__(self, words: Words) -> None:
         self.words = words
         self.nodes: dict[str, Node] = {}
         self.edges: list[Edge] = []
-        self.of: dict[int, str] = {}
+        self.variable_of: dict[int, str] = {}
 
     def add(
         self, concept: str, word: str = "", *, token: int = -1, plural: bool = False,
@@ -39,7 +44,7 @@ class Builder:
         name = Name(concept, word, plural, article, token=token, noun=noun, form=form)
         self.nodes[variable] = Node((name,))
         if token >= 0:
-            self.of.setdefault(token, variable)
+            self.variable_of.setdefault(token, variable)
         return variable
 
     def link(self, source: str, role: str, target: str, word: str = "") -> None:
@@ -50,23 +55,23 @@ class Builder:
             self.edges.append(Edge(source, role, target, word.replace("-", " ")))
 
     def graph(self, root: str) -> Graph:
-        """The graph, without what its root does not lead to."""
+        """The graph, without nodes that its root does not reach."""
         graph = Graph(self.nodes, tuple(self.edges), root)
         reachable = graph.reachable(root)
         return graph if len(reachable) == len(self.nodes) else graph.part(reachable, root)
 
     def antecedent(self, position: int) -> str | None:
-        """Who a pronoun speaks of: the one who does it, else the nearest that may be meant."""
+        """The node of a pronoun: the subject, else the nearest noun that agrees with it."""
         word = self.words.tokens[position].lemma
         if self.words.tokens[position].text.lower() in ("himself", "herself", "itself"):
             word = self.words.tokens[position].text.lower()
         nearest = (i for i in range(position - 1, -1, -1))
-        for i in (*self._doers(position), *nearest):
-            if i < position and i in self.of and self._may_be(i, word):
-                return self.of[i]
+        for i in (*self._candidate_subjects(position), *nearest):
+            if i < position and i in self.variable_of and self._agrees(i, word):
+                return self.variable_of[i]
         return None
 
-    def _doers(self, position: int) -> Iterator[int]:
+    def _candidate_subjects(self, position: int) -> Iterator[int]:
         """Subjects of the verbs above a word, and nouns that these verbs describe."""
         tokens = self.words.tokens
         for _ in range(MAX_STEPS_UP):
@@ -78,7 +83,7 @@ class Builder:
                 yield tokens[head].head
             position = head
 
-    def _may_be(self, position: int, pronoun: str) -> bool:
+    def _agrees(self, position: int, pronoun: str) -> bool:
         token = self.words.tokens[position]
         if token.pos not in NOUNS:
             return False
@@ -86,8 +91,8 @@ class Builder:
             return is_living(token.lemma)
         if token.tag in PLURAL_TAGS:
             return False
-        if pronoun in HE:
+        if pronoun in MASCULINE_PRONOUNS:
             return is_living(token.lemma) and token.lemma not in FEMININE
-        if pronoun in SHE:
+        if pronoun in FEMININE_PRONOUNS:
             return is_living(token.lemma) and token.lemma not in MASCULINE
-        return pronoun in ITS and token.lemma not in MASCULINE | FEMININE
+        return pronoun in NEUTER_PRONOUNS and token.lemma not in MASCULINE | FEMININE

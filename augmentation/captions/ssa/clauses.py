@@ -1,4 +1,4 @@
-"""Clauses to nodes: verbs with their arguments, what is said with "be", and prepositions."""
+"""Clauses to nodes: verbs with their arguments, the copula "be", and prepositions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from augmentation.captions.ssa.phrases import Phrases
 from augmentation.captions.ssa.places import Places, Site
 from captioning.text.parts import NOUNS, OBJECTS, PASSIVE_SUBJECTS, SUBJECTS
 
-CONTROL = frozenset(
+CONTROL_VERBS = frozenset(
     [
         "try",
         "attempt",
@@ -36,7 +36,7 @@ CONTROL = frozenset(
         "need",
     ]
 )
-WHERE = frozenset(
+PLACE_ADVERBS = frozenset(
     [
         "outside",
         "outdoors",
@@ -58,13 +58,13 @@ WHERE = frozenset(
         "ahead",
     ]
 )
-WHITHER = frozenset(
+DIRECTION_ADVERBS = frozenset(
     ["down", "up", "away", "off", "out", "back", "forward", "backwards", "backward", "over"]
 )
-WAYS = frozenset(
+PATH_PARTICLES = frozenset(
     ["down", "up", "off", "out", "over", "across", "through", "along", "around", "past"]
 )
-NOT_SAID = frozenset(
+IGNORED_ADVERBS = frozenset(
     ["while", "when", "then", "just", "as", "also", "apparently", "so", "not", "n't", "too"]
 )
 
@@ -73,7 +73,7 @@ class Clauses:
     """Reads the words of a caption into a builder, from the root down.
 
     Args:
-        builder: what nodes are added to.
+        builder: to which nodes are added.
     """
 
     def __init__(self, builder: Builder) -> None:
@@ -83,7 +83,7 @@ class Clauses:
         self.places = Places(builder, entity=self.entity, action=self.action)
 
     def top(self, i: int) -> str | None:
-        """The node of a root of the parse; None for a sign or a word that means nothing alone."""
+        """The node of a root of the parse; None for a sign or a word without a node."""
         token = self.tokens[i]
         if not any(char.isalnum() for char in token.text):
             return None
@@ -95,42 +95,42 @@ class Clauses:
         return self.entity(i)
 
     def entity(self, i: int) -> str:
-        """The node of a noun phrase with all that hangs on it, "and" where it is several."""
-        others = self.phrases.conjuncts(i)
+        """The node of a noun phrase with its dependents; "and" for several nouns."""
+        conjuncts = self.phrases.conjuncts(i)
         if any(self.tokens[j].pos in ("VERB", "AUX") and self.words.having(j, *SUBJECTS)
-               for j in others):  # fmt: skip
-            others = []  # "a man on a bike and a dog runs": not the bike and the running
-        return self.phrases.joint(i, [self._single(j) for j in (i, *others)])
+               for j in conjuncts):  # fmt: skip
+            conjuncts = []  # "a man on a bike and a dog runs": not the bike and the running
+        return self.phrases.coordinate(i, [self._single(j) for j in (i, *conjuncts)])
 
     def _single(self, i: int) -> str:
         token = self.tokens[i]
-        if i in self.builder.of:
-            return self.builder.of[i]
+        if i in self.builder.variable_of:
+            return self.builder.variable_of[i]
         if token.pos in ("VERB", "AUX"):
             return self.action(i, None)
         if token.pos == "PRON":
             antecedent = self.builder.antecedent(i)
             if antecedent is not None:
-                self.builder.of[i] = antecedent
+                self.builder.variable_of[i] = antecedent
                 return antecedent
-        counted = self.phrases.quantity_of(i)
-        if counted != i:
-            variable = self.entity(counted)
-            self.builder.of[i] = variable
+        quantified = self.phrases.quantity_of(i)
+        if quantified != i:
+            variable = self.entity(quantified)
+            self.builder.variable_of[i] = variable
             quantity = self.builder.add(token.lemma, token.lemma)
             self.builder.link(variable, "quant", quantity)
         else:
             variable = self.phrases.noun(i)
             self.phrases.describe(variable, i)
-        self._behind(variable, i, counted)
+        self._postmodifiers(variable, i, quantified)
         return variable
 
-    def _behind(self, variable: str, i: int, counted: int) -> None:
-        """Add what stands behind a noun."""
+    def _postmodifiers(self, variable: str, i: int, quantified: int) -> None:
+        """Add the words after a noun."""
         for j in self.words.children[i]:
             token = self.tokens[j]
-            if token.dep == "prep" and not (counted != i and token.lemma == "of"):
-                self.places.attach(Site(variable, self.tokens[counted], who=variable), j)
+            if token.dep == "prep" and not (quantified != i and token.lemma == "of"):
+                self.places.attach(Site(variable, self.tokens[quantified], agent=variable), j)
             elif token.dep in ("acl", "relcl", "advcl"):
                 for k in (j, *self.phrases.conjuncts(j)):
                     self.action(k, variable)
@@ -142,14 +142,14 @@ class Clauses:
                 self.builder.link(variable, "mod", self.entity(j))
 
     def clause(self, i: int, subject: str | None) -> str:
-        """The node of a verb and of those joined to it."""
-        own = self.action(i, subject)
+        """The node of a verb and its conjuncts."""
+        verb_node = self.action(i, subject)
         agent = self._subject(i, subject)
-        others = self.phrases.conjuncts(i)
+        conjuncts = self.phrases.conjuncts(i)
         for j in self.words.having(i, "advcl"):
             if not self.words.having(j, "mark", "advmod", "aux"):
-                others += [j, *self.phrases.conjuncts(j)]
-        return self.phrases.joint(i, [own, *(self.action(j, agent) for j in others)])
+                conjuncts += [j, *self.phrases.conjuncts(j)]
+        return self.phrases.coordinate(i, [verb_node, *(self.action(j, agent) for j in conjuncts)])
 
     def _subject(self, i: int, subject: str | None) -> str | None:
         subjects = [
@@ -164,52 +164,63 @@ class Clauses:
 
         Args:
             i: the verb.
-            subject: who does it or has it done, if it has no subject of its own.
+            subject: node of its subject, where it has none of its own.
         """
-        if i in self.builder.of:
-            return self.builder.of[i]
+        if i in self.builder.variable_of:
+            return self.builder.variable_of[i]
         token = self.tokens[i]
         if token.pos not in ("VERB", "AUX"):
             return self.entity(i)
         if token.lemma == "be":
             return self._copula(i, subject)
-        verb, ways = self._with_particles(i)
+        verb, path_particles = self._with_particles(i)
         variable = self.builder.add(concept_of(verb), verb, token=i)
         agent = self._subject(i, subject)
         if self._is_passive(i):
             role = PASSIVE_ROLES.get(verb, "ARG1")
         else:
-            has_object = not ways and bool(self.words.having(i, *OBJECTS))
+            has_object = not path_particles and bool(self.words.having(i, *OBJECTS))
             role = "ARG0" if has_object else subject_role(verb)
             if subject is not None and agent != subject and not has_object:
                 self.builder.link(variable, "ARG1", subject)  # "a stick that a dog has"
         if agent is not None:
             self.builder.link(variable, role, agent)
-        for way in ways:
-            self._way(variable, way, self._along(i))
+        for particle in path_particles:
+            self._path(variable, particle, self._path_objects(i))
         for j in self.words.children[i]:
-            if not (ways and self.tokens[j].dep in OBJECTS):
+            if not (path_particles and self.tokens[j].dep in OBJECTS):
                 self._argument(variable, verb, agent, j)
         return variable
 
     def _with_particles(self, i: int) -> tuple[str, list[str]]:
-        """A verb with its particles, and those that say which way: "up" of "walks up a hill"."""
+        """A verb with its particles, and particles of a path: "up" of "walks up a hill"."""
         lemma = self.tokens[i].lemma
         particles = [self.tokens[j].lemma for j in self.words.having(i, "prt")]
-        moves = lemma.rpartition("-")[2] in MOTION | {"look", "fall", "stand", "sit", "lie", "lay"}
-        ways = [p for p in particles if p in WAYS and moves and f"{lemma} {p}" not in SENSES]
-        return " ".join([lemma, *(p for p in particles if p not in ways)]), ways
+        is_motion = lemma.rpartition("-")[2] in MOTION | {
+            "look",
+            "fall",
+            "stand",
+            "sit",
+            "lie",
+            "lay",
+        }
+        path_particles = [
+            p
+            for p in particles
+            if p in PATH_PARTICLES and is_motion and f"{lemma} {p}" not in SENSES
+        ]
+        return " ".join([lemma, *(p for p in particles if p not in path_particles)]), path_particles
 
-    def _along(self, i: int) -> list[int]:
-        """What a way goes along, which hangs on the verb or on its particle."""
+    def _path_objects(self, i: int) -> list[int]:
+        """Objects of a path, which depend on the verb or on its particle."""
         behind = (k for j in self.words.having(i, "prt") for k in self.words.having(j, "pobj"))
         return [*self.words.having(i, *OBJECTS), *behind]
 
-    def _way(self, variable: str, way: str, objects: list[int]) -> None:
-        if objects and way in SOURCES:
-            self.builder.link(variable, "source", self.entity(objects[0]), way)
+    def _path(self, variable: str, particle: str, objects: list[int]) -> None:
+        if objects and particle in SOURCES:
+            self.builder.link(variable, "source", self.entity(objects[0]), particle)
             return
-        node = self.builder.add(way, way)
+        node = self.builder.add(particle, particle)
         self.builder.link(variable, "path" if objects else "direction", node)
         for j in objects[:1]:
             self.builder.link(node, "op1", self.entity(j))
@@ -249,7 +260,7 @@ class Clauses:
         if marks & {"while", "as", "when", "whilst"}:
             self.builder.link(variable, "time", below)
         elif self.words.having(j, "aux"):
-            self.builder.link(variable, "ARG1" if verb in CONTROL else "purpose", below)
+            self.builder.link(variable, "ARG1" if verb in CONTROL_VERBS else "purpose", below)
         elif self.tokens[j].dep != "advcl":
             self.builder.link(variable, "ARG1", below)
 
@@ -259,12 +270,12 @@ class Clauses:
         for k in self.words.having(j, "prep"):  # "away from a dog", "next to a tree"
             head = self.tokens[self._token(variable)]
             self.places.attach(Site(variable, head, head.lemma, None), j if word == "next" else k)
-        if word == "next" or word in NOT_SAID or j in self.builder.of:
+        if word == "next" or word in IGNORED_ADVERBS or j in self.builder.variable_of:
             return
         role = "mod"
-        if word in WHERE:
+        if word in PLACE_ADVERBS:
             role = "location"
-        elif word in WHITHER:
+        elif word in DIRECTION_ADVERBS:
             role = "direction"
         elif token.lemma in TIMES:
             role = "time"
@@ -273,21 +284,21 @@ class Clauses:
         self.builder.link(variable, role, self.builder.add(word, word, token=j))
 
     def _copula(self, i: int, subject: str | None) -> str:
-        """What is said with "be": there is something, it is like this, or it is there."""
-        things = self.words.having(i, *SUBJECTS, "attr")
-        if self.words.having(i, "expl") and things:
-            thing = self.entity(things[0])
-            self._around_be(thing, i)
-            return thing
+        """Clauses with "be": existence, an attribute, or a place."""
+        subjects = self.words.having(i, *SUBJECTS, "attr")
+        if self.words.having(i, "expl") and subjects:
+            variable = self.entity(subjects[0])
+            self._attach_to_copula(variable, i)
+            return variable
         agent = self._subject(i, subject)
         for j in self.words.having(i, "acomp", "attr", "oprd"):
-            parts = [self._said(k, agent) for k in (j, *self.phrases.conjuncts(j))]
-            self._around_be(parts[0], i)
-            return self.phrases.joint(j, parts)
+            parts = [self._predicated(k, agent) for k in (j, *self.phrases.conjuncts(j))]
+            self._attach_to_copula(parts[0], i)
+            return self.phrases.coordinate(j, parts)
         return self._located(i, agent)
 
-    def _said(self, j: int, agent: str | None) -> str:
-        """ "the dog is brown", "the man is a clown"; the node of what is said."""
+    def _predicated(self, j: int, agent: str | None) -> str:
+        """ "the dog is brown", "the man is a clown": the node of the predicate."""
         lemma = self.tokens[j].lemma
         if lemma in COLOURS:
             predicate = self.builder.add(COLOURS[lemma], lemma, token=j)
@@ -299,10 +310,10 @@ class Clauses:
                 self.builder.link(agent, "mod", predicate)
         return predicate
 
-    def _around_be(self, variable: str, i: int) -> None:
+    def _attach_to_copula(self, variable: str, i: int) -> None:
         head = self.tokens[max(self._token(variable), 0)]
         for j in self.words.having(i, "prep"):
-            self.places.attach(Site(variable, head, who=variable), j)
+            self.places.attach(Site(variable, head, agent=variable), j)
         for j in self.words.having(i, "acl", "advcl"):
             self.action(j, variable)
 
@@ -314,6 +325,6 @@ class Clauses:
             self.places.attach(Site(variable, self.tokens[i], "be", agent), j)
         for j in self.words.having(i, "advmod"):
             word = self.tokens[j].text.lower()
-            if word not in NOT_SAID:
+            if word not in IGNORED_ADVERBS:
                 self.builder.link(variable, "ARG2", self.builder.add(word, word, token=j))
         return variable

@@ -1,4 +1,4 @@
-"""In which order graphs are merged: average linkage (UPGMA; Sokal and Michener, 1958)."""
+"""The order of merging graphs: average linkage (UPGMA; Sokal and Michener, 1958)."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ from augmentation.captions.ssa.smatch import agreement, triples
 
 def distances(graphs: Sequence[Graph]) -> NDArray[np.float64]:
     """``(N, N)`` distances 1 − smatch, symmetric, 0 on the diagonal (Algorithm 1, line 4)."""
-    counted = [triples(graph) for graph in graphs]
+    all_triples = [triples(graph) for graph in graphs]
     matrix = np.zeros((len(graphs), len(graphs)))
-    for i, ours in enumerate(counted):
+    for i, graph_triples in enumerate(all_triples):
         for j in range(i):
-            matrix[i, j] = matrix[j, i] = 1 - agreement(ours, counted[j], restarts=1).f1
+            matrix[i, j] = matrix[j, i] = (
+                1 - agreement(graph_triples, all_triples[j], restarts=1).f1
+            )
     return matrix
 
 
 def merge_order(distance: NDArray[np.float64]) -> list[tuple[int, int]]:
     """Pairs in the order of merging, the closest first (Algorithm 1, line 5).
 
-    The cluster of a pair goes on under the first, smaller number. Ties go to the smallest numbers.
+    A merged pair keeps its first, smaller number. Ties go to the smallest numbers.
 
     Args:
         distance: ``(N, N)``, symmetric.

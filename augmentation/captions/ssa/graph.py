@@ -1,7 +1,7 @@
-"""Graphs of meaning (AMR, Banarescu et al., 2013) whose nodes know their words and their boxes.
+"""Graphs of meaning (AMR, Banarescu et al., 2013) whose nodes have words and boxes.
 
 CIC-BART-SSA (Basioti et al., 2024, section 4) calls them vgAMR: a graph, the words of the caption
-that its nodes stand for, and the regions of the photo that these speak of.
+for its nodes, and the regions of the photo that these words describe.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import cached_property
 _SENSE = re.compile(r".-\d\d$")
 # A number, a quoted text or a sign; "4-wheeler" is a word.
 _LITERAL = re.compile(r'[+-]?\d[\d.,:/]*$|".*"$|[+-]$', re.DOTALL)
-JOINTS = ("and", "or")
+COORDINATORS = ("and", "or")
 MULTI_SENTENCE = "multi-sentence"
 
 
@@ -25,13 +25,13 @@ class Name:
 
     Attributes:
         concept: label of the node, such as ``"dog"``, ``"ride-01"`` or ``"2"``.
-        word: dictionary form as it is said: ``"dog"``, ``"take off"``; empty if it is not said.
+        word: dictionary form: ``"dog"``, ``"take off"``; empty if the caption has no word for it.
         plural: of a noun.
         article: before a noun: ``"a"``, ``"the"`` or ``""``.
-        caption: number of the caption; synonyms of one node are of several.
+        caption: number of the caption; synonyms of a node come from several captions.
         token: position of the word in the caption; -1 if there is none.
-        noun: whether it names a thing; compounds' first words and adjectives do not.
-        form: of a noun in the plural, as the caption has it: "geese"; empty if unknown.
+        noun: whether it names an object; compounds' first words and adjectives do not.
+        form: of a plural noun, as in the caption: "geese"; empty if unknown.
     """
 
     concept: str
@@ -49,9 +49,9 @@ class Node:
     """A concept.
 
     Attributes:
-        names: its synonyms, the first is its label.
-        regions: positions in ``Sample.regions`` of what it stands for; empty if it has no box.
-        chains: ids of the phrases' chains that it was grounded by, boxes or not.
+        names: its synonyms; the first is its label.
+        regions: positions in ``Sample.regions`` of its boxes; empty without any.
+        chains: ids of the chains of its phrases, with or without boxes.
         kinds: of these phrases, such as ``"people"``.
     """
 
@@ -67,12 +67,12 @@ class Node:
 
     @property
     def is_literal(self) -> bool:
-        """Whether its label is a number, a text or a sign and names no thing, as "a 747" does."""
+        """Whether its label is a number, text or sign, but no object's name, as "a 747" is."""
         return bool(_LITERAL.match(self.concept)) and not self.names[0].noun
 
     @property
     def is_predicate(self) -> bool:
-        """Whether its label bears a sense, as in ``"ride-01"``."""
+        """Whether its label has a sense, as in ``"ride-01"``."""
         return bool(_SENSE.search(self.concept))
 
 
@@ -82,8 +82,8 @@ class Edge:
 
     Attributes:
         role: without colon and never inverse: ``"ARG0"``, ``"location"``.
-        word: preposition that it is said with: AMR leaves out "in", "on" and "at".
-        captions: numbers of the captions that say it.
+        word: its preposition in the caption: AMR leaves out "in", "on" and "at".
+        captions: numbers of the captions that have it.
     """
 
     source: str
@@ -123,18 +123,18 @@ class Graph:
     def is_constant(self, variable: str) -> bool:
         """Whether AMR writes a node without a variable: a literal that an edge leads to.
 
-        The root, and what has edges of its own, need a variable whatever their labels are.
+        The root, and nodes with edges of their own, need a variable whatever their labels are.
         """
-        bare = not self.out[variable] and bool(self.into[variable])
-        return bare and variable != self.root and self.nodes[variable].is_literal
+        is_leaf = not self.out[variable] and bool(self.into[variable])
+        return is_leaf and variable != self.root and self.nodes[variable].is_literal
 
     def children(self, variable: str, *roles: str) -> list[str]:
         """Targets of a node's edges in some roles."""
         return [edge.target for edge in self.out[variable] if edge.role in roles]
 
-    def part(self, kept: Iterable[str], root: str) -> Graph:
+    def part(self, variables: Iterable[str], root: str) -> Graph:
         """The graph of some nodes and the edges between them."""
-        variables = set(kept) | {root}
+        variables = set(variables) | {root}
         return Graph(
             {variable: node for variable, node in self.nodes.items() if variable in variables},
             tuple(e for e in self.edges if e.source in variables and e.target in variables),
@@ -143,12 +143,14 @@ class Graph:
 
     def reachable(self, start: str) -> set[str]:
         """Nodes joined to one by edges in either direction, itself among them."""
-        reached, open_nodes = {start}, [start]
-        while open_nodes:
-            variable = open_nodes.pop()
-            near = {e.target for e in self.out[variable]} | {e.source for e in self.into[variable]}
-            open_nodes += near - reached
-            reached |= near
+        reached, pending = {start}, [start]
+        while pending:
+            variable = pending.pop()
+            neighbours = {e.target for e in self.out[variable]} | {
+                e.source for e in self.into[variable]
+            }
+            pending += neighbours - reached
+            reached |= neighbours
         return reached
 
 
@@ -161,10 +163,10 @@ def _grouped(
     return {variable: tuple(groups.get(variable, ())) for variable in nodes}
 
 
-def renamed(graph: Graph, prefix: str, caption: int) -> Graph:
-    """The graph with other variables, as said by caption number ``caption``."""
+def rename_variables(graph: Graph, prefix: str, caption: int) -> Graph:
+    """The graph with new variables, as the graph of caption number ``caption``."""
     names = {variable: f"{prefix}{number}" for number, variable in enumerate(graph.nodes)}
-    only = frozenset((caption,))
+    captions = frozenset((caption,))
     return Graph(
         {
             names[variable]: replace(
@@ -173,7 +175,7 @@ def renamed(graph: Graph, prefix: str, caption: int) -> Graph:
             for variable, node in graph.nodes.items()
         },
         tuple(
-            replace(e, source=names[e.source], target=names[e.target], captions=only)
+            replace(e, source=names[e.source], target=names[e.target], captions=captions)
             for e in graph.edges
         ),
         names[graph.root],

@@ -21,7 +21,7 @@ _SENSES = """
 """
 SENSES = {word.rpartition("-")[0].replace("-", " "): word for word in _SENSES.split()}
 
-# Whoever is spoken of is ARG1: the thing that sits, falls or floats.
+# Verbs whose subject is ARG1: the object that sits, falls or floats.
 _PATIENTS = """
     sit stand lie fall hang float leap rest wait come perch dangle swing stick lay appear emerge
     gather hang-out line-up slide bounce land shine surround grow burn drip flow blow dive pass
@@ -47,7 +47,7 @@ ARGUMENTS: dict[tuple[str, str], str] = {
     (verb, preposition): f"ARG{number}"
     for verb, preposition, number in (word.split("-") for word in _ARGUMENTS.split())
 }
-# Whose agent ("by") or object is no usual argument.
+# Verbs whose agent ("by") or passive subject has an unusual role.
 AGENT_ROLES = {"surround": "ARG1", "cover": "ARG0", "follow": "ARG0"}
 PASSIVE_ROLES = {"surround": "ARG2"}
 
@@ -63,8 +63,8 @@ PATHS = frozenset(("through", "across", "along", "down", "up", "past", "over", "
 GOALS = frozenset(("into", "onto", "to"))
 DIRECTIONS = frozenset(("toward", "towards"))
 SOURCES = frozenset(("from", "off", "out", "out-of", "off-of"))
-TIMES_BY = frozenset(("during", "after", "before", "while", "until", "whilst"))
-# Several words that are one preposition; the parser hangs them on each other.
+TIME_PREPOSITIONS = frozenset(("during", "after", "before", "while", "until", "whilst"))
+# Prepositions of several words, which the parser attaches to each other.
 COMPOUND_PREPOSITIONS = {
     ("next", "to"): "next-to", ("in", "front", "of"): "in-front-of", ("out", "of"): "out-of",
     ("on", "top", "of"): "on-top-of", ("in", "between"): "in-between", ("off", "of"): "off-of",
@@ -77,7 +77,7 @@ COMPOUND_PREPOSITIONS = {
     ("on", "the", "side", "of"): "on-the-side-of", ("with", "the", "help", "of"): "with",
     ("by", "the", "side", "of"): "beside", ("up", "to"): "to", ("onto",): "onto",
 }  # fmt: skip
-# Verbs of motion: "over", "around" and the like are ways, not places.
+# Verbs of motion: "over", "around" and the like are paths, not places.
 _MOTION = """
     run walk jump leap fly ride drive climb ski skate skateboard swim slide jog hike race bike
     cycle bicycle move go come travel crawl step wade roll speed sled snowboard bound hurdle
@@ -113,7 +113,7 @@ _GROUPS = """
     number couple set series variety collection
 """
 GROUPS = frozenset(_GROUPS.split())
-# "couple of dogs": how many, not what.
+# "couple of dogs": a number, not an object.
 QUANTITIES = frozenset(("couple", "lot", "lots", "number", "dozen", "variety", "dozens"))
 _PIECES = """
     piece bit slice chunk strip stretch body bottle cup glass can bowl plate bag box tray basket
@@ -139,9 +139,9 @@ _ANIMALS = """
     terrier collie labrador lab husky pup canine dalmatian chihuahua dachshund boxer parrot swan
 """
 ANIMALS = frozenset(_ANIMALS.split())
-# Words of who and whose.
-WHOSE = {"he": "his", "she": "her", "it": "its", "they": "their"}
-# Said of a thing by its place in a sentence alone; never part of what is seen.
+# Possessive pronouns by personal pronoun.
+POSSESSIVES = {"he": "his", "she": "her", "it": "its", "they": "their"}
+# Words whose meaning depends on the context, not on the photo.
 NUMBERS = {word: str(number) for word, number in NUMBER_WORDS.items()}
 QUANTIFIERS = frozenset(("some", "several", "many", "few", "both", "all", "various", "multiple"))
 POINTERS = frozenset(("another", "other", "this", "that", "these", "those", "each", "every"))
@@ -153,10 +153,10 @@ def concept_of(verb: str) -> str:
 
 
 def subject_role(verb: str) -> str:
-    """Which argument the subject of a verb in the active is."""
+    """The argument that the subject of an active verb is."""
     return "ARG1" if verb in SUBJECT_IS_ARG1 else "ARG0"
 
 
 def is_living(noun: str) -> bool:
-    """Whether a noun is of a person or an animal."""
+    """Whether a noun names a person or an animal."""
     return noun in PEOPLE_WORDS or noun in ANIMALS or noun.endswith(("boarder", "skater"))

@@ -6,11 +6,19 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from augmentation.captions.ssa.clustering import distances, merge_order
-from augmentation.captions.ssa.graph import JOINTS, MULTI_SENTENCE, Edge, Graph, Name, Node, renamed
+from augmentation.captions.ssa.graph import (
+    COORDINATORS,
+    MULTI_SENTENCE,
+    Edge,
+    Graph,
+    Name,
+    Node,
+    rename_variables,
+)
 
 Similarity = Callable[[str, str], float]
-# Verbs that mean what their object does; they are like none but themselves.
-LIGHT = frozenset(
+# Light verbs take their meaning from their object; they are similar only to themselves.
+LIGHT_VERBS = frozenset(
     ["have", "do", "be", "make", "get", "go", "take", "put", "use", "try", "be-located-at"]
 )
 
@@ -21,23 +29,23 @@ class Merging:
 
     Attributes:
         similarity: of two words, 1 for the same; the cosine of their vectors.
-        least_similar: of labels that are taken for the same (the authors' .7).
-        least_similar_beside: of predicates' labels whose neighbours all agree (theirs: .5).
+        min_similarity: of labels that count as the same (the authors' .7).
+        min_similarity_same_arguments: of predicates with the same arguments (the authors' .5).
     """
 
     similarity: Similarity
-    least_similar: float = 0.7
-    least_similar_beside: float = 0.5
+    min_similarity: float = 0.7
+    min_similarity_same_arguments: float = 0.5
 
     def merge_all(self, graphs: Sequence[Graph]) -> Graph:
-        """The graph of several captions; with one, that one.
+        """The graph of several captions; a single graph stays as it is.
 
         Raises:
             ValueError: no graphs.
         """
         if not graphs:
             raise ValueError("there must be a graph to merge: got none")
-        open_graphs = {n: renamed(graph, f"c{n}_", n) for n, graph in enumerate(graphs)}
+        open_graphs = {n: rename_variables(graph, f"c{n}_", n) for n, graph in enumerate(graphs)}
         for i, j in merge_order(distances(list(open_graphs.values()))):
             open_graphs[i] = self.merge(open_graphs[i], open_graphs.pop(j))
         return without_cycles(open_graphs[0])
@@ -48,7 +56,7 @@ class Merging:
         nodes = dict(first.nodes)
         for variable, node in second.nodes.items():
             if variable in common:
-                nodes[common[variable]] = _joined(nodes[common[variable]], node)
+                nodes[common[variable]] = _merge_nodes(nodes[common[variable]], node)
             else:
                 nodes[variable] = node
         edges = _union(first.edges, (
@@ -57,16 +65,16 @@ class Merging:
         ))  # fmt: skip
         if common:
             return Graph(nodes, edges, first.root)
-        return _side_by_side(Graph(nodes, edges, first.root), second.root)
+        return _join_under_root(Graph(nodes, edges, first.root), second.root)
 
     def common_nodes(self, first: Graph, second: Graph) -> dict[str, str]:
         """Nodes of the second graph that mean the same as one of the first, with that one.
 
-        Things first, by their boxes; then, until no more are found, what hangs on them: "and" and
-        "or" of the same things, attributes, numbers and places of the same thing, predicates with
-        the same arguments.
+        Objects first, by their boxes; then, until no more are found, nodes that depend on them:
+        "and" and "or" of the same objects, attributes, numbers and places of the same object,
+        predicates with the same arguments.
         """
-        pairs = self._things(first, second)
+        pairs = self._match_entities(first, second)
         before = -1
         while len(pairs) > before:
             before = len(pairs)
@@ -76,60 +84,73 @@ class Merging:
                     pairs[b] = a
         return pairs
 
-    def _things(self, first: Graph, second: Graph) -> dict[str, str]:
+    def _match_entities(self, first: Graph, second: Graph) -> dict[str, str]:
         pairs = []
-        for b, theirs in second.nodes.items():
-            for a, ours in first.nodes.items():
-                likeness = self._same_thing(ours, theirs)
-                if likeness is not None:
-                    pairs.append((-likeness, a, b))
+        for b, second_node in second.nodes.items():
+            for a, first_node in first.nodes.items():
+                similarity = self._entity_similarity(first_node, second_node)
+                if similarity is not None:
+                    pairs.append((-similarity, a, b))
         matched: dict[str, str] = {}
         for _, a, b in sorted(pairs):
             if b not in matched and a not in matched.values():
                 matched[b] = a
         return matched
 
-    def _same_thing(self, ours: Node, theirs: Node) -> float | None:
-        """How alike two names of one thing are; None where they are not of one thing."""
-        if ours.is_predicate or theirs.is_predicate or ours.is_literal or theirs.is_literal:
+    def _entity_similarity(self, first_node: Node, second_node: Node) -> float | None:
+        """The similarity of two nodes for one object; None where the objects differ."""
+        if (
+            first_node.is_predicate
+            or second_node.is_predicate
+            or first_node.is_literal
+            or second_node.is_literal
+        ):
             return None
-        if (ours.concept in JOINTS) != (theirs.concept in JOINTS):
+        if (first_node.concept in COORDINATORS) != (second_node.concept in COORDINATORS):
             return None
-        likeness = self._likeness(ours, theirs)
-        boxed = bool(ours.regions or theirs.regions)
-        if boxed:
-            same_kind = not ours.kinds or not theirs.kinds or ours.kinds & theirs.kinds
-            return likeness if ours.regions == theirs.regions and same_kind else None
-        if ours.chains & theirs.chains:
-            return likeness
-        both_nouns = ours.names[0].noun and theirs.names[0].noun
-        apart = bool(ours.chains and theirs.chains)
-        same = both_nouns and not apart and likeness >= self.least_similar
-        return likeness if same and _plurals(ours) & _plurals(theirs) else None
+        similarity = self._name_similarity(first_node, second_node)
+        has_boxes = bool(first_node.regions or second_node.regions)
+        if has_boxes:
+            same_kind = (
+                not first_node.kinds
+                or not second_node.kinds
+                or first_node.kinds & second_node.kinds
+            )
+            return similarity if first_node.regions == second_node.regions and same_kind else None
+        if first_node.chains & second_node.chains:
+            return similarity
+        both_nouns = first_node.names[0].noun and second_node.names[0].noun
+        different_chains = bool(first_node.chains and second_node.chains)
+        is_match = both_nouns and not different_chains and similarity >= self.min_similarity
+        return similarity if is_match and _plurals(first_node) & _plurals(second_node) else None
 
-    def _likeness(self, ours: Node, theirs: Node) -> float:
-        words = {_word(name) for name in ours.names}
-        others = {_word(name) for name in theirs.names}
-        if words & others:
+    def _name_similarity(self, first_node: Node, second_node: Node) -> float:
+        first_words = {_word(name) for name in first_node.names}
+        second_words = {_word(name) for name in second_node.names}
+        if first_words & second_words:
             return 1.0
-        return max(self.similarity(word, two) for word in words for two in others)
+        return max(self.similarity(word, other) for word in first_words for other in second_words)
 
     def _partner(
-        self, first: Graph, second: Graph, b: str, pairs: dict[str, str], taken: set[str]
+        self, first: Graph, second: Graph, b: str, pairs: dict[str, str], matched: set[str]
     ) -> str | None:
-        """The node of the first graph that a node without boxes is the same as."""
-        theirs = second.nodes[b]
-        if theirs.names[0].noun or theirs.concept == MULTI_SENTENCE:
+        """The node of the first graph that matches a node without boxes."""
+        second_node = second.nodes[b]
+        if second_node.names[0].noun or second_node.concept == MULTI_SENTENCE:
             return None
-        for a, ours in first.nodes.items():
-            if a in taken or ours.names[0].noun or ours.is_predicate != theirs.is_predicate:
+        for a, first_node in first.nodes.items():
+            if (
+                a in matched
+                or first_node.names[0].noun
+                or first_node.is_predicate != second_node.is_predicate
+            ):
                 continue
-            if theirs.is_predicate:
+            if second_node.is_predicate:
                 if self._same_event(first, a, second, b, pairs):
                     return a
-            elif theirs.concept in JOINTS:
+            elif second_node.concept in COORDINATORS:
                 ops = [pairs.get(edge.target) for edge in second.out[b]]
-                if ours.concept == theirs.concept and set(ops) == {
+                if first_node.concept == second_node.concept and set(ops) == {
                     edge.target for edge in first.out[a]
                 }:
                     return a
@@ -140,37 +161,41 @@ class Merging:
     def _same_event(
         self, first: Graph, a: str, second: Graph, b: str, pairs: dict[str, str]
     ) -> bool:
-        """Whether two predicates are alike: by label, and no argument that differs."""
-        ours = {edge.role: edge.target for edge in first.out[a] if edge.role.startswith("ARG")}
-        theirs = {edge.role: edge.target for edge in second.out[b] if edge.role.startswith("ARG")}
-        shared = ours.keys() & theirs.keys()
-        agree = [pairs.get(theirs[role]) == ours[role] for role in shared]
-        if not agree or not all(agree):
+        """Whether two predicates match: similar labels, and no argument that differs."""
+        first_arguments = {
+            edge.role: edge.target for edge in first.out[a] if edge.role.startswith("ARG")
+        }
+        second_arguments = {
+            edge.role: edge.target for edge in second.out[b] if edge.role.startswith("ARG")
+        }
+        shared = first_arguments.keys() & second_arguments.keys()
+        agreements = [pairs.get(second_arguments[role]) == first_arguments[role] for role in shared]
+        if not agreements or not all(agreements):
             return False
         first_event, second_event = first.nodes[a], second.nodes[b]
         if first_event.concept == second_event.concept:
             return True
-        if LIGHT & {_word(name) for name in (*first_event.names, *second_event.names)}:
+        if LIGHT_VERBS & {_word(name) for name in (*first_event.names, *second_event.names)}:
             return False
-        least = self.least_similar_beside if ours.keys() == theirs.keys() and len(ours) > 1 else (
-            self.least_similar
-        )  # fmt: skip
-        return self._likeness(first_event, second_event) >= least
+        min_similarity = self.min_similarity
+        if first_arguments.keys() == second_arguments.keys() and len(first_arguments) > 1:
+            min_similarity = self.min_similarity_same_arguments
+        return self._name_similarity(first_event, second_event) >= min_similarity
 
     def _same_detail(
         self, first: Graph, a: str, second: Graph, b: str, pairs: dict[str, str]
     ) -> bool:
-        """Whether two attributes, numbers or places hang on the same things in the same roles."""
-        up = {(edge.role, edge.source) for edge in first.into[a]}
-        down = {(edge.role, edge.target) for edge in first.out[a]}
-        above = {(edge.role, pairs.get(edge.source)) for edge in second.into[b]}
-        below = {(edge.role, pairs.get(edge.target)) for edge in second.out[b]}
-        if not up & above or down != below:
+        """Whether two attributes, numbers or places have the same objects in the same roles."""
+        sources = {(edge.role, edge.source) for edge in first.into[a]}
+        targets = {(edge.role, edge.target) for edge in first.out[a]}
+        mapped_sources = {(edge.role, pairs.get(edge.source)) for edge in second.into[b]}
+        mapped_targets = {(edge.role, pairs.get(edge.target)) for edge in second.out[b]}
+        if not sources & mapped_sources or targets != mapped_targets:
             return False
-        ours, theirs = first.nodes[a], second.nodes[b]
-        if ours.is_literal or theirs.is_literal:
-            return ours.concept == theirs.concept
-        return self._likeness(ours, theirs) >= self.least_similar
+        first_node, second_node = first.nodes[a], second.nodes[b]
+        if first_node.is_literal or second_node.is_literal:
+            return first_node.concept == second_node.concept
+        return self._name_similarity(first_node, second_node) >= self.min_similarity
 
 
 def _word(name: Name) -> str:
@@ -181,17 +206,17 @@ def _plurals(node: Node) -> set[bool]:
     return {name.plural for name in node.names}
 
 
-def _joined(ours: Node, theirs: Node) -> Node:
+def _merge_nodes(first: Node, second: Node) -> Node:
     return Node(
-        names=tuple(dict.fromkeys((*ours.names, *theirs.names))),
-        regions=ours.regions | theirs.regions,
-        chains=ours.chains | theirs.chains,
-        kinds=ours.kinds | theirs.kinds,
+        names=tuple(dict.fromkeys((*first.names, *second.names))),
+        regions=first.regions | second.regions,
+        chains=first.chains | second.chains,
+        kinds=first.kinds | second.kinds,
     )
 
 
 def _union(first: Sequence[Edge], second: Iterable[Edge]) -> tuple[Edge, ...]:
-    """Edges of both; the same edge once, with the captions of both."""
+    """Edges of both graphs; a common edge once, with the captions of both."""
     edges: dict[tuple[str, str, str, str], Edge] = {}
     for edge in (*first, *second):
         key = (edge.source, edge.role, edge.target, edge.word)
@@ -202,12 +227,12 @@ def _union(first: Sequence[Edge], second: Iterable[Edge]) -> tuple[Edge, ...]:
     return tuple(edges.values())
 
 
-def _side_by_side(graph: Graph, other_root: str) -> Graph:
+def _join_under_root(graph: Graph, other_root: str) -> Graph:
     """Two graphs without common nodes under a node ``multi-sentence`` (lines 10 and 11)."""
     if graph.nodes[graph.root].concept == MULTI_SENTENCE:
         top, nodes, edges = graph.root, dict(graph.nodes), graph.edges
     else:
-        top = f"m_{graph.root}"  # by its size two clusters could have the same
+        top = f"m_{graph.root}"  # a name by size could occur in two clusters
         nodes = {**graph.nodes, top: Node((Name(MULTI_SENTENCE),))}
         edges = (*graph.edges, Edge(top, "snt1", graph.root))
     number = sum(edge.source == top for edge in edges) + 1
@@ -215,10 +240,10 @@ def _side_by_side(graph: Graph, other_root: str) -> Graph:
 
 
 def without_cycles(graph: Graph) -> Graph:
-    """The graph without edges that lead back to where they came from.
+    """The graph without edges that close a cycle.
 
-    AMR has no cycles of edges; merging may close one. The edge that closes it when nodes are
-    visited in order is dropped, that said by most captions is visited first.
+    AMR has no cycles; merging may close one. The edge that closes it when nodes are visited in
+    order is dropped; edges of most captions are visited first.
     """
     state: dict[str, int] = {}
     dropped: set[int] = set()
@@ -237,5 +262,5 @@ def without_cycles(graph: Graph) -> Graph:
             visit(variable)
     if not dropped:
         return graph
-    kept = tuple(edge for edge in graph.edges if id(edge) not in dropped)
-    return Graph(graph.nodes, kept, graph.root)
+    edges = tuple(edge for edge in graph.edges if id(edge) not in dropped)
+    return Graph(graph.nodes, edges, graph.root)

@@ -1,4 +1,4 @@
-"""Structured semantic augmentation: new captions, each of a part of a photo (section 4)."""
+"""Structured semantic augmentation: new captions of parts of photos (section 4)."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from itertools import chain, islice
 
 import numpy as np
 
-from augmentation.captions.made import AbstractCaptionMethod, MadeOfPhoto, NewCaption
-from augmentation.captions.ssa.alignment import aligned, caption_by_words
+from augmentation.captions.new_captions import AbstractCaptionMethod, NewCaption, PhotoCaptions
+from augmentation.captions.ssa.alignment import align, caption_by_words
 from augmentation.captions.ssa.amr_models import AbstractGraphParser, AbstractGraphWriter
 from augmentation.captions.ssa.filters import (
     DUPLICATE,
     ILL_FORMED,
-    NOT_SAID,
+    NOT_REALISED,
     CrossFittedScores,
     Rules,
 )
 from augmentation.captions.ssa.frames import Frames
 from augmentation.captions.ssa.graph import Graph
 from augmentation.captions.ssa.grounding import ground
-from augmentation.captions.ssa.joining import joined
+from augmentation.captions.ssa.joining import join_events
 from augmentation.captions.ssa.merging import Merging
 from augmentation.captions.ssa.nouns import NounForms
 from augmentation.captions.ssa.parser import read_words
 from augmentation.captions.ssa.penman import write_penman
-from augmentation.captions.ssa.realiser import STYLES, STYLES_OF_SEVERAL, Realiser
+from augmentation.captions.ssa.realiser import LIST_STYLES, STYLES, Realiser
 from augmentation.captions.ssa.sampling import Sampler
 from augmentation.captions.ssa.sentences import Caption, caption_of
 from augmentation.captions.ssa.similarity import WordSimilarity
@@ -42,14 +42,14 @@ from captioning.text.parts import NOUNS
 from captioning.types import Phrase, Sample
 
 PARSED_AT_ONCE = 4096
-TRIES = 8  # orders in which events are joined, a long caption that is wanted
-MORE = "more than wanted of a photo"
+NUM_ORDERS = 8  # in which events are joined, for each long caption
+TOO_MANY = "more than wanted of a photo"
 UNREADABLE = "caption without a graph"
 
 
 @dataclass(kw_only=True)
-class _Read:
-    """What the captions of a photo say: graphs, and lemmas of nouns; and how many do not parse."""
+class _PhotoGraphs:
+    """Graphs of a photo's captions, lemmas of their nouns, and the number that do not parse."""
 
     graphs: list[Graph] = field(default_factory=list)
     nouns: set[str] = field(default_factory=set)
@@ -61,28 +61,29 @@ class Ssa(AbstractCaptionMethod):
 
     Args:
         parser: of captions: words, tags and dependencies.
-        vectors: of words, to tell synonyms.
-        rules: which captions are kept.
-        most: captions of small parts a photo, drawn at random.
+        vectors: of words, to find synonyms.
+        rules: for accepting captions.
+        max_small: captions of small parts a photo, drawn at random.
         rounds: times that all events of a photo are sampled.
-        detail: probability that something optional is said of a thing.
-        small: coverage, in [0, 1], below which a caption is of a small part of its photo.
-        broad: captions of larger parts are kept until a photo has so many captions.
-        long: words from which on a caption is long.
-        most_long: long captions a photo, of several events (`joined`; by the rules alone), whose
-            lengths are drawn evenly from `long` to `longest`, as far as there are any near them.
-        longest: words of a long caption.
-        least_similar, least_similar_beside: see `Merging`.
+        detail_probability: of each optional detail about an object.
+        small_coverage: a caption of lower coverage, in [0, 1], describes a small part of its photo.
+        min_captions: captions of larger parts are added up to so many captions a photo.
+        min_long_words: words of a long caption, at least.
+        max_long: long captions a photo, of several events (`join_events`; by the rules alone).
+            Their lengths are drawn evenly from `min_long_words` to `max_long_words`, and the
+            nearest captions are taken.
+        max_long_words: words of a long caption, at most.
+        min_similarity, min_similarity_same_arguments: see `Merging`.
         language_model: judges well-formedness; None for trigrams of the roster's captions.
         graph_parser: makes the captions' graphs; None for the rules of `read_words`.
-        graph_writer: says the samples; None for the rules of `Realiser`.
+        graph_writer: writes the samples as sentences; None for the rules of `Realiser`.
         seed: of all draws.
 
     Raises:
         ValueError: settings out of their ranges.
     """
 
-    what = "captions of parts of photos by structured semantic augmentation"
+    description = "captions of parts of photos by structured semantic augmentation"
 
     def __init__(
         self,
@@ -90,44 +91,46 @@ class Ssa(AbstractCaptionMethod):
         parser: AbstractParser,
         vectors: AbstractWordVectors,
         rules: Rules,
-        most: NonNegativeInt = 8,
+        max_small: NonNegativeInt = 8,
         rounds: PositiveInt = 3,
-        detail: Fraction = 0.5,
-        small: Fraction = 0.3,
-        broad: NonNegativeInt = 2,
-        long: PositiveInt = 14,
-        most_long: NonNegativeInt = 0,
-        longest: PositiveInt = 30,
-        least_similar: Cosine = 0.7,
-        least_similar_beside: Cosine = 0.5,
+        detail_probability: Fraction = 0.5,
+        small_coverage: Fraction = 0.3,
+        min_captions: NonNegativeInt = 2,
+        min_long_words: PositiveInt = 14,
+        max_long: NonNegativeInt = 0,
+        max_long_words: PositiveInt = 30,
+        min_similarity: Cosine = 0.7,
+        min_similarity_same_arguments: Cosine = 0.5,
         language_model: AbstractLanguageModel | None = None,
         graph_parser: AbstractGraphParser | None = None,
         graph_writer: AbstractGraphWriter | None = None,
         seed: Seed = 0,
     ) -> None:
-        if min(most, rounds) < 1 or broad < 0 or not (0 <= detail <= 1 and 0 <= small <= 1):
+        shares = (detail_probability, small_coverage)
+        if min(max_small, rounds) < 1 or min_captions < 0 or not all(0 <= s <= 1 for s in shares):
             raise ValueError(
-                "method.most and method.rounds must be at least 1, method.broad at least 0, "
-                "method.detail and method.small in [0, 1]: "
-                f"got {most}, {rounds}, {broad}, {detail} and {small}"
+                "method.max_small and method.rounds must be at least 1, method.min_captions at "
+                "least 0, method.detail_probability and method.small_coverage in [0, 1]: "
+                f"got {max_small}, {rounds}, {min_captions}, {shares[0]} and {shares[1]}"
             )
-        if most_long < 0 or not 1 <= long <= longest:
+        if max_long < 0 or not 1 <= min_long_words <= max_long_words:
             raise ValueError(
-                "method.most_long must be at least 0, method.long at least 1 and at most "
-                f"method.longest: got {most_long}, {long} and {longest}"
+                "method.max_long must be at least 0, method.min_long_words at least 1 and at most "
+                f"method.max_long_words: got {max_long}, {min_long_words} and {max_long_words}"
             )
-        self.parser, self.rules, self.most, self.rounds = parser, rules, most, rounds
-        self.detail, self.small, self.broad, self.seed = detail, small, broad, seed
-        self.long, self.most_long, self.longest = long, most_long, longest
+        self.parser, self.rules, self.max_small, self.rounds = parser, rules, max_small, rounds
+        self.detail_probability, self.small_coverage = shares
+        self.min_captions, self.seed, self.max_long = min_captions, seed, max_long
+        self.min_long_words, self.max_long_words = min_long_words, max_long_words
         self.language_model = language_model
         self.graph_parser, self.graph_writer = graph_parser, graph_writer
         self.merging = Merging(
             similarity=WordSimilarity(vectors),
-            least_similar=least_similar,
-            least_similar_beside=least_similar_beside,
+            min_similarity=min_similarity,
+            min_similarity_same_arguments=min_similarity_same_arguments,
         )
 
-    def captions(self, roster: Roster, *, skip: int = 0) -> Iterator[MadeOfPhoto]:
+    def captions(self, roster: Roster, *, skip: int = 0) -> Iterator[PhotoCaptions]:
         """See `AbstractCaptionMethod`.
 
         Raises:
@@ -138,86 +141,98 @@ class Ssa(AbstractCaptionMethod):
                 f"{roster.name}: no phrase of its captions has a box: method=ssa needs captions "
                 "with boxes, such as data=flickr8k_entities or data=miniworld"
             )
-        read = self._read(roster)
-        everything = [graph for of_image in read.values() for graph in of_image.graphs]
-        nouns, frames = NounForms(everything), Frames(everything)
+        graphs_by_image = self._read(roster)
+        all_graphs = [
+            graph for photo_graphs in graphs_by_image.values() for graph in photo_graphs.graphs
+        ]
+        nouns, frames = NounForms(all_graphs), Frames(all_graphs)
         scores = CrossFittedScores(roster, language_model=self.language_model, seed=self.seed)
         for image_id, rows in islice(roster.rows_by_image.items(), skip, None):
-            refused = Counter({UNREADABLE: read[image_id].unreadable})
+            refused = Counter({UNREADABLE: graphs_by_image[image_id].unreadable})
             sample = roster.samples[rows[0]]
-            own = {self._plain(roster.samples[row].caption) for row in rows}
-            candidates = self._of_photo(sample, read[image_id], nouns, frames, own, refused)
-            kept = self._well_formed(candidates, scores, refused)
-            yield MadeOfPhoto(captions=self._drawn(kept, refused), refused=+refused)
+            own_captions = {self._normalise(roster.samples[row].caption) for row in rows}
+            candidates = self._of_photo(
+                sample, graphs_by_image[image_id], nouns, frames, own_captions, refused
+            )
+            well_formed = self._well_formed(candidates, scores, refused)
+            yield PhotoCaptions(captions=self._select(well_formed, refused), refused=+refused)
 
-    def _read(self, roster: Roster) -> dict[str, _Read]:
+    def _read(self, roster: Roster) -> dict[str, _PhotoGraphs]:
         """Grounded graphs of the captions, and their nouns, by image."""
-        by_image = {image_id: _Read() for image_id in roster.rows_by_image}
+        by_image = {image_id: _PhotoGraphs() for image_id in roster.rows_by_image}
         for start in range(0, len(roster), PARSED_AT_ONCE):
-            part = roster.samples[start : start + PARSED_AT_ONCE]
-            captions = [sample.caption for sample in part]
-            read = [None] * len(part)
+            samples = roster.samples[start : start + PARSED_AT_ONCE]
+            captions = [sample.caption for sample in samples]
+            caption_graphs = [None] * len(samples)
             if self.graph_parser is not None:
-                read = self.graph_parser.graphs(captions)
-            for sample, parse, meaning in zip(part, self.parser.parse(captions), read, strict=True):
-                words, own = words_of(sample.caption, parse), by_image[sample.image_id]
-                own.nouns.update(token.lemma for token in words.tokens if token.pos in NOUNS)
+                caption_graphs = self.graph_parser.graphs(captions)
+            for sample, parse, graph_of_caption in zip(
+                samples, self.parser.parse(captions), caption_graphs, strict=True
+            ):
+                words, photo_graphs = words_of(sample.caption, parse), by_image[sample.image_id]
+                photo_graphs.nouns.update(
+                    token.lemma for token in words.tokens if token.pos in NOUNS
+                )
                 if self.graph_parser is None:
                     graph = read_words(words)
                 else:
-                    graph = meaning and aligned(meaning, words)
+                    graph = graph_of_caption and align(graph_of_caption, words)
                 if graph is None:
-                    own.unreadable += 1
+                    photo_graphs.unreadable += 1
                 else:
-                    own.graphs.append(ground(graph, words, sample.phrases))
+                    photo_graphs.graphs.append(ground(graph, words, sample.phrases))
         return by_image
 
     def _of_photo(
-        self, sample: Sample, read: _Read, nouns: NounForms, frames: Frames,
-        own: set[str], refused: Counter[str],
+        self, sample: Sample, photo_graphs: _PhotoGraphs, nouns: NounForms, frames: Frames,
+        own_captions: set[str], refused: Counter[str],
     ) -> list[NewCaption]:  # fmt: skip
-        """Candidates of a photo that pass all filters but that of well-formedness."""
-        if not read.graphs:
+        """Candidates of a photo that pass all filters except well-formedness."""
+        if not photo_graphs.graphs:
             return []
-        merged = self.merging.merge_all(read.graphs)
+        merged = self.merging.merge_all(photo_graphs.graphs)
         key = int(draw_key(self.seed, "ssa", sample.image_id), 16)
         rng = np.random.default_rng(key)
         captions: dict[str, NewCaption] = {}
-        good: list[Graph] = []
-        details = [self.detail] * self.rounds
-        details += [1.0] * self.rounds if self.most_long else []  # for long ones, with all there is
+        accepted_graphs: list[Graph] = []
+        details = [self.detail_probability] * self.rounds
+        details += [1.0] * self.rounds if self.max_long else []  # long captions need all details
         samplers = (Sampler(merged, rng, detail=detail) for detail in details)
         samples = chain.from_iterable(sampler.samples() for sampler in samplers)
-        several: Iterable[Graph] = ()
-        if self.most_long:
-            several = joined(good, rng, tries=self.most_long * TRIES)  # when the others are there
-        for graph, caption in self._said(chain(samples, several), nouns, rng):
+        long_graphs: Iterable[Graph] = ()
+        if self.max_long:
+            long_graphs = join_events(accepted_graphs, rng, tries=self.max_long * NUM_ORDERS)
+        for graph, caption in self._realise(chain(samples, long_graphs), nouns, rng):
             if caption is None:
-                refused[NOT_SAID] += 1
+                refused[NOT_REALISED] += 1
                 continue
-            new = _new_caption(sample, graph, caption)
+            new_caption = _new_caption(sample, graph, caption)
             problem = self.rules.problem(
-                graph, caption, frames, seen=read.nouns, similarity=self.merging.similarity
+                graph,
+                caption,
+                frames,
+                known_nouns=photo_graphs.nouns,
+                similarity=self.merging.similarity,
             )
-            if not problem and self._plain(new.text) in {*captions, *own}:
+            if not problem and self._normalise(new_caption.text) in {*captions, *own_captions}:
                 problem = DUPLICATE
             if problem:
                 refused[problem] += 1
             else:
-                captions[self._plain(new.text)] = new
-                good.append(graph)
+                captions[self._normalise(new_caption.text)] = new_caption
+                accepted_graphs.append(graph)
         return list(captions.values())
 
-    def _said(
+    def _realise(
         self, graphs: Iterable[Graph], nouns: NounForms, rng: np.random.Generator
     ) -> Iterator[tuple[Graph, Caption | None]]:
-        """Each graph with a sentence that says it, None where it cannot be said."""
+        """Each graph with a sentence for it, None where there is none."""
         if self.graph_writer is not None:
-            yield from self._written(self.graph_writer, list(graphs))
+            yield from self._realise_by_model(self.graph_writer, list(graphs))
             return
         for graph in graphs:
-            several = not graph.nodes[graph.root].is_predicate
-            styles = STYLES_OF_SEVERAL if several else STYLES
+            is_list = not graph.nodes[graph.root].is_predicate
+            styles = LIST_STYLES if is_list else STYLES
             style = styles[int(rng.integers(len(styles)))]
             try:
                 caption = caption_of(Realiser(graph=graph, style=style, nouns=nouns).pieces())
@@ -225,11 +240,14 @@ class Ssa(AbstractCaptionMethod):
                 caption = None
             yield graph, caption
 
-    def _written(
+    def _realise_by_model(
         self, writer: AbstractGraphWriter, graphs: Sequence[Graph]
     ) -> Iterator[tuple[Graph, Caption | None]]:
-        """The same by another model, whose sentences have to name what the graph has."""
-        words_alike = {"similarity": self.merging.similarity, "least": self.rules.least_like}
+        """The same by another model, whose sentences must name all objects of the graph."""
+        matching = {
+            "similarity": self.merging.similarity,
+            "min_similarity": self.rules.min_noun_similarity,
+        }
         answers = writer.sentences(graphs)
         texts = [as_sentence(text) if any(map(str.isalpha, text)) else "" for text in answers]
         parses = iter(self.parser.parse([text for text in texts if text]))
@@ -238,7 +256,7 @@ class Ssa(AbstractCaptionMethod):
             if text:
                 try:
                     words = words_of(text, next(parses))
-                    caption = caption_by_words(graph, text, words, **words_alike)
+                    caption = caption_by_words(graph, text, words, **matching)
                 except ValueError:
                     caption = None
             yield graph, caption
@@ -246,47 +264,60 @@ class Ssa(AbstractCaptionMethod):
     def _well_formed(
         self, candidates: Sequence[NewCaption], scores: CrossFittedScores, refused: Counter[str]
     ) -> list[NewCaption]:
-        """Those that score high enough."""
+        """The candidates with a sufficient score."""
         if not candidates:
             return []
         texts = [caption.text for caption in candidates]
         values = scores.score(candidates[0].sample.image_id, texts)
-        kept = [
+        well_formed = [
             replace(caption, score=round(value, 4))
             for caption, value in zip(candidates, values, strict=True)
-            if value >= self.rules.least_well_formed
+            if value >= self.rules.min_well_formedness
         ]
-        refused[ILL_FORMED] += len(candidates) - len(kept)
-        return kept
+        refused[ILL_FORMED] += len(candidates) - len(well_formed)
+        return well_formed
 
-    def _drawn(self, candidates: Sequence[NewCaption], refused: Counter[str]) -> list[NewCaption]:
-        """At most `most` of small parts, larger ones up to `broad` captions, and long ones."""
+    def _select(self, candidates: Sequence[NewCaption], refused: Counter[str]) -> list[NewCaption]:
+        """`max_small` of small parts at most, larger ones up to `min_captions`, and long ones."""
         order = sorted(
             candidates,
             key=lambda new: draw_key(self.seed, "drawn", new.sample.image_id, new.text),
         )
-        long = [caption for caption in order if self.most_long and _num_words(caption) >= self.long]
+        long = [
+            caption
+            for caption in order
+            if self.max_long and _num_words(caption) >= self.min_long_words
+        ]
         short = [caption for caption in order if caption not in long]
-        small = [caption for caption in short if focus(_as_sample(caption)) < self.small]
+        small = [caption for caption in short if focus(_as_sample(caption)) < self.small_coverage]
         large = [caption for caption in short if caption not in small]
-        kept = [*small[: self.most], *large[: max(self.broad - len(small), 0)]]
-        kept += self._long(long)
-        refused[MORE] += len(candidates) - len(kept)
-        return kept
+        selected = [
+            *small[: self.max_small],
+            *large[: max(self.min_captions - len(small), 0)],
+        ]
+        selected += self._select_long(long)
+        refused[TOO_MANY] += len(candidates) - len(selected)
+        return selected
 
-    def _long(self, candidates: Sequence[NewCaption]) -> list[NewCaption]:
-        """Those nearest to lengths that are drawn."""
-        remaining = [caption for caption in candidates if _num_words(caption) <= self.longest]
-        kept: list[NewCaption] = []
-        for number in range(min(self.most_long, len(remaining))):
+    def _select_long(self, candidates: Sequence[NewCaption]) -> list[NewCaption]:
+        """The captions nearest to drawn lengths."""
+        remaining = [
+            caption for caption in candidates if _num_words(caption) <= self.max_long_words
+        ]
+        selected: list[NewCaption] = []
+        for number in range(min(self.max_long, len(remaining))):
             key = draw_key(self.seed, "long", remaining[0].sample.image_id, str(number))
-            num_words = self.long + int(key, 16) % (self.longest - self.long + 1)
-            kept.append(min(remaining, key=lambda caption: abs(_num_words(caption) - num_words)))
-            remaining.remove(kept[-1])
-        return kept
+            num_words = self.min_long_words + int(key, 16) % (
+                self.max_long_words - self.min_long_words + 1
+            )
+            selected.append(
+                min(remaining, key=lambda caption: abs(_num_words(caption) - num_words))
+            )
+            remaining.remove(selected[-1])
+        return selected
 
     @staticmethod
-    def _plain(caption: str) -> str:
+    def _normalise(caption: str) -> str:
         return " ".join(caption.lower().replace(".", " ").split())
 
 

@@ -1,4 +1,4 @@
-"""Which nouns take an article, and their plurals, as the captions themselves have them."""
+"""Articles and plurals of nouns, as the captions themselves have them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from augmentation.captions.ssa.lexicon import PEOPLE_WORDS
 from captioning.text.lemmas import PLURALS_ONLY
 from captioning.text.plurals import pluralise
 
-# Nouns whose lemma the tagger gives in the singular and that are said in the plural alone.
+# Nouns that exist in the plural alone, by the singular that the tagger gives them.
 _ALWAYS_PLURAL = {
     "pant": "pants", "short": "shorts", "jean": "jeans", "glass": "glasses", "goggle": "goggles",
     "trouser": "trousers", "clothe": "clothes",
@@ -38,21 +38,21 @@ class NounForms:
                     self._all_plurals.add(name.form)
 
     def article(self, name: Name) -> str:
-        """``"a"``, ``"the"`` or ``""`` before a singular: its own where that is usual.
+        """``"a"``, ``"the"`` or ``""`` before a singular: its own article where that is usual.
 
-        Captions leave articles out ("Woman in black") and say "the" of what nobody has named; a
-        noun takes "the" or none if it does so in most captions.
+        Captions leave out articles ("Woman in black") and write "the" for new objects; a noun
+        has "the" or no article if it has that in most captions.
         """
         counts = self._counts.get(name.word)
         if name.article == "a" or not counts:
             return name.article or "a"
-        usual = max(("a", "the", ""), key=lambda article: counts[article])
+        most_frequent = max(("a", "the", ""), key=lambda article: counts[article])
         if name.article == "the":
             return "the" if counts["the"] >= counts["a"] else "a"
-        return "" if usual == "" else usual
+        return "" if most_frequent == "" else most_frequent
 
     def plural(self, word: str) -> str:
-        """The plural of a noun: what most captions have, else by rule."""
+        """The plural of a noun: the captions' most frequent one, else by rule."""
         if word in PLURALS_ONLY:
             return word
         if counts := self._plurals.get(word):
@@ -62,5 +62,5 @@ class NounForms:
         return _ALWAYS_PLURAL.get(word) or pluralise(word)
 
     def is_person(self, word: str) -> bool:
-        """Whether "they" is said of one."""
+        """Whether a noun names a person."""
         return word in PEOPLE_WORDS

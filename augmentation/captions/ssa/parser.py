@@ -1,8 +1,8 @@
 """Captions to AMR graphs by rule, from their dependency parses; needs no model but the tagger.
 
-What AMR says is kept to what captions say: predicates with senses and numbered arguments, location,
-time, path, destination, direction, source, manner, purpose, modifiers, quantity, possession, parts,
-coordination. docs/ssa.md shows how much of it is right, and what fails.
+The graphs have the parts of AMR that captions need: predicates with senses and numbered arguments,
+location, time, path, destination, direction, source, manner, purpose, modifiers, quantity,
+possession, parts, coordination. docs/ssa.md shows how accurate it is, and what fails.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from augmentation.captions.ssa.words import Words, words_of
 from captioning.interfaces import AbstractParser
 from captioning.types import Parse
 
-# Words between a word and its root: more are not read, as reading and merging are recursive. A
+# Words between a word and its root, at most, because reading and merging are recursive. A
 # caption of 200 words that is all relative clauses has 100.
-MOST_DEEP = 150
+MAX_DEPTH = 150
 
 
 class RuleParser:
@@ -73,6 +73,6 @@ def read_words(words: Words) -> Graph | None:
 
 def _is_too_deep(tokens: Parse) -> bool:
     heads = range(len(tokens))
-    for _ in range(MOST_DEEP):
+    for _ in range(MAX_DEPTH):
         heads = [tokens[head].head for head in heads]
     return any(tokens[head].head != head for head in heads)

@@ -15,7 +15,7 @@ _NOT_INVERSE = ("consist-of", "part-of", "prep-on-behalf-of", "prep-out-of")
 
 
 def write_penman(graph: Graph) -> str:
-    """A graph as text of one line; what the root does not lead to is left out."""
+    """A graph as text of one line, without nodes that the root does not reach."""
     variables = _variables(graph)
     return _written(graph, graph.root, variables, set(), set())
 
@@ -33,21 +33,21 @@ def _variables(graph: Graph) -> dict[str, str]:
 
 
 def _written(
-    graph: Graph, variable: str, names: dict[str, str], done: set[str], used: set[int]
+    graph: Graph, variable: str, names: dict[str, str], written: set[str], used: set[int]
 ) -> str:
     node = graph.nodes[variable]
     if graph.is_constant(variable):
         return node.concept
-    if variable in done:
+    if variable in written:
         return names[variable]
-    done.add(variable)
+    written.add(variable)
     text = f"({names[variable]} / {node.concept}"
-    forth = [(f":{e.role}", e, e.target) for e in graph.out[variable]]
-    back = [(f":{inverse(e.role)}", e, e.source) for e in graph.into[variable]]
-    for role, edge, other in (*forth, *back):
+    out_edges = [(f":{e.role}", e, e.target) for e in graph.out[variable]]
+    in_edges = [(f":{inverse(e.role)}", e, e.source) for e in graph.into[variable]]
+    for role, edge, other in (*out_edges, *in_edges):
         if id(edge) not in used:
             used.add(id(edge))
-            text += f" {role} {_written(graph, other, names, done, used)}"
+            text += f" {role} {_written(graph, other, names, written, used)}"
     return text + ")"
 
 
@@ -57,12 +57,12 @@ def inverse(role: str) -> str:
 
 
 def read_penman(text: str) -> Graph:
-    """The graph of a text; lines that begin with # and alignments (``~e.3``) may be there.
+    """The graph of a text, which may have lines that begin with # and alignments (``~e.3``).
 
     Alignments are kept as `Name.token`.
 
     Raises:
-        ValueError: it is not in this notation, or speaks of a variable that it does not have.
+        ValueError: the text is not in this notation, or has an unknown variable.
     """
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
     tokens = iter(_TOKEN.findall("\n".join(lines)))
@@ -83,7 +83,7 @@ class _Reader:
         self._edges: list[tuple[str, str, str]] = []
 
     def node(self) -> str:
-        """Read a node behind its opening bracket; returns its variable."""
+        """Read a node after its opening bracket; returns its variable."""
         variable, slash, concept = next(self._tokens), next(self._tokens), next(self._tokens)
         if slash != "/":
             raise ValueError(f"/ wanted behind {variable!r}, got {slash!r}")
@@ -98,7 +98,7 @@ class _Reader:
         return variable
 
     def graph(self, root: str) -> Graph:
-        """What was read; values that are no variables become nodes of their own."""
+        """The graph that was read; values that are no variables become nodes of their own."""
         edges = []
         for source, role, value in self._edges:
             target = _ALIGNMENT.sub("", value)
@@ -112,14 +112,14 @@ class _Reader:
 
 
 def node_of(concept: str) -> Node:
-    """A node of a label, with its alignment if it bears one."""
+    """A node of a label, with its alignment if it has one."""
     match = _ALIGNMENT.search(concept)
     token = int(match.group(1)) if match else -1
     return Node((Name(_ALIGNMENT.sub("", concept), token=token),))
 
 
 def edge_of(source: str, role: str, target: str) -> Edge:
-    """An edge as graphs keep it: never inverse."""
+    """An edge as graphs store it: never inverse."""
     if role == "domain":
         return Edge(target, "mod", source)
     if role.endswith("-of") and role not in _NOT_INVERSE:

@@ -1,4 +1,4 @@
-"""Noun phrases to nodes: the noun, what it is like, how many, whose, and what it is part of."""
+"""Noun phrases to nodes: the noun, its attributes, number, owner, and the whole it is part of."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from augmentation.captions.ssa.lexicon import (
     COLOURS,
     NUMBERS,
     POINTERS,
+    POSSESSIVES,
     QUANTIFIERS,
     QUANTITIES,
-    WHOSE,
     concept_of,
     subject_role,
 )
-from augmentation.regions.closed_classes import NEVER_ALONE
+from augmentation.regions.closed_classes import BOUND_ADJECTIVES
 from captioning.text.parts import NOUNS
 
 ARTICLES = {"a": "a", "an": "a", "the": "the"}
@@ -25,7 +25,7 @@ class Phrases:
     """Reads nouns with their modifiers into a builder.
 
     Args:
-        builder: what the nodes are added to.
+        builder: to which nodes are added.
     """
 
     def __init__(self, builder: Builder) -> None:
@@ -35,14 +35,14 @@ class Phrases:
         self._joints: dict[int, str] = {}
 
     def conjuncts(self, i: int) -> list[int]:
-        """Words that are joined to one by "and", in order, without itself."""
+        """Words that "and" joins to a word, in order, without the word itself."""
         conjuncts = []
         for j in self.words.having(i, "conj"):
             conjuncts += [j, *self.conjuncts(j)]
         return conjuncts
 
-    def joint(self, i: int, parts: list[str]) -> str:
-        """One variable for several: a node "and" or "or", or the only one."""
+    def coordinate(self, i: int, parts: list[str]) -> str:
+        """One variable for several nodes: a node "and" or "or"; a single node stays."""
         if len(parts) == 1:
             return parts[0]
         if i not in self._joints:
@@ -54,7 +54,7 @@ class Phrases:
         return self._joints[i]
 
     def quantity_of(self, i: int) -> int:
-        """Of "a couple of dogs" the dogs; of other nouns themselves."""
+        """The noun "dogs" of "a couple of dogs"; other nouns stay."""
         if self.tokens[i].lemma in QUANTITIES:
             for j in self.words.having(i, "prep"):
                 if self.tokens[j].lemma == "of" and self.words.having(j, "pobj"):
@@ -62,13 +62,13 @@ class Phrases:
         return i
 
     def noun(self, i: int) -> str:
-        """The node of a noun alone, without modifiers, made if need be."""
-        if i not in self.builder.of:
+        """The node of a noun without modifiers; a new one if there is none."""
+        if i not in self.builder.variable_of:
             token = self.tokens[i]
             lemma = "person" if token.lemma == "people" else self.spelt(i)
             determiners = [self.tokens[j].lemma for j in self.words.having(i, "det")]
             article = next((ARTICLES[word] for word in determiners if word in ARTICLES), "")
-            plural = token.tag in PLURAL_TAGS or token.lemma == "people" or self._counted(i)
+            plural = token.tag in PLURAL_TAGS or token.lemma == "people" or self._has_number(i)
             self.builder.add(
                 lemma,
                 lemma,
@@ -78,10 +78,10 @@ class Phrases:
                 noun=token.pos in NOUNS or lemma in COLOURS,
                 form=token.text.lower() if plural else "",
             )
-        return self.builder.of[i]
+        return self.builder.variable_of[i]
 
-    def _counted(self, i: int) -> bool:
-        """Whether a number above one is said of a noun: "fish" of "two fish", whatever its tag."""
+    def _has_number(self, i: int) -> bool:
+        """Whether a noun has a number above one: "fish" of "two fish", whatever its tag."""
         numerals = (self.tokens[j].lemma for j in self.words.having(i, "nummod"))
         numbers = (NUMBERS.get(lemma, lemma) for lemma in numerals)
         return any(number.isdigit() and int(number) > 1 for number in numbers)
@@ -93,11 +93,11 @@ class Phrases:
         return token.text if name else token.lemma
 
     def describe(self, variable: str, i: int) -> None:
-        """Add what stands before a noun."""
+        """Add the words before a noun."""
         # from the right: the words before "haired" belong to it
         for j in reversed(self.words.children[i]):
             token = self.tokens[j]
-            if j in self.builder.of:
+            if j in self.builder.variable_of:
                 continue
             if token.dep == "det":
                 self._determiner(variable, token.lemma, j)
@@ -142,7 +142,7 @@ class Phrases:
             self.describe(owner, j)
         else:
             antecedent = self.builder.antecedent(j)
-            pronouns = {whose: who for who, whose in WHOSE.items()}
+            pronouns = {possessive: pronoun for pronoun, possessive in POSSESSIVES.items()}
             word = self.tokens[j].lemma
             word = pronouns.get(self.tokens[j].text.lower(), word)
             owner = antecedent or self.builder.add(word, word, token=j)
@@ -153,11 +153,11 @@ class Phrases:
             self.builder.link(variable, "poss", owner)
 
     def attribute(self, variable: str, j: int) -> None:
-        """An adjective or participle before a noun, and those joined to it."""
+        """An adjective or participle before a noun, and its conjuncts."""
         token = self.tokens[j]
         if token.lemma in QUANTIFIERS:
             self._determiner(variable, token.lemma, j)
-        elif token.text.lower() not in NEVER_ALONE or not self._never_alone(variable, j):
+        elif token.text.lower() not in BOUND_ADJECTIVES or not self._bound_adjective(variable, j):
             self._plain_attribute(variable, j)
         for other in self.words.having(j, "conj"):
             self.attribute(variable, other)
@@ -180,16 +180,16 @@ class Phrases:
             role = "degree" if text in ("very", "really", "so", "too") else "mod"
             self.builder.link(node, role, self.builder.add(self.tokens[k].lemma, text, token=k))
 
-    def _never_alone(self, variable: str, j: int) -> bool:
-        """ "blond haired": one word of two, if the first is found beside it."""
+    def _bound_adjective(self, variable: str, j: int) -> bool:
+        """ "blond haired": one node for two words, if the first stands before it."""
         before = j - 1
         if before < 0 or self.tokens[before].pos not in ("ADJ", "NOUN", "ADV", "NUM", "PROPN"):
             return False
         first, second = self.tokens[before].text.lower(), self.tokens[j].text.lower()
-        node = self.builder.of.get(before)
+        node = self.builder.variable_of.get(before)
         if node is not None:
             return False  # it was read as an attribute of its own
         node = self.builder.add(f"{first}-{second}", f"{first} {second}", token=j)
-        self.builder.of[before] = node
+        self.builder.variable_of[before] = node
         self.builder.link(variable, "mod", node)
         return True

@@ -1,4 +1,4 @@
-"""Prepositions to roles: where, when, which way, with what, in which clothes."""
+"""Prepositions to roles: place, time, path, instrument, clothes."""
 
 from __future__ import annotations
 
@@ -20,44 +20,44 @@ from augmentation.captions.ssa.lexicon import (
     PLAIN_PLACES,
     RELATIVE_PLACES,
     SOURCES,
+    TIME_PREPOSITIONS,
     TIMES,
-    TIMES_BY,
     is_living,
 )
 from captioning.types import Token
 
 _PICTURE_WORDS = "picture photo photograph image view painting drawing shot portrait"
 _PICTURES = frozenset(_PICTURE_WORDS.split())
-# Prepositions that tell one role whatever is around them.
-_ALWAYS = {"for": "purpose", "about": "topic", "as": "prep-as", "without": "prep-without"}
-_STILL_VERBS = "stand sit lie walk run jump pose lean wait swim be"
-_STILL = frozenset(_STILL_VERBS.split())
+# Prepositions with one role in all contexts.
+_FIXED_ROLES = {"for": "purpose", "about": "topic", "as": "prep-as", "without": "prep-without"}
+_PLAIN_VERB_WORDS = "stand sit lie walk run jump pose lean wait swim be"
+_PLAIN_VERBS = frozenset(_PLAIN_VERB_WORDS.split())
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What a preposition hangs on.
+    """The word that a preposition depends on.
 
     Attributes:
         variable: its node.
         token: its word.
         verb: with its particle; empty for a noun.
-        who: node of the subject of a verb; the node itself for a noun.
+        agent: node of the subject of a verb; the node itself for a noun.
     """
 
     variable: str
     token: Token
     verb: str = ""
-    who: str | None = None
+    agent: str | None = None
 
 
 class Places:
     """Reads prepositions into a builder.
 
     Args:
-        builder: what nodes are added to.
-        entity: gives the node of a noun phrase.
-        action: gives the node of a verb, whose subject may be given.
+        builder: to which nodes are added.
+        entity: returns the node of a noun phrase.
+        action: returns the node of a verb, with its subject's node or None.
     """
 
     def __init__(
@@ -71,12 +71,12 @@ class Places:
         self.entity, self.action = entity, action
 
     def attach(self, site: Site, i: int) -> None:
-        """Add what a preposition says of something."""
+        """Add a preposition and its objects."""
         name, objects = self.words.preposition(i)
         for j in objects:
             if self.words.tokens[j].dep == "pcomp":
-                role = "time" if name in TIMES_BY else "manner" if site.verb else "topic"
-                self.builder.link(site.variable, role, self.action(j, site.who))
+                role = "time" if name in TIME_PREPOSITIONS else "manner" if site.verb else "topic"
+                self.builder.link(site.variable, role, self.action(j, site.agent))
             else:
                 self._attach(site, name, j)
 
@@ -86,23 +86,23 @@ class Places:
         if site.verb and (site.verb, name) in ARGUMENTS:
             self._link(site, ARGUMENTS[site.verb, name], j, name)
         elif name == "in" and self._is_worn(site, token):
-            self._hold("wear-01", site.who, j, name)
+            self._hold("wear-01", site.agent, j, name)
         elif name == "with":
             self._with(site, j)
         elif name == "of":
             self._link(site, self._of(site, lemma), j, name)
         elif name == "like":
             self._resemble(site, j)
-        elif lemma in TIMES or name in TIMES_BY:
+        elif lemma in TIMES or name in TIME_PREPOSITIONS:
             self._time(site, name, j)
-        elif name in _ALWAYS:
-            self._link(site, _ALWAYS[name], j, name)
+        elif name in _FIXED_ROLES:
+            self._link(site, _FIXED_ROLES[name], j, name)
         else:
             self._where(site, name, j)
 
     def _where(self, site: Site, name: str, j: int) -> None:
-        moves = site.verb.split(" ")[0].rpartition("-")[2] in MOTION
-        if name in PATHS and (moves or name not in RELATIVE_PLACES):
+        is_motion = site.verb.split(" ")[0].rpartition("-")[2] in MOTION
+        if name in PATHS and (is_motion or name not in RELATIVE_PLACES):
             self._relative(site, "path", name, j)
         elif name in GOALS:
             self._link(site, "destination", j, name)
@@ -127,7 +127,7 @@ class Places:
         self.builder.link(node, "op1", self.entity(j))
 
     def _time(self, site: Site, name: str, j: int) -> None:
-        if name in TIMES_BY - {"during"}:
+        if name in TIME_PREPOSITIONS - {"during"}:
             self._relative(site, "time", name, j)
         else:
             self._link(site, "time", j, name)
@@ -138,9 +138,9 @@ class Places:
         self.builder.link(node, "ARG2", self.entity(j))
 
     def _is_worn(self, site: Site, token: Token) -> bool:
-        if site.who is None:
+        if site.agent is None:
             return False
-        wearer = self.builder.nodes[site.who].concept
+        wearer = self.builder.nodes[site.agent].concept
         worn = token.lemma.split("-")[-1] in CLOTHES or token.lemma in CLOTHES
         return worn or (
             is_living(wearer) and (token.lemma in COLOURS or token.lemma in ("orange", "pink"))
@@ -165,7 +165,7 @@ class Places:
         elif lemma in BODY_PARTS:
             self._link(site, "manner", j, "with")
         else:
-            role = "accompanier" if site.verb.split(" ")[0] in _STILL else "instrument"
+            role = "accompanier" if site.verb.split(" ")[0] in _PLAIN_VERBS else "instrument"
             self._link(site, role, j, "with")
 
     def _of(self, site: Site, lemma: str) -> str:

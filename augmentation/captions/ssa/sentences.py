@@ -1,4 +1,4 @@
-"""Sentences that say a graph, and where they name what."""
+"""Sentences for graphs, with the positions of the nodes' mentions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Words of a caption, with the node that they name, if they name one."""
+    """Words of a caption, with the node that they name, if any."""
 
     text: str
     node: str = ""
@@ -16,20 +16,20 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Caption:
-    """A caption and where it names what.
+    """A caption with its mentions of nodes.
 
     Attributes:
         text: the caption.
         mentions: ``(start, text, node)``.
-        nouns: lemmas of the nouns of a sentence that a model wrote; none where the rules wrote it,
-            which say no noun but those of the photo's captions.
-        besides: those of them that name nothing in the graph.
+        nouns: lemmas of the nouns of a sentence that a model wrote; empty for the rules, which use
+            only nouns of the photo's captions.
+        unmatched_nouns: those of them without a node in the graph.
     """
 
     text: str
     mentions: tuple[tuple[int, str, str], ...]
     nouns: tuple[str, ...] = ()
-    besides: tuple[str, ...] = ()
+    unmatched_nouns: tuple[str, ...] = ()
 
 
 def caption_of(pieces: Iterable[Piece]) -> Caption:

@@ -1,4 +1,4 @@
-"""How alike two words are, remembered: the same few are compared in every photo."""
+"""Similarity of two words, cached: the same few are compared in every photo."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class WordSimilarity:
     """Cosine of the vectors of two words or short terms; 1 for equal ones.
 
     Args:
-        vectors: of words; those of a term are added up.
+        vectors: of words; a term has the sum of its words' vectors.
     """
 
     def __init__(self, vectors: AbstractWordVectors) -> None:

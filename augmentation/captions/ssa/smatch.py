@@ -1,7 +1,7 @@
-"""How much of two graphs agrees: smatch (Cai and Knight, 2013).
+"""Agreement of two graphs: smatch (Cai and Knight, 2013).
 
-The best match of variables is found by climbing: from a match of equal labels and from random ones,
-the best move of a variable or exchange of two is made until none helps.
+The best match of variables is found by hill climbing: from a match of equal labels and from random
+ones, the best move of a variable or exchange of two is made until none improves the match.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Agreement:
     """Triples of two graphs.
 
     Attributes:
-        common: triples that agree under the match found.
+        common: triples that agree under the best match.
         first, second: triples of each graph.
     """
 
@@ -43,7 +43,7 @@ class Agreement:
 
 @dataclass(frozen=True, slots=True)
 class Triples:
-    """A graph as smatch counts it: variables are numbers.
+    """A graph's triples as smatch counts them: variables are numbers.
 
     Attributes:
         facts: of each variable, its label and its constants.
@@ -80,8 +80,8 @@ def smatch(first: Graph, second: Graph, *, restarts: int = 4, seed: int = 0) -> 
 
     Args:
         first, second: symmetric.
-        restarts: random starts of the climb, besides that from equal labels.
-        seed: of these.
+        restarts: random starts of the climb, besides the start from equal labels.
+        seed: of the random starts.
     """
     return agreement(triples(first), triples(second), restarts=restarts, seed=seed)
 
@@ -107,37 +107,41 @@ def _best(first: Triples, second: Triples, restarts: int, seed: int) -> int:
 
 
 class _Climb:
-    """Matches of the variables of ``one`` to those of ``two``, of which there are not fewer."""
+    """Matches of the variables of ``first`` to those of ``second``, which has at least as many."""
 
     def __init__(self, first: Triples, second: Triples) -> None:
         self.size, self.width = len(first.facts), len(second.facts)
-        self.own = [[len(a & b) for b in second.facts] for a in first.facts]
-        self.two = second.relations
+        self.label_matches = [[len(a & b) for b in second.facts] for a in first.facts]
+        self.second_relations = second.relations
         # relations of each variable, as (other end, roles, whether it is the source)
-        self.near: list[list[tuple[int, frozenset[str], bool]]] = [[] for _ in first.facts]
+        self.neighbours: list[list[tuple[int, frozenset[str], bool]]] = [[] for _ in first.facts]
         for (source, target), roles in first.relations.items():
-            self.near[source].append((target, roles, True))
+            self.neighbours[source].append((target, roles, True))
             if source != target:
-                self.near[target].append((source, roles, False))
-        # i would share a relation with its neighbour if it were matched to here, and that to there
+                self.neighbours[target].append((source, roles, False))
+        # i and its neighbour share a relation if they are matched to the last two
         self.common = [
-            (i, other, *(pair if forth else pair[::-1]))
-            for i, near in enumerate(self.near)
-            for other, roles, forth in near
-            for pair, theirs in second.relations.items()
-            if roles & theirs
+            (i, other, *(pair if is_source else pair[::-1]))
+            for i, neighbours in enumerate(self.neighbours)
+            for other, roles, is_source in neighbours
+            for pair, second_roles in second.relations.items()
+            if roles & second_roles
         ]
 
     def by_labels(self) -> list[int]:
-        """The start: greedily by what is equal in label and constants."""
+        """The start: greedily by equal labels and constants."""
         pairs = sorted(
-            ((-value, i, j) for i, row in enumerate(self.own) for j, value in enumerate(row))
+            (
+                (-value, i, j)
+                for i, row in enumerate(self.label_matches)
+                for j, value in enumerate(row)
+            )
         )
-        match, taken = [-1] * self.size, set()
+        match, used = [-1] * self.size, set()
         for _, i, j in pairs:
-            if match[i] < 0 and j not in taken:
+            if match[i] < 0 and j not in used:
                 match[i] = j
-                taken.add(j)
+                used.add(j)
         return match
 
     def run(self, match: list[int]) -> int:
@@ -149,54 +153,54 @@ class _Climb:
             _move(match, -i, -j)
 
     def _moves(self, match: list[int]) -> list[tuple[int, int]]:
-        """Moves worth a look: to equal labels, or beside a neighbour's match."""
+        """Promising moves: to equal labels, or next to a neighbour's match."""
         moves = {(0, match[0])}
         for i in range(self.size):
-            moves.update((i, j) for j, value in enumerate(self.own[i]) if value)
-        for i, other, here, there in self.common:
-            if there == match[other]:
-                moves.add((i, here))
+            moves.update((i, j) for j, value in enumerate(self.label_matches[i]) if value)
+        for i, other, target, neighbour_target in self.common:
+            if neighbour_target == match[other]:
+                moves.add((i, target))
         return sorted((i, j) for i, j in moves if match[i] != j or (i, j) == (0, match[0]))
 
     def _gain(self, match: list[int], i: int, j: int) -> int:
-        """Triples won by matching ``i`` to ``j``; who has ``j`` gets what ``i`` had."""
-        old = match[i]
-        if old == j:
+        """Triples gained by matching ``i`` to ``j``; the variable with ``j`` gets that of ``i``."""
+        previous = match[i]
+        if previous == j:
             return 0
         other = match.index(j) if j in match else -1
         before = self._around(match, i, other)
         _move(match, i, j)
         gain = self._around(match, i, other) - before
-        match[i] = old
+        match[i] = previous
         if other >= 0:
             match[other] = j
         return gain
 
     def _around(self, match: list[int], i: int, other: int) -> int:
         """Common triples that ``i`` or ``other`` takes part in."""
-        matched = self.own[i][match[i]] + self._relations(match, i, -1)
+        matched = self.label_matches[i][match[i]] + self._relations(match, i, -1)
         if other >= 0:
-            matched += self.own[other][match[other]] + self._relations(match, other, i)
+            matched += self.label_matches[other][match[other]] + self._relations(match, other, i)
         return matched
 
-    def _relations(self, match: list[int], i: int, without: int) -> int:
+    def _relations(self, match: list[int], i: int, excluded: int) -> int:
         matched = 0
-        for end, roles, forth in self.near[i]:
-            if end != without:
-                pair = (match[i], match[end]) if forth else (match[end], match[i])
-                theirs = self.two.get(pair)
-                matched += len(roles & theirs) if theirs else 0
+        for end, roles, is_source in self.neighbours[i]:
+            if end != excluded:
+                pair = (match[i], match[end]) if is_source else (match[end], match[i])
+                second_roles = self.second_relations.get(pair)
+                matched += len(roles & second_roles) if second_roles else 0
         return matched
 
     def _total(self, match: list[int]) -> int:
-        own = sum(self.own[i][j] for i, j in enumerate(match))
-        both = sum(
-            len(roles & self.two.get((match[i], match[end]), frozenset()))
-            for i, near in enumerate(self.near)
-            for end, roles, forth in near
-            if forth
+        label_total = sum(self.label_matches[i][j] for i, j in enumerate(match))
+        relation_total = sum(
+            len(roles & self.second_relations.get((match[i], match[end]), frozenset()))
+            for i, neighbours in enumerate(self.neighbours)
+            for end, roles, is_source in neighbours
+            if is_source
         )
-        return own + both
+        return label_total + relation_total
 
 
 def _move(match: list[int], i: int, j: int) -> None:

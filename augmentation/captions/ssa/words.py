@@ -1,4 +1,4 @@
-"""A dependency parse as the caption parser reads it: hyphens join words, prepositions are names."""
+"""A dependency parse as the caption parser reads it: hyphenated words and prepositions joined."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from itertools import pairwise
 
 from augmentation.captions.hyphens import hyphen_groups
 from augmentation.captions.ssa.lexicon import COMPOUND_PREPOSITIONS
-from augmentation.captions.ssa.repairs import mend, verb_nouns
+from augmentation.captions.ssa.repairs import repair, verb_nouns
 from augmentation.regions.mentions import offsets
 from captioning.text.parts import children_of
 from captioning.types import Parse
 
-# "in front of": the noun of a preposition of several words.
-_LONGEST = 4
+# Words of a preposition, such as "in front of", at most.
+_MAX_PREPOSITION_WORDS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Words:
     """Words of a caption.
 
     Attributes:
-        tokens: with words that hyphens join as one, and what `mends` mends mended.
+        tokens: with hyphenated words as one, after `augmentation.captions.ssa.repairs`.
         spans: characters ``(start, end)`` of each in the caption with single blanks.
         children: of each, in order.
     """
@@ -36,13 +36,13 @@ class Words:
         return [i for i in self.children[position] if self.tokens[i].dep in deps]
 
     def preposition(self, position: int) -> tuple[str, list[int]]:
-        """What a preposition is called, and the words that it leads to.
+        """The name of a preposition, and its objects.
 
         ``("in-front-of", [n])`` of "in" in "in front of a dog".
         """
         path, name = position, [self.tokens[position].lemma]
         result: tuple[str, list[int]] = (name[0], self.having(position, "pobj", "pcomp"))
-        while len(name) < _LONGEST:
+        while len(name) < _MAX_PREPOSITION_WORDS:
             inner = self._inner(path)
             if inner < 0:
                 break
@@ -55,7 +55,7 @@ class Words:
         return result
 
     def _inner(self, position: int) -> int:
-        """The next word of what may be a preposition of several words, or -1."""
+        """The next word of a possible preposition of several words, or -1."""
         return next(iter(self.having(position, "prep", "pobj")), -1)
 
     def _determiner(self, position: int) -> str:
@@ -71,12 +71,12 @@ def words_of(caption: str, parse: Parse) -> Words:
     spans = offsets(caption, parse)
     touches = [i > 0 and spans[i - 1][1] == start for i, (start, _) in enumerate(spans)]
     groups = hyphen_groups([token.text for token in parse], touches)
-    tokens = _joined(parse, groups)
+    tokens = _join_tokens(parse, groups)
     if nouns := verb_nouns(tokens):
         for noun in reversed(nouns):
             groups[noun : noun + 2] = [groups[noun] + groups[noun + 1]]
-        tokens = _joined(parse, groups)
-    tokens = mend(tokens)
+        tokens = _join_tokens(parse, groups)
+    tokens = repair(tokens)
     return Words(
         tokens=tokens,
         spans=tuple((spans[group[0]][0], spans[group[-1]][1]) for group in groups),
@@ -84,9 +84,9 @@ def words_of(caption: str, parse: Parse) -> Words:
     )
 
 
-def _joined(parse: Parse, groups: Sequence[Sequence[int]]) -> Parse:
+def _join_tokens(parse: Parse, groups: Sequence[Sequence[int]]) -> Parse:
     """One word for each group of words."""
-    new_of = {old: new for new, group in enumerate(groups) for old in group}
+    new_index = {old: new for new, group in enumerate(groups) for old in group}
     tokens = []
     for new, group in enumerate(groups):
         head = _head(parse, group)
@@ -96,8 +96,8 @@ def _joined(parse: Parse, groups: Sequence[Sequence[int]]) -> Parse:
             text = _spelt([parse[i].text for i in group])
             lemma = text.lower().removesuffix(last.text.lower()) + last.lemma
             token = replace(token, text=text, lemma=lemma)
-        # a word that is its own head, or whose head is within its group, stays what it was
-        tokens.append(replace(token, head=new if token.head in group else new_of[token.head]))
+        # a word that is its own head, or whose head is within its group, is the group's head
+        tokens.append(replace(token, head=new if token.head in group else new_index[token.head]))
     return tuple(tokens)
 
 
@@ -109,7 +109,7 @@ def _spelt(texts: Sequence[str]) -> str:
 
 
 def _head(parse: Parse, group: Sequence[int]) -> int:
-    """The word of a group that hangs on what is outside it; the last one where several do."""
+    """The word of a group whose head is outside it; the last one of several."""
     outside = [i for i in group if parse[i].head not in group or parse[i].head == i]
     words = [i for i in outside if parse[i].tag != "HYPH"]
     return (words or outside or list(group))[-1]

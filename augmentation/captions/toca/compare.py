@@ -1,4 +1,4 @@
-"""How near a corpus is to another: ``captioning augment compare out=FOLDER``.
+"""Similarity of a corpus to another: ``captioning augment compare out=FOLDER``.
 
 Settings are in ``configs/compare_texts.yaml``; docs/toca.md says what is written.
 """
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from omegaconf import DictConfig
 
-from augmentation.captions.toca.likeness import draw_neighbourhoods, likenesses
+from augmentation.captions.toca.corpus_similarity import compare_corpora, draw_neighbourhoods
 from augmentation.captions.toca.method import corpus_statistics
 from augmentation.images.training.card import write_card
 from augmentation.regions.cutswap.cluster_report import two_dimensions
@@ -32,17 +32,17 @@ def compare(config: DictConfig) -> dict[str, Any]:
     """
     rosters = {group: read_corpus(config, group) for group in ("corpus", "target")}
     tagger, folder = build_part(config.tagger), Path(config.out)
-    counted = {
+    statistics = {
         group: corpus_statistics(roster, tagger, Path(config.cache_folder))
         for group, roster in rosters.items()
     }
-    scores = likenesses(counted["corpus"], counted["target"])
+    similarities = compare_corpora(statistics["corpus"], statistics["target"])
     texts = {
         group: [sample.caption for sample in roster.samples] for group, roster in rosters.items()
     }
-    shown = None
+    figure_counts = None
     if config.figure.ratios:
-        shown = draw_neighbourhoods(
+        figure_counts = draw_neighbourhoods(
             folder / "tsne.png",
             synthetic=texts["corpus"],
             target=texts["target"],
@@ -54,10 +54,10 @@ def compare(config: DictConfig) -> dict[str, Any]:
         )
     return write_card(
         folder,
-        what="how near a corpus is to another (precision and recall are of the corpus)",
+        description="how near a corpus is to another (precision and recall are of the corpus)",
         rosters=rosters,
         config=config,
-        statistics={group: value.summary() for group, value in counted.items()},
-        likeness={name: asdict(value) for name, value in scores.items()},
-        figure=shown,
+        statistics={group: value.summary() for group, value in statistics.items()},
+        likeness={name: asdict(value) for name, value in similarities.items()},
+        figure=figure_counts,
     )

@@ -20,7 +20,7 @@ PAIRS_AT_ONCE = 4_000_000
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CorpusStatistics:
-    """Counts of a corpus. A word is a text in a slot: "park" as a noun and as a verb are two.
+    """Counts of a corpus. A word is a text in a slot: "park" as a noun and as a verb are two words.
 
     V words are in the order of their slots and then of the alphabet; E pairs are in the order of
     their first and then their second word, so that all words of one slot that follow a word
@@ -34,7 +34,7 @@ class CorpusStatistics:
         word_counts: ``(V,) int64``, N of each.
         first: ``(V + 1,) int64``; pairs that begin with word i are ``first[i]:first[i + 1]``.
         second: ``(E,) int32``, the later word of each pair.
-        pair_counts: ``(E,) int64``, in how many places of the corpus the two stand so.
+        pair_counts: ``(E,) int64``, N of each.
         left_out: captions that were not counted, by reason.
     """
 
@@ -57,13 +57,13 @@ class CorpusStatistics:
         """Counts by the texts of both words, for looking at small corpora."""
         pairs: Counter[tuple[str, str]] = Counter()
         for word, (start, end) in enumerate(zip(self.first, self.first[1:], strict=False)):
-            for place in range(start, end):
-                pair = (self.words[word], self.words[self.second[place]])
-                pairs[pair] += int(self.pair_counts[place])
+            for row in range(start, end):
+                pair = (self.words[word], self.words[self.second[row]])
+                pairs[pair] += int(self.pair_counts[row])
         return pairs
 
     def summary(self) -> dict[str, int]:
-        """Numbers for people."""
+        """Sizes for cards."""
         return {
             "captions": int(self.structure_counts.sum()),
             "structures": len(self.structures),
@@ -73,7 +73,7 @@ class CorpusStatistics:
 
 
 class _Pairs:
-    """Counts of pairs of word numbers, summed up whenever many have come."""
+    """Counts of pairs of word numbers, summed up whenever many have been added."""
 
     def __init__(self) -> None:
         self._keys: Ints = np.zeros(0, np.int64)
@@ -82,9 +82,9 @@ class _Pairs:
 
     def add(self, numbers: Sequence[int]) -> None:
         """All pairs of a caption's words, the earlier one first."""
-        for place, number in enumerate(numbers):
-            high = number << 32
-            self._new += [high | later for later in numbers[place + 1 :]]
+        for position, number in enumerate(numbers):
+            first_bits = number << 32
+            self._new += [first_bits | later for later in numbers[position + 1 :]]
         if len(self._new) > PAIRS_AT_ONCE:
             self.total()
 
@@ -92,11 +92,11 @@ class _Pairs:
         """Keys, ``first << 32 | second``, and counts of all so far."""
         keys = np.concatenate([self._keys, np.array(self._new, np.int64)])
         counts = np.concatenate([self._counts, np.ones(len(self._new), np.int64)])
-        self._keys, self._counts, self._new = *_summed(keys, counts), []
+        self._keys, self._counts, self._new = *_sum_counts(keys, counts), []
         return self._keys, self._counts
 
 
-def _summed(keys: Ints, counts: Ints) -> tuple[Ints, Ints]:
+def _sum_counts(keys: Ints, counts: Ints) -> tuple[Ints, Ints]:
     """Each key once, in order, with the sum of its counts."""
     order = np.argsort(keys, kind="stable")
     keys, counts = keys[order], counts[order]
@@ -127,10 +127,10 @@ def count_corpus(captions: Iterable[Deconstructed]) -> CorpusStatistics:
         raise ValueError(
             f"the corpus has no caption with a structure; left out: {dict(left_out) or 'nothing'}"
         )
-    return _ordered(structures, list(numbers), uses, pairs.total(), dict(left_out))
+    return _build_statistics(structures, list(numbers), uses, pairs.total(), dict(left_out))
 
 
-def _ordered(
+def _build_statistics(
     structures: Counter[str],
     words: Sequence[tuple[str, str]],
     uses: Counter[int],
@@ -139,14 +139,14 @@ def _ordered(
 ) -> CorpusStatistics:
     """Counts with words in the order that `CorpusStatistics` promises."""
     order = sorted(range(len(words)), key=lambda n: (SLOTS.index(words[n][1]), words[n][0]))
-    place = np.empty(len(words), np.int64)
-    place[order] = np.arange(len(words))
+    positions = np.empty(len(words), np.int64)
+    positions[order] = np.arange(len(words))
     keys, counts = pairs
-    keys, counts = _summed(place[keys >> 32] << 32 | place[keys & 0xFFFFFFFF], counts)
-    common = sorted(structures.items(), key=lambda item: (-item[1], item[0]))
+    keys, counts = _sum_counts(positions[keys >> 32] << 32 | positions[keys & 0xFFFFFFFF], counts)
+    ordered_structures = sorted(structures.items(), key=lambda item: (-item[1], item[0]))
     return CorpusStatistics(
-        structures=tuple(structure for structure, _ in common),
-        structure_counts=np.array([count for _, count in common], np.int64),
+        structures=tuple(structure for structure, _ in ordered_structures),
+        structure_counts=np.array([count for _, count in ordered_structures], np.int64),
         words=tuple(words[n][0] for n in order),
         slots=np.array([SLOTS.index(words[n][1]) for n in order], np.int8),
         word_counts=np.array([uses[n] for n in order], np.int64),
@@ -157,25 +157,27 @@ def _ordered(
     )
 
 
-def joined(first: CorpusStatistics, second: CorpusStatistics) -> CorpusStatistics:
-    """Statistics of two corpora together, with the structures of the first alone.
+def merge_statistics(first: CorpusStatistics, second: CorpusStatistics) -> CorpusStatistics:
+    """Statistics of two corpora together, with the structures of the first only.
 
-    That is cross-domain synthesis with prior knowledge (S + X): of the target domain only its
+    This is cross-domain synthesis with prior knowledge (S + X): of the target domain, only the
     lexical pairs are known.
     """
     numbers: dict[tuple[str, str], int] = {}
     uses: Counter[int] = Counter()
     keys, counts = [], []
-    for part in (first, second):
-        named = zip(part.words, part.slots.tolist(), strict=True)
-        place = np.array([numbers.setdefault((w, SLOTS[s]), len(numbers)) for w, s in named])
-        uses.update(dict(zip(place.tolist(), part.word_counts.tolist(), strict=True)))
-        firsts = np.repeat(place, np.diff(part.first))
-        keys.append(firsts << 32 | place[part.second])
-        counts.append(part.pair_counts)
+    for corpus in (first, second):
+        words_with_slots = zip(corpus.words, corpus.slots.tolist(), strict=True)
+        positions = np.array(
+            [numbers.setdefault((w, SLOTS[s]), len(numbers)) for w, s in words_with_slots]
+        )
+        uses.update(dict(zip(positions.tolist(), corpus.word_counts.tolist(), strict=True)))
+        first_words = np.repeat(positions, np.diff(corpus.first))
+        keys.append(first_words << 32 | positions[corpus.second])
+        counts.append(corpus.pair_counts)
     structures = Counter(dict(zip(first.structures, first.structure_counts.tolist(), strict=True)))
-    pairs = _summed(np.concatenate(keys), np.concatenate(counts))
-    return _ordered(structures, list(numbers), uses, pairs, first.left_out)
+    pairs = _sum_counts(np.concatenate(keys), np.concatenate(counts))
+    return _build_statistics(structures, list(numbers), uses, pairs, first.left_out)
 
 
 _ARRAYS = ("structure_counts", "slots", "word_counts", "first", "second", "pair_counts")

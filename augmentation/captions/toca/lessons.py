@@ -1,4 +1,4 @@
-"""What a language model is taught of a corpus: some words of a caption, and the caption."""
+"""Questions and answers for teaching a language model: some words of a caption, and the caption."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from augmentation.captions.toca.joined_words import join_word_parts
 from augmentation.captions.toca.prompts import PromptWriter
 from augmentation.captions.toca.sampling import SentenceTemplate, as_template, with_some_words
 from augmentation.captions.toca.templates import deconstruct
-from augmentation.captions.toca.whole_words import whole_words
 from augmentation.captions.writing.causal_writer import LINE_END, padded_left
 from captioning.text.entities import as_sentence
 from captioning.text.tagger import Tagged
 
-NEAR = 8  # batches' worth of captions of about the same length, of which a batch is drawn
-LOOKED_AT = 100  # captions, for the longest in tokens
-IGNORED = -100  # tokens that are given
+NUM_NEAR_BATCHES = 8  # a batch is drawn of so many batches of captions of about its length
+NUM_LONGEST = 100  # captions of most letters, among which the longest in tokens is found
+IGNORED = -100  # label of the question's tokens
 
 
 class Lessons:
-    """Captions with the questions that they answer, drawn anew each time.
+    """Captions with questions about them; each draw makes new questions.
 
     Args:
         captions: pairs of a caption and its own sentence template.
-        prompts: how it is asked, without examples.
+        prompts: the style of the questions, without examples.
         tokenizer: of the language model.
-        whole: share of the questions that give the whole template; the others give some of its
-            lexical words, as `with_some_words` does.
+        full_template_share: share of the questions that hold the complete template; the others hold
+            some of its lexical words, see `with_some_words`.
     """
 
     def __init__(
@@ -39,31 +39,35 @@ class Lessons:
         *,
         prompts: PromptWriter,
         tokenizer: Any,
-        whole: float,
+        full_template_share: float,
     ) -> None:
         self._captions = sorted(captions, key=lambda pair: len(pair[0]))
-        self._prompts, self._tokenizer, self._whole = prompts, tokenizer, whole
+        self._prompts, self._tokenizer, self._full_template_share = (
+            prompts,
+            tokenizer,
+            full_template_share,
+        )
 
     def __len__(self) -> int:
         return len(self._captions)
 
     def longest(self) -> int:
-        """Tokens of a question and its answer at most, by the captions of most letters."""
+        """Tokens of the longest question and answer, among the captions of most letters."""
         draws, longest = np.random.default_rng(0), 0
-        for caption, template in self._captions[-LOOKED_AT:]:
+        for caption, template in self._captions[-NUM_LONGEST:]:
             longest = max(longest, sum(map(len, self._pair(caption, template, draws))))
         return longest
 
     def draw(self, number: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-        """Questions with their answers, the captions of a draw being of about the same length.
+        """Questions with their answers; the captions of a draw are of about the same length.
 
         Returns:
-            ``(B, T) int64`` tokens, padded on the left, their mask, and what is to be learned of
-            them: the answers' tokens, `IGNORED` elsewhere.
+            ``(B, T) int64`` tokens, padded on the left, their mask, and the labels to be learned:
+            the answers' tokens, `IGNORED` elsewhere.
         """
         draws = np.random.default_rng(int(torch.randint(2**31, (), generator=generator)))
         start = draws.integers(len(self._captions))
-        near = draws.choice(NEAR * number, number, replace=False)
+        near = draws.choice(NUM_NEAR_BATCHES * number, number, replace=False)
         rows = [self._row(int(start + n) % len(self._captions), draws) for n in near]
         tokens, mask = padded_left([prompt + answer for prompt, answer in rows])
         labels, _ = padded_left([[IGNORED] * len(prompt) + answer for prompt, answer in rows])
@@ -72,7 +76,7 @@ class Lessons:
     def _row(self, place: int, draws: np.random.Generator) -> tuple[list[int], list[int]]:
         """Tokens of a question and of its answer."""
         caption, template = self._captions[place]
-        if draws.random() >= self._whole:
+        if draws.random() >= self._full_template_share:
             template = with_some_words(template, len(template.words), draws)
         return self._pair(caption, template, draws)
 
@@ -80,7 +84,7 @@ class Lessons:
         self, caption: str, template: SentenceTemplate, draws: np.random.Generator
     ) -> tuple[list[int], list[int]]:
         (prompt,) = self._prompts.prompts([template], draws)
-        # in parts, as a writer reads them
+        # tokenised in parts, as a writer does
         prompt_ids = [*self._ids(prompt.opening()), *self._ids(prompt.ending())]
         return prompt_ids, self._ids(f" {caption}{LINE_END}")
 
@@ -91,9 +95,9 @@ class Lessons:
 def with_templates(
     captions: Sequence[str], tagged: Iterable[Tagged]
 ) -> Iterator[tuple[str, SentenceTemplate]]:
-    """Captions as sentences with their own templates; those that have none are left out."""
+    """Captions as sentences with their own templates; captions without one are left out."""
     for caption, tags in zip(captions, tagged, strict=True):
-        parts = deconstruct(whole_words(caption, tags))
+        parts = deconstruct(join_word_parts(caption, tags))
         if parts.problem:
             continue
         slots = iter(parts.words)

@@ -1,4 +1,4 @@
-"""ToCa: a corpus of new captions made of a corpus (Zhou et al., 2024, text-only synthesis)."""
+"""ToCa: new captions synthesised from a corpus (Zhou et al., 2024, text-only synthesis)."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from rich.progress import track
 from augmentation.captions.toca.corpus_statistics import (
     CorpusStatistics,
     count_corpus,
-    joined,
     load_statistics,
+    merge_statistics,
     save_statistics,
 )
+from augmentation.captions.toca.joined_words import join_word_parts
 from augmentation.captions.toca.prompts import PromptWriter
 from augmentation.captions.toca.sampling import TemplateSampler
 from augmentation.captions.toca.synthesis import Pace, Synthesis
 from augmentation.captions.toca.templates import deconstruct
-from augmentation.captions.toca.whole_words import whole_words
 from augmentation.captions.writing.acceptance import Judge
 from augmentation.captions.writing.writers import AbstractWriter
 from captioning.data.roster import Roster
 from captioning.ranges import PositiveInt, Seed
 from captioning.text.tagger import CaptionTagger
 
-EXAMPLES_READ = 500  # captions that examples are drawn from
-FORMAT = 2  # counted up when the same corpus gives other statistics
+NUM_EXAMPLE_CAPTIONS = 500  # captions that examples are drawn from
+FORMAT = 2  # increased when the same corpus gives other statistics
 
 
 class ToCa:
@@ -38,10 +38,10 @@ class ToCa:
     Args:
         writer: the language model.
         tagger: parts of speech.
-        prompts: how the language model is asked.
-        cache_folder: keeps statistics of corpora.
-        tau, use_structures, use_relations, whole_first, most_given: see `TemplateSampler`.
-        most_words: of a caption.
+        prompts: the style of the language model's prompts.
+        cache_folder: for statistics of corpora.
+        tau, use_structures, use_relations, complete_first, max_given_words: see `TemplateSampler`.
+        max_words: of a caption.
         pace: arguments of `Pace`.
         seed: of all draws.
     """
@@ -56,20 +56,20 @@ class ToCa:
         tau: float | None = None,
         use_structures: bool = True,
         use_relations: bool = True,
-        whole_first: bool = True,
-        most_given: PositiveInt | None = None,
-        most_words: PositiveInt = 30,
+        complete_first: bool = True,
+        max_given_words: PositiveInt | None = None,
+        max_words: PositiveInt = 30,
         pace: dict[str, Any],
         seed: Seed = 0,
     ) -> None:
         self._writer, self._tagger, self._prompts = writer, tagger, prompts
-        self._cache_folder, self._most_words = Path(cache_folder), most_words
+        self._cache_folder, self._max_words = Path(cache_folder), max_words
         self._sampling = {
             "tau": tau,
             "use_structures": use_structures,
             "use_relations": use_relations,
-            "whole_first": whole_first,
-            "most_given": most_given,
+            "complete_first": complete_first,
+            "max_given_words": max_given_words,
         }
         self.pace, self._seed = Pace(**pace), seed
         self._report: dict[str, Any] = {}
@@ -80,15 +80,15 @@ class ToCa:
         folder: Path,
         *,
         prior: Roster | None = None,
-        at_most: int | None = None,
+        max_captions: int | None = None,
     ) -> dict[str, Any]:
-        """Write ``captions.txt`` and ``provenance.jsonl``, or go on with what was begun.
+        """Write ``captions.txt`` and ``provenance.jsonl``, or continue an interrupted synthesis.
 
         Args:
-            corpus: S, gives structures, words and examples.
+            corpus: S, source of structures, words and examples.
             folder: of the new corpus.
-            prior: X, whose words and lexical pairs are known, too.
-            at_most: captions, if that is fewer than the pace says.
+            prior: X, whose words and lexical pairs are used, too.
+            max_captions: an upper limit of `Pace.num_captions`.
 
         Returns:
             Counts, see `Synthesis.run`.
@@ -100,11 +100,11 @@ class ToCa:
         statistics = corpus_statistics(corpus, self._tagger, self._cache_folder)
         self._report = {"corpus": statistics.summary(), "left out": statistics.left_out}
         if prior is not None:
-            statistics = joined(
+            statistics = merge_statistics(
                 statistics, corpus_statistics(prior, self._tagger, self._cache_folder)
             )
             self._report["with prior"] = statistics.summary()
-        num_captions = min(self.pace.num_captions, at_most or self.pace.num_captions)
+        num_captions = min(self.pace.num_captions, max_captions or self.pace.num_captions)
         captions = [sample.caption for sample in corpus.samples]
         self._learn_examples(captions)
         self._writer.learn(captions)
@@ -112,18 +112,18 @@ class ToCa:
         synthesis = Synthesis(
             prompts=self._prompts,
             writer=self._writer,
-            judge=Judge(known=captions, most_words=self._most_words),
+            judge=Judge(known_captions=captions, max_words=self._max_words),
             pace=replace(self.pace, num_captions=num_captions),
             seed=self._seed,
         )
         return synthesis.run(sampler.templates(np.random.default_rng(self._seed)), folder)
 
     def _learn_examples(self, captions: Sequence[str]) -> None:
-        number = min(EXAMPLES_READ, len(captions))
+        number = min(NUM_EXAMPLE_CAPTIONS, len(captions))
         rows = np.random.default_rng(self._seed).choice(len(captions), number, replace=False)
         examples: list[str] = [captions[int(row)] for row in sorted(rows)]
         tags = self._tagger.tag(examples)
-        self._prompts.learn(examples, [*map(whole_words, examples, tags)])
+        self._prompts.learn(examples, [*map(join_word_parts, examples, tags)])
 
     def report(self) -> dict[str, Any]:
         """Sizes of the statistics, and captions left out of them by reason."""
@@ -136,8 +136,8 @@ def corpus_statistics(
     """The statistics of a corpus, counted once for each corpus and tagger.
 
     Raises:
-        ValueError: no caption has a structure, or the kept file is damaged.
-        OSError: they cannot be kept.
+        ValueError: no caption has a structure, or the cached file is damaged.
+        OSError: the statistics cannot be stored.
     """
     path = cache_folder / f"{corpus.fingerprint}-{tagger.fingerprint[:16]}-{FORMAT}.npz"
     if path.is_file():
@@ -149,6 +149,6 @@ def corpus_statistics(
         description=f"reading {corpus.name}",
         transient=True,
     )
-    statistics = count_corpus(map(deconstruct, map(whole_words, captions, tagged)))
+    statistics = count_corpus(map(deconstruct, map(join_word_parts, captions, tagged)))
     save_statistics(statistics, path)
     return statistics

@@ -1,4 +1,4 @@
-"""What a language model is asked: an instruction, examples from the corpus, a sentence template."""
+"""Prompts of a language model: an instruction, examples from the corpus, a sentence template."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from typing import Literal, get_args
 import numpy as np
 
 from augmentation.captions.toca.sampling import SentenceTemplate
-from augmentation.captions.toca.templates import END, GAP, deconstruct, filled, sentence_template
+from augmentation.captions.toca.templates import (
+    END,
+    GAP,
+    deconstruct,
+    fill_structure,
+    sentence_template,
+)
 from augmentation.captions.writing.prompt import Prompt
 from captioning.ranges import NonNegativeInt
 from captioning.text.entities import as_sentence
@@ -24,17 +30,17 @@ INSTRUCTIONS = {
     "words": "Write one sentence that describes a photo and has all the given words.",
 }
 QUESTION, ANSWER = {"gaps": "Template", "words": "Words"}, "Sentence"
-# Captions that make good examples: as long as most, and of several lexical words.
-FEWEST_WORDS, LEAST_TOKENS, MOST_TOKENS = 3, 7, 16
+# Captions that make good examples: of usual length, with several lexical words.
+MIN_LEXICAL_WORDS, MIN_TOKENS, MAX_TOKENS = 3, 7, 16
 
 
 class PromptWriter:
     """Makes prompts with examples drawn from a corpus' captions and their own templates.
 
     Args:
-        style: ``"gaps"``, as the paper asks, or ``"words"``: the given words alone, in order.
+        style: ``"gaps"``, as in the paper, or ``"words"``: the template's words alone, in order.
         num_examples: in each prompt.
-        instruct: False says nothing of what to do: for a model that was taught to do it.
+        instruct: False: no instruction, for a model that was taught the task.
 
     Raises:
         ValueError: another style, or a negative number.
@@ -55,9 +61,9 @@ class PromptWriter:
         """Take examples from captions; few will do."""
         for caption, tags in zip(captions, tagged, strict=True):
             parts = deconstruct(tags)
-            fits = LEAST_TOKENS <= len(tags) <= MOST_TOKENS and caption.isascii()
-            if fits and len(parts.words) >= FEWEST_WORDS:
-                tokens = list(filled(parts.structure, [word for word, _ in parts.words]))
+            fits = MIN_TOKENS <= len(tags) <= MAX_TOKENS and caption.isascii()
+            if fits and len(parts.words) >= MIN_LEXICAL_WORDS:
+                tokens = list(fill_structure(parts.structure, [word for word, _ in parts.words]))
                 self._pool.append((self._question(sentence_template(tokens)), as_sentence(caption)))
 
     def prompts(
@@ -73,7 +79,7 @@ class PromptWriter:
                 examples=examples,
                 question=self._question(template.text),
                 names=(QUESTION[self.style], ANSWER),
-                given=template.tokens,
+                required_tokens=template.tokens,
             )
             for template in templates
         ]

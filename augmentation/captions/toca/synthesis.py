@@ -1,7 +1,7 @@
-"""From sentence templates to a corpus of new captions, in batches that a killed run goes on behind.
+"""From sentence templates to a corpus of new captions, in batches, so that a killed run can go on.
 
-A line of ``batches.part.jsonl`` is a whole batch. All draws of a batch come from the seed and its
-number, so one that was interrupted is simply made again.
+A line of ``batches.part.jsonl`` is a complete batch. All draws of a batch come from the seed and
+its number, so an interrupted batch is simply made again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, TextIO
 import numpy as np
 from rich.progress import Progress
 
-from augmentation.captions.line_log import as_line, cut_to_whole_lines, read_lines
+from augmentation.captions.line_log import as_line, cut_to_complete_lines, read_lines
 from augmentation.captions.toca.prompts import PromptWriter
 from augmentation.captions.toca.sampling import SentenceTemplate
 from augmentation.captions.writing.acceptance import COPY, DUPLICATE, Judge
@@ -27,26 +27,26 @@ from captioning.files import write_atomically
 
 log = logging.getLogger(__name__)
 
-Record = dict[str, Any]
-PART, DONE, CAPTIONS = "batches.part.jsonl", "provenance.jsonl", "captions.txt"
-MOST_KEPT = 300  # characters of a refused answer
+AnswerRecord = dict[str, Any]
+PARTIAL_FILE, RECORDS_FILE, CAPTIONS_FILE = "batches.part.jsonl", "provenance.jsonl", "captions.txt"
+MAX_ANSWER_CHARACTERS = 300  # characters of a refused answer
 UNLIKELY = "less likely than others of its batch"
-# In a row, after which a language model is given up: batches without any answer, and answers none
-# of which was accepted. Where a hundredth of them is good, so many are never refused by chance.
-MOST_FAILED, MOST_REFUSED = 3, 1000
+# The synthesis ends after so many batches in a row without any answer, or so many refused answers
+# in a row. If one in a hundred is good, so many are not refused by chance.
+MAX_FAILED_BATCHES, MAX_REFUSED = 3, 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How much is asked for at once and in all.
+    """How many captions are made, and how many at once.
 
     Attributes:
-        num_captions: accepted captions that are wanted.
-        num_templates: sentence templates that are tried at most; None: as many as it takes.
+        num_captions: accepted captions, after which the synthesis ends.
+        num_templates: sentence templates at most; None: as many as needed.
         batch_size: templates of a batch, whose prompts have the same examples.
-        num_answers: to each template; the first good one is taken.
-        keep: share of a batch's good answers that is kept, the likeliest; answers of a model that
-            does not tell how likely they are are all kept.
+        num_answers: to each template; the first accepted one is taken.
+        keep: share of a batch's accepted answers that is kept, the likeliest; answers of a model
+            without likelihoods are all kept.
 
     Raises:
         ValueError: a number below 1, or a share out of its range.
@@ -69,13 +69,13 @@ class Pace:
 
 @dataclass(frozen=True, kw_only=True)
 class Synthesis:
-    """Everything that makes captions of templates.
+    """The parts that turn templates into captions.
 
     Attributes:
-        prompts: has learned its examples.
+        prompts: with examples from the corpus.
         writer: the language model.
-        judge: knows the corpus.
-        pace: how much.
+        judge: of answers, with the corpus' captions.
+        pace: numbers of captions.
         seed: of all draws.
     """
 
@@ -86,7 +86,7 @@ class Synthesis:
     seed: int = 0
 
     def run(self, templates: Iterator[SentenceTemplate], folder: Path) -> dict[str, Any]:
-        """Write the corpus, or go on with one that was begun, or that more is wanted of now.
+        """Write the corpus, or continue one that was begun, or extend a finished one.
 
         Args:
             templates: the same in every run of the same settings.
@@ -101,59 +101,66 @@ class Synthesis:
                 failed for `MOST_FAILED` whole batches in a row. In both cases what was made is kept
                 in ``batches.part.jsonl``, and the same command goes on with it.
         """
-        done, part = folder / DONE, folder / PART
-        if done.is_file() and _counts(read_lines(done))["captions"] < self.pace.num_captions:
-            self._reopen(done, part)
-        if not done.is_file():
-            self._write(templates, part)
-            counts = _counts(_records(part))
+        records_file, partial_file = folder / RECORDS_FILE, folder / PARTIAL_FILE
+        if (
+            records_file.is_file()
+            and _counts(read_lines(records_file))["captions"] < self.pace.num_captions
+        ):
+            self._reopen(records_file, partial_file)
+        if not records_file.is_file():
+            self._write(templates, partial_file)
+            counts = _counts(_records(partial_file))
             if not counts["captions"]:
                 raise ValueError(f"no caption was accepted; refused: {counts['refused'] or 'none'}")
-            _write_stream(done, map(as_line, _records(part)))
-            part.unlink()
-        captions = (record["caption"] for record in read_lines(done) if "caption" in record)
-        _write_stream(folder / CAPTIONS, captions)
-        return _counts(read_lines(done))
+            _write_stream(records_file, map(as_line, _records(partial_file)))
+            partial_file.unlink()
+        captions = (record["caption"] for record in read_lines(records_file) if "caption" in record)
+        _write_stream(folder / CAPTIONS_FILE, captions)
+        return _counts(read_lines(records_file))
 
-    def _reopen(self, done: Path, part: Path) -> None:
+    def _reopen(self, records_file: Path, partial_file: Path) -> None:
         """Make batches of a finished set again, as if it had been killed behind the last one."""
         size = self.pace.batch_size
         # answers to one template stand together
-        of_templates = (list(records) for _, records in groupby(read_lines(done), _template_of))
-        batches = iter(lambda: [*chain.from_iterable(islice(of_templates, size))], [])
-        _write_stream(part, map(as_line, batches))
-        done.unlink()
+        template_records = (
+            list(records) for _, records in groupby(read_lines(records_file), _template_of)
+        )
+        batches = iter(lambda: [*chain.from_iterable(islice(template_records, size))], [])
+        _write_stream(partial_file, map(as_line, batches))
+        records_file.unlink()
 
-    def _write(self, templates: Iterator[SentenceTemplate], part: Path) -> None:
+    def _write(self, templates: Iterator[SentenceTemplate], partial_file: Path) -> None:
         """Append batches until there are captions enough."""
-        begun, most = cut_to_whole_lines(part), self.pace.num_captions
-        accepted, refused = self._read_back(part)
+        num_batches, num_captions = cut_to_complete_lines(partial_file), self.pace.num_captions
+        accepted, refused = self._read_back(partial_file)
         batches = enumerate(_batches(templates, self.pace.batch_size, self.pace.num_templates))
-        failed: list[list[Record]] = []  # kept once an answer comes; else they are asked again
+        failed: list[
+            list[AnswerRecord]
+        ] = []  # kept once an answer comes; else they are asked again
         with (
-            part.open("a", encoding="utf-8", newline="\n") as file,
+            partial_file.open("a", encoding="utf-8", newline="\n") as file,
             Progress(transient=True) as bar,
         ):
-            task = bar.add_task("writing captions", total=most, completed=accepted)
-            for number, batch in islice(batches, begun, None):
-                if accepted >= most or _exhausted(refused, accepted):
+            task = bar.add_task("writing captions", total=num_captions, completed=accepted)
+            for number, batch in islice(batches, num_batches, None):
+                if accepted >= num_captions or _is_exhausted(refused, accepted):
                     break
                 records = self._batch(number, batch)
                 if all(record.get("refused") in FAILURES for record in records):
-                    failed = _with_failed(failed, records)
+                    failed = _add_failed(failed, records)
                     continue
                 _append(file, [*failed, records])
                 failed = []
-                new = sum("caption" in record for record in records)
-                refused = Counter() if new else refused + _reasons(records)
-                accepted += new
+                num_new = sum("caption" in record for record in records)
+                refused = Counter() if num_new else refused + _reasons(records)
+                accepted += num_new
                 bar.update(task, completed=accepted)
             _append(file, failed)
 
-    def _read_back(self, part: Path) -> tuple[int, Counter[str]]:
+    def _read_back(self, partial_file: Path) -> tuple[int, Counter[str]]:
         """Captions so far, which the judge then knows, and answers refused since the last one."""
         accepted, refused = 0, Counter[str]()
-        for records in read_lines(part):
+        for records in read_lines(partial_file):
             captions = [record["caption"] for record in records if "caption" in record]
             accepted += len(captions)
             refused = Counter() if captions else refused + _reasons(records)
@@ -162,57 +169,63 @@ class Synthesis:
                     self.judge.remember(record.get("caption") or record["answer"])
         return accepted, refused
 
-    def _batch(self, number: int, batch: Sequence[SentenceTemplate]) -> list[Record]:
+    def _batch(self, number: int, batch: Sequence[SentenceTemplate]) -> list[AnswerRecord]:
         """A record an answer, up to the first good one to each template."""
-        records, likely = [], []
-        for record, likelihood in self._answered(number, batch):
+        records, likelihoods = [], []
+        for record, likelihood in self._judged(number, batch):
             if "caption" in record and likelihood is not None:
-                likely.append((likelihood, len(records)))
+                likelihoods.append((likelihood, len(records)))
             records.append(record)
-        likely.sort(reverse=True)
-        for _, place in likely[math.ceil(self.pace.keep * len(likely)) :]:
-            records[place] |= {"refused": UNLIKELY, "answer": records[place].pop("caption")}
+        likelihoods.sort(reverse=True)
+        for _, position in likelihoods[math.ceil(self.pace.keep * len(likelihoods)) :]:
+            records[position] |= {"refused": UNLIKELY, "answer": records[position].pop("caption")}
         return records
 
-    def _answered(
+    def _judged(
         self, number: int, batch: Sequence[SentenceTemplate]
-    ) -> Iterator[tuple[Record, float | None]]:
+    ) -> Iterator[tuple[AnswerRecord, float | None]]:
         """The same with their likelihoods, before those are looked at."""
         draws = np.random.default_rng((self.seed, number))
         prompts = self.prompts.prompts(batch, draws)
-        times = self.pace.num_answers
-        repeated = [prompt for prompt in prompts for _ in range(times)]
+        num_answers = self.pace.num_answers
+        repeated = [prompt for prompt in prompts for _ in range(num_answers)]
         answers = self.writer.answers(repeated, seed=int(draws.integers(2**31)))
         for place, template in enumerate(batch):
-            record: Record = {
+            record: AnswerRecord = {
                 "structure": template.structure,
                 "words": list(template.words),
                 "template": template.text,
             }
-            for answer in answers[place * times : (place + 1) * times]:
+            for answer in answers[place * num_answers : (place + 1) * num_answers]:
                 verdict = self.judge.judge(answer, template.words)
                 if not verdict.problem:
                     yield record | {"caption": verdict.caption}, answer.likelihood
                     break
-                yield record | {"refused": verdict.problem, "answer": answer.text[:MOST_KEPT]}, None
+                yield (
+                    record
+                    | {"refused": verdict.problem, "answer": answer.text[:MAX_ANSWER_CHARACTERS]},
+                    None,
+                )
 
 
-def _template_of(record: Record) -> str:
+def _template_of(record: AnswerRecord) -> str:
     return record["template"]
 
 
-def _reasons(records: Iterable[Record]) -> Counter[str]:
+def _reasons(records: Iterable[AnswerRecord]) -> Counter[str]:
     return Counter(record["refused"] for record in records)
 
 
-def _with_failed(failed: list[list[Record]], records: list[Record]) -> list[list[Record]]:
+def _add_failed(
+    failed: list[list[AnswerRecord]], records: list[AnswerRecord]
+) -> list[list[AnswerRecord]]:
     """Batches without an answer, one more of them.
 
     Raises:
         ConnectionError: these are too many.
     """
     failed = [*failed, records]
-    if len(failed) >= MOST_FAILED:
+    if len(failed) >= MAX_FAILED_BATCHES:
         reasons = dict(Counter(record["refused"] for record in records))
         raise ConnectionError(
             f"the language model has failed for {len(failed)} batches in a row ({reasons}); look "
@@ -221,7 +234,7 @@ def _with_failed(failed: list[list[Record]], records: list[Record]) -> list[list
     return failed
 
 
-def _exhausted(refused: Counter[str], accepted: int) -> bool:
+def _is_exhausted(refused: Counter[str], accepted: int) -> bool:
     """Whether the corpus has nothing new left.
 
     Args:
@@ -231,32 +244,32 @@ def _exhausted(refused: Counter[str], accepted: int) -> bool:
     Raises:
         ValueError: nothing is accepted for other reasons than that it is known.
     """
-    if refused.total() < MOST_REFUSED:
+    if refused.total() < MAX_REFUSED:
         return False
     if accepted and 2 * (refused[COPY] + refused[DUPLICATE]) > refused.total():
         log.warning(f"nothing new in {refused.total()} answers: this ends with {accepted} captions")
         return True
     raise ValueError(
         f"no caption was accepted of {refused.total()} answers in a row; refused: {dict(refused)}; "
-        f"{accepted} captions before them are kept in {PART}; try another language model "
+        f"{accepted} captions before them are kept in {PARTIAL_FILE}; try another language model "
         "(method.writer), another method.prompts.style or a lower method.writer.temperature"
     )
 
 
-def _append(file: TextIO, batches: Iterable[list[Record]]) -> None:
+def _append(file: TextIO, batches: Iterable[list[AnswerRecord]]) -> None:
     file.writelines(as_line(records) + "\n" for records in batches)
     file.flush()
 
 
 def _batches(
-    templates: Iterator[SentenceTemplate], size: int, most: int | None
+    templates: Iterator[SentenceTemplate], size: int, max_templates: int | None
 ) -> Iterator[list[SentenceTemplate]]:
-    limited = templates if most is None else islice(templates, most)
+    limited = templates if max_templates is None else islice(templates, max_templates)
     while batch := list(islice(limited, size)):
         yield batch
 
 
-def _records(part: Path) -> Iterator[Record]:
+def _records(part: Path) -> Iterator[AnswerRecord]:
     """The records of all batches that were written."""
     return chain.from_iterable(read_lines(part))
 
@@ -271,7 +284,7 @@ def _write_stream(path: Path, lines: Iterable[str]) -> None:
     write_atomically(path, write)
 
 
-def _counts(records: Iterable[Record]) -> dict[str, Any]:
+def _counts(records: Iterable[AnswerRecord]) -> dict[str, Any]:
     counts: Counter[str] = Counter(captions=0, templates=0, answers=0)
     refused: Counter[str] = Counter()
     last = None

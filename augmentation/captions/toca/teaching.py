@@ -72,7 +72,7 @@ def teach(config: DictConfig) -> dict[str, Any]:
     tokenizer = imported("transformers").AutoTokenizer.from_pretrained(**causal_source(config.name))
     lessons = read_lessons(roster, tokenizer, config)
     network: Any = load_causal(config.name)
-    check_length(network, max(of_split.longest() for of_split in lessons.values()))
+    check_length(network, max(split_lessons.longest() for split_lessons in lessons.values()))
     device = config.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -84,10 +84,10 @@ def teach(config: DictConfig) -> dict[str, Any]:
     save_causal(network, tokenizer, Path(config.out))
     return write_card(
         Path(config.out),
-        what=f"{config.name}, taught to write captions from some of their words",
+        description=f"{config.name}, taught to write captions from some of their words",
         rosters={"corpus": roster},
         config=config,
-        captions={part: len(of_split) for part, of_split in lessons.items()},
+        captions={part: len(split_lessons) for part, split_lessons in lessons.items()},
         before=before,
         history=history,
     )
@@ -126,11 +126,11 @@ def fit(
 
 def check_length(network: nn.Module, longest: int) -> None:
     """Raise ValueError where a language model takes fewer tokens than ``longest``."""
-    most = getattr(network.config, "max_position_embeddings", longest)
-    if longest > most:
+    max_length = getattr(network.config, "max_position_embeddings", longest)
+    if longest > max_length:
         raise ValueError(
             f"captions with their questions have up to {longest} tokens, the language model takes "
-            f"{most}: choose another one (name)"
+            f"{max_length}: choose another one (name)"
         )
 
 
@@ -161,7 +161,7 @@ def read_lessons(roster: Roster, tokenizer: Any, config: DictConfig) -> dict[str
             [captions[place] for place in places],
             prompts=PromptWriter(**config.prompts),
             tokenizer=tokenizer,
-            whole=config.whole,
+            full_template_share=config.full_template_share,
         )
         for part, places in parts.items()
     }

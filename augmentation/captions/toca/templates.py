@@ -19,12 +19,12 @@ SLOT_OF_TAG = {tag: slot for slot in SLOTS for tag in _SLOT_TAGS.get(slot, slot)
 FUNCTION_TAGS = frozenset(("CC", "EX", "IN", "MD", "WDT", "WP", "WP$", "WRB", ",", "."))
 GAP = "[ ]"
 END = "."
-MOST_TOKENS = 60  # of a caption; structures of longer texts would be used by nobody
-MOST_LETTERS = 30
+MAX_TOKENS = 60  # of a caption; structures of longer texts are of no use
+MAX_LETTERS = 30
 
 # Why a caption is left out of the statistics.
 NO_LEXICAL_WORD = "no lexical word"
-TOO_LONG = f"more than {MOST_TOKENS} words"
+TOO_LONG = f"more than {MAX_TOKENS} words"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class Deconstructed:
     Attributes:
         structure: G_s, ends with a full stop.
         words: ``(word, slot)`` of the lexical words in order, in lower case.
-        problem: why it is not to be counted; empty where it is.
+        problem: why it is not counted; empty where it is.
     """
 
     structure: str = ""
@@ -43,17 +43,17 @@ class Deconstructed:
 
 
 def deconstruct(tagged: Tagged) -> Deconstructed:
-    """The structure and the lexical words of a tagged caption, whose words are whole.
+    """The structure and the lexical words of a tagged caption, after `join_word_parts`.
 
     A final mark is read as a full stop, which is added where there is none, so that the same
     structure is not counted twice.
     """
-    if len(tagged) > MOST_TOKENS:
+    if len(tagged) > MAX_TOKENS:
         return Deconstructed(problem=TOO_LONG)
     parts, words = [], []
     for token, tag in tagged:
         word = token.lower()
-        plain = len(word) <= MOST_LETTERS and WORD.fullmatch(word) is not None
+        plain = len(word) <= MAX_LETTERS and WORD.fullmatch(word) is not None
         if tag in SLOT_OF_TAG and plain:
             words.append((word, SLOT_OF_TAG[tag]))
             parts.append(f"[{SLOT_OF_TAG[tag]}]")
@@ -69,12 +69,12 @@ def deconstruct(tagged: Tagged) -> Deconstructed:
 def sentence_template(tokens: Sequence[str]) -> str:
     """s': function words and drawn lexical words with gaps, ``"[ ] horse [ ] on [ ] field [ ] ."``.
 
-    It is what the language model is asked to complete.
+    The language model completes it.
     """
     return " ".join(f"{GAP} {token}" for token in tokens)
 
 
-def filled(structure: str, words: Sequence[str]) -> Iterator[str]:
+def fill_structure(structure: str, words: Sequence[str]) -> Iterator[str]:
     """A structure's tokens with words in its slots, in order."""
     remaining = iter(words)
     for part in structure.split(" "):

@@ -1,1 +1,1 @@
-"""Language models that write captions, and which of their answers are taken."""
+"""Language models that write captions, and the rules for accepting their answers."""

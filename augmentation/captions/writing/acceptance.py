@@ -1,4 +1,4 @@
-"""Which answers of a language model become captions, and why others do not (section 3.2)."""
+"""Rules that accept or refuse answers of a language model as captions (section 3.2)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MISSING = "lexical words missing"
 COPY = "stands in the corpus or in the examples"
 DUPLICATE = "made before"
 
-FEWEST_WORDS = 3
+MIN_WORDS = 3
 # Latin letters, hyphens and apostrophes inside: no numbers, addresses, emoji or other scripts.
 WORD = re.compile(r"[a-zà-öø-ÿ]+(?:['’-][a-zà-öø-ÿ]+)*")  # noqa: RUF001
 _LETTERS = re.compile(r"[a-zà-öø-ÿ]+")
@@ -34,7 +34,7 @@ _TWICE = re.compile(r"\b(\w+) \1 \1\b|\b(\w+ \w+) \2\b|\b(\w+ \w+ \w+)\b.*\b\3\b
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What became of an answer: a caption, or the reason why there is none."""
+    """The result for an answer: a caption, or the reason why it is refused."""
 
     caption: str = ""
     problem: str = ""
@@ -55,7 +55,7 @@ def wordlist(text: str) -> Counter[str]:
     return Counter(WORD.findall(text.lower().replace(" n't", "n't")))
 
 
-def _in_parts(words: Mapping[str, int]) -> Counter[str]:
+def _word_parts(words: Mapping[str, int]) -> Counter[str]:
     """Words that hyphens join one by one, and "man" for "man's": "T shirt" is a "t-shirt"."""
     counts: Counter[str] = Counter()
     for word, number in words.items():
@@ -64,30 +64,30 @@ def _in_parts(words: Mapping[str, int]) -> Counter[str]:
     return counts
 
 
-def same_key(caption: str) -> str:
-    """Captions with the same key are the same, wherever hyphens, apostrophes and blanks stand."""
+def caption_key(caption: str) -> str:
+    """The caption's letters: equal keys mean equal captions but for hyphens, signs and blanks."""
     return "".join(_LETTERS.findall(caption.lower()))
 
 
 class Judge:
-    """Accepts answers that hold all the words asked for, in one new plain sentence.
+    """Accepts answers that hold all requested words, in one new plain sentence.
 
     Args:
-        known: captions that are not to be made again, such as the corpus'.
-        most_words: of a caption.
+        known_captions: captions that must not be made again, such as the corpus'.
+        max_words: of a caption.
     """
 
-    def __init__(self, *, known: Sequence[str] = (), most_words: int = 30) -> None:
-        self._known = {hash(same_key(caption)) for caption in known}
-        self._most_words = most_words
-        self._made: set[str] = set()
+    def __init__(self, *, known_captions: Sequence[str] = (), max_words: int = 30) -> None:
+        self._known = {hash(caption_key(caption)) for caption in known_captions}
+        self._max_words = max_words
+        self._accepted: set[str] = set()
 
     def remember(self, caption: str) -> None:
-        """Note a caption that an earlier run has made."""
-        self._made.add(same_key(caption))
+        """Record a caption that an earlier run has made."""
+        self._accepted.add(caption_key(caption))
 
     def judge(self, answer: Answer, words: Sequence[str]) -> Verdict:
-        """What becomes of an answer; an accepted caption is remembered."""
+        """Accept or refuse an answer; an accepted caption is recorded."""
         line = first_line(answer.text)
         problem = answer.problem or self._problem(line, words)
         if problem:
@@ -105,15 +105,15 @@ class Judge:
         if _STRANGE.search(line):
             return NOT_TEXT
         line_words = wordlist(line)
-        if line_words.total() > self._most_words:
+        if line_words.total() > self._max_words:
             return TOO_LONG
-        if line_words.total() < FEWEST_WORDS:
+        if line_words.total() < MIN_WORDS:
             return TOO_SHORT
-        if _in_parts(Counter(words)) - _in_parts(line_words):
+        if _word_parts(Counter(words)) - _word_parts(line_words):
             return MISSING
         if _TWICE.search(line.lower()):
             return REPEATS
-        key = same_key(line)
+        key = caption_key(line)
         if hash(key) in self._known:
             return COPY
-        return DUPLICATE if key in self._made else ""
+        return DUPLICATE if key in self._accepted else ""

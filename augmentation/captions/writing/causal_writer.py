@@ -1,4 +1,4 @@
-"""Answers by a causal language model of transformers, many at once, examples being read once."""
+"""Answers of a causal language model of transformers, in batches that read examples once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from augmentation.captions.writing.gap_filling import GapFilling, Line
+from augmentation.captions.writing.gap_filling import GapFilling, SentenceState
 from augmentation.captions.writing.prompt import Prompt
 from augmentation.captions.writing.writers import AbstractWriter, Answer
 from captioning.ranges import Device, NonNegativeFloat, NonNegativeInt, PositiveInt, Share
@@ -26,8 +26,8 @@ class CausalWriter(AbstractWriter):
         temperature: of sampling; 0 takes the likeliest token.
         top_p: share of probability that is sampled from.
         max_new_tokens: of a sentence.
-        most_small_words: sentences are the given words, in order, with at most so many small words
-            before each, see `GapFilling`; None: whatever the model writes.
+        max_small_words: sentences hold the required words, in order, with at most so many small
+            words before each, see `GapFilling`; None: free text.
         precision: ``"float32"`` or ``"bfloat16"``.
         device: ``"auto"`` takes a GPU if there is one.
 
@@ -43,7 +43,7 @@ class CausalWriter(AbstractWriter):
         temperature: NonNegativeFloat = 0.3,
         top_p: Share = 0.9,
         max_new_tokens: PositiveInt = 32,
-        most_small_words: NonNegativeInt | None = None,
+        max_small_words: NonNegativeInt | None = None,
         precision: str = "float32",
         device: Device = "auto",
     ) -> None:
@@ -65,9 +65,9 @@ class CausalWriter(AbstractWriter):
         self._network = network.eval().requires_grad_(False)
         self._stops = self._stop_tokens()
         self._filling: GapFilling | None = None
-        if most_small_words is not None:
+        if max_small_words is not None:
             end = int(self._stops.nonzero()[0])
-            self._filling = GapFilling(self._tokenizer, end=end, most=most_small_words)
+            self._filling = GapFilling(self._tokenizer, end=end, max_small_words=max_small_words)
 
     def _stop_tokens(self) -> Tensor:
         """``(V,) bool``: tokens that end a line or a text."""
@@ -84,28 +84,32 @@ class CausalWriter(AbstractWriter):
 
         Raises:
             ValueError: prompts with different examples, longer ones than the model takes, or ones
-                without given words where ``most_small_words`` is set.
+                without required words where ``max_small_words`` is set.
         """
         if not prompts:
             return []
         opening = prompts[0].opening()
         if any(prompt.opening() != opening for prompt in prompts):
             raise ValueError("prompts of one call must have the same examples")
-        if self._filling is not None and not all(prompt.given for prompt in prompts):
+        if self._filling is not None and not all(prompt.required_tokens for prompt in prompts):
             raise ValueError(
-                "most_small_words is for sentence templates, and a prompt has none: set "
-                "method.writer.most_small_words=null (writer@method.writer=smollm2_free)"
+                "max_small_words is for sentence templates, and a prompt has none: set "
+                "method.writer.max_small_words=null (writer@method.writer=smollm2_free)"
             )
         head = self._ids(opening)
         tails = [self._ids(prompt.ending()) for prompt in prompts]
         self._check_length(len(head) + max(map(len, tails)) + self._max_new)
-        lines = [] if self._filling is None else self._filling.lines([p.given for p in prompts])
+        sentences = (
+            []
+            if self._filling is None
+            else self._filling.new_sentences([p.required_tokens for p in prompts])
+        )
         draw = partial(self._draw, generator=torch.Generator(self._device).manual_seed(seed))
-        cache = self._read(head, len(prompts))
+        cache = self._read_prefix(head, len(prompts))
         tokens, mask = padded_left(tails)
         mask = torch.cat([torch.ones(len(tails), len(head), dtype=torch.long), mask], 1)
         tokens, mask = tokens.to(self._device), mask.to(self._device)
-        rows, sums = self._sample(tokens, mask, cache, draw, lines)
+        rows, sums = self._sample(tokens, mask, cache, draw, sentences)
         return [
             Answer(
                 text=self._tokenizer.decode(row).strip(),
@@ -115,18 +119,18 @@ class CausalWriter(AbstractWriter):
         ]
 
     def _check_length(self, length: int) -> None:
-        most = getattr(self._network.config, "max_position_embeddings", length)
-        if length > most:
+        max_length = getattr(self._network.config, "max_position_embeddings", length)
+        if length > max_length:
             raise ValueError(
-                f"prompt and answer may have {length} tokens, the language model takes {most}: "
-                "give fewer examples (method.prompts.num_examples)"
+                f"prompt and answer may have {length} tokens, the language model takes "
+                f"{max_length}: give fewer examples (method.prompts.num_examples)"
             )
 
     def _ids(self, text: str) -> list[int]:
         return self._tokenizer(text, add_special_tokens=False)["input_ids"]
 
-    def _read(self, head: list[int], copies: int) -> Any:
-        """Keys and values of what all prompts begin with."""
+    def _read_prefix(self, head: list[int], copies: int) -> Any:
+        """Keys and values of the prompts' common beginning."""
         output = self._network(input_ids=torch.tensor([head], device=self._device), use_cache=True)
         output.past_key_values.batch_repeat_interleave(copies)
         return output.past_key_values
@@ -137,13 +141,13 @@ class CausalWriter(AbstractWriter):
         mask: Tensor,
         cache: Any,
         draw: Callable[[Tensor], Tensor],
-        lines: Sequence[Line],
+        lines: Sequence[SentenceState],
     ) -> tuple[list[list[int]], list[float]]:
         """Tokens of each row up to the end of its line, and the sum of their log-probabilities.
 
-        Rows that have ended cost nothing more.
+        Rows that have ended are no longer computed.
         """
-        places = (mask.cumsum(1) - 1)[:, -tokens.shape[1] :].clamp(min=0)
+        positions = (mask.cumsum(1) - 1)[:, -tokens.shape[1] :].clamp(min=0)
         answers: list[list[int]] = [[] for _ in range(len(tokens))]
         sums = [0.0] * len(tokens)
         numbers = torch.arange(len(tokens), device=tokens.device)
@@ -152,7 +156,7 @@ class CausalWriter(AbstractWriter):
                 self._network(
                     input_ids=tokens,
                     attention_mask=mask,
-                    position_ids=places,
+                    position_ids=positions,
                     past_key_values=cache,
                     logits_to_keep=1,
                 )
@@ -160,22 +164,22 @@ class CausalWriter(AbstractWriter):
                 .float()
             )
             if self._filling is None:
-                drawn = draw(logits)
+                next_tokens = draw(logits)
             else:
-                drawn = self._filling.choose(logits, [lines[int(n)] for n in numbers], draw)
-            going_on = (~self._stops[drawn]).nonzero().squeeze(1)
-            likely = logits.gather(1, drawn[:, None]).squeeze(1) - logits.logsumexp(1)
-            rows: list[int] = going_on.tolist()
+                next_tokens = self._filling.choose(logits, [lines[int(n)] for n in numbers], draw)
+            active = (~self._stops[next_tokens]).nonzero().squeeze(1)
+            log_probs = logits.gather(1, next_tokens[:, None]).squeeze(1) - logits.logsumexp(1)
+            rows: list[int] = active.tolist()
             for row in rows:
                 number = int(numbers[row])
-                answers[number].append(int(drawn[row]))
-                sums[number] += float(likely[row])
-            if len(going_on) == 0:
+                answers[number].append(int(next_tokens[row]))
+                sums[number] += float(log_probs[row])
+            if len(active) == 0:
                 break
-            if len(going_on) < len(drawn):
-                cache.batch_select_indices(going_on)
-                numbers, mask, places = numbers[going_on], mask[going_on], places[going_on]
-            tokens, places = drawn[going_on, None], places[:, -1:] + 1
+            if len(active) < len(next_tokens):
+                cache.batch_select_indices(active)
+                numbers, mask, positions = numbers[active], mask[active], positions[active]
+            tokens, positions = next_tokens[active, None], positions[:, -1:] + 1
             mask = torch.cat([mask, mask.new_ones(len(mask), 1)], 1)
         return answers, sums
 

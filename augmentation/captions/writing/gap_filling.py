@@ -1,8 +1,7 @@
-"""Sentence templates completed with small words alone, so that no given word is ever missing.
+"""Sentence templates completed with small words alone, so that no required word is ever missing.
 
 A structure (ToCa, section 3.2) leaves out determiners, numbers, pronouns, particles and "to". Here
-a language model may write these and nothing else, between the words that the template gives, which
-it must write as they stand.
+a language model may insert only these between the template's words, which it must write unchanged.
 """
 
 from __future__ import annotations
@@ -18,27 +17,27 @@ from augmentation.regions.inflection import indefinite_article
 from captioning.text.lemmas import Lemmatizer, load_lemmas
 from captioning.text.object_words import LEMMAS, UNMARKED_PLURALS
 
-# After a determiner a given word comes next.
-OF_ONE = ("one", "another", "each")
-OF_SEVERAL = ("two", "three", "four", "five", "six", "some", "several", "both", "all")
-OF_ANY = ("the", "no", "his", "her", "their", "its")
+# A required word follows a determiner.
+SINGULAR_DETERMINERS = ("one", "another", "each")
+PLURAL_DETERMINERS = ("two", "three", "four", "five", "six", "some", "several", "both", "all")
+ANY_DETERMINERS = ("the", "no", "his", "her", "their", "its")
 PARTICLES = ("up", "down", "out", "off", "to", "it", "them", "him")
 # Slots that a determiner may stand before: nouns, adjectives, adverbs and participles with a noun.
 BEFORE_NOUNS = ("J", "R", "VBG", "VBN")
-Given = Sequence[tuple[str, str]]  # tokens and their slots
+RequiredTokens = Sequence[tuple[str, str]]  # tokens and their slots
 
 
 @dataclass(kw_only=True)
-class Line:
+class SentenceState:
     """A sentence that is being written.
 
     Attributes:
-        words: tokens of the given words that are still to come.
-        determiners: tokens of those that may stand before each of them.
-        capital: tokens of the first given word with a capital, which begins the sentence unless a
-            small word does; empty once something is written.
-        begun: tokens that are left of a word of which some have been written.
-        between: small words since the last given one.
+        words: tokens of the required words that are still missing.
+        determiners: tokens of determiners that may stand before each of them.
+        capital: tokens of the first required word with a capital, which begins the sentence unless
+            a small word does; empty once something is written.
+        begun: remaining tokens of a word that was begun.
+        between: small words since the last required one.
     """
 
     words: list[list[int]]
@@ -48,93 +47,97 @@ class Line:
     between: list[int] = field(default_factory=list)
 
 
-def up_to_last_lexical(given: Given) -> Given:
-    """What is given, without function words behind the last lexical word.
+def up_to_last_lexical(required: RequiredTokens) -> RequiredTokens:
+    """Required tokens without the function words after the last lexical word.
 
-    A slot that no word fitted was to follow them ("a bowl of fruit on").
+    Such words stood before a slot that no word fitted ("a bowl of fruit on").
     """
-    lexical = [place for place, (_, slot) in enumerate(given) if slot]
-    return given[: max(lexical, default=-1) + 1]
+    lexical = [place for place, (_, slot) in enumerate(required) if slot]
+    return required[: max(lexical, default=-1) + 1]
 
 
-def determiners_before(given: Given, place: int, lemmatizer: Lemmatizer) -> list[str]:
-    """Determiners that may stand before a given word: if a noun comes, perhaps after adjectives."""
-    slots = [slot for _, slot in given[place:]]
+def determiners_before(
+    required: RequiredTokens, position: int, lemmatizer: Lemmatizer
+) -> list[str]:
+    """Determiners before a required word, if a noun follows, perhaps after adjectives."""
+    slots = [slot for _, slot in required[position:]]
     noun = next((n for n, slot in enumerate(slots) if slot not in BEFORE_NOUNS), len(slots))
     if slots[noun : noun + 1] != ["N"]:
         return []
     while slots[noun + 1 : noun + 2] == ["N"]:  # the last of several nouns is what they name
         noun += 1
-    head = given[place + noun][0]
+    head = required[position + noun][0]
     if head in UNMARKED_PLURALS or lemmatizer(head, "NNS") != head:
-        return [*OF_ANY, *OF_SEVERAL]
-    return [*OF_ANY, indefinite_article(given[place][0]), *OF_ONE]
+        return [*ANY_DETERMINERS, *PLURAL_DETERMINERS]
+    return [*ANY_DETERMINERS, indefinite_article(required[position][0]), *SINGULAR_DETERMINERS]
 
 
 class GapFilling:
-    """Chooses tokens that say given words in order, with few small words before each.
+    """Chooses tokens that write required words in order, with few small words before each.
 
     Args:
         tokenizer: of the language model; small words of several tokens are not used.
         end: a token that ends a sentence.
-        most: small words in a row.
+        max_small_words: small words in a row.
 
     Raises:
-        ValueError: ``most`` is negative.
+        ValueError: ``max_small_words`` is negative.
     """
 
-    def __init__(self, tokenizer: Any, *, end: int, most: int = 2) -> None:
-        if most < 0:
-            raise ValueError(f"most_small_words must not be negative: got {most}")
-        self._tokenizer, self._end, self._most = tokenizer, end, most
+    def __init__(self, tokenizer: Any, *, end: int, max_small_words: int = 2) -> None:
+        if max_small_words < 0:
+            raise ValueError(f"max_small_words must not be negative: got {max_small_words}")
+        self._tokenizer, self._end, self._max_small_words = tokenizer, end, max_small_words
         self._lemma, self._particles = load_lemmas(LEMMAS), self._single(PARTICLES)
 
-    def lines(self, words: Sequence[Given]) -> list[Line]:
-        """New sentences, of what is given for each, see `up_to_last_lexical`."""
-        return [self._line(up_to_last_lexical(of_template)) for of_template in words]
+    def new_sentences(self, words: Sequence[RequiredTokens]) -> list[SentenceState]:
+        """New sentences with the required words of each, see `up_to_last_lexical`."""
+        return [self._line(up_to_last_lexical(required)) for required in words]
 
-    def _line(self, words: Given) -> Line:
-        return Line(
+    def _line(self, words: RequiredTokens) -> SentenceState:
+        return SentenceState(
             words=[self._ids(word) for word, _ in words],
             determiners=[self._determiners(words, place) for place in range(len(words))],
             capital=self._ids(words[0][0].capitalize()) if words else [],
         )
 
-    def _determiners(self, of_template: Given, place: int) -> list[int]:
-        words = determiners_before(of_template, place, self._lemma)
+    def _determiners(self, required: RequiredTokens, place: int) -> list[int]:
+        words = determiners_before(required, place, self._lemma)
         return self._single([word.capitalize() if place == 0 else word for word in words])
 
     def choose(
-        self, logits: Tensor, lines: Sequence[Line], draw: Callable[[Tensor], Tensor]
+        self, logits: Tensor, sentences: Sequence[SentenceState], draw: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        """The next token of each sentence, which the sentence then holds.
+        """The next token of each sentence; it is added to the sentence.
 
         Args:
             logits: ``(B, V)``.
-            lines: B sentences.
+            sentences: B sentences.
             draw: ``(B, C)`` logits to ``(B,)`` positions.
 
         Returns:
             ``(B,) int64``; the end token where a sentence has all its words.
         """
-        allowed = [self._allowed(line) for line in lines]
+        allowed = [self._allowed(line) for line in sentences]
         width = max(map(len, allowed))
         padded = torch.tensor([[*row, *[-1] * (width - len(row))] for row in allowed])
         padded = padded.to(logits.device)
         values = logits.gather(1, padded.clamp(min=0)).masked_fill(padded < 0, -torch.inf)
         tokens = padded.gather(1, draw(values)[:, None]).squeeze(1)
-        for line, token in zip(lines, tokens.tolist(), strict=True):
-            _note(line, token)
+        for line, token in zip(sentences, tokens.tolist(), strict=True):
+            _append_token(line, token)
         return tokens
 
-    def _allowed(self, line: Line) -> list[int]:
+    def _allowed(self, line: SentenceState) -> list[int]:
         """Tokens that may come next."""
         if line.begun:
             return [line.begun[0]]
         if not line.words:
             return [self._end]
         next_word = (line.capital or line.words[0])[0]
-        if len(line.between) >= self._most or set(line.determiners[0]) & set(line.between):
+        if len(line.between) >= self._max_small_words or set(line.determiners[0]) & set(
+            line.between
+        ):
             return [next_word]
         small = [*line.determiners[0], *([] if line.capital else self._particles)]
         return [next_word, *(token for token in small if token not in (next_word, *line.between))]
@@ -147,8 +150,8 @@ class GapFilling:
         return [ids[0] for ids in map(self._ids, words) if len(ids) == 1]
 
 
-def _note(line: Line, token: int) -> None:
-    """Write a token."""
+def _append_token(line: SentenceState, token: int) -> None:
+    """Add a token to a sentence."""
     if line.begun:
         line.begun.pop(0)
     elif line.words and token == (line.capital or line.words[0])[0]:

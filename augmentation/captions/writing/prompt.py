@@ -1,4 +1,4 @@
-"""A question to a language model, with what stands before it."""
+"""A prompt: a question to a language model, with an instruction and examples."""
 
 from __future__ import annotations
 
@@ -7,34 +7,37 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """A question with what stands before it.
+    """A question with an instruction and examples.
 
     Attributes:
-        instruction: what to do; empty for a model that was taught to do it.
+        instruction: the task; empty for a model that was taught it.
         examples: pairs of question and answer.
         question: the sentence template, in the prompt's style.
         names: of question and answer in running text.
-        given: tokens that the answer is to hold, in order, see `SentenceTemplate`.
+        required_tokens: tokens that the answer must hold, in order, see `SentenceTemplate`.
     """
 
     instruction: str
     examples: tuple[tuple[str, str], ...]
     question: str
     names: tuple[str, str]
-    given: tuple[tuple[str, str], ...] = ()
+    required_tokens: tuple[tuple[str, str], ...] = ()
 
     def opening(self) -> str:
         """The running text before the question: the same for prompts of the same examples."""
-        question, reply = self.names
-        shown = [f"{question}: {left}\n{reply}: {right}" for left, right in self.examples]
-        return "\n\n".join([*filter(None, [self.instruction]), *shown, f"{question}:"])
+        question, answer = self.names
+        example_texts = [
+            f"{question}: {example_question}\n{answer}: {example_answer}"
+            for example_question, example_answer in self.examples
+        ]
+        return "\n\n".join([*filter(None, [self.instruction]), *example_texts, f"{question}:"])
 
     def ending(self) -> str:
-        """The running text that follows `opening`; a sentence and a line's end are to come."""
+        """The running text after `opening`; the answer is a sentence and a line's end."""
         return f" {self.question}\n{self.names[1]}:"
 
     def messages(self) -> list[dict[str, str]]:
-        """The same as turns of a talk, user and assistant in turn.
+        """The prompt as turns of a chat, by user and assistant alternately.
 
         The instruction begins the first one: a turn of its own (``system``) is dropped or refused
         by models that know none, such as Mistral's.

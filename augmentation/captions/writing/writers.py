@@ -1,4 +1,4 @@
-"""Language models that answer prompts: what they promise, and those behind an address or a file."""
+"""Language models that answer prompts: their interface, servers, and model files of llama.cpp."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from captioning.text.causal import imported
 TIMED_OUT = "the model took too long"
 FAILED = "the model failed"
 FAILURES = (TIMED_OUT, FAILED)
-MOST_SECONDS = 60.0  # between two requests for an answer
-BUSY = (408, 429, 500, 502, 503, 504)  # answers of a server that may do better later
+MAX_WAIT_SECONDS = 60.0  # between two requests for an answer
+BUSY_STATUSES = (408, 429, 500, 502, 503, 504)  # of servers that may answer later
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """A language model's text, or why there is none.
 
-    ``likelihood`` is the mean log-probability of its tokens, None where the model does not tell.
+    ``likelihood`` is the mean log-probability of its tokens, None where the model gives none.
     """
 
     text: str = ""
@@ -44,7 +44,7 @@ class AbstractWriter(ABC):
     """A language model that completes prompts."""
 
     def learn(self, captions: Sequence[str]) -> None:  # noqa: B027 (most need not do anything)
-        """Take in the corpus that prompts will come from; most models have learned before."""
+        """Learn the corpus that prompts come from; pretrained models need not."""
 
     @abstractmethod
     def answers(self, prompts: Sequence[Prompt], *, seed: int) -> list[Answer]:
@@ -52,28 +52,28 @@ class AbstractWriter(ABC):
 
         Args:
             prompts: with the same examples.
-            seed: of the draws; the same prompts and seed give the same answers wherever the model
+            seed: of the draws; the same prompts and seed give the same answers where the model
                 can promise that.
 
         Raises:
-            OSError: the model cannot be reached at all; what was made before is kept.
-            ValueError: it refuses such requests.
+            OSError: the model cannot be reached; captions made before are kept.
+            ValueError: the model refuses such requests.
         """
 
 
 class ServerWriter(AbstractWriter):
-    """Any server with OpenAI's interface for talks (llama.cpp, vLLM, Ollama and others).
+    """Any server with OpenAI's chat interface (llama.cpp, vLLM, Ollama and others).
 
     Args:
         address: up to the version, such as ``http://localhost:8000/v1``.
         model: the name by which the server knows the model.
         temperature, top_p, max_new_tokens: of sampling.
-        num_parallel: requests under way at once.
+        num_parallel: simultaneous requests.
         timeout: seconds that one answer may take.
         retries: further requests after one that failed.
-        wait: seconds before the first of these, twice as many before each next one, unless the
-            server says how many (``Retry-After``); never more than a minute.
-        key_variable: environment variable that holds the server's key, if it wants one.
+        wait: seconds before the first retry, doubled before each further one, unless the
+            server sets the time (``Retry-After``); never more than a minute.
+        key_variable: environment variable with the server's key, if it requires one.
 
     Raises:
         ValueError: no such address, or a wrong number.
@@ -112,7 +112,7 @@ class ServerWriter(AbstractWriter):
         self._key = os.environ.get(key_variable, "")
 
     def answers(self, prompts: Sequence[Prompt], *, seed: int) -> list[Answer]:
-        """See `AbstractWriter`; a server need not heed the seed."""
+        """See `AbstractWriter`; a server may ignore the seed."""
         requests = [
             self._settings | {"messages": prompt.messages(), "seed": seed + number}
             for number, prompt in enumerate(prompts)
@@ -121,18 +121,18 @@ class ServerWriter(AbstractWriter):
             return list(pool.map(self._ask, requests))
 
     def _ask(self, body: dict[str, Any]) -> Answer:
-        """The first answer without a problem; a server that is busy is given time."""
+        """The first answer without a problem; waits between requests to a busy server."""
         answer, retry_after = self._ask_once(body)
         for number in range(self._retries):
             if not answer.problem:
                 break
             wait = self._wait * 2**number if retry_after is None else retry_after
-            time.sleep(min(wait, MOST_SECONDS))
+            time.sleep(min(wait, MAX_WAIT_SECONDS))
             answer, retry_after = self._ask_once(body)
         return answer
 
     def _ask_once(self, body: dict[str, Any]) -> tuple[Answer, float | None]:
-        """An answer, and how many seconds the server wants to be left alone, if it says so."""
+        """An answer, and the seconds that the server asks to wait, if it does."""
         headers = {"Content-Type": "application/json"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
@@ -143,7 +143,7 @@ class ServerWriter(AbstractWriter):
             with urllib.request.urlopen(request, timeout=self._timeout) as reply:
                 return Answer(text=_text_of(json.load(reply))), None
         except urllib.error.HTTPError as error:
-            if error.code in BUSY:
+            if error.code in BUSY_STATUSES:
                 return Answer(problem=FAILED), _seconds(error.headers.get("Retry-After"))
             reason = error.read(300).decode("utf-8", "replace")
             raise ValueError(
@@ -159,11 +159,11 @@ class ServerWriter(AbstractWriter):
                 "the same command again: it goes on where it stopped"
             ) from error
         except (ValueError, LookupError, TypeError, OSError, http.client.HTTPException):
-            return Answer(problem=FAILED), None  # half an answer, or something else than a talk
+            return Answer(problem=FAILED), None  # an incomplete answer, or not a chat
 
 
 def _seconds(retry_after: str | None) -> float | None:
-    """What ``Retry-After`` asks for, a number or a date; None where it is neither."""
+    """Seconds by ``Retry-After``, a number or a date; None where it is neither."""
     try:
         if retry_after is None or retry_after.strip().isdecimal():
             return None if retry_after is None else float(retry_after)

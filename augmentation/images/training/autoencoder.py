@@ -19,7 +19,7 @@ from augmentation.images.training.labels import (
     LabelReader,
     label_maps,
     label_names,
-    thing_weights,
+    object_weights,
 )
 from augmentation.images.training.loop import LossOf, TrainingLoop
 from augmentation.images.training.pictures import load_pictures
@@ -42,7 +42,7 @@ def starting_model(config: DictConfig, paths: list[Path]) -> PatchAutoencoder:
 
     Args:
         config: with ``start``, ``model``, ``size`` and ``training.decoder_only``.
-        paths: photos whose patches say where a new one starts.
+        paths: photos whose patches initialise a new one.
 
     Raises:
         OSError: ``start`` is no autoencoder's folder.
@@ -71,20 +71,20 @@ def pixel_distance(decoded: Tensor, real: Tensor, weights: Tensor) -> Tensor:
 
 
 def edge_distance(decoded: Tensor, real: Tensor, weights: Tensor) -> Tensor:
-    """The same of the steps between neighbouring pixels, in both directions."""
+    """The same for differences of neighbouring pixels, in both directions."""
     across = pixel_distance(decoded.diff(dim=3), real.diff(dim=3), weights[..., 1:])
     return across + pixel_distance(decoded.diff(dim=2), real.diff(dim=2), weights[..., 1:, :])
 
 
 class FeatureDistance:
-    """How far pictures are apart for the first layers of a frozen network.
+    """Distance of pictures in the first layers of a frozen network.
 
     The mean square distance of feature vectors scaled to length 1, summed over layers (Zhang et
-    al., CVPR 2018, without its weights); blur is cheap in pixels and dear here.
+    al., CVPR 2018, without its weights). Blur costs little in pixels and much here.
 
     Args:
         backbone: a timm network that gives its intermediate maps.
-        layers: how many of them count, from the finest.
+        layers: number of layers, from the finest.
     """
 
     def __init__(self, *, backbone: Backbone, layers: int = 3) -> None:
@@ -109,19 +109,19 @@ class FeatureDistance:
 class AutoencoderLoss(nn.Module):
     """Error of pixels, edges, features and labels, and a little of the latents' square.
 
-    A scene's things are a small part of its pixels and most of what captions speak of: errors of
-    pixels and edges weigh ``settings.objects`` times as much where there are some.
+    Objects have few of a scene's pixels, and captions describe mostly them: errors of
+    pixels and edges weigh ``settings.objects`` times as much at objects.
 
-    Latents are read through noise, as a generator will give them: what matters has to stand out of
-    it. Labels make things of a kind alike in the latents, which a generator learns in fewer steps
-    (Yao et al., CVPR 2025, with the features of a network instead of labels).
+    Latents are decoded with noise, as a generator will produce them: important features must
+    exceed it. Labels make objects of a kind similar in the latents, which a generator learns in
+    fewer steps (Yao et al., CVPR 2025, with the features of a network instead of labels).
 
     Args:
-        model: what is trained.
+        model: to be trained.
         settings: the group ``training`` of ``configs/autoencoder.yaml``.
-        features: counts with weight ``settings.features``; None: not at all.
-        labels: reads what is where from latents, counts with weight ``settings.labels``, and is
-            trained along; None: not at all.
+        features: with weight ``settings.features``; None: not used.
+        labels: predicts labels from latents, with weight ``settings.labels``, and is
+            trained along; None: not used.
     """
 
     def __init__(
@@ -150,11 +150,11 @@ class AutoencoderLoss(nn.Module):
         with torch.set_grad_enabled(not settings.decoder_only):
             latents = self.model.encode(pictures).latent_dist.mean
         noise = torch.randn(latents.shape, generator=generator)
-        # in proportion to each channel, or larger latents would make light of it
+        # in proportion to each channel, or larger latents would reduce its effect
         noise = noise * latents.detach().std((0, 2, 3), keepdim=True)
         noisy = latents + settings.latent_noise * noise
         decoded = self.model.decode(noisy).sample
-        cells = thing_weights(maps, settings.objects)
+        cells = object_weights(maps, settings.objects)
         weights = nn.functional.interpolate(cells, pictures.shape[2:])
         loss = pixel_distance(decoded, pictures, weights)
         loss = loss + settings.edges * edge_distance(decoded, pictures, weights)
@@ -222,7 +222,7 @@ def train_autoencoder(config: DictConfig) -> dict[str, Any]:
     model.half().save_pretrained(config.out)
     return write_card(
         Path(config.out),
-        what="image autoencoder of a small latent diffusion model",
+        description="image autoencoder of a small latent diffusion model",
         rosters=rosters,
         config=config,
         parameters=sum(value.numel() for value in model.parameters()),

@@ -1,4 +1,4 @@
-"""The card beside trained weights: what they are, of what data, by which command."""
+"""The card beside trained weights: description, data, command."""
 
 from __future__ import annotations
 
@@ -15,19 +15,24 @@ from captioning.results.run_folder import versions
 
 
 def write_card(
-    folder: Path, *, what: str, rosters: Mapping[str, Roster], config: DictConfig, **more: Any
+    folder: Path,
+    *,
+    description: str,
+    rosters: Mapping[str, Roster],
+    config: DictConfig,
+    **more: Any,
 ) -> dict[str, Any]:
     """Write ``card.json``.
 
     Args:
         folder: of the weights.
-        what: a line that says what they are.
+        description: of the weights, in a line; the card's key ``what``.
         rosters: the data by split.
         config: resolved into the card.
         **more: further plain values, such as losses.
 
     Returns:
-        What was written: the above with versions, command, commit, machine and date.
+        The card: the above with versions, command, commit, machine and date.
     """
     data = {
         split: {
@@ -40,11 +45,11 @@ def write_card(
     }
     resolved = OmegaConf.to_container(config, resolve=True)
     origin = versions() | {"command": _command()}
-    card = {"what": what, "data": data, "config": resolved, "versions": origin, **more}
+    card = {"what": description, "data": data, "config": resolved, "versions": origin, **more}
     write_json(folder / "card.json", card)
     return card
 
 
 def _command() -> str:
-    """The command as it was given, without the paths of this machine."""
+    """The command of this process, without paths of the machine."""
     return " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])

@@ -1,8 +1,8 @@
-"""Close-ups: windows of photos around what a caption speaks of, for the trainings of generators.
+"""Close-ups: windows of photos around the objects of a caption, for the training of generators.
 
-A small generator draws few cells. Where a photo shows a dozen things and a caption names one of
-them, that one is a handful of cells beside others that no prompt explains; in a window around it,
-it is most of the picture.
+A small generator draws few cells. Where a photo shows a dozen objects and a caption names one of
+them, that object has a handful of cells beside others that no prompt explains; in a window around
+it, it is most of the picture.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from captioning.types import Phrase, Region, Sample
 from captioning.vision.photos import load_rgb
 
 Window = tuple[int, int, int, int]
-SEEN = 0.5
-"""Share of a box that a window must show for its thing to count as shown."""
+MIN_VISIBLE_SHARE = 0.5
+"""Share of a box that a window must show so that the box is kept."""
 
 
 def read_closeups(
@@ -39,23 +39,23 @@ def read_closeups(
     margins: tuple[float, float] = (0.2, 0.3),
     smallest: Share = 0.25,
     centred: bool = True,
-    whole: bool = False,
+    keep_photos: bool = False,
     seed: Seed = 0,
 ) -> Roster:
-    """A data set with a close-up for each set of things that captions of a photo name.
+    """A data set with a close-up for each set of objects that captions of a photo name.
 
-    Captions that name the same boxes share one; those that name none keep the photo.
+    Captions that name the same boxes share a close-up; those that name none keep the photo.
 
     Args:
         name: of the new roster.
         roster: photos whose captions are grounded in boxes.
-        folder: where the windows are written, once.
-        margins: least and most room on each side, as share of the boxes' longer side; drawn anew
+        folder: of the windows, which are written once.
+        margins: smallest and largest room on each side, as share of the boxes' longer side; drawn
             for each window.
-        smallest: least side of a window, as share of the photo's shorter side.
+        smallest: smallest side of a window, as share of the photo's shorter side.
         centred: put the boxes into the middle, where the photo's edges leave room; otherwise
-            anywhere within. A generator learns shapes sooner where it need not guess places.
-        whole: keep the photos themselves too, with all of their captions.
+            anywhere within. A generator learns shapes sooner where it need not learn places.
+        keep_photos: keep the photos too, with all of their captions.
         seed: of margins and places.
 
     Raises:
@@ -64,22 +64,22 @@ def read_closeups(
     """
     if not 0 <= margins[0] <= margins[1] or not 0 < smallest <= 1:
         raise ValueError(
-            f"close-ups need margins 0 <= least <= most and smallest in (0, 1]: "
+            f"close-ups need margins 0 <= first <= second and smallest in (0, 1]: "
             f"got {tuple(margins)} and {smallest}"
         )
     if not any(map(mentioned_regions, roster.samples)):
         raise ValueError(f"{roster.name} has no captions with boxes to make close-ups of")
     settings = {"margins": tuple(margins), "smallest": smallest, "centred": centred, "seed": seed}
-    shown = [settings, roster.fingerprint, data_identity(roster)["boxes"]]
-    digest = hashlib.sha256(json.dumps(shown).encode()).hexdigest()[:12]
+    identity = [settings, roster.fingerprint, data_identity(roster)["boxes"]]
+    digest = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:12]
     cutter = _Cutter(folder=Path(folder) / digest, **settings)
     photos = list(roster.rows_by_image.values())
-    cut: list[Sample] = []
+    closeups: list[Sample] = []
     for rows in track(photos, description="close-ups", disable=len(photos) < 100):
         samples = [roster.samples[row] for row in rows]
-        cut += samples if whole else []
-        cut += cutter.closeups(samples, whole=whole)
-    return build_roster(name, cut)
+        closeups += samples if keep_photos else []
+        closeups += cutter.closeups(samples, keep_photos=keep_photos)
+    return build_roster(name, closeups)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,19 +90,19 @@ class _Cutter:
     centred: bool
     seed: int
 
-    def closeups(self, samples: Sequence[Sample], *, whole: bool) -> Iterator[Sample]:
-        """Samples of a photo, each on the window around what it names."""
+    def closeups(self, samples: Sequence[Sample], *, keep_photos: bool) -> Iterator[Sample]:
+        """Samples of a photo, each with the window around its objects."""
         groups: dict[tuple[int, ...], list[Sample]] = {}
         for sample in samples:
             groups.setdefault(tuple(sorted(mentioned_regions(sample))), []).append(sample)
         photo = load_rgb(samples[0].image_path)
         for boxes, members in groups.items():
             if boxes:
-                yield from self._shown(photo, members, boxes)
-            elif not whole:
+                yield from self._cut_window(photo, members, boxes)
+            elif not keep_photos:
                 yield from members
 
-    def _shown(
+    def _cut_window(
         self, photo: Image.Image, members: list[Sample], boxes: tuple[int, ...]
     ) -> Iterator[Sample]:
         first = members[0]
@@ -113,7 +113,7 @@ class _Cutter:
         path = self.folder / f"{image_id.replace('/', '_')}.png"
         if not path.is_file():
             write_atomically(path, photo.crop(window).save)
-        regions, kept = regions_within(first.regions, window)
+        regions, new_index = regions_within(first.regions, window)
         for member in members:
             yield dataclasses.replace(
                 member,
@@ -121,7 +121,7 @@ class _Cutter:
                 image_id=image_id,
                 image_path=path,
                 regions=regions,
-                phrases=tuple(_moved(phrase, kept) for phrase in member.phrases),
+                phrases=tuple(_moved(phrase, new_index) for phrase in member.phrases),
             )
 
     def _window(
@@ -138,33 +138,33 @@ class _Cutter:
         return left, top, left + side, top + side
 
     def _start(self, span: tuple[float, float], side: int, length: int, draw: random.Random) -> int:
-        """Where a window of ``side`` begins, such that it shows the span whole, if it can."""
-        least, most = sorted((span[1] - side, span[0]))
-        start = (least + most) / 2 if self.centred else draw.uniform(least, most)
+        """The start of a window of ``side`` that shows the complete span, if possible."""
+        min_start, max_start = sorted((span[1] - side, span[0]))
+        start = (min_start + max_start) / 2 if self.centred else draw.uniform(min_start, max_start)
         return min(max(0, round(start)), length - side)
 
 
 def regions_within(
     regions: Sequence[Region], window: Window
 ) -> tuple[tuple[Region, ...], dict[int, int]]:
-    """Regions of a photo as a window shows them, and where each that is kept has gone.
+    """Regions of a photo within a window, and the new index of each that is kept.
 
     A region is kept if at least half of its area lies within.
     """
     left, top, right, bottom = window
-    kept: dict[int, int] = {}
+    new_index: dict[int, int] = {}
     inside: list[Region] = []
     for index, region in enumerate(regions):
         x1, y1, x2, y2 = region.box
         shown = clipped((x1 - left, y1 - top, x2 - left, y2 - top), (right - left, bottom - top))
-        if shown is None or area(shown) < SEEN * area(region.box):
+        if shown is None or area(shown) < MIN_VISIBLE_SHARE * area(region.box):
             continue
-        kept[index] = len(inside)
+        new_index[index] = len(inside)
         inside.append(dataclasses.replace(region, box=shown))
-    return tuple(inside), kept
+    return tuple(inside), new_index
 
 
-def _moved(phrase: Phrase, kept: dict[int, int]) -> Phrase:
+def _moved(phrase: Phrase, new_index: dict[int, int]) -> Phrase:
     return dataclasses.replace(
-        phrase, regions=tuple(kept[index] for index in phrase.regions if index in kept)
+        phrase, regions=tuple(new_index[index] for index in phrase.regions if index in new_index)
     )

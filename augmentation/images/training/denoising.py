@@ -1,4 +1,4 @@
-"""What training from scratch and fine-tuning share: latents and prompts in, a loss out."""
+"""The loss that training from scratch and fine-tuning share, from latents and prompts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from augmentation.images.training.loop import LossOf
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examples:
-    """Photos to take noise away from.
+    """Photos to be denoised.
 
     Attributes:
         latents: ``(B, C, H, W) float32``, of deviation 1.
@@ -36,18 +36,18 @@ class Examples:
 
 
 class Denoiser(nn.Module):
-    """The two networks of a latent diffusion model that read prompts and take noise away.
+    """The two networks of a latent diffusion model that read prompts and remove noise.
 
     Args:
         unet: predicts from noisy latents, time and the prompt's states.
         text_encoder: prompts to states.
-        noise: says how noise is added and what is predicted.
+        noise: the schedule of noise, and the prediction's type.
         snr_cap: caps the weight of steps with little noise, 5 in Hang et al., ICCV 2023; None
             weighs all steps alike.
         half: compute in bfloat16 where that is safe; weights stay in float32.
-        labels: reads from the U-Net's last maps what is where, and is trained along; so the U-Net
-            learns in fewer steps what a prompt's words look like (Yu et al., ICLR 2025, with the
-            features of a network instead of labels). None: nothing is read.
+        labels: predicts labels from the U-Net's last maps, and is trained along; so the U-Net
+            learns in fewer steps how a prompt's words look (Yu et al., ICLR 2025, with the
+            features of a network instead of labels). None: no labels.
         label_weight: of the labels' loss.
     """
 
@@ -82,7 +82,7 @@ class Denoiser(nn.Module):
             examples: without ``maps`` no labels' loss is added.
             generator: of times and noise, on the CPU: they are the same on any device.
         """
-        latents, places = examples.latents, examples.places
+        latents, place_weights = examples.latents, examples.places
         steps = self.noise.config.num_train_timesteps
         times = torch.randint(steps, (len(latents),), generator=generator).to(latents.device)
         noise = torch.randn(latents.shape, generator=generator).to(latents)
@@ -90,25 +90,25 @@ class Denoiser(nn.Module):
         noisy = noisy.contiguous(memory_format=torch.channels_last)
         maps = examples.maps
         labels = None if maps is None else self.labels
-        seen: list[Tensor] = []
+        captured: list[Tensor] = []
         with torch.autocast(latents.device.type, torch.bfloat16, enabled=self.computes_in_half):
             states = self.text_encoder(examples.prompts.to(latents.device)).last_hidden_state
-            with _outputs(self.unet.conv_norm_out if labels else None, seen):
+            with _outputs(self.unet.conv_norm_out if labels else None, captured):
                 predicted = self.unet(noisy, times, states).sample.float()
-            label_loss = 0.0 if labels is None or maps is None else labels.loss(seen[0], maps)
+            label_loss = 0.0 if labels is None or maps is None else labels.loss(captured[0], maps)
         target = noise
         if self.noise.config.prediction_type == "v_prediction":
             target = self.noise.get_velocity(latents, noise, times)
         errors = (predicted - target).square()
-        if places is not None:
-            errors = errors * places
+        if place_weights is not None:
+            errors = errors * place_weights
         errors = errors.mean((1, 2, 3))
         return (errors * self.weights[times]).mean() + self.label_weight * label_loss
 
 
 @contextmanager
 def _outputs(layer: Any, outputs: list[Tensor]) -> Iterator[None]:
-    """What the layer gives is added to ``outputs``, within."""
+    """Within the context, outputs of the layer are added to ``outputs``."""
     if layer is None:
         yield
         return
@@ -126,8 +126,8 @@ def loss_of_draws(denoiser: Denoiser, draw: Draw, *, batch_size: int) -> LossOf:
     """The loss of a step.
 
     Args:
-        denoiser: what is trained.
-        draw: so many photos, drawn with the generator.
+        denoiser: to be trained.
+        draw: draws a number of photos with a generator.
         batch_size: photos in a step.
     """
 
@@ -176,5 +176,5 @@ def step_weights(signal: Tensor, prediction_type: str, snr_cap: float | None) ->
     if snr_cap is None:
         return torch.ones_like(signal)
     ratio = signal / (1 - signal)
-    more = 0.0 if prediction_type == "epsilon" else 1.0
-    return ((snr_cap + more) / (ratio + more)).clamp(max=1.0)
+    offset = 0.0 if prediction_type == "epsilon" else 1.0
+    return ((snr_cap + offset) / (ratio + offset)).clamp(max=1.0)

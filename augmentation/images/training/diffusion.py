@@ -33,7 +33,7 @@ from augmentation.images.training.labels import (
     LabelReader,
     label_maps,
     label_names,
-    thing_weights,
+    object_weights,
 )
 from augmentation.images.training.loop import TrainingLoop
 from augmentation.images.training.pipelines import (
@@ -52,7 +52,7 @@ from captioning.training.rosters import read_roster
 
 @torch.inference_mode()
 def encode(autoencoder: PatchAutoencoder, paths: list[Path], *, size: int, cache: Path) -> Tensor:
-    """Latents of photos, ``(I, C, H, W) float16``; kept in a file of ``cache`` once computed."""
+    """Latents of photos, ``(I, C, H, W) float16``; computed once, then read from ``cache``."""
     digest = hashlib.sha256("\n".join(str(path) for path in paths).encode())
     for value in autoencoder.state_dict().values():
         digest.update(value.numpy().tobytes())
@@ -128,20 +128,20 @@ def _untrained(config: DictConfig, channels: int, tokenizer: Any) -> tuple[Any, 
 
 
 def channel_weights(autoencoder: PatchAutoencoder, *, power: float) -> Tensor:
-    """Weights of the latents' channels: those that move pixels more weigh more.
+    """Weights of the latents' channels: larger for channels that change pixels more.
 
     All channels have the same deviation, but the pixels' variance is mostly that of a few; without
-    weights most of the loss is about details that nobody sees.
+    weights most of the loss is about invisible details.
 
     Args:
-        autoencoder: its linear path says how far a channel's deviation moves the pixels.
-        power: 0 weighs all alike, 1 by the pixels' deviation, 2 by their variance.
+        autoencoder: its linear path shows how much a channel's deviation changes the pixels.
+        power: 0 for equal weights, 1 for the pixels' deviation, 2 for their variance.
 
     Returns:
         ``(C, 1, 1) float32``, of mean 1.
     """
-    moved = autoencoder.synthesis.weight.detach().flatten(2).norm(dim=0) ** power
-    return (moved / moved.mean())[:, :, None]
+    norms = autoencoder.synthesis.weight.detach().flatten(2).norm(dim=0) ** power
+    return (norms / norms.mean())[:, :, None]
 
 
 class DiffusionData:
@@ -166,7 +166,7 @@ class DiffusionData:
         cache = Path(config.paths.cache) / "latents"
         self.latents = encode(autoencoder, photo_paths(roster), size=config.size, cache=cache)
         self.maps = label_maps(roster, label_names(roster), cells=self.latents.shape[-1])
-        self.places = thing_weights(self.maps, config.objects)
+        self.places = object_weights(self.maps, config.objects)
         self.channels = channel_weights(autoencoder, power=config.channels)
         self.prompts = PromptSampler(captions=self.captions, tokenizer=tokenizer, **config.prompts)
 
@@ -201,12 +201,13 @@ def train_diffusion(config: DictConfig) -> dict[str, Any]:
         split: DiffusionData(roster=roster, config=config, **parts)
         for split, roster in rosters.items()
     }
-    batch_size, first = config.training.batch_size, config.sheet.number
-    shown = [captions[0] for captions in data["val"].captions[:first]]
+    batch_size, num_captions = config.training.batch_size, config.sheet.number
+    sheet_captions = [captions[0] for captions in data["val"].captions[:num_captions]]
 
     def validate(step: int) -> dict[str, float]:
         sheet = picture_sheet(
-            generate(build_pipeline(denoiser, **parts), shown, config.sheet), shown
+            generate(build_pipeline(denoiser, **parts), sheet_captions, config.sheet),
+            sheet_captions,
         )
         write_atomically(Path(config.sheet.folder) / f"{step:06d}.png", sheet.save)
         draw = data["val"].draw
@@ -222,6 +223,8 @@ def train_diffusion(config: DictConfig) -> dict[str, Any]:
     history = loop.run(loss_of, validate)
     pipeline = build_pipeline(denoiser, **parts)
     save_pipeline(pipeline, Path(config.out))
-    what = "small text-to-image latent diffusion model"
-    more = {"parameters": parameter_counts(pipeline), "history": history}
-    return write_card(Path(config.out), what=what, rosters=rosters, config=config, **more)
+    description = "small text-to-image latent diffusion model"
+    details = {"parameters": parameter_counts(pipeline), "history": history}
+    return write_card(
+        Path(config.out), description=description, rosters=rosters, config=config, **details
+    )

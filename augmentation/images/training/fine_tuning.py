@@ -40,7 +40,7 @@ TUNINGS = ("full", "lora")
 
 
 def choose_trained(pipeline: StableDiffusionPipeline, config: DictConfig) -> None:
-    """Leave gradients to what is trained: all of the U-Net, or low-rank additions to it.
+    """Enable gradients of the trained parameters: all of the U-Net, or low-rank additions to it.
 
     Raises:
         ValueError: unknown ``tuning``.
@@ -67,7 +67,7 @@ def choose_trained(pipeline: StableDiffusionPipeline, config: DictConfig) -> Non
 
 
 class PhotoData:
-    """Photos of a split with prompts, encoded as they are needed.
+    """Photos of a split with prompts, encoded when needed.
 
     Args:
         roster: photos with captions.
@@ -108,7 +108,7 @@ def train_generator(config: DictConfig) -> dict[str, Any]:
         ValueError: wrong settings, or a model that cannot be loaded.
         OSError: files that cannot be read or written.
     """
-    torch.manual_seed(config.seed)  # what low-rank additions start from
+    torch.manual_seed(config.seed)  # initialises low-rank additions
     if config.threads:
         torch.set_num_threads(config.threads)
     device = torch.device(chosen_device(config.device))
@@ -141,9 +141,11 @@ def train_generator(config: DictConfig) -> dict[str, Any]:
     history = loop.run(loss_of, validate)
     save(pipeline, Path(config.out), tuning=config.tuning)
     number = sum(value.numel() for value in loop.trained.values())
-    more = {"trained parameters": number, "before": before, "history": history}
-    what = f"{config.generator}, fine-tuned on captions"
-    return write_card(Path(config.out), what=what, rosters=rosters, config=config, **more)
+    details = {"trained parameters": number, "before": before, "history": history}
+    description = f"{config.generator}, fine-tuned on captions"
+    return write_card(
+        Path(config.out), description=description, rosters=rosters, config=config, **details
+    )
 
 
 def _data(roster: Roster, pipeline: StableDiffusionPipeline, config: DictConfig) -> PhotoData:
@@ -154,7 +156,7 @@ def _data(roster: Roster, pipeline: StableDiffusionPipeline, config: DictConfig)
 
 
 def chosen_device(name: str) -> str:
-    """``name``, or for ``"auto"`` the GPU if there is one."""
+    """The device's name; ``"auto"``: the GPU if there is one."""
     if name != "auto":
         return name
     return "cuda" if torch.cuda.is_available() else "cpu"
@@ -164,7 +166,7 @@ def save(pipeline: StableDiffusionPipeline, folder: Path, *, tuning: str) -> Non
     """Write the generator's folder; low-rank additions apart too, before they are merged."""
     if tuning == "lora":
         added = convert_state_dict_to_diffusers(get_peft_model_state_dict(pipeline.unet))
-        # without its settings, whoever loads it would take alpha for the rank
+        # without its settings, loading would use the rank as alpha
         settings = pipeline.unet.peft_config["default"].to_dict()
         settings["target_modules"] = sorted(settings["target_modules"])
         pipeline.save_lora_weights(

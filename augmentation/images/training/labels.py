@@ -1,4 +1,4 @@
-"""What is where in photos, for the trainings of generators: the labels of their boxes."""
+"""Label maps of photos, made of their boxes, for the training of generators."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from captioning.types import Region
 from captioning.vision.photos import load_rgb
 
 BACKGROUND = 0.1
-"""Weight of cells without a thing: most cells are."""
+"""Weight of cells without an object, which are most cells."""
 
 
 def label_names(roster: Roster) -> list[str]:
@@ -22,9 +22,9 @@ def label_names(roster: Roster) -> list[str]:
 
 
 def label_maps(roster: Roster, names: Sequence[str], *, cells: int) -> Tensor:
-    """What is in each cell of each photo: the smallest box that touches it.
+    """The label in each cell of each photo: that of the smallest box that touches it.
 
-    The photo's middle square is what counts, as for `load_pictures`.
+    Only the photo's middle square is used, as by `load_pictures`.
 
     Args:
         roster: photos, with boxes or without; those with boxes are opened for their size.
@@ -65,14 +65,14 @@ def _span(start: float, end: float, side: int, square: int, cells: int) -> slice
     return slice(max(0, math.floor(first)), max(0, math.ceil(last)))
 
 
-def thing_weights(maps: Tensor, weight: float) -> Tensor:
-    """Weights of places in errors: of those with a thing, against 1 of the others.
+def object_weights(maps: Tensor, weight: float) -> Tensor:
+    """Weights of places in errors: of places with an object, against 1 for the others.
 
-    A scene's things are a small part of it, and what captions speak of.
+    Objects are a small part of a scene, and captions describe them.
 
     Args:
         maps: see `label_maps`.
-        weight: of places with a thing.
+        weight: of places with an object.
 
     Returns:
         ``(I, 1, cells, cells) float32``, of mean 1 over all.
@@ -82,7 +82,7 @@ def thing_weights(maps: Tensor, weight: float) -> Tensor:
 
 
 class LabelReader(nn.Module):
-    """Reads from maps what is where; its loss gives a network's maps a meaning.
+    """Predicts labels from a network's maps; its loss gives the maps a meaning.
 
     Args:
         channels: of the maps.

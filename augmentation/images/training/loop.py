@@ -24,19 +24,19 @@ Validate = Callable[[int], dict[str, float]]
 
 
 class TrainingLoop:
-    """Trains the parameters of a module that want gradients.
+    """Trains the parameters of a module that require gradients.
 
-    What a step draws depends on seed and step alone, so a killed training goes on as if it had not
-    been. Validation, and whoever uses the module after `run`, sees averaged weights.
+    A step's draws depend on seed and step alone, so a killed training resumes with the same results
+    as an uninterrupted one. Validation uses averaged weights, and `run` leaves them in the module.
 
     Args:
-        model: what is trained.
+        model: to be trained.
         settings: ``num_steps``, ``lr``, ``weight_decay``, ``warmup`` (share of the steps),
-            ``floor`` (share of the rate that is left at the end; 1 keeps it constant),
+            ``floor`` (share of the rate at the end; 1 keeps it constant),
             ``ema_decay`` (None: no average), ``accumulate`` (parts of a step), ``clip`` (norm of
             the gradient), ``log_every``, ``val_every`` and ``checkpoint_every`` (steps).
         checkpoint: file to resume from, written as training goes on.
-        seed: of all that is drawn.
+        seed: of all draws.
     """
 
     def __init__(
@@ -47,15 +47,17 @@ class TrainingLoop:
         self.seed = seed
         self.step = 0
         self.history: list[dict[str, float]] = []
-        named = {name: value for name, value in model.named_parameters() if value.requires_grad}
-        self.trained: dict[str, nn.Parameter] = named
+        parameters = {
+            name: value for name, value in model.named_parameters() if value.requires_grad
+        }
+        self.trained: dict[str, nn.Parameter] = parameters
         self.averaged = (
             {}
             if settings.ema_decay is None
-            else {name: value.detach().clone() for name, value in named.items()}
+            else {name: value.detach().clone() for name, value in parameters.items()}
         )
         self.optimizer = torch.optim.AdamW(
-            named.values(), lr=settings.lr, weight_decay=settings.weight_decay
+            parameters.values(), lr=settings.lr, weight_decay=settings.weight_decay
         )
         self.schedule = cosine(
             self.optimizer,
@@ -119,7 +121,7 @@ class TrainingLoop:
     def _average(self) -> None:
         if not self.averaged:
             return
-        # short runs must not remember their untrained weights
+        # a short run's average must not contain much of its untrained weights
         decay = min(self.settings.ema_decay, (1 + self.step) / (10 + self.step))
         with torch.no_grad():
             values = [value.detach() for value in self.trained.values()]
@@ -133,7 +135,7 @@ class TrainingLoop:
 
     @contextmanager
     def averaged_weights(self) -> Iterator[None]:
-        """The model with averaged weights, within."""
+        """Within the context, the model has averaged weights."""
         self._exchange()
         try:
             yield

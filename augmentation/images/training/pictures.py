@@ -1,4 +1,4 @@
-"""Pictures as an image generator's training sees them: square tensors in [-1, 1]."""
+"""Pictures for the training of generators: square tensors in [-1, 1]."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from captioning.vision.photos import load_rgb
 
 
 def load_pictures(paths: Sequence[Path], *, size: int) -> Tensor:
-    """Photos, scaled and cut to squares around their middle.
+    """Photos, scaled and cropped to squares around their middle.
 
     Returns:
         ``(B, 3, size, size) float32`` in [-1, 1].

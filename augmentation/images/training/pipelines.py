@@ -1,4 +1,4 @@
-"""Whole generators: read, put together, drawn with while they are trained, and written."""
+"""Complete generators: loaded, assembled, used during training, and saved."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def load_pipeline(name: str) -> Any:
 def build_pipeline(
     denoiser: Denoiser, *, autoencoder: PatchAutoencoder, tokenizer: CLIPTokenizer
 ) -> StableDiffusionPipeline:
-    """The whole generator, with a sampler that needs few steps and no safety checker."""
+    """The complete generator, with a sampler that needs few steps and no safety checker."""
     parts: dict[str, Any] = {
         "vae": autoencoder,
         "text_encoder": denoiser.text_encoder,

@@ -1,4 +1,4 @@
-"""Captions as the prompts that a generator is trained on."""
+"""Prompts for training a generator, made of captions."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def train_tokenizer(captions: Iterable[str], *, size: int, max_length: int) -> C
     """A tokenizer like CLIP's with byte pairs learnt from captions.
 
     Args:
-        captions: any texts; bytes that they lack are known all the same.
-        size: tokens at most, those of single bytes (512) and the two special ones among them.
+        captions: any texts; all single bytes become tokens, too.
+        size: tokens at most, with those of single bytes (512) and the two special ones.
         max_length: tokens of a prompt, with start and end.
 
     Raises:
@@ -58,9 +58,9 @@ def _merges(tokenizer: Any) -> list[tuple[str, str]]:
 class PromptSampler:
     """Draws a prompt for each photo of a batch.
 
-    A prompt is one caption, or several in random order, as many whole ones as the tokenizer has
-    room for; now and then it is empty, which is what guidance without a classifier needs (Ho and
-    Salimans, 2022).
+    A prompt is one caption, or as many complete ones as the tokenizer has room for, in random
+    order. A share of the prompts is empty, as classifier-free guidance needs (Ho and Salimans,
+    2022).
 
     Args:
         captions: of each photo, at least one.
@@ -80,7 +80,7 @@ class PromptSampler:
         self.tokenizer = tokenizer
         self.single = single
         self.empty = empty
-        flat = [caption for of_photo in captions for caption in of_photo]
+        flat = [caption for photo_captions in captions for caption in photo_captions]
         tokenized = iter(tokenizer(flat, add_special_tokens=False, verbose=False)["input_ids"])
         self.ids: list[list[list[int]]] = [[next(tokenized) for _ in photo] for photo in captions]
 
@@ -89,18 +89,18 @@ class PromptSampler:
         chances = torch.rand(len(photos), 2, generator=generator).tolist()
         return torch.tensor(
             [
-                self._padded(self._one(photo, chance, generator))
+                self._padded(self._prompt_ids(photo, chance, generator))
                 for photo, chance in zip(photos, chances, strict=True)
             ]
         )
 
-    def _one(self, photo: int, chance: list[float], generator: torch.Generator) -> list[int]:
+    def _prompt_ids(self, photo: int, chance: list[float], generator: torch.Generator) -> list[int]:
         if chance[0] < self.empty:
             return []
         captions = self.ids[photo]
         order = torch.randperm(len(captions), generator=generator).tolist()
         number = 1 if chance[1] < self.single else len(captions)
-        return joined([captions[index] for index in order[:number]], self.room)
+        return join_captions([captions[index] for index in order[:number]], self.room)
 
     @property
     def room(self) -> int:
@@ -108,15 +108,15 @@ class PromptSampler:
         return self.tokenizer.model_max_length - 2
 
     def _padded(self, ids: list[int]) -> list[int]:
-        known = self.tokenizer
-        prompt = [known.bos_token_id, *ids, known.eos_token_id]
-        return prompt + [known.pad_token_id] * (known.model_max_length - len(prompt))
+        tokenizer = self.tokenizer
+        prompt = [tokenizer.bos_token_id, *ids, tokenizer.eos_token_id]
+        return prompt + [tokenizer.pad_token_id] * (tokenizer.model_max_length - len(prompt))
 
 
-def joined(captions: Sequence[list[int]], room: int) -> list[int]:
-    """Tokens of whole captions one after the other, as far as there is room.
+def join_captions(captions: Sequence[list[int]], room: int) -> list[int]:
+    """Tokens of complete captions in sequence, as far as there is room.
 
-    A first caption that is too long by itself is cut: it is all that there is.
+    A first caption that is too long by itself is cut.
     """
     prompt = list(captions[0][:room])
     for caption in captions[1:]:

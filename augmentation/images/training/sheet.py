@@ -17,7 +17,7 @@ def picture_sheet(
 
     Args:
         pictures: of one size.
-        captions: one a picture; what does not fit below it is left out, and ends in dots.
+        captions: one a picture; longer ones are cut and end in dots.
         columns: pictures in a row.
     """
     size = max(picture.width for picture in pictures)

@@ -30,7 +30,7 @@ from captioning.files import write_atomically, write_json, write_text
 
 PERPLEXITY = 30.0
 # Fewer words have no neighbourhoods to be kept.
-LEAST_WORDS_OF_A_PLOT = 5
+MIN_WORDS_OF_PLOT = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +118,7 @@ def write_cluster_report(
         folder / "curves.png", lambda part: _draw_curves(curves).savefig(part, dpi=100)
     )
     written = ["clusters.json", "clusters.md", "curves.json", "curves.png"]
-    if len(embeddings.words) >= LEAST_WORDS_OF_A_PLOT:
+    if len(embeddings.words) >= MIN_WORDS_OF_PLOT:
         figure = _draw_words(embeddings, clusters, seed)
         write_atomically(folder / "tsne.png", lambda part: figure.savefig(part, dpi=120))
         written.append("tsne.png")
@@ -163,8 +163,8 @@ def _draw_curves(curves: Sequence[CurvePoint]) -> Figure:
         points = [point for point in curves if point.method == method]
         numbers = [point.num_clusters for point in points]
         left.plot(numbers, [point.sum_of_squares for point in points], label=method)
-        known = [point for point in points if point.silhouette is not None]
-        right.plot([p.num_clusters for p in known], [p.silhouette for p in known], label=method)
+        defined = [point for point in points if point.silhouette is not None]
+        right.plot([p.num_clusters for p in defined], [p.silhouette for p in defined], label=method)
     left.set(xlabel="clusters k", ylabel="sum of squared distances")
     right.set(xlabel="clusters k", ylabel="silhouette")
     left.legend(frameon=False)

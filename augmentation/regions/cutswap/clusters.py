@@ -1,4 +1,4 @@
-"""Object words grouped into clusters whose members can stand for each other.
+"""Object words grouped into clusters whose members can replace each other.
 
 Section 4.4.1 of the CutSwap thesis (Hahn, 2022): K-Means, bisecting K-Means and agglomerative
 clustering of unit vectors, compared by the sum of squared distances and by the silhouette over k.
@@ -23,7 +23,7 @@ Method = Literal["agglomerative", "kmeans", "bisecting_kmeans"]
 METHODS: tuple[Method, ...] = ("agglomerative", "kmeans", "bisecting_kmeans")
 NUM_CLUSTERS = 122
 THESIS_WORDS = 332  # lemmas of object classes that the thesis has 122 clusters of
-# Runs of K-Means from other beginnings, of which the best is kept.
+# Runs of K-Means from different starts, of which the best is kept.
 NUM_STARTS = 10
 DECIMALS = 6
 FORMAT = 1
@@ -37,7 +37,7 @@ class Clusters:
         words: W words, sorted.
         labels: cluster of each, in [0, K); clusters are numbered by their first word.
         centres: ``(K, D) float32``, means of their words' vectors.
-        method: how they were made.
+        method: the algorithm.
     """
 
     words: tuple[str, ...]
@@ -60,7 +60,7 @@ class Clusters:
     def nearest(self, vectors: np.ndarray) -> np.ndarray:
         """The cluster whose centre has the highest cosine with each vector (section 3.2.2).
 
-        For a word of a cluster it need not be its own: the thesis compares with the centres too.
+        A word's nearest cluster need not be its own: the thesis compares with the centres too.
 
         Args:
             vectors: ``(N, D)``; length does not matter.
@@ -87,7 +87,7 @@ class Clustering:
 
     Attributes:
         method: algorithm, one of `METHODS`.
-        num_clusters: k; None: the thesis' 122 of 332 words, and as many a word of fewer words.
+        num_clusters: k; None: the thesis' 122 of 332 words, and in proportion for fewer words.
         curve: numbers of clusters for the curves of the report, see `numbers`.
 
     Raises:
@@ -115,15 +115,15 @@ class Clustering:
     def numbers(self, num_words: int) -> tuple[int, ...]:
         """The curve's numbers that so many words can have, ascending.
 
-        Of fewer words than any of them, the numbers are as large a share as of the thesis' words:
-        small data has curves too.
+        Where there are fewer words than any of them, the numbers are scaled from the thesis' words,
+        so that small data has curves too.
         """
         fitting = {number for number in self.curve if number <= num_words}
         return tuple(sorted(fitting or {_scaled(number, num_words) for number in self.curve}))
 
 
 def _scaled(number: int, num_words: int) -> int:
-    """A number of clusters of the thesis' words, and as large a share of fewer words."""
+    """The number for the thesis' words, or in proportion for fewer words."""
     share = min(1.0, num_words / THESIS_WORDS)
     return max(1, min(round(number * share), num_words))
 
@@ -141,10 +141,10 @@ def cluster_words(
         embeddings: of the words, from `augmentation.regions.cutswap.embeddings.embed_words`.
         method: one of `METHODS`.
         num_clusters: k; with fewer words than that, each is a cluster of its own.
-        seed: of the beginnings of K-Means.
+        seed: of the starts of K-Means.
 
     Raises:
-        ValueError: an unknown method, or no cluster wanted.
+        ValueError: an unknown method, or ``num_clusters`` below 1.
         ModuleNotFoundError: scikit-learn is not installed.
     """
     order = np.argsort(np.array(embeddings.words))
@@ -171,7 +171,7 @@ def label_vectors(
     Agglomerative clustering joins by Ward's criterion, which the sum of squares is of.
 
     Raises:
-        ValueError: an unknown method, or no cluster wanted.
+        ValueError: an unknown method, or ``num_clusters`` below 1.
         ModuleNotFoundError: scikit-learn is not installed.
     """
     if method not in METHODS:

@@ -1,7 +1,7 @@
-"""Vectors of object words from any of the framework's encoders, as CutSwap clusters them.
+"""Vectors of object words from any of the framework's encoders, for CutSwap's clusters.
 
 The thesis (Hahn, 2022, section 4.4.1) tries Word2vec, GloVe and CLIP's text side and takes CLIP's;
-here are besides these the sentence encoder and the text side of the small joint space.
+this framework adds the sentence encoder and the text side of the small joint space.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class WordEmbeddings:
     """Words with vectors of unit length, so that distances order pairs as cosines do.
 
     Attributes:
-        words: W words that have a vector, in the order they were given.
+        words: W words that have a vector, in their order.
         vectors: ``(W, D) float32`` of unit length.
         missing: words without a vector.
     """
@@ -54,7 +54,7 @@ def by_word_vectors(vectors: AbstractWordVectors) -> Embed:
 
 
 def embed_words(words: Sequence[str], embed: Embed) -> WordEmbeddings:
-    """Vectors of words; those without one are named, not invented.
+    """Vectors of words; words without a vector are listed in ``missing``.
 
     Args:
         words: distinct, such as `ObjectTable.names`.
@@ -72,11 +72,11 @@ def embed_words(words: Sequence[str], embed: Embed) -> WordEmbeddings:
             "check the encoder's weights"
         )
     lengths = np.linalg.norm(vectors, axis=1)
-    known = lengths > 0
-    if not known.any():
+    has_vector = lengths > 0
+    if not has_vector.any():
         raise ValueError(f"none of the {len(words)} words has a vector; choose other embeddings")
     return WordEmbeddings(
-        words=tuple(word for word, good in zip(words, known, strict=True) if good),
-        vectors=vectors[known] / lengths[known, None],
-        missing=tuple(word for word, good in zip(words, known, strict=True) if not good),
+        words=tuple(word for word, keep in zip(words, has_vector, strict=True) if keep),
+        vectors=vectors[has_vector] / lengths[has_vector, None],
+        missing=tuple(word for word, keep in zip(words, has_vector, strict=True) if not keep),
     )

@@ -1,4 +1,4 @@
-"""CutSwap as a whole: captions with an object swapped, photos with a patch of the new object.
+"""The complete CutSwap: captions with an object swapped, photos with a patch of the new object.
 
 The thesis' chapters 3 and 4 (Hahn, 2022). Of each augmented caption's n_p texts with n_i patches
 each, `augmentation.regions.ranking.Ranker` keeps the best pairs.
@@ -19,10 +19,10 @@ from augmentation.regions.annotations import records
 from augmentation.regions.boxes import Box, Limits
 from augmentation.regions.cutswap.cluster_report import cluster_curves, write_cluster_report
 from augmentation.regions.cutswap.clusters import Clustering, Clusters
+from augmentation.regions.cutswap.descriptions import description_words
 from augmentation.regions.cutswap.embeddings import Embed, WordEmbeddings, embed_words
-from augmentation.regions.cutswap.manner import manner
 from augmentation.regions.cutswap.objects import (
-    LEAST_USES,
+    MIN_USES,
     ObjectTable,
     build_labels,
     build_object_table,
@@ -55,16 +55,11 @@ from captioning.data.roster import Roster
 from captioning.interfaces import AbstractParser, JointEmbedder
 from captioning.ranges import NonNegativeInt, PositiveInt, Seed
 from captioning.text.lemmas import load_lemmas
-from captioning.text.object_words import (
-    COCO_OBJECTS,
-    LEMMAS,
-    ObjectWords,
-    build_object_words,
-)
+from captioning.text.object_words import COCO_OBJECTS, LEMMAS, ObjectWords, build_object_words
 from captioning.types import Parse, Region, Sample
 from captioning.vision.photos import load_rgb
 
-DESCRIBES = "object describes another"
+DESCRIBES_OTHER = "object describes another"
 OVERLAID = "object under another that the caption names"
 NO_PATCH = "no patch of a new object within the limits"
 CHUNK = 128  # photos whose captions are parsed at once
@@ -73,15 +68,15 @@ NUM_PAIRS = 300  # of the estimate of a threshold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """What a data set's captions and boxes say.
+class DataStatistics:
+    """What was counted in a data set's captions and boxes.
 
     Attributes:
         words: object words.
-        patches: what can be cut out.
+        patches: boxes that can be cut out.
         table: objects and attributes of the captions.
-        embeddings: of the table's names.
-        clusters: of these.
+        embeddings: vectors of the table's names.
+        clusters: of these names.
         swapper: of captions.
     """
 
@@ -106,15 +101,15 @@ class CutSwap(AbstractRegionMethod):
         limits: which box may replace which.
         num_patches: n_i, at most so many patches a caption.
         captions_per_photo: at most so many captions of a photo are augmented; None: all.
-        keep: pairs of an augmented caption that are kept; None: all, and none is scored.
-        similarity: threshold of pairs; None: that known for the encoder's space; ``"estimate"``:
-            from pairs of the data.
+        keep: pairs of an augmented caption that are kept; None: all, without scores.
+        similarity: threshold of pairs; None: the known one of the encoder's space; ``"estimate"``:
+            estimated from pairs of the data.
         objects: a file with a class a line, such as Visual Genome's; None: COCO's words and the
             labels of the data's boxes.
-        least_uses: pairs of object and attribute seen less often are dropped.
-        least_mentions: classes seen less often are dropped; None: ``least_uses``.
-        match_manner: patches must do and wear what the caption says of the object, and what
-            another object wears or holds is left alone.
+        min_uses: pairs of object and attribute seen less often are dropped.
+        min_mentions: classes seen less often are dropped; None: ``min_uses``.
+        match_descriptions: patches must do and wear what the caption says of the object; objects
+            that another one wears or holds are not swapped.
         seed: of all draws.
 
     Raises:
@@ -137,9 +132,9 @@ class CutSwap(AbstractRegionMethod):
         keep: PositiveInt | None = KEEP,
         similarity: float | Literal["estimate"] | None = None,
         objects: str | None = None,
-        least_uses: NonNegativeInt = LEAST_USES,
-        least_mentions: NonNegativeInt | None = None,
-        match_manner: bool = True,
+        min_uses: NonNegativeInt = MIN_USES,
+        min_mentions: NonNegativeInt | None = None,
+        match_descriptions: bool = True,
     ) -> None:
         if min(num_patches, captions_per_photo or 1) < 1:
             raise ValueError(
@@ -150,11 +145,11 @@ class CutSwap(AbstractRegionMethod):
         self.rules, self.clustering = replace(rules, need_boxes=True), clustering
         self.areas, self.limits, self.num_patches = areas, limits, num_patches
         self.captions_per_photo, self.keep, self.similarity = captions_per_photo, keep, similarity
-        self.objects, self.least_uses, self.least_mentions = objects, least_uses, least_mentions
-        self.embed, self.match_manner = embed, match_manner
+        self.objects, self.min_uses, self.min_mentions = objects, min_uses, min_mentions
+        self.embed, self.match_descriptions = embed, match_descriptions
         self._labels = build_labels()
         self._left_out: Counter[str] = Counter()
-        self._found: Found | None = None
+        self._statistics: DataStatistics | None = None
         self._threshold: Threshold | None = None
 
     def threshold(self, roster: Roster) -> Threshold | None:
@@ -188,7 +183,7 @@ class CutSwap(AbstractRegionMethod):
     def candidates(self, roster: Roster) -> Iterator[tuple[Proposal, ...]]:
         """See `AbstractRegionMethod.candidates`; a caption's pairs compete."""
         self._left_out.clear()
-        statistics = self._found = self._read(roster)
+        statistics = self._statistics = self._read(roster)
         order = sorted(roster.rows_by_image, key=lambda key: draw_key(self.seed, key))
         for start in range(0, len(order), CHUNK):
             photos = order[start : start + CHUNK]
@@ -196,13 +191,13 @@ class CutSwap(AbstractRegionMethod):
             captions = ((roster.samples[n].sample_id, roster.samples[n].caption) for n in rows)
             parses = {sample_id: parse for sample_id, _, parse in self._parsed(captions)}
             for image_id in photos:
-                own = [roster.samples[row] for row in roster.rows_by_image[image_id]]
-                own.sort(key=lambda sample: draw_key(self.seed, sample.sample_id))
-                groups = (self._of_sample(s, parses[s.sample_id], statistics) for s in own)
+                samples = [roster.samples[row] for row in roster.rows_by_image[image_id]]
+                samples.sort(key=lambda sample: draw_key(self.seed, sample.sample_id))
+                groups = (self._of_sample(s, parses[s.sample_id], statistics) for s in samples)
                 yield from islice(filter(None, groups), self.captions_per_photo)
 
-    def _read(self, roster: Roster) -> Found:
-        """All that the data set's captions and boxes say (section 3.2.1)."""
+    def _read(self, roster: Roster) -> DataStatistics:
+        """Read the data set's captions and boxes (section 3.2.1)."""
         words = self._object_words(roster)
         patches = Patches(limits=self.limits, areas=self.areas)
         table = build_object_table(
@@ -210,15 +205,15 @@ class CutSwap(AbstractRegionMethod):
             (parse for *_, parse in self._parsed((s.image_id, s.caption) for s in roster.samples)),
             object_words=words,
             labels=self._labels,
-            least_uses=self.least_uses,
-            least_mentions=self.least_mentions,
+            min_uses=self.min_uses,
+            min_mentions=self.min_mentions,
             note=patches.add,
         )
         if not table.classes:
-            least = self.least_mentions or self.least_uses
+            min_count = self.min_mentions or self.min_uses
             raise ValueError(
-                f"{roster.name}: no object is named {least} times or more in its {len(roster)} "
-                "captions: lower method.least_uses or least_mentions, read more photos, or give "
+                f"{roster.name}: no object is named {min_count} times or more in its {len(roster)} "
+                "captions: lower method.min_uses or min_mentions, read more photos, or give "
                 "method.objects=FILE with the names of its objects"
             )
         embeddings = embed_words(table.names, self.embed)
@@ -232,7 +227,7 @@ class CutSwap(AbstractRegionMethod):
             rules=self.rules,
             seed=self.seed,
         )
-        return Found(
+        return DataStatistics(
             words=words,
             patches=patches,
             table=table,
@@ -247,36 +242,40 @@ class CutSwap(AbstractRegionMethod):
         first = (roster.samples[rows[0]] for rows in roster.rows_by_image.values())
         counts = Counter(region.label for sample in first for region in sample.regions)
         names = {name for line in COCO_OBJECTS for name in line.split(",")}
-        names |= {label for label, count in counts.items() if count >= self.least_uses}
+        names |= {label for label, count in counts.items() if count >= self.min_uses}
         return ObjectWords(names=sorted(names), lemmatizer=load_lemmas(LEMMAS))
 
     def _parsed(self, captions: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str, Parse]]:
         """Ids and captions with the parses, a few in memory at a time."""
-        left = iter(captions)
-        while chunk := list(islice(left, PARSED_AT_ONCE)):
+        remaining = iter(captions)
+        while chunk := list(islice(remaining, PARSED_AT_ONCE)):
             parses = self.parser.parse([caption for _, caption in chunk])
             yield from ((*entry, parse) for entry, parse in zip(chunk, parses, strict=True))
 
-    def _of_sample(self, sample: Sample, parse: Parse, statistics: Found) -> tuple[Proposal, ...]:
+    def _of_sample(
+        self, sample: Sample, parse: Parse, statistics: DataStatistics
+    ) -> tuple[Proposal, ...]:
         """All pairs of a caption; none, counted by reason, if there are none."""
         mentions = find_mentions(sample.caption, parse, statistics.words)
-        manners = {each.head: manner(parse, each) if self.match_manner else () for each in mentions}
+        descriptions = {
+            mention.head: description_words(parse, mention) if self.match_descriptions else ()
+            for mention in mentions
+        }
 
         def obstacle(mention: Mention, numbers: tuple[int, ...]) -> str:
-            others = (words for head, words in manners.items() if head != mention.head)
-            described = any(parse[mention.head].lemma in words for words in others)
-            if described:
-                return DESCRIBES
+            other_words = [words for head, words in descriptions.items() if head != mention.head]
+            if any(parse[mention.head].lemma in words for words in other_words):
+                return DESCRIBES_OTHER
             targets = self.areas.targets(sample, numbers)
-            kept = self.areas.kept(sample, parse, numbers, mentions, self._labels)
-            overlaid = self.areas.is_overlaid(targets, kept)
+            protected = self.areas.protected(sample, parse, numbers, mentions, self._labels)
+            overlaid = self.areas.is_overlaid(targets, protected)
             return OVERLAID if overlaid else self.areas.problem(sample, numbers)
 
         result = statistics.swapper.swap(sample, parse, obstacle=obstacle)
         if result.problem:
             self._left_out[result.problem] += 1
             return ()
-        pairs = tuple(self._pairs(sample, parse, result.swaps, mentions, manners, statistics))
+        pairs = tuple(self._pairs(sample, parse, result.swaps, mentions, descriptions, statistics))
         if not pairs:
             self._left_out[NO_PATCH] += 1
         return pairs
@@ -287,30 +286,30 @@ class CutSwap(AbstractRegionMethod):
         parse: Parse,
         swaps: Sequence[CaptionSwap],
         mentions: Sequence[Mention],
-        manners: Mapping[int, Collection[str]],
-        statistics: Found,
+        descriptions: Mapping[int, Collection[str]],
+        statistics: DataStatistics,
     ) -> Iterator[Proposal]:
         generator = drawn_generator(self.seed, "patches", sample.sample_id)
         for number, swap in enumerate(swaps):
             targets = self.areas.targets(sample, swap.regions)
-            kept = self.areas.kept(sample, parse, swap.regions, mentions, self._labels)
+            protected = self.areas.protected(sample, parse, swap.regions, mentions, self._labels)
             patches = statistics.patches.choose(
                 swap.new_object,
                 swap.new_attribute,
                 targets,
                 plural=swap.plural,
-                manner_words=manners[swap.head],
+                descriptions=descriptions[swap.head],
                 image_id=sample.image_id,
                 num=self.num_patches,
                 generator=generator,
             )
             for count, patch in enumerate(patches):
                 name = file_name(sample.sample_id, f"{number}.{count}")
-                yield _proposal(name, sample, swap, patch, targets, kept)
+                yield _proposal(name, sample, swap, patch, targets, protected)
 
     def report(self) -> dict[str, Any]:
         """See `AbstractRegionMethod.report`."""
-        statistics = self._found
+        statistics = self._statistics
         if statistics is None:
             return {}
         return {
@@ -324,7 +323,7 @@ class CutSwap(AbstractRegionMethod):
 
     def finish(self, folder: Path, roster: Roster) -> None:
         """See `AbstractRegionMethod.finish`: statistics (4.5.3) and clusters (4.4.1)."""
-        statistics = self._found
+        statistics = self._statistics
         if statistics is None:
             return
         path, by_image = folder / "provenance.jsonl", roster.rows_by_image
@@ -357,7 +356,7 @@ def _swap(record: Mapping[str, Any]) -> CaptionSwap:
 
 
 def _best(path: Path) -> Iterator[float]:
-    """The best similarity of each augmented caption, from the lines on what was not made."""
+    """The best similarity of each augmented caption, from the records of refused pairs."""
     for record in records(path, all_records=True):
         if record.get("best") is not None:
             yield record["best"]
@@ -369,14 +368,21 @@ def _proposal(
     swap: CaptionSwap,
     patch: Patch,
     targets: Sequence[Box],
-    kept: Sequence[Region],
+    protected: Sequence[Region],
 ) -> Proposal:
     """The pair of a swapped caption with a patch, which takes the place of all targets."""
     pastes = tuple(
         Paste(source=patch.image_path, source_box=patch.box, target_box=box, label=swap.new_object)
         for box in targets
     )
-    noted = ("sample_id", "old_object", "new_object", "plural", "old_attribute", "new_attribute")
+    swap_keys = (
+        "sample_id",
+        "old_object",
+        "new_object",
+        "plural",
+        "old_attribute",
+        "new_attribute",
+    )
     return Proposal(
         name=name,
         image_id=sample.image_id,
@@ -384,10 +390,10 @@ def _proposal(
         before=(sample.caption,),
         pastes=pastes,
         captions=(swap.caption,),
-        regions=finished_regions(sample.regions, pastes, kept),
-        kept=tuple(region.box for region in kept),
+        regions=finished_regions(sample.regions, pastes, protected),
+        protected=tuple(region.box for region in protected),
         notes={
-            "swap": {key: getattr(swap, key) for key in noted},
+            "swap": {key: getattr(swap, key) for key in swap_keys},
             "source id": patch.image_id,
         },
     )

@@ -23,17 +23,17 @@ from captioning.types import Parse, Sample
 
 FORMAT = 1
 # Of the thesis: an attribute that matters is in all five captions of the one image that shows it.
-LEAST_USES = 5
-# A class plays a part in captions if it was seen in it so often, and in this share of its mentions.
-LEAST_SLOT_USES = 2
-LEAST_SLOT_SHARES = {"subject": 0.1}
-LEAST_SLOT_SHARE = 0.02
+MIN_USES = 5
+# A class fills a slot if it was seen in it so often, and in this share of its mentions.
+MIN_SLOT_USES = 2
+MIN_SLOT_SHARES = {"subject": 0.1}
+MIN_SLOT_SHARE = 0.02
 # A class is used in some grammar if this share of its mentions is: taggers err, and 0.2% of the
 # mentions of a jacket in Flickr8k have a "who".
-LEAST_SHARES = {"counted": 0.05, "bare": 0.05, "of": 0.05, "who": 0.004}
+MIN_FRAME_SHARES = {"counted": 0.05, "bare": 0.05, "of": 0.05, "who": 0.004}
 # A thing may be counted, or a mass without article, if that is not far rarer than the other.
 OPPOSITE = {"counted": "bare", "bare": "counted"}
-LEAST_TO_OPPOSITE = 0.5
+MIN_OPPOSITE_RATIO = 0.5
 
 
 Labels = Mapping[str, frozenset[str]]
@@ -67,7 +67,7 @@ class ObjectClass:
 
     @property
     def noun(self) -> str:
-        """The word for captions, in its number: the form that captions use most."""
+        """The noun as captions most often write it, in this number."""
         if not self.forms:
             return pluralise(self.name) if self.plural else self.name
         return max(self.forms, key=lambda form: (self.forms[form], form))
@@ -77,19 +77,21 @@ class ObjectClass:
         """Attributes that it occurs with, sorted."""
         return tuple(self.rows_by_attribute)
 
-    def fits(self, frames: Iterable[str]) -> bool:
-        """Whether captions use it in such grammar, each often enough (`LEAST_SHARES`)."""
+    def fits_frames(self, frames: Iterable[str]) -> bool:
+        """Whether captions use it in each of these frames often enough (`MIN_FRAME_SHARES`)."""
         for frame in frames:
             uses = self.frames.get(frame, 0)
-            others = self.frames.get(OPPOSITE.get(frame, ""), 0)
-            if uses < max(1, LEAST_SHARES[frame] * self.count, LEAST_TO_OPPOSITE * others):
+            opposite_uses = self.frames.get(OPPOSITE.get(frame, ""), 0)
+            if uses < max(
+                1, MIN_FRAME_SHARES[frame] * self.count, MIN_OPPOSITE_RATIO * opposite_uses
+            ):
                 return False
         return True
 
-    def plays(self, slot: str) -> bool:
-        """Whether captions use it in such a part, often enough (`LEAST_SLOT_SHARE`)."""
-        share = LEAST_SLOT_SHARES.get(slot, LEAST_SLOT_SHARE)
-        return self.slots.get(slot, 0) >= max(LEAST_SLOT_USES, share * self.count)
+    def fills_slot(self, slot: str) -> bool:
+        """Whether captions use it in this slot often enough (`MIN_SLOT_SHARE`)."""
+        share = MIN_SLOT_SHARES.get(slot, MIN_SLOT_SHARE)
+        return self.slots.get(slot, 0) >= max(MIN_SLOT_USES, share * self.count)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +101,7 @@ class ObjectTable:
     Attributes:
         fingerprint: of the roster whose rows it speaks of.
         classes: sorted by name, the singular first.
-        least_uses: pairs of object and attribute that were seen less often are left out.
+        min_uses: pairs of object and attribute that were seen less often are left out.
         num_captions: captions read.
         dropped_pairs: how many pairs were left out.
         dropped_classes: how many classes were left out, seen less often themselves.
@@ -107,7 +109,7 @@ class ObjectTable:
 
     fingerprint: str
     classes: tuple[ObjectClass, ...]
-    least_uses: int = LEAST_USES
+    min_uses: int = MIN_USES
     num_captions: int = 0
     dropped_pairs: int = 0
     dropped_classes: int = 0
@@ -176,7 +178,7 @@ def _grounded(sample: Sample, mention: Mention, parse: Parse) -> tuple[int, ...]
 
 
 class _Tally:
-    """What is counted of one class while captions are read."""
+    """Counts of one class, collected while captions are read."""
 
     def __init__(self) -> None:
         self.forms: Counter[str] = Counter()
@@ -199,8 +201,8 @@ class _Tally:
         if boxed:
             self.images.add(sample.image_id)
 
-    def record(self, key: tuple[str, bool], least_uses: int) -> ObjectClass:
-        kept = sorted(a for a, count in self.attributes.items() if count >= least_uses)
+    def record(self, key: tuple[str, bool], min_uses: int) -> ObjectClass:
+        kept_attributes = sorted(a for a, count in self.attributes.items() if count >= min_uses)
         return ObjectClass(
             name=key[0],
             plural=key[1],
@@ -209,7 +211,7 @@ class _Tally:
             frames=dict(sorted(self.frames.items())),
             slots=dict(sorted(self.slots.items())),
             rows=tuple(sorted(self.rows)),
-            rows_by_attribute={a: tuple(sorted(self.attribute_rows[a])) for a in kept},
+            rows_by_attribute={a: tuple(sorted(self.attribute_rows[a])) for a in kept_attributes},
             boxed_images=tuple(sorted(self.images)),
         )
 
@@ -220,8 +222,8 @@ def build_object_table(
     *,
     object_words: ObjectWords,
     labels: Labels | None = None,
-    least_uses: int = LEAST_USES,
-    least_mentions: int | None = None,
+    min_uses: int = MIN_USES,
+    min_mentions: int | None = None,
     note: Callable[[Sample, Parse, Mention, tuple[int, ...]], None] | None = None,
 ) -> ObjectTable:
     """Read all captions of a roster.
@@ -231,16 +233,16 @@ def build_object_table(
         parses: one a sample, in order.
         object_words: the object classes.
         labels: which box labels show an object, from `build_labels`; None: those of its own name.
-        least_uses: pairs of object and attribute seen less often are dropped.
-        least_mentions: classes seen less often are dropped; None: ``least_uses``.
+        min_uses: pairs of object and attribute seen less often are dropped.
+        min_mentions: classes seen less often are dropped; None: ``min_uses``.
         note: called with a sample, its parse, each mention that has boxes, and their positions in
             ``sample.regions``.
 
     Raises:
-        ValueError: not one parse a sample, a parse of another caption, or ``least_uses`` below 1.
+        ValueError: not one parse a sample, a parse of another caption, or ``min_uses`` below 1.
     """
-    if least_uses < 1:
-        raise ValueError(f"least_uses must be at least 1: got {least_uses}")
+    if min_uses < 1:
+        raise ValueError(f"min_uses must be at least 1: got {min_uses}")
     tallies: dict[tuple[str, bool], _Tally] = defaultdict(_Tally)
     for sample, parse in zip_longest(roster.samples, parses):
         if sample is None or parse is None:
@@ -250,17 +252,18 @@ def build_object_table(
             tallies[mention.name, mention.plural].add(mention, sample, bool(boxes))
             if boxes and note is not None:
                 note(sample, parse, mention, boxes)
-    least = least_uses if least_mentions is None else least_mentions
-    kept = [key for key in sorted(tallies) if tallies[key].forms.total() >= least]
-    classes = tuple(tallies[key].record(key, least_uses) for key in kept)
-    seen = sum(len(tally.attributes) for tally in tallies.values())
+    min_count = min_uses if min_mentions is None else min_mentions
+    kept_keys = [key for key in sorted(tallies) if tallies[key].forms.total() >= min_count]
+    classes = tuple(tallies[key].record(key, min_uses) for key in kept_keys)
+    num_pairs = sum(len(tally.attributes) for tally in tallies.values())
     return ObjectTable(
         fingerprint=roster.fingerprint,
         classes=classes,
-        least_uses=least_uses,
+        min_uses=min_uses,
         num_captions=len(roster),
-        dropped_pairs=seen - sum(len(object_class.rows_by_attribute) for object_class in classes),
-        dropped_classes=len(tallies) - len(kept),
+        dropped_pairs=num_pairs
+        - sum(len(object_class.rows_by_attribute) for object_class in classes),
+        dropped_classes=len(tallies) - len(kept_keys),
     )
 
 
@@ -283,7 +286,7 @@ def save_object_table(table: ObjectTable, path: str | Path) -> None:
     content = {
         "format": FORMAT,
         "fingerprint": table.fingerprint,
-        "least_uses": table.least_uses,
+        "least_uses": table.min_uses,
         "num_captions": table.num_captions,
         "dropped_pairs": table.dropped_pairs,
         "dropped_classes": table.dropped_classes,
@@ -314,7 +317,7 @@ def load_object_table(path: str | Path, *, fingerprint: str | None = None) -> Ob
     return ObjectTable(
         fingerprint=content["fingerprint"],
         classes=tuple(_read_class(record) for record in content["classes"]),
-        least_uses=content["least_uses"],
+        min_uses=content["least_uses"],
         num_captions=content["num_captions"],
         dropped_pairs=content["dropped_pairs"],
         dropped_classes=content["dropped_classes"],

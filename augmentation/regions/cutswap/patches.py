@@ -20,12 +20,12 @@ from augmentation.regions.boxes import (
     Limits,
     area,
     clipped,
-    common,
+    intersection_area,
     iou,
     pixels,
-    without_doubles,
+    without_duplicates,
 )
-from augmentation.regions.cutswap.manner import manner
+from augmentation.regions.cutswap.descriptions import description_words
 from augmentation.regions.cutswap.objects import Labels, boxes_of
 from augmentation.regions.mentions import Mention
 from augmentation.regions.novel_captions import COLOURS
@@ -41,7 +41,7 @@ SHARED = "box of another thing too"
 TOO_LITTLE = "too little of the photo would be replaced"
 TOO_MUCH = "too much of the photo would be replaced"
 FAR_LARGER = 2
-MOST = 0.5
+MOSTLY_WITHIN = 0.5
 PEOPLE = COCO_OBJECTS[0].split(",")
 
 
@@ -51,16 +51,16 @@ class Areas:
 
     Attributes:
         smallest, largest: share of the photo that all boxes of the object cover together.
-        doubles: IoU above which two boxes of the object are one.
-        behind: another thing that the caption names lies behind the object, and may be covered, if
-            its box is twice as large as one of the object's boxes and holds so large a share of
-            it; above 1 nothing may.
-        clear: largest share of a box to be cut out that a person's box, or another of the same
-            label, may cover from before it; 1 for any.
-        overlaid: largest share of an object's box that a thing which the caption names and which
-            lies mostly within it may cover (the shirt of a man); 1 for any.
-        tell_groups: boxes of several things are told from those of one each, see `Patches`, and
-            those that two phrases share are left alone; off: each box is taken.
+        duplicate_iou: IoU above which two boxes of the object are one.
+        behind_share: share of an object's box. Another object that the caption names counts as
+            background, and may be covered, if its box holds at least this share of the object's
+            box and is twice as large. Above 1 nothing may be covered.
+        max_occluded: largest share of a box to be cut out that the box of a person, or of another
+            object of the same label, may cover from the front; 1 for any.
+        max_overlaid: largest share of an object's box that another named object may cover which
+            lies mostly within it (the shirt of a man); 1 for any.
+        separate_groups: boxes of several objects are kept apart from boxes of single ones, see
+            `Patches`, and boxes that two phrases share are not replaced; False: each box is taken.
 
     Raises:
         ValueError: shares that are not in order within [0, 1].
@@ -68,14 +68,14 @@ class Areas:
 
     smallest: Fraction = 0.1
     largest: Fraction = 0.7
-    doubles: Fraction = 0.7
-    behind: NonNegativeFloat = 0.8
-    clear: Fraction = 0.3
-    overlaid: Fraction = 0.1
-    tell_groups: bool = True
+    duplicate_iou: Fraction = 0.7
+    behind_share: NonNegativeFloat = 0.8
+    max_occluded: Fraction = 0.3
+    max_overlaid: Fraction = 0.1
+    separate_groups: bool = True
 
     def __post_init__(self) -> None:
-        if not 0 <= self.smallest <= self.largest <= 1 or not 0 <= self.doubles <= 1:
+        if not 0 <= self.smallest <= self.largest <= 1 or not 0 <= self.duplicate_iou <= 1:
             raise ValueError(
                 f"areas must be 0 <= smallest <= largest <= 1 and doubles in [0, 1]: got {self}"
             )
@@ -83,12 +83,14 @@ class Areas:
     def targets(self, sample: Sample, numbers: Iterable[int]) -> tuple[Box, ...]:
         """Boxes of an object, doubles suppressed, in the order of ``sample.regions``."""
         regions = [sample.regions[n] for n in numbers]
-        return tuple(region.box for region in without_doubles(regions, threshold=self.doubles))
+        return tuple(
+            region.box for region in without_duplicates(regions, threshold=self.duplicate_iou)
+        )
 
     def problem(self, sample: Sample, numbers: Collection[int]) -> str:
         """Why the boxes of an object cannot be replaced; empty when they can."""
         phrases = sum(not set(numbers).isdisjoint(phrase.regions) for phrase in sample.phrases)
-        if self.tell_groups and phrases > 1:
+        if self.separate_groups and phrases > 1:
             return SHARED
         try:
             width, height = upright_size(sample.image_path)
@@ -98,58 +100,58 @@ class Areas:
             return UNREADABLE
         replaced = []
         for box in self.targets(sample, numbers):
-            seen = clipped(box, (width, height))
-            if seen is None:
+            visible = clipped(box, (width, height))
+            if visible is None:
                 return NO_AREA
-            replaced.append(pixels(seen))
+            replaced.append(pixels(visible))
         share = coverage(replaced, width, height)
         if share < self.smallest:
             return TOO_LITTLE
         return TOO_MUCH if share > self.largest else ""
 
-    def kept(
+    def protected(
         self,
         sample: Sample,
         parse: Parse,
-        own: Collection[int],
+        object_numbers: Collection[int],
         mentions: Sequence[Mention],
         labels: Labels,
     ) -> tuple[Region, ...]:
-        """Regions of what the caption names besides ``own`` and a patch must not cover."""
-        others = {n for phrase in sample.phrases for n in phrase.regions}
+        """Regions of other objects that the caption names, which no patch may cover."""
+        named_numbers = {n for phrase in sample.phrases for n in phrase.regions}
         for mention in mentions:
-            others.update(boxes_of(sample, mention, parse, labels))
-        targets = self.targets(sample, own)
-        regions = (sample.regions[n] for n in sorted(others.difference(own)))
+            named_numbers.update(boxes_of(sample, mention, parse, labels))
+        targets = self.targets(sample, object_numbers)
+        regions = (sample.regions[n] for n in sorted(named_numbers.difference(object_numbers)))
         return tuple(region for region in regions if not self._is_behind(region.box, targets))
 
-    def is_overlaid(self, targets: Sequence[Box], kept: Sequence[Region]) -> bool:
-        """Whether much of an object would stay, as what lies on it is named too."""
+    def is_overlaid(self, targets: Sequence[Box], protected: Sequence[Region]) -> bool:
+        """Whether much of an object would stay, because an object on it is named too."""
         return any(
-            common(region.box, target) > self.overlaid * area(target)
-            and common(region.box, target) > MOST * area(region.box)
-            for region in kept
+            intersection_area(region.box, target) > self.max_overlaid * area(target)
+            and intersection_area(region.box, target) > MOSTLY_WITHIN * area(region.box)
+            for region in protected
             for target in targets
         )
 
     def is_clear(self, sample: Sample, number: int) -> bool:
-        """Whether a region shows its thing alone: no fence behind a man who climbs it."""
-        own = sample.regions[number]
+        """Whether a region shows its object alone: no fence behind a man who climbs it."""
+        shown = sample.regions[number]
         return not any(
-            region.label in (*PEOPLE, own.label)
-            and common(region.box, own.box) > self.clear * area(own.box)
-            and not self._is_behind(region.box, (own.box,))
+            region.label in (*PEOPLE, shown.label)
+            and intersection_area(region.box, shown.box) > self.max_occluded * area(shown.box)
+            and not self._is_behind(region.box, (shown.box,))
             for n, region in enumerate(sample.regions)
-            if n != number and iou(region.box, own.box) <= self.doubles
+            if n != number and iou(region.box, shown.box) <= self.duplicate_iou
         )
 
     def shows_group(self, plural: bool, boxes: Sequence[Box]) -> bool:
-        """Whether boxes of a mentioned object show several; all of a plural where none are told."""
-        return plural and (len(boxes) == 1 or not self.tell_groups)
+        """Whether boxes of a mentioned object show several; all plurals without separate groups."""
+        return plural and (len(boxes) == 1 or not self.separate_groups)
 
     def _is_behind(self, box: Box, targets: Sequence[Box]) -> bool:
         return any(
-            common(box, target) >= self.behind * area(target)
+            intersection_area(box, target) >= self.behind_share * area(target)
             and area(box) >= FAR_LARGER * area(target)
             for target in targets
         )
@@ -183,40 +185,43 @@ _Key = tuple[str, bool, str]
 class Patches:
     """What can be cut out of a data set's photos, by object and attribute.
 
-    A box of "two dogs" shows one if each has its own, and a group if they share one; boxes of a
-    singular count where there is one alone, as else nobody knows which is meant.
+    A box of "two dogs" shows one if each has its own, and a group if they share one. A singular
+    counts only where it has a single box: with several, the meant one is not known.
 
     Args:
         limits: which box may replace which.
-        areas: tell doubles and groups.
+        areas: settings for duplicates and groups.
     """
 
     def __init__(self, *, limits: Limits, areas: Areas) -> None:
         self._limits, self._areas = limits, areas
-        self._found: dict[_Key, dict[tuple[str, Box], tuple[Path, set[str]]]] = defaultdict(dict)
+        self._patches: dict[_Key, dict[tuple[str, Box], tuple[Path, set[str]]]] = defaultdict(dict)
         self._sorted: dict[_Key, tuple[list[tuple[str, Box]], np.ndarray]] = {}
 
     def __len__(self) -> int:
         """Number of boxes, those of several names counted by each."""
         return sum(
-            len(patches) for (_, _, attribute), patches in self._found.items() if not attribute
+            len(patches) for (_, _, attribute), patches in self._patches.items() if not attribute
         )
 
     def add(self, sample: Sample, parse: Parse, mention: Mention, numbers: Sequence[int]) -> None:
         """Note the boxes of a mentioned object at positions of ``sample.regions``."""
         boxes = self._areas.targets(sample, numbers)
-        if self._areas.tell_groups and not mention.plural and len(boxes) != 1:
+        if self._areas.separate_groups and not mention.plural and len(boxes) != 1:
             return
-        group, manner_words = self._areas.shows_group(mention.plural, boxes), manner(parse, mention)
-        clear = {sample.regions[n].box for n in numbers if self._areas.is_clear(sample, n)}
+        is_group, descriptions = (
+            self._areas.shows_group(mention.plural, boxes),
+            description_words(parse, mention),
+        )
+        clear_boxes = {sample.regions[n].box for n in numbers if self._areas.is_clear(sample, n)}
         for box in boxes:
-            if self._limits.box_problem(box) or not (group or box in clear):
+            if self._limits.box_problem(box) or not (is_group or box in clear_boxes):
                 continue
-            for attribute in ("", *_telling(mention.attributes)):
-                key = (mention.name, group, attribute)
-                path_and_manner = (sample.image_path, set[str]())
-                entry = self._found[key].setdefault((sample.image_id, box), path_and_manner)
-                entry[1].update(manner_words)
+            for attribute in ("", *_distinctive(mention.attributes)):
+                key = (mention.name, is_group, attribute)
+                path_and_descriptions = (sample.image_path, set[str]())
+                entry = self._patches[key].setdefault((sample.image_id, box), path_and_descriptions)
+                entry[1].update(descriptions)
 
     def choose(
         self,
@@ -225,7 +230,7 @@ class Patches:
         targets: Sequence[Box],
         *,
         plural: bool,
-        manner_words: Collection[str],
+        descriptions: Collection[str],
         image_id: str,
         num: int,
         generator: np.random.Generator,
@@ -237,31 +242,33 @@ class Patches:
             attribute: that it must have, ``""`` for any.
             targets: boxes to be replaced.
             plural: whether the caption speaks of several.
-            manner_words: captions of the patch's photo must say all this of it (`manner`).
+        descriptions: words that captions of the patch's photo must say of it (`description_words`).
             image_id: of the photo pasted onto, which gives none itself.
             num: at most so many.
             generator: of the draw.
         """
         key = (name, self._areas.shows_group(plural, targets), attribute)
-        if key not in self._found:
+        if key not in self._patches:
             return
         if key not in self._sorted:
-            entries = sorted(self._found[key])
+            entries = sorted(self._patches[key])
             self._sorted[key] = entries, np.array([box for _, box in entries])
         entries, boxes = self._sorted[key]
-        fits = np.flatnonzero(self._limits.allowed(boxes, targets).all(axis=0))
-        drawn = (entries[n] for n in generator.permutation(fits))
-        patches = self._found[key]
+        fitting = np.flatnonzero(self._limits.allowed(boxes, targets).all(axis=0))
+        shuffled = (entries[n] for n in generator.permutation(fitting))
+        patches = self._patches[key]
         fitting = (
             entry
-            for entry in drawn
-            if entry[0] != image_id and patches[entry][1].issuperset(manner_words)
+            for entry in shuffled
+            if entry[0] != image_id and patches[entry][1].issuperset(descriptions)
         )
-        for found_id, box in islice(fitting, num):
-            yield Patch(image_id=found_id, image_path=patches[found_id, box][0], box=box)
+        for patch_image_id, box in islice(fitting, num):
+            yield Patch(
+                image_id=patch_image_id, image_path=patches[patch_image_id, box][0], box=box
+            )
 
 
-def _telling(attributes: Sequence[str]) -> list[str]:
+def _distinctive(attributes: Sequence[str]) -> list[str]:
     """Attributes without colours where there are several: a black and white dog is no white one."""
     several = sum(attribute in COLOURS for attribute in attributes) > 1
     return [word for word in attributes if not (several and word in COLOURS)]

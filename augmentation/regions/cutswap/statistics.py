@@ -25,7 +25,7 @@ from captioning.types import Parse
 
 NUM_BINS = 60
 # Classes shown in the figure, the most frequent ones before.
-MOST_CLASSES = 200
+MAX_CLASSES = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,17 +70,19 @@ def mention_statistics(
     photos: Counter[str] = Counter()
     pairs: set[tuple[str, str]] = set()
     num_images = num_captions = 0
-    for _, own in groupby(captions, key=itemgetter(0)):
+    for _, image_captions in groupby(captions, key=itemgetter(0)):
         num_images += 1
         shown: set[str] = set()
-        for _, caption, parse in own:
+        for _, caption, parse in image_captions:
             num_captions += 1
             mentions = find_mentions(caption, parse, object_words)
             shown.update(mention.name for mention in mentions)
             objects.update(mention.name for mention in mentions)
-            attributes.update(attribute for spoken in mentions for attribute in spoken.attributes)
+            attributes.update(attribute for mention in mentions for attribute in mention.attributes)
             pairs.update(
-                (spoken.name, attribute) for spoken in mentions for attribute in spoken.attributes
+                (mention.name, attribute)
+                for mention in mentions
+                for attribute in mention.attributes
             )
         photos.update(shown)
     return MentionStatistics(
@@ -116,7 +118,7 @@ class Comparison:
 
 
 def compare(before: MentionStatistics, after: MentionStatistics, *, num: int = 10) -> Comparison:
-    """How far the photos' objects have changed (section 4.5.3).
+    """How much the photos' objects have changed (section 4.5.3).
 
     Args:
         before: of the original data.
@@ -144,14 +146,14 @@ def compare(before: MentionStatistics, after: MentionStatistics, *, num: int = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwapStatistics:
-    """What swaps changed.
+    """Counts of what swaps changed.
 
     Attributes:
         num_swaps: new captions.
         changed_objects: share of them with another object, in [0, 1].
         changed_attributes: share of them with another attribute.
         plural: share of them about several things.
-        changes: old to new class, the most frequent ones with counts.
+        changes: ``"old > new"`` classes, the most frequent ones with counts.
     """
 
     num_swaps: int
@@ -250,7 +252,7 @@ def _draw_objects(before: MentionStatistics, after: MentionStatistics) -> Figure
     """Figure 4.7: the probability of each class on a photo, by its rank before."""
     old = before.image_share
     names = sorted({*old, *after.image_share}, key=lambda name: (-old.get(name, 0.0), name))
-    names = names[:MOST_CLASSES]
+    names = names[:MAX_CLASSES]
     figure = Figure(figsize=(9, 3.5), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()

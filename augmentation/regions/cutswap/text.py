@@ -21,7 +21,13 @@ from typing import Literal
 import numpy as np
 
 from augmentation.regions.captions import ChangedSpan, replace_object
-from augmentation.regions.closed_classes import FEMININE, HE, MASCULINE, NOT_THINGS, SHE
+from augmentation.regions.closed_classes import (
+    FEMININE,
+    FEMININE_PRONOUNS,
+    MASCULINE,
+    MASCULINE_PRONOUNS,
+    NOT_OBJECTS,
+)
 from augmentation.regions.cutswap.clusters import Clusters
 from augmentation.regions.cutswap.embeddings import WordEmbeddings
 from augmentation.regions.cutswap.objects import Labels, ObjectClass, ObjectTable, boxes_of
@@ -38,7 +44,7 @@ NO_WORDS = "no words"
 NO_OBJECT = "no object"
 NO_BOX = "no box of the object"
 NO_VECTOR = "object in no cluster"
-ALONE = "cluster of one"
+SINGLE_CLASS = "cluster of one"
 NO_ATTRIBUTE = "no attribute"
 NO_NUMBER = "no class in that number"
 NO_FRAME = "no class in that grammar"
@@ -88,12 +94,12 @@ class CaptionSwap:
     Attributes:
         sample_id: of the sample whose caption it was.
         caption: the new caption.
-        old_object: class of the object that was there, in the singular.
-        new_object: class of the one that is there now; may be the same.
+        old_object: class of the replaced object, in the singular.
+        new_object: class of the new object; may be the same.
         plural: number of both.
-        old_attribute: attributes that were there, ``""`` for none.
-        new_attribute: the one that is there now, ``""`` for none.
-        spans: what changed in the caption.
+        old_attribute: attributes of the replaced object, ``""`` for none.
+        new_attribute: attribute of the new object, ``""`` for none.
+        spans: the changed characters of the caption.
         regions: positions in ``Sample.regions`` of the old object's boxes.
         head: position of the old object's last word in the parse (`Mention.head`).
     """
@@ -205,11 +211,11 @@ class CaptionSwapper:
                 break
         if not groups:
             return SwapResult(swaps=(), problem=problems[0])
-        drawn = _draw(
+        drawn_candidates = _draw(
             [candidate for *_, candidates in groups for candidate in candidates], generator
         )
         regions_of = {mention.head: regions for mention, regions, _ in groups}
-        return SwapResult(swaps=tuple(self._edit(sample, parse, drawn, regions_of)))
+        return SwapResult(swaps=tuple(self._edit(sample, parse, drawn_candidates, regions_of)))
 
     def _candidates(
         self, sample: Sample, mention: Mention, mentions: Sequence[Mention]
@@ -243,7 +249,9 @@ class CaptionSwapper:
         ]
         if candidates:
             return candidates, ""
-        return [], NO_ATTRIBUTE if wants_attribute else ALONE if len(classes) == 1 else NO_FRAME
+        return [], NO_ATTRIBUTE if wants_attribute else SINGLE_CLASS if len(
+            classes
+        ) == 1 else NO_FRAME
 
     def _fitting(
         self,
@@ -252,15 +260,19 @@ class CaptionSwapper:
         mentions: Sequence[Mention],
         classes: Iterable[ObjectClass],
     ) -> Iterator[ObjectClass]:
-        others = {entry.name for entry in mentions if entry is not mention}
-        pronouns = set(re.findall(r"[a-z]+", sample.caption.lower())) & (HE | SHE)
+        other_names = {entry.name for entry in mentions if entry is not mention}
+        pronouns = set(re.findall(r"[a-z]+", sample.caption.lower())) & (
+            MASCULINE_PRONOUNS | FEMININE_PRONOUNS
+        )
         for entry in classes:
             same = entry.name == mention.name
-            repeats = not self.rules.allow_repeats and entry.name in others
-            foreign = self.rules.match_grammar and not entry.fits(mention.frames)
-            foreign = foreign or (self.rules.match_slots and not _plays(entry, mention))
-            clashes = self.rules.match_pronouns and _clash(mention.name, entry.name, pronouns)
-            if same or not (repeats or foreign or clashes):
+            repeats = not self.rules.allow_repeats and entry.name in other_names
+            unfit = self.rules.match_grammar and not entry.fits_frames(mention.frames)
+            unfit = unfit or (self.rules.match_slots and not _fills_slot(entry, mention))
+            clashes = self.rules.match_pronouns and _pronoun_clash(
+                mention.name, entry.name, pronouns
+            )
+            if same or not (repeats or unfit or clashes):
                 yield entry
 
     def _edit(
@@ -311,7 +323,7 @@ def _classes_by_cluster(
 ) -> tuple[tuple[ObjectClass, ...], ...]:
     by_name: dict[str, list[ObjectClass]] = {}
     for entry in table.classes:
-        if entry.name not in NOT_THINGS:
+        if entry.name not in NOT_OBJECTS:
             by_name.setdefault(entry.name, []).append(entry)
     return tuple(
         tuple(entry for word in words for entry in by_name.get(word, ()))
@@ -319,16 +331,16 @@ def _classes_by_cluster(
     )
 
 
-def _plays(new: ObjectClass, mention: Mention) -> bool:
-    """Whether captions use a class in a mention's part; where that is unknown, nobody can say."""
-    return bool(mention.slot) and new.plays(mention.slot)
+def _fills_slot(new: ObjectClass, mention: Mention) -> bool:
+    """Whether captions use a class in a mention's slot; False where the slot is unknown."""
+    return bool(mention.slot) and new.fills_slot(mention.slot)
 
 
-def _clash(old: str, new: str, pronouns: set[str]) -> bool:
-    """Whether a caption's "his" or "her" would no longer be anybody's."""
-    if pronouns & SHE and new in MASCULINE and old not in MASCULINE:
+def _pronoun_clash(old: str, new: str, pronouns: set[str]) -> bool:
+    """Whether a caption's "his" or "her" would no longer refer to anybody."""
+    if pronouns & FEMININE_PRONOUNS and new in MASCULINE and old not in MASCULINE:
         return True
-    return bool(pronouns & HE) and new in FEMININE and old not in FEMININE
+    return bool(pronouns & MASCULINE_PRONOUNS) and new in FEMININE and old not in FEMININE
 
 
 def _draw(candidates: Sequence[_Candidate], generator: np.random.Generator) -> list[_Candidate]:

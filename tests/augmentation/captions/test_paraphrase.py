@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from augmentation.captions.caption_set import write_captions
-from augmentation.captions.paraphrase import PHOTOS_AT_ONCE, Paraphrase, carried_over
+from augmentation.captions.paraphrase import PHOTOS_AT_ONCE, Paraphrase, transfer_phrases
 from augmentation.captions.writing.acceptance import COPY, REFUSAL
 from augmentation.captions.writing.prompt import Prompt
 from augmentation.captions.writing.writers import AbstractWriter, Answer
@@ -32,11 +32,11 @@ class Changing(AbstractWriter):
             raise ConnectionError("gone")
         self.calls += 1
         self.seeds.append(seed)
-        said = [
+        reply_texts = [
             (prompt.question.replace("boy", "kid"), prompt.question, "Sorry, I cannot do that.")
             for prompt in prompts
         ]
-        return [Answer(text=texts[number % 3]) for number, texts in enumerate(said)]
+        return [Answer(text=texts[number % 3]) for number, texts in enumerate(reply_texts)]
 
 
 @pytest.fixture
@@ -66,17 +66,19 @@ def test_a_paraphrase_has_the_boxes_of_its_caption(roster: Roster, tmp_path: Pat
     photos = len(roster.rows_by_image)
     assert counts["captions"] == photos
     assert counts["left out"] == {COPY: photos, REFUSAL: photos}
-    made = read_added_captions(tmp_path / "out", roster)
-    assert all("kid" in sample.caption for sample in made)
-    for sample in made:
+    captions = read_added_captions(tmp_path / "out", roster)
+    assert all("kid" in sample.caption for sample in captions)
+    for sample in captions:
         hat, boy = sample.phrases  # no word of "a boy" is left: it stands for the whole text
         assert (hat.text, hat.regions) == ("hat", (1,))
         assert (boy.text, boy.regions) == (sample.caption, (0,))
 
 
 def test_a_killed_set_goes_on_to_the_same_bytes(roster: Roster, tmp_path: Path) -> None:
-    whole, later = Changing(), Changing()
-    write_captions(Paraphrase(writer=whole), folder=tmp_path / "a", roster=roster, settings={})
+    uninterrupted, later = Changing(), Changing()
+    write_captions(
+        Paraphrase(writer=uninterrupted), folder=tmp_path / "a", roster=roster, settings={}
+    )
     with pytest.raises(ConnectionError):
         write_captions(
             Paraphrase(writer=Changing(dies_at=1)),
@@ -89,7 +91,7 @@ def test_a_killed_set_goes_on_to_the_same_bytes(roster: Roster, tmp_path: Path) 
     assert (tmp_path / "a" / "captions.jsonl").read_bytes() == (
         tmp_path / "b" / "captions.jsonl"
     ).read_bytes()
-    assert later.seeds == whole.seeds
+    assert later.seeds == uninterrupted.seeds
 
 
 def test_phrases_are_found_once_and_in_order() -> None:
@@ -98,13 +100,13 @@ def test_phrases_are_found_once_and_in_order() -> None:
         Phrase(start=9, text="other dogs", chain_id="2", regions=(1,)),
         Phrase(start=20, text="the sea", chain_id="3", regions=(2,)),
     ]
-    moved = carried_over(phrases, "By the sea Dogs play with dogs.")
+    moved = transfer_phrases(phrases, "By the sea Dogs play with dogs.")
     assert [(p.start, p.text, p.regions) for p in moved] == [
         (7, "sea", (2,)),
         (11, "Dogs", (0,)),
         (26, "dogs", (1,)),
     ]
-    assert carried_over((), "A dog.") == ()
+    assert transfer_phrases((), "A dog.") == ()
 
 
 def test_nothing_made_says_so(roster: Roster, tmp_path: Path) -> None:

@@ -70,10 +70,12 @@ class Squares(AbstractGenerator):
         return picture[: SIZE // 2] if "small" in words else picture
 
 
-def request(caption: str, *others: str, sample_id: str = "a#0", had: int = 1) -> ImageRequest:
+def request(
+    caption: str, *other_captions: str, sample_id: str = "a#0", had: int = 1
+) -> ImageRequest:
     """A request of a sample that had so many pictures."""
     photos = tuple(Path(f"{number}.jpg") for number in range(had))
     sample = Sample(
         row=0, sample_id=sample_id, image_id="a", image_path=photos[-1], caption=caption or "x"
     )
-    return ImageRequest(sample=sample, captions=(caption, *others), photos=photos)
+    return ImageRequest(sample=sample, captions=(caption, *other_captions), photos=photos)

@@ -45,36 +45,36 @@ def no_process_is_left():
 
 
 def test_pictures_made_ahead_are_those_made_in_place(tmp_path):
-    wanted = requests(*(f"a red ball {n}" for n in range(6)))
+    image_requests = requests(*(f"a red ball {n}" for n in range(6)))
     likely = requests("a blue ball", *(f"a red ball {n}" for n in range(4)))
-    here, plain = Squares(), source(tmp_path / "plain", Squares(), ahead=False)
+    generator, plain = Squares(), source(tmp_path / "plain", Squares(), ahead=False)
     assert not plain.works_ahead
     plain.expect(likely, seed=0)
-    ahead = source(tmp_path / "ahead", here, ahead=True)
+    ahead = source(tmp_path / "ahead", generator, ahead=True)
     assert ahead.works_ahead
     ahead.expect(likely, seed=0)
     wait_for(lambda: len(list((tmp_path / "ahead").rglob("[!.]*.png"))) == 5)
-    found = ahead.images(wanted, seed=0)
-    made_here = {prompt for batch in here.batches for prompt in batch}
+    pictures = ahead.images(image_requests, seed=0)
+    made_here = {prompt for batch in generator.batches for prompt in batch}
     assert made_here == {"a red ball 4", "a red ball 5"}
-    for one, other in zip(found, plain.images(wanted, seed=0), strict=True):
-        assert one.path.read_bytes() == other.path.read_bytes()
-        assert one.origin == other.origin
+    for picture, other in zip(pictures, plain.images(image_requests, seed=0), strict=True):
+        assert picture.path.read_bytes() == other.path.read_bytes()
+        assert picture.origin == other.origin
     # it goes on with the next list, and a closed source can be used again
     ahead.expect(requests("a green ball"), seed=0)
     wait_for(lambda: len(list((tmp_path / "ahead").rglob("[!.]*.png"))) == 8)
     ahead.close()
     ahead.close()
-    assert ahead.images(wanted, seed=0) == found
+    assert ahead.images(image_requests, seed=0) == pictures
 
 
 def test_a_worker_that_dies_is_reported_and_replaced_by_working_in_place(tmp_path, caplog):
-    here = Squares()
-    ahead = source(tmp_path, here, ahead=True)
+    generator = Squares()
+    ahead = source(tmp_path, generator, ahead=True)
     ahead.expect(requests("a red ball that will die"), seed=0)
     wait_for(lambda: not multiprocessing.active_children())
-    found = ahead.images(requests("a red ball"), seed=0)
-    assert found[0].path.is_file()
+    pictures = ahead.images(requests("a red ball"), seed=0)
+    assert pictures[0].path.is_file()
     assert "makes pictures ahead ended with exit code 7" in caplog.text
     assert not ahead.works_ahead
     ahead.expect(requests("a blue ball"), seed=0)
@@ -121,6 +121,6 @@ def test_a_failed_picture_does_not_stop_the_worker(tmp_path):
     ahead = source(tmp_path, Squares(batch_size=2), ahead=True)
     ahead.expect(requests("will raise", "a red ball", "nan", "a blue ball"), seed=0)
     wait_for(lambda: len(list(tmp_path.rglob("[!.]*.png"))) == 2)
-    found = ahead.images(requests("will raise"), seed=0)
-    assert found[0].problem == "ValueError: no such picture"
+    pictures = ahead.images(requests("will raise"), seed=0)
+    assert pictures[0].problem == "ValueError: no such picture"
     ahead.close()

@@ -75,9 +75,9 @@ def test_standardised_channels_give_the_same_pictures() -> None:
     for value in model.parameters():
         value.data += 0.05 * torch.randn(value.shape)
     with torch.inference_mode():
-        before, made = model.encode(PICTURES).latent_dist.mean, model(PICTURES)
+        before, decoded = model.encode(PICTURES).latent_dist.mean, model(PICTURES)
         deviation = before.transpose(0, 1).flatten(1).std(1)
         model.standardise(deviation)
         after = model.encode(PICTURES).latent_dist.mean
         assert torch.allclose(after * deviation[:, None, None], before, atol=1e-4)
-        assert torch.allclose(model(PICTURES), made, atol=1e-4)
+        assert torch.allclose(model(PICTURES), decoded, atol=1e-4)

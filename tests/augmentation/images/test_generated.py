@@ -32,20 +32,20 @@ def pixels(picture) -> np.ndarray:
 def test_each_request_gets_its_picture_in_order(tmp_path):
     requests = [request(f"a {c} ball", sample_id=c) for c in ("red", "green", "blue", "red")]
     requests[3] = request("a red ball", sample_id="another red")
-    found = source(tmp_path).images(requests, seed=3)
-    middle = [pixels(picture)[8, 8].argmax() for picture in found]
+    pictures = source(tmp_path).images(requests, seed=3)
+    middle = [pixels(picture)[8, 8].argmax() for picture in pictures]
     assert middle == [0, 1, 2, 0]
-    assert len({picture.path for picture in found}) == 4
+    assert len({picture.path for picture in pictures}) == 4
     seed = picture_seed(3, "red", 1)
-    assert found[0].origin == f"generated:squares@1 seed {seed}: a red ball"
-    assert found[0].problem == ""
+    assert pictures[0].origin == f"generated:squares@1 seed {seed}: a red ball"
+    assert pictures[0].problem == ""
 
 
 def test_the_same_again_is_not_made_again(tmp_path):
     first, second = Squares(), Squares()
-    wanted = [request("a red ball")]
-    found = source(tmp_path, first).images(wanted, seed=0)
-    assert source(tmp_path, second).images(wanted, seed=0) == found
+    requests = [request("a red ball")]
+    pictures = source(tmp_path, first).images(requests, seed=0)
+    assert source(tmp_path, second).images(requests, seed=0) == pictures
     assert (len(first.batches), second.batches, second.num_loads) == (1, [], 0)
     assert source(tmp_path, first).images([], seed=0) == []
 
@@ -69,8 +69,8 @@ def test_batches_are_always_full_and_pictures_do_not_depend_on_them(tmp_path):
     apart = source(tmp_path / "b", single).images(requests, seed=0)
     assert [len(batch) for batch in large.batches] == [4, 4]
     assert [len(batch) for batch in single.batches] == [1] * 5
-    for one, other in zip(together, apart, strict=True):
-        assert one.path.read_bytes() == other.path.read_bytes()
+    for picture, other in zip(together, apart, strict=True):
+        assert picture.path.read_bytes() == other.path.read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -88,9 +88,9 @@ def test_a_failed_picture_leaves_its_sample_alone_and_the_others_get_theirs(
 ):
     captions = ["a red ball", "a green ball", f"a {word} ball", "a blue ball"]
     requests = [request(caption, sample_id=caption) for caption in captions]
-    found = source(tmp_path).images(requests, seed=0)
-    assert [picture.path is None for picture in found] == [False, False, True, False]
-    assert found[2].problem == problem
+    pictures = source(tmp_path).images(requests, seed=0)
+    assert [picture.path is None for picture in pictures] == [False, False, True, False]
+    assert pictures[2].problem == problem
     assert f"1 of 4 pictures could not be made (1 x {problem})" in caplog.text
     assert len(list(tmp_path.rglob("*.png"))) == 3
 
@@ -98,8 +98,8 @@ def test_a_failed_picture_leaves_its_sample_alone_and_the_others_get_theirs(
 def test_where_memory_runs_out_smaller_batches_do_it(tmp_path, caplog):
     generator = Squares(batch_size=8, room=3)
     requests = [request(f"a red ball {n}", sample_id=str(n)) for n in range(10)]
-    found = source(tmp_path, generator).images(requests, seed=0)
-    assert all(picture.path is not None for picture in found)
+    pictures = source(tmp_path, generator).images(requests, seed=0)
+    assert all(picture.path is not None for picture in pictures)
     assert [len(batch) for batch in generator.batches] == [8, 4, 2, 2, 2, 2, 2]
     assert "out of memory: batch_size 8 is halved" in caplog.text
     generator = Squares(batch_size=8, room=0)
@@ -126,30 +126,30 @@ def test_errors_of_memory_are_known():
 def test_prompts_that_cannot_be_used_leave_the_sample_alone(tmp_path, caption):
     generator = Squares(max_tokens=3)
     generator.count_tokens = lambda text: len(text) // 4
-    wanted = request(caption)
-    wanted = replace(wanted, sample=replace(wanted.sample, caption=caption))
-    found = source(tmp_path, generator).images([wanted], seed=0)[0]
-    assert found.path is None
-    assert found.problem in ("empty prompt", "prompt too long to be shortened at a word")
+    image_request = request(caption)
+    image_request = replace(image_request, sample=replace(image_request.sample, caption=caption))
+    picture = source(tmp_path, generator).images([image_request], seed=0)[0]
+    assert picture.path is None
+    assert picture.problem in ("empty prompt", "prompt too long to be shortened at a word")
     assert generator.batches == []
 
 
 def test_a_file_that_was_cut_short_or_changed_is_made_again(tmp_path, caplog):
-    wanted = [request("a red ball")]
-    found = source(tmp_path).images(wanted, seed=0)
-    whole = found[0].path.read_bytes()
+    requests = [request("a red ball")]
+    pictures = source(tmp_path).images(requests, seed=0)
+    full_bytes = pictures[0].path.read_bytes()
     other = source(tmp_path).images([request("a blue ball")], seed=0)[0].path.read_bytes()
-    with Image.open(found[0].path) as image:
+    with Image.open(pictures[0].path) as image:
         changed = image.point(lambda value: 255 - value)
-    for number, damage in enumerate((whole[: len(whole) // 2], b"", other, None)):
+    for number, damage in enumerate((full_bytes[: len(full_bytes) // 2], b"", other, None)):
         if damage is None:
-            changed.save(found[0].path, pnginfo=_notes(whole, tmp_path))
+            changed.save(pictures[0].path, pnginfo=_notes(full_bytes, tmp_path))
         else:
-            found[0].path.write_bytes(damage)
+            pictures[0].path.write_bytes(damage)
         again = Squares()
-        assert source(tmp_path, again).images(wanted, seed=0) == found
+        assert source(tmp_path, again).images(requests, seed=0) == pictures
         assert len(again.batches) == 1
-        assert found[0].path.read_bytes() == whole
+        assert pictures[0].path.read_bytes() == full_bytes
         assert caplog.text.count("it is made again") == number + 1
 
 

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from augmentation.base import ImageRequest
-from augmentation.images.pool import Embedded, find_photos, same_photo, thumbnail
+from augmentation.images.pool import EmbeddedPhotos, find_photos, same_photo, thumbnail
 from augmentation.images.retrieval import Retrieval
 from captioning.data.roster import build_roster
 from captioning.types import Sample
@@ -61,13 +61,13 @@ def pool(tmp_path: Path) -> Path:
 
 
 def test_the_nearest_photo_is_given(pool, tmp_path):
-    own = photo(tmp_path / "own.png", "grey")
+    own_photo = photo(tmp_path / "own.png", "grey")
     source = Retrieval(pool=pool, encoder=ColourSpace())
-    wanted = ("a green lawn", "a red car", "a blue sky")
-    found = source.images([request(caption, own) for caption in wanted], seed=0)
-    assert [picture.path.parent.name for picture in found] == ["green", "red", "blue"]
-    assert found[0].origin.startswith("retrieval:colours ")
-    assert found[0].origin.endswith(found[0].path.relative_to(pool).as_posix())
+    captions = ("a green lawn", "a red car", "a blue sky")
+    pictures = source.images([request(caption, own_photo) for caption in captions], seed=0)
+    assert [picture.path.parent.name for picture in pictures] == ["green", "red", "blue"]
+    assert pictures[0].origin.startswith("retrieval:colours ")
+    assert pictures[0].origin.endswith(pictures[0].path.relative_to(pool).as_posix())
     assert source.images([], seed=0) == []
 
 
@@ -85,13 +85,13 @@ def test_a_photo_the_sample_has_or_had_is_never_given_whatever_its_name_size_or_
         second = Retrieval(pool=pool, encoder=encoder).images([request("red", copy)], seed=0)[0]
         assert second.path != first.path
         assert second.path.parent.name == "red"
-    both = request("red", *(pool / "red" / f"{n}.png" for n in range(2)))
-    third = Retrieval(pool=pool, encoder=encoder).images([both], seed=0)[0]
+    red_request = request("red", *(pool / "red" / f"{n}.png" for n in range(2)))
+    third = Retrieval(pool=pool, encoder=encoder).images([red_request], seed=0)[0]
     assert third.path.parent.name != "red"
 
 
 def test_validation_and_test_photos_are_never_given(pool, tmp_path):
-    own = photo(tmp_path / "own.png", "grey")
+    own_photo = photo(tmp_path / "own.png", "grey")
     held_out = tmp_path / "val" / "saved_again.jpg"
     held_out.parent.mkdir()
     with Image.open(pool / "red" / "0.png") as image:
@@ -99,7 +99,7 @@ def test_validation_and_test_photos_are_never_given(pool, tmp_path):
     sample = Sample(row=0, sample_id="v#0", image_id="v", image_path=held_out, caption="red")
     exclude = [build_roster("val", [sample]), None]
     source = Retrieval(pool=pool, encoder=ColourSpace(), exclude=exclude)
-    assert source.images([request("red", own)], seed=0)[0].path == pool / "red" / "1.png"
+    assert source.images([request("red", own_photo)], seed=0)[0].path == pool / "red" / "1.png"
     everything = [
         Sample(row=0, sample_id=str(path), image_id="v", image_path=path, caption="red")
         for path in find_photos(pool)
@@ -112,11 +112,11 @@ def test_validation_and_test_photos_are_never_given(pool, tmp_path):
 def test_what_cannot_be_had_leaves_the_sample_alone(pool, tmp_path):
     shutil.rmtree(pool / "green")
     shutil.rmtree(pool / "blue")
-    own = [pool / "red" / f"{n}.png" for n in range(2)]
+    own_photos = [pool / "red" / f"{n}.png" for n in range(2)]
     source = Retrieval(pool=pool, encoder=ColourSpace())
-    nothing = source.images([request("red", *own)], seed=0)[0]
+    nothing = source.images([request("red", *own_photos)], seed=0)[0]
     assert (nothing.path, nothing.problem) == (None, "no other photo in the pool")
-    source = Retrieval(pool=pool, encoder=ColourSpace(), lowest_likeness=0.9)
+    source = Retrieval(pool=pool, encoder=ColourSpace(), min_similarity=0.9)
     nothing = source.images([request("blue", photo(tmp_path / "own.png", "grey"))], seed=0)[0]
     assert (nothing.path, nothing.problem) == (None, "no photo of the pool is like the caption")
 
@@ -137,22 +137,24 @@ def test_a_pool_without_photos_is_refused(tmp_path):
 def test_broken_photos_of_the_pool_are_left_out(pool, tmp_path, caplog):
     (pool / "red" / "broken.png").write_bytes((pool / "red" / "0.png").read_bytes()[:200])
     source = Retrieval(pool=pool, encoder=ColourSpace())
-    found = source.images([request("red", photo(tmp_path / "own.png", "grey"))], seed=0)[0]
-    assert found.path.name != "broken.png"
+    picture = source.images([request("red", photo(tmp_path / "own.png", "grey"))], seed=0)[0]
+    assert picture.path.name != "broken.png"
     assert "1 of 7 photos cannot be opened" in caplog.text
 
 
 def test_the_pool_is_embedded_once(pool, tmp_path):
     encoder, cache = ColourSpace(), tmp_path / "cache"
-    own = photo(tmp_path / "own.png", "grey")
+    own_photo = photo(tmp_path / "own.png", "grey")
     first = Retrieval(pool=pool, encoder=encoder, cache_folder=cache)
-    found = first.images([request("red", own)], seed=0)
+    pictures = first.images([request("red", own_photo)], seed=0)
     before = encoder.num_images
     again = Retrieval(pool=pool, encoder=encoder, cache_folder=cache)
-    assert again.images([request("red", own)], seed=1) == found
+    assert again.images([request("red", own_photo)], seed=1) == pictures
     assert encoder.num_images == before
     photo(pool / "red" / "0.png", "red", number=7)  # a photo that changed is looked at again
-    Retrieval(pool=pool, encoder=encoder, cache_folder=cache).images([request("red", own)], seed=0)
+    Retrieval(pool=pool, encoder=encoder, cache_folder=cache).images(
+        [request("red", own_photo)], seed=0
+    )
     assert encoder.num_images == before + 1
     shard = next(cache.rglob("*.safetensors"))
     shard.write_bytes(shard.read_bytes()[:100])
@@ -164,9 +166,9 @@ def test_thumbnails_tell_photos_apart(tmp_path):
     images = [Image.open(photo(tmp_path / f"{n}.png", "red", n)) for n in range(6)]
     small = torch.stack([thumbnail(image) for image in images])
     paths = tuple(tmp_path / f"{n}.png" for n in range(6))
-    pool = Embedded(paths=paths, vectors=torch.zeros(6, 2), thumbnails=small)
-    for number, one in enumerate(small):
-        assert same_photo(pool, one).tolist() == [number]
+    pool = EmbeddedPhotos(paths=paths, vectors=torch.zeros(6, 2), thumbnails=small)
+    for number, thumb in enumerate(small):
+        assert same_photo(pool, thumb).tolist() == [number]
     brighter = (small[2].int() + 3).clamp(max=255).byte()  # compressed again, it may be so
     assert same_photo(pool, brighter).tolist() == [2]
     assert same_photo(pool, 255 - small[2]).tolist() == []

@@ -70,9 +70,9 @@ def test_a_request_a_photo_with_all_its_captions() -> None:
 
 def test_a_source_is_closed_whatever_happens(tmp_path: Path) -> None:
     source = Drawings(folder=str(tmp_path))
-    found = make_pictures(source, roster(), seed=7)
+    pictures = make_pictures(source, roster(), seed=7)
     assert source.calls == ["start", "images 7", "close"]
-    assert found["1"].path == tmp_path / "1.png"
+    assert pictures["1"].path == tmp_path / "1.png"
     broken = Drawings(folder=str(tmp_path / "none"))
     with pytest.raises(OSError, match="none"):
         make_pictures(broken, roster(), seed=7)
@@ -85,13 +85,13 @@ def test_without_a_source_the_photos_are_described() -> None:
 
 def echo(folder: Path, data: DictConfig, split: str) -> tuple[list[list[Prediction]], Roster, Any]:
     """A captioner that knows the first caption of what it sees, and gets every fifth word wrong."""
-    seen = build_part(data[split])
-    found = []
-    for image_id, rows in seen.rows_by_image.items():
-        words = seen.samples[rows[0]].caption.split()
+    roster_read = build_part(data[split])
+    predictions = []
+    for image_id, rows in roster_read.rows_by_image.items():
+        words = roster_read.samples[rows[0]].caption.split()
         wrong = ["wrong" if number % 5 == 4 else word for number, word in enumerate(words)]
-        found.append([Prediction(image_id=image_id, caption=" ".join(wrong))])
-    return found, seen, {"search": None}
+        predictions.append([Prediction(image_id=image_id, caption=" ".join(wrong))])
+    return predictions, roster_read, {"search": None}
 
 
 @pytest.fixture

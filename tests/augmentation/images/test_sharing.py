@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 import torch.distributed as dist
 
-from augmentation.images.sharing import rank_and_size, shared_out
+from augmentation.images.sharing import distribute, rank_and_size
 
 
 @pytest.fixture
 def second_of_three(monkeypatch):
     """This process is number 1 of 3; the others' answers are put in."""
-    others: dict[int, tuple[dict[str, str], str]] = {0: ({"a": "bad"}, ""), 2: ({}, "")}
+    other_results: dict[int, tuple[dict[str, str], str]] = {0: ({"a": "bad"}, ""), 2: ({}, "")}
 
-    def gather(found, own):
-        found[:] = [others.get(number, own) for number in range(3)]
+    def gather(gathered, own_result):
+        gathered[:] = [other_results.get(number, own_result) for number in range(3)]
 
     for name, value in {
         "is_initialized": lambda: True,
@@ -23,12 +23,12 @@ def second_of_three(monkeypatch):
         "all_gather_object": gather,
     }.items():
         monkeypatch.setattr(dist, name, value)
-    return others
+    return other_results
 
 
 def test_a_process_alone_does_all():
     assert rank_and_size() == (0, 1)
-    assert shared_out("abc", lambda part: dict.fromkeys(part, "x")) == dict.fromkeys("abc", "x")
+    assert distribute("abc", lambda part: dict.fromkeys(part, "x")) == dict.fromkeys("abc", "x")
 
 
 def test_each_does_its_share_and_knows_of_all(second_of_three):
@@ -38,7 +38,7 @@ def test_each_does_its_share_and_knows_of_all(second_of_three):
         seen.extend(part)
         return {"b": "worse"}
 
-    assert shared_out("abcdefgh", work) == {"a": "bad", "b": "worse"}
+    assert distribute("abcdefgh", work) == {"a": "bad", "b": "worse"}
     assert seen == ["b", "e", "h"]
 
 
@@ -47,10 +47,10 @@ def test_a_failure_here_is_raised_after_the_others_know(second_of_three):
         raise OSError("the disk is full")
 
     with pytest.raises(OSError, match="the disk is full"):
-        shared_out("abc", fail)
+        distribute("abc", fail)
 
 
 def test_a_failure_elsewhere_is_raised_here(second_of_three):
     second_of_three[2] = ({}, "the disk is full")
     with pytest.raises(RuntimeError, match="process 2 could not make its pictures: the disk is"):
-        shared_out("abc", lambda part: {})
+        distribute("abc", lambda part: {})

@@ -93,8 +93,8 @@ def test_prompts_fit_the_pipelines_tokens_and_weights_are_not_loaded_for_that(fo
     assert orders[0].prompt.text == "a dog. two men, Flickr"
     assert orders[0].prompt.notes == ("caption left out of the prompt",)
     assert generator._pipeline is None
-    found = source.images([request("a dog", "two men", "five big cats")], seed=0)[0]
-    assert found.path.is_file()
+    picture = source.images([request("a dog", "two men", "five big cats")], seed=0)[0]
+    assert picture.path.is_file()
 
 
 def test_it_travels_to_other_processes_without_its_weights(folder):
@@ -150,8 +150,8 @@ def test_a_watermark_is_put_in_by_the_package_for_it(folder, monkeypatch):
     package.WatermarkEncoder = WatermarkEncoder
     monkeypatch.setitem(sys.modules, "imwatermark", package)
     marked, plain = made(folder, watermark=True)[0], made(folder)[0]
-    wanted = (plain * 255).round().astype(np.uint8) // 2
-    np.testing.assert_array_equal((marked * 255).round(), wanted)
+    expected = (plain * 255).round().astype(np.uint8) // 2
+    np.testing.assert_array_equal((marked * 255).round(), expected)
 
 
 def test_pictures_that_the_safety_checker_flags_are_withheld(folder):

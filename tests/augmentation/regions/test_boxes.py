@@ -54,8 +54,8 @@ def test_too_much_is_three_times_the_area_either_way():
 @given(st.lists(any_box, min_size=1, max_size=5), st.lists(any_box, min_size=1, max_size=5))
 def test_many_boxes_at_once_are_judged_as_one_by_one(sources, targets):
     limits = Limits(smallest_area=50)
-    found = limits.allowed(sources, targets).tolist()
-    assert found == [[limits.problem(s, t) == "" for s in sources] for t in targets]
+    allowed = limits.allowed(sources, targets).tolist()
+    assert allowed == [[limits.problem(s, t) == "" for s in sources] for t in targets]
 
 
 @pytest.mark.parametrize("wrong", [{"area_change": -1}, {"smallest_aspect": 6}])
@@ -75,8 +75,8 @@ def test_iou_and_clipping():
 def test_doubles_of_a_label_go_the_less_certain_first():
     first, second = region("dog", 0, 0, 10, 10), region("dog", 0, 0, 10, 9.5)
     cat = region("cat", 0, 0, 10, 10)
-    assert boxes.without_doubles([first, second, cat], threshold=0.9) == (first, cat)
-    assert boxes.without_doubles([first, second], threshold=0.96) == (first, second)
+    assert boxes.without_duplicates([first, second, cat], threshold=0.9) == (first, cat)
+    assert boxes.without_duplicates([first, second], threshold=0.96) == (first, second)
 
 
 def test_a_box_around_another_shows_more_than_one_thing():
@@ -85,4 +85,4 @@ def test_a_box_around_another_shows_more_than_one_thing():
         region("b", 1, 1, 9, 9),
         region("c", 5, 5, 12, 12),
     )
-    assert boxes.whole([outer, inner, beside]) == (inner, beside)
+    assert boxes.without_containers([outer, inner, beside]) == (inner, beside)

@@ -13,7 +13,7 @@ def edit(parser, object_words):
     def edited(caption: str, old: str, noun: str, attribute: str = ""):
         (parse,) = parser.parse([caption])
         mentions = find_mentions(caption, parse, object_words)
-        mention = next(one for one in mentions if one.name == old)
+        mention = next(mention for mention in mentions if mention.name == old)
         return replace_object(caption, parse, mention, noun=noun, attribute=attribute)
 
     return edited
@@ -57,13 +57,13 @@ def test_every_span_is_what_changed(edit):
     old = clean("A man's  red ball and an old dog .")
     edited = edit("A man's  red ball and an old dog .", "ball", "umbrella", "orange")
     assert edited.caption == "A man's orange umbrella and an old dog ."
-    assert [(one.old_text, one.text, one.kind) for one in edited.spans] == [
+    assert [(span.old_text, span.text, span.kind) for span in edited.spans] == [
         ("red", "orange", "attribute"),
         ("ball", "umbrella", "object"),
     ]
-    for one in edited.spans:
-        assert edited.caption[one.start : one.start + len(one.text)] == one.text
-        assert old[one.old_start : one.old_start + len(one.old_text)] == one.old_text
+    for span in edited.spans:
+        assert edited.caption[span.start : span.start + len(span.text)] == span.text
+        assert old[span.old_start : span.old_start + len(span.old_text)] == span.old_text
 
 
 def test_an_article_is_a_span_of_its_own(edit):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from augmentation.regions.candidates import count_candidates, read_predictions
-from augmentation.regions.held_out import held_out, read_words
+from augmentation.regions.held_out import read_words, split_held_out
 from captioning.data.roster import Roster, build_roster
 from captioning.files import write_json
 from captioning.text.lemmas import load_lemmas
@@ -30,31 +30,31 @@ def captions(**by_image: list[str]) -> Roster:
 def test_one_caption_that_names_a_class_holds_its_photo_out():
     roster = captions(a=["A cat.", "Two ZEBRAS."], b=["A cat.", "A zebrafish."], c=["A big bus!"])
     words = {"zebra": ["zebra", "zebras"], "bus": ["bus"]}
-    found = held_out(roster, words, lemmatizer=LEMMATIZER)
-    assert [(p.image_id, p.classes) for p in found.novel] == [("a", ("zebra",)), ("c", ("bus",))]
-    assert [s.sample_id for s in found.in_domain.samples] == ["b#0", "b#1"]
-    assert [s.row for s in found.in_domain.samples] == [0, 1]
-    assert found.leaks == {}
+    split = split_held_out(roster, words, lemmatizer=LEMMATIZER)
+    assert [(p.image_id, p.classes) for p in split.novel] == [("a", ("zebra",)), ("c", ("bus",))]
+    assert [s.sample_id for s in split.in_domain.samples] == ["b#0", "b#1"]
+    assert [s.row for s in split.in_domain.samples] == [0, 1]
+    assert split.leaks == {}
 
 
 def test_forms_that_a_list_lacks_are_counted():
     roster = captions(a=["Buses, buses.", "Some buses."], b=["A bus."], c=["No busy man."])
-    found = held_out(roster, {"bus": ["bus", "busses"]}, lemmatizer=LEMMATIZER)
-    assert found.leaks == {"buses": 2}
+    split = split_held_out(roster, {"bus": ["bus", "busses"]}, lemmatizer=LEMMATIZER)
+    assert split.leaks == {"buses": 2}
 
 
 def test_names_of_several_words_are_found_in_a_row():
     roster = captions(a=["A tennis racket."], b=["A racket for tennis."])
-    found = held_out(roster, {"racket": ["tennis racket"]}, lemmatizer=LEMMATIZER)
-    assert [photo.image_id for photo in found.novel] == ["a"]
+    split = split_held_out(roster, {"racket": ["tennis racket"]}, lemmatizer=LEMMATIZER)
+    assert [photo.image_id for photo in split.novel] == ["a"]
 
 
 def test_nothing_left_and_no_words_are_refused():
     roster = captions(a=["A dog."])
     with pytest.raises(ValueError, match="every photo"):
-        held_out(roster, {"dog": ["dog"]}, lemmatizer=LEMMATIZER)
+        split_held_out(roster, {"dog": ["dog"]}, lemmatizer=LEMMATIZER)
     with pytest.raises(ValueError, match="has no words"):
-        held_out(roster, {"dog": [" "]}, lemmatizer=LEMMATIZER)
+        split_held_out(roster, {"dog": [" "]}, lemmatizer=LEMMATIZER)
 
 
 def test_the_words_of_dcc_are_read(shared_data: Path):
@@ -78,10 +78,18 @@ def test_possessives_are_words_of_their_owner():
 
 
 def test_candidates_are_counted_once_a_caption_equals_by_name():
-    said = {"1": "A cup and a cup.", "2": "A vase by a cup.", "3": "A glass.", "4": "Glasses."}
+    predictions = {
+        "1": "A cup and a cup.",
+        "2": "A vase by a cup.",
+        "3": "A glass.",
+        "4": "Glasses.",
+    }
     forms = form_patterns({name: [name] for name in ("vase", "cup", "glass")})
-    assert count_candidates(said, ["1", "2", "3"], forms, most=2) == ("cup", "glass")
-    assert count_candidates(said, ["4", "5"], forms, most=2) == ()
+    assert count_candidates(predictions, ["1", "2", "3"], forms, max_candidates=2) == (
+        "cup",
+        "glass",
+    )
+    assert count_candidates(predictions, ["4", "5"], forms, max_candidates=2) == ()
 
 
 def test_predictions_are_read_as_runs_write_them(tmp_path: Path):

@@ -42,8 +42,8 @@ def run(folder: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_the_command_writes_a_set_that_is_read_back(tmp_path: Path):
-    done = run(tmp_path, HELD_OUT)
-    assert done.returncode == 0, done.stderr
+    process = run(tmp_path, HELD_OUT)
+    assert process.returncode == 0, process.stderr
     out = tmp_path / "out"
     roster = read_coco(
         name="x",
@@ -67,8 +67,8 @@ def test_the_command_writes_a_set_that_is_read_back(tmp_path: Path):
 def test_cutswap_makes_pairs_that_are_read_back(tmp_path: Path):
     # photos of MiniWorld mean little to the joint space
     few = ["method.rules.num_captions=3", "method.num_patches=2", "method.similarity=-1"]
-    done = run(tmp_path, "method=cutswap", FEW, "smoke.max_pairs=4", *few)
-    assert done.returncode == 0, done.stderr
+    process = run(tmp_path, "method=cutswap", FEW, "smoke.max_pairs=4", *few)
+    assert process.returncode == 0, process.stderr
     out = tmp_path / "out"
     roster = read_coco(
         name="x",
@@ -81,9 +81,9 @@ def test_cutswap_makes_pairs_that_are_read_back(tmp_path: Path):
     assert card["method"]["threshold"]["value"] == -1
     for name in ("sheet.png", "statistics/statistics.json", "clusters/clusters.md"):
         assert (out / name).is_file()
-    several = [*few, "num_processes=2", f"out={tmp_path / 'several'}"]
-    done = run(tmp_path, "method=cutswap", FEW, "smoke.max_pairs=4", *several)
-    assert done.returncode == 0, done.stderr
+    parallel = [*few, "num_processes=2", f"out={tmp_path / 'several'}"]
+    process = run(tmp_path, "method=cutswap", FEW, "smoke.max_pairs=4", *parallel)
+    assert process.returncode == 0, process.stderr
     for path in (out / "captions.json", out / "provenance.jsonl", *(out / "images").iterdir()):
         assert path.read_bytes() == (tmp_path / "several" / path.relative_to(out)).read_bytes()
     refused = run(tmp_path, "method=cutswap", "method.num_patches=0", f"out={tmp_path / 'x'}")
@@ -94,8 +94,8 @@ def test_cutswap_makes_pairs_that_are_read_back(tmp_path: Path):
 @pytest.mark.slow
 def test_the_thesis_cutswap_makes_pairs(tmp_path: Path):
     few = ["smoke.max_pairs=2", "method.similarity=-1"]
-    done = run(tmp_path, "method=cutswap_thesis", FEW, *few)
-    assert done.returncode == 0, done.stderr
+    process = run(tmp_path, "method=cutswap_thesis", FEW, *few)
+    assert process.returncode == 0, process.stderr
     card = json.loads((tmp_path / "out" / "card.json").read_text())
     assert 0 < card["counts"]["pictures"] <= 2 * 3
     assert card["config"]["method"]["rules"]["num_captions"] == 32

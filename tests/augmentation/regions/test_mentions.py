@@ -15,8 +15,8 @@ def mentions(parser, object_words):
     return find
 
 
-def found(mentions, caption: str) -> list[tuple[str, bool, str]]:
-    return [(one.name, one.plural, one.attribute) for one in mentions(caption)]
+def described(mentions, caption: str) -> list[tuple[str, bool, str]]:
+    return [(mention.name, mention.plural, mention.attribute) for mention in mentions(caption)]
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def found(mentions, caption: str) -> list[tuple[str, bool, str]]:
     ],
 )  # fmt: skip
 def test_objects_with_number_and_attributes(mentions, caption, expected):
-    assert found(mentions, caption) == expected
+    assert described(mentions, caption) == expected
 
 
 @pytest.mark.parametrize(
@@ -55,9 +55,14 @@ def test_no_parse_has_no_objects(object_words):
 
 
 def test_words_of_compounds_places_and_amounts_are_no_objects(mentions):
-    assert [one.name for one in mentions("A group of dogs in front of a car door .")] == ["dog"]
-    assert [one.name for one in mentions("A dog sits on the side of a boat .")] == ["dog", "boat"]
-    assert "hot dog" in [one.name for one in mentions("A man eats a hot dog .")]
+    assert [mention.name for mention in mentions("A group of dogs in front of a car door .")] == [
+        "dog"
+    ]
+    assert [mention.name for mention in mentions("A dog sits on the side of a boat .")] == [
+        "dog",
+        "boat",
+    ]
+    assert "hot dog" in [mention.name for mention in mentions("A man eats a hot dog .")]
 
 
 def test_a_noun_before_an_object_belongs_to_it(mentions):
@@ -68,7 +73,9 @@ def test_a_noun_before_an_object_belongs_to_it(mentions):
 
 
 def test_the_grammar_around_an_object(mentions):
-    frames = {one.name: one.frames for one in mentions("A dog plays in snow near the sand .")}
+    frames = {
+        mention.name: mention.frames for mention in mentions("A dog plays in snow near the sand .")
+    }
     assert frames == {"dog": ("counted",), "snow": ("bare",), "sand": ()}
     (man, hat) = mentions("A man who wears a hat .")
     assert "who" in man.frames

@@ -16,7 +16,7 @@ def name(word: str, **more) -> Name:
 
 
 @pytest.mark.parametrize(
-    ("caption", "old", "new", "wanted"),
+    ("caption", "old", "new", "expected"),
     [
         # the paper's three examples
         ("A group of cows on dirt area.", "cow", "zebra", "A group of zebras on dirt area."),
@@ -36,12 +36,12 @@ def name(word: str, **more) -> Name:
         ("Dog in snow.", "dog", "zebra", "Zebra in snow."),
     ],
 )
-def test_captions(parser, caption, old, new, wanted):
+def test_captions(parser, caption, old, new, expected):
     (parse,) = parser.parse([caption])
     new_caption, problem = rename_object(
         caption, parse, old=name(old), new=name(new), radius=Radius()
     )
-    assert (new_caption, problem) == (wanted, "")
+    assert (new_caption, problem) == (expected, "")
 
 
 @pytest.mark.parametrize(
@@ -56,45 +56,47 @@ def test_captions(parser, caption, old, new, wanted):
 )
 def test_captions_that_are_left_alone(parser, caption, reason):
     (parse,) = parser.parse([caption])
-    found = rename_object(caption, parse, old=name("dog"), new=name("zebra"), radius=Radius())
-    assert found == ("", reason)
+    caption_and_reason = rename_object(
+        caption, parse, old=name("dog"), new=name("zebra"), radius=Radius()
+    )
+    assert caption_and_reason == ("", reason)
 
 
 def test_a_caption_without_words_names_nothing():
-    found = rename_object("", (), old=name("dog"), new=name("zebra"), radius=Radius())
-    assert found == ("", novel_captions.NO_OBJECT)
+    caption_and_reason = rename_object("", (), old=name("dog"), new=name("zebra"), radius=Radius())
+    assert caption_and_reason == ("", novel_captions.NO_OBJECT)
 
 
 def test_the_radius_is_a_setting(parser):
     caption = "A big dog sleeps."
     (parse,) = parser.parse([caption])
     names = {"old": name("dog"), "new": name("zebra")}
-    found, _ = rename_object(caption, parse, **names, radius=Radius(adjectives=0, nouns=0))
-    assert found == "A big zebra sleeps."
+    new_caption, _ = rename_object(caption, parse, **names, radius=Radius(adjectives=0, nouns=0))
+    assert new_caption == "A big zebra sleeps."
 
 
 def test_names_of_several_words_and_further_forms(parser):
     caption = "Two fighter jets fly over a jet."
     (parse,) = parser.parse([caption])
     old = name("fighter jet", forms=("jet", "jets"))
-    found, problem = rename_object(caption, parse, old=old, new=name("kite"), radius=Radius())
-    assert (found, problem) == ("Two kites fly over a kite.", "")
+    new_caption, problem = rename_object(caption, parse, old=old, new=name("kite"), radius=Radius())
+    assert (new_caption, problem) == ("Two kites fly over a kite.", "")
 
 
 @pytest.mark.parametrize(
-    ("word", "wanted"),
+    ("word", "expected"),
     [("hour", "an"), ("umbrella", "an"), ("unicorn", "a"), ("SUV", "an"), ("zebra", "a")],
 )
-def test_articles(word, wanted):
-    assert indefinite_article(word) == wanted
+def test_articles(word, expected):
+    assert indefinite_article(word) == expected
 
 
 @pytest.mark.parametrize(
-    ("noun", "wanted"),
+    ("noun", "expected"),
     [("bus", "buses"), ("pony", "ponies"), ("toy", "toys"), ("tow man", "tow men")],
 )
-def test_plurals(noun, wanted):
-    assert pluralise(noun) == wanted
+def test_plurals(noun, expected):
+    assert pluralise(noun) == expected
 
 
 @pytest.mark.parametrize(
@@ -121,14 +123,17 @@ def test_a_plural_that_the_tagger_takes_for_a_singular_is_one():
 
 
 @pytest.mark.parametrize(
-    ("old", "caption", "wanted"),
+    ("old", "caption", "expected"),
     [
         ("sheep", "Two sheep in a field.", "Two zebras in a field."),
         ("sheep", "A sheep in a field.", "A zebra in a field."),
         ("scissors", "The scissors on a table.", "The zebra on a table."),
     ],
 )
-def test_one_name_for_one_and_for_several(parser, old, caption, wanted):
+def test_one_name_for_one_and_for_several(parser, old, caption, expected):
     (parse,) = parser.parse([caption])
-    same = Name(singular=old, plural=old)
-    assert rename_object(caption, parse, old=same, new=name("zebra"), radius=Radius())[0] == wanted
+    unchanged = Name(singular=old, plural=old)
+    assert (
+        rename_object(caption, parse, old=unchanged, new=name("zebra"), radius=Radius())[0]
+        == expected
+    )

@@ -43,9 +43,9 @@ def with_regions(roster: Roster, image_id: str, *regions: Region) -> Roster:
 
 
 def test_dogs_take_the_place_of_cats(parser, roster):
-    found = {p.image_id: p for p in method(parser).proposals(roster)}
-    assert sorted(found) == [f"cat{n}" for n in range(6)]
-    proposal = found["cat2"]
+    proposals = {p.image_id: p for p in method(parser).proposals(roster)}
+    assert sorted(proposals) == [f"cat{n}" for n in range(6)]
+    proposal = proposals["cat2"]
     assert proposal.name == "dog-cat-cat2"
     assert proposal.captions == ("A dog sits near a bird.",)
     assert proposal.before == ("A small white cat sits near a bird.",)
@@ -55,12 +55,12 @@ def test_dogs_take_the_place_of_cats(parser, roster):
 
 
 def test_novel_photos_are_used_alike_and_reported(parser, roster):
-    made = method(parser)
-    sources = [proposal.notes["source id"] for proposal in made.proposals(roster)]
+    augmenter = method(parser)
+    sources = [proposal.notes["source id"] for proposal in augmenter.proposals(roster)]
     assert sorted(sources) == ["dog0", "dog0", "dog1", "dog1", "dog2", "dog2"]
-    said = made.report()["classes"]["dog"]
-    assert said["candidates"] == {"cat": 6}
-    assert (said["photos used"], said["most uses of a photo"]) == (3, 2)
+    class_report = augmenter.report()["classes"]["dog"]
+    assert class_report["candidates"] == {"cat": 6}
+    assert (class_report["photos used"], class_report["most uses of a photo"]) == (3, 2)
 
 
 def test_the_order_of_the_roster_does_not_matter_but_the_seed_does(parser, roster):
@@ -76,57 +76,59 @@ def test_k_is_shared_out_to_the_candidates_which_take_turns(parser, roster):
         return replace(sample, caption=sample.caption.replace("Birds", "A bird sings"))
 
     classes = {"dog": {"candidates": ["cat", "bird"]}}
-    made = method(parser, classes=classes, choices=Choices(num_pictures=5))
-    names = [p.notes["candidate"] for p in made.proposals(changed(roster, bird_named))]
+    augmenter = method(parser, classes=classes, choices=Choices(num_pictures=5))
+    names = [p.notes["candidate"] for p in augmenter.proposals(changed(roster, bird_named))]
     assert names == ["cat", "bird", "cat", "bird"]
 
 
 @pytest.mark.parametrize(("number", "names"), [(1, ["cat"]), (2, ["cat", "bird"])])
 def test_fewer_pictures_than_candidates_are_of_the_first_of_them(parser, roster, number, names):
     classes = {"dog": {"candidates": ["cat", "bird", "horse"]}}
-    made = method(parser, classes=classes, choices=Choices(num_pictures=number))
+    augmenter = method(parser, classes=classes, choices=Choices(num_pictures=number))
     birds = changed(roster, lambda s: replace(s, caption=s.caption.replace("Birds", "A bird")))
-    assert [p.notes["candidate"] for p in made.proposals(birds)] == names
-    said = made.report()["classes"]["dog"]["candidates"]
-    assert said == {"cat": 0, "bird": 0, "horse": 0} | dict.fromkeys(names, 1)
+    assert [p.notes["candidate"] for p in augmenter.proposals(birds)] == names
+    counts = augmenter.report()["classes"]["dog"]["candidates"]
+    assert counts == {"cat": 0, "bird": 0, "horse": 0} | dict.fromkeys(names, 1)
 
 
 def test_several_things_at_once(parser, roster):
     cats = region("cat", 2, 2, 22, 22), region("cat", 30, 2, 50, 22), region("cat", 0, 50, 60, 60)
-    several = with_regions(roster, "cat0", *cats)
-    found = {p.image_id: p for p in method(parser).proposals(several)}
-    assert [paste.target_box for paste in found["cat0"].pastes] == [cats[0].box, cats[1].box]
-    all_of_them = method(parser, choices=Choices(replaced=1.0))
-    assert "cat0" not in {p.image_id for p in all_of_them.proposals(several)}
-    one_alone = method(parser, choices=Choices(several=False))
-    assert "cat0" not in {p.image_id for p in one_alone.proposals(several)}
+    several_cats = with_regions(roster, "cat0", *cats)
+    proposals = {p.image_id: p for p in method(parser).proposals(several_cats)}
+    assert [paste.target_box for paste in proposals["cat0"].pastes] == [cats[0].box, cats[1].box]
+    all_of_them = method(parser, choices=Choices(min_replaced=1.0))
+    assert "cat0" not in {p.image_id for p in all_of_them.proposals(several_cats)}
+    one_alone = method(parser, choices=Choices(allow_several=False))
+    assert "cat0" not in {p.image_id for p in one_alone.proposals(several_cats)}
     assert one_alone.report()["photos left out, by reason"][novel_objects.SEVERAL] == 1
 
 
 def test_captions_of_more_things_than_are_replaced_are_left_out(parser, roster):
-    def said(sample):
+    def two_cats(sample):
         if sample.image_id == "cat0":
             return replace(sample, caption="Two cats sit near a bird.")
         return sample
 
-    pairs = changed(roster, said)
-    made = method(parser)
-    assert "cat0" not in {p.image_id for p in made.proposals(pairs)}
-    assert made.report()["photos left out, by reason"] == {novel_objects.TOO_FEW: 1}
-    both = with_regions(pairs, "cat0", region("cat", 2, 2, 22, 22), region("cat", 30, 2, 50, 22))
-    found = {p.image_id: p for p in method(parser).proposals(both)}
-    assert set(found["cat0"].captions) == {"Two dogs sit near a bird."}
-    as_paper = method(parser, choices=Choices(enough=False))
+    pairs = changed(roster, two_cats)
+    augmenter = method(parser)
+    assert "cat0" not in {p.image_id for p in augmenter.proposals(pairs)}
+    assert augmenter.report()["photos left out, by reason"] == {novel_objects.TOO_FEW: 1}
+    two_boxes = with_regions(
+        pairs, "cat0", region("cat", 2, 2, 22, 22), region("cat", 30, 2, 50, 22)
+    )
+    proposals = {p.image_id: p for p in method(parser).proposals(two_boxes)}
+    assert set(proposals["cat0"].captions) == {"Two dogs sit near a bird."}
+    as_paper = method(parser, choices=Choices(match_counts=False))
     assert "cat0" in {p.image_id for p in as_paper.proposals(pairs)}
 
 
 def test_a_box_around_others_is_neither_replaced_nor_taken(parser, roster):
     cat, inside = region("cat", 8, 8, 28, 28), region("bird", 10, 10, 20, 20)
-    found = method(parser)
-    names = {p.image_id for p in found.proposals(with_regions(roster, "cat0", cat, inside))}
+    augmenter = method(parser)
+    names = {p.image_id for p in augmenter.proposals(with_regions(roster, "cat0", cat, inside))}
     assert "cat0" not in names
-    assert found.report()["photos left out, by reason"][novel_objects.NO_BOXES] == 1
-    loose = method(parser, choices=Choices(whole=False))
+    assert augmenter.report()["photos left out, by reason"][novel_objects.NO_BOXES] == 1
+    loose = method(parser, choices=Choices(skip_containers=False))
     names = {p.image_id for p in loose.proposals(with_regions(roster, "cat0", cat, inside))}
     assert "cat0" in names
 
@@ -136,23 +138,23 @@ def test_boxes_of_one_pixel_and_captions_without_the_object_are_counted(parser, 
         return replace(sample, caption="Grass.") if sample.image_id == "cat1" else sample
 
     bad = changed(with_regions(roster, "cat0", region("cat", 5, 5, 6, 6)), unnamed)
-    made = method(parser)
-    assert len(list(made.proposals(bad))) == 4
-    reasons = made.report()["photos left out, by reason"]
+    augmenter = method(parser)
+    assert len(list(augmenter.proposals(bad))) == 4
+    reasons = augmenter.report()["photos left out, by reason"]
     assert reasons == {novel_objects.NO_BOXES: 1, novel_captions.NO_OBJECT: 1}
 
 
 def test_a_novel_class_without_boxes_gives_none(parser, roster):
     bare = changed(roster, lambda s: replace(s, regions=()) if s.image_id.startswith("dog") else s)
-    made = method(parser)
-    assert list(made.proposals(bare)) == []
-    assert made.report()["photos left out, by reason"] == {novel_objects.NO_SOURCE: 6}
+    augmenter = method(parser)
+    assert list(augmenter.proposals(bare)) == []
+    assert augmenter.report()["photos left out, by reason"] == {novel_objects.NO_SOURCE: 6}
 
 
 def test_what_captions_name_is_kept_where_asked_for(parser, roster):
     choices = Choices(keep_mentioned=True)
     proposal = next(method(parser, choices=choices).proposals(roster))
-    assert proposal.kept == ((40, 40, 60, 60),)
+    assert proposal.protected == ((40, 40, 60, 60),)
 
 
 def test_a_hot_dog_is_no_dog(parser, roster):
@@ -161,17 +163,17 @@ def test_a_hot_dog_is_no_dog(parser, roster):
         text = "A hot cat." if sample.image_id == "cat0" else sample.caption
         return replace(sample, caption=text, regions=tuple(regions))
 
-    made = method(parser)
-    assert "cat0" not in {p.image_id for p in made.proposals(changed(roster, renamed))}
-    assert made.report()["photos left out, by reason"] == {novel_captions.OTHER_NAME: 1}
+    augmenter = method(parser)
+    assert "cat0" not in {p.image_id for p in augmenter.proposals(changed(roster, renamed))}
+    assert augmenter.report()["photos left out, by reason"] == {novel_captions.OTHER_NAME: 1}
 
 
 def test_candidates_are_counted_in_predictions(parser, roster, tmp_path):
     path = tmp_path / "predictions.json"
     write_json(path, [{"image_id": f"dog{n}", "caption": "Two birds."} for n in range(3)])
-    made = method(parser, classes={"dog": {}}, predictions=str(path))
-    assert all(p.notes["candidate"] == "bird" for p in made.proposals(roster))
-    assert list(made.report()["classes"]["dog"]["candidates"]) == ["bird"]
+    augmenter = method(parser, classes={"dog": {}}, predictions=str(path))
+    assert all(p.notes["candidate"] == "bird" for p in augmenter.proposals(roster))
+    assert list(augmenter.report()["classes"]["dog"]["candidates"]) == ["bird"]
 
 
 def test_a_list_of_words_holds_out_and_reports_what_it_lacks(parser, roster, tmp_path):
@@ -179,10 +181,10 @@ def test_a_list_of_words_holds_out_and_reports_what_it_lacks(parser, roster, tmp
     plural = changed(
         roster, lambda s: replace(s, caption="Two dogs.") if s.image_id == "dog2" else s
     )
-    made = method(parser, words_file=str(tmp_path / "words.txt"))
-    proposals = list(made.proposals(plural))
+    augmenter = method(parser, words_file=str(tmp_path / "words.txt"))
+    proposals = list(augmenter.proposals(plural))
     assert {p.notes["source id"] for p in proposals} == {"dog0", "dog1"}
-    assert made.report()["held-out words left in in-domain captions"] == {"dogs": 1}
+    assert augmenter.report()["held-out words left in in-domain captions"] == {"dogs": 1}
 
 
 def test_no_classes_and_no_candidates_are_refused(parser, roster):
@@ -197,8 +199,8 @@ def test_no_classes_and_no_candidates_are_refused(parser, roster):
 def test_hidden_regions_are_no_longer_there(parser, roster):
     (paste,) = next(method(parser).proposals(roster)).pastes
     x, y = paste.target_box[:2]
-    hidden, seen = region("bird", x, y, x + 9, y + 9), region("bird", x - 9, y, x + 9, y + 9)
-    assert finished_regions([hidden, seen], [paste], [])[:-1] == (seen,)
+    hidden, visible = region("bird", x, y, x + 9, y + 9), region("bird", x - 9, y, x + 9, y + 9)
+    assert finished_regions([hidden, visible], [paste], [])[:-1] == (visible,)
     assert finished_regions([hidden], [paste], [hidden])[:-1] == (hidden,)
 
 

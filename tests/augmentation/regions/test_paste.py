@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from augmentation.regions import paste as pasting
-from augmentation.regions.paste import Blending, Paste, PhotoShelf, paste
+from augmentation.regions.paste import Blending, Paste, PhotoCache, paste
 
 HARD = Blending(feather=0)
 RED = Image.new("RGB", (20, 20), (255, 0, 0))
@@ -26,79 +26,81 @@ def ground(size: int = 40) -> np.ndarray:
 def test_pixels_outside_the_boxes_stay_and_the_map_says_whose_the_others_are():
     before = ground()
     moves = [move((2, 2, 12, 12)), move((20.5, 20, 30, 30))]
-    done = paste(before, moves, [RED, RED], blending=Blending(feather=3))
-    assert (done.picture[done.owners == 0] == before[done.owners == 0]).all()
-    assert (np.argwhere(done.owners == 1).min(0) == 2).all()
-    assert (np.argwhere(done.owners == 1).max(0) == 11).all()
-    assert (done.owners == 2).sum() == 100  # half a pixel is a pixel
-    assert (done.picture[7, 7] == (255, 0, 0)).all()
+    result = paste(before, moves, [RED, RED], blending=Blending(feather=3))
+    assert (result.picture[result.owners == 0] == before[result.owners == 0]).all()
+    assert (np.argwhere(result.owners == 1).min(0) == 2).all()
+    assert (np.argwhere(result.owners == 1).max(0) == 11).all()
+    assert (result.owners == 2).sum() == 100  # half a pixel is a pixel
+    assert (result.picture[7, 7] == (255, 0, 0)).all()
     assert (before == ground()).all()
 
 
 def test_edges_fade_in_but_not_at_the_border_of_the_photo():
     black = np.zeros((40, 40, 3), np.uint8)
-    done = paste(black, [move((0, 10, 40, 30))], [RED], blending=Blending(feather=3))
-    rows = done.picture[:, 20, 0]
+    result = paste(black, [move((0, 10, 40, 30))], [RED], blending=Blending(feather=3))
+    rows = result.picture[:, 20, 0]
     assert rows[9:15].tolist() == [0, 64, 128, 191, 255, 255]
-    assert (done.picture[20, :, 0] == 255).all()
+    assert (result.picture[20, :, 0] == 255).all()
 
 
 def test_hard_edges_where_no_feather_is_asked_for():
     black = np.zeros((40, 40, 3), np.uint8)
-    done = paste(black, [move((5, 5, 15, 15))], [RED], blending=HARD)
-    assert set(np.unique(done.picture[..., 0])) == {0, 255}
+    result = paste(black, [move((5, 5, 15, 15))], [RED], blending=HARD)
+    assert set(np.unique(result.picture[..., 0])) == {0, 255}
 
 
 def test_what_must_stay_visible_does():
     before = ground()
-    done = paste(before, [move((0, 0, 20, 20))], [RED], blending=HARD, kept=[(10, 0, 20, 20)])
-    assert (done.owners[:20, :10] == 1).all()
-    assert (done.picture[:, 10:] == before[:, 10:]).all()
+    result = paste(
+        before, [move((0, 0, 20, 20))], [RED], blending=HARD, protected=[(10, 0, 20, 20)]
+    )
+    assert (result.owners[:20, :10] == 1).all()
+    assert (result.picture[:, 10:] == before[:, 10:]).all()
 
 
 def test_a_patch_of_which_too_much_is_left_out_is_refused():
     before = ground()
-    done = paste(before, [move((0, 0, 20, 20))], [RED], blending=HARD, kept=[(9, 0, 20, 20)])
-    assert done.problem == pasting.COVERED
-    assert (done.picture == before).all()
-    assert not done.owners.any()
+    result = paste(before, [move((0, 0, 20, 20))], [RED], blending=HARD, protected=[(9, 0, 20, 20)])
+    assert result.problem == pasting.COVERED
+    assert (result.picture == before).all()
+    assert not result.owners.any()
 
 
 def test_a_box_partly_outside_shows_its_part_of_the_patch():
     half = RED.copy()
     half.paste((0, 0, 255), (10, 0, 20, 20))
-    done = paste(ground(), [move((-20, 10, 20, 20))], [half], blending=HARD)
-    assert (done.picture[12, 2:20] == (0, 0, 255)).all()  # the red half would lie outside
-    assert (done.owners > 0).sum() == 200
+    result = paste(ground(), [move((-20, 10, 20, 20))], [half], blending=HARD)
+    assert (result.picture[12, 2:20] == (0, 0, 255)).all()  # the red half would lie outside
+    assert (result.owners > 0).sum() == 200
 
 
 def test_a_source_box_partly_outside_is_cut():
     source = (10, 10, 50, 50)
-    done = paste(ground(), [move((0, 0, 9, 9), source)], [RED], blending=HARD)
-    assert (done.picture[:9, :9] == (255, 0, 0)).all()
+    result = paste(ground(), [move((0, 0, 9, 9), source)], [RED], blending=HARD)
+    assert (result.picture[:9, :9] == (255, 0, 0)).all()
 
 
 @pytest.mark.parametrize(
-    ("given", "problem"),
+    ("outside", "problem"),
     [
         (move((40, 0, 60, 20)), pasting.OUTSIDE),
         (move((0, 0, 9, 9), (20, 0, 30, 9)), pasting.SOURCE_OUTSIDE),
     ],
 )
-def test_boxes_outside_are_refused(given, problem):
-    assert paste(ground(), [given], [RED], blending=HARD).problem == problem
+def test_boxes_outside_are_refused(outside, problem):
+    assert paste(ground(), [outside], [RED], blending=HARD).problem == problem
 
 
 def test_boxes_of_one_pixel():
-    done = paste(ground(), [move((5, 5, 6, 6), (3, 3, 4, 4))], [RED], blending=Blending())
-    assert (done.owners > 0).sum() == 1
-    assert (done.picture[5, 5] == (255, 0, 0)).all()
+    result = paste(ground(), [move((5, 5, 6, 6), (3, 3, 4, 4))], [RED], blending=Blending())
+    assert (result.owners > 0).sum() == 1
+    assert (result.picture[5, 5] == (255, 0, 0)).all()
 
 
 def test_small_patches_lie_on_large_ones():
     moves = [move((5, 5, 10, 10)), move((0, 0, 20, 20))]
-    done = paste(ground(), moves, [RED, RED], blending=HARD)
-    assert (done.owners == 1).sum() == 25
+    result = paste(ground(), moves, [RED, RED], blending=HARD)
+    assert (result.owners == 1).sum() == 25
 
 
 @pytest.mark.parametrize("mode", ["L", "CMYK", "P", "LA", "I;16"])
@@ -110,9 +112,9 @@ def test_photos_of_any_mode_are_pasted_in_colour(tmp_path: Path, mode: str):
         Image.new("L", (20, 20), 250).convert("RGB" if mode == "CMYK" else "L").convert(mode).save(
             path
         )
-    source = PhotoShelf().photo(path)
-    done = paste(ground(), [move((5, 5, 15, 15))], [source], blending=HARD)
-    assert (done.picture[5:15, 5:15] > 200).all()
+    source = PhotoCache().photo(path)
+    result = paste(ground(), [move((5, 5, 15, 15))], [source], blending=HARD)
+    assert (result.picture[5:15, 5:15] > 200).all()
 
 
 def test_a_photo_turned_by_exif_is_cut_as_it_is_seen(tmp_path: Path):
@@ -121,14 +123,14 @@ def test_a_photo_turned_by_exif_is_cut_as_it_is_seen(tmp_path: Path):
     exif = Image.Exif()
     exif[0x0112] = 6  # a quarter clockwise: the white left half is on top
     picture.save(tmp_path / "a.jpg", exif=exif)
-    source = PhotoShelf().photo(tmp_path / "a.jpg")
+    source = PhotoCache().photo(tmp_path / "a.jpg")
     assert source.size == (20, 40)
-    done = paste(ground(), [move((0, 0, 10, 10), (0, 0, 20, 18))], [source], blending=HARD)
-    assert (done.picture[:10, :10] > 240).all()
+    result = paste(ground(), [move((0, 0, 10, 10), (0, 0, 20, 18))], [source], blending=HARD)
+    assert (result.picture[:10, :10] > 240).all()
 
 
 def test_the_shelf_keeps_the_last_photos_alone(tmp_path: Path):
-    shelf = PhotoShelf(most=1)
+    shelf = PhotoCache(capacity=1)
     for name in "ab":
         RED.save(tmp_path / f"{name}.png")
     first = shelf.photo(tmp_path / "a.png")
@@ -138,7 +140,7 @@ def test_the_shelf_keeps_the_last_photos_alone(tmp_path: Path):
 
 
 def test_wrong_settings_and_pictures_are_refused():
-    with pytest.raises(ValueError, match="most_omitted"):
-        Blending(most_omitted=2)
+    with pytest.raises(ValueError, match="max_omitted"):
+        Blending(max_omitted=2)
     with pytest.raises(ValueError, match="uint8"):
         paste(np.zeros((4, 4)), [], [], blending=HARD)

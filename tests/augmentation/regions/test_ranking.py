@@ -23,14 +23,14 @@ class Encoder:
     space = "angles"
 
     def __init__(self) -> None:
-        self.seen: list[int] = []
+        self.batch_sizes: list[int] = []
 
     def embed_photos(self, images):
-        self.seen.append(len(images))
+        self.batch_sizes.append(len(images))
         return unit([image.getpixel((0, 0)) for image in images])
 
     def embed_texts(self, texts):
-        self.seen.append(len(texts))
+        self.batch_sizes.append(len(texts))
         return unit([len(text) for text in texts])
 
 
@@ -62,18 +62,18 @@ def test_the_threshold_of_clip_is_for_clip_alone():
 
 def test_every_tenth_augmented_pair_is_below():
     scores = np.linspace(0, 1, 101)
-    found = poor_share_threshold(scores, space="joint-space")
-    assert found.value == pytest.approx(0.1)
+    threshold = poor_share_threshold(scores, space="joint-space")
+    assert threshold.value == pytest.approx(0.1)
     with pytest.raises(ValueError, match="poor_share must be between 0 and 1"):
         poor_share_threshold(scores, space="", poor_share=1)
 
 
 def test_the_threshold_that_tells_real_pairs_from_mismatched_ones():
-    found = separating_threshold(
+    threshold = separating_threshold(
         np.array([0.5, 0.6, 0.7, 0.2]), np.array([0.1, 0.2, 0.3, 0.55]), space="joint-space"
     )
-    assert found.value == 0.5
-    assert (found.kept_matched, found.kept_mismatched) == (0.75, 0.25)
+    assert threshold.value == 0.5
+    assert (threshold.kept_matched, threshold.kept_mismatched) == (0.75, 0.25)
     with pytest.raises(ValueError, match="mismatched must be finite scores"):
         separating_threshold(np.ones(2), np.array([]), space="")
 
@@ -84,7 +84,7 @@ def test_pairs_are_scored_and_repeats_embedded_once():
     scorer = CosineScorer(encoder=encoder)
     scores = scorer.scores([images[0], images[1], images[0]], ["", "x" * 90, "x" * 90])
     np.testing.assert_allclose(scores, [1, 1, 0], atol=1e-6)
-    assert (encoder.seen, scorer.space) == ([2, 2], "angles")
+    assert (encoder.batch_sizes, scorer.space) == ([2, 2], "angles")
     assert scorer.scores([], []).shape == (0,)
     with pytest.raises(ValueError, match="captions must be one an image: got 1 for 2"):
         scorer.scores(images, ["a"])

@@ -28,8 +28,8 @@ def proposals(parser, roster) -> list[Proposal]:
 
 
 def write(proposals, folder: Path, **more):
-    settings = {"form": FORM, "settings": {"seed": 0}} | more
-    return write_set(((one,) for one in proposals), folder=folder, **settings)
+    settings = {"picture_format": FORM, "settings": {"seed": 0}} | more
+    return write_set(((proposal,) for proposal in proposals), folder=folder, **settings)
 
 
 def as_part(folder: Path) -> list[bytes]:
@@ -77,28 +77,28 @@ def test_every_pixel_is_of_the_target_or_of_the_paste_that_the_map_names(proposa
 
 @pytest.mark.parametrize("lines", [0, 1, 4, 6])
 def test_a_killed_run_goes_on_to_the_same_bytes(proposals, tmp_path, lines):
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    write(proposals, whole)
+    complete, cut = tmp_path / "complete", tmp_path / "cut"
+    write(proposals, complete)
     write(proposals[:lines] or proposals[:1], cut)
-    done = as_part(cut)[:lines]
+    written = as_part(cut)[:lines]
     for path in cut.glob("*.json*"):
         if path.name != "settings.json":
             path.unlink()
-    (cut / "provenance.part.jsonl").write_bytes(b"".join(done) + b'{"name": "torn')
+    (cut / "provenance.part.jsonl").write_bytes(b"".join(written) + b'{"name": "torn')
     (cut / "images" / ".0123.png").write_bytes(b"half a picture")
     write(proposals, cut)
-    assert contents(cut) == contents(whole)
+    assert contents(cut) == contents(complete)
 
 
 def test_a_picture_that_was_lost_is_made_again(proposals, tmp_path):
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    for folder in (whole, cut):
+    complete, cut = tmp_path / "complete", tmp_path / "cut"
+    for folder in (complete, cut):
         write(proposals, folder)
     (cut / "provenance.part.jsonl").write_bytes(b"".join(as_part(cut)))
     (cut / "provenance.jsonl").unlink()
     (cut / "images" / f"{proposals[2].name}.png").unlink()
     write(proposals, cut)
-    assert contents(cut) == contents(whole)
+    assert contents(cut) == contents(complete)
 
 
 @pytest.mark.slow
@@ -142,7 +142,9 @@ def test_grey_photos_become_colour_jpegs_and_maps_pictures(proposals, tmp_path):
     grey = tmp_path / "grey.png"
     Image.open(proposals[0].image_path).convert("L").save(grey)
     form = PictureFormat(blending=Blending(), suffix="jpg", owners="png")
-    record = Renderer(folder=tmp_path, form=form).record(replace(proposals[0], image_path=grey))
+    record = Renderer(folder=tmp_path, picture_format=form).record(
+        replace(proposals[0], image_path=grey)
+    )
     picture = Image.open(tmp_path / "images" / record["file_name"])
     assert (picture.format, picture.mode, picture.size) == ("JPEG", "RGB", (64, 64))
     owners = np.asarray(Image.open(tmp_path / "owners" / f"{proposals[0].name}.png"))

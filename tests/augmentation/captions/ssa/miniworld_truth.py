@@ -1,7 +1,7 @@
 """Captions of MiniWorld with their true graphs, written from the scene and from what was chosen.
 
-A teller that notes what it says of what; its notes and the scene make the graph. The caption's text
-is not parsed.
+A narrator notes what it says of what; its notes and the scene make the graph. The caption's text is
+not parsed.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ WAYS = ("bare", "doing", "phrase", "relating", "existing", "place_first", "scene
 PLAIN = ("in", "on", "at")
 
 
-class NotingTeller(Narrator):
-    """A teller that notes who is named, what is done, and where."""
+class NotingNarrator(Narrator):
+    """A narrator that notes who is named, what is done, and where."""
 
     def __init__(self, *, scene: Scene, rng: np.random.Generator) -> None:
         super().__init__(scene=scene, rng=rng)
@@ -66,11 +66,11 @@ def true_captions(*, scenes: int, seed: int = 0) -> Iterator[tuple[str, Graph]]:
     for index in range(scenes):
         scene = sample_scene(seed=seed, split="train", index=index)
         for number, way in enumerate(WAYS):
-            teller = NotingTeller(scene=scene, rng=np.random.default_rng([index, number]))
-            caption = teller.narrate(way)
+            narrator = NotingNarrator(scene=scene, rng=np.random.default_rng([index, number]))
+            caption = narrator.narrate(way)
             if caption is not None:
-                views = [words for words in teller.place.scenery if " with " not in words]
-                yield caption.text, _Truth(way, caption.text, views).graph(teller.notes)
+                views = [words for words in narrator.place.scenery if " with " not in words]
+                yield caption.text, _Truth(way, caption.text, views).graph(narrator.notes)
 
 
 class _Truth:

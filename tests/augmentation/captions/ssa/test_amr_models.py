@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import BartConfig, BartForConditionalGeneration, PreTrainedTokenizerFast
 
-from augmentation.captions.ssa.alignment import aligned, caption_by_words
+from augmentation.captions.ssa.alignment import align, caption_by_words
 from augmentation.captions.ssa.amr_models import (
     SequenceModel,
     SequenceParser,
@@ -37,7 +37,7 @@ def test_a_models_line_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "wanted"),
+    ("line", "expected"),
     [
         ("( dog", "(d / dog)"),
         ("( dog :mod", "(d / dog)"),
@@ -50,9 +50,9 @@ def test_a_models_line_is_read() -> None:
         ("", None),
     ],
 )
-def test_faults_of_a_line_are_passed_over(line: str, wanted: str | None) -> None:
+def test_faults_of_a_line_are_passed_over(line: str, expected: str | None) -> None:
     graph = read_linear(line)
-    assert (graph and write_penman(graph)) == wanted
+    assert (graph and write_penman(graph)) == expected
 
 
 @pytest.fixture(scope="module")
@@ -81,9 +81,10 @@ def test_a_folder_answers_many_lines_as_one_by_one(folder: Path) -> None:
     graphs = SequenceParser(**settings).graphs(lines)
     assert [graph is None for graph in graphs] == [read_linear(x) is None for x in together]
     dog = read_penman("(d / dog)")
-    (said,) = SequenceWriter(**settings).sentences([dog])
+    (sentence,) = SequenceWriter(**settings).sentences([dog])
     assert (
-        said == next(iter(SequenceModel(**settings).answers(["(d / dog)"])[0].splitlines())).strip()
+        sentence
+        == next(iter(SequenceModel(**settings).answers(["(d / dog)"])[0].splitlines())).strip()
     )
 
 
@@ -107,24 +108,28 @@ def read(caption: str):
 
 
 def test_words_are_found_again() -> None:
-    words, own = read("Two young boys sit in front of a red house on the beach.")
-    bare = read_penman(write_penman(own))
+    words, parsed = read("Two young boys sit in front of a red house on the beach.")
+    bare = read_penman(write_penman(parsed))
     assert all(node.names[0].token < 0 for node in bare.nodes.values())
-    found = aligned(bare, words)
-    names = {node.concept: node.names[0] for node in found.nodes.values()}
-    for node in own.nodes.values():
-        wanted, name = node.names[0], names[node.concept]
-        assert (name.token, name.plural, name.noun) == (wanted.token, wanted.plural, wanted.noun)
-        assert name.form == wanted.form
+    aligned = align(bare, words)
+    names = {node.concept: node.names[0] for node in aligned.nodes.values()}
+    for node in parsed.nodes.values():
+        expected, name = node.names[0], names[node.concept]
+        assert (name.token, name.plural, name.noun) == (
+            expected.token,
+            expected.plural,
+            expected.noun,
+        )
+        assert name.form == expected.form
     assert {name.form for name in names.values()} == {"boys", ""}
-    assert said_with(found) == said_with(own)
-    assert ("location", "beach", "on") in {parts[1:] for parts in said_with(own)}
+    assert said_with(aligned) == said_with(parsed)
+    assert ("location", "beach", "on") in {parts[1:] for parts in said_with(parsed)}
 
 
 def test_plurals_are_as_the_caption_has_them() -> None:
-    words, own = read("The wolves run past a sports car.")
-    found = aligned(read_penman(write_penman(own)), words)
-    names = {node.concept: node.names[0] for node in found.nodes.values()}
+    words, parsed = read("The wolves run past a sports car.")
+    aligned = align(read_penman(write_penman(parsed)), words)
+    names = {node.concept: node.names[0] for node in aligned.nodes.values()}
     assert names["wolf"].form == "wolves"
     assert names["sport"].form == ""  # "sports" is part of another noun's name
 
@@ -135,24 +140,24 @@ def said_with(graph: Graph) -> set[tuple[str, str, str, str]]:
     return {(label[e.source], e.role, label[e.target], e.word) for e in graph.edges}
 
 
-def alike(one: str, two: str) -> float:
-    return 0.6 if {one, two} == {"boy", "kid"} else 0.0
+def alike(first: str, second: str) -> float:
+    return 0.6 if {first, second} == {"boy", "kid"} else 0.0
 
 
-ALIKE = {"similarity": alike, "least": 0.5}
+SIMILARITY = {"similarity": alike, "min_similarity": 0.5}
 
 
 def test_a_sentence_names_what_its_graph_has() -> None:
     _, graph = read("A boy rides a brown horse.")
     words, _ = read("The brown horse is ridden by a boy.")
-    said = caption_by_words(graph, "The brown horse is ridden by a boy.", words, **ALIKE)
-    found = [(start, text, graph.nodes[v].concept) for start, text, v in said.mentions]
-    assert found == [(0, "The brown horse", "horse"), (29, "a boy", "boy")]
+    caption = caption_by_words(graph, "The brown horse is ridden by a boy.", words, **SIMILARITY)
+    mentions = [(start, text, graph.nodes[v].concept) for start, text, v in caption.mentions]
+    assert mentions == [(0, "The brown horse", "horse"), (29, "a boy", "boy")]
     text = "A boy rides."
     with pytest.raises(ValueError, match=r"leaves out \['horse'\]"):
-        caption_by_words(graph, text, read(text)[0], **ALIKE)
+        caption_by_words(graph, text, read(text)[0], **SIMILARITY)
     text = "A kid rides a horse with a dog."
-    said = caption_by_words(graph, text, read(text)[0], **ALIKE)
-    found = [(text, graph.nodes[v].concept) for _, text, v in said.mentions]
-    assert found == [("A kid", "boy"), ("a horse", "horse")]
-    assert (said.nouns, said.besides) == (("kid", "horse", "dog"), ("dog",))
+    caption = caption_by_words(graph, text, read(text)[0], **SIMILARITY)
+    mentions = [(text, graph.nodes[v].concept) for _, text, v in caption.mentions]
+    assert mentions == [("A kid", "boy"), ("a horse", "horse")]
+    assert (caption.nouns, caption.unmatched_nouns) == (("kid", "horse", "dog"), ("dog",))

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from augmentation.captions.made import MadeOfPhoto
+from augmentation.captions.new_captions import PhotoCaptions
 from augmentation.captions.ssa.filters import UNGROUNDED, Rules
 from augmentation.captions.ssa.method import UNREADABLE, Ssa
-from augmentation.captions.ssa.parser import MOST_DEEP
+from augmentation.captions.ssa.parser import MAX_DEPTH
 from captioning.data.roster import build_roster
 from captioning.text.parser import build_caption_parser
 from captioning.text.word_tables import build_token_table
@@ -21,7 +21,7 @@ SOUND = "A dog chases a cat."
 WORDS = "a man in a red hat and a woman with a dog walk down the street while holding a bag and "
 
 
-def made(tmp_path: Path, *captions: str, boxes: bool = True) -> MadeOfPhoto:
+def captions_of(tmp_path: Path, *captions: str, boxes: bool = True) -> PhotoCaptions:
     """What is made of a photo of some captions; each thing of `BOXES` is a phrase of its own."""
     path = tmp_path / "photo.png"
     Image.new("RGB", (100, 100)).save(path)
@@ -41,11 +41,11 @@ def made(tmp_path: Path, *captions: str, boxes: bool = True) -> MadeOfPhoto:
     method = Ssa(
         parser=build_caption_parser(num_processes=1),
         vectors=build_token_table(),
-        rules=Rules(least_well_formed=0.0),
-        most=20,
+        rules=Rules(min_well_formedness=0.0),
+        max_small=20,
     )
-    (found,) = method.captions(build_roster("bad", samples))
-    return found
+    (result,) = method.captions(build_roster("bad", samples))
+    return result
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def made(tmp_path: Path, *captions: str, boxes: bool = True) -> MadeOfPhoto:
         ("The boy.", 0),
         ((WORDS * 20)[:900].strip(), 0),  # 190 words
         ("a dog and " * 66 + "a cat", 0),
-        ("sees " * (MOST_DEEP - 1), 0),
+        ("sees " * (MAX_DEPTH - 1), 0),
         ("sees " * 300, 1),  # nested too deep to be read
         ("a man who sees " * 700, 1),
     ],
@@ -66,19 +66,23 @@ def made(tmp_path: Path, *captions: str, boxes: bool = True) -> MadeOfPhoto:
 def test_a_caption_that_says_nothing_leaves_the_others(
     tmp_path: Path, caption: str, unreadable: int
 ):
-    found = made(tmp_path, caption.strip(), SOUND, SOUND)
-    texts = {one.text for one in found.captions}
+    result = captions_of(tmp_path, caption.strip(), SOUND, SOUND)
+    texts = {caption.text for caption in result.captions}
     assert texts & {"A dog is chasing a cat.", "A dog chasing a cat."}
-    assert found.refused[UNREADABLE] == unreadable
+    assert result.refused[UNREADABLE] == unreadable
 
 
 def test_phrases_without_boxes_are_not_said(tmp_path: Path):
-    found = made(tmp_path, "A boy holds a dog.", "A boy holds a dog.", SOUND, SOUND, boxes=False)
-    assert {"boy"}.isdisjoint(word for one in found.captions for word in one.text.split())
-    assert found.refused[UNGROUNDED] > 0
+    result = captions_of(
+        tmp_path, "A boy holds a dog.", "A boy holds a dog.", SOUND, SOUND, boxes=False
+    )
+    assert {"boy"}.isdisjoint(word for caption in result.captions for word in caption.text.split())
+    assert result.refused[UNGROUNDED] > 0
 
 
 def test_boxes_without_phrases_are_not_asked_for(tmp_path: Path):
-    found = made(tmp_path, SOUND, SOUND)  # nobody speaks of the boy, who has a box
-    asked = {region for one in found.captions for p in one.phrases for region in p.regions}
-    assert asked == {0, 1}
+    result = captions_of(tmp_path, SOUND, SOUND)  # nobody speaks of the boy, who has a box
+    regions = {
+        region for caption in result.captions for p in caption.phrases for region in p.regions
+    }
+    assert regions == {0, 1}

@@ -38,7 +38,7 @@ def entry(marked: str) -> tuple[str, dict]:
             chunks.setdefault(label, []).append(word)
     return " ".join(words), {
         "det_sequences": [label or None for label in classes],
-        "noun_chunks": [[" ".join(some), label] for label, some in chunks.items()],
+        "noun_chunks": [[" ".join(chunk), label] for label, chunk in chunks.items()],
         "detections": {label: DETECTED[label] for label in chunks},
         "split": "train",
     }
@@ -60,23 +60,23 @@ def test_what_was_not_detected_is_not_one_thing(roster: Roster):
     for sample in roster.samples:
         words = words_of(sample.caption, parser.parse([sample.caption])[0])
         graphs.append(ground(read_words(words), words, sample.phrases))
-    whole = Merging(similarity=lambda one, two: float(one == two)).merge_all(graphs)
-    named = [{name.concept for name in node.names} for node in whole.nodes.values()]
-    for thing in ("woman", "horse", "sunglasses", "grass", "fence"):
-        assert [names for names in named if thing in names] == [{thing}]
+    merged = Merging(similarity=lambda first, second: float(first == second)).merge_all(graphs)
+    named = [{name.concept for name in node.names} for node in merged.nodes.values()]
+    for noun in ("woman", "horse", "sunglasses", "grass", "fence"):
+        assert [names for names in named if noun in names] == [{noun}]
 
 
 def test_new_captions_have_the_boxes_of_the_classes(roster: Roster):
     method = Ssa(
         parser=build_caption_parser(num_processes=1),
         vectors=build_token_table(),
-        rules=Rules(least_well_formed=0.0),
+        rules=Rules(min_well_formedness=0.0),
     )
-    (made,) = method.captions(roster)
-    texts = {one.text for one in made.captions}
+    (result,) = method.captions(roster)
+    texts = {caption.text for caption in result.captions}
     assert texts & {"A woman rides a horse.", "A woman is riding a horse."}
     assert not any(word in text for text in texts for word in ("grass", "fence", "sunglasses"))
     regions = {region.label: number for number, region in enumerate(roster.samples[0].regions)}
-    for one in made.captions:
-        for phrase in one.phrases:
+    for caption in result.captions:
+        for phrase in caption.phrases:
             assert phrase.regions == (regions[phrase.text.split(" ")[-1]],)

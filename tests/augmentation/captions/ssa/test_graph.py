@@ -37,19 +37,19 @@ def test_broken_notation_is_refused(text: str):
 
 
 def test_agreement_of_equal_and_of_different_graphs():
-    one = read_penman(RIDE)
-    assert smatch(one, one).f1 == 1
-    two = read_penman("(r / ride-01 :ARG0 (w / woman) :ARG1 (b / bike))")
+    first = read_penman(RIDE)
+    assert smatch(first, first).f1 == 1
+    second = read_penman("(r / ride-01 :ARG0 (w / woman) :ARG1 (b / bike))")
     # common: two labels, the root, two roles
-    assert smatch(one, two).common == smatch(two, one).common == 5
-    assert smatch(one, read_penman("(c / cat)")).common == 0
+    assert smatch(first, second).common == smatch(second, first).common == 5
+    assert smatch(first, read_penman("(c / cat)")).common == 0
 
 
 def test_the_match_is_the_best_of_all():
     """Variables of one label are told apart by their relations alone."""
-    one = read_penman("(a / x :p (b / x :q (c / x :r (d / x))))")
-    two = read_penman("(d / x :r-of (c / x :q-of (b / x :p-of (a / x))))")
-    assert smatch(one, two).common == 7  # all but the root
+    first = read_penman("(a / x :p (b / x :q (c / x :r (d / x))))")
+    second = read_penman("(d / x :r-of (c / x :q-of (b / x :p-of (a / x))))")
+    assert smatch(first, second).common == 7  # all but the root
 
 
 def test_the_closest_are_merged_first():
@@ -90,12 +90,12 @@ def test_edges_to_nowhere_are_refused():
     ],
 )
 def test_forms_of_verbs(verb: str, forms: str):
-    found = [third_person(verb), ing(verb), participle(verb)]
-    assert found == forms.split("/" if "/" in forms else None)
+    written = [third_person(verb), ing(verb), participle(verb)]
+    assert written == forms.split("/" if "/" in forms else None)
 
 
 def test_irregular_participles():
-    said = """
+    participles = """
         found stolen beaten known felt heard flung slung strung risen crept sworn clung swung spun
         dug stuck struck hung lain laid sat torn worn woven wound bent sprung stung wept sewn sawn
     """
@@ -103,5 +103,5 @@ def test_irregular_participles():
         find steal beat know feel hear fling sling string rise creep swear cling swing spin
         dig stick strike hang lie lay sit tear wear weave wind bend spring sting weep sew saw
     """
-    assert [participle(verb) for verb in verbs.split()] == said.split()
+    assert [participle(verb) for verb in verbs.split()] == participles.split()
     assert participle("lean") == "leaned"

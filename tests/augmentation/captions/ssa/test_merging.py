@@ -22,8 +22,8 @@ from captioning.types import Phrase
 SAME = {frozenset(("jump", "leap")): 0.8, frozenset(("boy", "kid")): 0.6}
 
 
-def alike(one: str, two: str) -> float:
-    return 1.0 if one == two else SAME.get(frozenset((one, two)), 0.0)
+def alike(first: str, second: str) -> float:
+    return 1.0 if first == second else SAME.get(frozenset((first, second)), 0.0)
 
 
 MERGING = Merging(similarity=alike)
@@ -44,11 +44,11 @@ def grounded(parser: SpacyParser, caption: str, **boxes: int) -> Graph:
     return ground(read_words(words), words, phrases)
 
 
-def said(graph: Graph, style: str = "progressive") -> str:
+def sentence(graph: Graph, style: str = "progressive") -> str:
     return caption_of(Realiser(graph=graph, style=style, nouns=NounForms()).pieces()).text
 
 
-def of(graph: Graph, concept: str) -> list[str]:
+def variables(graph: Graph, concept: str) -> list[str]:
     return [v for v, node in graph.nodes.items() if concept in {n.concept for n in node.names}]
 
 
@@ -59,44 +59,44 @@ def test_boxes_are_those_of_the_heads(parser: SpacyParser):
     assert boxes == {"boy": {2}, "ball": {5}}
 
 
-@pytest.mark.parametrize("rest", [" in a park.", " stands in a park."])
-def test_a_phrase_at_the_root_grounds_its_head(parser: SpacyParser, rest: str):
-    graph = grounded(parser, "A group of people" + rest, **{"A group of people": 1})
+@pytest.mark.parametrize("ending", [" in a park.", " stands in a park."])
+def test_a_phrase_at_the_root_grounds_its_head(parser: SpacyParser, ending: str):
+    graph = grounded(parser, "A group of people" + ending, **{"A group of people": 1})
     assert {node.concept for node in graph.nodes.values() if node.regions} == {"group"}
 
 
 def test_a_box_of_both_is_that_of_and(parser: SpacyParser):
     caption = "Men and women dance."
     graph = grounded(parser, caption, **{"Men and women": 1})
-    [joint] = of(graph, "and")
+    [joint] = variables(graph, "and")
     assert graph.nodes[joint].regions == {1}
-    assert not graph.nodes[of(graph, "man")[0]].regions
+    assert not graph.nodes[variables(graph, "man")[0]].regions
 
 
 def test_things_of_one_box_are_one_with_both_names(parser: SpacyParser):
-    one = grounded(parser, "A boy jumps over a fence.", boy=0, fence=1)
-    two = grounded(parser, "The kid is leaping over a fence.", kid=0, fence=1)
-    merged = MERGING.merge_all([one, two])
-    [boy] = of(merged, "boy")
-    assert of(merged, "kid") == [boy]
+    first = grounded(parser, "A boy jumps over a fence.", boy=0, fence=1)
+    second = grounded(parser, "The kid is leaping over a fence.", kid=0, fence=1)
+    merged = MERGING.merge_all([first, second])
+    [boy] = variables(merged, "boy")
+    assert variables(merged, "kid") == [boy]
     assert {name.word for name in merged.nodes[boy].names} == {"boy", "kid"}
 
 
 def test_things_of_other_boxes_stay_apart(parser: SpacyParser):
-    one = grounded(parser, "A dog runs.", dog=0)
-    two = grounded(parser, "A dog runs.", dog=1)
-    assert len(of(MERGING.merge_all([one, two]), "dog")) == 2
-    assert len(of(MERGING.merge_all([one, two]), "run-02")) == 2
+    first = grounded(parser, "A dog runs.", dog=0)
+    second = grounded(parser, "A dog runs.", dog=1)
+    assert len(variables(MERGING.merge_all([first, second]), "dog")) == 2
+    assert len(variables(MERGING.merge_all([first, second]), "run-02")) == 2
 
 
 def test_events_with_the_same_arguments_are_one(parser: SpacyParser):
-    one = grounded(parser, "A boy rides a horse.", boy=0, horse=1)
-    two = grounded(parser, "A boy rides a horse on a beach.", boy=0, horse=1, beach=2)
-    merged = MERGING.merge_all([one, two])
-    [ride] = of(merged, "ride-01")
+    first = grounded(parser, "A boy rides a horse.", boy=0, horse=1)
+    second = grounded(parser, "A boy rides a horse on a beach.", boy=0, horse=1, beach=2)
+    merged = MERGING.merge_all([first, second])
+    [ride] = variables(merged, "ride-01")
     assert {edge.role for edge in merged.out[ride]} == {"ARG0", "ARG1", "location"}
     other = grounded(parser, "A boy rides a horse.", boy=0, horse=3)
-    assert len(of(MERGING.merge_all([one, other]), "ride-01")) == 2
+    assert len(variables(MERGING.merge_all([first, other]), "ride-01")) == 2
 
 
 def test_captions_without_anything_in_common_stand_side_by_side(parser: SpacyParser):
@@ -112,15 +112,15 @@ def test_a_number_at_the_root_is_merged_as_a_thing(parser: SpacyParser, caption:
     assert smatch(number, number).f1 == 1
     assert smatch(read_penman(write_penman(number)), number).f1 == 1
     merged = MERGING.merge_all([number, grounded(parser, "A dog runs."), number])
-    assert of(merged, "run-02")
+    assert variables(merged, "run-02")
     assert number.nodes[number.root].concept in {n.concept for n in merged.nodes.values()}
 
 
 def test_a_thing_that_a_number_names_is_one_with_its_other_name(parser: SpacyParser):
-    one = grounded(parser, "A man looks at a 747.", **{"747": 0})
-    two = grounded(parser, "A plane flies.", plane=0)
-    merged = MERGING.merge_all([one, two])
-    assert of(merged, "747") == of(merged, "plane")
+    first = grounded(parser, "A man looks at a 747.", **{"747": 0})
+    second = grounded(parser, "A plane flies.", plane=0)
+    merged = MERGING.merge_all([first, second])
+    assert variables(merged, "747") == variables(merged, "plane")
 
 
 def test_pairs_without_anything_in_common_keep_all_their_sentences(parser: SpacyParser):
@@ -130,7 +130,7 @@ def test_pairs_without_anything_in_common_keep_all_their_sentences(parser: Spacy
     graphs = [grounded(parser, text, **{word: box}) for box, (text, word) in texts.items()]
     merged = MERGING.merge_all(graphs)
     assert not any(edge.source == edge.target for edge in merged.edges)
-    tops = of(merged, MULTI_SENTENCE)
+    tops = variables(merged, MULTI_SENTENCE)
     assert [[e.role for e in merged.out[top]] for top in tops] == [
         ["snt1", "snt2", "snt3"],
         ["snt1", "snt2"],
@@ -144,13 +144,20 @@ def test_captions_that_close_a_circle_are_one_graph_without_it(parser: SpacyPars
              "A cat in front of a boy.": ("cat", "boy")}  # fmt: skip
     graphs = [grounded(parser, text, **{w: box[w] for w in words}) for text, words in texts.items()]
     merged = MERGING.merge_all(graphs)
-    assert len(of(merged, "boy")) == len(of(merged, "dog")) == len(of(merged, "cat")) == 1
+    assert (
+        len(variables(merged, "boy"))
+        == len(variables(merged, "dog"))
+        == len(variables(merged, "cat"))
+        == 1
+    )
     assert len(merged.edges) == sum(len(graph.edges) for graph in graphs) - 1
-    left = dict(merged.nodes)
-    while ends := [v for v in left if not any(edge.target in left for edge in merged.out[v])]:
+    remaining = dict(merged.nodes)
+    while ends := [
+        v for v in remaining if not any(edge.target in remaining for edge in merged.out[v])
+    ]:
         for variable in ends:
-            del left[variable]
-    assert not left  # what leads nowhere is taken away again and again: no circle is left
+            del remaining[variable]
+    assert not remaining  # what leads nowhere is taken away again and again: no circle is left
 
 
 def test_no_graphs_are_refused():
@@ -159,16 +166,16 @@ def test_no_graphs_are_refused():
 
 
 def test_samples_say_what_somebody_has_said(parser: SpacyParser):
-    one = grounded(parser, "A young boy rides a horse.", boy=0, horse=1)
-    two = grounded(parser, "A kid in a hat rides a brown horse on a beach.", kid=0, horse=1)
-    sampler = Sampler(MERGING.merge_all([one, two]), np.random.default_rng(0))
-    found = {said(graph, "simple") for _ in range(30) for graph in sampler.samples()}
-    assert "A young boy rides a brown horse." in found
-    assert "A kid in a hat rides a horse on a beach." in found
-    assert "A kid wears a hat." in found
-    assert not any("young kid" in text for text in found)  # no caption calls a kid young
-    again = Sampler(MERGING.merge_all([one, two]), np.random.default_rng(0))
-    assert {said(graph, "simple") for _ in range(30) for graph in again.samples()} == found
+    first = grounded(parser, "A young boy rides a horse.", boy=0, horse=1)
+    second = grounded(parser, "A kid in a hat rides a brown horse on a beach.", kid=0, horse=1)
+    sampler = Sampler(MERGING.merge_all([first, second]), np.random.default_rng(0))
+    sentences = {sentence(graph, "simple") for _ in range(30) for graph in sampler.samples()}
+    assert "A young boy rides a brown horse." in sentences
+    assert "A kid in a hat rides a horse on a beach." in sentences
+    assert "A kid wears a hat." in sentences
+    assert not any("young kid" in text for text in sentences)  # no caption calls a kid young
+    again = Sampler(MERGING.merge_all([first, second]), np.random.default_rng(0))
+    assert {sentence(graph, "simple") for _ in range(30) for graph in again.samples()} == sentences
 
 
 @pytest.mark.parametrize(
@@ -186,7 +193,7 @@ def test_samples_say_what_somebody_has_said(parser: SpacyParser):
     ],
 )  # fmt: skip
 def test_a_graph_is_said_in_three_ways(parser: SpacyParser, caption: str, styles: list[str]):
-    assert [said(grounded(parser, caption), style) for style in STYLES] == styles
+    assert [sentence(grounded(parser, caption), style) for style in STYLES] == styles
 
 
 @pytest.mark.parametrize(
@@ -201,9 +208,9 @@ def test_a_graph_is_said_in_three_ways(parser: SpacyParser, caption: str, styles
     ],
 )
 def test_captions_survive_reading_and_saying(parser: SpacyParser, caption: str):
-    text = said(grounded(parser, caption))
-    same = {"A building is surrounded by trees.": "Trees surround a building."}
-    assert text == same.get(caption, caption)
+    text = sentence(grounded(parser, caption))
+    rewritten = {"A building is surrounded by trees.": "Trees surround a building."}
+    assert text == rewritten.get(caption, caption)
 
 
 def test_mentions_are_where_the_text_has_them(parser: SpacyParser):
@@ -241,6 +248,6 @@ def test_most_captions_decide_on_a_plural(parser: SpacyParser):
 
 def test_what_belongs_to_somebody_not_named_before(parser: SpacyParser):
     for caption in ("A catcher is holding his glove.", "Two dirtbikers are riding their bikes."):
-        assert said(grounded(parser, caption)) == caption
+        assert sentence(grounded(parser, caption)) == caption
     with pytest.raises(ValueError, match="nobody knows who is meant"):
-        said(grounded(parser, "He is jumping over a hurdle."))
+        sentence(grounded(parser, "He is jumping over a hurdle."))

@@ -17,7 +17,7 @@ from augmentation.captions.ssa import filters
 from augmentation.captions.ssa.amr_models import AbstractGraphParser, AbstractGraphWriter
 from augmentation.captions.ssa.filters import (
     FOLDS,
-    NOT_SAID,
+    NOT_REALISED,
     UNGROUNDED,
     UNSEEN,
     CrossFittedScores,
@@ -63,7 +63,7 @@ def roster(tmp_path: Path) -> Roster:
 
 
 def ssa(kind: type[Ssa] = Ssa, **settings: object) -> Ssa:
-    rules = Rules(least_well_formed=0.0)
+    rules = Rules(min_well_formedness=0.0)
     parser, vectors = build_caption_parser(num_processes=1), build_token_table()
     return kind(parser=parser, vectors=vectors, rules=rules, **settings)
 
@@ -71,12 +71,12 @@ def ssa(kind: type[Ssa] = Ssa, **settings: object) -> Ssa:
 def test_captions_are_written_and_read_for_training(roster: Roster, tmp_path: Path):
     folder = tmp_path / "out"
     counts = write_captions(ssa(), folder=folder, roster=roster, settings={})
-    made = read_added_captions(folder, roster)
-    assert counts["captions"] == len(made) > 3
-    texts = {sample.caption for sample in made}
+    captions = read_added_captions(folder, roster)
+    assert counts["captions"] == len(captions) > 3
+    texts = {sample.caption for sample in captions}
     assert texts & {"A boy wears a red hat.", "A boy wearing a red hat."}
     assert not any("beach" in text for text in texts)  # it has no box
-    for sample in made:
+    for sample in captions:
         for phrase in sample.phrases:
             assert sample.caption[phrase.start :].startswith(phrase.text)
             assert {sample.regions[n].label for n in phrase.regions} <= set(phrase.text.split())
@@ -99,35 +99,39 @@ def test_long_captions_have_several_events(roster: Roster):
         for sample in roster.samples
     ]
     roster = build_roster("toy/train", samples)
-    plain = [one.text for of in ssa().captions(roster) for one in of.captions]
+    plain = [caption.text for photo in ssa().captions(roster) for caption in photo.captions]
     assert plain
     assert not any(" and " in text for text in plain)
-    several = list(ssa(most_long=1, long=9).captions(roster))
-    texts = [one.text for of in several for one in of.captions if " and " in one.text]
+    with_long = list(ssa(max_long=1, min_long_words=9).captions(roster))
+    texts = [
+        caption.text for photo in with_long for caption in photo.captions if " and " in caption.text
+    ]
     assert texts
-    for of in several:
-        assert sum(len(one.text.split()) >= 9 for one in of.captions) <= 1
+    for photo in with_long:
+        assert sum(len(caption.text.split()) >= 9 for caption in photo.captions) <= 1
     for text in texts:
         assert {"horse", "hat"} <= set(text.strip(".").replace(",", "").split())
 
 
 def test_where_long_captions_are_wanted_all_details_are_said(roster: Roster):
     def dressed(**settings) -> bool:
-        made = ssa(detail=0.0, **settings).captions(roster)
+        photos = ssa(detail_probability=0.0, **settings).captions(roster)
         return any(
-            "red hat" in one.text and "horse" in one.text for of in made for one in of.captions
+            "red hat" in caption.text and "horse" in caption.text
+            for photo in photos
+            for caption in photo.captions
         )
 
     assert not dressed()
-    assert dressed(most_long=1, long=7)
+    assert dressed(max_long=1, min_long_words=7)
 
 
 class Known(AbstractGraphParser, AbstractGraphWriter):
     """Gives the graphs of the rules without their words; says some of what it is asked for."""
 
     def graphs(self, captions: Sequence[str]) -> list[Graph | None]:
-        found = RuleParser(parser=build_caption_parser(num_processes=1)).parse(captions)
-        bare = [read_penman(write_penman(graph)) for graph in found]
+        parsed = RuleParser(parser=build_caption_parser(num_processes=1)).parse(captions)
+        bare = [read_penman(write_penman(graph)) for graph in parsed]
         return [None if number == 0 else graph for number, graph in enumerate(bare)]
 
     def sentences(self, graphs: Sequence[Graph]) -> list[str]:
@@ -136,17 +140,19 @@ class Known(AbstractGraphParser, AbstractGraphWriter):
 
 
 def test_graphs_and_sentences_of_other_models(roster: Roster):
-    known = Known()
-    made = list(ssa(graph_parser=known, graph_writer=known).captions(roster))
-    texts = [[one.text for one in of.captions] for of in made]
+    models = Known()
+    photos = list(ssa(graph_parser=models, graph_writer=models).captions(roster))
+    texts = [[caption.text for caption in photo.captions] for photo in photos]
     assert texts == [["A boy rides a horse."]] * 3
-    for of in made:
-        found = {(p.text, p.regions) for one in of.captions for p in one.phrases}
-        assert found == {("A boy", (0,)), ("a horse", (2,))}
-        assert of.refused[NOT_SAID] > 0
-    assert [of.refused[UNREADABLE] for of in made] == [1, 0, 0]
-    by_rule = list(ssa(graph_parser=known).captions(roster))
-    assert "A boy wearing a red hat." in {one.text for of in by_rule for one in of.captions}
+    for photo in photos:
+        phrases = {(p.text, p.regions) for caption in photo.captions for p in caption.phrases}
+        assert phrases == {("A boy", (0,)), ("a horse", (2,))}
+        assert photo.refused[NOT_REALISED] > 0
+    assert [photo.refused[UNREADABLE] for photo in photos] == [1, 0, 0]
+    by_rule = list(ssa(graph_parser=models).captions(roster))
+    assert "A boy wearing a red hat." in {
+        caption.text for photo in by_rule for caption in photo.captions
+    }
 
 
 class Writer(AbstractGraphWriter):
@@ -170,20 +176,20 @@ class Writer(AbstractGraphWriter):
 def test_nouns_of_a_written_sentence_are_those_of_the_captions(
     roster: Roster, text: str, reason: str
 ):
-    made = list(ssa(graph_writer=Writer(text)).captions(roster))
-    texts = {one.text for of in made for one in of.captions}
+    photos = list(ssa(graph_writer=Writer(text)).captions(roster))
+    texts = {caption.text for photo in photos for caption in photo.captions}
     assert texts == (set() if reason else {text})
-    assert all(of.refused[reason] > 0 for of in made if reason)
+    assert all(photo.refused[reason] > 0 for photo in photos if reason)
 
 
 def test_a_noun_of_its_own_limit_has_to_be_more_alike():
     rules = Rules()
     graph = read_penman("(s / sofa)")
-    said = Caption("There is a couch.", (), nouns=("couch",))
-    about = {"seen": {"sofa"}, "similarity": lambda one, two: 0.7}
-    assert rules.problem(graph, said, Frames([]), **about) == UNSEEN
-    said = replace(said, nouns=("divan",))
-    assert rules.problem(graph, said, Frames([]), **about) == UNGROUNDED
+    caption = Caption("There is a couch.", (), nouns=("couch",))
+    about = {"known_nouns": {"sofa"}, "similarity": lambda first, second: 0.7}
+    assert rules.problem(graph, caption, Frames([]), **about) == UNSEEN
+    caption = replace(caption, nouns=("divan",))
+    assert rules.problem(graph, caption, Frames([]), **about) == UNGROUNDED
 
 
 class Counted(AbstractLanguageModel):
@@ -192,18 +198,18 @@ class Counted(AbstractLanguageModel):
     name = "counted"
 
     def __init__(self, texts: Sequence[str]) -> None:
-        self._model, self.asked = NgramLanguageModel(texts), 0
+        self._model, self.num_texts = NgramLanguageModel(texts), 0
 
     def log_probs(self, texts: Sequence[str]) -> list[Tensor]:
-        self.asked += len(texts)
+        self.num_texts += len(texts)
         return self._model.log_probs(texts)
 
 
 def test_a_given_language_model_judges_all_photos_by_one_scale(roster: Roster, monkeypatch):
-    monkeypatch.setattr(filters, "MOST_CALIBRATED", 4)
+    monkeypatch.setattr(filters, "MAX_CALIBRATED", 4)
     model = Counted(CAPTIONS)
     scores = CrossFittedScores(roster, language_model=model)
-    assert model.asked == 2 * 4  # captions, and the same broken
+    assert model.num_texts == 2 * 4  # captions, and the same broken
     photos = {scores.fold(image_id): image_id for image_id in map(str, range(9))}
     assert len(photos) == FOLDS
     first, second = (scores.score(photos[fold], ["A boy rides a hat."]) for fold in photos)
@@ -227,15 +233,22 @@ def test_captions_without_boxes_are_refused(roster: Roster):
 
 
 @pytest.mark.parametrize(
-    "setting", [{"most": 0}, {"detail": 2.0}, {"broad": -1}, {"most_long": -1}, {"longest": 9}]
+    "setting",
+    [
+        {"max_small": 0},
+        {"detail_probability": 2.0},
+        {"min_captions": -1},
+        {"max_long": -1},
+        {"max_long_words": 9},
+    ],
 )
 def test_settings_out_of_range_are_refused(setting: dict[str, object]):
-    with pytest.raises(ValueError, match=r"method\.most"):
+    with pytest.raises(ValueError, match=r"method\.max_"):
         ssa(**setting)
 
 
 def test_the_report_counts_reasons(roster: Roster):
-    refused = [made.refused for made in ssa().captions(roster)]
+    refused = [photo.refused for photo in ssa().captions(roster)]
     assert all(counts[UNGROUNDED] > 0 for counts in refused)
 
 
@@ -245,18 +258,18 @@ def test_a_killed_set_goes_on_to_the_same_bytes(roster: Roster, tmp_path: Path):
             yield from islice(super().captions(roster, skip=skip), 2)
             raise ConnectionError("gone")
 
-    whole = write_captions(ssa(), folder=tmp_path / "whole", roster=roster, settings={})
+    uninterrupted = write_captions(ssa(), folder=tmp_path / "whole", roster=roster, settings={})
     folder = tmp_path / "killed"
     with pytest.raises(ConnectionError, match="gone"):
         write_captions(ssa(Dying), folder=folder, roster=roster, settings={})
     part = folder / "captions.part.jsonl"
     assert part.read_bytes().count(b"\n") == 2
     part.write_bytes(part.read_bytes()[:-5])  # killed in the midst of a line
-    assert write_captions(ssa(), folder=folder, roster=roster, settings={}) == whole
+    assert write_captions(ssa(), folder=folder, roster=roster, settings={}) == uninterrupted
     for name in ("captions.jsonl", "statistics.json"):
         assert (folder / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     assert not part.exists()
-    assert whole["left out"][UNGROUNDED] > 0
+    assert uninterrupted["left out"][UNGROUNDED] > 0
 
 
 def test_coverage_counts_overlaps_once():
@@ -266,15 +279,18 @@ def test_coverage_counts_overlaps_once():
 
 
 def test_mixtures(roster: Roster):
-    own, made = list(roster.samples), [replace(s, caption=f"{s.caption}!") for s in roster.samples]
-    assert Mixture()(own, made) == made
-    assert Mixture(share=0)(own, made) == []
-    half = Mixture(share=0.5, seed=1)(own, made)
+    samples, generated = (
+        list(roster.samples),
+        [replace(s, caption=f"{s.caption}!") for s in roster.samples],
+    )
+    assert Mixture()(samples, generated) == generated
+    assert Mixture(share=0)(samples, generated) == []
+    half = Mixture(share=0.5, seed=1)(samples, generated)
     assert len(half) == 3
-    assert Mixture(share=0.5, seed=1)(own, made) == half
+    assert Mixture(share=0.5, seed=1)(samples, generated) == half
     # people's captions are all in one bin, so one of another bin is taken and none of theirs
-    hat = replace(made[0], phrases=made[0].phrases[1:2])
-    assert focus(hat) < 0.1 < focus(own[0])
-    assert Mixture(bins=10)([own[0]], [made[0], hat]) == [hat]
+    hat = replace(generated[0], phrases=generated[0].phrases[1:2])
+    assert focus(hat) < 0.1 < focus(samples[0])
+    assert Mixture(bins=10)([samples[0]], [generated[0], hat]) == [hat]
     with pytest.raises(ValueError, match=r"mixture\.share"):
         Mixture(share=2)

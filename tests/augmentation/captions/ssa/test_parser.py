@@ -58,19 +58,19 @@ def test_of_true_graphs_of_miniworld(parser: RuleParser):
     ],
 )
 def test_what_a_caption_means(parser: RuleParser, caption: str, graph: str):
-    [found] = parser.parse([caption])
-    assert smatch(read_penman(graph), found).f1 == 1, write_penman(found)
+    [parsed] = parser.parse([caption])
+    assert smatch(read_penman(graph), parsed).f1 == 1, write_penman(parsed)
 
 
 @pytest.mark.parametrize(
     "caption", ["", "...", "Dog", "red", "a dog and " * 100, "A @ # dog http://x.y/z ☺ 犬", "with"]
 )
 def test_odd_captions_are_read_or_passed_over(parser: RuleParser, caption: str):
-    [found] = parser.parse([caption])
-    assert found is None or len(found.nodes) > 0
+    [parsed] = parser.parse([caption])
+    assert parsed is None or len(parsed.nodes) > 0
 
 
 def test_nodes_know_their_words(parser: RuleParser):
-    [found] = parser.parse(["A boy rides a horse."])
-    at = {node.names[0].token: node.concept for node in found.nodes.values()}
+    [parsed] = parser.parse(["A boy rides a horse."])
+    at = {node.names[0].token: node.concept for node in parsed.nodes.values()}
     assert at == {1: "boy", 2: "ride-01", 4: "horse"}

@@ -11,7 +11,7 @@ from augmentation.captions.ssa.smatch import smatch
 from augmentation.captions.ssa.words import words_of
 from captioning.text.parser import build_caption_parser
 
-MENDED = {
+REPAIRED = {
     # the subject hangs on the helping verb
     "Two girls are roller-skating down the road.": "(r / roller-skate-01 :ARG0 (g / girl :quant 2) "
     ":path (d / down :op1 (r2 / road)))",
@@ -47,7 +47,7 @@ MENDED = {
     "A man roller-skates down a ramp.": "(r / roller-skate-01 :ARG0 (m / man) :path (d / down "
     ":op1 (r2 / ramp)))",
 }  # fmt: skip
-LEFT = {
+UNCHANGED = {
     "The sport is rock climbing.": "climbing",
     "A baseball player is mid-swing.": "mid-swing",
     "The animal is a mountain-climbing goat.": "goat",
@@ -66,16 +66,16 @@ def root(graph: Graph) -> str:
     return graph.nodes[graph.root].concept
 
 
-@pytest.mark.parametrize("caption", MENDED)
+@pytest.mark.parametrize("caption", REPAIRED)
 def test_verbs_find_who_does_them(parser: RuleParser, caption: str):
-    [found] = parser.parse([caption])
-    assert smatch(read_penman(MENDED[caption]), found).f1 == 1, write_penman(found)
+    [parsed] = parser.parse([caption])
+    assert smatch(read_penman(REPAIRED[caption]), parsed).f1 == 1, write_penman(parsed)
 
 
-@pytest.mark.parametrize("caption", LEFT)
+@pytest.mark.parametrize("caption", UNCHANGED)
 def test_nouns_stay_nouns(parser: RuleParser, caption: str):
-    [found] = parser.parse([caption])
-    assert root(found) == LEFT[caption], write_penman(found)
+    [parsed] = parser.parse([caption])
+    assert root(parsed) == UNCHANGED[caption], write_penman(parsed)
 
 
 def test_words_that_become_one_verb_keep_their_place(parser: RuleParser):
@@ -87,7 +87,7 @@ def test_words_that_become_one_verb_keep_their_place(parser: RuleParser):
 
 
 def test_every_word_leads_to_a_root(parser: RuleParser):
-    for caption in (*MENDED, *LEFT):
+    for caption in (*REPAIRED, *UNCHANGED):
         tokens = words_of(caption, parser.parser.parse([caption])[0]).tokens
         for start in range(len(tokens)):
             at, steps = start, 0

@@ -19,7 +19,10 @@ GOLD = Path(__file__).parents[3] / "captioning/text/gold_captions.jsonl"
 def gold() -> list[tuple[str, Tagged]]:
     """100 captions of COCO with tags that were checked by hand."""
     lines = map(json.loads, GOLD.read_text(encoding="utf-8").splitlines())
-    return [(one["caption"], tuple(zip(one["words"], one["tags"], strict=True))) for one in lines]
+    return [
+        (record["caption"], tuple(zip(record["words"], record["tags"], strict=True)))
+        for record in lines
+    ]
 
 
 class Filler(AbstractWriter):

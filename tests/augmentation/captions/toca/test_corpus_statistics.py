@@ -11,8 +11,8 @@ from augmentation.captions.toca import corpus_statistics as module
 from augmentation.captions.toca.corpus_statistics import (
     CorpusStatistics,
     count_corpus,
-    joined,
     load_statistics,
+    merge_statistics,
     save_statistics,
 )
 from augmentation.captions.toca.templates import SLOTS, Deconstructed, deconstruct
@@ -33,19 +33,19 @@ def counts(statistics: CorpusStatistics) -> dict[tuple[str, str], int]:
 
 
 def test_counts() -> None:
-    found = count_corpus([ONE, TWO, OTHER, ONE, Deconstructed(problem="no lexical word")])
-    assert dict(zip(found.structures, found.structure_counts.tolist(), strict=True)) == {
+    statistics = count_corpus([ONE, TWO, OTHER, ONE, Deconstructed(problem="no lexical word")])
+    assert dict(zip(statistics.structures, statistics.structure_counts.tolist(), strict=True)) == {
         "[N] [VBG] [N] .": 3,
         "[VB] [N] .": 1,
     }
-    assert counts(found) == {
+    assert counts(statistics) == {
         ("horse", "N"): 2,
         ("man", "N"): 4,
         ("park", "N"): 1,
         ("park", "VB"): 1,
         ("riding", "VBG"): 3,
     }
-    assert found.pairs() == {
+    assert statistics.pairs() == {
         ("man", "riding"): 3,
         ("man", "horse"): 2,
         ("man", "park"): 1,
@@ -53,43 +53,43 @@ def test_counts() -> None:
         ("riding", "park"): 1,
         ("park", "man"): 1,
     }
-    assert found.left_out == {"no lexical word": 1}
-    assert found.summary() == {"captions": 4, "structures": 2, "words": 5, "pairs": 6}
+    assert statistics.left_out == {"no lexical word": 1}
+    assert statistics.summary() == {"captions": 4, "structures": 2, "words": 5, "pairs": 6}
 
 
 def test_pairs_do_not_depend_on_when_they_are_summed_up(gold, monkeypatch) -> None:
     captions = [deconstruct(tags) for _, tags in gold]
-    whole = count_corpus(captions)
+    statistics = count_corpus(captions)
     monkeypatch.setattr(module, "PAIRS_AT_ONCE", 10)
-    assert count_corpus(captions).pairs() == whole.pairs()
+    assert count_corpus(captions).pairs() == statistics.pairs()
     plain: dict[tuple[str, str], int] = {}
     for caption in captions:
         texts = [word for word, _ in caption.words]
         for place, word in enumerate(texts):
             for later in texts[place + 1 :]:
                 plain[word, later] = plain.get((word, later), 0) + 1
-    assert whole.pairs() == plain
+    assert statistics.pairs() == plain
 
 
 def test_prior_knowledge_brings_words_and_pairs_but_no_structures() -> None:
-    both = joined(count_corpus([ONE]), count_corpus([TWO, OTHER]))
-    whole = count_corpus([ONE, TWO, OTHER])
-    assert both.structures == ("[N] [VBG] [N] .",)
-    assert both.structure_counts.tolist() == [1]
-    assert counts(both) == counts(whole)
-    assert both.pairs() == whole.pairs()
+    merged = merge_statistics(count_corpus([ONE]), count_corpus([TWO, OTHER]))
+    together = count_corpus([ONE, TWO, OTHER])
+    assert merged.structures == ("[N] [VBG] [N] .",)
+    assert merged.structure_counts.tolist() == [1]
+    assert counts(merged) == counts(together)
+    assert merged.pairs() == together.pairs()
 
 
 def test_statistics_are_kept(tmp_path: Path, gold) -> None:
-    made = count_corpus(
+    statistics = count_corpus(
         [*(deconstruct(tags) for _, tags in gold), Deconstructed(problem="why not")]
     )
-    save_statistics(made, tmp_path / "a.npz")
-    found = load_statistics(tmp_path / "a.npz")
+    save_statistics(statistics, tmp_path / "a.npz")
+    loaded = load_statistics(tmp_path / "a.npz")
     for name in ("structures", "words", "left_out"):
-        assert getattr(found, name) == getattr(made, name)
+        assert getattr(loaded, name) == getattr(statistics, name)
     for name in module._ARRAYS:
-        assert np.array_equal(getattr(found, name), getattr(made, name))
+        assert np.array_equal(getattr(loaded, name), getattr(statistics, name))
 
 
 def test_what_cannot_be_used_is_named(tmp_path: Path) -> None:

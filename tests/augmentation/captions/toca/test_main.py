@@ -72,8 +72,8 @@ def test_the_command_writes_a_corpus_that_is_read_back(gold, tmp_path: Path, add
         "corpus.share=0.9",
         "debug=smoke",
     ]
-    done = run(*overrides)
-    assert done.returncode == 0, done.stderr
+    process = run(*overrides)
+    assert process.returncode == 0, process.stderr
     card = json.loads((out / "card.json").read_text())
     assert card["data"]["corpus"]["captions"] == 90
     assert card["share"] == {"corpus": 0.9}

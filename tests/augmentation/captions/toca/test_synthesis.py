@@ -25,9 +25,11 @@ def list_records(path: Path) -> list[dict]:
 
 
 def template(tokens: str) -> SentenceTemplate:
-    given = tuple((token, "" if token in ("on", ".") else "N") for token in tokens.split())
+    required_tokens = tuple(
+        (token, "" if token in ("on", ".") else "N") for token in tokens.split()
+    )
     return SentenceTemplate(
-        structure="", words=(), text=sentence_template(tokens.split()), tokens=given
+        structure="", words=(), text=sentence_template(tokens.split()), tokens=required_tokens
     )
 
 
@@ -40,11 +42,13 @@ def synthesise(
     synthesis = Synthesis(
         prompts=prompts,
         writer=writer,
-        judge=judge or Judge(known=[caption for caption, _ in gold]),
+        judge=judge or Judge(known_captions=[caption for caption, _ in gold]),
         pace=Pace(**{"num_captions": 40, "batch_size": 6} | pace),
         seed=3,
     )
-    templates = TemplateSampler(statistics, whole_first=False).templates(np.random.default_rng(3))
+    templates = TemplateSampler(statistics, complete_first=False).templates(
+        np.random.default_rng(3)
+    )
     return synthesis.run(templates, folder)
 
 
@@ -74,8 +78,8 @@ def test_a_killed_synthesis_goes_on_to_the_same_bytes(gold, tmp_path: Path) -> N
     again = Filler()
     synthesise(gold, tmp_path / "killed", again)
     for name in ("captions.txt", "provenance.jsonl"):
-        one, other = tmp_path / "whole" / name, tmp_path / "killed" / name
-        assert one.read_bytes() == other.read_bytes()
+        first, second = tmp_path / "whole" / name, tmp_path / "killed" / name
+        assert first.read_bytes() == second.read_bytes()
     before = again.calls
     assert synthesise(gold, tmp_path / "killed", again)["captions"] >= 40
     assert again.calls == before
@@ -83,29 +87,29 @@ def test_a_killed_synthesis_goes_on_to_the_same_bytes(gold, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("answers", [1, 3])
 def test_a_finished_synthesis_may_be_asked_for_more(gold, tmp_path: Path, answers: int) -> None:
-    whole = synthesise(gold, tmp_path / "whole", Filler(), num_answers=answers)
-    first, second = Filler(), Filler()
+    full_counts = synthesise(gold, tmp_path / "whole", Filler(), num_answers=answers)
+    first, later = Filler(), Filler()
     few = synthesise(gold, tmp_path / "grown", first, num_captions=12, num_answers=answers)
-    assert few["captions"] < whole["captions"]
-    grown = synthesise(gold, tmp_path / "grown", second, num_answers=answers)
-    assert grown == whole
-    assert second.calls == whole["templates"] / 6 - first.calls
+    assert few["captions"] < full_counts["captions"]
+    grown = synthesise(gold, tmp_path / "grown", later, num_answers=answers)
+    assert grown == full_counts
+    assert later.calls == full_counts["templates"] / 6 - first.calls
     for name in ("captions.txt", "provenance.jsonl"):
-        one, other = tmp_path / "whole" / name, tmp_path / "grown" / name
-        assert one.read_bytes() == other.read_bytes()
+        paths = tmp_path / "whole" / name, tmp_path / "grown" / name
+        assert paths[0].read_bytes() == paths[1].read_bytes()
     assert not (tmp_path / "grown" / "batches.part.jsonl").exists()
     # fewer are all there
     assert (
         synthesise(gold, tmp_path / "grown", Filler(dies_at=0), num_answers=answers, num_captions=5)
-        == whole
+        == full_counts
     )
 
 
 def test_several_answers_to_a_template(gold, tmp_path: Path) -> None:
-    one = synthesise(gold, tmp_path / "a", Filler())
-    three = synthesise(gold, tmp_path / "b", Filler(), num_answers=3)
-    accepted, templates = three["captions"], three["templates"]
-    assert accepted / templates > one["captions"] / one["templates"]
+    single = synthesise(gold, tmp_path / "a", Filler())
+    triple = synthesise(gold, tmp_path / "b", Filler(), num_answers=3)
+    accepted, templates = triple["captions"], triple["templates"]
+    assert accepted / templates > single["captions"] / single["templates"]
     records = list_records(tmp_path / "b" / "provenance.jsonl")
     assert len({r["template"] for r in records if "caption" in r}) == accepted
 
@@ -113,14 +117,14 @@ def test_several_answers_to_a_template(gold, tmp_path: Path) -> None:
 def test_the_likeliest_of_a_batch_are_kept(gold, tmp_path: Path) -> None:
     class Telling(Filler):
         def answers(self, prompts, *, seed):
-            found = super().answers(prompts, seed=seed)
-            return [replace(a, likelihood=-float(n)) for n, a in enumerate(found)]
+            answers = super().answers(prompts, seed=seed)
+            return [replace(a, likelihood=-float(n)) for n, a in enumerate(answers)]
 
     counts = synthesise(gold, tmp_path, Telling(), num_templates=12, keep=0.5)
     records = list_records(tmp_path / "provenance.jsonl")
-    kept = ["caption" in record for record in records]
+    is_caption = ["caption" in record for record in records]
     # the third and the sixth lack a word; of the other four the first two are likelier
-    assert kept == [True, True, False, False, False, False] * 2
+    assert is_caption == [True, True, False, False, False, False] * 2
     assert [r["refused"] for r in records[2:6]] == [MISSING, UNLIKELY, UNLIKELY, MISSING]
     assert counts["captions"] == 4
     silent = synthesise(gold, tmp_path / "silent", Filler(), num_templates=12, keep=0.5)
@@ -134,8 +138,8 @@ def test_what_was_not_likely_enough_is_still_known_after_a_kill(gold, tmp_path: 
         """Tells likelihoods that fall."""
 
         def answers(self, prompts, *, seed):
-            found = super().answers(prompts, seed=1)
-            return [replace(a, likelihood=-float(n)) for n, a in enumerate(found)]
+            answers = super().answers(prompts, seed=1)
+            return [replace(a, likelihood=-float(n)) for n, a in enumerate(answers)]
 
     class Lenient(Judge):
         """Reads one of five sentences in any answer, so that they recur."""
@@ -160,9 +164,9 @@ def test_what_was_not_likely_enough_is_still_known_after_a_kill(gold, tmp_path: 
     with pytest.raises(ConnectionError, match="gone"):
         run(tmp_path / "killed", Telling(dies_at=1))
     run(tmp_path / "killed", Telling())
-    one, other = (tmp_path / name / "provenance.jsonl" for name in ("whole", "killed"))
-    assert one.read_bytes() == other.read_bytes()
-    assert UNLIKELY in one.read_text()
+    first, second = (tmp_path / name / "provenance.jsonl" for name in ("whole", "killed"))
+    assert first.read_bytes() == second.read_bytes()
+    assert UNLIKELY in first.read_text()
 
 
 def test_as_many_templates_as_are_allowed(gold, tmp_path: Path) -> None:
@@ -187,10 +191,10 @@ class Failing(Filler):
         self.failing = failing
 
     def answers(self, prompts, *, seed):
-        found = super().answers(prompts, seed=seed)
+        answers = super().answers(prompts, seed=seed)
         if self.calls - 1 not in self.failing:
-            return found
-        return [Answer(problem=FAILED if n else TIMED_OUT) for n in range(len(found))]
+            return answers
+        return [Answer(problem=FAILED if n else TIMED_OUT) for n in range(len(answers))]
 
 
 def test_a_model_that_only_fails_is_given_up(gold, tmp_path: Path) -> None:
@@ -203,8 +207,8 @@ def test_a_model_that_only_fails_is_given_up(gold, tmp_path: Path) -> None:
     )  # the others are asked anew
     synthesise(gold, tmp_path / "a", Filler())
     synthesise(gold, tmp_path / "whole", Filler())
-    one, other = (tmp_path / name / "provenance.jsonl" for name in ("a", "whole"))
-    assert one.read_bytes() == other.read_bytes()
+    first, second = (tmp_path / name / "provenance.jsonl" for name in ("a", "whole"))
+    assert first.read_bytes() == second.read_bytes()
 
 
 def test_a_model_that_fails_for_a_while_is_not(gold, tmp_path: Path) -> None:
@@ -217,11 +221,11 @@ def test_a_model_that_fails_for_a_while_is_not(gold, tmp_path: Path) -> None:
 def test_a_model_that_is_always_refused_is_given_up(gold, tmp_path: Path, monkeypatch) -> None:
     class Declining(Filler):
         def answers(self, prompts, *, seed):
-            found = super().answers(prompts, seed=seed)
+            answers = super().answers(prompts, seed=seed)
             declined = [Answer(text="I cannot do that.")] * len(prompts)
-            return declined if self.calls > 2 else found
+            return declined if self.calls > 2 else answers
 
-    monkeypatch.setattr("augmentation.captions.toca.synthesis.MOST_REFUSED", 24)
+    monkeypatch.setattr("augmentation.captions.toca.synthesis.MAX_REFUSED", 24)
     writer, part = Declining(), tmp_path / "batches.part.jsonl"
     with pytest.raises(ValueError, match="of 24 answers in a row.*declined.*8 captions before"):
         synthesise(gold, tmp_path, writer)
@@ -241,7 +245,7 @@ def test_a_corpus_without_anything_new_left_ends(gold, tmp_path: Path, monkeypat
         def judge(self, answer, words):
             return super().judge(answer, ())
 
-    monkeypatch.setattr("augmentation.captions.toca.synthesis.MOST_REFUSED", 24)
+    monkeypatch.setattr("augmentation.captions.toca.synthesis.MAX_REFUSED", 24)
     counts = synthesise(gold, tmp_path, Same(), Wordless())
     assert counts["captions"] == 6
     assert counts["refused"] == {DUPLICATE: 24}
@@ -252,16 +256,18 @@ def test_a_corpus_without_anything_new_left_ends(gold, tmp_path: Path, monkeypat
 def test_examples_are_the_corpus_own(gold, tmp_path: Path) -> None:
     prompts = PromptWriter(num_examples=3)
     prompts.learn([caption for caption, _ in gold], [tags for _, tags in gold])
-    made = prompts.prompts([template("dog ."), template("cat .")], np.random.default_rng(0))
-    assert made[0].opening() == made[1].opening()
-    assert made[1].ending() == " [ ] cat [ ] .\nSentence:"
+    example_prompts = prompts.prompts(
+        [template("dog ."), template("cat .")], np.random.default_rng(0)
+    )
+    assert example_prompts[0].opening() == example_prompts[1].opening()
+    assert example_prompts[1].ending() == " [ ] cat [ ] .\nSentence:"
     captions = {caption.rstrip(".") for caption, _ in gold}
-    assert {answer.rstrip(".") for _, answer in made[0].examples} <= captions
-    assert [turn["role"] for turn in made[0].messages()][-2:] == ["assistant", "user"]
+    assert {answer.rstrip(".") for _, answer in example_prompts[0].examples} <= captions
+    assert [turn["role"] for turn in example_prompts[0].messages()][-2:] == ["assistant", "user"]
     words = PromptWriter(style="words", num_examples=0)
-    (one,) = words.prompts([template("dog on mat .")], np.random.default_rng(0))
-    assert one.question == "dog, on, mat"
-    assert one.given == (("dog", "N"), ("on", ""), ("mat", "N"), (".", ""))
+    (prompt,) = words.prompts([template("dog on mat .")], np.random.default_rng(0))
+    assert prompt.question == "dog, on, mat"
+    assert prompt.required_tokens == (("dog", "N"), ("on", ""), ("mat", "N"), (".", ""))
     with pytest.raises(ValueError, match="style must be one of"):
         PromptWriter(style="poem")
 

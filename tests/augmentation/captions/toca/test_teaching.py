@@ -25,7 +25,7 @@ from tests.augmentation.captions.toca.conftest import Filler
 from tests.causal_folder import save_causal
 
 ROOT = Path(__file__).resolve().parents[4]
-UNASKED = {"style": "words", "num_examples": 0, "instruct": False}
+WORDS_ONLY = {"style": "words", "num_examples": 0, "instruct": False}
 
 
 @pytest.fixture(scope="module")
@@ -64,36 +64,38 @@ def settings(folder: Path, corpus: Path, *more: str) -> DictConfig:
     )
 
 
-def lessons(gold, tokenizer, whole: float) -> Lessons:
+def lessons(gold, tokenizer, full_template_share: float) -> Lessons:
     captions, tagged = zip(*gold, strict=True)
     return Lessons(
         [*with_templates(captions, tagged)],
-        prompts=PromptWriter(**UNASKED),
+        prompts=PromptWriter(**WORDS_ONLY),
         tokenizer=tokenizer,
-        whole=whole,
+        full_template_share=full_template_share,
     )
 
 
-@pytest.mark.parametrize("whole", [0.0, 1.0])
-def test_a_lesson_asks_by_words_of_its_caption_and_answers_with_it(gold, tokenizer, whole) -> None:
-    taught = lessons(gold, tokenizer, whole)
+@pytest.mark.parametrize("full_share", [0.0, 1.0])
+def test_a_lesson_asks_by_words_of_its_caption_and_answers_with_it(
+    gold, tokenizer, full_share
+) -> None:
+    taught = lessons(gold, tokenizer, full_share)
     tokens, mask, labels = taught.draw(6, torch.Generator().manual_seed(3))
     captions = {caption.lower().rstrip(" .") for caption, _ in gold}
     shorter = 0
-    for row, seen, answer in zip(tokens, mask.bool(), labels, strict=True):
+    for row, visible, answer in zip(tokens, mask.bool(), labels, strict=True):
         learned = tokenizer.decode(answer[answer != IGNORED])
         assert learned.endswith(".\n")
         caption = learned.lower().strip(" .\n")
         assert caption in captions
-        text = tokenizer.decode(row[seen])
-        asked = text.removesuffix(learned)
-        assert asked.startswith("Words: ")
-        assert asked.endswith("\nSentence:")
-        words = asked.removeprefix("Words: ").removesuffix("\nSentence:").split(", ")
+        text = tokenizer.decode(row[visible])
+        question = text.removesuffix(learned)
+        assert question.startswith("Words: ")
+        assert question.endswith("\nSentence:")
+        words = question.removeprefix("Words: ").removesuffix("\nSentence:").split(", ")
         places = [f" {caption} ".find(f"{word}") for word in words]
         assert -1 not in places
         shorter += len(words) < len(caption.split()) / 3
-    assert (shorter > 0) == (whole == 0)
+    assert (shorter > 0) == (full_share == 0)
 
 
 def test_lessons_are_drawn_by_the_generator_alone(gold, tokenizer) -> None:
@@ -110,8 +112,8 @@ def test_the_loss_is_that_of_the_answers_alone_wherever_rows_are_padded(
     tokens, mask, labels = lessons(gold, tokenizer, 0.5).draw(4, torch.Generator().manual_seed(0))
     together = mean_loss_of(network, tokens, mask, labels, half=False)
     total, number = 0.0, 0
-    for row, seen, answer in zip(tokens, mask.bool(), labels, strict=True):
-        row, answer = row[seen], answer[seen]
+    for row, visible, answer in zip(tokens, mask.bool(), labels, strict=True):
+        row, answer = row[visible], answer[visible]
         logits = network(input_ids=row[None]).logits[0, :-1].log_softmax(-1)
         for place in (answer[1:] != IGNORED).nonzero()[:, 0].tolist():
             total -= float(logits[place, row[place + 1]])
@@ -123,10 +125,10 @@ def test_the_loss_is_that_of_the_answers_alone_wherever_rows_are_padded(
 def test_a_model_that_learned_a_corpus_by_heart_writes_its_captions(
     gold, folder: Path, tmp_path: Path
 ) -> None:
-    known = [(caption, tags) for caption, tags in gold if len(tags) < 10][:4]
+    learned = [(caption, tags) for caption, tags in gold if len(tags) < 10][:4]
     path = tmp_path / "captions.txt"
-    path.write_text("".join(f"{caption}\n" for caption, _ in known), encoding="utf-8")
-    fast = ("training.num_steps=250", "training.lr=0.01", "whole=1", "val_share=0")
+    path.write_text("".join(f"{caption}\n" for caption, _ in learned), encoding="utf-8")
+    fast = ("training.num_steps=250", "training.lr=0.01", "full_template_share=1", "val_share=0")
     card = teach(settings(folder, path, *fast))
     assert card["captions"] == {"train": 3, "val": 1}
     assert card["history"][-1]["loss"] < 0.1 * card["history"][0]["loss"]
@@ -136,22 +138,22 @@ def test_a_model_that_learned_a_corpus_by_heart_writes_its_captions(
     )
     assert torch.equal(trained[embedding], before[embedding])
     writer = CausalWriter(name=str(tmp_path / "taught"), temperature=0, max_new_tokens=64)
-    texts = [caption for caption, _ in known]
+    texts = [caption for caption, _ in learned]
     captions = [*with_templates(texts, CaptionTagger().tag(texts))]
     draws = np.random.default_rng(0)
-    asked = PromptWriter(**UNASKED).prompts([template for _, template in captions], draws)
-    answers = [answer.text for answer in writer.answers(asked, seed=0)]
-    right = [said == caption for said, (caption, _) in zip(answers, captions, strict=True)]
+    questions = PromptWriter(**WORDS_ONLY).prompts([template for _, template in captions], draws)
+    answers = [answer.text for answer in writer.answers(questions, seed=0)]
+    right = [answer == caption for answer, (caption, _) in zip(answers, captions, strict=True)]
     assert sum(right) == 3  # but for the one that was kept back
 
 
 def test_the_taught_model_is_asked_as_it_was_taught() -> None:
-    asked = config("augmentation", "method=toca_taught", "method.writer.name=x").method
-    assert asked.prompts == {
+    method = config("augmentation", "method=toca_taught", "method.writer.name=x").method
+    assert method.prompts == {
         "_target_": "augmentation.captions.toca.prompts.PromptWriter",
         **config("teaching").prompts,
     }
-    assert asked.writer.most_small_words is None
+    assert method.writer.max_small_words is None
 
 
 def test_few_words_of_each_template_are_asked_for(gold, corpus: Path, tmp_path: Path) -> None:
@@ -160,7 +162,7 @@ def test_few_words_of_each_template_are_asked_for(gold, corpus: Path, tmp_path: 
         tagger=CaptionTagger(),
         prompts=PromptWriter(),
         cache_folder=tmp_path,
-        most_given=3,
+        max_given_words=3,
         pace={"num_captions": 8},
     )
     method.synthesise(read_corpus(settings(tmp_path, corpus)), tmp_path)
@@ -189,10 +191,10 @@ def test_a_killed_teaching_goes_on_as_if_it_had_not_been(
     monkeypatch.undo()
     card = teach(settings(folder, corpus, *steps))
     assert [line["step"] for line in card["history"]] == [1, 2, 3, 4]
-    whole, resumed = (
+    uninterrupted, resumed = (
         load_file(tmp_path / name / "model.safetensors") for name in ("whole", "taught")
     )
-    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+    assert all(torch.equal(uninterrupted[name], resumed[name]) for name in uninterrupted)
 
 
 def test_captions_that_the_model_does_not_take_are_refused_before_training(

@@ -8,7 +8,7 @@ from augmentation.captions.toca.templates import (
     NO_LEXICAL_WORD,
     TOO_LONG,
     deconstruct,
-    filled,
+    fill_structure,
     sentence_template,
 )
 from captioning.text.tagger import CaptionTagger, Tagged
@@ -39,10 +39,10 @@ def tagged(text: str) -> Tagged:
     ],
 )
 def test_table_1(caption: str, structure: str, words: str) -> None:
-    found = deconstruct(tagged(caption))
-    assert found.structure == structure
-    assert " ".join(word for word, _ in found.words) == words
-    assert found.problem == ""
+    parts = deconstruct(tagged(caption))
+    assert parts.structure == structure
+    assert " ".join(word for word, _ in parts.words) == words
+    assert parts.problem == ""
 
 
 def test_captions_without_structure_say_why() -> None:
@@ -52,14 +52,22 @@ def test_captions_without_structure_say_why() -> None:
 
 
 def test_the_sentence_template_of_table_8() -> None:
-    tokens = list(filled("[J] [N] with [N] .", ["dining", "area", "chairs"]))
+    tokens = list(fill_structure("[J] [N] with [N] .", ["dining", "area", "chairs"]))
     assert sentence_template(tokens) == "[ ] dining [ ] area [ ] with [ ] chairs [ ] ."
 
 
 def test_the_tagger_of_the_package() -> None:
     captions = ["A  man is riding\na horse.", "", "two dogs run"]
-    found = list(CaptionTagger().tag(captions))
-    assert [token for token, _ in found[0]] == ["A", "man", "is", "riding", "a", "horse", "."]
-    assert deconstruct(found[0]).structure == "[N] [VBZ] [VBG] [N] ."
-    assert found[1] == ()
-    assert deconstruct(found[2]).words[0] == ("dogs", "N")
+    tagged_captions = list(CaptionTagger().tag(captions))
+    assert [token for token, _ in tagged_captions[0]] == [
+        "A",
+        "man",
+        "is",
+        "riding",
+        "a",
+        "horse",
+        ".",
+    ]
+    assert deconstruct(tagged_captions[0]).structure == "[N] [VBZ] [VBG] [N] ."
+    assert tagged_captions[1] == ()
+    assert deconstruct(tagged_captions[2]).words[0] == ("dogs", "N")

@@ -12,8 +12,8 @@ WORDS = ("man", "riding", "horse")
 
 
 def judge(text: str, words: tuple[str, ...] = WORDS) -> tuple[str, str]:
-    found = Judge(known=["The man is riding a horse"]).judge(Answer(text=text), words)
-    return found.caption, found.problem
+    verdict = Judge(known_captions=["The man is riding a horse"]).judge(Answer(text=text), words)
+    return verdict.caption, verdict.problem
 
 
 @pytest.mark.parametrize(
@@ -59,13 +59,16 @@ def test_short_ones_and_failures() -> None:
 
 
 def test_no_caption_is_made_twice() -> None:
-    one = Judge()
-    assert one.judge(Answer(text="A man riding a horse"), WORDS).caption
-    again = one.judge(Answer(text="a man, riding a horse!"), WORDS)
+    first_judge = Judge()
+    assert first_judge.judge(Answer(text="A man riding a horse"), WORDS).caption
+    again = first_judge.judge(Answer(text="a man, riding a horse!"), WORDS)
     assert again.problem == acceptance.DUPLICATE
-    other = Judge()
-    other.remember("A man riding a horse.")
-    assert other.judge(Answer(text="A man riding a horse"), WORDS).problem == acceptance.DUPLICATE
+    second_judge = Judge()
+    second_judge.remember("A man riding a horse.")
+    assert (
+        second_judge.judge(Answer(text="A man riding a horse"), WORDS).problem
+        == acceptance.DUPLICATE
+    )
 
 
 @pytest.mark.parametrize(
@@ -98,8 +101,8 @@ def test_words_within_words_do_not() -> None:
     ],
 )
 def test_a_copy_is_one_however_it_is_written(text: str) -> None:
-    found = Judge(known=["A t-shirt can't walk ."]).judge(Answer(text=text), ())
-    assert found.problem == acceptance.COPY
+    verdict = Judge(known_captions=["A t-shirt can't walk ."]).judge(Answer(text=text), ())
+    assert verdict.problem == acceptance.COPY
 
 
 def test_a_word_given_twice_must_be_there_twice() -> None:

@@ -5,60 +5,67 @@ from __future__ import annotations
 import pytest
 from hydra.utils import instantiate
 
-from augmentation.captions.writing.gap_filling import OF_ANY, OF_ONE, OF_SEVERAL, PARTICLES
+from augmentation.captions.writing.gap_filling import (
+    ANY_DETERMINERS,
+    PARTICLES,
+    PLURAL_DETERMINERS,
+    SINGULAR_DETERMINERS,
+)
 from augmentation.captions.writing.prompt import Prompt
 from augmentation.captions.writing.trigram_writer import TrigramWriter
 from captioning.configuration import compose_config
 
 CORPUS = ["a dog sits on the mat", "the dog is sitting on the mat", "a cat sits on a mat"] * 3
-GIVEN = (
+REQUIRED = (
     (("dogs", "N"), ("sitting", "VBG"), ("on", ""), ("orange", "J"), ("mats", "N"), (".", "")),
     (("apple", "N"), (",", ""), ("dog", "N"), ("are", "VBP"), ("red", "J"), (".", "")),
     (("dog", "N"), ("sits", "VBZ"), ("on", ""), ("mat", "N"), ("of", ""), (".", "")),
 )
-SMALL = {*OF_ONE, *OF_SEVERAL, *OF_ANY, *PARTICLES, "a", "an"}
+SMALL = {*SINGULAR_DETERMINERS, *PLURAL_DETERMINERS, *ANY_DETERMINERS, *PARTICLES, "a", "an"}
 
 
-def prompts(*given: tuple[tuple[str, str], ...]) -> list[Prompt]:
+def prompts(*required: tuple[tuple[str, str], ...]) -> list[Prompt]:
     return [
-        Prompt(instruction="", examples=(), question="x", names=("T", "S"), given=words)
-        for words in given
+        Prompt(instruction="", examples=(), question="x", names=("T", "S"), required_tokens=words)
+        for words in required
     ]
 
 
 def writer(**settings: float) -> TrigramWriter:
-    made = TrigramWriter(**settings)
-    made.learn(CORPUS)
-    return made
+    trigrams = TrigramWriter(**settings)
+    trigrams.learn(CORPUS)
+    return trigrams
 
 
 def in_order(words: list[str], sentence: list[str]) -> bool:
-    rest = iter(sentence)
-    return all(word in rest for word in words)
+    remaining = iter(sentence)
+    return all(word in remaining for word in words)
 
 
-@pytest.mark.parametrize("most", [0, 1, 2])
-def test_every_answer_has_all_words_in_order_and_small_words_alone(most: int) -> None:
+@pytest.mark.parametrize("max_small", [0, 1, 2])
+def test_every_answer_has_all_words_in_order_and_small_words_alone(max_small: int) -> None:
     for seed in range(5):
-        answers = writer(temperature=5.0, most_small_words=most).answers(prompts(*GIVEN), seed=seed)
-        for answer, given in zip(answers, GIVEN, strict=True):
+        answers = writer(temperature=5.0, max_small_words=max_small).answers(
+            prompts(*REQUIRED), seed=seed
+        )
+        for answer, required in zip(answers, REQUIRED, strict=True):
             sentence = answer.text.replace(",", " ,").split()
-            lexical = max(place for place, (_, slot) in enumerate(given) if slot)
-            words = [word for word, _ in given[: lexical + 1]]
+            lexical = max(place for place, (_, slot) in enumerate(required) if slot)
+            words = [word for word, _ in required[: lexical + 1]]
             assert in_order(words, sentence)
             assert set(sentence) - set(words) <= SMALL
-            assert len(sentence) <= len(words) * (most + 1)
+            assert len(sentence) <= len(words) * (max_small + 1)
             assert answer.likelihood < 0
 
 
 def test_likeliest_words_are_those_of_the_corpus() -> None:
-    (answer,) = writer(temperature=0).answers(prompts(GIVEN[2]), seed=0)
+    (answer,) = writer(temperature=0).answers(prompts(REQUIRED[2]), seed=0)
     assert answer.text == "dog sits on the mat" or answer.text == "a dog sits on the mat"
 
 
 def test_draws_depend_on_the_seed_alone() -> None:
     texts = [
-        [a.text for a in writer(temperature=5.0).answers(prompts(*GIVEN), seed=seed)]
+        [a.text for a in writer(temperature=5.0).answers(prompts(*REQUIRED), seed=seed)]
         for seed in (1, 1, 2)
     ]
     assert texts[0] == texts[1]
@@ -69,10 +76,10 @@ def test_prompts_without_given_words_name_a_language_model() -> None:
     with pytest.raises(ValueError, match="writer@method.writer=smollm2_free"):
         writer().answers(prompts(()), seed=0)
     with pytest.raises(ValueError, match="method=toca"):
-        TrigramWriter().answers(prompts(GIVEN[0]), seed=0)
+        TrigramWriter().answers(prompts(REQUIRED[0]), seed=0)
 
 
-@pytest.mark.parametrize("settings", [{"temperature": -1}, {"most_small_words": 3}])
+@pytest.mark.parametrize("settings", [{"temperature": -1}, {"max_small_words": 3}])
 def test_wrong_settings_are_named(settings: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=r"must be 0 to 2: got"):
         TrigramWriter(**settings)

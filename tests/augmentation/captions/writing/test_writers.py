@@ -39,25 +39,25 @@ def test_many_at_once_are_answered_as_one_by_one(folder: Path) -> None:
     writer = CausalWriter(name=str(folder), temperature=0, max_new_tokens=6, device="cpu")
     prompts = [prompt(text) for text in SHORT]
     together = writer.answers(prompts, seed=0)
-    alone = [writer.answers([one], seed=0)[0] for one in prompts]
-    for one, other in zip(together, alone, strict=True):
-        assert one.text == other.text
-        assert one.likelihood == pytest.approx(other.likelihood, rel=1e-4)
+    alone = [writer.answers([request], seed=0)[0] for request in prompts]
+    for answer, other in zip(together, alone, strict=True):
+        assert answer.text == other.text
+        assert answer.likelihood == pytest.approx(other.likelihood, rel=1e-4)
     network, tokenizer = writer._network, writer._tokenizer
-    for one, answer in zip(prompts, together, strict=True):
-        ids = tokenizer(one.opening(), add_special_tokens=False)["input_ids"]
-        ids += tokenizer(one.ending(), add_special_tokens=False)["input_ids"]
-        made, likely = [], []
+    for request, answer in zip(prompts, together, strict=True):
+        ids = tokenizer(request.opening(), add_special_tokens=False)["input_ids"]
+        ids += tokenizer(request.ending(), add_special_tokens=False)["input_ids"]
+        tokens, log_probs = [], []
         for _ in range(6):
             logits = network(input_ids=torch.tensor([ids])).logits[0, -1]
             token = int(logits.argmax())
             if writer._stops[token]:
                 break
-            made.append(token)
-            likely.append(float(logits.log_softmax(0)[token]))
+            tokens.append(token)
+            log_probs.append(float(logits.log_softmax(0)[token]))
             ids = [*ids, token]
-        assert answer.text == tokenizer.decode(made).strip()
-        assert answer.likelihood == pytest.approx(np.mean(likely), rel=1e-3)
+        assert answer.text == tokenizer.decode(tokens).strip()
+        assert answer.likelihood == pytest.approx(np.mean(log_probs), rel=1e-3)
 
 
 def test_draws_depend_on_the_seed_alone(folder: Path) -> None:
@@ -100,7 +100,7 @@ class Handler(BaseHTTPRequestHandler):
             return
         self.server.opened.append(body["messages"][0]["content"])
         question = body["messages"][-1]["content"]
-        self.server.asked.append((question, self.headers.get("Authorization")))
+        self.server.questions.append((question, self.headers.get("Authorization")))
         if question == "slow":
             time.sleep(0.6)
         if question == "forbidden":
@@ -127,13 +127,13 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def server() -> Iterator[ThreadingHTTPServer]:
     """A server on a free port of this machine."""
-    found = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    found.asked, found.opened, found.times = [], [], []
-    thread = threading.Thread(target=found.serve_forever, daemon=True)
+    http_server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    http_server.questions, http_server.opened, http_server.times = [], [], []
+    thread = threading.Thread(target=http_server.serve_forever, daemon=True)
     thread.start()
-    yield found
-    found.shutdown()
-    found.server_close()
+    yield http_server
+    http_server.shutdown()
+    http_server.server_close()
     thread.join()
 
 
@@ -147,23 +147,23 @@ def test_a_server_answers_in_order_and_its_faults_are_told_apart(server, monkeyp
         address=address(server), model="m", timeout=0.3, retries=1, wait=0, key_variable="MY_KEY"
     )
     questions = ["dog", "busy", "cat", "odd", "half", "slow", "bird"]
-    found = writer.answers([prompt(text) for text in questions], seed=0)
-    assert [one.text for one in found] == ["A dog.", "", "A cat.", "", "", "", "A bird."]
-    problems = [one.problem for one in found]
+    answers = writer.answers([prompt(text) for text in questions], seed=0)
+    assert [answer.text for answer in answers] == ["A dog.", "", "A cat.", "", "", "", "A bird."]
+    problems = [answer.problem for answer in answers]
     assert problems == ["", FAILED, "", FAILED, FAILED, TIMED_OUT, ""]
-    asked = [question for question, _ in server.asked]
-    assert asked.count("busy") == 2
-    assert asked.count("dog") == 1
-    assert {key for _, key in server.asked} == {"Bearer secret"}
+    asked_questions = [question for question, _ in server.questions]
+    assert asked_questions.count("busy") == 2
+    assert asked_questions.count("dog") == 1
+    assert {key for _, key in server.questions} == {"Bearer secret"}
 
 
 def test_a_server_that_refuses_or_is_gone_stops_the_run(server) -> None:
     writer = ServerWriter(address=address(server), model="m")
     with pytest.raises(ValueError, match=r"refuses requests \(401"):
         writer.answers([prompt("forbidden")], seed=0)
-    gone = ServerWriter(address="http://127.0.0.1:9/v1", model="m")
+    unreachable = ServerWriter(address="http://127.0.0.1:9/v1", model="m")
     with pytest.raises(ConnectionError, match="cannot be reached .* goes on where it stopped"):
-        gone.answers([prompt("dog")], seed=0)
+        unreachable.answers([prompt("dog")], seed=0)
     with pytest.raises(ValueError, match="address must begin with http"):
         ServerWriter(address="localhost", model="m")
     with pytest.raises(ValueError, match="retries and wait not below: got 8, 60.0, 2 and -1"):
@@ -171,24 +171,26 @@ def test_a_server_that_refuses_or_is_gone_stops_the_run(server) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "waits"),
+    ("retry_after", "waits"),
     [("", (0.1, 0.2)), ("soon", (0.1, 0.2)), ("0", (0, 0)), ("1", (1, 1)), ("PAST", (0, 0))],
 )
-def test_a_busy_server_is_given_time(server, told: str, waits: tuple[float, float]) -> None:
-    told = format_datetime(datetime.now(UTC), usegmt=True) if told == "PAST" else told
+def test_a_busy_server_is_given_time(server, retry_after: str, waits: tuple[float, float]) -> None:
+    retry_after = (
+        format_datetime(datetime.now(UTC), usegmt=True) if retry_after == "PAST" else retry_after
+    )
     writer = ServerWriter(address=address(server), model="m", retries=2, wait=0.1)
-    (answer,) = writer.answers([prompt(f"busy {told}".strip())], seed=0)
+    (answer,) = writer.answers([prompt(f"busy {retry_after}".strip())], seed=0)
     assert answer.problem == FAILED
     between = [later - earlier for earlier, later in pairwise(server.times)]
-    assert all(wait <= found < wait + 0.6 for found, wait in zip(between, waits, strict=True))
+    assert all(wait <= pause < wait + 0.6 for pause, wait in zip(between, waits, strict=True))
 
 
 def test_no_turn_is_of_the_system(server) -> None:
     writer = ServerWriter(address=address(server), model="m")
     alone = Prompt(instruction="Do.", examples=(), question="dog", names=("T", "S"))
-    found = writer.answers([prompt("dog"), alone], seed=0)
-    assert found[0].text == "A dog."
-    assert found[1].text == "A Do. Answer with it alone.\n\ndog."
+    answers = writer.answers([prompt("dog"), alone], seed=0)
+    assert answers[0].text == "A dog."
+    assert answers[1].text == "A Do. Answer with it alone.\n\ndog."
     assert "Do. Answer with it alone.\n\na" in server.opened
 
 
@@ -207,8 +209,8 @@ def test_llama_cpp_gets_talks(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "a.gguf").touch()
     writer = LlamaCppWriter(path=tmp_path)
     assert writer._model.settings["model_path"] == str(tmp_path / "a.gguf")
-    found = writer.answers([prompt("dog"), prompt("cat")], seed=5)
-    assert [one.text for one in found] == ["dog 5", "cat 6"]
+    answers = writer.answers([prompt("dog"), prompt("cat")], seed=5)
+    assert [answer.text for answer in answers] == ["dog 5", "cat 6"]
     monkeypatch.setitem(sys.modules, "llama_cpp", None)
     with pytest.raises(ModuleNotFoundError, match="pip install llama-cpp-python"):
         LlamaCppWriter(path=tmp_path)

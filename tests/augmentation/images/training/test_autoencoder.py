@@ -54,13 +54,13 @@ def test_edges_do_not_see_brightness() -> None:
 
 def test_features_see_blur_and_leave_the_backbone_alone() -> None:
     distance = features("test_efficientnet.r160_in1k")
-    made = PICTURES.clone().requires_grad_()
+    decoded = PICTURES.clone().requires_grad_()
     assert distance(PICTURES, PICTURES).item() == 0
-    blurred = torch.nn.functional.avg_pool2d(made, 3, 1, 1)
-    found = distance(blurred, PICTURES)
-    found.backward()
-    assert found.item() > 0.01
-    assert float(made.grad.abs().sum()) > 0
+    blurred = torch.nn.functional.avg_pool2d(decoded, 3, 1, 1)
+    distance_value = distance(blurred, PICTURES)
+    distance_value.backward()
+    assert distance_value.item() > 0.01
+    assert float(decoded.grad.abs().sum()) > 0
     assert all(value.grad is None for value in distance.backbone.parameters())
 
 
@@ -77,20 +77,22 @@ def test_every_part_of_the_loss_counts() -> None:
         settings = OmegaConf.create(plain | {"decoder_only": False} | changed)
         distance = features("test_efficientnet.r160_in1k") if changed.get("features") else None
         labels = reader if changed.get("labels") else None
-        found = AutoencoderLoss(model=model, settings=settings, features=distance, labels=labels)
-        return found(PICTURES, maps, torch.Generator().manual_seed(0)).item()
+        loss_module = AutoencoderLoss(
+            model=model, settings=settings, features=distance, labels=labels
+        )
+        return loss_module(PICTURES, maps, torch.Generator().manual_seed(0)).item()
 
-    made, latents = model(PICTURES), model.encode(PICTURES).latent_dist.mean
-    even, errors = torch.ones(3, 1, 32, 32), (made - PICTURES).abs()
+    decoded, latents = model(PICTURES), model.encode(PICTURES).latent_dist.mean
+    even, errors = torch.ones(3, 1, 32, 32), (decoded - PICTURES).abs()
     plain = errors.mean().item()
     assert loss() == pytest.approx(plain, rel=1e-5)
     assert loss(spread=2.0) == pytest.approx(plain + 2 * latents.square().mean().item(), rel=1e-4)
     assert loss(edges=0.5) == pytest.approx(
-        plain + 0.5 * edge_distance(made, PICTURES, even).item(), rel=1e-4
+        plain + 0.5 * edge_distance(decoded, PICTURES, even).item(), rel=1e-4
     )
     assert loss(labels=0.5) == pytest.approx(plain + 0.5 * reader.loss(latents, maps).item())
-    things = (maps > 0).repeat_interleave(8, 1).repeat_interleave(8, 2)[:, None].float()
-    weights = 1 + 4 * things
+    object_mask = (maps > 0).repeat_interleave(8, 1).repeat_interleave(8, 2)[:, None].float()
+    weights = 1 + 4 * object_mask
     expected = (errors * weights).mean() / weights.mean()
     assert loss(objects=5.0) == pytest.approx(expected.item(), rel=1e-5)
     assert loss(latent_noise=0.5) > plain + 0.01
@@ -134,8 +136,8 @@ def test_the_decoder_alone_goes_on_from_an_autoencoder(config: Made, tmp_path: P
     train_autoencoder(config("autoencoder", *SMALL, "training.num_steps=4", *changed))
     before = PatchAutoencoder.from_pretrained(first).state_dict()
     after = PatchAutoencoder.from_pretrained(second).state_dict()
-    same = {name for name, value in before.items() if torch.equal(value, after[name])}
-    assert same == {name for name in before if name.startswith(("analysis.", "down."))}
+    unchanged = {name for name, value in before.items() if torch.equal(value, after[name])}
+    assert unchanged == {name for name in before if name.startswith(("analysis.", "down."))}
 
 
 def test_the_start_must_be_an_autoencoder(config: Made, tmp_path: Path) -> None:

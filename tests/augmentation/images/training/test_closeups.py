@@ -45,7 +45,7 @@ def park(folder: Path, size: tuple[int, int] = (100, 60)) -> Roster:
         Sample(
             row=0, sample_id=f"park#{number}", image_id="park", image_path=path, caption=caption,
             regions=tuple(regions),
-            phrases=tuple(phrase(caption, text, *found) for text, found in phrases.items()),
+            phrases=tuple(phrase(caption, text, *rows) for text, rows in phrases.items()),
         )
         for number, (caption, phrases) in enumerate(captions.items())
     ]  # fmt: skip
@@ -58,16 +58,16 @@ def closeups(folder: Path, **changes) -> Roster:
 
 
 def test_captions_that_name_the_same_boxes_share_a_window(tmp_path: Path) -> None:
-    found = closeups(tmp_path)
-    captions = [[found.samples[row].caption for row in r] for r in found.rows_by_image.values()]
+    roster = closeups(tmp_path)
+    captions = [[roster.samples[row].caption for row in r] for r in roster.rows_by_image.values()]
     assert captions == [["A dog plays", "The dog"], ["A dog and its ball"], ["Such a day"]]
-    assert found.samples[-1].image_path == tmp_path / "park.png"
+    assert roster.samples[-1].image_path == tmp_path / "park.png"
 
 
 def test_whole_photos_come_along_with_all_captions(tmp_path: Path) -> None:
-    found = closeups(tmp_path, whole=True)
-    assert [len(rows) for rows in found.rows_by_image.values()] == [4, 2, 1]
-    assert len({sample.sample_id for sample in found.samples}) == 7
+    roster = closeups(tmp_path, keep_photos=True)
+    assert [len(rows) for rows in roster.rows_by_image.values()] == [4, 2, 1]
+    assert len({sample.sample_id for sample in roster.samples}) == 7
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -76,8 +76,8 @@ def test_whole_photos_come_along_with_all_captions(tmp_path: Path) -> None:
 def test_windows_show_what_is_named_where_its_regions_say(
     tmp_path: Path, seed: int, smallest: float, centred: bool
 ) -> None:
-    found = closeups(tmp_path, seed=seed, smallest=smallest, centred=centred)
-    for sample in found.samples:
+    roster = closeups(tmp_path, seed=seed, smallest=smallest, centred=centred)
+    for sample in roster.samples:
         pixels = np.asarray(load_rgb(sample.image_path))
         if not mentioned_regions(sample):
             continue
@@ -97,9 +97,9 @@ def test_windows_show_what_is_named_where_its_regions_say(
 
 
 def test_close_means_large(tmp_path: Path) -> None:
-    found = closeups(tmp_path, smallest=0.1, margins=(0.0, 0.0))
-    assert load_rgb(found.samples[0].image_path).size == (20, 20)
-    assert found.samples[0].regions == (Region(box=(0.0, 0.0, 20.0, 20.0), label="dog"),)
+    roster = closeups(tmp_path, smallest=0.1, margins=(0.0, 0.0))
+    assert load_rgb(roster.samples[0].image_path).size == (20, 20)
+    assert roster.samples[0].regions == (Region(box=(0.0, 0.0, 20.0, 20.0), label="dog"),)
 
 
 def test_what_is_named_stands_in_the_middle_where_there_is_room(tmp_path: Path) -> None:
@@ -115,13 +115,13 @@ def test_what_is_named_stands_in_the_middle_where_there_is_room(tmp_path: Path) 
 
 
 def test_the_same_seed_cuts_the_same_windows_and_cuts_them_once(tmp_path: Path) -> None:
-    first = closeups(tmp_path, whole=True, centred=False)
+    first = closeups(tmp_path, keep_photos=True, centred=False)
     windows = (tmp_path / "windows").rglob("*.png")
     times = {path: path.stat().st_mtime_ns for path in windows}
     assert len(times) == 2
-    assert closeups(tmp_path, whole=True, centred=False).samples == first.samples
+    assert closeups(tmp_path, keep_photos=True, centred=False).samples == first.samples
     assert all(path.stat().st_mtime_ns == time for path, time in times.items())
-    other = closeups(tmp_path, whole=True, centred=False, seed=1)
+    other = closeups(tmp_path, keep_photos=True, centred=False, seed=1)
     assert other.samples[4].image_path != first.samples[4].image_path
     assert other.samples[4].regions != first.samples[4].regions
 
@@ -145,7 +145,7 @@ def test_other_boxes_get_windows_of_their_own(tmp_path: Path) -> None:
     [{"margins": (0.5, 0.1)}, {"margins": (-0.1, 0.1)}, {"smallest": 0}, {"smallest": 1.1}],
 )
 def test_settings_out_of_range_are_named(tmp_path: Path, changes: dict) -> None:
-    with pytest.raises(ValueError, match="margins 0 <= least <= most and smallest in"):
+    with pytest.raises(ValueError, match="margins 0 <= first <= second and smallest in"):
         closeups(tmp_path, **changes)
 
 
@@ -166,14 +166,14 @@ def test_regions_are_kept_by_half_and_stay_inside(boxes: list, corner: int) -> N
         for number, (across, down) in enumerate(boxes)
     ]
     window = (corner, corner, corner + 40, corner + 40)
-    found, kept = regions_within(regions, window)
+    cropped, new_index = regions_within(regions, window)
     for index, region in enumerate(regions):
         x1, y1, x2, y2 = region.box
         inside = {(x, y) for x in range(x1, x2) for y in range(y1, y2)}
         shown = {(x, y) for x, y in inside if corner <= min(x, y) and max(x, y) < corner + 40}
-        assert (index in kept) == (len(shown) > 0 and 2 * len(shown) >= len(inside))
-        if index in kept:
-            left, top, right, bottom = found[kept[index]].box
+        assert (index in new_index) == (len(shown) > 0 and 2 * len(shown) >= len(inside))
+        if index in new_index:
+            left, top, right, bottom = cropped[new_index[index]].box
             assert {(x - corner, y - corner) for x, y in shown} == {
                 (x, y) for x in range(left, right) for y in range(top, bottom)
             }

@@ -26,10 +26,10 @@ class Constant(nn.Module):
         super().__init__()
         self.value = nn.Parameter(torch.zeros(()))
         self.conv_norm_out = nn.Conv2d(2, 3, 1)
-        self.asked: list[tuple[Tensor, Tensor, Tensor]] = []
+        self.calls: list[tuple[Tensor, Tensor, Tensor]] = []
 
     def forward(self, noisy: Tensor, times: Tensor, states: Tensor) -> SimpleNamespace:
-        self.asked.append((noisy, times, states))
+        self.calls.append((noisy, times, states))
         self.conv_norm_out(noisy)
         return SimpleNamespace(sample=torch.zeros_like(noisy) + self.value)
 
@@ -61,36 +61,36 @@ def redrawn() -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("prediction", ["epsilon", "v_prediction"])
 def test_the_loss_is_the_square_of_what_is_to_be_predicted(prediction: str) -> None:
     model = denoiser(prediction)
-    found = model.loss(EXAMPLES, torch.Generator().manual_seed(1))
+    loss = model.loss(EXAMPLES, torch.Generator().manual_seed(1))
     times, noise = redrawn()
     signal = model.noise.alphas_cumprod[times].view(-1, 1, 1, 1)
-    wanted = noise
+    expected = noise
     if prediction == "v_prediction":
-        wanted = signal.sqrt() * noise - (1 - signal).sqrt() * LATENTS
-    assert found.item() == pytest.approx(wanted.square().mean().item(), rel=1e-5)
-    noisy, asked, states = model.unet.asked[0]
-    assert torch.equal(asked, times)
+        expected = signal.sqrt() * noise - (1 - signal).sqrt() * LATENTS
+    assert loss.item() == pytest.approx(expected.square().mean().item(), rel=1e-5)
+    noisy, calls, states = model.unet.calls[0]
+    assert torch.equal(calls, times)
     assert torch.allclose(noisy, signal.sqrt() * LATENTS + (1 - signal).sqrt() * noise)
     assert torch.equal(states, PROMPTS[..., None].float())
 
 
 def test_weights_count() -> None:
     model = denoiser("epsilon", snr_cap=1.0)
-    found = model.loss(EXAMPLES, torch.Generator().manual_seed(1))
+    loss = model.loss(EXAMPLES, torch.Generator().manual_seed(1))
     times, noise = redrawn()
     signal = model.noise.alphas_cumprod[times]
     weights = ((1 - signal) / signal).clamp(max=1)
     expected = (weights * noise.square().mean((1, 2, 3))).mean()
-    assert found.item() == pytest.approx(expected.item(), rel=1e-5)
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
 
 
 def test_places_count() -> None:
     model = denoiser("epsilon")
     places = torch.zeros(6, 1, 4, 4)
     places[2:, :, 1, 3] = 5.0
-    found = model.loss(replace(EXAMPLES, places=places), torch.Generator().manual_seed(1))
+    loss = model.loss(replace(EXAMPLES, places=places), torch.Generator().manual_seed(1))
     expected = 5 * redrawn()[1][2:, :, 1, 3].square().sum() / LATENTS.numel()
-    assert found.item() == pytest.approx(expected.item(), rel=1e-5)
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
 
 
 def test_weights_fall_where_there_is_little_noise() -> None:
@@ -114,12 +114,12 @@ def test_the_mean_loss_is_the_same_whenever_it_is_asked() -> None:
         return Examples(latents=LATENTS[chosen], prompts=PROMPTS[chosen], maps=MAPS[chosen])
 
     model.labels, model.label_weight = LabelReader(3, 4), 1.0
-    found = [mean_loss(model, draw, batch_size=3, batches=4) for _ in range(2)]
+    loss = [mean_loss(model, draw, batch_size=3, batches=4) for _ in range(2)]
     model.labels = None
-    assert mean_loss(model, draw, batch_size=3, batches=4) == found[0]
-    assert found[0] == found[1]
-    assert len(model.unet.asked) == 12
-    assert not model.unet.asked[0][0].requires_grad
+    assert mean_loss(model, draw, batch_size=3, batches=4) == loss[0]
+    assert loss[0] == loss[1]
+    assert len(model.unet.calls) == 12
+    assert not model.unet.calls[0][0].requires_grad
 
 
 def test_labels_are_read_from_the_last_maps_and_train_them() -> None:
@@ -127,9 +127,9 @@ def test_labels_are_read_from_the_last_maps_and_train_them() -> None:
     plain = model.loss(EXAMPLES, torch.Generator().manual_seed(1))
     model.labels, model.label_weight = reader, 0.5
     assert model.loss(EXAMPLES, torch.Generator().manual_seed(1)) == plain
-    found = model.loss(replace(EXAMPLES, maps=MAPS), torch.Generator().manual_seed(1))
-    maps = model.unet.conv_norm_out(model.unet.asked[-1][0])
-    assert found.item() == pytest.approx((plain + 0.5 * reader.loss(maps, MAPS)).item())
-    found.backward()
+    loss = model.loss(replace(EXAMPLES, maps=MAPS), torch.Generator().manual_seed(1))
+    maps = model.unet.conv_norm_out(model.unet.calls[-1][0])
+    assert loss.item() == pytest.approx((plain + 0.5 * reader.loss(maps, MAPS)).item())
+    loss.backward()
     assert model.unet.conv_norm_out.weight.grad.abs().sum() > 0
     assert not model.unet.conv_norm_out._forward_hooks

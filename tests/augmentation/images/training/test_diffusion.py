@@ -63,8 +63,8 @@ def test_a_small_run_writes_a_pipeline(
     config: Callable[..., DictConfig], autoencoder: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "small"
-    made = config("diffusion", *SMALL, f"autoencoder={autoencoder}", f"out={out}")
-    card = train_diffusion(made)
+    run_config = config("diffusion", *SMALL, f"autoencoder={autoencoder}", f"out={out}")
+    card = train_diffusion(run_config)
     assert card == json.loads((out / "card.json").read_text())
     assert [entry["step"] for entry in card["history"]] == [2, 4]
     assert all(entry["val loss"] > 0 for entry in card["history"])
@@ -80,7 +80,7 @@ def test_a_small_run_writes_a_pipeline(
     parts = generator._pipeline.components
     assert {parts[name].dtype for name in ("unet", "vae", "text_encoder")} == {torch.float32}
 
-    again = train_diffusion(made)  # finished: the same, without training
+    again = train_diffusion(run_config)  # finished: the same, without training
     assert again["history"] == card["history"]
 
     on = [f"start={out}", "training.num_steps=2", "training.lr=0", f"out={tmp_path / 'more'}"]
@@ -98,14 +98,14 @@ def test_latents_are_kept_by_photos_and_weights(
     paths = photo_paths(read_roster(config("diffusion"), "val"))
     model = PatchAutoencoder.from_pretrained(autoencoder).requires_grad_(False)
     settings = {"size": 32, "cache": tmp_path}
-    found = encode(model, paths, **settings)
+    latents = encode(model, paths, **settings)
     expected = model.encode(load_pictures(paths, size=32)).latent_dist.mean
-    assert torch.allclose(found.float(), expected, atol=2e-3)
-    assert torch.equal(encode(model, paths, **settings), found)
+    assert torch.allclose(latents.float(), expected, atol=2e-3)
+    assert torch.equal(encode(model, paths, **settings), latents)
     assert len(list(tmp_path.iterdir())) == 1
     encode(model, paths[:2], **settings)
     model.analysis.bias += 1
-    assert torch.allclose(encode(model, paths, **settings), found + 1, atol=4e-3)
+    assert torch.allclose(encode(model, paths, **settings), latents + 1, atol=4e-3)
     assert len(list(tmp_path.iterdir())) == 3
 
 

@@ -91,20 +91,20 @@ def test_a_killed_run_goes_on_to_the_same_weights(
     def killed(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    whole = run(tmp_path / "whole")
+    uninterrupted = run(tmp_path / "whole")
     with monkeypatch.context() as patch:
         patch.setattr(fine_tuning, "save", killed)
         with pytest.raises(KeyboardInterrupt):
             run(tmp_path / "killed")
     state = torch.load(tmp_path / "killed" / "last.ckpt", weights_only=True)
     assert state["step"] == 6
-    assert changed(whole, run(tmp_path / "killed"), "unet") == set()
+    assert changed(uninterrupted, run(tmp_path / "killed"), "unet") == set()
 
 
 def test_the_text_encoder_is_tuned_when_asked(config: Made, pipeline: Path, tmp_path: Path) -> None:
-    asked = ["text_encoder=true", "gradient_checkpointing=true", "precision=bf16-mixed"]
+    options = ["text_encoder=true", "gradient_checkpointing=true", "precision=bf16-mixed"]
     out = tmp_path / "tuned"
-    train_generator(config("fine_tuning", *SMALL, *asked, f"generator={pipeline}", f"out={out}"))
+    train_generator(config("fine_tuning", *SMALL, *options, f"generator={pipeline}", f"out={out}"))
     assert changed(pipeline, out, "text_encoder")
     assert StableDiffusionPipeline.from_pretrained(out).text_encoder.dtype == torch.float32
 

@@ -71,15 +71,15 @@ def test_it_learns_and_notes_losses_and_scores(tmp_path: Path) -> None:
 
 
 def test_a_killed_training_goes_on_to_the_same_bits(tmp_path: Path) -> None:
-    whole, history, _ = train(tmp_path / "whole.ckpt")
+    uninterrupted, history, _ = train(tmp_path / "whole.ckpt")
     with pytest.raises(Killed):
         train(tmp_path / "last.ckpt", stop=47)
     assert torch.load(tmp_path / "last.ckpt", weights_only=True)["step"] == 40
     resumed, again, _ = train(tmp_path / "last.ckpt")
-    assert torch.equal(whole.place, resumed.place)
+    assert torch.equal(uninterrupted.place, resumed.place)
     assert again == history
     finished, after, _ = train(tmp_path / "last.ckpt", stop=0)
-    assert torch.equal(finished.place, whole.place)
+    assert torch.equal(finished.place, uninterrupted.place)
     assert after == history
 
 

@@ -15,7 +15,7 @@ def test_the_middle_of_a_photo_is_scaled_to_a_square(tmp_path: Path) -> None:
     wide.paste((0, 255, 0), (10, 0, 20, 10))
     wide.save(tmp_path / "wide.png")
     Image.new("L", (8, 8), 255).save(tmp_path / "white.png")
-    found = load_pictures([tmp_path / "wide.png", tmp_path / "white.png"], size=4)
-    assert found.shape == (2, 3, 4, 4)
-    assert torch.equal(found[1], torch.ones(3, 4, 4))
-    assert found[0, :, 1:3, 1:3].flatten(1).T.tolist() == [[-1, 1, -1]] * 4
+    pictures = load_pictures([tmp_path / "wide.png", tmp_path / "white.png"], size=4)
+    assert pictures.shape == (2, 3, 4, 4)
+    assert torch.equal(pictures[1], torch.ones(3, 4, 4))
+    assert pictures[0, :, 1:3, 1:3].flatten(1).T.tolist() == [[-1, 1, -1]] * 4

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from augmentation.images.training.prompts import (
     PromptSampler,
-    joined,
+    join_captions,
     train_tokenizer,
 )
 
@@ -45,9 +45,9 @@ def test_any_word_is_known_by_its_bytes(word: str) -> None:
 
 
 def test_prompts_begin_end_and_are_padded_as_the_tokenizer_does_it() -> None:
-    found = draw(sampler(single=1.0), [1])
+    prompt_ids = draw(sampler(single=1.0), [1])
     expected = TOKENIZER(CAPTIONS[1][0], padding="max_length", max_length=40, return_tensors="pt")
-    assert torch.equal(found, expected["input_ids"])
+    assert torch.equal(prompt_ids, expected["input_ids"])
 
 
 def test_all_captions_of_a_photo_in_any_order_or_one() -> None:
@@ -59,12 +59,12 @@ def test_all_captions_of_a_photo_in_any_order_or_one() -> None:
         for row in draw(sampler(single=1.0), [0] * 30)
     ]
     assert len(set(ones)) == 3
-    assert all(any(one in text for text in texts) for one in ones)
+    assert all(any(caption in text for text in texts) for caption in ones)
 
 
 def test_a_share_of_prompts_is_empty() -> None:
-    found = draw(sampler(empty=0.25), [0, 1] * 400)
-    empty = (found[:, 1] == TOKENIZER.eos_token_id).float().mean()
+    prompt_ids = draw(sampler(empty=0.25), [0, 1] * 400)
+    empty = (prompt_ids[:, 1] == TOKENIZER.eos_token_id).float().mean()
     assert 0.2 < float(empty) < 0.3
 
 
@@ -78,14 +78,16 @@ def test_the_generator_decides() -> None:
     st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=9), min_size=1), st.integers(1, 20)
 )
 def test_whole_captions_as_far_as_there_is_room(captions: list[list[int]], room: int) -> None:
-    found = joined(captions, room)
-    assert len(found) <= room
-    assert found[: len(captions[0])] == captions[0][:room]
+    prompt_ids = join_captions(captions, room)
+    assert len(prompt_ids) <= room
+    assert prompt_ids[: len(captions[0])] == captions[0][:room]
     if sum(map(len, captions)) <= room:
-        assert found == [token for caption in captions for token in caption]
-    left = room - len(found)
-    assert len(captions[0]) >= room or all(len(c) > left or _within(c, found) for c in captions)
+        assert prompt_ids == [token for caption in captions for token in caption]
+    remaining = room - len(prompt_ids)
+    assert len(captions[0]) >= room or all(
+        len(c) > remaining or _within(c, prompt_ids) for c in captions
+    )
 
 
-def _within(part: list[int], whole: list[int]) -> bool:
-    return any(whole[n : n + len(part)] == part for n in range(len(whole)))
+def _within(part: list[int], full: list[int]) -> bool:
+    return any(full[n : n + len(part)] == part for n in range(len(full)))

@@ -23,7 +23,7 @@ def parses(parser):
 
 @pytest.fixture(scope="session")
 def table(parses, object_words) -> ObjectTable:
-    return build_object_table(ROSTER, parses, object_words=object_words, least_uses=2)
+    return build_object_table(ROSTER, parses, object_words=object_words, min_uses=2)
 
 
 @pytest.fixture(scope="session")

@@ -43,13 +43,13 @@ def test_every_algorithm_finds_two_clear_groups(method):
 @pytest.mark.parametrize("method", METHODS)
 def test_there_are_never_more_clusters_than_words(method):
     assert len(cluster_words(embedded(), method=method)) == len(WORDS)
-    one = cluster_words(embedded(("dog",), ANGLES[:1]), method=method)
-    assert one.members == (("dog",),)
+    single = cluster_words(embedded(("dog",), ANGLES[:1]), method=method)
+    assert single.members == (("dog",),)
 
 
 def test_the_same_vectors_are_one_cluster():
-    same = cluster_words(embedded(("a", "b", "c"), np.array([0.0, 0.0, 1.0])), num_clusters=3)
-    assert same.members == (("a", "b"), ("c",))
+    clusters = cluster_words(embedded(("a", "b", "c"), np.array([0.0, 0.0, 1.0])), num_clusters=3)
+    assert clusters.members == (("a", "b"), ("c",))
 
 
 def test_the_order_of_words_does_not_matter():
@@ -59,10 +59,10 @@ def test_the_order_of_words_does_not_matter():
 
 
 def test_the_nearest_cluster_is_that_of_the_highest_cosine():
-    found = cluster_words(embedded(), num_clusters=2)
-    assert found.nearest(np.array([[9.0, 0.1], [0.1, 0.5]])).tolist() == [1, 0]
+    clusters = cluster_words(embedded(), num_clusters=2)
+    assert clusters.nearest(np.array([[9.0, 0.1], [0.1, 0.5]])).tolist() == [1, 0]
     with pytest.raises(ValueError, match=r"vectors must be \(N, 2\)"):
-        found.nearest(np.zeros((1, 3)))
+        clusters.nearest(np.zeros((1, 3)))
 
 
 def test_measures():
@@ -74,11 +74,15 @@ def test_measures():
 
 
 def test_clusters_are_saved_and_loaded(tmp_path):
-    found = cluster_words(embedded(), num_clusters=2)
-    save_clusters(found, tmp_path / "clusters.json")
+    clusters = cluster_words(embedded(), num_clusters=2)
+    save_clusters(clusters, tmp_path / "clusters.json")
     again = load_clusters(tmp_path / "clusters.json")
-    assert (again.words, again.labels, again.method) == (found.words, found.labels, found.method)
-    np.testing.assert_allclose(again.centres, found.centres, atol=1e-6)
+    assert (again.words, again.labels, again.method) == (
+        clusters.words,
+        clusters.labels,
+        clusters.method,
+    )
+    np.testing.assert_allclose(again.centres, clusters.centres, atol=1e-6)
     (tmp_path / "clusters.json").write_text("[]")
     with pytest.raises(ValueError, match="no clusters in format"):
         load_clusters(tmp_path / "clusters.json")
@@ -115,20 +119,24 @@ def test_curves_fall_and_know_where_a_silhouette_is_not_defined():
     points = cluster_curves(embedded(), numbers=(1, 2, 6, 99))
     assert [point.num_clusters for point in points] == [1, 2, 6] * len(METHODS)
     for method in METHODS:
-        mine = [point for point in points if point.method == method]
-        assert mine[0].sum_of_squares > mine[1].sum_of_squares > mine[2].sum_of_squares
-        assert (mine[0].silhouette, mine[2].silhouette) == (None, None)
-        assert mine[1].silhouette > 0.9
+        method_points = [point for point in points if point.method == method]
+        assert (
+            method_points[0].sum_of_squares
+            > method_points[1].sum_of_squares
+            > method_points[2].sum_of_squares
+        )
+        assert (method_points[0].silhouette, method_points[2].silhouette) == (None, None)
+        assert method_points[1].silhouette > 0.9
     with pytest.raises(ValueError, match="numbers must have one from 1 to 6"):
         cluster_curves(embedded(), numbers=(7,))
 
 
 def test_the_report_has_curves_plot_and_tables(tmp_path):
-    found = cluster_words(embedded(), num_clusters=2)
+    clusters = cluster_words(embedded(), num_clusters=2)
     names = write_cluster_report(
         tmp_path,
         embeddings=embedded(),
-        clusters=found,
+        clusters=clusters,
         curves=cluster_curves(embedded(), numbers=(2, 3)),
     )
     assert sorted(names) == sorted(path.name for path in tmp_path.iterdir())

@@ -37,14 +37,14 @@ CHOICES = {
     "glove": ("by_word_vectors", "method.embed.vectors.path"),
 }
 
-# What the thesis says (Hahn, 2022), with the section.
+# Values that the thesis states (Hahn, 2022), with the section.
 STATED = {
-    "method.least_uses": 5,  # 3.2.1: attributes occurring less than five times are filtered out
+    "method.min_uses": 5,  # 3.2.1: attributes occurring less than five times are filtered out
     "method.rules.one_object": True,  # 3.2.2: only one of the objects
     "method.rules.draw_by": "uniform",  # 3.2.2: randomly selected
     "method.areas.smallest": 0.1,  # 3.2.3
     "method.areas.largest": 0.7,  # 3.2.3
-    "format.blending.most_omitted": 0.5,  # 3.2.3
+    "format.blending.max_omitted": 0.5,  # 3.2.3
     "method.clustering.method": "agglomerative",  # 4.4.1
     "method.clustering.num_clusters": 122,  # 4.4.1
     "method.embed._target_": "augmentation.regions.cutswap.embeddings.by_texts",  # 4.4.1
@@ -58,15 +58,15 @@ STATED = {
 }
 # Checks of this framework, off.
 OFF = {
-    "method.least_mentions": 1,
-    "method.match_manner": False,
+    "method.min_mentions": 1,
+    "method.match_descriptions": False,
     "method.rules.match_grammar": False,
     "method.rules.match_slots": False,
     "method.rules.match_pronouns": False,
     "method.rules.allow_repeats": True,
-    "method.areas.tell_groups": False,
-    "method.areas.clear": 1.0,
-    "method.areas.overlaid": 1.0,
+    "method.areas.separate_groups": False,
+    "method.areas.max_occluded": 1.0,
+    "method.areas.max_overlaid": 1.0,
 }
 
 
@@ -80,17 +80,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         cat = [("cat", (4 + n, 4, 34 + n, 34)), ("bird", (40, 40, 60, 60))]
         dog = [("dog", (10, 10 + n, 40, 42 + n))]
         texts = "A white cat sits beside a bird.", "A black dog sits beside a bird."
-        for name, things, text in (("cat", cat, texts[0]), ("dog", dog, texts[1])):
-            path = photo(root / "images" / f"{name}{n}.png", things, ground=100 + n)
-            regions = [{"label": label, "box": box} for label, box in things]
+        for name, boxes, text in (("cat", cat, texts[0]), ("dog", dog, texts[1])):
+            path = photo(root / "images" / f"{name}{n}.png", boxes, ground=100 + n)
+            regions = [{"label": label, "box": box} for label, box in boxes]
             line = {"image": path.name, "image_id": path.stem, "caption": text, "regions": regions}
             lines.append(json.dumps(line))
     (root / "train.jsonl").write_text("\n".join(lines))
     return root
 
 
-def given(choice: str, folder: Path) -> list[str]:
-    """Options for a choice, with small files and models for those that want some."""
+def choice_options(choice: str, folder: Path) -> list[str]:
+    """Options for a choice, with small files and models where it needs some."""
     key = CHOICES[choice][1]
     options = [f"embed@method.embed={choice}", *([] if key is None else [f"{key}={folder}"])]
     if choice == "glove":
@@ -103,7 +103,7 @@ def given(choice: str, folder: Path) -> list[str]:
 
 
 def pairs(tmp_path: Path, folder: Path, *options: str) -> dict:
-    few = ("method.keep=null", "method.least_uses=2", "method.rules.num_captions=2", "max_pairs=2")
+    few = ("method.keep=null", "method.min_uses=2", "method.rules.num_captions=2", "max_pairs=2")
     fixed = ("method=cutswap", "data=jsonl", f"data.root={folder}", *few)
     return augment(config_of(tmp_path, *fixed, "method.clustering.num_clusters=1", *options))
 
@@ -126,11 +126,11 @@ def expected(choice: str, path: Path) -> Tensor:
 @pytest.mark.slow
 @pytest.mark.parametrize("choice", CHOICES)
 def test_words_have_the_vectors_that_were_chosen(choice: str, folder: Path, tmp_path: Path) -> None:
-    options = given(choice, tmp_path / choice)
+    options = choice_options(choice, tmp_path / choice)
     config = config_of(tmp_path, "method=cutswap", *options)
-    found = embed_words(WORDS, build_part(config.method.embed))
+    embeddings = embed_words(WORDS, build_part(config.method.embed))
     np.testing.assert_allclose(
-        found.vectors, normalize(expected(choice, tmp_path / choice)), atol=1e-6
+        embeddings.vectors, normalize(expected(choice, tmp_path / choice)), atol=1e-6
     )
     card = pairs(tmp_path, folder, *options)
     assert card["counts"]["pictures"] > 0
@@ -140,7 +140,7 @@ def test_words_have_the_vectors_that_were_chosen(choice: str, folder: Path, tmp_
     assert chosen["_target_"].rpartition(".")[2] == CHOICES[choice][0]
     other = "tokens" if choice == "sentences" else "sentences"
     with pytest.raises(ValueError, match="differs in (files, )?method"):
-        pairs(tmp_path, folder, *given(other, tmp_path / other))
+        pairs(tmp_path, folder, *choice_options(other, tmp_path / other))
 
 
 @pytest.mark.slow
@@ -149,7 +149,7 @@ def test_other_contents_of_files_are_refused_the_folder(
     changed: str, folder: Path, tmp_path: Path
 ) -> None:
     files = {name: tmp_path / name for name in ("glove", "objects")}
-    options = [*given("glove", files["glove"]), f"method.objects={files['objects']}"]
+    options = [*choice_options("glove", files["glove"]), f"method.objects={files['objects']}"]
     files["objects"].write_text("\n".join(WORDS))
     card = pairs(tmp_path, folder, *options)
     assert card["files"].keys() == {"objects", "embed.vectors.path"}
@@ -170,7 +170,7 @@ def test_the_thesis_has_its_values(tmp_path: Path) -> None:
     name = f"{config.method.encoder.name}/{config.method.encoder.weights}"
     assert config.method.similarity is None
     assert known_threshold(name).value == 0.28
-    assert config.method.areas.behind > 1
+    assert config.method.areas.behind_share > 1
     assert config.method.objects == "objects_vocab.txt"
 
 
@@ -181,12 +181,12 @@ def test_the_thesis_differs_from_the_default_in_what_is_said_to_be_ours(tmp_path
     )
     differing = {
         f"method.{part}{key}"
-        for part, one, other in [
+        for part, own, other in [
             ("", plain, thesis),
             *((f"{name}.", plain[name], thesis[name]) for name in ("rules", "areas")),
         ]
-        for key in one
-        if not isinstance(one[key], dict) and one[key] != other[key]
+        for key in own
+        if not isinstance(own[key], dict) and own[key] != other[key]
     }
-    assert differing == {*OFF, "method.areas.behind", "method.captions_per_photo"}
+    assert differing == {*OFF, "method.areas.behind_share", "method.captions_per_photo"}
     assert plain["embed"] == thesis["embed"]

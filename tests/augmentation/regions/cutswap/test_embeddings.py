@@ -12,18 +12,21 @@ from captioning.text.word_tables import GloveVectors
 
 
 def test_vectors_have_unit_length():
-    found = embed_words(("dog", "fire hydrant"), by_texts(Letters()))
-    assert found.vectors.shape == (2, 26)
-    np.testing.assert_allclose(np.linalg.norm(found.vectors, axis=1), 1, atol=1e-6)
+    embeddings = embed_words(("dog", "fire hydrant"), by_texts(Letters()))
+    assert embeddings.vectors.shape == (2, 26)
+    np.testing.assert_allclose(np.linalg.norm(embeddings.vectors, axis=1), 1, atol=1e-6)
 
 
 def test_word_vectors_of_several_words_are_averaged_and_missing_words_named(tmp_path):
     (tmp_path / "glove.txt").write_text("fire 3 0\nhydrant 0 2\ndog 0 1\n")
     embed = by_word_vectors(GloveVectors(path=tmp_path / "glove.txt"))
-    found = embed_words(("dog", "fire hydrant", "fire-dog", "zebra"), embed)
-    assert (found.words, found.missing) == (("dog", "fire hydrant", "fire-dog"), ("zebra",))
+    embeddings = embed_words(("dog", "fire hydrant", "fire-dog", "zebra"), embed)
+    assert (embeddings.words, embeddings.missing) == (
+        ("dog", "fire hydrant", "fire-dog"),
+        ("zebra",),
+    )
     half = 0.5**0.5
-    np.testing.assert_allclose(found.vectors, [[0, 1], [half, half], [half, half]], atol=1e-6)
+    np.testing.assert_allclose(embeddings.vectors, [[0, 1], [half, half], [half, half]], atol=1e-6)
 
 
 def test_nothing_to_embed_is_refused():

@@ -72,20 +72,20 @@ def method(parser, **more) -> CutSwap:
         "areas": Areas(),
         "limits": Limits(smallest_area=0),
         "seed": 0,
-        "least_uses": 2,
+        "min_uses": 2,
         "similarity": 0.0,
     }
     return CutSwap(parser=parser, **settings | more)
 
 
-def pairs(made: CutSwap, roster: Roster) -> dict[str, tuple[Proposal, ...]]:
-    return {group[0].image_id: group for group in made.candidates(roster)}
+def pairs(augmenter: CutSwap, roster: Roster) -> dict[str, tuple[Proposal, ...]]:
+    return {group[0].image_id: group for group in augmenter.candidates(roster)}
 
 
 def test_an_object_of_caption_and_photo_gives_way_to_one_from_another_photo(parser, animals):
-    found = pairs(method(parser), animals)
-    assert sorted(found) == [f"{name}{n}" for name in ("cat", "dog") for n in range(4)]
-    proposal = next(p for p in found["cat0"] if p.notes["swap"]["new_object"] == "dog")
+    proposals = pairs(method(parser), animals)
+    assert sorted(proposals) == [f"{name}{n}" for name in ("cat", "dog") for n in range(4)]
+    proposal = next(p for p in proposals["cat0"] if p.notes["swap"]["new_object"] == "dog")
     assert proposal.captions == ("A black dog sits beside a bird.",)
     assert proposal.before == ("A white cat sits beside a bird.",)
     (paste,) = proposal.pastes
@@ -95,29 +95,31 @@ def test_an_object_of_caption_and_photo_gives_way_to_one_from_another_photo(pars
         ("bird", (30, 30, 40, 40)),
         ("dog", (4, 4, 34, 34)),
     ]
-    assert proposal.kept == ((30, 30, 40, 40),)
+    assert proposal.protected == ((30, 30, 40, 40),)
 
 
 def test_a_patch_does_what_the_caption_says_unless_that_is_not_asked(parser, animals):
     def sources(**more):
-        found = pairs(method(parser, num_patches=9, **more), animals)["cat3"]
-        return {p.pastes[0].source.stem for p in found if p.notes["swap"]["new_object"] == "dog"}
+        proposals = pairs(method(parser, num_patches=9, **more), animals)["cat3"]
+        return {
+            p.pastes[0].source.stem for p in proposals if p.notes["swap"]["new_object"] == "dog"
+        }
 
     assert sources() == {"dog3"}
-    assert sources(match_manner=False) == {"dog0", "dog1", "dog2", "dog3"}
+    assert sources(match_descriptions=False) == {"dog0", "dog1", "dog2", "dog3"}
 
 
 def test_neither_the_order_of_the_roster_nor_earlier_calls_matter(parser, animals):
-    made = method(parser)
-    first = list(made.candidates(animals))
-    assert list(made.candidates(animals)) == first
-    assert list(made.candidates(build_roster("x", animals.samples[::-1]))) == first
+    augmenter = method(parser)
+    first = list(augmenter.candidates(animals))
+    assert list(augmenter.candidates(animals)) == first
+    assert list(augmenter.candidates(build_roster("x", animals.samples[::-1]))) == first
     assert list(method(parser, seed=1).candidates(animals)) != first
 
 
 def test_no_more_captions_and_patches_than_asked_for(parser, animals):
-    made = method(parser, rules=SwapRules(num_captions=1), num_patches=2)
-    assert {len(group) for group in made.candidates(animals)} <= {1, 2}
+    augmenter = method(parser, rules=SwapRules(num_captions=1), num_patches=2)
+    assert {len(group) for group in augmenter.candidates(animals)} <= {1, 2}
     twice = build_roster("x", [*animals.samples, *(
         replace(s, sample_id=f"{s.image_id}#9") for s in animals.samples
     )])  # fmt: skip
@@ -130,15 +132,15 @@ def test_no_more_captions_and_patches_than_asked_for(parser, animals):
     [(Areas(smallest=0.6), TOO_LITTLE), (Areas(smallest=0.0, largest=0.1), TOO_MUCH)],
 )
 def test_too_large_and_too_small_objects_are_left_and_counted(parser, animals, areas, reason):
-    made = method(parser, areas=areas)
-    assert list(made.candidates(animals)) == []
-    assert made.report()["captions left out, by reason"][reason] >= 4
+    augmenter = method(parser, areas=areas)
+    assert list(augmenter.candidates(animals)) == []
+    assert augmenter.report()["captions left out, by reason"][reason] >= 4
 
 
 def test_odd_patches_are_left_out(parser, animals):
-    made = method(parser, limits=Limits(smallest_area=2000))
-    assert list(made.candidates(animals)) == []
-    assert made.report()["captions left out, by reason"][cutswap.NO_PATCH] >= 4
+    augmenter = method(parser, limits=Limits(smallest_area=2000))
+    assert list(augmenter.candidates(animals)) == []
+    assert augmenter.report()["captions left out, by reason"][cutswap.NO_PATCH] >= 4
 
 
 def ranker(threshold: float, keep: int) -> Ranker:
@@ -146,60 +148,64 @@ def ranker(threshold: float, keep: int) -> Ranker:
     return Ranker(scorer=CosineScorer(encoder=Redness()), threshold=limit, keep=keep)
 
 
-def write(made: CutSwap, roster: Roster, folder: Path, **more):
+def write(augmenter: CutSwap, roster: Roster, folder: Path, **more):
     form = PictureFormat(blending=Blending(feather=0), suffix="png")
-    settings = {"form": form, "settings": {}, "build_ranker": partial(ranker, 0.36, 2)} | more
-    return write_set(made.candidates(roster), folder=folder, **settings)
+    settings = {
+        "picture_format": form,
+        "settings": {},
+        "build_ranker": partial(ranker, 0.36, 2),
+    } | more
+    return write_set(augmenter.candidates(roster), folder=folder, **settings)
 
 
 def test_the_best_pairs_are_kept_and_the_others_counted(parser, animals, tmp_path):
-    made = method(parser)
-    made.threshold(animals)
-    counts = write(made, animals, tmp_path / "out")
+    augmenter = method(parser)
+    augmenter.threshold(animals)
+    counts = write(augmenter, animals, tmp_path / "out")
     lines = (tmp_path / "out" / "provenance.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in lines]
-    kept = [record for record in records if "refused" not in record]
-    assert counts["pictures"] == len(kept) > 0
-    assert min(record["similarity"] for record in kept) >= 0.36
-    proposed = sum(len(group) for group in made.candidates(animals))
+    kept_records = [record for record in records if "refused" not in record]
+    assert counts["pictures"] == len(kept_records) > 0
+    assert min(record["similarity"] for record in kept_records) >= 0.36
+    proposed = sum(len(group) for group in augmenter.candidates(animals))
     assert counts["refused"].keys() == {NOT_BEST, TOO_UNLIKE}
-    assert sum(counts["refused"].values()) + len(kept) == proposed
+    assert sum(counts["refused"].values()) + len(kept_records) == proposed
     by_photo: dict[str, list[float]] = {}
-    for record in kept:
+    for record in kept_records:
         by_photo.setdefault(record["target"]["image_id"], []).append(record["similarity"])
     assert all(len(s) <= 2 and s == sorted(s, reverse=True) for s in by_photo.values())
 
 
 def test_ranking_and_statistics_are_the_same_after_a_kill(parser, animals, tmp_path):
-    made = method(parser)
-    made.threshold(animals)
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    write(made, animals, whole)
-    made.finish(whole, animals)
-    write(made, animals, cut)
+    augmenter = method(parser)
+    augmenter.threshold(animals)
+    complete, cut = tmp_path / "complete", tmp_path / "cut"
+    write(augmenter, animals, complete)
+    augmenter.finish(complete, animals)
+    write(augmenter, animals, cut)
     lines = [json.loads(line) for line in (cut / "provenance.jsonl").read_text().splitlines()]
     end = next(n for n, record in enumerate(lines) if "refused" in record) + 1
     part = cut / "provenance.part.jsonl"
     part.write_text(json.dumps(lines[:end], ensure_ascii=False) + "\n[{half a line")
     (cut / "provenance.jsonl").unlink()
-    write(made, animals, cut)
-    made.finish(cut, animals)
+    write(augmenter, animals, cut)
+    augmenter.finish(cut, animals)
     for name in ("provenance.jsonl", "captions.json", "statistics/statistics.json"):
-        assert (cut / name).read_bytes() == (whole / name).read_bytes()
-    content = json.loads((whole / "statistics" / "statistics.json").read_text())
+        assert (cut / name).read_bytes() == (complete / name).read_bytes()
+    content = json.loads((complete / "statistics" / "statistics.json").read_text())
     assert content["similarities"]["num_pairs"] == 8
-    assert content["swaps"]["num_swaps"] == len(list((whole / "images").glob("*.png")))
-    assert (whole / "clusters" / "clusters.md").is_file()
+    assert content["swaps"]["num_swaps"] == len(list((complete / "images").glob("*.png")))
+    assert (complete / "clusters" / "clusters.md").is_file()
 
 
 class Watched:
     """A parser that knows how many captions it was given at once."""
 
     def __init__(self, parser) -> None:
-        self.parser, self.most = parser, 0
+        self.parser, self.max_captions = parser, 0
 
     def parse(self, captions):
-        self.most = max(self.most, len(captions))
+        self.max_captions = max(self.max_captions, len(captions))
         return self.parser.parse(captions)
 
 
@@ -208,11 +214,11 @@ def test_few_captions_are_parsed_at_once_to_the_same_statistics(
 ):
     def statistics(name: str) -> tuple[int, bytes]:
         watched = Watched(parser)
-        made, out = method(watched), tmp_path / name
-        made.threshold(animals)
-        assert write(made, animals, out)["pictures"] > 3
-        made.finish(out, animals)
-        return watched.most, (out / "statistics" / "statistics.json").read_bytes()
+        augmenter, out = method(watched), tmp_path / name
+        augmenter.threshold(animals)
+        assert write(augmenter, animals, out)["pictures"] > 3
+        augmenter.finish(out, animals)
+        return watched.max_captions, (out / "statistics" / "statistics.json").read_bytes()
 
     at_once = statistics("at once")
     monkeypatch.setattr(cutswap, "PARSED_AT_ONCE", 3)
@@ -222,26 +228,26 @@ def test_few_captions_are_parsed_at_once_to_the_same_statistics(
 
 def test_why_nothing_was_made_is_said(parser, animals, tmp_path):
     bare = build_roster("bare", [replace(sample, regions=()) for sample in animals.samples])
-    made = method(parser)
-    made.threshold(bare)
+    augmenter = method(parser)
+    augmenter.threshold(bare)
     with pytest.raises(ValueError, match="no picture was made; refused: nothing proposed") as error:
-        write(made, bare, tmp_path / "bare", report=made.report)
-    said = str(error.value)
-    assert "boxes to cut out: none" in said
-    assert f"captions left out, by reason: {{'{NO_BOX}': 8}}" in said
+        write(augmenter, bare, tmp_path / "bare", report=augmenter.report)
+    message = str(error.value)
+    assert "boxes to cut out: none" in message
+    assert f"captions left out, by reason: {{'{NO_BOX}': 8}}" in message
     rain = build_roster("rain", [replace(s, caption="It rains.") for s in animals.samples])
     with pytest.raises(ValueError, match="rain: no object is named 2 times or more in its 8 capt"):
-        write(made, rain, tmp_path / "rain", report=made.report)
+        write(augmenter, rain, tmp_path / "rain", report=augmenter.report)
     with pytest.raises(ValueError, match="no object is named 1 times or more"):
-        list(method(parser, least_mentions=1).candidates(rain))
+        list(method(parser, min_mentions=1).candidates(rain))
 
 
 def test_small_data_is_finished_with_the_default_clustering(parser, animals, tmp_path):
-    made, out = method(parser, clustering=Clustering()), tmp_path / "out"
-    made.threshold(animals)
-    write(made, animals, out)
-    made.finish(out, animals)
-    num_words = made.report()["words"]
+    augmenter, out = method(parser, clustering=Clustering()), tmp_path / "out"
+    augmenter.threshold(animals)
+    write(augmenter, animals, out)
+    augmenter.finish(out, animals)
+    num_words = augmenter.report()["words"]
     assert num_words < min(Clustering().curve)
     points = read_json(out / "clusters" / "curves.json")
     assert {point["num_clusters"] for point in points} <= set(range(1, num_words + 1))

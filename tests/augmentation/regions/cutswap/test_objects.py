@@ -34,10 +34,10 @@ def test_rare_attributes_and_a_class_with_one_instance_are_dropped_and_counted(
 ):
     assert ("truck", False) not in table.by_key
     assert (table.dropped_classes, table.dropped_pairs) == (1, 1)
-    every = build_object_table(ROSTER, parses, object_words=object_words, least_uses=1)
+    every = build_object_table(ROSTER, parses, object_words=object_words, min_uses=1)
     assert every.by_key["truck", False].attributes == ("tall",)
     assert every.dropped_classes == 0
-    rules = {"least_uses": 2, "least_mentions": 1}
+    rules = {"min_uses": 2, "min_mentions": 1}
     thesis = build_object_table(ROSTER, parses, object_words=object_words, **rules)
     assert thesis.by_key["truck", False].attributes == ()
     assert (thesis.dropped_classes, thesis.dropped_pairs) == (0, 1)
@@ -51,7 +51,7 @@ def test_images_with_a_box_of_the_object(table):
 def test_a_table_is_saved_and_loaded_and_the_same_again(table, parses, object_words, tmp_path):
     save_object_table(table, tmp_path / "objects.json")
     assert load_object_table(tmp_path / "objects.json", fingerprint=ROSTER.fingerprint) == table
-    again = build_object_table(ROSTER, parses, object_words=object_words, least_uses=2)
+    again = build_object_table(ROSTER, parses, object_words=object_words, min_uses=2)
     save_object_table(again, tmp_path / "again.json")
     assert (tmp_path / "again.json").read_bytes() == (tmp_path / "objects.json").read_bytes()
 
@@ -73,26 +73,28 @@ def test_captions_without_parses_have_no_objects(object_words):
 def test_bad_arguments_are_refused(object_words):
     with pytest.raises(ValueError, match="parses must be one a sample: got more or fewer than 18"):
         build_object_table(ROSTER, [], object_words=object_words)
-    with pytest.raises(ValueError, match="least_uses must be at least 1"):
-        build_object_table(ROSTER, [()] * 18, object_words=object_words, least_uses=0)
+    with pytest.raises(ValueError, match="min_uses must be at least 1"):
+        build_object_table(ROSTER, [()] * 18, object_words=object_words, min_uses=0)
 
 
 def test_a_man_has_boxes_labelled_person(parser, object_words):
     caption = "A man runs ."
     (parse,) = parser.parse([caption])
     (man,) = find_mentions(caption, parse, object_words)
-    one = sample(0, caption, regions=(BOX, type(BOX)(box=(0.0, 0.0, 5.0, 5.0), label="person")))
-    assert boxes_of(one, man, parse, build_labels()) == (1,)
-    assert boxes_of(one, man, parse, {}) == ()
+    sample_with_boxes = sample(
+        0, caption, regions=(BOX, type(BOX)(box=(0.0, 0.0, 5.0, 5.0), label="person"))
+    )
+    assert boxes_of(sample_with_boxes, man, parse, build_labels()) == (1,)
+    assert boxes_of(sample_with_boxes, man, parse, {}) == ()
 
 
 def test_phrases_ground_their_own_objects(parser, object_words):
     caption = "A man holds a red ball ."
     (parse,) = parser.parse([caption])
     man, ball = find_mentions(caption, parse, object_words)
-    one = grounded(caption, "a red ball", BOX)
-    assert boxes_of(one, ball, parse, {}) == (0,)
-    assert boxes_of(one, man, parse, {}) == ()
+    sample_with_boxes = grounded(caption, "a red ball", BOX)
+    assert boxes_of(sample_with_boxes, ball, parse, {}) == (0,)
+    assert boxes_of(sample_with_boxes, man, parse, {}) == ()
 
 
 def test_labels_come_from_a_file_too(tmp_path):
@@ -108,16 +110,16 @@ def test_a_form_never_seen_is_inflected():
 
 def test_grammar_must_be_seen_often_enough():
     snow = ObjectClass(name="snow", plural=False, count=100, frames={"bare": 40, "counted": 6})
-    assert snow.fits(("bare",))
-    assert not snow.fits(("counted",))  # far rarer than without article
-    assert not snow.fits(("of",))
-    assert snow.fits(())
+    assert snow.fits_frames(("bare",))
+    assert not snow.fits_frames(("counted",))  # far rarer than without article
+    assert not snow.fits_frames(("of",))
+    assert snow.fits_frames(())
 
 
 def test_a_part_must_be_played_often_enough():
     cat = ObjectClass(
         name="cat", plural=False, count=100, slots={"subject": 50, "in": 1, "object of wear": 2}
     )
-    assert cat.plays("subject")
-    assert cat.plays("object of wear")
-    assert not cat.plays("in")
+    assert cat.fills_slot("subject")
+    assert cat.fills_slot("object of wear")
+    assert not cat.fills_slot("in")

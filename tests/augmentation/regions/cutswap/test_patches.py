@@ -11,7 +11,7 @@ from PIL import Image
 from small_set import grounded
 
 from augmentation.regions.boxes import Limits
-from augmentation.regions.cutswap.manner import manner
+from augmentation.regions.cutswap.descriptions import description_words
 from augmentation.regions.cutswap.patches import NO_AREA, SHARED, Areas, Patches, upright_size
 from augmentation.regions.mentions import find_mentions
 from augmentation.regions.rendering import NO_PHOTO, UNREADABLE
@@ -22,7 +22,7 @@ BESIDE = Region(box=(15, 0, 40, 20), label="ball")
 
 
 @pytest.mark.parametrize(
-    ("caption", "said"),
+    ("caption", "expected"),
     [
         ("A man in yellow is running in the snow.", {"yellow", "run"}),
         ("A man plays with a red ball.", {"play", "red", "ball"}),
@@ -31,11 +31,11 @@ BESIDE = Region(box=(15, 0, 40, 20), label="ball")
         ("A man", set()),
     ],
 )
-def test_what_is_said_of_a_man(parser, object_words, caption, said):
+def test_what_is_said_of_a_man(parser, object_words, caption, expected):
     (parse,) = parser.parse([caption])
     mention = find_mentions(caption, parse, object_words)[0]
     assert mention.name == "man"
-    assert manner(parse, mention) == said
+    assert description_words(parse, mention) == expected
 
 
 def chosen(parser, object_words, caption: str, *regions: Region, areas=None, **more):
@@ -46,7 +46,7 @@ def chosen(parser, object_words, caption: str, *regions: Region, areas=None, **m
     patches.add(grounded(caption, caption, *regions), parse, mention, range(len(regions)))
     options = {
         "plural": False,
-        "manner_words": (),
+        "descriptions": (),
         "image_id": "x",
         "num": 4,
         "targets": [DOG.box],
@@ -57,56 +57,59 @@ def chosen(parser, object_words, caption: str, *regions: Region, areas=None, **m
 
 def test_one_thing_and_groups_are_told_apart(parser, object_words):
     other = Region(box=(30, 30, 50, 50), label="dog")
-    one, two = ("A dog runs", DOG), ("Two dogs run", DOG, other)
-    assert chosen(parser, object_words, *one) == [DOG.box]
-    assert chosen(parser, object_words, *one, image_id="photo0") == []  # its own photo
+    single, two = ("A dog runs", DOG), ("Two dogs run", DOG, other)
+    assert chosen(parser, object_words, *single) == [DOG.box]
+    assert chosen(parser, object_words, *single, image_id="photo0") == []  # its own photo
     assert chosen(parser, object_words, "A dog runs", DOG, other) == []  # which of them?
     assert sorted(chosen(parser, object_words, *two)) == [DOG.box, other.box]
     assert chosen(parser, object_words, *two, plural=True) == []
     group = ("Two dogs run", DOG)
     assert chosen(parser, object_words, *group) == []
     assert chosen(parser, object_words, *group, plural=True) == [DOG.box]
-    assert chosen(parser, object_words, *one, manner_words={"run"}) == [DOG.box]
-    assert chosen(parser, object_words, *one, manner_words={"sit"}) == []
-    assert chosen(parser, object_words, *one, targets=[(0, 0, 80, 80)]) == []
+    assert chosen(parser, object_words, *single, descriptions={"run"}) == [DOG.box]
+    assert chosen(parser, object_words, *single, descriptions={"sit"}) == []
+    assert chosen(parser, object_words, *single, targets=[(0, 0, 80, 80)]) == []
 
 
 def test_groups_are_not_told_where_that_is_not_asked(parser, object_words):
     """As in the thesis: each box of a class is a patch, and plurals are classes of their own."""
-    other, any_box = Region(box=(30, 30, 50, 50), label="dog"), {"areas": Areas(tell_groups=False)}
-    both = sorted([DOG.box, other.box])
-    assert sorted(chosen(parser, object_words, "A dog runs", DOG, other, **any_box)) == both
+    other, any_box = (
+        Region(box=(30, 30, 50, 50), label="dog"),
+        {"areas": Areas(separate_groups=False)},
+    )
+    both_boxes = sorted([DOG.box, other.box])
+    assert sorted(chosen(parser, object_words, "A dog runs", DOG, other, **any_box)) == both_boxes
     two = ("Two dogs run", DOG, other)
-    assert sorted(chosen(parser, object_words, *two, plural=True, **any_box)) == both
+    assert sorted(chosen(parser, object_words, *two, plural=True, **any_box)) == both_boxes
     assert chosen(parser, object_words, *two, **any_box) == []
 
 
 def test_what_lies_behind_may_be_covered(parser, object_words):
     sample = grounded("A dog beside it.", "dog", DOG, HOLDER, BESIDE)
     (parse,) = parser.parse([sample.caption])
-    for behind, kept in ((0.8, (BESIDE,)), (1.1, (HOLDER, BESIDE))):
-        areas = Areas(behind=behind)
-        assert areas.kept(sample, parse, (0,), (), {}) == kept
+    for behind_share, expected in ((0.8, (BESIDE,)), (1.1, (HOLDER, BESIDE))):
+        areas = Areas(behind_share=behind_share)
+        assert areas.protected(sample, parse, (0,), (), {}) == expected
 
 
 def test_boxes_with_people_before_them_show_no_thing_alone(parser, object_words):
     before = Region(box=(0, 0, 12, 12), label="girl")
     far = Region(box=(0, 0, 12, 12), label="ball")
-    for others, found in (((before,), []), ((far,), [DOG.box]), ((HOLDER,), [DOG.box])):
+    for other_regions, expected in (((before,), []), ((far,), [DOG.box]), ((HOLDER,), [DOG.box])):
         (parse,) = parser.parse(["A dog runs"])
         mention = find_mentions("A dog runs", parse, object_words)[0]
         patches = Patches(limits=Limits(smallest_area=0), areas=Areas())
-        patches.add(grounded("A dog runs", "A dog", DOG, *others), parse, mention, (0,))
-        drawn = patches.choose("dog", "", [DOG.box], plural=False, manner_words=(), image_id="x",
+        patches.add(grounded("A dog runs", "A dog", DOG, *other_regions), parse, mention, (0,))
+        drawn = patches.choose("dog", "", [DOG.box], plural=False, descriptions=(), image_id="x",
                                num=4, generator=np.random.default_rng(0))  # fmt: skip
-        assert [patch.box for patch in drawn] == found
+        assert [patch.box for patch in drawn] == expected
 
 
 def test_a_box_of_two_things_is_left_alone():
     sample = grounded("A girl on a swing.", "A girl", DOG)
     twice = replace(sample, phrases=(*sample.phrases, replace(sample.phrases[0], start=10)))
     assert Areas().problem(twice, (0,)) == SHARED
-    assert Areas(tell_groups=False).problem(twice, (0,)) == NO_PHOTO
+    assert Areas(separate_groups=False).problem(twice, (0,)) == NO_PHOTO
 
 
 def test_doubles_count_once():

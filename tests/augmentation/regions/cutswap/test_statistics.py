@@ -40,11 +40,11 @@ def swapped(new: str, attribute: str = "") -> CaptionSwap:
 
 
 def test_objects_are_counted_by_caption_and_by_photo(counted):
-    found = counted(("1", "A black dog runs ."), ("1", "Dogs run ."), ("2", "A black cat ."))
-    assert (found.num_images, found.num_captions, found.num_mentions) == (2, 3, 3)
-    assert found.objects == {"cat": 1, "dog": 2}
-    assert found.image_share == {"cat": 0.5, "dog": 0.5}
-    assert (found.attributes, found.num_pairs) == ({"black": 2}, 2)
+    statistics = counted(("1", "A black dog runs ."), ("1", "Dogs run ."), ("2", "A black cat ."))
+    assert (statistics.num_images, statistics.num_captions, statistics.num_mentions) == (2, 3, 3)
+    assert statistics.objects == {"cat": 1, "dog": 2}
+    assert statistics.image_share == {"cat": 0.5, "dog": 0.5}
+    assert (statistics.attributes, statistics.num_pairs) == ({"black": 2}, 2)
 
 
 def test_counting_many_takes_no_more_memory_than_few(parser, object_words):
@@ -53,12 +53,12 @@ def test_counting_many_takes_no_more_memory_than_few(parser, object_words):
     def peak(number: int) -> int:
         captions = ((f"photo{n}", "A black dog runs .", parse) for n in range(number))
         tracemalloc.start()
-        found = mention_statistics(captions, object_words=object_words)
+        statistics = mention_statistics(captions, object_words=object_words)
         swaps = swap_statistics(swapped("cat") for _ in range(number))
-        most = tracemalloc.get_traced_memory()[1]
+        peak_bytes = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        assert found.num_images == swaps.num_swaps == number
-        return most
+        assert statistics.num_images == swaps.num_swaps == number
+        return peak_bytes
 
     peak(4000)  # fills caches and lists of free tuples
     assert peak(4000) < peak(100) + 20_000
@@ -67,10 +67,10 @@ def test_counting_many_takes_no_more_memory_than_few(parser, object_words):
 def test_data_sets_are_compared_by_the_share_of_photos(counted):
     before = counted(("1", "A dog runs ."), ("2", "A dog runs ."), ("3", "A cat sits ."))
     after = counted(("1", "A dog runs ."), ("2", "A horse runs ."), ("3", "A cat sits ."))
-    found = compare(before, after)
-    assert (found.new_objects, found.lost_objects) == (("horse",), ())
-    assert found.mean_difference == pytest.approx((0 + 1 / 3 + 1 / 3) / 3)
-    assert {name for name, *_ in found.largest[:2]} == {"dog", "horse"}
+    statistics = compare(before, after)
+    assert (statistics.new_objects, statistics.lost_objects) == (("horse",), ())
+    assert statistics.mean_difference == pytest.approx((0 + 1 / 3 + 1 / 3) / 3)
+    assert {name for name, *_ in statistics.largest[:2]} == {"dog", "horse"}
     assert compare(before, before).correlation == pytest.approx(1)
 
 
@@ -81,10 +81,12 @@ def test_no_objects_at_all_are_refused(counted):
 
 
 def test_shares_of_what_changed():
-    found = swap_statistics([swapped("cat", "black"), swapped("cat", "red"), swapped("dog", "red")])
-    assert found.changed_objects == pytest.approx(2 / 3)
-    assert found.changed_attributes == pytest.approx(2 / 3)
-    assert list(found.changes.items()) == [("dog > cat", 2), ("dog > dog", 1)]
+    statistics = swap_statistics(
+        [swapped("cat", "black"), swapped("cat", "red"), swapped("dog", "red")]
+    )
+    assert statistics.changed_objects == pytest.approx(2 / 3)
+    assert statistics.changed_attributes == pytest.approx(2 / 3)
+    assert list(statistics.changes.items()) == [("dog > cat", 2), ("dog > dog", 1)]
     with pytest.raises(ValueError, match="swaps must not be empty"):
         swap_statistics([])
 

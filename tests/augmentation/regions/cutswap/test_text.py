@@ -7,7 +7,6 @@ from small_set import CAPTIONS, ROSTER, sample
 
 from augmentation.regions.cutswap.clusters import cluster_words
 from augmentation.regions.cutswap.text import (
-    ALONE,
     NO_ATTRIBUTE,
     NO_BOX,
     NO_FRAME,
@@ -15,6 +14,7 @@ from augmentation.regions.cutswap.text import (
     NO_OBJECT,
     NO_VECTOR,
     NO_WORDS,
+    SINGLE_CLASS,
     CaptionSwapper,
     SwapRules,
     count_problems,
@@ -48,21 +48,21 @@ def swap(swapper, parser):
 
 
 def test_object_and_attribute_are_those_that_occur_together(swap):
-    found = swap("A black dog runs .").swaps
-    assert {one.caption for one in found} == {
+    swaps = swap("A black dog runs .").swaps
+    assert {result.caption for result in swaps} == {
         "A brown dog runs .",
         "A white cat runs .",
         "An old cat runs .",
     }
-    assert {(one.old_object, one.old_attribute) for one in found} == {("dog", "black")}
-    (old,) = (one for one in found if one.new_attribute == "old")
+    assert {(result.old_object, result.old_attribute) for result in swaps} == {("dog", "black")}
+    (old,) = (result for result in swaps if result.new_attribute == "old")
     assert [span.kind for span in old.spans] == ["article", "attribute", "object"]
 
 
 def test_an_object_without_attribute_gets_none_unless_asked_for(swap):
-    assert {one.caption for one in swap("A dog runs .").swaps} >= {"A cat runs ."}
-    assert all(not one.new_attribute for one in swap("A dog runs .").swaps)
-    some = {one.caption for one in swap("A dog runs .", insert_attributes=True).swaps}
+    assert {result.caption for result in swap("A dog runs .").swaps} >= {"A cat runs ."}
+    assert all(not result.new_attribute for result in swap("A dog runs .").swaps)
+    some = {result.caption for result in swap("A dog runs .", insert_attributes=True).swaps}
     assert some == {
         "A black dog runs .",
         "A brown dog runs .",
@@ -72,13 +72,15 @@ def test_an_object_without_attribute_gets_none_unless_asked_for(swap):
 
 
 def test_plurals_are_swapped_with_plurals(swap):
-    found = swap("Two black dogs run .").swaps
-    assert [one.caption for one in found] == ["Two small horses run ."]
-    assert found[0].plural
+    swaps = swap("Two black dogs run .").swaps
+    assert [result.caption for result in swaps] == ["Two small horses run ."]
+    assert swaps[0].plural
 
 
 def test_captions_differ_and_are_at_most_as_many_as_asked_for(swap):
-    captions = [one.caption for one in swap("A black dog runs .", num_captions=2, **LOOSE).swaps]
+    captions = [
+        result.caption for result in swap("A black dog runs .", num_captions=2, **LOOSE).swaps
+    ]
     assert len(captions) == len(set(captions)) == 2
     assert "A black dog runs ." not in captions
 
@@ -97,7 +99,7 @@ def test_one_object_is_changed_or_each_draws_its_own(swap):
 
     def places(swaps) -> set[bool]:
         """Whether the first half of the caption was changed."""
-        return {one.spans[-1].old_start < caption.index(" and") for one in swaps}
+        return {result.spans[-1].old_start < caption.index(" and") for result in swaps}
 
     for row in range(5):
         assert len(places(swap(caption, row=row).swaps)) == 1
@@ -110,29 +112,31 @@ def test_the_object_is_chosen_at_random(swap):
 
 
 def test_a_mass_is_not_counted_and_a_part_is_one_that_is_played(swap):
-    found = swap("A dog runs .", match_slots=False).swaps
-    assert not {"snow", "grass", "sand"} & {one.new_object for one in found}
-    found = swap("A dog runs .", match_grammar=False).swaps
-    assert not {"snow", "ball"} & {one.new_object for one in found}
-    assert {"snow", "ball"} <= {one.new_object for one in swap("A dog runs .", **LOOSE).swaps}
+    swaps = swap("A dog runs .", match_slots=False).swaps
+    assert not {"snow", "grass", "sand"} & {result.new_object for result in swaps}
+    swaps = swap("A dog runs .", match_grammar=False).swaps
+    assert not {"snow", "ball"} & {result.new_object for result in swaps}
+    assert {"snow", "ball"} <= {result.new_object for result in swap("A dog runs .", **LOOSE).swaps}
 
 
 def test_pronouns_keep_their_owner(swap):
     caption = "A man holds his red ball ."
     heard = [swap(caption, row=row).swaps for row in range(8)]
-    assert not any(one.new_object == "woman" for swaps in heard for one in swaps)
+    assert not any(result.new_object == "woman" for swaps in heard for result in swaps)
     heard = [swap(caption, row=row, match_pronouns=False).swaps for row in range(8)]
-    assert any(one.new_object == "woman" for swaps in heard for one in swaps)
+    assert any(result.new_object == "woman" for swaps in heard for result in swaps)
 
 
 def test_an_object_is_not_repeated_unless_allowed(swap):
     caption = "A dog sits near a cat ."
-    found = [one for row in range(6) for one in swap(caption, row=row, **LOOSE).swaps]
-    assert not [one for one in found if one.new_object in ("dog", "cat")]
-    found = [
-        one for row in range(6) for one in swap(caption, row=row, allow_repeats=True, **LOOSE).swaps
+    swaps = [result for row in range(6) for result in swap(caption, row=row, **LOOSE).swaps]
+    assert not [result for result in swaps if result.new_object in ("dog", "cat")]
+    swaps = [
+        result
+        for row in range(6)
+        for result in swap(caption, row=row, allow_repeats=True, **LOOSE).swaps
     ]
-    assert [one for one in found if one.new_object in ("dog", "cat")]
+    assert [result for result in swaps if result.new_object in ("dog", "cat")]
 
 
 @pytest.mark.parametrize(
@@ -141,7 +145,7 @@ def test_an_object_is_not_repeated_unless_allowed(swap):
         ("It rains .", {}, NO_OBJECT),
         ("A dog runs .", {"need_boxes": True}, NO_BOX),
         ("A truck .", {}, NO_VECTOR),
-        ("A woman runs .", {"num_clusters": 99, **LOOSE}, ALONE),
+        ("A woman runs .", {"num_clusters": 99, **LOOSE}, SINGLE_CLASS),
         ("A tall man runs .", {"num_clusters": 99}, NO_ATTRIBUTE),
         ("Two women run .", {"num_clusters": 99}, NO_NUMBER),
         ("A dog of stone runs .", {}, NO_FRAME),
@@ -171,15 +175,15 @@ def test_samples_are_counted_by_what_became_of_them(swapper, parses):
 def test_boxes_of_the_old_object_come_along(swapper, parses):
     for row in range(8):
         drawn = swapper(need_boxes=True, seed=row).swap(ROSTER.samples[0], parses[0])
-        assert {one.old_object for one in drawn.swaps} == {"dog"}
-        assert {one.regions for one in drawn.swaps} == {(1,)}
+        assert {result.old_object for result in drawn.swaps} == {"dog"}
+        assert {result.regions for result in drawn.swaps} == {(1,)}
 
 
 def test_classes_are_drawn_alike_or_by_their_mentions(swap):
     def share_of_snow(draw_by: str) -> float:
         options = {"draw_by": draw_by, "num_captions": 1, **LOOSE}
         drawn = [swap("A woman runs .", row=row, **options).swaps[0] for row in range(200)]
-        return sum(one.new_object == "snow" for one in drawn) / len(drawn)
+        return sum(result.new_object == "snow" for result in drawn) / len(drawn)
 
     # a quarter of the mentions, but one of 8 classes
     assert share_of_snow("count") > share_of_snow("uniform") + 0.05

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from augmentation.regions.found_again import found_again, shares
+from augmentation.regions.detection_comparison import compare_detections, detection_shares
 from tests.augmentation.regions.scenes import region
 
 PLACE = (10.0, 10.0, 50.0, 50.0)
@@ -14,20 +14,20 @@ CAT, TREE, EAR = (
 
 
 def counts(*after, before=(CAT, TREE, EAR), places=(PLACE,)) -> dict[str, int]:
-    return found_again(before, after, places, old={"cat"}, new={"dog", "puppy"})
+    return compare_detections(before, after, places, old={"cat"}, new={"dog", "puppy"})
 
 
 def test_the_context_stays_where_its_boxes_and_labels_do():
     moved, renamed = region("tree", 62, 12, 92, 92), region("pole", 60, 10, 90, 90)
     for after, again in ((moved, 1), (renamed, 0), (region("tree", 0, 60, 30, 90), 0)):
-        found = counts(after)
-        assert (found["context"], found["context again"]) == (1, again)
+        result = counts(after)
+        assert (result["context"], result["context again"]) == (1, again)
 
 
 def test_what_was_there_and_what_was_pasted_are_found_and_named():
-    found = counts(region("dog", 12, 10, 50, 50), TREE)
-    assert (found["replaced found"], found["replaced named"]) == (1, 1)
-    assert (found["pasted found"], found["pasted named"]) == (1, 1)
+    result = counts(region("dog", 12, 10, 50, 50), TREE)
+    assert (result["replaced found"], result["replaced named"]) == (1, 1)
+    assert (result["pasted found"], result["pasted named"]) == (1, 1)
     assert counts(region("puppy", *PLACE))["pasted named"] == 1
     unnamed = counts(region("horse", *PLACE))
     assert (unnamed["pasted found"], unnamed["pasted named"]) == (1, 0)
@@ -35,16 +35,16 @@ def test_what_was_there_and_what_was_pasted_are_found_and_named():
 
 
 def test_each_place_counts():
-    both = counts(region("dog", *PLACE), places=(PLACE, (60.0, 60.0, 70.0, 70.0)))
-    assert (both["places"], both["pasted found"]) == (2, 1)
+    result = counts(region("dog", *PLACE), places=(PLACE, (60.0, 60.0, 70.0, 70.0)))
+    assert (result["places"], result["pasted found"]) == (2, 1)
 
 
 def test_shares_of_nothing_are_none():
-    assert shares(counts(region("dog", *PLACE), TREE)) == {
+    assert detection_shares(counts(region("dog", *PLACE), TREE)) == {
         "context found again": 1.0,
         "replaced objects found": 1.0,
         "replaced objects named": 1.0,
         "pasted objects found": 1.0,
         "pasted objects named": 1.0,
     }
-    assert shares(counts(before=()))["context found again"] is None
+    assert detection_shares(counts(before=()))["context found again"] is None

@@ -1,4 +1,4 @@
-"""How near a corpus is to another one, by words, by structures and by eye (ToCa, appendix D)."""
+"""Similarity of two corpora: by words, by structures, and as a figure (ToCa, appendix D)."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from augmentation.captions.toca.corpus_statistics import CorpusStatistics
 from augmentation.regions.cutswap.embeddings import WordEmbeddings
 from captioning.files import write_atomically
 
-Thing = TypeVar("Thing")
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Likeness:
+class CorpusSimilarity:
     """Table 7's measures of a corpus D against a corpus T, each in [0, 1].
 
     Attributes:
-        precision: share of D's different things that T has, too.
-        recall: share of T's different things that D has, too.
+        precision: share of D's different items that T has, too.
+        recall: share of T's different items that D has, too.
         weighted_precision, weighted_recall: the same shares of all occurrences.
         cosine: between the two vectors of counts.
     """
@@ -38,30 +38,32 @@ class Likeness:
     cosine: float
 
 
-def likeness(synthetic: Mapping[Thing, int], target: Mapping[Thing, int]) -> Likeness:
-    """The measures for counted things.
+def compare_counts(synthetic: Mapping[Item, int], target: Mapping[Item, int]) -> CorpusSimilarity:
+    """The measures for counted items.
 
     Args:
         synthetic: counts in D, at least one.
         target: counts in T, at least one.
     """
     common = synthetic.keys() & target.keys()
-    product = sum(synthetic[thing] * target[thing] for thing in common)
+    product = sum(synthetic[item] * target[item] for item in common)
     lengths = [sum(count**2 for count in counts.values()) ** 0.5 for counts in (synthetic, target)]
-    return Likeness(
+    return CorpusSimilarity(
         precision=len(common) / len(synthetic),
         recall=len(common) / len(target),
-        weighted_precision=sum(synthetic[thing] for thing in common) / sum(synthetic.values()),
-        weighted_recall=sum(target[thing] for thing in common) / sum(target.values()),
+        weighted_precision=sum(synthetic[item] for item in common) / sum(synthetic.values()),
+        weighted_recall=sum(target[item] for item in common) / sum(target.values()),
         cosine=product / (lengths[0] * lengths[1]),
     )
 
 
-def likenesses(synthetic: CorpusStatistics, target: CorpusStatistics) -> dict[str, Likeness]:
+def compare_corpora(
+    synthetic: CorpusStatistics, target: CorpusStatistics
+) -> dict[str, CorpusSimilarity]:
     """By ``"token"`` (lexical words, whatever their part of speech) and ``"structure"``."""
     return {
-        "token": likeness(_tokens(synthetic), _tokens(target)),
-        "structure": likeness(_structures(synthetic), _structures(target)),
+        "token": compare_counts(_tokens(synthetic), _tokens(target)),
+        "structure": compare_counts(_structures(synthetic), _structures(target)),
     }
 
 
@@ -87,13 +89,13 @@ def draw_neighbourhoods(
     project: Callable[[WordEmbeddings], np.ndarray],
     generator: np.random.Generator,
 ) -> dict[str, int]:
-    """Figure 3: texts of both corpora in the plane, with ever more of the made ones.
+    """Figure 3: texts of both corpora in the plane, with more synthetic ones in each panel.
 
     Args:
         path: of the picture.
-        made, target: captions of D and of T.
+        synthetic, target: captions of D and of T.
         embed: unit vectors ``(N, E)`` of texts.
-        ratios: made captions shown for each one of the target; no more than there are.
+        ratios: synthetic captions shown for each one of the target; at most all of them.
         num_target: captions of the target that are shown.
         project: to the plane, ``(N, 2)``.
         generator: draws the captions.
@@ -101,22 +103,22 @@ def draw_neighbourhoods(
     Returns:
         Numbers of captions shown, by panel.
     """
-    shown = _draw(target, num_target, generator)
+    target_texts = _draw(target, num_target, generator)
     figure = Figure(figsize=(4 * len(ratios), 4), layout="constrained")
     FigureCanvasAgg(figure)
     counts = {}
     for axes, ratio in zip(figure.subplots(1, len(ratios), squeeze=False)[0], ratios, strict=True):
-        others = _draw(synthetic, max(1, round(ratio * len(shown))), generator)
-        texts = (*shown, *others)
+        synthetic_texts = _draw(synthetic, max(1, round(ratio * len(target_texts))), generator)
+        texts = (*target_texts, *synthetic_texts)
         vectors = embed(texts).float().cpu().numpy()
         points = project(WordEmbeddings(words=texts, vectors=vectors))
-        axes.scatter(*points[: len(shown)].T, s=2, label=f"target, {len(shown):,}")
-        axes.scatter(*points[len(shown) :].T, s=2, label=f"made, {len(others):,}")
+        axes.scatter(*points[: len(target_texts)].T, s=2, label=f"target, {len(target_texts):,}")
+        axes.scatter(*points[len(target_texts) :].T, s=2, label=f"made, {len(synthetic_texts):,}")
         axes.set(title=f"{ratio:g}x", xticks=[], yticks=[])
         axes.legend(frameon=False, loc="lower left")
-        counts[f"{ratio:g}x"] = len(others)
+        counts[f"{ratio:g}x"] = len(synthetic_texts)
     write_atomically(path, lambda part: figure.savefig(part, dpi=120))
-    return counts | {"target": len(shown)}
+    return counts | {"target": len(target_texts)}
 
 
 def _draw(captions: Sequence[str], number: int, generator: np.random.Generator) -> tuple[str, ...]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from augmentation.captions.toca.joined_words import join_word_parts
 from augmentation.captions.toca.templates import deconstruct
-from augmentation.captions.toca.whole_words import whole_words
 from augmentation.captions.writing.acceptance import Judge
 from augmentation.captions.writing.writers import Answer
 from captioning.text.tagger import CaptionTagger
@@ -32,16 +32,16 @@ def tagger() -> CaptionTagger:
 )  # fmt: skip
 def test_whole_words(tagger: CaptionTagger, caption: str, structure: str, words: str) -> None:
     (tagged,) = tagger.tag([caption])
-    found = deconstruct(whole_words(caption, tagged))
-    assert found.structure == structure
-    assert " ".join(word for word, _ in found.words) == words
+    parts = deconstruct(join_word_parts(caption, tagged))
+    assert parts.structure == structure
+    assert " ".join(word for word, _ in parts.words) == words
     # the caption is a right answer to its own template
-    given = [word for word, _ in found.words]
-    assert Judge().judge(Answer(text=caption), given).problem == ""
+    lexical_words = [word for word, _ in parts.words]
+    assert Judge().judge(Answer(text=caption), lexical_words).problem == ""
 
 
 @pytest.mark.parametrize("caption", ["", "two dogs run", "a -sign- here", "- a dog -", "n't"])
 def test_nothing_is_lost(tagger: CaptionTagger, caption: str) -> None:
     (tagged,) = tagger.tag([caption])
-    letters = "".join(text for text, _ in whole_words(caption, tagged)).replace("-", "")
+    letters = "".join(text for text, _ in join_word_parts(caption, tagged)).replace("-", "")
     assert letters == caption.replace(" ", "").replace("-", "")

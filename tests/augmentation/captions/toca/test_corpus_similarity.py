@@ -9,37 +9,41 @@ import pytest
 import torch
 from PIL import Image
 
+from augmentation.captions.toca.corpus_similarity import (
+    compare_corpora,
+    compare_counts,
+    draw_neighbourhoods,
+)
 from augmentation.captions.toca.corpus_statistics import count_corpus
-from augmentation.captions.toca.likeness import draw_neighbourhoods, likeness, likenesses
 from augmentation.captions.toca.templates import Deconstructed, deconstruct
 
 
 def test_measures_by_hand() -> None:
-    found = likeness({"a": 3, "b": 1}, {"a": 2, "c": 2, "d": 4})
-    assert found.precision == 1 / 2
-    assert found.recall == 1 / 3
-    assert found.weighted_precision == 3 / 4
-    assert found.weighted_recall == 2 / 8
-    assert found.cosine == pytest.approx(6 / (10**0.5 * 24**0.5))
+    similarity = compare_counts({"a": 3, "b": 1}, {"a": 2, "c": 2, "d": 4})
+    assert similarity.precision == 1 / 2
+    assert similarity.recall == 1 / 3
+    assert similarity.weighted_precision == 3 / 4
+    assert similarity.weighted_recall == 2 / 8
+    assert similarity.cosine == pytest.approx(6 / (10**0.5 * 24**0.5))
 
 
 def test_a_corpus_is_like_itself_and_words_count_whatever_their_slot(gold) -> None:
-    whole = count_corpus(deconstruct(tags) for _, tags in gold)
-    for one in likenesses(whole, whole).values():
-        assert (one.precision, one.weighted_recall) == (1.0, 1.0)
-        assert one.cosine == pytest.approx(1)
+    statistics = count_corpus(deconstruct(tags) for _, tags in gold)
+    for similarity in compare_corpora(statistics, statistics).values():
+        assert (similarity.precision, similarity.weighted_recall) == (1.0, 1.0)
+        assert similarity.cosine == pytest.approx(1)
     noun = count_corpus([Deconstructed(structure="[N] .", words=(("park", "N"),))])
     verb = count_corpus([Deconstructed(structure="[VB] .", words=(("park", "VB"),))])
-    found = likenesses(noun, verb)
-    assert found["token"].precision == 1.0
-    assert found["structure"].precision == 0.0
+    similarities = compare_corpora(noun, verb)
+    assert similarities["token"].precision == 1.0
+    assert similarities["structure"].precision == 0.0
 
 
 def test_the_figure_shows_as_many_as_there_are(tmp_path: Path) -> None:
-    seen: list[int] = []
+    sizes: list[int] = []
 
     def project(embeddings) -> np.ndarray:
-        seen.append(len(embeddings.words))
+        sizes.append(len(embeddings.words))
         return embeddings.vectors
 
     counts = draw_neighbourhoods(
@@ -53,6 +57,6 @@ def test_the_figure_shows_as_many_as_there_are(tmp_path: Path) -> None:
         generator=np.random.default_rng(0),
     )
     assert counts == {"0.1x": 2, "1x": 20, "10x": 50, "target": 20}
-    assert seen == [22, 40, 70]
+    assert sizes == [22, 40, 70]
     with Image.open(tmp_path / "tsne.png") as picture:
         assert picture.width > picture.height

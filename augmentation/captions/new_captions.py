@@ -1,4 +1,4 @@
-"""What new captions of photos are, and what a method that makes them promises."""
+"""New captions of photos, and the interface of methods that make them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from captioning.types import Phrase, Sample
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewCaption:
-    """A caption that was made.
+    """A generated caption.
 
     Attributes:
-        sample: one of the photo's own, for its id, path and regions.
+        sample: one of the photo's samples, for its id, path and regions.
         text: the caption.
-        phrases: what it names where.
-        verb: its first predicate's word; empty where that is not known.
-        graph: what it says, in Penman notation; empty where there is none.
+        phrases: its phrases with their boxes.
+        verb: the word of its first predicate; empty where unknown.
+        graph: its meaning in Penman notation; empty where there is none.
         score: its well-formedness, in [0, 1]; None where it was not judged.
     """
 
@@ -33,7 +33,7 @@ class NewCaption:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MadeOfPhoto:
+class PhotoCaptions:
     """New captions of a photo, and how many others were refused, by reason."""
 
     captions: list[NewCaption]
@@ -41,22 +41,22 @@ class MadeOfPhoto:
 
 
 class AbstractCaptionMethod(ABC):
-    """Makes captions for photos as they are."""
+    """Makes captions for unchanged photos."""
 
-    what: str
-    """What is made, for the set's card."""
+    description: str
+    """A line for the set's card that says what the captions are."""
 
     @abstractmethod
-    def captions(self, roster: Roster, *, skip: int = 0) -> Iterator[MadeOfPhoto]:
+    def captions(self, roster: Roster, *, skip: int = 0) -> Iterator[PhotoCaptions]:
         """New captions of each photo, in the roster's order.
 
-        What comes for a photo depends on the roster and the settings, not on what was skipped.
+        The captions of a photo depend on the roster and the settings, not on ``skip``.
 
         Args:
-            roster: people's captions.
-            skip: photos that are passed over, as an earlier run has made theirs.
+            roster: photos with captions by people.
+            skip: photos to skip, because an earlier run has made their captions.
 
         Raises:
-            ValueError: the roster is of another kind than is needed.
-            OSError: what is needed cannot be reached.
+            ValueError: the roster lacks something that the method needs.
+            OSError: a model or file cannot be reached.
         """
