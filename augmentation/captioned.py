@@ -108,11 +108,11 @@ def describe_set(config: DictConfig) -> dict[str, Any]:
     metrics = {"metrics": list(config.metrics.test), "tokenizer": config.metrics.tokenizer}
     best = best_captions(pairs, photos.captions, pictures.captions)
     results = compare_captions(pairs, best, **metrics)
-    same = sum(best[PHOTOS][pair.name] == best[PICTURES][pair.name] for pair in pairs)
+    num_same = sum(best[PHOTOS][pair.name] == best[PICTURES][pair.name] for pair in pairs)
     comparison = {
         "pictures": len(pairs),
         "photos": len(photos.captions),
-        "same caption": same / len(pairs),
+        "same caption": num_same / len(pairs),
         "scores": {key: result.corpus for key, result in results.items()},
         "named": named(pairs, best),
         "found": _compare_detections(pairs, photos, pictures) if config.detections else None,
@@ -339,7 +339,7 @@ def tables(comparison: Mapping[str, Any]) -> list[str]:
         f"Captions that name the object, of {objects['number']} pictures with another one:",
         "",
     ]
-    rows = [[what, *map(_format_share, objects[what].values())] for what in (PHOTOS, PICTURES)]
+    rows = [[group, *map(_format_share, objects[group].values())] for group in (PHOTOS, PICTURES)]
     lines += markdown_lines(["captions of", "name the old one", "name the new one"], rows)
     if comparison["found"] is not None:
         rows = [

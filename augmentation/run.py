@@ -118,7 +118,7 @@ def _augment_texts(config: DictConfig, method: ToCa) -> dict[str, Any]:
 def _augment_captions(
     config: DictConfig, method: AbstractCaptionMethod, roster: Roster
 ) -> dict[str, Any]:
-    """The same for captions of the photos as they are."""
+    """Make new captions of unchanged photos, with a card."""
     recorded = _plain_values(config, CAPTION_SET_KEYS)
     settings = _without_execution_keys(recorded)
     files = _files_of(settings)

@@ -223,8 +223,8 @@ def _stands_alone(sentence: _Sentence, position: int) -> bool:
 def _is_counted(sentence: _Sentence, head: int) -> bool:
     """Whether a word that looks the same in singular and plural follows a number: "two sheep"."""
     numbers = [sentence.parse[i] for i in sentence.children[head]]
-    several = any(n.dep == "nummod" and n.text.lower() not in ("one", "1") for n in numbers)
-    return several and sentence.parse[head].text.lower() in UNCHANGED
+    is_several = any(n.dep == "nummod" and n.text.lower() not in ("one", "1") for n in numbers)
+    return is_several and sentence.parse[head].text.lower() in UNCHANGED
 
 
 def _singular(form: str, object_words: ObjectWords) -> str:
@@ -277,8 +277,8 @@ def _block(sentence: _Sentence, adjectives: Sequence[int], start: int) -> tuple[
         between -= set(range(sentence.unit_of[i].start, sentence.unit_of[i].end))
     for i in between:
         token = sentence.parse[i]
-        known = token.text.lower() in CONNECTORS or token.pos in ("ADV", "VERB", "ADJ", *NOUNS)
-        if not known or token.text.lower() in NOT_ATTRIBUTES:
+        is_allowed = token.text.lower() in CONNECTORS or token.pos in ("ADV", "VERB", "ADJ", *NOUNS)
+        if not is_allowed or token.text.lower() in NOT_ATTRIBUTES:
             return None
     return (first, last) if last <= start else None
 

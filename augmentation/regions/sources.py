@@ -80,13 +80,13 @@ def _assign(
     boxes: Sequence[Box], targets: Sequence[Box], allowed: np.ndarray
 ) -> tuple[Box | None, ...]:
     """For each target the most similar of the boxes used least often, large targets first."""
-    taken = [0] * len(boxes)
+    uses = [0] * len(boxes)
     assigned: list[Box | None] = [None] * len(targets)
     for t in sorted(range(len(targets)), key=lambda t: (-area(targets[t]), t)):
         usable = np.flatnonzero(allowed[t]).tolist()
         if usable:
-            best = min(usable, key=lambda s: (taken[s], _box_difference(boxes[s], targets[t]), s))
-            taken[best] += 1
+            best = min(usable, key=lambda s: (uses[s], _box_difference(boxes[s], targets[t]), s))
+            uses[best] += 1
             assigned[t] = boxes[best]
     return tuple(assigned)
 

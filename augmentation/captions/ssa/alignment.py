@@ -84,9 +84,9 @@ def caption_by_words(
         start, end = words.spans[position]
         start = min([start, *(words.spans[i][0] for i in words.having(position, *_BEFORE_NOUNS))])
         mentions.append((start, text[start:end], variable))
-    besides = tuple(word for i, word in unmatched.items() if i not in position_of.values())
+    unmatched_nouns = tuple(word for i, word in unmatched.items() if i not in position_of.values())
     named = tuple(tokens[i].lemma for i in nouns)
-    return Caption(text, tuple(sorted(mentions)), nouns=named, unmatched_nouns=besides)
+    return Caption(text, tuple(sorted(mentions)), nouns=named, unmatched_nouns=unmatched_nouns)
 
 
 def _match_words(pairs: Iterable[tuple[float, str, int]]) -> dict[str, int]:

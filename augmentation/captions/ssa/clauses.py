@@ -213,8 +213,10 @@ class Clauses:
 
     def _path_objects(self, i: int) -> list[int]:
         """Objects of a path, which depend on the verb or on its particle."""
-        behind = (k for j in self.words.having(i, "prt") for k in self.words.having(j, "pobj"))
-        return [*self.words.having(i, *OBJECTS), *behind]
+        particle_objects = (
+            k for j in self.words.having(i, "prt") for k in self.words.having(j, "pobj")
+        )
+        return [*self.words.having(i, *OBJECTS), *particle_objects]
 
     def _path(self, variable: str, particle: str, objects: list[int]) -> None:
         if objects and particle in SOURCES:

@@ -55,31 +55,31 @@ HISSES = ("s", "x", "z", "ch", "sh", "o")
 
 def third_person(verb: str) -> str:
     """``"rides"`` of ``"ride"``; a particle stays behind: ``"takes off"``, ``"water-skis"``."""
-    before, word, behind = _parts(verb)
+    before, word, particle = _parts(verb)
     if word in _THIRD:
         form = _THIRD[word]
     elif word.endswith("y") and word[-2:-1] not in VOWELS:
         form = word[:-1] + "ies"
     else:
         form = word + ("es" if word.endswith(HISSES) else "s")
-    return before + form + behind
+    return before + form + particle
 
 
 def ing(verb: str) -> str:
     """``"riding"`` of ``"ride"``."""
-    before, word, behind = _parts(verb)
+    before, word, particle = _parts(verb)
     if word in _ING:
         form = _ING[word]
     elif word.endswith("e") and not word.endswith(("ee", "oe", "ye")):
         form = word[:-1] + "ing"
     else:
         form = _doubled(word) + "ing"
-    return before + form + behind
+    return before + form + particle
 
 
 def participle(verb: str) -> str:
     """``"ridden"`` of ``"ride"``."""
-    before, word, behind = _parts(verb)
+    before, word, particle = _parts(verb)
     if word in PARTICIPLES:
         form = PARTICIPLES[word]
     elif word.endswith("e"):
@@ -88,7 +88,7 @@ def participle(verb: str) -> str:
         form = word[:-1] + "ied"
     else:
         form = _doubled(word) + "ed"
-    return before + form + behind
+    return before + form + particle
 
 
 def _parts(verb: str) -> tuple[str, str, str]:

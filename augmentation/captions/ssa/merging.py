@@ -220,8 +220,8 @@ def _union(first: Sequence[Edge], second: Iterable[Edge]) -> tuple[Edge, ...]:
     edges: dict[tuple[str, str, str, str], Edge] = {}
     for edge in (*first, *second):
         key = (edge.source, edge.role, edge.target, edge.word)
-        known = edges.get(key)
-        captions = edge.captions | (known.captions if known else frozenset())
+        existing = edges.get(key)
+        captions = edge.captions | (existing.captions if existing else frozenset())
         if edge.source != edge.target:
             edges[key] = replace(edge, captions=captions)
     return tuple(edges.values())

@@ -17,16 +17,16 @@ class WordSimilarity:
     def __init__(self, vectors: AbstractWordVectors) -> None:
         self._vectors = vectors
         self._rows: dict[str, Tensor] = {}
-        self._known: dict[tuple[str, str], float] = {}
+        self._similarities: dict[tuple[str, str], float] = {}
 
     def __call__(self, first: str, second: str) -> float:
         """In [-1, 1]; 0 where a word has no vector."""
         if first == second:
             return 1.0
         key = (first, second) if first < second else (second, first)
-        if key not in self._known:
-            self._known[key] = float(self._row(first) @ self._row(second))
-        return self._known[key]
+        if key not in self._similarities:
+            self._similarities[key] = float(self._row(first) @ self._row(second))
+        return self._similarities[key]
 
     def _row(self, term: str) -> Tensor:
         if term not in self._rows:

@@ -60,7 +60,7 @@ def compare_counts(synthetic: Mapping[Item, int], target: Mapping[Item, int]) ->
 def compare_corpora(
     synthetic: CorpusStatistics, target: CorpusStatistics
 ) -> dict[str, CorpusSimilarity]:
-    """By ``"token"`` (lexical words, whatever their part of speech) and ``"structure"``."""
+    """By ``"token"`` (lexical words of any part of speech) and ``"structure"``."""
     return {
         "token": compare_counts(_tokens(synthetic), _tokens(target)),
         "structure": compare_counts(_structures(synthetic), _structures(target)),

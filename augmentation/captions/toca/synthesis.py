@@ -119,7 +119,7 @@ class Synthesis:
         return _counts(read_lines(records_file))
 
     def _reopen(self, records_file: Path, partial_file: Path) -> None:
-        """Make batches of a finished set again, as if it had been killed behind the last one."""
+        """Turn a finished set into batches again, so that more of them can be appended."""
         size = self.pace.batch_size
         # answers to one template stand together
         template_records = (
@@ -165,7 +165,7 @@ class Synthesis:
             accepted += len(captions)
             refused = Counter() if captions else refused + _reasons(records)
             for record in records:
-                if "caption" in record or record["refused"] == UNLIKELY:  # both were said before
+                if "caption" in record or record["refused"] == UNLIKELY:  # both were accepted
                     self.judge.remember(record.get("caption") or record["answer"])
         return accepted, refused
 

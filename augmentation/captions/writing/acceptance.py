@@ -78,7 +78,7 @@ class Judge:
     """
 
     def __init__(self, *, known_captions: Sequence[str] = (), max_words: int = 30) -> None:
-        self._known = {hash(caption_key(caption)) for caption in known_captions}
+        self._known_keys = {hash(caption_key(caption)) for caption in known_captions}
         self._max_words = max_words
         self._accepted: set[str] = set()
 
@@ -114,6 +114,6 @@ class Judge:
         if _TWICE.search(line.lower()):
             return REPEATS
         key = caption_key(line)
-        if hash(key) in self._known:
+        if hash(key) in self._known_keys:
             return COPY
         return DUPLICATE if key in self._accepted else ""

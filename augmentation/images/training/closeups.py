@@ -156,11 +156,11 @@ def regions_within(
     inside: list[Region] = []
     for index, region in enumerate(regions):
         x1, y1, x2, y2 = region.box
-        shown = clipped((x1 - left, y1 - top, x2 - left, y2 - top), (right - left, bottom - top))
-        if shown is None or area(shown) < MIN_VISIBLE_SHARE * area(region.box):
+        visible = clipped((x1 - left, y1 - top, x2 - left, y2 - top), (right - left, bottom - top))
+        if visible is None or area(visible) < MIN_VISIBLE_SHARE * area(region.box):
             continue
         new_index[index] = len(inside)
-        inside.append(dataclasses.replace(region, box=shown))
+        inside.append(dataclasses.replace(region, box=visible))
     return tuple(inside), new_index
 
 

@@ -29,10 +29,10 @@ def description_words(parse: Parse, mention: Mention) -> frozenset[str]:
     own_actions = [action for action in actions(parse) if mention.head in action.subjects]
     lemmas = {action.lemma for action in own_actions if action.lemma not in INVISIBLE_VERBS}
     positions = [mention.head, *(action.verb for action in own_actions)]
-    behind = [n for top in positions for n in children[top] if n > mention.head]
+    dependents = [n for top in positions for n in children[top] if n > mention.head]
     heads = [
         n
-        for n in behind
+        for n in dependents
         if parse[n].dep == "prep" and parse[n].text.lower() in DESCRIBING_PREPOSITIONS
     ]
     heads += [action.verb for action in own_actions if parse[action.verb].lemma in DESCRIBING_VERBS]

@@ -270,5 +270,5 @@ class Patches:
 
 def _distinctive(attributes: Sequence[str]) -> list[str]:
     """Attributes without colours where there are several: a black and white dog is no white one."""
-    several = sum(attribute in COLOURS for attribute in attributes) > 1
-    return [word for word in attributes if not (several and word in COLOURS)]
+    has_several_colours = sum(attribute in COLOURS for attribute in attributes) > 1
+    return [word for word in attributes if not (has_several_colours and word in COLOURS)]

@@ -72,11 +72,11 @@ def mention_statistics(
     num_images = num_captions = 0
     for _, image_captions in groupby(captions, key=itemgetter(0)):
         num_images += 1
-        shown: set[str] = set()
+        mentioned: set[str] = set()
         for _, caption, parse in image_captions:
             num_captions += 1
             mentions = find_mentions(caption, parse, object_words)
-            shown.update(mention.name for mention in mentions)
+            mentioned.update(mention.name for mention in mentions)
             objects.update(mention.name for mention in mentions)
             attributes.update(attribute for mention in mentions for attribute in mention.attributes)
             pairs.update(
@@ -84,7 +84,7 @@ def mention_statistics(
                 for mention in mentions
                 for attribute in mention.attributes
             )
-        photos.update(shown)
+        photos.update(mentioned)
     return MentionStatistics(
         num_images=num_images,
         num_captions=num_captions,

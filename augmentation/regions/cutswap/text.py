@@ -138,7 +138,7 @@ class _Candidate:
 
 
 class CaptionSwapper:
-    """Draws captions with another object, the same ones for a sample whatever else is drawn.
+    """Draws captions with another object; a sample's captions do not depend on other draws.
 
     Args:
         table: what the data set's captions mention.
@@ -265,14 +265,14 @@ class CaptionSwapper:
             MASCULINE_PRONOUNS | FEMININE_PRONOUNS
         )
         for entry in classes:
-            same = entry.name == mention.name
+            is_same = entry.name == mention.name
             repeats = not self.rules.allow_repeats and entry.name in other_names
             unfit = self.rules.match_grammar and not entry.fits_frames(mention.frames)
             unfit = unfit or (self.rules.match_slots and not _fills_slot(entry, mention))
             clashes = self.rules.match_pronouns and _pronoun_clash(
                 mention.name, entry.name, pronouns
             )
-            if same or not (repeats or unfit or clashes):
+            if is_same or not (repeats or unfit or clashes):
                 yield entry
 
     def _edit(
