@@ -62,13 +62,18 @@ def extra_version(package: str, *, extra: str, purpose: str) -> str:
 
 def missing(package: str, *, extra: str, purpose: str) -> ModuleNotFoundError:
     """The error that says which package is missing, and a command that installs it."""
-    packages = packages_of(extra)
-    command = f"pip install {shlex.join(packages)}, or " if packages else ""
     return ModuleNotFoundError(
         f"{purpose}: the package {package} is not installed; it belongs to the extra {extra!r}: "
-        f'{command}in a checkout pip install -e ".[{extra}]"',
+        f"{install_command(extra)}",
         name=package,
     )
+
+
+def install_command(extra: str) -> str:
+    """A command that installs an extra's packages, and the one for a checkout."""
+    packages = packages_of(extra)
+    command = f"pip install {shlex.join(packages)}, or " if packages else ""
+    return f'{command}in a checkout pip install -e ".[{extra}]"'
 
 
 def packages_of(extra: str) -> list[str]:

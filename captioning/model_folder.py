@@ -45,8 +45,9 @@ def model_folder(
         hub = importlib.import_module("huggingface_hub")  # slow, and needed here only
         return Path(hub.snapshot_download(name, allow_patterns=[*files, *further_files]))
     except (OSError, ValueError) as error:
+        reason = str(error).partition("\n")[0]  # the hub tells it in several lines
         raise ConnectionError(
-            f"{name!r} is no folder, and could not be had from the model hub ({error}); fetch it "
+            f"{name!r} is no folder, and could not be had from the model hub ({reason}); fetch it "
             f"on a machine with network and give its folder, or use {instead}"
         ) from error
 

@@ -97,9 +97,9 @@ def detect_run(config: DictConfig) -> list[dict[str, Any]]:
         FileNotFoundError, ValueError: what `contexts` and `detect_by_score` raise.
     """
     folder = Path(config.run)
-    if (folder / "config.yaml").is_file():
-        config = DictConfig(OmegaConf.merge(config, {"seed": RunFolder(folder).config().seed}))
-    scores = {name: build_part(part) for name, part in config.scores.items()}
+    seed = RunFolder(folder).config().seed  # before scores are built, which takes a while
+    config = DictConfig(OmegaConf.merge(config, {"seed": seed}))
+    scores = {name: build_part(chosen) for name, chosen in config.scores.items()}
     detections = [
         {"epoch": context.epoch, "scores": detect_by_score(scores, context)}
         for context in contexts(folder)

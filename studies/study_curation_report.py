@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 
 import matplotlib
@@ -234,23 +235,24 @@ def _cell(seeds: list[dict], kind: str) -> str:
 
 
 def draw(table: Table, runs: Path, path: Path) -> None:
-    """Losses by epoch, what each score finds, and what each policy gains: a row a noise.
+    """Losses by epoch, what each score finds, and what each policy gains, noise after noise.
 
-    Panels without data are left out, and so are columns without any.
+    Panels without data are left out, and the next ones take their places.
     """
     noises = [n for n in sorted({noise for noise, _ in table}) if (n, "track") in table]
     rows = [_panels(table, runs, noise) for noise in noises]
-    columns = [k for k in range(len(rows[0])) if any(panels[k] for panels in rows)]
-    size = (6 * len(columns), 3.5 * len(rows))
+    num_columns = sum(any(kind) for kind in zip(*rows, strict=True))
+    panels = [panel for row in rows for panel in row if panel is not None]
+    num_rows = -(-len(panels) // num_columns)
+    size = (6 * num_columns, 3.5 * num_rows)
     figure, axes = plt.subplots(
-        len(rows), len(columns), figsize=size, squeeze=False, layout="constrained"
+        num_rows, num_columns, figsize=size, squeeze=False, layout="constrained"
     )
-    for row, panels in zip(axes, rows, strict=True):
-        for axis, panel in zip(row, (panels[k] for k in columns), strict=True):
-            if panel is None:
-                axis.remove()
-            else:
-                panel(axis)
+    for axis, panel in zip_longest(axes.flat, panels):
+        if panel is None:
+            axis.remove()
+        else:
+            panel(axis)
     figure.savefig(path, format="png", dpi=90)
     plt.close(figure)
 

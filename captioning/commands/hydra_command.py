@@ -74,7 +74,7 @@ def _check(command: HydraCommand, config: Any) -> None:
     from captioning.commands.settings import SETTINGS
     from captioning.config_check import check_config
 
-    check_config(config, SETTINGS[command.name])
+    check_config(config, SETTINGS.get(command.name))
 
 
 def _set_full_error(value: str | None) -> None:

@@ -12,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from captioning.commands.hydra_help import choices
 from captioning.configuration import compose_config
+from captioning.extras import install_command
 from captioning.training.reserved import RESERVED
 
 _KEY = re.compile(r"Could not (?:override|delete from config\.) '([^']+)'")
@@ -28,10 +29,17 @@ def explain_hydra_error(error: Exception, *, name: str, overrides: Sequence[str]
         overrides: the command line.
     """
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
-        group, _, choice = str(error.missing_cfg_file).rpartition("/")
+        missing = str(error.missing_cfg_file)
+        group, _, choice = missing.rpartition("/")
+        for override in overrides:  # where the choice itself has a folder: experiment=ssa/flickr30k
+            chosen, _, value = override.partition("=")
+            if f"{chosen.partition('@')[0]}/{value}" == missing:
+                group, choice = chosen.partition("@")[0], value
         options = choices(group)
         hint = _nearest_choice(choice, options)
         known = f"; there are {', '.join(options)}" if options else ""
+        if group == "hydra/launcher":
+            known = f"; launchers belong to the extra 'cluster': {install_command('cluster')}"
         return f"{group}={choice}: there is no such choice{hint or known}"
     if "Config group override must be" in str(error):
         key = next((o.partition("=")[0] for o in overrides if o.endswith("=null")), "a group")

@@ -98,6 +98,9 @@ def run(arguments: Sequence[str]) -> int:
         print(f"captioning {captioning.__version__}")
         return 0
     command, rest = find_command(arguments)
+    if isinstance(command, HydraCommand) and (near := _meant(command, rest)):
+        print(f"captioning: there is no command {command.name} {rest[0]}; {near}", file=sys.stderr)
+        return WRONG_USAGE
     if isinstance(command, HydraCommand):
         run_hydra(command, rest)
         return 0
@@ -113,6 +116,15 @@ def find_command(arguments: Sequence[str]) -> tuple[Command | None, list[str]]:
         if command is not None:
             return command, list(arguments[length:])
     return None, []
+
+
+def _meant(command: HydraCommand, rest: Sequence[str]) -> str:
+    """Which subcommand a word after a command was meant to be, if it is no KEY=VALUE."""
+    if not rest or "=" in rest[0] or not rest[0][:1].isalpha():
+        return ""
+    below = [name for name in COMMANDS if name.startswith(f"{command.name} ")]
+    near = difflib.get_close_matches(f"{command.name} {rest[0]}", below, n=1, cutoff=0.8)
+    return f"did you mean {near[0]!r}?" if near else ""
 
 
 def show_commands(arguments: Sequence[str]) -> int:
@@ -133,7 +145,12 @@ def run_plain(command: PlainCommand, arguments: Sequence[str]) -> int:
     """Parse a command's options and call it; see `main` for the status."""
     parser = ArgumentParser(prog=f"captioning {command.name}", description=command.summary)
     command.add_arguments(parser)
-    options = parser.parse_args(arguments)
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        known = [name for action in parser._actions for name in action.option_strings]
+        near = difflib.get_close_matches(unknown[0].partition("=")[0], known, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
     try:
         return command.call(options) or 0
     except BrokenPipeError:

@@ -22,9 +22,16 @@ def _demo_arguments(parser: ArgumentParser) -> None:
 
 
 def _demo(options: Namespace) -> None:
+    from hydra.errors import HydraException
+
+    from captioning.commands.hydra_errors import explain_hydra_error
     from captioning.training.demo import main
 
-    main(options.overrides)
+    try:
+        main(options.overrides)
+    except HydraException as error:
+        line = explain_hydra_error(error, name="train", overrides=options.overrides)
+        raise ValueError(line) from error
 
 
 TRAIN = HydraCommand(

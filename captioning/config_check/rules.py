@@ -140,7 +140,8 @@ def _named(base: Any) -> str:
         return f"a list of {described(content[0])}" if len(content) == 1 else "a list"
     if is_mapping(base):
         return "a mapping"
-    return f"a mapping with _target_ ({getattr(base, '__name__', base)})"
+    name = getattr(base, "__name__", str(base))
+    return "a mapping with _target_" + ("" if name == "Callable" else f" ({name})")
 
 
 def shown(value: Any) -> str:

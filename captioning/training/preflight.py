@@ -18,6 +18,7 @@ from pytorch_lightning.utilities.exceptions import (
 
 from captioning.config_check.check import check_config
 from captioning.config_check.rules import nearest
+from captioning.extras import import_extra
 from captioning.metrics.coco import scores_of
 from captioning.metrics.java import JavaError, find_java
 from captioning.results.run_folder import RunFolder
@@ -56,6 +57,8 @@ def check_run(config: DictConfig) -> None:
     _check_monitors(config)
     _check_start(config)
     _check_pictures(config)
+    if "wandb" in config.logger:
+        import_extra("wandb", extra="tracking", purpose="logger=wandb")
     check_trainer(config.trainer)
     _try_foreign_parts(config)
     check_data(config)

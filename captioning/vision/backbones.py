@@ -247,9 +247,10 @@ def _hub_network(name: str, sizes: dict[str, Any]) -> Any:
     try:
         return timm.create_model(name, pretrained=True, **sizes)
     except (OSError, RuntimeError) as error:
+        reason = str(error).partition("\n")[0]  # the hub tells it in several lines
         raise ConnectionError(
-            f"the weights of {name!r} could not be had from the model hub ({error}); fetch them on "
-            "a machine with network and pass weights=FILE, or use efficientnet_lite0"
+            f"the weights of {name!r} could not be had from the model hub ({reason}); fetch them "
+            "on a machine with network and pass weights=FILE, or use efficientnet_lite0"
         ) from error
 
 

@@ -22,8 +22,39 @@ def test_what_a_config_may_not_name_is_refused(part: dict) -> None:
         build_part(OmegaConf.create(part))
 
 
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        ("torch.load", "configs name classes of libraries"),
+        ("torch.hub.load", "configs name classes of libraries"),
+        ("torch.utils.collect_env.run", "configs name classes of libraries"),
+        ("pytorch_lightning.Trainer.fit", "configs name classes of libraries"),
+        ("torch.serialization.os.system", "it is defined by posix"),
+        ("captioning.files.os.system", "it is defined by posix"),
+        ("torch.package.PackageImporter", "of torch, configs name what torch.nn"),
+        ("captioning.files.write_text", "it is no part that configs build"),
+        ("captioning.training.parts.build_part", "it is no part that configs build"),
+        ("captioning.training.run.train", "it is no part that configs build"),
+        ("curation.report.report.write_report", "it is no part that configs build"),
+    ],
+)
+def test_what_reads_writes_or_runs_is_refused_wherever_it_is_reached_from(
+    target: str, reason: str
+) -> None:
+    with pytest.raises(ValueError, match=rf"_target_: {target}: {reason}"):
+        build_part(OmegaConf.create({"inner": {"_target_": target}}))
+
+
+def test_code_from_a_hub_is_refused() -> None:
+    part = {"_target_": "transformers.AutoModel.from_pretrained", "trust_remote_code": True}
+    with pytest.raises(ValueError, match="trust_remote_code runs code of strangers; leave it out"):
+        check_targets(part)
+
+
 def test_libraries_and_the_project_may_be_named() -> None:
     check_targets([{"_target_": "torch.optim.Adam"}, {"x": {"_target_": "captioning.data.x"}}])
+    check_targets({"_target_": "transformers.AutoModel.from_pretrained"})
+    check_targets({"_target_": "captioning.training.optim.cosine"})
 
 
 def test_a_package_of_the_current_folder_may_be_named(

@@ -19,6 +19,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from augmentation.settings import AugmentationSettings
 from captioning.commands.hydra_errors import explain_hydra_error
+from captioning.commands.main import COMMANDS as COMMAND_TABLE
+from captioning.commands.settings import SETTINGS
 from captioning.config_check import check_config
 from captioning.config_check.check import Problem, problems
 from captioning.config_check.values import resolved
@@ -54,10 +56,31 @@ COMMANDS = {
     "evaluate": ("evaluate", EvaluateSettings, ("run=RUN", "search=beam", "rerank=consensus")),
     "augment": ("augmentation", AugmentationSettings, ("out=OUT", "data=miniworld")),
 }
-WRONG = (None, "abc", "", -1, 0, 1.5, math.nan, math.inf, [], {}, True)
+# What the configs of the other commands leave open.
+OPEN = {
+    "curate detect": ("run=RUN",),
+    "controllability": ("run=RUN",),
+    "diverse-captions": ("run=RUN",),
+    "image-distance": ("real=A", "other=B"),
+    "augment captioned": ("run=RUN", "made.root=MADE"),
+}
+COMMANDS |= {
+    name: (COMMAND_TABLE[name].config, settings, OPEN.get(name, ()))
+    for name, settings in SETTINGS.items()
+}
+HUGE = 10**30
+WRONG = (None, "abc", "", -1, 0, 1.5, math.nan, math.inf, [], {}, True, HUGE)
 # Keys that no part reads: splits that are not trained on, and what other keys refer to.
 FREE = ("data.test_", "curation.score", "curation.image_source", "curation.prompt")
-FREE += ("corpus", "prior", "novel_classes", "model.objects", "model.pretrained")
+FREE += ("novel_classes", "model.objects", "model.pretrained", "model.names_path")
+# Arguments of other libraries' networks, and readers below a key of any name.
+FREE += ("unet.", "noise.", "sources.")
+# Numbers that are whole in the config need not be; one file stands for a list of one.
+FREE_OF = {
+    "augment compare": ("figure.ratios", "target.train.annotations"),
+    "augment teach": ("num_epochs",),
+    "assets fine-tuning": ("lora.alpha",),
+}
 # A version may be a number; devices are Lightning's to judge (`check_run` builds a trainer).
 FREE += ("logger.csv.version", "logger.tensorboard.version", "trainer.devices")
 # Parts that curation.callback refers to; there they are refused.
@@ -99,6 +122,8 @@ def settable(node: Any, keys: Keys = ()) -> Iterator[tuple[Keys, Any]]:
 
 def may_follow(old: Any, new: Any) -> bool:
     """Whether a value may be valid in place of another: null, or of its type."""
+    if new == HUGE:
+        return False
     if old is None or new is None:
         return new is None or isinstance(new, str | int | float | list | dict)
     if isinstance(old, bool) or isinstance(new, bool):
@@ -143,7 +168,7 @@ def test_every_wrong_value_is_refused_by_its_key(name: str):
         refused += bool(found)
         if (
             not found
-            and not key.startswith(FREE)
+            and not key.startswith((*FREE, *FREE_OF.get(name, ())))
             and key not in REFERRED
             and not may_follow(old, new)
         ):
@@ -174,6 +199,24 @@ LINES = [
         "threads: must be a whole number of at least 1 and at most 4096 or null, got -1",
     ),
     ("seed=1.5", "seed: must be a whole number"),
+    (f"threads={10**12}", "threads: must be a whole number of at least 1 and at most 4096"),
+    ("loader.num_workers=100000", "at most 1024, got 100000"),
+    (f"loader.batch_size={10**30}", "no whole number may be above 9223372036854775807"),
+    (f"optimizer.lr={10**400}", "optimizer.lr: must be a number of at least 0"),
+    ("features.backbone.image_size=-1", "must be a whole number of at least 1 or null, got -1"),
+    ("search._convert_=abc", "search._convert_: must be one of none, partial, object, all"),
+    ("+search._partail_=true", "search._partail_: there is no such key; did you mean _partial_?"),
+    ("+curation.selectt.ratio=1", "curation.selectt: there is no such key; did you mean select?"),
+    ("+lodaer.batch_size=3", "lodaer: there is no such key; did you mean loader?"),
+    ("start_from=missing", "start_from=missing: missing/config.yaml does not exist"),
+    ("trainer.precision=16-true", "trainer.precision: must be one of 32-true, 16-mixed"),
+    ("+trainer.limit_train_batches=0", "trainer.limit_train_batches: must be a number above 0"),
+    ("+trainer.overfit_batches=2", "trainer.overfit_batches is set by the run: set first_images"),
+    ("+trainer.callbacks=[]", "trainer.callbacks is set by the run: choose callbacks=["),
+    ("callbacks.early_stopping.monitor=abc", "callbacks.early_stopping.monitor: must be one of"),
+    ("callbacks.early_stopping.patience=-1", "callbacks.early_stopping.patience: must be"),
+    ("callbacks.early_stopping.mode=abc", "callbacks.early_stopping: `mode` can be min, max"),
+    ("data.test_near=abc", "data.test_near: must be a mapping with _target_ or null, got abc"),
     ("model.module=null", "model.module: must be a mapping with _target_"),
     ("trainer.devices=abc", "trainer: "),
     ("features.kind=null", "features.kind: must be grid or regions"),
@@ -186,8 +229,9 @@ LINES = [
 @pytest.mark.parametrize(("override", "line"), LINES, ids=[override for override, _ in LINES])
 def test_a_wrong_value_is_told_in_a_line_before_any_work(override: str, line: str, tmp_path: Path):
     override = f"+{override}" if override.startswith("features.imported") else override
-    config = with_precision(compose_config("train", [f"run_dir={tmp_path}", override]))
-    with pytest.raises(ValueError, match=re.escape(line)) as raised:
+    chosen = ["callbacks=[early_stopping]"] if "early_stopping" in override else []
+    config = with_precision(compose_config("train", [f"run_dir={tmp_path}", *chosen, override]))
+    with pytest.raises((ValueError, FileNotFoundError), match=re.escape(line)) as raised:
         check_run(config)
     assert "\n" not in str(raised.value)
     assert list(tmp_path.iterdir()) == []
@@ -225,6 +269,38 @@ def test_a_record_of_settings_says_what_holds_between_its_fields():
         ("curation/select=tpo", "curation/select=tpo: there is no such choice; did you mean top?"),
         ("optimizer=null", "optimizer: must be a choice of the group, got null"),
         ("seed", "Error parsing override 'seed' missing EQUAL at '<EOF>'"),
+        (
+            "steps=[plant_swp20]",
+            "steps=plant_swp20: there is no such choice; did you mean plant_swap20?",
+        ),
+        (
+            "callbacks=[early_stoping]",
+            "callbacks=early_stoping: there is no such choice; did you mean early_stopping?",
+        ),
+        (
+            "extra_metrics=[diversty]",
+            "extra_metrics=diversty: there is no such choice; did you mean diversity?",
+        ),
+        (
+            "experiment=viecap/flickr8k_smal",
+            "experiment=viecap/flickr8k_smal: there is no such choice; did you mean "
+            "viecap/flickr8k_small?",
+        ),
+        (
+            "lodaer.batch_size=3",
+            "lodaer.batch_size: there is no such key; did you mean loader.batch_size?",
+        ),
+        (
+            "batch_size=3",
+            "batch_size: there is no such key; did you mean features.batch_size or "
+            "loader.batch_size?",
+        ),
+        (
+            "curation.budget={abc: 3}",
+            "curation.budget.abc: there is no such key; a new one is added by "
+            "+curation.budget.abc=VALUE",
+        ),
+        ("trainer.max_epochs=3", "trainer.max_epochs is set by the run: set num_epochs=N"),
     ],
 )
 def test_what_hydra_refuses_is_told_in_a_line(override: str, line: str):

@@ -11,6 +11,7 @@ from captioning.commands import curation, hydra_command, results
 from captioning.commands.command import HydraCommand
 from captioning.commands.hydra_command import run_hydra, run_task
 from captioning.commands.main import COMMANDS, main
+from captioning.commands.settings import SETTINGS
 
 SLOW = ("torch", "hydra", "transformers", "pytorch_lightning")
 
@@ -59,6 +60,66 @@ def test_a_misspelt_command_is_told_its_neighbour(capsys: pytest.CaptureFixture[
     assert "did you mean 'curate report'?" in capsys.readouterr().err
     assert main(["trian"]) == 2  # codespell:ignore trian
     assert "did you mean 'train'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["prepare", "metrcs"], "did you mean 'prepare metrics'?"),
+        (["augment", "tech"], "did you mean 'augment teach'?"),
+        (["table", "runs", "--metrcs", "CIDEr"], "--metrcs CIDEr; did you mean --metrics?"),
+        (["curate", "export", "a", "b", "--fromat", "coco"], "did you mean --format?"),
+    ],
+)
+def test_a_misspelt_word_or_option_after_a_command_is_told_its_neighbour(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with contextlib.suppress(SystemExit):  # as argparse ends
+        assert main(arguments) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_a_misspelt_setting_of_the_demo_is_told_in_a_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["demo", "num_epoch=3"]) == 1
+    told = capsys.readouterr().err.strip()
+    assert told == "demo: num_epoch: there is no such key; did you mean num_epochs?"
+
+
+def test_every_config_is_checked_before_its_command() -> None:
+    hydra = [command for command in COMMANDS.values() if isinstance(command, HydraCommand)]
+    assert {c.name for c in hydra if not c.checks_itself} == set(SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["find-objects", "batch_size=0"], "find-objects: batch_size: must be a whole number"),
+        (["curate", "detect"], "curate detect: run: must be given"),
+        (["train", "paths.runs=/dev/null/x"], "train: the run's folder cannot be made"),
+        (["train", "-m", "hydra/launcher=joblib"], "launchers belong to the extra 'cluster'"),
+    ],
+)
+def test_wrong_settings_of_a_command_end_in_a_line(
+    arguments: list[str], told: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert told in str(ended.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_too_little_memory_is_told_in_a_line() -> None:
+    def task(config: object) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes\nframe #0")
+
+    command = HydraCommand(name="x", summary="", config="train", task=task, checks_itself=True)
+    with pytest.raises(SystemExit) as ended:
+        run_task(command, {})
+    assert "\n" not in str(ended.value)
+    assert "x: not enough memory:" in str(ended.value)
 
 
 def test_help_of_training_shows_choices_and_keys(

@@ -99,6 +99,19 @@ def test_what_lightning_refuses_is_said_in_one_line(small, tmp_path: Path) -> No
         train(config)
 
 
+def test_what_is_no_callback_is_refused(small, tmp_path: Path) -> None:
+    config = small("+callbacks.mine={_target_: torch.nn.Identity}", "num_epochs=1")
+    with pytest.raises(ValueError, match="mine: must build a pytorch_lightning.Callback, got Iden"):
+        train(config)
+
+
+def test_a_score_that_turns_out_not_to_be_logged_is_told_in_a_line(small, tmp_path: Path) -> None:
+    monitor = "callbacks.early_stopping.monitor=train/nothing"
+    config = small("callbacks=[early_stopping]", monitor, "num_epochs=1")
+    with pytest.raises(ValueError, match=r"^callbacks\.\*\.monitor: .*`train/nothing`"):
+        train(config)
+
+
 def test_callbacks_of_the_config_log_and_change_nothing(small, tmp_path: Path) -> None:
     train(small("num_epochs=1", folder="plain"))
     train(
