@@ -6,11 +6,13 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from captioning.commands.command import HydraCommand, PlainCommand
+from captioning.commands.quick_imports import quick_imports
 
 
 def _train(config: Any) -> float | None:
-    from captioning.training.run import train
-    from captioning.training.summary import print_summary
+    with quick_imports():
+        from captioning.training.run import train
+        from captioning.training.summary import print_summary
 
     scores = train(config)
     print_summary(config, scores)
@@ -22,7 +24,8 @@ def _demo_arguments(parser: ArgumentParser) -> None:
 
 
 def _demo(options: Namespace) -> None:
-    from captioning.training.demo import main
+    with quick_imports():
+        from captioning.training.demo import main
 
     main(options.overrides)
 
