@@ -5,28 +5,33 @@ from __future__ import annotations
 from typing import Any
 
 from captioning.commands.command import HydraCommand
+from captioning.commands.quick_imports import quick_imports
 
 
 def _evaluate(config: Any) -> None:
-    from captioning.evaluation.run import evaluate
+    with quick_imports():
+        from captioning.evaluation.run import evaluate
 
     evaluate(config)
 
 
 def _controllability(config: Any) -> None:
-    from captioning.evaluation.controllability import evaluate_control
+    with quick_imports():
+        from captioning.evaluation.controllability import evaluate_control
 
     evaluate_control(config)
 
 
 def _diverse_captions(config: Any) -> None:
-    from captioning.evaluation.diverse_captions import evaluate_draws
+    with quick_imports():
+        from captioning.evaluation.diverse_captions import evaluate_draws
 
     evaluate_draws(config)
 
 
 def _image_distance(config: Any) -> None:
-    from captioning.evaluation.image_distance import image_distance
+    with quick_imports():
+        from captioning.evaluation.image_distance import image_distance
 
     result = image_distance(config)
     numbers = " and ".join(str(number) for number in result["num_images"])

@@ -6,11 +6,13 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from captioning.commands.command import HydraCommand, PlainCommand
+from captioning.commands.quick_imports import quick_imports
 
 
 def _train(config: Any) -> float | None:
-    from captioning.training.run import train
-    from captioning.training.summary import print_summary
+    with quick_imports():
+        from captioning.training.run import train
+        from captioning.training.summary import print_summary
 
     scores = train(config)
     print_summary(config, scores)
@@ -22,10 +24,11 @@ def _demo_arguments(parser: ArgumentParser) -> None:
 
 
 def _demo(options: Namespace) -> None:
-    from hydra.errors import HydraException
+    with quick_imports():
+        from hydra.errors import HydraException
 
-    from captioning.commands.hydra_errors import explain_hydra_error
-    from captioning.training.demo import main
+        from captioning.commands.hydra_errors import explain_hydra_error
+        from captioning.training.demo import main
 
     try:
         main(options.overrides)
