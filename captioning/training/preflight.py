@@ -81,11 +81,11 @@ def _check_monitors(config: DictConfig) -> None:
                 f"callbacks.{name}.patience: must be a whole number of at least 0, got "
                 f"{callback.patience}"
             )
-        score = callback.get("monitor")
+        score = str(callback.get("monitor") or "")
         # Of what is logged beside validation scores, the groups alone are known before a run.
-        known = str(score).startswith(LOGGED) or (config.get("plugins") and "val/" not in score)
-        if score is not None and not known:
-            _check_score(f"callbacks.{name}.monitor", str(score), names)
+        of_plugin = bool(config.get("plugins")) and not score.startswith("val/")
+        if score and not score.startswith(LOGGED) and not of_plugin:
+            _check_score(f"callbacks.{name}.monitor", score, names)
 
 
 def _check_score(key: str, score: str, known: Sequence[str]) -> None:

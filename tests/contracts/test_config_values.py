@@ -309,3 +309,20 @@ def test_what_hydra_refuses_is_told_in_a_line(override: str, line: str):
         compose_config("train", overrides)
     told = explain_hydra_error(raised.value, name="train", overrides=overrides)
     assert told == line
+
+
+def test_callbacks_of_a_plugin_may_monitor_what_they_log_or_nothing(tmp_path: Path):
+    further = ["plugins=[my_package]", "callbacks=[early_stopping,learning_rate]"]
+    monitor = "callbacks.early_stopping.monitor=mine/score"
+    check_run(with_precision(compose_config("train", [f"run_dir={tmp_path}", *further, monitor])))
+
+
+@pytest.mark.parametrize("experiment", ["viecap/coco", "blip/fine_tuning", "cic_bart/flickr30k"])
+def test_smoke_runs_suit_every_tokenizer(experiment: str):
+    config = compose_config("train", [f"experiment={experiment}", "debug=smoke"])
+    check_config(with_precision(config), TrainSettings)
+
+
+def test_smoke_runs_keep_every_word():
+    assert compose_config("train", ["debug=smoke"]).tokenizer.min_count == 1
+    assert compose_config("train", []).tokenizer.min_count == 5
