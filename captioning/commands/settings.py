@@ -96,8 +96,8 @@ class Controllability(AbstractOfRun, total=False):
     parser: Part
     word_vectors: Part
     well_formedness: Part | None
-    most_images: PositiveInt | None
-    made: Name | None
+    max_images: PositiveInt | None
+    generated: Name | None
     random: Random
 
 
@@ -109,7 +109,7 @@ class DiverseCaptions(AbstractOfRun, total=False):
     rerank: Part | None
     numbers: Annotated[Sequence[PositiveInt], MinLen(1)]
     oracle: Annotated[Sequence[MetricName], MinLen(1)]
-    most: PositiveInt
+    num_best: PositiveInt
 
 
 class ImageDistance(AbstractCommon, total=False):
@@ -129,12 +129,12 @@ class Captioned(AbstractOfRun, total=False):
 
     metrics: Metrics
     data: Data
-    made: Data
+    augmented: Data
     num_pictures: PositiveInt | None
-    shown: NonNegativeInt
-    most_captions: PositiveInt
+    num_shown: NonNegativeInt
+    max_captions: PositiveInt
     detections: Sequence[Name]
-    made_detections: Sequence[Name]
+    augmented_detections: Sequence[Name]
 
 
 class Figure(TypedDict, total=False):
@@ -208,7 +208,7 @@ class Teach(AbstractMaking, total=False):
     corpus: Corpus
     tagger: Part
     prompts: Annotated[Mapping[str, Any], ArgumentsOf(PromptWriter)]
-    whole: Fraction
+    full_template_share: Fraction
     num_epochs: PositiveFloat
     val_share: Annotated[float, Gt(0), Lt(1)]
 
