@@ -51,6 +51,9 @@ def explain_hydra_error(error: Exception, *, name: str, overrides: Sequence[str]
     if reserved := RESERVED.get(key.removeprefix("trainer.")):
         return f"{key} is set by the run: {reserved}"
     known = _known_keys(name, [o for o in overrides if not _is_for(o, key)])
+    has_policy = "curation.callback" not in known or "curation.callback.policy" in known
+    if key.startswith(("curation/", "curation.")) and not has_policy:
+        return f"{key}: curation=none has no such key: choose a policy, such as curation=track"
     if below and key in known:
         key = f"{key}.{below[1]}"
     hint = _nearest_key(key, known)

@@ -87,6 +87,14 @@ def test_a_misspelt_setting_of_the_demo_is_told_in_a_line(
     assert told == "demo: num_epoch: there is no such key; did you mean num_epochs?"
 
 
+@pytest.mark.parametrize("setting", ["curation/probe=rescore", "curation.select.ratio=0.1"])
+def test_a_part_of_a_policy_without_a_policy_names_the_remedy(setting: str) -> None:
+    with pytest.raises(SystemExit, match="choose a policy, such as curation=track"):
+        main(["train", setting])
+    with pytest.raises(SystemExit, match="did you mean curation/probe"):
+        main(["train", "curation=remove", "curation/prob=rescore"])
+
+
 def test_every_config_is_checked_before_its_command() -> None:
     hydra = [command for command in COMMANDS.values() if isinstance(command, HydraCommand)]
     assert {c.name for c in hydra if not c.checks_itself} == set(SETTINGS)
