@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -13,20 +14,40 @@ import pytest
 import torch
 
 import captioning  # noqa: F401  # registers what configs use
+from captioning.commands.quick_imports import SHORTCUTS, put_off
 from captioning.plugins import import_plugins
 from tests.browser import Browser, missing
 
+put_off(SHORTCUTS)
 # Configs of tests name classes and functions of theirs.
 import_plugins(["tests"])
 
 matplotlib.use("Agg")
+# Processes that tests start have one thread, too: idle ones of small work spin.
 torch.set_num_threads(1)
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Examples are derived from the test itself, so that two runs of the suite test the same things.
 hypothesis.settings.register_profile("suite", derandomize=True, deadline=None, database=None)
 hypothesis.settings.load_profile("suite")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None]:
+    """No garbage is looked for while tests are collected, nor later in what that imported."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """Modules are freed at the end as always; some complain otherwise."""
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)

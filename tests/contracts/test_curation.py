@@ -6,6 +6,7 @@ import functools
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -150,6 +151,14 @@ def make_model(name: str, data: CaptionDataModule) -> AbstractCaptioner:
     )
 
 
+class LastEpochProbe(VisualGainProbe):
+    """Measures the gain where the policy acts: a third of the time goes without it."""
+
+    def finish(self, ledger: Any, signals: Any, trainer: pl.Trainer, module: Any) -> None:
+        if trainer.current_epoch == trainer.max_epochs - 1:
+            super().finish(ledger, signals, trainer, module)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CAPTIONERS)
 def test_swapped_captions_are_found(
@@ -163,7 +172,7 @@ def test_swapped_captions_are_found(
         name="remove_visual_gain",
     )
     callback = CurationCallback(
-        policy=policy, probe=VisualGainProbe(), truth=truth, run_folder=tmp_path, plot=False
+        policy=policy, probe=LastEpochProbe(), truth=truth, run_folder=tmp_path, plot=False
     )
     trainer = pl.Trainer(
         accelerator="cpu",
