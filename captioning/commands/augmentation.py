@@ -6,32 +6,37 @@ import logging
 from typing import Any
 
 from captioning.commands.command import HydraCommand
+from captioning.commands.quick_imports import quick_imports
 
 log = logging.getLogger(__name__)
 
 
 def _augment(config: Any) -> None:
-    from augmentation.run import augment, smoke_settings, summary
+    with quick_imports():
+        from augmentation.run import augment, smoke_settings, summary
 
     card = augment(smoke_settings(config))
     log.info(f"{config.out}: {summary(card['counts'])}")
 
 
 def _captioned(config: Any) -> None:
-    from augmentation.captioned import describe_set
+    with quick_imports():
+        from augmentation.captioned import describe_set
 
     describe_set(config)
 
 
 def _teach(config: Any) -> None:
-    from augmentation.captions.toca.teaching import teach
+    with quick_imports():
+        from augmentation.captions.toca.teaching import teach
 
     card = teach(config)
     log.info(f"{config.out}: before {card['before']}, after {card['history'][-1]}")
 
 
 def _compare(config: Any) -> None:
-    from augmentation.captions.toca.compare import compare
+    with quick_imports():
+        from augmentation.captions.toca.compare import compare
 
     for name, measures in compare(config)["likeness"].items():
         columns = ", ".join(f"{key} {100 * value:.1f}" for key, value in measures.items())
@@ -39,7 +44,8 @@ def _compare(config: Any) -> None:
 
 
 def _round_trip(config: Any) -> None:
-    from augmentation.images.round_trip import round_trip
+    with quick_imports():
+        from augmentation.images.round_trip import round_trip
 
     log.info(" ".join(f"{name} {value:.4f}" for name, value in round_trip(config).items()))
 

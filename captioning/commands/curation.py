@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from captioning.commands.command import HydraCommand, PlainCommand
+from captioning.commands.quick_imports import quick_imports
 from captioning.plugins import import_plugins
 
 log = logging.getLogger(__name__)
@@ -17,7 +18,8 @@ EXPORT_PHOTOS = ("none", "copy", "link")
 
 
 def _detect(config: Any) -> None:
-    from curation.detect import detect_run
+    with quick_imports():
+        from curation.detect import detect_run
 
     for entry in detect_run(config):
         for name, scores in entry["scores"].items():
@@ -41,8 +43,9 @@ def _report_arguments(parser: ArgumentParser) -> None:
 
 
 def _report(options: Namespace) -> None:
-    from curation.finished_run import read_run
-    from curation.report.report import FILE_NAME, write_report
+    with quick_imports():
+        from curation.finished_run import read_run
+        from curation.report.report import FILE_NAME, write_report
 
     if options.pictures < 0:
         raise ValueError(f"--pictures must be at least 0: got {options.pictures}")
@@ -62,8 +65,9 @@ def _export_arguments(parser: ArgumentParser) -> None:
 
 
 def _export(options: Namespace) -> None:
-    from curation.export.export import export
-    from curation.finished_run import read_run
+    with quick_imports():
+        from curation.export.export import export
+        from curation.finished_run import read_run
 
     import_plugins(options.plugins)
     photos = options.photos or ("copy" if options.format == "imagefolder" else "none")
@@ -81,7 +85,8 @@ def _apply_arguments(parser: ArgumentParser) -> None:
 
 
 def _apply(options: Namespace) -> None:
-    from curation.export.apply import apply_to_files
+    with quick_imports():
+        from curation.export.apply import apply_to_files
 
     out, view = apply_to_files(**vars(options))
     total = len(view.roster)

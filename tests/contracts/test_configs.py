@@ -42,6 +42,7 @@ def hydra_on_configs() -> Iterator[None]:
     GlobalHydra.instance().clear()
     yield
     HydraConfig.instance().cfg = None
+    compose_experiment.cache_clear()
 
 
 def composed(*overrides: str) -> DictConfig:
@@ -49,6 +50,15 @@ def composed(*overrides: str) -> DictConfig:
     config = compose_config("train", overrides=[*overrides], return_hydra_config=True)
     HydraConfig.instance().set_config(config)
     return config
+
+
+@functools.cache
+def compose_experiment(file: Path) -> DictConfig:
+    """The training config with an experiment; two tests look at each."""
+    name = file.relative_to(CONFIGS / "experiment").with_suffix("").as_posix()
+    return composed(
+        f"+experiment={name}" if "experiment" not in choices() else f"experiment={name}"
+    )
 
 
 def option(file: Path) -> str:
@@ -115,10 +125,9 @@ def test_the_config_of_every_command_composes(file: Path):
 @needs_train
 @pytest.mark.parametrize("file", EXPERIMENTS, ids=lambda file: file.stem)
 def test_every_experiment_composes(file: Path):
-    name = file.relative_to(CONFIGS / "experiment").with_suffix("").as_posix()
-    check(
-        composed(f"+experiment={name}" if "experiment" not in choices() else f"experiment={name}")
-    )
+    config = compose_experiment(file)
+    HydraConfig.instance().set_config(config)
+    check(config)
 
 
 @pytest.mark.parametrize("file", EXPERIMENTS, ids=lambda file: file.stem)
@@ -220,8 +229,7 @@ def test_recorded_runs_on_texts_keep_their_names(experiment: str, name: str):
 @pytest.mark.parametrize("file", EXPERIMENTS, ids=lambda file: file.stem)
 def test_no_tested_caption_is_in_a_corpus(file: Path):
     """``corpus=coco`` holds the captions of all photos of COCO, the tested ones too."""
-    name = file.relative_to(CONFIGS / "experiment").with_suffix("").as_posix()
-    config = composed(f"experiment={name}")
+    config = compose_experiment(file)
     if not config.data.name.startswith("coco"):
         return
     for group in ("corpus", "corpus@prior"):

@@ -95,7 +95,6 @@ def test_captions_cannot_speak_the_protocol(real_java: str) -> None:
     references = [["a ||| cat", "a dog ||| runs fast"], ["two men\r\nsit"], ["a cat"]]
     meant = [["a cat", "a dog runs fast"], ["two men sit"], ["a cat"]]
     assert score_meteor(odd, references) == score_meteor(plain, meant)
-    close_meteor()
 
 
 def test_parts_come_back_in_order(real_java: str, monkeypatch: pytest.MonkeyPatch) -> None:
