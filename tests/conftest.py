@@ -14,16 +14,13 @@ import pytest
 import torch
 
 import captioning  # noqa: F401  # registers what configs use
-from captioning.commands.quick_imports import SHORTCUTS, put_off
 from captioning.plugins import import_plugins
 from tests.browser import Browser, missing
 
-put_off(SHORTCUTS)
 # Configs of tests name classes and functions of theirs.
 import_plugins(["tests"])
 
 matplotlib.use("Agg")
-# Processes that tests start have one thread, too: idle ones of small work spin.
 torch.set_num_threads(1)
 # Processes that tests start have one thread, too: idle ones of small work spin.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -28,20 +28,6 @@ def run(folder: Path, *overrides: str) -> str | None:
     return None
 
 
-def arguments(folder: Path) -> list[str]:
-    settings = ["data=miniworld_tiny", "num_processes=0", "debug=smoke"]
-    return ["augment", *settings, f"paths.cache={folder / 'cache'}", f"out={folder / 'out'}"]
-
-
-def run_here(folder: Path, *overrides: str) -> str | None:
-    """Run in this process, which has imported all; what the command ended with, or None."""
-    try:
-        main([*arguments(folder), *overrides])
-    except SystemExit as end:
-        return str(end.code)
-    return None
-
-
 @pytest.mark.slow
 def test_the_command_writes_a_set_that_is_read_back(tmp_path: Path):
     assert run(tmp_path, HELD_OUT) is None
