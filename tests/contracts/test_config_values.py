@@ -62,7 +62,7 @@ OPEN = {
     "controllability": ("run=RUN",),
     "diverse-captions": ("run=RUN",),
     "image-distance": ("real=A", "other=B"),
-    "augment captioned": ("run=RUN", "made.root=MADE"),
+    "augment captioned": ("run=RUN", "augmented.root=MADE"),
 }
 COMMANDS |= {
     name: (COMMAND_TABLE[name].config, settings, OPEN.get(name, ()))
