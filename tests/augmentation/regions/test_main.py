@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -17,15 +21,30 @@ HELD_OUT = "method.classes={truck: {candidates: [pickup truck, van]}, cat: {cand
 FEW = "data.train.num_scenes=40"
 
 
-def run(folder: Path, *overrides: str) -> str | None:
-    """Run the command; the message that it ended with, None where it ended well."""
+def settings(folder: Path, overrides: Sequence[str]) -> list[str]:
     folders = [f"paths.cache={folder / 'cache'}", f"out={folder / 'out'}"]
-    settings = ["data=miniworld_tiny", "num_processes=0", "debug=smoke", *folders, *overrides]
+    return ["data=miniworld_tiny", "num_processes=0", "debug=smoke", *folders, *overrides]
+
+
+def run(folder: Path, *overrides: str) -> str | None:
+    """Run the command here; the message that it ended with, None where it ended well."""
     try:
-        main(["augment", *settings])
+        main(["augment", *settings(folder, overrides)])
     except SystemExit as end:
         return str(end.code)
     return None
+
+
+def run_in_own_process(folder: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
+    root = Path(__file__).resolve().parents[3]
+    return subprocess.run(
+        [sys.executable, "-m", "captioning", "augment", *settings(folder, overrides)],
+        cwd=root,
+        env=os.environ | {"PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 @pytest.mark.slow
@@ -43,11 +62,11 @@ def test_the_command_writes_a_set_that_is_read_back(tmp_path: Path):
     assert set(card["method"]["classes"]) == {"truck", "cat"}
     assert all("truck" in s.caption or "cat" in s.caption for s in roster.samples)
     assert (out / "sheet.png").is_file()
-    refused = run(tmp_path, HELD_OUT, "seed=1")
-    assert refused is not None
-    assert refused.startswith("augment: ")
-    assert "other settings" in refused
-    assert len(refused.strip().splitlines()) == 2  # with how to see where it was raised
+    refused = run_in_own_process(tmp_path, HELD_OUT, "seed=1")
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("augment: ")
+    assert "other settings" in refused.stderr
+    assert len(refused.stderr.strip().splitlines()) == 2  # with how to see where it was raised
 
 
 @pytest.mark.slow
