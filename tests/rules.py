@@ -19,6 +19,7 @@ CONTRACTS = (
     "captioning.files",
     "captioning.lengths",
     "captioning.model_folder",
+    "captioning.processors",
     "captioning.ranges",
     "captioning.extras",
 )
@@ -31,6 +32,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "captioning.files": (),
     "captioning.lengths": (),
     "captioning.model_folder": (),
+    "captioning.processors": ("captioning.files", "captioning.model_folder"),
     "captioning.ranges": (),
     "captioning.config_check": ("captioning.ranges", "captioning.plugins"),
     "captioning.extras": (),
