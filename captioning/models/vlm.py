@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -71,6 +71,41 @@ class Vlm(AbstractCaptioner[SpeakerState]):
             raise ValueError("model=vlm reads photos by its own processor: choose features=vlm")
         return tensors
 
+    def _frozen(self) -> dict[str, Tensor]:
+        """Weights that stay as they were in ``pretrained``."""
+        names = {name for name, value in self.named_parameters() if not value.requires_grad}
+        return {name: value for name, value in self.state_dict().items() if name in names}
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """As of any captioner, without frozen weights: ``pretrained`` has them."""
+        super().on_save_checkpoint(checkpoint)
+        frozen = self._frozen()
+        checkpoint["captioner"]["frozen"] = _sums(frozen)
+        weights = checkpoint.get("state_dict", {})
+        checkpoint["state_dict"] = {n: v for n, v in weights.items() if n not in frozen}
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Refuse weights of another model, vocabulary or ``pretrained``.
+
+        Raises:
+            ValueError: the checkpoint does not belong to this model.
+        """
+        super().on_load_checkpoint(checkpoint)
+        saved, here = checkpoint["captioner"].get("frozen", {}), _sums(self._frozen())
+        changed = [name for name, value in saved.items() if here.get(name, value) != value]
+        if changed:
+            raise ValueError(
+                f"checkpoint was trained on other weights than model.pretrained={self.pretrained} "
+                f"has now ({len(changed)} frozen tensors differ, such as {changed[0]}); give the "
+                "folder that the run began with"
+            )
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
+        """As of any module; frozen weights that the checkpoint leaves out stay."""
+        return super().load_state_dict({**self._frozen(), **state_dict}, strict, assign)
+
     def losses(self, batch: Batch) -> CaptionLosses:
         """Cross-entropy of the captions' tokens and their end; the prompt has none."""
         tokens, exist = batch.caption_tokens()
@@ -123,3 +158,8 @@ def rows_of(tensors: dict[str, Tensor], image_index: Tensor) -> dict[str, Tensor
             parts = value.split(counts.tolist())
             rows[name] = torch.cat([parts[number] for number in image_index.tolist()])
     return rows
+
+
+def _sums(tensors: Mapping[str, Tensor]) -> dict[str, float]:
+    """A number by which each tensor is told from another one."""
+    return {name: float(value.double().sum()) for name, value in tensors.items()}

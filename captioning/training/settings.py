@@ -127,6 +127,7 @@ class LowRank(TypedDict):
     alpha: PositiveFloat
     dropout: DropRate
     modules: Annotated[Sequence[str], MinLen(1)]
+    within: NotRequired[Name | None]
 
 
 class Model(TypedDict):
