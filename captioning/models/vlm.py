@@ -56,8 +56,9 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         super().__init__(**captioner)
         self.network = load_image_text(pretrained, dtype=getattr(torch, weights)).train()
         self.pretrained, self.label_smoothing = pretrained, label_smoothing
+        self.checkpointing = checkpointing
         if checkpointing:
-            self.network.gradient_checkpointing_enable({"use_reentrant": False})
+            _checkpoint_layers(self.network)
         self.parts = ImageTextParts(self.network, end_id=self.tokenizer.eos_id)
 
     def _prompts(self, batch: Batch) -> dict[str, Tensor]:
@@ -109,13 +110,15 @@ class Vlm(AbstractCaptioner[SpeakerState]):
     def losses(self, batch: Batch) -> CaptionLosses:
         """Cross-entropy of the captions' tokens and their end; the prompt has none."""
         tokens, exist = batch.caption_tokens()
-        tensors = self._prompts(batch)
-        if self.parts.reads_photos:
-            of_photos = self.parts.prompts(tensors)
-            prompts = rows_of(of_photos, batch.image_index)
+        tensors, captions = self._prompts(batch), (tokens[:, 1:-1], exist[:, 1:-1])
+        speaker, index = self.parts.speaker, batch.image_index
+        shared = len(batch) > len(batch.image_ids)
+        if shared and not self.checkpointing:  # which keeps no memory of the prompts
+            logits = speaker.read_shared(self.parts.prompts(tensors), index, *captions)
+        elif self.parts.reads_photos:
+            logits = speaker.read(rows_of(self.parts.prompts(tensors), index), *captions)
         else:
-            prompts = self.parts.prompts(rows_of(tensors, batch.image_index))
-        logits = self.parts.speaker.read(prompts, tokens[:, 1:-1], exist[:, 1:-1])
+            logits = speaker.read(self.parts.prompts(rows_of(tensors, index)), *captions)
         return padded_caption_losses(logits.float(), batch, self.label_smoothing)
 
     def start(self, batch: Batch) -> SpeakerState:
@@ -163,3 +166,12 @@ def rows_of(tensors: dict[str, Tensor], image_index: Tensor) -> dict[str, Tensor
 def _sums(tensors: Mapping[str, Tensor]) -> dict[str, float]:
     """A number by which each tensor is told from another one."""
     return {name: float(value.double().sum()) for name, value in tensors.items()}
+
+
+def _checkpoint_layers(network: Any) -> None:
+    """By the newer name of transformers where it has it."""
+    options = {"use_reentrant": False}
+    if hasattr(network, "activation_checkpointing_enable"):
+        network.activation_checkpointing_enable(options)
+    else:
+        network.gradient_checkpointing_enable(options)

@@ -157,3 +157,18 @@ def test_weights_leave_captions_out() -> None:
     expected = (losses * shares).sum() / shares.sum()
     torch.testing.assert_close(model.losses(weighted).total, expected)
     torch.testing.assert_close(model.losses(weighted).per_sample, losses)
+
+
+@every_family
+def test_captions_of_a_photo_share_its_prompt_without_other_gradients(family: str) -> None:
+    """With checkpointing nothing is shared: each caption reads photo and prompt anew."""
+    folder, gradients, losses = model_folder(family), [], []
+    for checkpointing in (False, True):
+        model = captioner(folder, checkpointing=checkpointing).double().train()
+        losses.append(model.losses(doubled(batch_of(folder, model.tokenizer))))
+        losses[-1].total.backward()
+        gradients.append({name: p.grad for name, p in model.named_parameters()})
+    torch.testing.assert_close(losses[0].per_sample, losses[1].per_sample, rtol=1e-6, atol=1e-6)
+    for name, gradient in gradients[0].items():
+        if gradient is not None:
+            torch.testing.assert_close(gradient, gradients[1][name], rtol=1e-4, atol=1e-6)
