@@ -181,6 +181,7 @@ class Batch:
         token_mask: ``(B, T) bool``, True on real tokens.
         weights: ``(B,) float32`` in [0, 1], of each caption's loss; None when all are 1.
         controls: B controls, one for each caption; None where nothing is requested.
+        draw: key of random numbers: seed, epoch and number of the batch; None outside of training.
         extras: further tensors of a model, by name. ``boxes``: ``(I, R, 4) float32``, x1, y1, x2
             and y2 of the regions in shares of the photo's sides, the whole photo first.
     """
@@ -196,6 +197,7 @@ class Batch:
     token_mask: Tensor | None = None
     weights: Tensor | None = None
     controls: tuple[Control, ...] | None = None
+    draw: tuple[int, ...] | None = None
     extras: dict[str, Tensor] = field(default_factory=dict)
     # Not taken over by `dataclasses.replace`: it would not be of the replaced tensors.
     _host: Batch | None = field(default=None, init=False, repr=False, compare=False)

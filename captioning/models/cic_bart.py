@@ -22,8 +22,8 @@ from captioning.models.layers.bart_reader import (
     read,
 )
 from captioning.models.layers.bart_stepper import BartStepper
-from captioning.models.layers.control_text import ControlText
 from captioning.models.layers.caption_places import CaptionPlaces
+from captioning.models.layers.control_text import ControlText
 from captioning.models.layers.cross_entropy import caption_losses
 from captioning.models.layers.hypothesis_tree import HypothesisTree
 from captioning.models.layers.on_device import on_device

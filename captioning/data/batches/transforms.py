@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from PIL import Image
@@ -13,17 +16,18 @@ from captioning.vision.backbones import Backbone
 
 
 class EvalTransform:
-    """Resize to the backbone's square and normalise; the same pixels as cached features see."""
+    """Resize to the backbone's square; the same pixels as cached features see.
+
+    They stay ``uint8``, a quarter of the bytes to hand over, and the backbone normalises them.
+    """
 
     def __init__(self, *, backbone: Backbone) -> None:
-        """Take the size, mean and standard deviation of ``backbone``."""
+        """Take the size of ``backbone``."""
         self.image_size = backbone.image_size
-        self._mean = torch.tensor(backbone.mean).view(3, 1, 1) * 255
-        self._std = torch.tensor(backbone.std).view(3, 1, 1) * 255
 
     def __call__(self, image: Image.Image) -> Tensor:
-        """``(3, H, W) float32`` of an RGB photo."""
-        return self.normalised(self.crop(image, (0, 0, image.width, image.height)))
+        """``(3, H, W) uint8`` of an RGB photo."""
+        return as_pixels(self.crop(image, (0, 0, image.width, image.height)))
 
     def crop(self, image: Image.Image, box: tuple[float, float, float, float]) -> Image.Image:
         """A part ``(x1, y1, x2, y2)`` of a photo at the backbone's size."""
@@ -32,14 +36,14 @@ class EvalTransform:
             image = image.resize(size, Image.Resampling.BICUBIC, box=box)
         return image
 
-    def normalised(self, image: Image.Image) -> Tensor:
-        """``(3, H, W) float32`` of an RGB photo of the backbone's size."""
-        pixels = torch.from_numpy(np.array(image, dtype=np.uint8)).permute(2, 0, 1)
-        return (pixels.to(torch.float32) - self._mean) / self._std
+
+def as_pixels(image: Image.Image) -> Tensor:
+    """``(3, H, W) uint8`` of an RGB photo."""
+    return torch.from_numpy(np.array(image, dtype=np.uint8)).permute(2, 0, 1)
 
 
 class TrainTransform:
-    """A random crop, perhaps mirrored, resized and normalised.
+    """A random crop, perhaps mirrored, resized.
 
     Crops are large, because a crop without an object that the caption mentions makes the caption
     wrong. A mirrored photo makes captions with "left" or "right" wrong, and text in it unreadable;
@@ -63,8 +67,7 @@ class TrainTransform:
             flip: mirror every second photo.
             distortions: see `captioning.data.batches.distortion.distorted`; 0 for none.
             generator: draws crops and flips; None draws a seed per photo from torch's own
-                generator, which a run seeds and restores on resume, and which differs in every
-                `DataLoader` worker.
+                generator, see also `seeded`.
 
         Raises:
             ValueError: ``smallest_crop`` is outside (0, 1], or ``distortions`` negative.
@@ -80,7 +83,7 @@ class TrainTransform:
         self._generator = generator
 
     def __call__(self, image: Image.Image) -> Tensor:
-        """``(3, H, W) float32`` of an RGB photo."""
+        """``(3, H, W) uint8`` of an RGB photo."""
         rng = self._rng()
         scale = np.sqrt(rng.uniform(self.smallest_crop, 1))
         width, height = image.width * scale, image.height * scale
@@ -90,8 +93,14 @@ class TrainTransform:
         right, bottom = min(left + width, image.width), min(top + height, image.height)
         part = self._eval.crop(image, (left, top, right, bottom))
         part = distorted(part, self.distortions, rng)
-        normal = self._eval.normalised(part)
-        return normal.flip(2) if mirrored else normal
+        pixels = as_pixels(part)
+        return pixels.flip(2) if mirrored else pixels
+
+    def seeded(self, key: Sequence[int]) -> TrainTransform:
+        """The same transform, whose draws depend on ``key`` alone, numbers of at least 0."""
+        transform = copy.copy(self)
+        transform._generator = np.random.default_rng(tuple(key))
+        return transform
 
     def _rng(self) -> np.random.Generator:
         if self._generator is not None:

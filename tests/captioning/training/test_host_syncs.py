@@ -20,12 +20,12 @@ from captioning.training.callbacks import GradientNorm, ProgressBar, Speed, Stay
 from captioning.training.finite_loss import FiniteLoss
 from captioning.types import Batch, Sample
 from captioning.vision.blip import build_blip_vision
-from curation.loop.callback import CurationCallback
 from curation.amend.remove import Remove
+from curation.loop.callback import CurationCallback
 from curation.loop.policy import CurationPolicy
 from curation.select.top import Top
-from tests.host_syncs import HostSyncs, simulated_device
 from tests.captioning.models.test_cos_cvae import pseudo_model, with_contexts
+from tests.host_syncs import HostSyncs, simulated_device
 from tests.tiny import CAPTIONS, FEATURE_SIZE, MODELS, NUM_IMAGES, build, make_batch
 
 NUM_STEPS = 5

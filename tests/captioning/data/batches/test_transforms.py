@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from PIL import Image
 from captioning.data.batches.distortion import KINDS, SHEAR, SHIFT
 from captioning.data.batches.transforms import EvalTransform, TrainTransform
 from captioning.vision.backbones import Backbone, build_backbone
+from captioning.vision.blip import build_blip_vision
 
 
 @pytest.fixture(scope="module")
@@ -25,8 +28,34 @@ def photo() -> Image.Image:
 
 def test_eval_sees_what_cached_features_see(backbone: Backbone, photo: Image.Image) -> None:
     resized = np.array(photo.resize((32, 32), Image.Resampling.BICUBIC))
-    expected = backbone.normalise(torch.from_numpy(resized).permute(2, 0, 1)[None])[0]
-    assert torch.equal(EvalTransform(backbone=backbone)(photo), expected)
+    expected = torch.from_numpy(resized).permute(2, 0, 1)
+    pixels = EvalTransform(backbone=backbone)(photo)
+    assert pixels.dtype == torch.uint8
+    assert torch.equal(pixels, expected)
+
+
+@pytest.mark.parametrize("kind", ["timm", "blip"])
+def test_backbones_normalise_bytes_on_the_device(kind: str, photo: Image.Image) -> None:
+    backbone: Any = build_backbone(name="test_efficientnet", weights="random", image_size=32)
+    if kind == "blip":
+        sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+        backbone = build_blip_vision(**sizes, intermediate_size=8, image_size=32, patch_size=16)
+    pixels = EvalTransform(backbone=backbone)(photo)[None]
+    mean, std = (torch.tensor(values).view(3, 1, 1) for values in (backbone.mean, backbone.std))
+    normal = (pixels.float() - mean * 255) / (std * 255)
+    assert torch.equal(backbone.normalise(pixels), normal)
+    with torch.no_grad():
+        assert torch.equal(backbone.eval().grid(pixels), backbone.grid(normal))
+
+
+def test_seeded_draws_depend_on_the_key_alone(backbone: Backbone, photo: Image.Image) -> None:
+    transform = TrainTransform(backbone=backbone, flip=True, distortions=2)
+    first = transform.seeded((0, 1, 2, 3))(photo)
+    transform.seeded((0, 1, 2, 4))(photo)
+    torch.manual_seed(5)
+    assert torch.equal(transform.seeded((0, 1, 2, 3))(photo), first)
+    others = [transform.seeded((0, 1, 2, row))(photo) for row in range(4, 12)]
+    assert not any(torch.equal(first, other) for other in others)
 
 
 def test_crops_follow_the_generator_and_1_is_the_whole(
