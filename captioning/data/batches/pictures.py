@@ -143,5 +143,6 @@ def _read_pixels(
         transforms = [transform] * len(photos)
     else:
         transforms = [seeded((*key, photo.row)) for photo in photos]
-    pixels = [f(load_rgb(photo.image_path)) for f, photo in zip(transforms, photos, strict=True)]
-    return {"images": torch.stack(pixels)}
+    side = getattr(transform, "smallest_side", None)
+    images = [load_rgb(photo.image_path, smallest_side=side) for photo in photos]
+    return {"images": torch.stack([f(image) for f, image in zip(transforms, images, strict=True)])}

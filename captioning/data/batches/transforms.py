@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
+from torch.nn.functional import interpolate
 
 from captioning.data.batches.distortion import distorted
 from captioning.ranges import NonNegativeInt, Share
@@ -72,15 +74,20 @@ class TrainTransform:
         Raises:
             ValueError: ``smallest_crop`` is outside (0, 1], or ``distortions`` negative.
         """
-        self._eval = EvalTransform(backbone=backbone)
         if not 0 < smallest_crop <= 1:
             raise ValueError(f"smallest_crop must be in (0, 1]: got {smallest_crop}")
         if distortions < 0:
             raise ValueError(f"distortions must be at least 0: got {distortions}")
+        self.image_size = backbone.image_size
         self.distortions = distortions
         self.smallest_crop = smallest_crop
         self.flip = flip
         self._generator = generator
+
+    @property
+    def smallest_side(self) -> int:
+        """Sides of photos in pixels from which the smallest crop need not be enlarged."""
+        return math.ceil(self.image_size / math.sqrt(self.smallest_crop))
 
     def __call__(self, image: Image.Image) -> Tensor:
         """``(3, H, W) uint8`` of an RGB photo."""
@@ -89,12 +96,18 @@ class TrainTransform:
         width, height = image.width * scale, image.height * scale
         left, top = rng.uniform(0, image.width - width), rng.uniform(0, image.height - height)
         mirrored = self.flip and rng.random() < 0.5
-        # Rounding must not push the box over the edge, which Pillow refuses.
-        right, bottom = min(left + width, image.width), min(top + height, image.height)
-        part = self._eval.crop(image, (left, top, right, bottom))
-        part = distorted(part, self.distortions, rng)
-        pixels = as_pixels(part)
-        return pixels.flip(2) if mirrored else pixels
+        corners = (left, top, max(left + width, left + 1), max(top + height, top + 1))
+        part = as_pixels(image.crop(tuple(round(corner) for corner in corners)))
+        pixels = distorted(self._resized(part).numpy(), self.distortions, rng)
+        return torch.from_numpy(pixels[:, :, ::-1].copy() if mirrored else pixels)
+
+    def _resized(self, pixels: Tensor) -> Tensor:
+        """``(3, H, W)`` at the backbone's size: as Pillow's bicubic, but in a third of the time."""
+        side = self.image_size
+        if pixels.shape[1:] == (side, side):
+            return pixels.contiguous()
+        resized = interpolate(pixels[None], (side, side), mode="bicubic", antialias=True)
+        return resized[0].contiguous()
 
     def seeded(self, key: Sequence[int]) -> TrainTransform:
         """The same transform, whose draws depend on ``key`` alone, numbers of at least 0."""
