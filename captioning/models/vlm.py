@@ -116,9 +116,9 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         if shared and not self.checkpointing:  # which keeps no memory of the prompts
             logits = speaker.read_shared(self.parts.prompts(tensors), index, *captions)
         elif self.parts.reads_photos:
-            logits = speaker.read(rows_of(self.parts.prompts(tensors), index), *captions)
+            logits = speaker.read(rows_of(self.parts.prompts(tensors), batch), *captions)
         else:
-            logits = speaker.read(self.parts.prompts(rows_of(tensors, index)), *captions)
+            logits = speaker.read(self.parts.prompts(rows_of(tensors, batch)), *captions)
         return padded_caption_losses(logits.float(), batch, self.label_smoothing)
 
     def start(self, batch: Batch) -> SpeakerState:
@@ -143,23 +143,21 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         load_processor(image_text_folder(self.pretrained)).save_pretrained(folder)
 
 
-def rows_of(tensors: dict[str, Tensor], image_index: Tensor) -> dict[str, Tensor]:
-    """The tensors of captions from those of their photos.
+def rows_of(tensors: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+    """The tensors of the batch's captions from those of its photos.
 
     Args:
-        tensors: of I photos; one of several rows a photo has its ``counts (I,)`` beside it.
-        image_index: ``(B,)`` the photo of each caption.
+        tensors: of I photos; one of several rows a photo has its counts beside it.
+        batch: says which photo each caption is of.
     """
     rows = {}
     for name, value in tensors.items():
-        if name.endswith(COUNTS):
-            continue
-        counts = tensors.get(f"{name}{COUNTS}")
-        if counts is None:
-            rows[name] = value[image_index]
-        else:
-            parts = value.split(counts.tolist())
-            rows[name] = torch.cat([parts[number] for number in image_index.tolist()])
+        if f"{name}{COUNTS}" in tensors:
+            # on the host, so that the device need not be asked
+            parts = value.split(batch.host.extras[f"{name}{COUNTS}"].tolist())
+            rows[name] = torch.cat([parts[i] for i in batch.host.image_index.tolist()])
+        elif not name.endswith(COUNTS):
+            rows[name] = value[batch.image_index]
     return rows
 
 

@@ -15,8 +15,9 @@ from pytorch_lightning.utilities.exceptions import (
 )
 
 from captioning.training.averaging import WarmWeightAveraging
-from captioning.training.callbacks import FiniteLoss, ProgressBar, Speed, StayStopped, StepSeed
+from captioning.training.callbacks import ProgressBar, Speed, StayStopped, StepSeed
 from captioning.training.checkpoint_io import AtomicCheckpointIO
+from captioning.training.finite_loss import FiniteLoss
 from captioning.training.parts import build_part
 from captioning.training.reserved import RESERVED
 

@@ -14,6 +14,10 @@ from captioning.types import Sample
 
 Stage = Literal["train", "probe", "eval"]
 Tensors = dict[str, Any]
+DRAW = "draw"
+"""Name under which a reader's third argument holds the key of the batch's random numbers: seed,
+epoch and number of the batch, or None where there is none. With a sample's row it makes draws that
+depend on nothing else, see `captioning.data.batches.pictures.PixelReader`."""
 Read = Callable[[Sequence[Sample], Sequence[Sample], Tensors], Tensors]
 """Makes tensors of a batch from its B captions, one sample of each of its I pictures, and the
 tensors of earlier readers."""

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from captioning.data.batches.base import AbstractBatchReader, Epoch, Read, Tensors
+from captioning.data.batches.base import DRAW, AbstractBatchReader, Epoch, Read, Tensors
 from captioning.data.features.store import FeatureStore
 from captioning.types import Sample
 from captioning.vision.backbones import Backbone
@@ -103,12 +103,14 @@ def _read_features(
 
 
 class PixelReader(AbstractBatchReader):
-    """Photos as network input: ``images (I, 3, H, W) float32``.
+    """Photos as network input: ``images (I, 3, H, W)``, of our transforms ``uint8``.
 
     Args:
         backbone: that the pixels are for.
         train_transform, eval_transform: give an RGB photo's pixels ``(3, H, W)`` when they are
-            called with the backbone, as `captioning.data.batches.transforms.EvalTransform` does.
+            called with the backbone, as `captioning.data.batches.transforms.EvalTransform` does:
+            ``uint8``, or ``float32`` that are normalised. One with a method ``seeded(key)`` draws
+            by that key: seed, epoch, number of the batch, and row of the photo's first caption.
     """
 
     def __init__(
@@ -136,4 +138,11 @@ class PixelReader(AbstractBatchReader):
 def _read_pixels(
     transform: Transform, captions: Sequence[Sample], photos: Sequence[Sample], batch: Tensors
 ) -> Tensors:
-    return {"images": torch.stack([transform(load_rgb(photo.image_path)) for photo in photos])}
+    seeded, key = getattr(transform, "seeded", None), batch.get(DRAW)
+    if seeded is None or key is None:
+        transforms = [transform] * len(photos)
+    else:
+        transforms = [seeded((*key, photo.row)) for photo in photos]
+    side = getattr(transform, "smallest_side", None)
+    images = [load_rgb(photo.image_path, smallest_side=side) for photo in photos]
+    return {"images": torch.stack([f(image) for f, image in zip(transforms, images, strict=True)])}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 from torch.nn import functional
 
+from captioning.models.layers.caption_places import CaptionPlaces
 from captioning.models.layers.weighted_mean import weighted_mean
 from captioning.types import Batch, CaptionLosses
 
@@ -29,23 +29,23 @@ def token_losses(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> tup
     return (1 - smoothing) * nll - smoothing * log_probs.mean(1), nll.detach()
 
 
-def caption_losses(logits: Tensor, batch: Batch, smoothing: float = 0.0) -> CaptionLosses:
+def caption_losses(
+    logits: Tensor, batch: Batch, places: CaptionPlaces, smoothing: float = 0.0
+) -> CaptionLosses:
     """A batch's losses: the weighted mean over tokens, and each caption's own mean.
 
     Args:
         logits: ``(M, V)`` at the places before each of the captions' M tokens, the begin token
             left out, caption by caption.
         batch: the captions.
+        places: of these tokens.
         smoothing: see `token_losses`.
     """
-    tokens, exist = batch.caption_tokens()
-    mask = exist[:, 1:]
-    loss, nll = token_losses(logits, tokens[:, 1:][mask], smoothing)
-    lengths = mask.sum(1)
-    captions = torch.arange(len(batch), device=mask.device).repeat_interleave(lengths)
-    weights = None if batch.weights is None else batch.weights[captions]
-    per_sample = nll.new_zeros(len(batch)).index_add_(0, captions, nll) / lengths
-    return CaptionLosses(total=weighted_mean(loss, weights), per_sample=per_sample)
+    tokens, _ = batch.caption_tokens()
+    loss, nll = token_losses(logits, places.pack(tokens[:, 1:]), smoothing)
+    weights = None if batch.weights is None else batch.weights[places.captions]
+    sums = nll.new_zeros(len(batch)).index_add_(0, places.captions, nll)
+    return CaptionLosses(total=weighted_mean(loss, weights), per_sample=sums / places.lengths)
 
 
 def padded_caption_losses(logits: Tensor, batch: Batch, smoothing: float = 0.0) -> CaptionLosses:
