@@ -185,10 +185,14 @@ class FeatureStore:
             raise ValueError(f"{self.folder}: these features have no boxes")
         return torch.from_numpy(self._data.boxes(np.asarray(positions, dtype=np.int64)))
 
-    def photo_size(self, position: int) -> tuple[float, float] | None:
-        """Width and height in pixels that the source of imported features gives; None if none."""
-        width, height = self._sizes[position].tolist()
-        return (width, height) if width and height else None
+    def sizes_of_ids(self, image_ids: Sequence[str]) -> list[tuple[float, float] | None]:
+        """Widths and heights of photos in pixels, as the files of imported features give them.
+
+        None for images that are not there, and where the files do not tell.
+        """
+        positions = find_by_id(self._loaded_index().positions, image_ids)
+        sizes = [self._sizes[p].tolist() if 0 <= p < len(self) else [0, 0] for p in positions]
+        return [(width, height) if width and height else None for width, height in sizes]
 
     def _loaded_index(self) -> FeatureIndex:
         if self._index is None:
@@ -211,7 +215,7 @@ class FeatureStore:
     ) -> np.ndarray:
         # A process that read the index later than this store was opened may know more records.
         there = np.array([p if p < len(self) else -1 for p in positions], dtype=np.int64)
-        missing = [names[number] for number in np.flatnonzero(there < 0)]
+        missing = [names[number] for number in np.flatnonzero(there < 0).tolist()]
         if missing:
             raise ValueError(
                 f"{self.folder}: no features for {len(missing)} of {len(names)} {kind} (never "

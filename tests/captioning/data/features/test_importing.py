@@ -58,7 +58,7 @@ def test_every_layout_gives_the_same_features_and_boxes(
         assert np.allclose(boxes[0], PHOTOS["42"].shares, atol=5e-4)
         assert np.allclose(boxes[1, :3], PHOTOS["9"].shares, atol=5e-4)
         size = None if name == "feat_db" else (640, 480)
-        assert [store.photo_size(position) for position in positions] == [size, size]
+        assert store.sizes_of_ids(["42", "9", "gone"]) == [size, size, None]
     else:
         with pytest.raises(ValueError, match="have no boxes"):
             store.read_boxes(positions)
