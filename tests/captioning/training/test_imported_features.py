@@ -147,9 +147,8 @@ def test_features_of_other_boxes_are_refused(tmp_path: Path, data: Path) -> None
     assert "control.min_overlap=0 takes the nearest" in str(ended.value)
     bare = {name: p.features for name, p in photos.items()}
     np.savez(tmp_path / "f.npz", **bare)
-    common[-1] = (
-        f"features.imported={import_features([tmp_path / 'f.npz'], folder=tmp_path).folder}"
-    )
+    import_features([tmp_path / "f.npz"], folder=tmp_path / "bare")
+    common[-1] = f"features.imported={tmp_path}/bare"
     with pytest.raises(SystemExit) as ended:
         main(["train", "experiment=cic_bart/flickr8k_small", *common, "resume=never"])
     assert "the imported features have no boxes" in str(ended.value)

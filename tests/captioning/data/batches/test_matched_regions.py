@@ -51,9 +51,8 @@ def photo(*boxes: tuple[float, ...]) -> Photo:
 def store(tmp_path: Path) -> FeatureStore:
     photos = {
         "1": photo(WHOLE, DOG, BALL, CAP, TREE),  # as CIC-BART's own, the whole photo first
-        "2": photo((11, 11, 52, 49), (200, 0, 300, 99), (61, 11, 90, 40)),  # of a detector
+        "2": photo((11, 11, 52, 49), (40, 60, 90, 90), (61, 11, 90, 40)),  # of a detector
     }
-    photos["2"].boxes[1] = (40, 60, 90, 90)
     return import_features([write_vl_bart(tmp_path / "f.h5", photos)], folder=tmp_path / "s")
 
 
