@@ -95,6 +95,8 @@ class Sample:
         phrases: groundings of this caption.
         origin: ``"human"`` or the name of whatever made the sample.
         weight: of its loss in training, in [0, 1].
+        size: width and height of the photo that ``regions`` are in pixels of; None: those of the
+            file. It is there where the file need not be.
     """
 
     row: int
@@ -106,6 +108,7 @@ class Sample:
     phrases: tuple[Phrase, ...] = ()
     origin: str = "human"
     weight: float = 1.0
+    size: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -167,7 +167,7 @@ class CicBart(AbstractCaptioner[HypothesisTree]):
         if "boxes" not in batch.extras:
             raise ValueError(
                 "CicBart needs the boxes of regions: choose features=efficientnet_lite0_regions "
-                "and control=ordered (or set)"
+                "(or bottom_up, imported with boxes) and control=ordered (or set)"
             )
         features = self._regions(batch).to(self.visual.features.weight.dtype)
         counts = [features.shape[1]] * len(features)

@@ -84,6 +84,7 @@ class File(TypedDict):
     url: NotRequired[Name | None]
     sha256: NotRequired[Name | None]
     unpack: NotRequired[bool]
+    photos: NotRequired[bool]
 
 
 class Data(TypedDict):

@@ -36,7 +36,9 @@ class Epoch:
         left_out: captions that are not trained on but may lend contexts.
         has_photos: False: captions alone; their photos must not be read.
         pictures: form of the pictures: ``"pixels"``, ``"grid"``, ``"regions"`` (of annotated
-            boxes) or ``"imported"``; empty where no reader gives any.
+            boxes), ``"imported"`` or ``"imported regions"`` (with boxes of their own, the whole
+            photo first); empty where no reader gives any.
+        read_pictures: the function that reads them, for readers that come after it.
     """
 
     stage: Stage
@@ -46,6 +48,7 @@ class Epoch:
     left_out: Sequence[Sample] = ()
     has_photos: bool = True
     pictures: str = ""
+    read_pictures: Read | None = None
 
 
 class AbstractBatchReader(ABC):

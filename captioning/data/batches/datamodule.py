@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytorch_lightning as pl
 import torch.distributed as dist
 from torch.utils.data import DataLoader
 
-from captioning.data.batches.base import AbstractBatchReader, Epoch, Stage
+from captioning.data.batches.base import AbstractBatchReader, Epoch, Read, Stage
 from captioning.data.batches.dataset import CaptionDataset
 from captioning.data.batches.loaders import build_loader, pins_memory
 from captioning.data.batches.sampler import CaptionBatchSampler, Positions
@@ -186,7 +187,12 @@ class CaptionDataModule(pl.LightningDataModule):
             has_photos=self.splits.train_has_photos or stage == "eval",
             pictures=next(filter(None, (reader.pictures for reader in readers)), ""),
         )
-        opened = [read for reader in readers if (read := reader.open(epoch)) is not None]
+        opened: list[Read] = []
+        for reader in readers:
+            read = reader.open(epoch)
+            if read is not None:
+                opened.append(read)
+                epoch = replace(epoch, read_pictures=read) if reader.pictures else epoch
         return CaptionDataset(
             samples, tokenizer=self.tokenizer, readers=opened, has_photos=epoch.has_photos
         )
