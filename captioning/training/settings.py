@@ -188,6 +188,7 @@ class TrainSettings(TypedDict):
     search: Part
     optimizer: Optimizer
     schedule: Part
+    objective: NotRequired[Part | Mapping[str, Any]]
     curation: Curation
     trainer: Trainer
     callbacks: NotRequired[Mapping[str, Part] | None]

@@ -20,13 +20,14 @@ def token_losses(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> tup
             2016, equation 7); as torch's own.
 
     Returns:
-        ``(M,)`` what is trained on, and ``(M,)`` detached negative log-likelihoods in nats.
+        ``(M,)`` what is trained on, and ``(M,)`` negative log-likelihoods in nats; both with
+        gradient.
     """
     log_probs = functional.log_softmax(logits, dim=-1)
     nll = -log_probs.gather(1, targets.unsqueeze(1)).squeeze(1)
     if not smoothing:
-        return nll, nll.detach()
-    return (1 - smoothing) * nll - smoothing * log_probs.mean(1), nll.detach()
+        return nll, nll
+    return (1 - smoothing) * nll - smoothing * log_probs.mean(1), nll
 
 
 def caption_losses(logits: Tensor, batch: Batch, smoothing: float = 0.0) -> CaptionLosses:
@@ -44,5 +45,6 @@ def caption_losses(logits: Tensor, batch: Batch, smoothing: float = 0.0) -> Capt
     lengths = mask.sum(1)
     captions = torch.arange(len(batch), device=mask.device).repeat_interleave(lengths)
     weights = None if batch.weights is None else batch.weights[captions]
-    per_sample = nll.new_zeros(len(batch)).index_add_(0, captions, nll) / lengths
-    return CaptionLosses(total=weighted_mean(loss, weights), per_sample=per_sample)
+    summed = nll.new_zeros(len(batch)).index_add(0, captions, nll)
+    per_sample = summed.detach() / lengths
+    return CaptionLosses(total=weighted_mean(loss, weights), per_sample=per_sample, nll=summed)
