@@ -103,7 +103,7 @@ def _quieten(config: DictConfig, folder: Path) -> None:
     warnings.filterwarnings("ignore", ".*treespec, LeafSpec.*", FutureWarning)
     # Cached features are read in milliseconds: loader processes would only cost time.
     warnings.filterwarnings("ignore", ".*does not have many workers.*")
-    if "wandb" in config.logger:
+    if "wandb" in (config.get("logger") or {}):
         os.environ.setdefault("WANDB_DATA_DIR", str(folder.resolve()))
 
 

@@ -192,6 +192,6 @@ class TrainSettings(TypedDict):
     curation: Curation
     trainer: Trainer
     callbacks: NotRequired[Mapping[str, Part] | None]
-    logger: Mapping[str, Part]
+    logger: NotRequired[Mapping[str, Part] | None]
     metrics: Metrics
     extra_metrics: NotRequired[Mapping[str, Part] | None]
