@@ -137,17 +137,7 @@ def build(config: DictConfig, folder: Path) -> Experiment:
     inputs = load_inputs(config)
     _write_dropped(inputs, folder)
     _write_steps(inputs.steps, folder)
-    start = None if not config.get("start_from") else finished_weights(Path(config.start_from))
-    if start is None:
-        tokenizer = build_part(config.tokenizer)(_captions(config, inputs))
-    else:
-        tokenizer = restored(start["captioner"]["tokenizer"])
-    datamodule = build_datamodule(config, inputs, tokenizer)
-    horizon = num_updates(config, datamodule.updates_per_epoch)
-    model = build_model(config, tokenizer, inputs, horizon)
-    if start is not None:
-        begin_with(model, start, name=config.start_from)
-    model.objective = build_objective(config)
+    model, datamodule = build_captioner(config, inputs)
     further = config.get("extra_metrics") or {}
     evaluation = CaptionEvaluation(
         folder=folder,
@@ -159,6 +149,24 @@ def build(config: DictConfig, folder: Path) -> Experiment:
     )
     trainer = build_trainer(config, folder, evaluation=evaluation, truth=inputs.steps.truth)
     return Experiment(model=model, datamodule=datamodule, trainer=trainer, evaluation=evaluation)
+
+
+def build_captioner(
+    config: DictConfig, inputs: Inputs
+) -> tuple[AbstractCaptioner, CaptionDataModule]:
+    """The model that training begins with, new or of another run, and its loaders."""
+    start = None if not config.get("start_from") else finished_weights(Path(config.start_from))
+    if start is None:
+        tokenizer = build_part(config.tokenizer)(_captions(config, inputs))
+    else:
+        tokenizer = restored(start["captioner"]["tokenizer"])
+    datamodule = build_datamodule(config, inputs, tokenizer)
+    horizon = num_updates(config, datamodule.updates_per_epoch)
+    model = build_model(config, tokenizer, inputs, horizon)
+    if start is not None:
+        begin_with(model, start, name=config.start_from)
+    model.objective = build_objective(config)
+    return model, datamodule
 
 
 def build_objective(config: DictConfig) -> Objective | None:

@@ -159,6 +159,14 @@ class Curation(TypedDict):
     prompt: NotRequired[Any]
 
 
+class FindLr(TypedDict, total=False):
+    """``find_lr``, see `captioning.training.find_lr.SweepSettings`."""
+
+    lowest: PositiveFloat
+    highest: PositiveFloat
+    num_updates: Annotated[int, Ge(20)]
+
+
 class TrainSettings(TypedDict):
     """All keys of a training."""
 
@@ -195,3 +203,4 @@ class TrainSettings(TypedDict):
     logger: NotRequired[Mapping[str, Part] | None]
     metrics: Metrics
     extra_metrics: NotRequired[Mapping[str, Part] | None]
+    find_lr: NotRequired[FindLr]
