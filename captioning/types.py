@@ -268,11 +268,15 @@ class CaptionLosses:
         per_sample: ``(B,)`` detached loss of each caption: mean negative log-likelihood a token,
             in nats, without label smoothing, or its bound (`AbstractCaptioner.loss_is_bound`).
         parts: named scalars for the log.
+        nll: ``(B,)`` negative log-likelihood of each caption, summed over its tokens, in nats, or
+            its bound; with gradient, without label smoothing and weights. None: the model does not
+            give it, and objectives that need it are refused.
     """
 
     total: Tensor
     per_sample: Tensor
     parts: dict[str, Tensor] = field(default_factory=dict)
+    nll: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,6 +51,14 @@ class Detect(AbstractCommon, total=False):
     scores: Annotated[Mapping[str, Part], MinLen(1)]
 
 
+class Export(AbstractCommon, total=False):
+    """``export``."""
+
+    run: Name
+    to: Name
+    onnx: bool
+
+
 class FindObjects(AbstractCommon, total=False):
     """``find-objects``."""
 
@@ -335,6 +343,7 @@ class FineTuning(AbstractMaking, total=False):
 
 SETTINGS: Mapping[str, type] = {
     "curate detect": Detect,
+    "export": Export,
     "find-objects": FindObjects,
     "prepare": Prepare,
     "controllability": Controllability,

@@ -171,8 +171,9 @@ class CosCvae(AbstractCaptioner[LatentState]):
         if "context_tokens" in batch.extras and (weights.nll_nn or weights.kl_nn):
             pseudo, pseudo_parts = self._pseudo_loss(batch, number, memory)
             total, parts = total + pseudo, {**parts, **pseudo_parts}
-        bound = (terms.nll + terms.kl) / terms.lengths
-        return CaptionLosses(total=total, per_sample=bound.detach(), parts=parts)
+        bound = terms.nll + terms.kl
+        per_sample = bound.detach() / terms.lengths
+        return CaptionLosses(total=total, per_sample=per_sample, parts=parts, nll=bound)
 
     def _pseudo_loss(
         self, batch: Batch, number: int, memory: RegionMemory

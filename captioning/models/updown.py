@@ -228,8 +228,9 @@ class UpDown(AbstractCaptioner[UpDownState]):
             total = weighted_mean(loss, weights)
         else:
             total = weighted_mean(packing.sum_by_caption(loss), weights)
-        per_sample = packing.sum_by_caption(nll) / packing.lengths
-        return CaptionLosses(total=total, per_sample=per_sample)
+        summed = packing.sum_by_caption(nll)
+        per_sample = summed.detach() / packing.lengths
+        return CaptionLosses(total=total, per_sample=per_sample, nll=summed)
 
     def start(self, batch: Batch) -> UpDownState:
         """Project the images once; cells start at zero."""

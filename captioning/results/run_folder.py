@@ -28,6 +28,7 @@ FREE_KEYS = (
     "logger",
     "paths",
     "hydra",
+    "find_lr",
     "keep_every_epoch",
     "trainer.enable_progress_bar",
     "trainer.enable_model_summary",

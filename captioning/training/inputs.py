@@ -80,7 +80,7 @@ def load_inputs(config: DictConfig, *, only: Roster | None = None) -> Inputs:
     first = {} if splits.train_has_photos else {"texts": _text_reader(config)}
     controlled = bool(config.get("control"))
     pictures = load_pictures(config.features, splits.pictured, whole_first=controlled)
-    readers = {**first, "pictures": pictures.reader, **_further_readers(config)}
+    readers = {**first, "pictures": pictures.reader, **further_readers(config)}
     return Inputs(splits=splits, pictures=pictures, readers=readers, steps=steps)
 
 
@@ -94,7 +94,7 @@ def _text_reader(config: DictConfig) -> AbstractBatchReader:
     return build_part(config.model.texts)
 
 
-def _further_readers(config: DictConfig) -> dict[str, AbstractBatchReader]:
+def further_readers(config: DictConfig) -> dict[str, AbstractBatchReader]:
     """The reader of controls, then those that the model lists beside pictures."""
     chosen = {"control": config.get("control"), **(config.model.get("readers") or {})}
     return {name: build_part(part) for name, part in chosen.items() if part}

@@ -161,6 +161,14 @@ class Curation(TypedDict):
     prompt: NotRequired[Any]
 
 
+class FindLr(TypedDict, total=False):
+    """``find_lr``, see `captioning.training.find_lr.SweepSettings`."""
+
+    lowest: PositiveFloat
+    highest: PositiveFloat
+    num_updates: Annotated[int, Ge(20)]
+
+
 class TrainSettings(TypedDict):
     """All keys of a training."""
 
@@ -190,9 +198,11 @@ class TrainSettings(TypedDict):
     search: Part
     optimizer: Optimizer
     schedule: Part
+    objective: NotRequired[Part | Mapping[str, Any]]
     curation: Curation
     trainer: Trainer
     callbacks: NotRequired[Mapping[str, Part] | None]
-    logger: Mapping[str, Part]
+    logger: NotRequired[Mapping[str, Part] | None]
     metrics: Metrics
     extra_metrics: NotRequired[Mapping[str, Part] | None]
+    find_lr: NotRequired[FindLr]

@@ -58,6 +58,7 @@ COMMANDS = {
 }
 # What the configs of the other commands leave open.
 OPEN = {
+    "export": ("run=RUN", "to=TO"),
     "curate detect": ("run=RUN",),
     "controllability": ("run=RUN",),
     "diverse-captions": ("run=RUN",),

@@ -20,13 +20,14 @@ def token_losses(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> tup
             2016, equation 7); as torch's own.
 
     Returns:
-        ``(M,)`` what is trained on, and ``(M,)`` detached negative log-likelihoods in nats.
+        ``(M,)`` what is trained on, and ``(M,)`` negative log-likelihoods in nats; both with
+        gradient.
     """
     log_probs = functional.log_softmax(logits, dim=-1)
     nll = -log_probs.gather(1, targets.unsqueeze(1)).squeeze(1)
     if not smoothing:
-        return nll, nll.detach()
-    return (1 - smoothing) * nll - smoothing * log_probs.mean(1), nll.detach()
+        return nll, nll
+    return (1 - smoothing) * nll - smoothing * log_probs.mean(1), nll
 
 
 def caption_losses(
@@ -44,8 +45,9 @@ def caption_losses(
     tokens, _ = batch.caption_tokens()
     loss, nll = token_losses(logits, places.pack(tokens[:, 1:]), smoothing)
     weights = None if batch.weights is None else batch.weights[places.captions]
-    sums = nll.new_zeros(len(batch)).index_add_(0, places.captions, nll)
-    return CaptionLosses(total=weighted_mean(loss, weights), per_sample=sums / places.lengths)
+    summed = nll.new_zeros(len(batch)).index_add(0, places.captions, nll)
+    per_sample = summed.detach() / places.lengths
+    return CaptionLosses(total=weighted_mean(loss, weights), per_sample=per_sample, nll=summed)
 
 
 def padded_caption_losses(logits: Tensor, batch: Batch, smoothing: float = 0.0) -> CaptionLosses:
@@ -60,7 +62,9 @@ def padded_caption_losses(logits: Tensor, batch: Batch, smoothing: float = 0.0) 
     shape, mask = tokens[:, 1:].shape, exist[:, 1:]
     loss, nll = token_losses(logits.flatten(0, 1), tokens[:, 1:].flatten(), smoothing)
     weights = mask.to(nll.dtype)
-    per_sample = (nll.view(shape) * weights).sum(1) / weights.sum(1)
+    summed = (nll.view(shape) * weights).sum(1)
+    per_sample = summed.detach() / weights.sum(1)
     if batch.weights is not None:
         weights = weights * batch.weights.to(weights)[:, None]
-    return CaptionLosses(total=weighted_mean(loss, weights.flatten()), per_sample=per_sample)
+    total = weighted_mean(loss, weights.flatten())
+    return CaptionLosses(total=total, per_sample=per_sample, nll=summed)
