@@ -20,8 +20,8 @@ class Captioner(pl.LightningModule):
         super().__init__()
         self.model = AutoModelForCausalLM.from_pretrained(model_name).train()
 
-    def on_train_epoch_start(self):
-        torch.manual_seed(self.current_epoch)  # a resumed run ends with the same weights
+    def on_train_batch_start(self, batch, batch_idx):
+        torch.manual_seed(self.global_step)  # a resumed run ends with the same weights
 
     def training_step(self, batch, batch_idx):
         labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
@@ -47,8 +47,8 @@ def main(model_name: str, photos: str, run: str, num_epochs: int = 3, **options)
         batch = processor(images=images, text=texts, padding=True, return_tensors="pt")
         return {**batch, "row": torch.tensor([item["row"] for item in items])}
 
-    data = CuratedDataset(item_of, curation)
-    loader = DataLoader(data, batch_size=4, shuffle=True, collate_fn=collate)
+    data = CuratedDataset(item_of, curation, shuffle=True)  # by epoch; so the loader does not
+    loader = DataLoader(data, batch_size=4, collate_fn=collate)
     saving = ModelCheckpoint(dirpath=run, save_last=True, save_on_train_epoch_end=True)
     callbacks = [LightningCuration(curation), saving]
     trainer = pl.Trainer(max_epochs=num_epochs, callbacks=callbacks, **options)

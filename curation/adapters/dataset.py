@@ -31,6 +31,8 @@ class CuratedDataset(Dataset):
             row of the roster in its order. Of those, an edited caption or image takes the place of
             what is under ``caption_key`` and ``image_key``.
         curation: is followed.
+        shuffle: whether the order is drawn anew for every epoch, by its number and the run's seed
+            alone: with a loader that does not shuffle, a resumed run sees the same batches.
         fixed_length: False: the length is that of the live samples; build the loader anew in every
             epoch.
         caption_key, image_key: of the items of a data set.
@@ -44,11 +46,13 @@ class CuratedDataset(Dataset):
         source: Callable[[Sample], Mapping[str, Any]] | Any,
         curation: Curation,
         *,
+        shuffle: bool = False,
         fixed_length: bool = True,
         caption_key: str = "caption",
         image_key: str = "image",
     ) -> None:
         self.current = curation.current
+        self.shuffle = shuffle
         self.fixed_length = fixed_length
         self._make = source
         if not callable(source):
@@ -90,6 +94,8 @@ class CuratedDataset(Dataset):
         if self._ordered is None or self._ordered[0] != epoch or self._ordered[1] is not samples:
             seed = (self.current.seed, epoch)
             self._order = filled_up(len(samples), len(self), seed=seed)
+            if self.shuffle:
+                self._order = np.random.default_rng((*seed, 1)).permutation(self._order)
             self._ordered = (epoch, samples)
         return self._order
 
