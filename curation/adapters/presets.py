@@ -70,10 +70,9 @@ def preset(name: str, *overrides: str) -> CurationPolicy:
 @contextmanager
 def _no_hydra_app() -> Iterator[None]:
     """Compose although the program may be a Hydra app itself, whose state comes back."""
-    app = GlobalHydra.instance()
-    saved = app.hydra
-    app.clear()
+    saved = GlobalHydra.instance().hydra
+    GlobalHydra.instance().clear()
     try:
         yield
     finally:
-        app.hydra = saved
+        GlobalHydra.instance().hydra = saved

@@ -58,7 +58,7 @@ class TrainerCuration(TrainerCallback):
             ValueError: settings or a data set with which curation would have no effect.
             FileNotFoundError: the checkpoint has no state of curation.
         """
-        _check_arguments(args)
+        check_arguments(args)
         check_loader(kwargs["train_dataloader"], self.curation)
         self._resume(args, state)
         model: nn.Module = kwargs["model"]
@@ -187,7 +187,7 @@ def _checkpoint(args: TrainingArguments, state: TrainerState) -> Path:
     return Path(args.output_dir or ".") / f"checkpoint-{state.global_step}"
 
 
-def _check_arguments(args: TrainingArguments) -> None:
+def check_arguments(args: TrainingArguments) -> None:
     """Refuse settings with which rows are lost or items change their places."""
     refusals = {
         "remove_unused_columns=True drops the rows: set it to False": args.remove_unused_columns,

@@ -19,7 +19,9 @@ def git(tmp_path_factory) -> tuple[str, str]:
     import tiny_git
 
     folder = tmp_path_factory.mktemp("git")
-    return str(tiny_git.write_model(folder / "model")), str(tiny_git.write_photos(folder / "photos"))
+    tiny_git.write_model(folder / "model")
+    tiny_git.write_photos(folder / "photos")
+    return str(folder / "model"), str(folder / "photos")
 
 
 @pytest.fixture

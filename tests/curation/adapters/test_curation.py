@@ -10,40 +10,15 @@ import numpy as np
 import pytest
 import torch
 from foreign import make_policy, make_roster
+from plain_run import Rows, files_of, losses_of, opened, run_epoch
 
 from captioning.commands.main import main
-from curation import Curation
 from curation.amend.down_weight import DownWeight
 from curation.amend.replace_caption import ReplaceCaption
 from curation.finished_run import read_run
 from curation.loop.policy import CurationPolicy, Schedule
 from curation.score.visual_gain import VisualGain
 from curation.select.top import Top
-
-
-def losses_of(rows: torch.Tensor, epoch: int) -> torch.Tensor:
-    """Made up, different for every row and epoch."""
-    return ((rows * 7 + epoch * 3) % 11).float() + rows / 100 + 1
-
-
-def run_epoch(curation: Curation, batch_size: int = 5) -> None:
-    rows = torch.tensor([sample.row for sample in curation.samples()])
-    for batch in rows.split(batch_size):
-        curation.add(batch, losses_of(batch, curation.epoch).requires_grad_())
-    curation.end_epoch()
-
-
-def opened(folder, **changes) -> Curation:
-    options = {"samples": make_roster(), "policy": make_policy(), "plot": False} | changes
-    return Curation.open(folder, **options)
-
-
-def files_of(folder) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
 
 
 def test_the_worst_samples_leave_and_the_folder_tells_it(tmp_path):
@@ -134,19 +109,10 @@ def test_to_begin_anew_puts_the_old_run_aside(tmp_path):
 
 def test_a_policy_may_act_before_training(tmp_path):
     policy = make_policy(ratio=0.5, from_epoch=-1, until_epoch=-1)
-    policy.select = Top(ratio=0.5, score=_Rows())
+    policy.select = Top(ratio=0.5, score=Rows())
     assert len(opened(tmp_path, policy=policy).samples()) == 9
     again = opened(tmp_path, policy=policy)
     assert (again.epoch, len(again.samples())) == (0, 9)
-
-
-class _Rows(VisualGain):
-    """High rows are bad."""
-
-    def scores(self, context):
-        scores = torch.full((len(context.view.roster),), torch.nan)
-        scores[context.live_rows] = torch.from_numpy(context.live_rows).float()
-        return scores
 
 
 def test_further_measurements_are_scored(tmp_path):
@@ -277,8 +243,8 @@ CuratedDataset(lambda sample: {"text": sample.caption}, curation)[0]
 curation.add(torch.arange(4), torch.arange(4.0))
 assert len(curation.end_epoch().view.samples()) == 2
 curation.finish()
-heavy = ("pytorch_lightning", "transformers", "hydra", "matplotlib", "datasets", "captioning.models")
-print(sorted({*heavy, "captioning.training"} & set(sys.modules)))
+heavy = {"pytorch_lightning", "transformers", "hydra", "matplotlib", "datasets"}
+print(sorted({*heavy, "captioning.models", "captioning.training"} & set(sys.modules)))
 """
 
 

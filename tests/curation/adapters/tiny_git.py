@@ -22,7 +22,7 @@ SPECIAL = ("[PAD]", "[CLS]", "[SEP]", "[UNK]")
 NUM_CAPTIONS = 2
 
 
-def write_model(folder: Path) -> Path:
+def write_model(folder: Path) -> None:
     """Weights, config, tokenizer and image processor of a GIT of 16 numbers a token."""
     vocabulary = {word: number for number, word in enumerate((*SPECIAL, *WORDS))}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
@@ -56,18 +56,16 @@ def write_model(folder: Path) -> Path:
     torch.manual_seed(0)
     GitForCausalLM(config).save_pretrained(folder)
     GitProcessor(image_processor=images, tokenizer=fast).save_pretrained(folder)
-    return folder
 
 
-def write_photos(folder: Path, num_photos: int = 12) -> Path:
+def write_photos(folder: Path, num_photos: int = 12) -> None:
     """Squares of one colour each, with two captions; the second photo's are wrong."""
     folder.mkdir(parents=True)
     lines = []
     for number in range(num_photos):
         colour = COLOURS[number % len(COLOURS)]
         Image.new("RGB", (16, 16), colour).save(folder / f"{number}.png")
-        said = "very very very very picture" if number == 1 else f"a {colour} square"
-        captions = [f"{said} of the colour {colour}"[:60], f"a picture of a {colour} square"]
+        words = "very very very very picture" if number == 1 else f"a {colour} square"
+        captions = [f"{words} of the colour {colour}", f"a picture of a {colour} square"]
         lines.append(json.dumps({"file_name": f"{number}.png", "captions": captions}))
     (folder / "metadata.jsonl").write_text("\n".join(lines) + "\n")
-    return folder
