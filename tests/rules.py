@@ -21,6 +21,7 @@ CONTRACTS = (
     "captioning.model_folder",
     "captioning.ranges",
     "captioning.extras",
+    "captioning.sharing",
 )
 PARTS = ("captioning.text", "captioning.vision", "captioning.decoding")
 
@@ -34,6 +35,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "captioning.ranges": (),
     "captioning.config_check": ("captioning.ranges", "captioning.plugins"),
     "captioning.extras": (),
+    "captioning.sharing": (),
     "captioning.plugins": (),
     "captioning.config_folders": (),
     "captioning.text": CONTRACTS,

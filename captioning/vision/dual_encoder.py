@@ -1,0 +1,166 @@
+"""SigLIP, SigLIP 2 and CLIP in the format of transformers, by folder or hub name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from captioning.files import read_json
+from captioning.model_folder import load_network, model_folder
+from captioning.ranges import Device, PositiveInt
+from captioning.vision.backbones import weights_digest
+from captioning.vision.placement import Precision, chosen_device, chosen_dtype
+from captioning.vision.processors import load_processor, refuse_misfit
+
+KINDS = ("siglip", "siglip2", "clip")
+
+
+class DualEncoder:
+    """Photos and texts into one space, by a network with an encoder for each; a `JointEmbedder`.
+
+    Args:
+        network: gives ``get_image_features`` and ``get_text_features``.
+        processor: of photos and texts.
+        space: name of the weights; also names scores.
+        precision: of the network; vectors are single precision.
+        batch_size: photos or texts at once.
+        device: where it runs; ``"auto"`` takes a GPU if there is one.
+
+    Attributes:
+        sigmoid: scale and bias of SigLIP's probability; None for CLIP.
+    """
+
+    def __init__(
+        self,
+        *,
+        network: Any,
+        processor: Any,
+        space: str,
+        precision: Precision = "auto",
+        batch_size: int = 64,
+        device: str = "auto",
+    ) -> None:
+        self._device = chosen_device(device)
+        self._dtype = chosen_dtype(precision, self._device)
+        self.sigmoid: tuple[float, float] | None = None
+        if getattr(network, "logit_bias", None) is not None:
+            scale, bias = network.logit_scale.detach(), network.logit_bias.detach()
+            self.sigmoid = math.exp(float(scale)), float(bias)
+        self._digest = weights_digest(network)
+        self._network = network.to(self._device, self._dtype).eval().requires_grad_(False)
+        self._processor, self.space, self._batch_size = processor, space, batch_size
+        # SigLIP was trained on texts of one length whose padding it reads, without a mask.
+        self._text_options: dict[str, Any] = {
+            "padding": "max_length" if self.sigmoid else True,
+            "max_length": int(network.config.text_config.max_position_embeddings),
+            "truncation": True,
+        }
+
+    @property
+    def identity(self) -> str:
+        """Name of the weights with a hash of them, and the precision."""
+        return f"{self.space.replace('/', '-')}-{self._digest}-{str(self._dtype)[6:]}"
+
+    @property
+    def dim(self) -> int:
+        """Size of an embedding."""
+        return int(self.embed_texts(["a"]).shape[1])
+
+    def embed_photos(self, photos: Sequence[Image.Image]) -> Tensor:
+        """Unit vectors ``(I, D) float32`` of RGB photos of any size, on the CPU.
+
+        Raises:
+            ValueError: no photos.
+        """
+
+        def prepared(batch: Sequence[Image.Image]) -> Any:
+            return self._processor(images=list(batch), return_tensors="pt")
+
+        return self._embed(photos, prepared, self._network.get_image_features)
+
+    def embed_texts(self, texts: Sequence[str]) -> Tensor:
+        """Unit vectors ``(len(texts), D) float32`` of texts, on the CPU; long ones are cut.
+
+        Raises:
+            TypeError: one text instead of a list.
+            ValueError: no texts.
+        """
+        if isinstance(texts, str):
+            raise TypeError("texts must be a list of text: put a single text into a list")
+
+        def prepared(batch: Sequence[str]) -> Any:
+            inputs = self._processor(text=list(batch), return_tensors="pt", **self._text_options)
+            if self.sigmoid:
+                inputs.pop("attention_mask", None)
+            return inputs
+
+        return self._embed(texts, prepared, self._network.get_text_features)
+
+    @torch.inference_mode()
+    def _embed(
+        self,
+        items: Sequence[Any],
+        prepared: Callable[[Sequence[Any]], Any],
+        encode: Callable[..., Any],
+    ) -> Tensor:
+        if not items:
+            raise ValueError("nothing to embed: give at least one photo or text")
+        parts = []
+        for start in range(0, len(items), self._batch_size):
+            inputs = prepared(items[start : start + self._batch_size])
+            inputs = inputs.to(self._device, self._dtype)  # whole numbers stay what they are
+            output = encode(**inputs)
+            vectors = output if isinstance(output, Tensor) else output.pooler_output
+            parts.append(vectors.float().cpu())
+        return nn.functional.normalize(torch.cat(parts), dim=-1)
+
+
+def build_dual_encoder(
+    *,
+    name: str,
+    precision: Precision = "auto",
+    batch_size: PositiveInt = 64,
+    device: Device = "auto",
+) -> DualEncoder:
+    """A SigLIP, SigLIP 2 or CLIP of transformers, its weights from safetensors alone.
+
+    Args:
+        name: folder, or hub name such as ``"google/siglip2-base-patch16-224"``.
+        precision: ``"auto"``: half precision on a GPU.
+        batch_size: photos or texts at once.
+        device: ``"auto"`` takes a GPU if there is one.
+
+    Raises:
+        FileNotFoundError: no such folder, or a file that it lacks.
+        ConnectionError: the hub cannot be reached.
+        ValueError: weights of another architecture, or a processor that does not fit them.
+    """
+    folder = model_folder(name, instead="similarity=joint_space, which needs no download")
+    kind = read_json(folder / "config.json").get("model_type")
+    if kind not in KINDS:
+        raise ValueError(
+            f"{name}: weights of {kind!r}, not one of {KINDS}; give a folder such as that of "
+            "google/siglip2-base-patch16-224"
+        )
+    from transformers import AutoModel
+
+    network = load_network(AutoModel, folder, name=name, kind=f"a {kind}")
+    processor = load_processor(folder, name)
+    encoder = DualEncoder(
+        network=network,
+        processor=processor,
+        space=Path(name).name,
+        precision=precision,
+        batch_size=batch_size,
+        device=device,
+    )
+    with refuse_misfit(name, processor, network):
+        encoder.embed_photos([Image.new("RGB", (32, 24), "grey")])
+        encoder.embed_texts(["a photo"])
+    return encoder
