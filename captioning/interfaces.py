@@ -130,6 +130,10 @@ class PairScorer(Protocol):
         """
         ...
 
+    def release(self) -> None:
+        """Leave the accelerator to others; the next call comes back."""
+        ...
+
 
 class PhotoCaptioner(Protocol):
     """Writes captions for photos: a model of transformers, or a finished run."""
@@ -149,16 +153,18 @@ class PhotoCaptioner(Protocol):
         """Photos at once."""
         ...
 
-    def write_captions(
-        self, photos: Sequence[Path], *, number: int, seeds: Sequence[int]
-    ) -> list[list[str]]:
-        """``number`` captions of each photo, in order; a caption may be empty.
+    def write_captions(self, photos: Sequence[Path], *, keys: Sequence[str]) -> list[list[str]]:
+        """Captions of each photo, the best first; as many as the search returns, some may be empty.
 
         Args:
             photos: I files.
-            number: at least 1.
-            seeds: I, of the draws: a photo's captions do not depend on the others of the batch.
+            keys: I different texts. Random draws for a photo depend on its key and the search's
+                seed alone.
         """
+        ...
+
+    def release(self) -> None:
+        """Leave the accelerator to others; the next call comes back."""
         ...
 
 

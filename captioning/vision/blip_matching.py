@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +15,7 @@ from captioning.files import read_json
 from captioning.model_folder import load_network, model_folder
 from captioning.ranges import Device, PositiveInt
 from captioning.vision.backbones import weights_digest
-from captioning.vision.placement import Precision, chosen_device, chosen_dtype
+from captioning.vision.placement import Precision, Resident
 from captioning.vision.processors import load_processor, refuse_misfit
 
 MAX_TOKENS = 35  # of a caption, as BLIP was trained
@@ -48,10 +49,8 @@ class BlipMatching:
     ) -> None:
         if head not in ("itm", "itc"):
             raise ValueError(f"head must be itm or itc: got {head!r}")
-        self._device = chosen_device(device)
-        self._dtype = chosen_dtype(precision, self._device)
         self._digest = weights_digest(network)
-        self._network = network.to(self._device, self._dtype).eval().requires_grad_(False)
+        self._place = Resident(network, device=device, precision=precision)
         self._processor, self._space, self._head = processor, space, head
         self._batch_size = batch_size
 
@@ -64,48 +63,62 @@ class BlipMatching:
     @property
     def identity(self) -> str:
         """See `PairScorer`."""
-        return f"blip-{self._head}-{self._space}-{self._digest}-{str(self._dtype)[6:]}"
+        return f"blip-{self._head}-{self._space}-{self._digest}-{str(self._place.dtype)[6:]}"
 
     @property
     def is_probability(self) -> bool:
         """See `PairScorer`."""
         return self._head == "itm"
 
-    @torch.inference_mode()
+    def release(self) -> None:
+        """Leave the device; the next call comes back."""
+        self._place.release()
+
     def score_pairs(
         self, photos: Sequence[Image.Image], captions: Sequence[str], photo_of: Sequence[int]
     ) -> Tensor:
         """Probabilities in [0, 1], or cosines in [-1, 1]; see `PairScorer`."""
+        with self._place.used() as network:
+            return self._scores(network, photos, captions, photo_of)
+
+    def _scores(
+        self,
+        network: Any,
+        photos: Sequence[Image.Image],
+        captions: Sequence[str],
+        photo_of: Sequence[int],
+    ) -> Tensor:
+        starts = self._starts(len(photos))
         states = torch.cat(
-            [self._states(photos[k : k + self._batch_size]) for k in self._starts(len(photos))]
+            [self._states(network, photos[k : k + self._batch_size]) for k in starts]
         )
         # Captions of about one length share a batch, so little padding is computed.
         order = sorted(range(len(captions)), key=lambda n: len(captions[n]))
         scores = torch.empty(len(captions))
         for start in self._starts(len(order)):
             part = order[start : start + self._batch_size]
-            rows = torch.tensor([photo_of[n] for n in part], device=self._device)
-            scores[part] = self._judged(states[rows], [captions[n] for n in part]).float().cpu()
+            rows = torch.tensor([photo_of[n] for n in part], device=states.device)
+            texts = [captions[n] for n in part]
+            scores[part] = self._judged(network, states[rows], texts).float().cpu()
         return scores
 
     def _starts(self, total: int) -> range:
         return range(0, total, self._batch_size)
 
-    def _states(self, photos: Sequence[Image.Image]) -> Tensor:
+    def _states(self, network: Any, photos: Sequence[Image.Image]) -> Tensor:
         """``(I, 1 + patches, D)``."""
         pixels = self._processor.image_processor(images=list(photos), return_tensors="pt")
-        pixels = pixels["pixel_values"].to(self._device, self._dtype)
-        return self._network.vision_model(pixels).last_hidden_state
+        pixels = pixels["pixel_values"].to(self._place.device, self._place.dtype)
+        return network.vision_model(pixels).last_hidden_state
 
-    def _judged(self, states: Tensor, captions: list[str]) -> Tensor:
+    def _judged(self, network: Any, states: Tensor, captions: list[str]) -> Tensor:
         """Scores ``(B,)`` of captions and their photos' states ``(B, 1 + patches, D)``."""
         tokens = self._processor.tokenizer(
             captions, padding=True, truncation=True, max_length=MAX_TOKENS, return_tensors="pt"
-        ).to(self._device)
+        ).to(states.device)
         inputs = {"input_ids": tokens["input_ids"], "attention_mask": tokens["attention_mask"]}
-        network = self._network
         if self._head == "itm":
-            mask = torch.ones(states.shape[:2], dtype=torch.long, device=self._device)
+            mask = torch.ones(states.shape[:2], dtype=torch.long, device=states.device)
             text = network.text_encoder(
                 **inputs, encoder_hidden_states=states, encoder_attention_mask=mask
             ).last_hidden_state[:, 0]
@@ -116,6 +129,7 @@ class BlipMatching:
         )
 
 
+@lru_cache(maxsize=1)  # what selects and what amends may share it
 def build_blip_matching(
     *,
     name: str = "Salesforce/blip-itm-base-coco",

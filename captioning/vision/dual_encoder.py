@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from captioning.files import read_json
 from captioning.model_folder import load_network, model_folder
 from captioning.ranges import Device, PositiveInt
 from captioning.vision.backbones import weights_digest
-from captioning.vision.placement import Precision, chosen_device, chosen_dtype
+from captioning.vision.placement import Precision, Resident
 from captioning.vision.processors import load_processor, refuse_misfit
 
 KINDS = ("siglip", "siglip2", "clip")
@@ -46,14 +47,12 @@ class DualEncoder:
         batch_size: int = 64,
         device: str = "auto",
     ) -> None:
-        self._device = chosen_device(device)
-        self._dtype = chosen_dtype(precision, self._device)
         self.sigmoid: tuple[float, float] | None = None
         if getattr(network, "logit_bias", None) is not None:
             scale, bias = network.logit_scale.detach(), network.logit_bias.detach()
             self.sigmoid = math.exp(float(scale)), float(bias)
         self._digest = weights_digest(network)
-        self._network = network.to(self._device, self._dtype).eval().requires_grad_(False)
+        self._place = Resident(network, device=device, precision=precision)
         self._processor, self.space, self._batch_size = processor, space, batch_size
         # SigLIP was trained on texts of one length whose padding it reads, without a mask.
         self._text_options: dict[str, Any] = {
@@ -65,7 +64,7 @@ class DualEncoder:
     @property
     def identity(self) -> str:
         """Name of the weights with a hash of them, and the precision."""
-        return f"{self.space.replace('/', '-')}-{self._digest}-{str(self._dtype)[6:]}"
+        return f"{self.space.replace('/', '-')}-{self._digest}-{str(self._place.dtype)[6:]}"
 
     @property
     def dim(self) -> int:
@@ -82,7 +81,7 @@ class DualEncoder:
         def prepared(batch: Sequence[Image.Image]) -> Any:
             return self._processor(images=list(batch), return_tensors="pt")
 
-        return self._embed(photos, prepared, self._network.get_image_features)
+        return self._embed(photos, prepared, "get_image_features")
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
         """Unit vectors ``(len(texts), D) float32`` of texts, on the CPU; long ones are cut.
@@ -100,27 +99,30 @@ class DualEncoder:
                 inputs.pop("attention_mask", None)
             return inputs
 
-        return self._embed(texts, prepared, self._network.get_text_features)
+        return self._embed(texts, prepared, "get_text_features")
 
-    @torch.inference_mode()
+    def release(self) -> None:
+        """Leave the device; the next call comes back."""
+        self._place.release()
+
     def _embed(
-        self,
-        items: Sequence[Any],
-        prepared: Callable[[Sequence[Any]], Any],
-        encode: Callable[..., Any],
+        self, items: Sequence[Any], prepared: Callable[[Sequence[Any]], Any], encode: str
     ) -> Tensor:
         if not items:
             raise ValueError("nothing to embed: give at least one photo or text")
         parts = []
-        for start in range(0, len(items), self._batch_size):
-            inputs = prepared(items[start : start + self._batch_size])
-            inputs = inputs.to(self._device, self._dtype)  # whole numbers stay what they are
-            output = encode(**inputs)
-            vectors = output if isinstance(output, Tensor) else output.pooler_output
-            parts.append(vectors.float().cpu())
+        with self._place.used() as network:
+            for start in range(0, len(items), self._batch_size):
+                inputs = prepared(items[start : start + self._batch_size])
+                # whole numbers stay what they are
+                inputs = inputs.to(self._place.device, self._place.dtype)
+                output = getattr(network, encode)(**inputs)
+                vectors = output if isinstance(output, Tensor) else output.pooler_output
+                parts.append(vectors.float().cpu())
         return nn.functional.normalize(torch.cat(parts), dim=-1)
 
 
+@lru_cache(maxsize=1)  # what selects and what amends may share it
 def build_dual_encoder(
     *,
     name: str,

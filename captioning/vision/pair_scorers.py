@@ -41,6 +41,10 @@ class CosineScorer:
         """In [-1, 1]; see `PairScorer`."""
         return cosines(self._encoder, photos, [self._prompt + text for text in captions], photo_of)
 
+    def release(self) -> None:
+        """Leave the device, if the encoder can."""
+        getattr(self._encoder, "release", _stay)()
+
 
 class SigmoidScorer:
     """SigLIP's probability that a caption belongs to a photo (Zhai et al., 2023, equation 1).
@@ -78,6 +82,14 @@ class SigmoidScorer:
         """In [0, 1]; see `PairScorer`."""
         scale, bias = self._sigmoid
         return torch.sigmoid(scale * cosines(self._encoder, photos, captions, photo_of) + bias)
+
+    def release(self) -> None:
+        """Leave the device; the next call comes back."""
+        self._encoder.release()
+
+
+def _stay() -> None:
+    """Small encoders stay where they are."""
 
 
 def cosines(

@@ -103,6 +103,8 @@ class PairScores:
                 ]
                 store.put(self._scored(batch, opened, wanted))
                 bar.advance(task, len(batch))
+        if new:
+            self.scorer.release()
         return {path: {key: store.get(key) for key in captions[path]} for path in photos}
 
     def _scored(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
 
 import torch
 
@@ -30,3 +32,31 @@ def chosen_dtype(precision: Precision, device: torch.device) -> torch.dtype:
     if device.type != "cuda":
         return torch.float32
     return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+
+
+class Resident:
+    """A frozen network that is on its device only while it is used, so that others have room.
+
+    Args:
+        network: to be used without gradients.
+        device: see `chosen_device`.
+        precision: see `chosen_dtype`.
+    """
+
+    def __init__(self, network: Any, *, device: str, precision: Precision) -> None:
+        self.device = chosen_device(device)
+        self.dtype = chosen_dtype(precision, self.device)
+        self.network = network.to(self.dtype).eval().requires_grad_(False)
+
+    @contextmanager
+    def used(self) -> Iterator[Any]:
+        """The network, on its device, without gradients."""
+        self.network.to(self.device)
+        with torch.inference_mode():
+            yield self.network
+
+    def release(self) -> None:
+        """Leave the device; the next use comes back."""
+        self.network.to("cpu")
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
