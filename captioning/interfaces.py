@@ -135,7 +135,7 @@ class PairScorer(Protocol):
         ...
 
 
-class PhotoCaptioner(Protocol):
+class CaptionWriter(Protocol):
     """Writes captions for photos: a model of transformers, or a finished run."""
 
     @property

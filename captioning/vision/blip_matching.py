@@ -13,10 +13,11 @@ from torch import Tensor, nn
 
 from captioning.files import read_json
 from captioning.model_folder import load_network, model_folder
+from captioning.processors import load_processor
 from captioning.ranges import Device, PositiveInt
 from captioning.vision.backbones import weights_digest
+from captioning.vision.misfits import refuse_misfit
 from captioning.vision.placement import Precision, Resident
-from captioning.vision.processors import load_processor, refuse_misfit
 
 MAX_TOKENS = 35  # of a caption, as BLIP was trained
 Head = Literal["itm", "itc"]
@@ -169,7 +170,7 @@ def build_blip_matching(
         hint=": is it BLIP for another task? give one for retrieval, such as "
         "Salesforce/blip-itm-base-coco",
     )
-    processor = load_processor(folder, name)
+    processor = load_processor(folder)
     options: dict[str, Any] = {"head": head, "precision": precision, "device": device}
     with refuse_misfit(name, processor, network):
         scorer = BlipMatching(

@@ -14,10 +14,11 @@ from torch import Tensor, nn
 
 from captioning.files import read_json
 from captioning.model_folder import load_network, model_folder
+from captioning.processors import load_processor
 from captioning.ranges import Device, PositiveInt
 from captioning.vision.backbones import weights_digest
+from captioning.vision.misfits import refuse_misfit
 from captioning.vision.placement import Precision, Resident
-from captioning.vision.processors import load_processor, refuse_misfit
 
 KINDS = ("siglip", "siglip2", "clip")
 
@@ -153,7 +154,7 @@ def build_dual_encoder(
     from transformers import AutoModel
 
     network = load_network(AutoModel, folder, name=name, kind=f"a {kind}")
-    processor = load_processor(folder, name)
+    processor = load_processor(folder)
     encoder = DualEncoder(
         network=network,
         processor=processor,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.progress import Progress
 
-from captioning.interfaces import PhotoCaptioner
+from captioning.interfaces import CaptionWriter
 from captioning.sharing import distribute, rank_and_size
 from captioning.vision.line_store import LineStore, key_of
 from captioning.vision.photo_keys import PhotoKeys
@@ -25,9 +25,7 @@ class PhotoCaptions:
         cache_folder: parent of all cached captions; None keeps them in memory alone.
     """
 
-    def __init__(
-        self, *, captioner: PhotoCaptioner, cache_folder: str | Path | None = None
-    ) -> None:
+    def __init__(self, *, captioner: CaptionWriter, cache_folder: str | Path | None = None) -> None:
         self.captioner = captioner
         self._folder = None if cache_folder is None else Path(cache_folder)
         self._photo_keys = PhotoKeys(self._folder and self._folder / "photos")
@@ -41,7 +39,7 @@ class PhotoCaptions:
         return self.captioner.name
 
     def captions(self, photos: Sequence[Path]) -> list[list[str]]:
-        """Captions of each photo, as `PhotoCaptioner.write_captions` orders them.
+        """Captions of each photo, as `CaptionWriter.write_captions` orders them.
 
         Every process gives the same photos.
 

@@ -46,3 +46,21 @@ def caption_losses(logits: Tensor, batch: Batch, smoothing: float = 0.0) -> Capt
     weights = None if batch.weights is None else batch.weights[captions]
     per_sample = nll.new_zeros(len(batch)).index_add_(0, captions, nll) / lengths
     return CaptionLosses(total=weighted_mean(loss, weights), per_sample=per_sample)
+
+
+def padded_caption_losses(logits: Tensor, batch: Batch, smoothing: float = 0.0) -> CaptionLosses:
+    """As `caption_losses`, of logits that stand at the places of padding, too.
+
+    Args:
+        logits: ``(B, T - 1, V)`` before each of the batch's T tokens but the first.
+        batch: the captions.
+        smoothing: see `token_losses`.
+    """
+    tokens, exist = batch.caption_tokens()
+    shape, mask = tokens[:, 1:].shape, exist[:, 1:]
+    loss, nll = token_losses(logits.flatten(0, 1), tokens[:, 1:].flatten(), smoothing)
+    weights = mask.to(nll.dtype)
+    per_sample = (nll.view(shape) * weights).sum(1) / weights.sum(1)
+    if batch.weights is not None:
+        weights = weights * batch.weights.to(weights)[:, None]
+    return CaptionLosses(total=weighted_mean(loss, weights.flatten()), per_sample=per_sample)
