@@ -23,6 +23,7 @@ from transformers import (
 from tests.tiny import CAPTIONS
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[DEC]", "[ENC]")
+QUESTION = ('"', "?", ".", "yes", "no", "does", "caption", "describe", "image", "answer", "or")
 VISION = {
     "hidden_size": 16,
     "intermediate_size": 32,
@@ -41,7 +42,13 @@ TEXT = {
 
 
 def words() -> list[str]:
-    return [*SPECIAL, "picture", "of", *sorted({w for text in CAPTIONS for w in text.split()})]
+    return [
+        *SPECIAL,
+        *QUESTION,
+        "picture",
+        "of",
+        *sorted({w for text in CAPTIONS for w in text.split()}),
+    ]
 
 
 def bert_tokenizer() -> BertTokenizerFast:

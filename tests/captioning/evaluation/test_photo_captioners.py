@@ -11,9 +11,10 @@ from PIL import Image
 
 from captioning.decoding.beam import BeamSearch
 from captioning.decoding.sampling import Sampling
-from captioning.evaluation.photo_captioners import RunCaptioner
+from captioning.evaluation.photo_captioners import ImageTextCaptioner, RunCaptioner
 from captioning.training.run import train
 from captioning.vision.photo_captions import PhotoCaptions
+from tests.matching_folders import save_blip_captioner
 
 
 @pytest.fixture
@@ -64,3 +65,30 @@ def test_another_search_is_another_captioner(run):
 def test_a_folder_without_a_run_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"nothing.*config\.yaml"):
         RunCaptioner(run=str(tmp_path / "nothing"), search=BeamSearch.with_settings())
+
+
+def test_a_model_of_transformers_captions_photos(photos, tmp_path):
+    folder = save_blip_captioner(tmp_path / "blip")
+    search = Sampling.with_settings(max_length=8, min_length=2, num_captions=2, top_p=0.9)
+    settings = {"name": str(folder), "search": search, "prompt": "a picture of", "device": "cpu"}
+    together = PhotoCaptions(captioner=ImageTextCaptioner(**settings, batch_size=4))
+    captions = together.captions(photos)
+    assert together.name.startswith("blip@")
+    assert all(1 <= len(texts) <= 2 and all(texts) for texts in captions)
+    apart = PhotoCaptions(captioner=ImageTextCaptioner(**settings, batch_size=1))
+    assert apart.captions(photos[::-1]) == captions[::-1]
+    other = ImageTextCaptioner(**settings | {"prompt": ""})
+    assert other.identity != together.captioner.identity
+
+
+def test_a_folder_without_weights_or_processor_is_named(tmp_path):
+    folder = save_blip_captioner(tmp_path / "blip")
+    search = BeamSearch.with_settings()
+    (folder / "model.safetensors").rename(folder / "model.bin")
+    with pytest.raises(FileNotFoundError, match=r"blip: no model\.safetensors in"):
+        ImageTextCaptioner(name=str(folder), search=search)
+    (folder / "processor_config.json").unlink()
+    with pytest.raises(FileNotFoundError, match=r"no processor_config\.json"):
+        ImageTextCaptioner(name=str(folder), search=search)
+    with pytest.raises(FileNotFoundError, match="no such folder"):
+        ImageTextCaptioner(name=str(tmp_path / "nothing"), search=search)
