@@ -90,7 +90,7 @@ def load_processor(folder: Path) -> Any:
 def _check_kind(processor: Any, folder: Path) -> None:
     """Refuse a processor that belongs to another kind of model, or that has no tokenizer."""
     auto: Any = importlib.import_module("transformers.models.auto.processing_auto")
-    kind = read_json(folder / "config.json").get("model_type", "")
+    kind = _kind(folder)
     expected = auto.PROCESSOR_MAPPING_NAMES.get(kind)
     name = type(processor).__name__
     if expected is not None and name != expected:
@@ -120,7 +120,9 @@ def prompt_format(processor: Any, folder: Path, prompt: str) -> PromptFormat:
     """
     if not getattr(processor, "chat_template", None):
         gap = " " if prompt and not prompt[-1].isspace() and _continues(folder) else ""
-        return PromptFormat(text=prompt, before=gap, end_id=_end_id(processor, folder))
+        mark = "<image>" if _kind(folder) == "paligemma" else ""  # others add the photo's place
+        end_id = _end_id(processor, folder)
+        return PromptFormat(text=f"{mark}{prompt}", before=gap, end_id=end_id)
     picture: dict[str, str] = {"type": "image"}
     question = {"role": "user", "content": [picture, {"type": "text", "text": prompt}]}
     answer = {"role": "assistant", "content": [{"type": "text", "text": CAPTION_MARK}]}
@@ -143,6 +145,11 @@ def _continues(folder: Path) -> bool:
     return not (is_own or text.get("model_type") == "t5" or config.get("model_type") == "paligemma")
 
 
+def _kind(folder: Path) -> str:
+    """The kind of model, such as ``"git"``."""
+    return read_json(folder / "config.json").get("model_type", "")
+
+
 def _adds_start(processor: Any) -> bool:
     tokenizer = processor.tokenizer
     start = tokenizer.bos_token_id
@@ -155,7 +162,7 @@ def _end_id(processor: Any, folder: Path, after: str = "") -> int:
     first = tokenizer(after, add_special_tokens=False).input_ids[:1] if after else []
     if first and first[0] in tokenizer.all_special_ids:
         return first[0]
-    if read_json(folder / "config.json").get("model_type") in ENDS_WITH_SEPARATOR:
+    if _kind(folder) in ENDS_WITH_SEPARATOR:
         return tokenizer.sep_token_id
     settings = folder / "generation_config.json"
     configured = read_json(settings).get("eos_token_id") if settings.is_file() else None
