@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -13,15 +14,15 @@ from torch import Tensor
 
 from captioning.model_folder import weights_identity
 from captioning.models.layers.image_text_parts import ImageTextParts
-from captioning.processors import PromptedProcessor, image_text_folder
+from captioning.processors import PREFIX, PromptedProcessor, image_text_folder
 from captioning.ranges import Device, PositiveInt
-from captioning.text.tokenizers.image_text import ImageTextTokenizer
 from captioning.vision.image_text import load_image_text
 from captioning.vision.misfits import refuse_misfit
 from captioning.vision.placement import Precision, Resident
 
 QUESTION = 'Does the caption "{caption}" describe the image? Answer yes or no.'
 MARK = "{caption}"
+TOKENS = f"{PREFIX}input_ids"
 ANSWERS = ("yes", "no")
 
 
@@ -34,7 +35,7 @@ class YesNoScorer:
     Args:
         network: an image-to-text model.
         processor: of its photos, prompted with the question.
-        tokenizer: of its answers.
+        end_id: token that ends an answer.
         identity: hash of the weights.
         space: name of the weights.
         precision: of the network.
@@ -52,21 +53,23 @@ class YesNoScorer:
         *,
         network: Any,
         processor: PromptedProcessor,
-        tokenizer: ImageTextTokenizer,
+        end_id: int,
         identity: str,
         space: str,
         precision: Precision = "auto",
         batch_size: int = 8,
         device: str = "auto",
     ) -> None:
-        self._answers = [_first_tokens(tokenizer, answer) for answer in ANSWERS]
-        if not all(self._answers) or set(self._answers[0]) & set(self._answers[1]):
+        yes, no = (_first_tokens(processor.processor.tokenizer, answer) for answer in ANSWERS)
+        # A token that both begin with, such as a space, tells nothing.
+        self._answers = sorted(yes - no), sorted(no - yes)
+        if not all(self._answers):
             raise ValueError(
                 f"{space}: its tokenizer has no first tokens that tell yes from no; use a model "
                 "of English text, or matching=blip_itm"
             )
         self._place = Resident(network, device=device, precision=precision)
-        self._parts = ImageTextParts(network, end_id=tokenizer.eos_id)
+        self._parts = ImageTextParts(network, end_id=end_id)
         self._processor, self._weights, self._space = processor, identity, space
         self._batch_size = batch_size
 
@@ -85,17 +88,22 @@ class YesNoScorer:
         self, photos: Sequence[Image.Image], captions: Sequence[str], photo_of: Sequence[int]
     ) -> Tensor:
         """In [0, 1]; see `PairScorer`."""
-        scores = []
+        inputs = [
+            self._processor.read_photo(photos[number], self._question(caption))
+            for caption, number in zip(captions, photo_of, strict=True)
+        ]
+        # Prompts of one length share a batch: not every network is the same with padding.
+        places: dict[int, list[int]] = defaultdict(list)
+        for place, tensors in enumerate(inputs):
+            places[tensors[TOKENS].shape[1]].append(place)
+        scores = torch.empty(len(captions))
         with self._place.used():
-            for start in range(0, len(captions), self._batch_size):
-                part = slice(start, start + self._batch_size)
-                pairs = zip(captions[part], photo_of[part], strict=True)
-                inputs = [
-                    self._processor.read_photo(photos[number], self._question(caption))
-                    for caption, number in pairs
-                ]
-                scores.append(self._judged(self._processor.joined(inputs)))
-        return torch.cat(scores)
+            for group in places.values():
+                for start in range(0, len(group), self._batch_size):
+                    part = group[start : start + self._batch_size]
+                    joined = self._processor.joined([inputs[place] for place in part])
+                    scores[part] = self._judged(joined)
+        return scores
 
     def _question(self, caption: str) -> str:
         """The prompt of one pair; a caption cannot hold the marks that prompts are made of."""
@@ -106,8 +114,7 @@ class YesNoScorer:
     def _judged(self, tensors: Mapping[str, Tensor]) -> Tensor:
         moved = {name: self._moved(value) for name, value in tensors.items()}
         state = self._parts.speaker.start(self._parts.prompts(moved))
-        number = len(next(value for name, value in moved.items() if name.endswith("input_ids")))
-        first = torch.zeros(number, dtype=torch.long, device=self._place.device)
+        first = torch.zeros(len(moved[TOKENS]), dtype=torch.long, device=self._place.device)
         logits = self._parts.speaker.step(first, state)[0].float()
         yes, no = (logits[:, ids].logsumexp(1) for ids in self._answers)
         return torch.sigmoid(yes - no).cpu()
@@ -121,10 +128,12 @@ class YesNoScorer:
         self._place.release()
 
 
-def _first_tokens(tokenizer: ImageTextTokenizer, answer: str) -> list[int]:
+def _first_tokens(tokenizer: Any, answer: str) -> set[int]:
     """First tokens of all spellings of an answer."""
-    texts = (answer, answer.capitalize(), answer.upper())
-    return sorted({ids[0] for text in texts for ids in tokenizer.spellings(text)})
+    words = (answer, answer.capitalize(), answer.upper())
+    texts = [space + word for word in words for space in ("", " ")]
+    all_ids = [tokenizer(text, add_special_tokens=False).input_ids for text in texts]
+    return {ids[0] for ids in all_ids if ids and ids[0] != tokenizer.unk_token_id}
 
 
 @lru_cache(maxsize=1)  # what selects and what amends may share it
@@ -154,16 +163,16 @@ def build_yes_no(
         raise ValueError(f"question must hold {MARK}, the place of the caption: got {question!r}")
     processor = PromptedProcessor(pretrained=name, prompt=question)
     network = load_image_text(name)
+    scorer = YesNoScorer(
+        network=network,
+        processor=processor,
+        end_id=processor.format.end_id,
+        identity=weights_identity(image_text_folder(name, weights=True)),
+        space=Path(name).name,
+        precision=precision,
+        batch_size=batch_size,
+        device=device,
+    )
     with refuse_misfit(name, processor.processor, network):
-        scorer = YesNoScorer(
-            network=network,
-            processor=processor,
-            tokenizer=ImageTextTokenizer.of_model(name=name, prompt=question),
-            identity=weights_identity(image_text_folder(name, weights=True)),
-            space=Path(name).name,
-            precision=precision,
-            batch_size=batch_size,
-            device=device,
-        )
         scorer.score_pairs([Image.new("RGB", (64, 48), "grey")], ["a photo"], [0])
     return scorer

@@ -87,8 +87,9 @@ def test_a_folder_without_weights_or_processor_is_named(tmp_path):
     (folder / "model.safetensors").rename(folder / "model.bin")
     with pytest.raises(FileNotFoundError, match=r"blip: no model\.safetensors in"):
         ImageTextCaptioner(name=str(folder), search=search)
-    (folder / "processor_config.json").unlink()
+    without = save_blip_captioner(tmp_path / "without")
+    (without / "processor_config.json").unlink()
     with pytest.raises(FileNotFoundError, match=r"no processor_config\.json"):
-        ImageTextCaptioner(name=str(folder), search=search)
+        ImageTextCaptioner(name=str(without), search=search)
     with pytest.raises(FileNotFoundError, match="no such folder"):
         ImageTextCaptioner(name=str(tmp_path / "nothing"), search=search)

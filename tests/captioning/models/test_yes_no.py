@@ -9,8 +9,10 @@ from PIL import Image
 from transformers import AutoProcessor, BlipForConditionalGeneration
 
 from captioning.models.yes_no import QUESTION, build_yes_no
+from tests.image_text_folders import save_image_text
 from tests.matching_folders import save_blip_captioner, words
 
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 TEXTS = ["a dog runs on the grass", "a cat sleeps", "two dogs run"]
 PHOTO_OF = [0, 1, 1]
 
@@ -46,6 +48,18 @@ def test_the_first_answers_tokens_decide(folder, photos):
     for score, text, number in zip(scores.tolist(), TEXTS, PHOTO_OF, strict=True):
         assert score == pytest.approx(expected(folder, photos[number], text), abs=1e-5)
     assert len(set(scores.tolist())) == len(TEXTS)
+
+
+@pytest.mark.parametrize(
+    "family", ["git", "blip2_opt", "paligemma", "smolvlm", "llava", "qwen2_vl"]
+)
+def test_a_score_does_not_depend_on_the_batch(family, photos, tmp_path):
+    folder = save_image_text(tmp_path / family, family)
+    alone, together = (build_yes_no(name=str(folder), batch_size=size) for size in (1, 4))
+    first = alone.score_pairs(photos, [*TEXTS, TEXTS[1]], [*PHOTO_OF, 0])
+    second = together.score_pairs(photos, [*TEXTS, TEXTS[1]], [*PHOTO_OF, 0])
+    torch.testing.assert_close(first, second, atol=1e-5, rtol=0)
+    assert alone.identity == together.identity
 
 
 def test_the_question_counts_and_is_part_of_the_identity(folder, photos):
