@@ -83,6 +83,10 @@ class PairScores:
                 self._known |= group
         return torch.tensor([self._known[key] for key in keys], dtype=torch.float32)
 
+    def release(self) -> None:
+        """Leave the accelerator to others; the next call comes back."""
+        self.scorer.release()
+
     def _work(
         self, photos: Sequence[Path], captions: dict[Path, dict[str, str]]
     ) -> dict[Path, dict[str, float]]:
@@ -103,8 +107,6 @@ class PairScores:
                 ]
                 store.put(self._scored(batch, opened, wanted))
                 bar.advance(task, len(batch))
-        if new:
-            self.scorer.release()
         return {path: {key: store.get(key) for key in captions[path]} for path in photos}
 
     def _scored(

@@ -58,6 +58,10 @@ class PhotoCaptions:
             self._known |= distribute(list(missing), lambda share: self._work(share, missing))
         return [list(self._known[key]) for key in keys]
 
+    def release(self) -> None:
+        """Leave the accelerator to others; the next call comes back."""
+        self.captioner.release()
+
     def _work(self, keys: Sequence[str], photos: dict[str, Path]) -> dict[str, list[str]]:
         """This process's share: captions by key, from the store or new."""
         if self._store is None:
@@ -72,8 +76,6 @@ class PhotoCaptions:
                 written = self.captioner.write_captions([photos[k] for k in batch], keys=batch)
                 store.put({key: _tidy(texts) for key, texts in zip(batch, written, strict=True)})
                 bar.advance(task, len(batch))
-        if new:
-            self.captioner.release()
         return {key: store.get(key) for key in keys}
 
 

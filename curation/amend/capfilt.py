@@ -54,6 +54,7 @@ class CapFilt(AbstractAmender):
             return {}
         photos = list({sample.image_id: sample.image_path for sample in samples}.items())
         written = self.source.captions([path for _, path in photos])
+        self.source.release()
         captions = {image: texts for (image, _), texts in zip(photos, written, strict=True)}
         number: Counter[str] = Counter()
         made = {}
@@ -69,6 +70,7 @@ class CapFilt(AbstractAmender):
         if self.pairs is None or not samples:
             return {}
         scores = self.pairs.scores([(s.image_path, made[s.sample_id]) for s in samples])
+        self.pairs.release()
         return {s.sample_id: fit for s, fit in zip(samples, scores.tolist(), strict=True)}
 
     def _filled(

@@ -27,6 +27,10 @@ class CaptionSource(Protocol):
         """Captions of each photo, the best first, none of them blank."""
         ...
 
+    def release(self) -> None:
+        """Leave the accelerator to training."""
+        ...
+
 
 class ModelCaption(AbstractAmender):
     """Replaces each selected caption by one that a model writes for the sample's photo.
@@ -66,6 +70,7 @@ class ModelCaption(AbstractAmender):
     def _options(self, context: Context, samples: Sequence[Sample]) -> list[list[str]]:
         """Captions of each sample's photo that it does not have and never had."""
         written = self.source.captions([sample.image_path for sample in samples])
+        self.source.release()
         earlier: dict[str, set[str]] = defaultdict(set)
         for edit in context.view.journal:
             if edit.action == "replace_caption":
@@ -92,6 +97,7 @@ def _better(
         for text in (sample.caption, *texts)
     ]
     scores = iter(accept.scores(pairs).tolist()) if pairs else iter(())
+    accept.release()
     better = []
     for texts in options:
         old, *new = [next(scores) for _ in range(1 + len(texts))]

@@ -30,6 +30,10 @@ class FitScores(Protocol):
         """``(N,) float32``."""
         ...
 
+    def release(self) -> None:
+        """Leave the accelerator to training."""
+        ...
+
 
 class CaptionFit(AbstractScore):
     """How little a caption fits its photo: 1 less the probability of a match, or minus the cosine.
@@ -51,6 +55,7 @@ class CaptionFit(AbstractScore):
         if live:
             fit = self._pairs.scores([(sample.image_path, sample.caption) for sample in live])
             scores[[sample.row for sample in live]] = misfit(fit, self._pairs)
+            self._pairs.release()
         return scores
 
 

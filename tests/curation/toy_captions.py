@@ -18,6 +18,9 @@ class ToyCaptions:
         self.calls.append([path.stem for path in photos])
         return [list(self._captions.get(path.stem, [])) for path in photos]
 
+    def release(self):
+        self.calls.append(["released"])
+
 
 class ToyFit:
     """The probability of a match is the number after the caption's last word."""
@@ -26,3 +29,6 @@ class ToyFit:
 
     def scores(self, pairs):
         return torch.tensor([int(text.rsplit(" ", 1)[1]) / 10 for _, text in pairs])
+
+    def release(self):
+        pass

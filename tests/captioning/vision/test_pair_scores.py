@@ -21,9 +21,6 @@ class Brightness:
         self.captions: list[str] = []
         self.stop_after: int | None = None
 
-    def release(self):
-        self.released = True
-
     def score_pairs(self, photos, captions, photo_of):
         if self.stop_after is not None and len(self.photos) >= self.stop_after:
             raise KeyboardInterrupt

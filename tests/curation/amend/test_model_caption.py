@@ -41,7 +41,7 @@ def test_selected_samples_alone_get_the_models_captions():
         ("a#1", "new 5", "model:toy"),
         ("b#0", "new 6", "model:toy"),
     ]
-    assert source.calls == [["a", "b"]]
+    assert source.calls == [["a", "b"], ["released"]]
 
 
 def test_an_equal_or_missing_caption_leaves_the_sample_alone():

@@ -27,6 +27,9 @@ class Lengths:
         self.asked += len(pairs)
         return torch.tensor([len(caption) / 100 for _, caption in pairs])
 
+    def release(self):
+        self.released = True
+
 
 def context():
     samples = list(make_context().view.roster.samples[:4])
@@ -46,6 +49,7 @@ def test_what_fits_badly_is_suspicious(is_probability):
     torch.testing.assert_close(values, expected, equal_nan=True)
     assert score.name == ("1 - length" if is_probability else "minus length")
     assert pairs.asked == 2
+    assert pairs.released
 
 
 def test_selectors_work_on_it():
