@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,8 @@ import torch
 
 # No pickles: weights as safetensors alone.
 HUB_FILES = ("*.json", "*.txt", "*.model", "model*.safetensors")
+# What a model's outputs depend on.
+IDENTIFYING = (".json", ".txt", ".model", ".jinja", ".safetensors")
 
 
 def model_folder(
@@ -65,6 +68,17 @@ def quiet_loading() -> Iterator[None]:
     finally:
         if was_enabled:
             library.enable_progress_bar()
+
+
+def weights_identity(folder: Path) -> str:
+    """32 hex digits of a SHA-256 of a model's weights and settings, without loading them."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        if path.suffix in IDENTIFYING and path.is_file():
+            digest.update(path.relative_to(folder).as_posix().encode())
+            with path.open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:32]
 
 
 def load_network(

@@ -203,21 +203,26 @@ class PromptedProcessor:
         probe = self.read_photo(Image.new("RGB", (64, 48), "grey"))
         self._in_rows = frozenset(name for name, value in probe.items() if len(value) != 1)
 
-    def read_photo(self, photo: Image.Image) -> dict[str, Tensor]:
+    def read_photo(self, photo: Image.Image, text: str | None = None) -> dict[str, Tensor]:
         """The processor's tensors of one photo.
+
+        Args:
+            photo: RGB, of any size.
+            text: in place of the prompt's, as `PromptFormat.text` has it.
 
         Raises:
             ValueError: the processor refuses its options, or gives no token ids.
         """
+        text = self.format.text if text is None else text
         try:
             outputs = self.processor(
-                images=[photo], text=[self.format.text], return_tensors="pt", **self._options
+                images=[photo], text=[text], return_tensors="pt", **self._options
             )
         except (TypeError, ValueError, KeyError) as error:
             reason = str(error).partition("\n")[0]
             name = type(self.processor).__name__
             raise ValueError(
-                f"{name} cannot prepare a photo with the prompt {self.format.text!r} and "
+                f"{name} cannot prepare a photo with the prompt {text!r} and "
                 f"features.reader.options={self._options}: {reason}"
             ) from error
         return {

@@ -22,6 +22,7 @@ CONTRACTS = (
     "captioning.processors",
     "captioning.ranges",
     "captioning.extras",
+    "captioning.sharing",
 )
 PARTS = ("captioning.text", "captioning.vision", "captioning.decoding")
 
@@ -36,6 +37,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "captioning.ranges": (),
     "captioning.config_check": ("captioning.ranges", "captioning.plugins"),
     "captioning.extras": (),
+    "captioning.sharing": (),
     "captioning.plugins": (),
     "captioning.parts": ("captioning.plugins",),
     "captioning.config_folders": (),
@@ -116,6 +118,20 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "captioning.training.parts",
         "curation",
         "captioning.results.run_folder",
+    ),
+    # Sets made outside training are claimed and appended to as those of augmentation are.
+    "curation.capfilt": (
+        *CONTRACTS,
+        "captioning.data.roster",
+        "captioning.data.file_lock",
+        "captioning.data.steps.caption_slots",
+        "captioning.results.run_folder",
+        "captioning.training.parts",
+        "captioning.training.rosters",
+        "captioning.training.settings",
+        "augmentation.set_folder",
+        "augmentation.captions.line_log",
+        "curation",
     ),
     "curation.export.annotations": (*CONTRACTS, "captioning.data", "curation"),
     "curation.study.manifest": (*CONTRACTS, "captioning.data", "curation"),

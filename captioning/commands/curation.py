@@ -95,6 +95,21 @@ def _apply(options: Namespace) -> None:
     print(f"{out}: {len(view.samples())} of {total} captions, {len(view.journal)} edits made")
 
 
+def _capfilt(config: Any) -> None:
+    with quick_imports():
+        from curation.capfilt.run import capfilt, summary
+
+    card = capfilt(config)
+    done = f"shard {config.shard} is done" if card is None else summary(card)
+    log.info(f"{config.out}: {done}")
+
+
+CAPFILT = HydraCommand(
+    name="curate capfilt",
+    summary="Write captions for every photo and filter them and the written ones (CapFilt).",
+    config="capfilt",
+    task=_capfilt,
+)
 DETECT = HydraCommand(
     name="curate detect",
     summary="Measure how well scores find the planted faults of a run.",

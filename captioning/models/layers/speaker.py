@@ -48,7 +48,8 @@ class SpeakerState(AbstractDecoderState):
 def _selected(name: str, value: Any, index: Tensor) -> Any:
     """Rows of an input; positions may have axes in front (Qwen-VL) or stand for all rows."""
     dim = value.dim() - 2 if name == "position_ids" else 0
-    return value if value.shape[dim] == 1 else value.index_select(dim, index)
+    rows = torch.zeros_like(index) if value.shape[dim] == 1 else index
+    return value.index_select(dim, rows)
 
 
 def _mapped(cache: Any, function: Callable[[Tensor], Tensor]) -> Any:
