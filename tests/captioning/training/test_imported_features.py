@@ -165,6 +165,14 @@ def test_a_policy_that_looks_at_photos_is_refused_before_it_trains(
     assert not list(tmp_path.glob("run/checkpoints/*.ckpt"))
 
 
+def test_photos_that_were_exchanged_are_refused(tmp_path: Path, data: Path) -> None:
+    store = imported(tmp_path, own_boxes=True)
+    common = [*TINY, *arguments(tmp_path, data, store), "steps=[plant_image20]"]
+    with pytest.raises(SystemExit) as ended:
+        main(["train", "experiment=cic_bart/flickr8k_small", *common])
+    assert "imported features go by image id" in str(ended.value)
+
+
 def test_captions_of_ssa_are_added_without_photos(tmp_path: Path, data: Path) -> None:
     phrase = {"start": 2, "text": "thing", "chain_id": "3", "kinds": ["other"], "regions": [2]}
     boxes = [{"region": 2, "box": boxes_of(100)[2].tolist()}]
