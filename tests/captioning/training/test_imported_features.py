@@ -122,7 +122,11 @@ def test_cic_bart_trains_and_is_scored_without_a_photo(
     policy = ["curation=remove", "curation.select.ratio=0.2"]
     main(["train", "experiment=cic_bart/flickr8k_small", "control=set", *TINY, *common, *policy])
     assert json.loads((run / "metrics.json").read_text())
-    main(["evaluate", f"run={run}", f"out={tmp_path}/evaluated", "metrics.test=[BLEU]"])
+    evaluated = ["evaluate", f"run={run}", f"out={tmp_path}/evaluated", "metrics.test=[BLEU]"]
+    main(evaluated)
+    with pytest.raises(SystemExit) as ended:
+        main([*evaluated, f"imported={tmp_path}/gone"])
+    assert "no features here" in str(ended.value)
     main(["controllability", f"run={run}", f"paths.cache={tmp_path}/cache", "metrics.test=[BLEU]"])
     assert list(run.glob("evaluation/*/control.json"))
     capsys.readouterr()
