@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from captioning.data.roster import Roster, build_roster
+from captioning.data.roster import PLANTED, Roster, build_roster
 from captioning.files import read_json, write_json, write_lines
 from captioning.types import Sample
 
@@ -118,7 +118,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def read_loop_roster(folder: Path) -> Roster:
-    """The training set of a loop, as it was before curation.
+    """The training set of a loop, as it was before curation, with planted faults as origins.
 
     Raises:
         FileNotFoundError: the folder has none.
@@ -129,6 +129,13 @@ def read_loop_roster(folder: Path) -> Roster:
         raise FileNotFoundError(f"{path} does not exist: restore it, or run again")
     with path.open(encoding="utf-8") as file:
         samples = [_sample(line, f"{path} line {n}") for n, line in enumerate(file, start=1)]
+    truth = read_json(folder / TRUTH_NAME) if (folder / TRUTH_NAME).is_file() else {}
+    samples = [
+        replace(sample, origin=f"{PLANTED}{truth[sample.sample_id]}")
+        if sample.sample_id in truth
+        else sample
+        for sample in samples
+    ]
     roster = build_roster(manifest.roster, samples)
     if roster.fingerprint != manifest.fingerprint:
         raise ValueError(

@@ -15,8 +15,10 @@ from plain_run import Rows, files_of, losses_of, opened, run_epoch
 from captioning.commands.main import main
 from curation.amend.down_weight import DownWeight
 from curation.amend.replace_caption import ReplaceCaption
+from curation.detect import contexts, detect_by_score
 from curation.finished_run import read_run
 from curation.loop.policy import CurationPolicy, Schedule
+from curation.score.loss import Loss
 from curation.score.visual_gain import VisualGain
 from curation.select.top import Top
 
@@ -149,6 +151,8 @@ def test_planted_faults_are_scored_and_detected_by_the_command(tmp_path):
     assert json.loads((tmp_path / "curation/detection.json").read_text())[0]["num_faulty"] == 2
     curation.finish()
     assert read_run(tmp_path).truth == truth
+    (context,) = contexts(tmp_path)
+    assert detect_by_score({"loss": Loss()}, context)["loss"]["num_faults"] == 2
 
 
 @pytest.mark.parametrize(
