@@ -16,6 +16,7 @@ from typing import Any
 from captioning.data.roster import PLANTED, Roster, build_roster
 from captioning.files import read_json, write_json, write_lines
 from captioning.types import Sample
+from curation.loop.truth import load_truth
 
 FORMAT = "curation-loop"
 VERSION = 1
@@ -129,7 +130,8 @@ def read_loop_roster(folder: Path) -> Roster:
         raise FileNotFoundError(f"{path} does not exist: restore it, or run again")
     with path.open(encoding="utf-8") as file:
         samples = [_sample(line, f"{path} line {n}") for n, line in enumerate(file, start=1)]
-    truth = read_json(folder / TRUTH_NAME) if (folder / TRUTH_NAME).is_file() else {}
+    truth_path = folder / TRUTH_NAME
+    truth = load_truth(truth_path if truth_path.is_file() else None)
     samples = [
         replace(sample, origin=f"{PLANTED}{truth[sample.sample_id]}")
         if sample.sample_id in truth

@@ -182,6 +182,8 @@ def filled_up(num_live: int, length: int, *, seed: Sequence[int]) -> np.ndarray:
 def with_rows(collate: Callable[[list[Any]], Mapping[str, Any]]) -> Callable[[list[Any]], Any]:
     """A collation function that also hands over the rows, as a tensor under ``"row"``.
 
+    Items of a set without rows, such as one to evaluate on, are collated as they are.
+
     Args:
         collate: for the items without their rows.
     """
@@ -198,12 +200,15 @@ class RowCollator:
         """The batch and its rows.
 
         Raises:
-            ValueError: items without rows.
+            ValueError: some items without rows.
         """
-        if any(ROW not in item for item in items):
+        num_rows = sum(ROW in item for item in items)
+        if num_rows == 0:
+            return dict(self.collate(items))
+        if num_rows < len(items):
             raise ValueError(
-                f"items have no {ROW!r}: train on a CuratedDataset, and with transformers set "
-                "remove_unused_columns=False"
+                f"{len(items) - num_rows} of {len(items)} items have no {ROW!r}: do not mix items "
+                "of a CuratedDataset with others"
             )
         rows = torch.tensor([item[ROW] for item in items])
         rest = [{key: value for key, value in item.items() if key != ROW} for item in items]

@@ -31,7 +31,7 @@ def test_the_worst_samples_leave_and_the_folder_tells_it(tmp_path):
     assert {s.row for s in curation.roster.samples} - {s.row for s in curation.samples()} == {
         *worst
     }
-    assert (curation.epoch, curation.first_epoch) == (1, 1)
+    assert (curation.epoch, curation.first_epoch) == (1, 0)
     run_epoch(curation)
     curation.finish()
     record = read_run(tmp_path)
@@ -82,7 +82,7 @@ def test_the_state_of_a_checkpoint_counts_more_than_the_folder(tmp_path):
     torch.save(states[3], tmp_path / "checkpoint.pt")
     curation = opened(resumed)
     curation.load_state_dict(torch.load(tmp_path / "checkpoint.pt", weights_only=True))
-    assert (curation.epoch, len(curation.samples())) == (1, 16)
+    assert (curation.first_epoch, len(curation.samples())) == (1, 16)
     for _ in range(2):
         run_epoch(curation)
     assert files_of(straight) == files_of(resumed)
