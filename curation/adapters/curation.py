@@ -213,8 +213,8 @@ class Curation:
         """
         if self._weights is None or self._weights.device != rows.device:
             weights = torch.ones(len(self.roster))
-            for sample in self.samples():
-                weights[sample.row] = sample.weight
+            lowered = {s.row: s.weight for s in self.samples() if s.weight != 1}
+            weights[list(lowered)] = torch.tensor(list(lowered.values()))
             self._weights = weights.to(rows.device)
         return self._weights[rows]
 

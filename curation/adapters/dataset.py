@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -107,7 +108,9 @@ class CuratedDataset(Dataset):
         import datasets
 
         table = datasets.Dataset.from_dict({"position": range(len(self))})
-        return table.with_transform(TableItems(self))
+        # unwrapped, as the decorator pickles and hashes all samples, for caches that are not used
+        inspect.unwrap(datasets.Dataset.set_format)(table, "custom", transform=TableItems(self))
+        return table
 
 
 @dataclass(frozen=True)
