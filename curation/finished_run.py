@@ -17,8 +17,7 @@ from captioning.training.rosters import read_train
 from curation.journal.journal import find_journal, read_journal
 from curation.loop.keep import FILE_NAME, read_keep
 from curation.loop.ledger import read_history
-from curation.loop.truth import load_truth
-from curation.manifest import TRUTH_NAME, is_loop_folder, read_loop_roster, read_manifest
+from curation.manifest import is_loop_folder, read_loop_roster, read_manifest
 from curation.record import RunRecord
 
 
@@ -33,8 +32,7 @@ def read_run(folder: str | Path) -> RunRecord:
     journal = find_journal(folder) if is_loop_folder(folder) else None
     if journal is not None:
         roster, policy = read_loop_roster(folder), read_manifest(folder).policy
-        truth_file = folder / TRUTH_NAME
-        truth = load_truth(truth_file if truth_file.is_file() else None)
+        truth = roster.planted
     else:
         config = RunFolder(folder).config()
         journal = find_journal(folder)

@@ -8,14 +8,15 @@ reads them, too.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from captioning.data.roster import Roster, build_roster
+from captioning.data.roster import PLANTED, Roster, build_roster
 from captioning.files import read_json, write_json, write_lines
 from captioning.types import Sample
+from curation.loop.truth import load_truth
 
 FORMAT = "curation-loop"
 VERSION = 1
@@ -79,9 +80,11 @@ class Manifest:
 
 
 def write_manifest(folder: Path, manifest: Manifest, roster: Roster) -> None:
-    """Write the manifest, and the samples before it."""
-    lines = (json.dumps(_record(sample), ensure_ascii=False) for sample in roster.samples)
-    write_lines(folder / ROSTER_NAME, lines)
+    """Write the manifest, and the samples before it, unless they are there."""
+    path = folder / FILE_NAME
+    known = path.is_file() and read_manifest(folder).fingerprint == manifest.fingerprint
+    if not (known and (folder / ROSTER_NAME).is_file()):
+        write_lines(folder / ROSTER_NAME, _lines(roster))
     value = {"format": FORMAT, "version": VERSION, **asdict(manifest)}
     write_json(folder / FILE_NAME, value)
 
@@ -118,7 +121,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def read_loop_roster(folder: Path) -> Roster:
-    """The training set of a loop, as it was before curation.
+    """The training set of a loop, as it was before curation, with planted faults as origins.
 
     Raises:
         FileNotFoundError: the folder has none.
@@ -129,6 +132,14 @@ def read_loop_roster(folder: Path) -> Roster:
         raise FileNotFoundError(f"{path} does not exist: restore it, or run again")
     with path.open(encoding="utf-8") as file:
         samples = [_sample(line, f"{path} line {n}") for n, line in enumerate(file, start=1)]
+    truth_path = folder / TRUTH_NAME
+    truth = load_truth(truth_path if truth_path.is_file() else None)
+    samples = [
+        replace(sample, origin=f"{PLANTED}{truth[sample.sample_id]}")
+        if sample.sample_id in truth
+        else sample
+        for sample in samples
+    ]
     roster = build_roster(manifest.roster, samples)
     if roster.fingerprint != manifest.fingerprint:
         raise ValueError(
@@ -166,17 +177,21 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _record(sample: Sample) -> dict[str, str]:
-    path = sample.image_path
-    # a path that was relative to somewhere else than here would mean nothing to a later command
-    path = path.absolute() if path.is_file() else path
-    return {
-        "sample_id": sample.sample_id,
-        "image_id": sample.image_id,
-        "image_path": path.as_posix(),
-        "caption": sample.caption,
-        "origin": sample.origin,
-    }
+def _lines(roster: Roster) -> Iterator[str]:
+    """The samples as JSON, a line each."""
+    quoted = json.encoder.encode_basestring  # beyond ASCII as it is
+    paths: dict[Path, str] = {}
+    for sample in roster.samples:
+        path = sample.image_path
+        if path not in paths:
+            # one that was relative to somewhere else would mean nothing to a later command
+            paths[path] = quoted((path.absolute() if path.is_file() else path).as_posix())
+        texts = (sample.sample_id, sample.image_id, sample.caption, sample.origin)
+        sample_id, image_id, caption, origin = map(quoted, texts)
+        yield (
+            f'{{"sample_id": {sample_id}, "image_id": {image_id}, "image_path": {paths[path]}, '
+            f'"caption": {caption}, "origin": {origin}}}'
+        )
 
 
 def _sample(line: str, where: str) -> Sample:

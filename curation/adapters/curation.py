@@ -63,6 +63,10 @@ class Curation:
     Args:
         curator: of the run.
         folder: its files.
+
+    Attributes:
+        first_epoch: where the loop begins: 0, or after the last epoch that was closed before.
+        current: what data sets follow.
     """
 
     def __init__(self, *, curator: Curator, folder: LoopFolder) -> None:
@@ -76,6 +80,7 @@ class Curation:
             roster=curator.view.roster, samples=curator.view.samples(), epoch=0, seed=curator.seed
         )
         self._changed()
+        self.first_epoch = self.epoch
 
     @classmethod
     def open(
@@ -164,11 +169,6 @@ class Curation:
         """The epoch under way, from 0: the next one that `end_epoch` closes."""
         return max(self._curator.ledger.epochs, default=-1) + 1
 
-    @property
-    def first_epoch(self) -> int:
-        """Where the loop begins: 0, or after the last epoch that was closed before."""
-        return self.epoch
-
     def add(self, rows: Tensor, losses: Tensor, **signals: Tensor) -> None:
         """Record the losses of a batch; never waits for the device.
 
@@ -213,8 +213,8 @@ class Curation:
         """
         if self._weights is None or self._weights.device != rows.device:
             weights = torch.ones(len(self.roster))
-            for sample in self.samples():
-                weights[sample.row] = sample.weight
+            lowered = {s.row: s.weight for s in self.samples() if s.weight != 1}
+            weights[list(lowered)] = torch.tensor(list(lowered.values()))
             self._weights = weights.to(rows.device)
         return self._weights[rows]
 
@@ -275,6 +275,10 @@ class Curation:
         """Write the report, and let go of what the policy holds."""
         if is_writer():
             self._files.finish(self._curator)
+        self.close()
+
+    def close(self) -> None:
+        """Let go of what the policy holds, as after an error; `finish` does so, too."""
         self._curator.policy.amend.close()
 
     def state_dict(self, *, gathered: bool = False) -> dict[str, Any]:
@@ -307,6 +311,7 @@ class Curation:
         if not mid_epoch or not is_writer():
             self._curator.clear_running()
         self._changed()
+        self.first_epoch = self.epoch
         if is_writer():
             self._files.start(self._curator, None, resumed=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -107,7 +108,9 @@ class CuratedDataset(Dataset):
         import datasets
 
         table = datasets.Dataset.from_dict({"position": range(len(self))})
-        return table.with_transform(TableItems(self))
+        # unwrapped, as the decorator pickles and hashes all samples, for caches that are not used
+        inspect.unwrap(datasets.Dataset.set_format)(table, "custom", transform=TableItems(self))
+        return table
 
 
 @dataclass(frozen=True)
@@ -182,6 +185,8 @@ def filled_up(num_live: int, length: int, *, seed: Sequence[int]) -> np.ndarray:
 def with_rows(collate: Callable[[list[Any]], Mapping[str, Any]]) -> Callable[[list[Any]], Any]:
     """A collation function that also hands over the rows, as a tensor under ``"row"``.
 
+    Items of a set without rows, such as one to evaluate on, are collated as they are.
+
     Args:
         collate: for the items without their rows.
     """
@@ -198,12 +203,15 @@ class RowCollator:
         """The batch and its rows.
 
         Raises:
-            ValueError: items without rows.
+            ValueError: some items without rows.
         """
-        if any(ROW not in item for item in items):
+        num_rows = sum(ROW in item for item in items)
+        if num_rows == 0:
+            return dict(self.collate(items))
+        if num_rows < len(items):
             raise ValueError(
-                f"items have no {ROW!r}: train on a CuratedDataset, and with transformers set "
-                "remove_unused_columns=False"
+                f"{len(items) - num_rows} of {len(items)} items have no {ROW!r}: do not mix items "
+                "of a CuratedDataset with others"
             )
         rows = torch.tensor([item[ROW] for item in items])
         rest = [{key: value for key, value in item.items() if key != ROW} for item in items]

@@ -87,6 +87,12 @@ class LightningCuration(pl.Callback):
         """Write the report."""
         self.curation.finish()
 
+    def on_exception(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
+    ) -> None:
+        """Let go of what the policy holds."""
+        self.curation.close()
+
     def _close(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         outcome = self.curation.end_epoch()
         pl_module.log_dict(logged(outcome), on_step=False, on_epoch=True, batch_size=1)

@@ -10,12 +10,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+# What launchers set before processes have met: torchrun, Slurm, Lightning.
+RANKS = ("RANK", "SLURM_PROCID", "LOCAL_RANK")
+
 
 def is_writer() -> bool:
     """Whether this process writes the files: the first one."""
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank() == 0
-    return int(os.environ.get("RANK", "0")) == 0
+    ranks = (os.environ.get(name, "") for name in RANKS)
+    return next((int(rank) for rank in ranks if rank.isdecimal()), 0) == 0
 
 
 def wait_for_all() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from captioning.data.roster import Roster, build_roster
+from captioning.data.readers.collector import collector_paused
+from captioning.data.roster import Roster
 from captioning.types import Sample
 
 IMAGE_KEYS = ("image", "image_path", "file_name")
@@ -43,21 +45,30 @@ def make_roster(samples: Any, *, name: str = "train") -> Roster:
             f"{type(samples).__name__}"
         )
     counts: Counter[str] = Counter()
-    return build_roster(
-        name,
-        [
-            sample
-            for number, record in enumerate(samples)
-            for sample in _samples(record, f"samples[{number}]", number, counts)
-        ],
-    )
+    paths: dict[str, Path] = {}
+    rows: list[Sample] = []
+    with collector_paused():  # many records are made at once, and none of them are circular
+        for number, record in enumerate(samples):
+            if isinstance(record, Sample):
+                rows.append(replace(record, row=len(rows)))
+            else:
+                _append(rows, record, number, counts, paths)
+    return Roster(name=name, samples=tuple(rows))
 
 
-def _samples(record: Any, where: str, number: int, counts: Counter[str]) -> Iterator[Sample]:
-    """The samples of a record, a caption each."""
-    if isinstance(record, Sample):
-        yield record
-        return
+def _append(
+    rows: list[Sample], record: Any, number: int, counts: Counter[str], paths: dict[str, Path]
+) -> None:
+    """Add the samples of a record, a caption each.
+
+    Args:
+        rows: is added to.
+        record: of an image.
+        number: its place, from 0.
+        counts: captions of each image so far.
+        paths: by their names, as making one takes a while.
+    """
+    where = f"samples[{number}]"
     record = _as_mapping(record, where)
     image = record[_key(record, IMAGE_KEYS, where)]
     caption_key = _key(record, CAPTION_KEYS, where)
@@ -65,15 +76,24 @@ def _samples(record: Any, where: str, number: int, counts: Counter[str]) -> Iter
     texts = [captions] if isinstance(captions, str) else captions
     if not isinstance(texts, Sequence) or not texts or not all(isinstance(t, str) for t in texts):
         raise ValueError(f"{where}: {caption_key!r} must be a text or a list of texts")
-    path = _image_path(image, number)
-    image_id = str(record.get("image_id", path.as_posix()))
+    image_name = _image_name(image, number)
+    if image_name not in paths:
+        paths[image_name] = Path(image_name)
+    path = paths[image_name]
+    image_id = str(record["image_id"]) if "image_id" in record else path.as_posix()
     for text in texts:
         if not text.strip():
             raise ValueError(f"{where}: {caption_key!r} is empty; write it or leave the record out")
         sample_id = record.get("sample_id", f"{image_id}#{counts[image_id]}")
         counts[image_id] += 1
-        yield Sample(
-            row=0, sample_id=str(sample_id), image_id=image_id, image_path=path, caption=text
+        rows.append(
+            Sample(
+                row=len(rows),
+                sample_id=str(sample_id),
+                image_id=image_id,
+                image_path=path,
+                caption=text,
+            )
         )
 
 
@@ -98,11 +118,11 @@ def _key(record: Mapping[str, Any], keys: Sequence[str], where: str) -> str:
     return present[0]
 
 
-def _image_path(image: Any, number: int) -> Path:
+def _image_name(image: Any, number: int) -> str:
     """Where an image lies; one in memory gets a name by its place."""
     if isinstance(image, str | Path):
-        return Path(image)
-    return Path(getattr(image, "filename", None) or f"image_{number}")
+        return str(image)
+    return getattr(image, "filename", None) or f"image_{number}"
 
 
 def _table_records(table: Any) -> Iterator[dict[str, Any]]:

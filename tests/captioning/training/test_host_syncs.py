@@ -26,7 +26,9 @@ from curation.loop.policy import CurationPolicy
 from curation.select.top import Top
 from tests.captioning.models.test_cos_cvae import pseudo_model, with_contexts
 from tests.host_syncs import HostSyncs, simulated_device
+from tests.image_text_folders import FAMILIES
 from tests.tiny import CAPTIONS, FEATURE_SIZE, MODELS, NUM_IMAGES, build, make_batch
+from tests.tiny_vlm import batch_of, captioner, model_folder
 
 NUM_STEPS = 5
 
@@ -167,3 +169,20 @@ def test_training_on_pixels_does_not_wait(monkeypatch, tmp_path: Path) -> None:
 def test_values_are_fetched_where_they_are_logged(monkeypatch, tmp_path: Path) -> None:
     waits = step_waits(monkeypatch, tmp_path, build("updown"), make_batch(), log_every=2)
     assert [bool(places) for places in waits] == [False, True, False, True]
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+@pytest.mark.parametrize("family", FAMILIES)
+def test_models_of_transformers_wait_in_their_own_code_alone(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GIT never does; the masks and photos' sizes of others are read by their own forward pass."""
+    folder = model_folder(family)
+    model = captioner(folder).train()
+    batch = batch_of(folder, model.tokenizer)
+    with simulated_device(monkeypatch) as syncs, syncs:
+        syncs.put([*model.parameters(), *model.buffers()])
+        model.losses(batch.to("device")).total.backward()
+    ours = [place for place in syncs.places if "site-packages/transformers" not in place]
+    assert ours == []
+    assert family != "git" or syncs.places == []

@@ -15,8 +15,10 @@ from plain_run import Rows, files_of, losses_of, opened, run_epoch
 from captioning.commands.main import main
 from curation.amend.down_weight import DownWeight
 from curation.amend.replace_caption import ReplaceCaption
+from curation.detect import contexts, detect_by_score
 from curation.finished_run import read_run
 from curation.loop.policy import CurationPolicy, Schedule
+from curation.score.loss import Loss
 from curation.score.visual_gain import VisualGain
 from curation.select.top import Top
 
@@ -29,7 +31,7 @@ def test_the_worst_samples_leave_and_the_folder_tells_it(tmp_path):
     assert {s.row for s in curation.roster.samples} - {s.row for s in curation.samples()} == {
         *worst
     }
-    assert (curation.epoch, curation.first_epoch) == (1, 1)
+    assert (curation.epoch, curation.first_epoch) == (1, 0)
     run_epoch(curation)
     curation.finish()
     record = read_run(tmp_path)
@@ -80,7 +82,7 @@ def test_the_state_of_a_checkpoint_counts_more_than_the_folder(tmp_path):
     torch.save(states[3], tmp_path / "checkpoint.pt")
     curation = opened(resumed)
     curation.load_state_dict(torch.load(tmp_path / "checkpoint.pt", weights_only=True))
-    assert (curation.epoch, len(curation.samples())) == (1, 16)
+    assert (curation.first_epoch, len(curation.samples())) == (1, 16)
     for _ in range(2):
         run_epoch(curation)
     assert files_of(straight) == files_of(resumed)
@@ -149,6 +151,8 @@ def test_planted_faults_are_scored_and_detected_by_the_command(tmp_path):
     assert json.loads((tmp_path / "curation/detection.json").read_text())[0]["num_faulty"] == 2
     curation.finish()
     assert read_run(tmp_path).truth == truth
+    (context,) = contexts(tmp_path)
+    assert detect_by_score({"loss": Loss()}, context)["loss"]["num_faults"] == 2
 
 
 @pytest.mark.parametrize(

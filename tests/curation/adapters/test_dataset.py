@@ -136,8 +136,9 @@ def test_rows_pass_a_collation_that_does_not_know_them():
     batch = with_rows(collate)([{"text": "a", "row": 5}, {"text": "b", "row": 2}])
     assert batch["texts"] == ["a", "b"]
     assert batch["row"].tolist() == [5, 2]
-    with pytest.raises(ValueError, match="items have no 'row': train on a CuratedDataset"):
-        with_rows(collate)([{"text": "a"}])
+    assert with_rows(collate)([{"text": "a"}]) == {"texts": ["a"]}
+    with pytest.raises(ValueError, match="1 of 2 items have no 'row'"):
+        with_rows(collate)([{"text": "a"}, {"text": "b", "row": 2}])
 
 
 def test_what_comes_again_is_even_and_drawn():

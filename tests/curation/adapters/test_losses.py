@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from plain_run import opened
 from torch.nn import functional
 
 from curation.adapters import losses
@@ -26,6 +27,21 @@ def test_a_caption_counts_with_the_mean_over_its_learnt_tokens(logits, shift):
             scores, labels = scores[:-1], labels[1:]
         expected = functional.cross_entropy(scores, labels, ignore_index=-100)
         assert actual[row] == pytest.approx(float(expected), rel=1e-6)
+
+
+def test_with_gradients_the_losses_are_the_same(logits):
+    expected = per_sample_losses(logits, LABELS)
+    with_gradients = per_sample_losses(logits.clone().requires_grad_(), LABELS)
+    assert torch.allclose(expected, with_gradients.detach(), atol=1e-6)
+
+
+def test_nothing_waits_for_a_device(logits, tmp_path):
+    curation = opened(tmp_path)
+    rows = torch.arange(3, device="meta")  # whose values nobody can ask for
+    losses = per_sample_losses(logits.to("meta"), LABELS.to("meta"))
+    curation.add(rows, losses)
+    assert curation._curator.ledger.device.type == "meta"
+    assert curation.weights(rows).shape == (3,)
 
 
 def test_logits_of_image_tokens_are_left_out(logits):

@@ -30,7 +30,7 @@ def test_a_hydra_app_goes_on_as_it_was(repository):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (("remvoe",), "curation=remvoe: .*Could not find 'curation/remvoe'"),
+        (("removal",), "curation=removal: .*Could not find 'curation/removal'"),
         (("none",), "curation=none: no policy"),
         (("remove", "curation.select.ratoi=1"), "Could not override 'curation.select.ratoi'"),
         (("remove", "curation.select.ratio=7"), r"curation\.select\.ratio: must be .*got 7"),

@@ -10,6 +10,17 @@ import plain_run
 import pytest
 import torch
 
+from curation.adapters.processes import RANKS, is_writer
+
+
+@pytest.mark.parametrize("name", ["RANK", "SLURM_PROCID", "LOCAL_RANK"])
+def test_a_launcher_tells_who_writes(monkeypatch, name):
+    for other in RANKS:
+        monkeypatch.delenv(other, raising=False)
+    assert is_writer()
+    monkeypatch.setenv(name, "1")
+    assert not is_writer()
+
 
 @pytest.mark.slow
 def test_two_processes_give_the_edits_of_one(tmp_path, repository):

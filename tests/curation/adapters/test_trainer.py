@@ -83,7 +83,7 @@ def train(git):
             model=model,
             args=TrainingArguments(**settings | changes),
             train_dataset=CuratedDataset(item_of, curation) if data is None else data(curation),
-            eval_dataset=CuratedDataset(item_of, opened(folder / "eval", samples=photos)),
+            eval_dataset=[item_of(sample) for sample in curation.roster.samples[:6]],
             data_collator=with_rows(collate),
             callbacks=[TrainerCuration(curation), *callbacks],
         )
@@ -206,7 +206,7 @@ def test_fused_outputs_are_read_and_weighted(train, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"remove_unused_columns": True}, "remove_unused_columns|items have no 'row'"),
+        ({"remove_unused_columns": True}, "remove_unused_columns=True drops the rows"),
         ({"label_smoothing_factor": 0.1}, "label_smoothing_factor keeps the labels from the model"),
         (
             {"dataloader_num_workers": 1, "dataloader_persistent_workers": True},
@@ -238,6 +238,15 @@ def test_a_start_that_does_not_fit_the_folder_is_refused(train, tmp_path):
     (tmp_path / "checkpoint-6" / "curation.safetensors").unlink()
     with pytest.raises(FileNotFoundError, match="this checkpoint holds no state of curation"):
         train(tmp_path, resume=True)
+
+
+def test_a_batch_without_rows_is_refused(train, tmp_path):
+    curation, trainer = train(tmp_path, num_train_epochs=1)
+    hooks = TrainerCuration(curation)
+    with pytest.raises(ValueError, match="the batch has no 'row': collate with with_rows"):
+        hooks._before(trainer.model.train(), (), {"labels": torch.ones(1)})
+    hooks._before(trainer.model.eval(), (), {"labels": torch.ones(1)})
+    assert hooks._rows is None
 
 
 def test_a_last_epoch_cut_short_is_not_decided_on(train, tmp_path, caplog):
