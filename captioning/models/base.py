@@ -39,9 +39,11 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
     Attributes:
         loss_is_bound: whether a caption's loss is an upper bound of its negative log-likelihood
             (as in a variational auto-encoder), not the likelihood itself.
+        half_weights: whether it can be trained with weights in half precision.
     """
 
     loss_is_bound: bool = False
+    half_weights: bool = True
 
     def __init__(
         self,
@@ -81,6 +83,13 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
             name = type(self).__name__
             raise ValueError(f"{name} needs cached features or a backbone: set features= or it")
         return self.backbone.grid(batch.images)
+
+    def compile_networks(self) -> bool:
+        """Let torch compile the networks that are run as one; whether there are any."""
+        if self.backbone is None:
+            return False
+        self.backbone.compile_network()
+        return True
 
     def _start_from_word_frequencies(self, bias: Tensor) -> None:
         """Set an output's bias to the words' log-frequencies, if these are known.

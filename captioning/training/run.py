@@ -30,9 +30,16 @@ from captioning.text.tokenizers.subwords import restored
 from captioning.training.adapt import adapt
 from captioning.training.callbacks import CaptionEvaluation
 from captioning.training.inputs import Inputs, load_inputs
+from captioning.training.memory import memory_advice
 from captioning.training.parts import build_part
 from captioning.training.preflight import check_run, with_precision
 from captioning.training.rosters import has_corpus, read_corpus
+from captioning.training.speed import (
+    check_speed,
+    compile_model,
+    set_matmul_precision,
+    with_speed,
+)
 from captioning.training.trainer import build_trainer, num_updates
 
 log = logging.getLogger(__name__)
@@ -56,8 +63,9 @@ def train(config: DictConfig) -> dict[str, float]:
 
     Raises:
         ValueError: the folder holds a run of another config, or the config makes no sense.
+        MemoryError: too little memory; names what to lower.
     """
-    config = with_precision(config)
+    config = with_speed(with_precision(config))
     check_run(config)
     folder = RunFolder(Path(config.run_dir))
     checkpoint = folder.open(config)
@@ -67,13 +75,15 @@ def train(config: DictConfig) -> dict[str, float]:
     if config.threads:
         torch.set_num_threads(config.threads)
     _quieten(config, folder.path)
+    set_matmul_precision(config)
     pl.seed_everything(config.seed, workers=True, verbose=False)
     experiment = build(config, folder.path)
     if checkpoint is not None:
         log.info(f"going on from {checkpoint}")
     try:
-        _fit(experiment, checkpoint, folder)
-        return _test(experiment, folder.tested_checkpoint(config.monitor))
+        with memory_advice(config, experiment.model):
+            _fit(experiment, checkpoint, folder)
+            return _test(experiment, folder.tested_checkpoint(config.monitor))
     finally:
         _finish_loggers(experiment.trainer)
 
@@ -155,6 +165,8 @@ def build(config: DictConfig, folder: Path) -> Experiment:
     datamodule = build_datamodule(config, inputs, tokenizer)
     horizon = num_updates(config, datamodule.updates_per_epoch)
     model = build_model(config, tokenizer, inputs, horizon)
+    check_speed(config, model)
+    compile_model(config, model)
     if start is not None:
         begin_with(model, start, name=config.start_from)
     further = config.get("extra_metrics") or {}

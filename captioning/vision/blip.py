@@ -64,6 +64,10 @@ class BlipVision(nn.Module):
         if checkpointing:
             network.gradient_checkpointing_enable({"use_reentrant": False})
 
+    def compile_network(self) -> None:
+        """Let torch compile the network."""
+        self.network.compile()
+
     def normalise(self, pixels: Tensor) -> Tensor:
         """The ``float32`` input of `grid` of pixels ``(B, 3, H, W) uint8``."""
         return (pixels.to(torch.float32) - self._mean) / self._std
