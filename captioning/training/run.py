@@ -34,6 +34,7 @@ from captioning.training.memory import memory_advice
 from captioning.training.parts import build_part
 from captioning.training.preflight import check_run, with_precision
 from captioning.training.rosters import has_corpus, read_corpus
+from captioning.training.sharding import is_sharded, load_weights, shard
 from captioning.training.speed import (
     check_speed,
     compile_model,
@@ -93,7 +94,7 @@ def _test(experiment: Experiment, checkpoint: Path) -> dict[str, float]:
     if experiment.datamodule.test is None:
         return {}
     # Not by trainer.test(ckpt_path=...): that would load the weights before averaging.
-    experiment.model.load_state_dict(load_checkpoint(checkpoint)["state_dict"])
+    load_weights(experiment.model, load_checkpoint(checkpoint)["state_dict"])
     with warnings.catch_warnings():
         _quieten_loaders(experiment.datamodule)
         experiment.trainer.test(experiment.model, experiment.datamodule, verbose=False)
@@ -178,6 +179,8 @@ def build(config: DictConfig, folder: Path) -> Experiment:
         extra={name: build_part(part) for name, part in further.items()},
         decoding={"search": OmegaConf.to_container(config.search, resolve=True), "rerank": None},
     )
+    if is_sharded(config.trainer.get("strategy")):
+        shard(model)
     trainer = build_trainer(config, folder, evaluation=evaluation, truth=inputs.steps.truth)
     return Experiment(model=model, datamodule=datamodule, trainer=trainer, evaluation=evaluation)
 

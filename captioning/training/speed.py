@@ -13,6 +13,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from captioning.models.base import AbstractCaptioner
+from captioning.training.sharding import is_sharded
 
 HALF = ("bf16-true", "16-true")
 # Pixels are normalised by these buffers, for which half precision is too coarse.
@@ -105,8 +106,8 @@ def check_speed(config: DictConfig, model: AbstractCaptioner) -> None:
     """Refuse settings that would not train well together.
 
     Raises:
-        ValueError: half precision with a model or an average that needs more, or an average of
-            weights that no process has completely.
+        ValueError: half precision with a model or an average that needs more, an average of
+            weights that no process has completely, or shards of another kind.
     """
     precision = config.trainer.get("precision")
     if precision in HALF and not model.half_weights:
@@ -119,10 +120,16 @@ def check_speed(config: DictConfig, model: AbstractCaptioner) -> None:
             f"ema_decay={config.ema_decay}: an average in half precision does not move; choose "
             f"ema_decay=null, or trainer.precision={str(precision).replace('true', 'mixed')}"
         )
-    if "fsdp" in str(config.trainer.get("strategy")) and config.ema_decay is not None:
+    strategy = config.trainer.get("strategy")
+    if str(strategy).startswith("fsdp"):
         raise ValueError(
-            f"ema_decay={config.ema_decay}: with trainer.strategy=fsdp no process has all weights "
-            "to average; choose ema_decay=null"
+            f"trainer.strategy={strategy}: captioners call parts of their networks' layers, which "
+            "could not gather their weights; choose trainer=fsdp"
+        )
+    if is_sharded(strategy) and config.ema_decay is not None:
+        raise ValueError(
+            f"ema_decay={config.ema_decay}: with trainer=fsdp no process has all weights to "
+            "average; choose ema_decay=null"
         )
 
 

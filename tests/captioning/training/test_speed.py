@@ -26,6 +26,7 @@ from captioning.training.speed import (
 from captioning.vision.blip import build_blip_vision
 from tests.tiny import MODELS, NUM_IMAGES, build, make_batch
 
+SHARDS = {"_target_": "pytorch_lightning.strategies.ModelParallelStrategy"}
 HALVES = [name for name in MODELS if build(name).half_weights]
 
 
@@ -138,7 +139,8 @@ def test_bytes_are_normalised_in_full_precision_whatever_the_weights(tmp_path: P
         ("updown", {"trainer": {"precision": "bf16-true"}}, "UpDown sums over many steps"),
         ("cos_cvae", {"trainer": {"precision": "16-true"}}, "16-true: CosCvae sums"),
         ("blip", {"trainer": {"precision": "bf16-true"}, "ema_decay": 0.99}, "does not move; ch"),
-        ("blip", {"trainer": {"strategy": "fsdp"}, "ema_decay": 0.99}, "choose ema_decay=null"),
+        ("blip", {"trainer": {"strategy": "fsdp"}}, "choose trainer=fsdp"),
+        ("blip", {"trainer": {"strategy": SHARDS}, "ema_decay": 0.99}, "choose ema_decay=null"),
     ],
 )
 def test_what_would_not_train_well_is_refused(name: str, settings: dict, message: str) -> None:
