@@ -146,6 +146,7 @@ class Model(TypedDict):
     word_vectors: NotRequired[Part | None]
     texts: NotRequired[Part | None]
     readers: NotRequired[Mapping[str, Part | None] | None]
+    checkpointing: NotRequired[bool]
     lora: NotRequired[LowRank | None]
     frozen: NotRequired[Sequence[str] | None]
 
