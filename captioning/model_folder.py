@@ -113,3 +113,11 @@ def load_network(
             f"{name}: weights lack {len(missing)} tensors of {kind}, such as {missing[0]}{hint}"
         )
     return model
+
+
+def checkpoint_layers(network: Any) -> None:
+    """Let a network of transformers compute layers again instead of keeping their outputs."""
+    enable = getattr(network, "activation_checkpointing_enable", None)
+    if enable is None:  # as transformers called it before its version 5
+        enable = network.gradient_checkpointing_enable
+    enable({"use_reentrant": False})

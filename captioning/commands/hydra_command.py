@@ -105,7 +105,8 @@ def run_task(command: HydraCommand, config: Any) -> float | None:
         if os.environ.get(FULL_ERROR) or not _of_memory(error):
             raise
         reason = str(error).partition("\n")[0] or "the machine has no more"
-        sys.exit(f"{command.name}: not enough memory: {reason}; choose smaller sizes or batches")
+        remedy = "" if "lower " in reason else "; choose smaller sizes or batches"
+        sys.exit(f"{command.name}: not enough memory: {reason}{remedy}")
     except KeyboardInterrupt as stopped:
         print(f"{command.name}: {stopped or 'interrupted'}", file=sys.stderr)
         sys.exit(INTERRUPTED)

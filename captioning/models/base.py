@@ -44,9 +44,11 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
         loss_is_bound: whether a caption's loss is an upper bound of its negative log-likelihood
             (as in a variational auto-encoder), not the likelihood itself.
         objective: what training minimises; None: `losses`, the likelihood.
+        half_weights: whether it can be trained with weights in half precision.
     """
 
     loss_is_bound: bool = False
+    half_weights: bool = True
     objective: Objective | None = None
 
     def __init__(
@@ -93,6 +95,13 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
         if batch.regions is not None or batch.images is None or self.backbone is None:
             return batch
         return replace(batch, regions=self._regions(batch), images=None)
+
+    def compile_networks(self) -> bool:
+        """Let torch compile the networks that are run as one; whether there are any."""
+        if self.backbone is None:
+            return False
+        self.backbone.compile_network()
+        return True
 
     def _start_from_word_frequencies(self, bias: Tensor) -> None:
         """Set an output's bias to the words' log-frequencies, if these are known.

@@ -160,6 +160,12 @@ class Blip(AbstractCaptioner[HypothesisTree]):
         logits = self.decoder.logits(places.pack(states[:, self.prompt.numel() :]))
         return caption_losses(logits, batch, places, self.label_smoothing)
 
+    def compile_networks(self) -> bool:
+        """Compile the image encoder, and the decoder's layers over complete captions."""
+        super().compile_networks()
+        self.decoder.compile_layers()
+        return True
+
     def start(self, batch: Batch) -> HypothesisTree:
         """The memory before the first token; images are read once."""
         return self.decoder.start(self._images(batch), batch.region_mask)

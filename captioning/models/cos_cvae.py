@@ -75,6 +75,7 @@ class CosCvae(AbstractCaptioner[LatentState]):
     """
 
     loss_is_bound = True
+    half_weights = False
 
     def __init__(
         self,

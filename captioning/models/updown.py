@@ -110,6 +110,8 @@ class UpDown(AbstractCaptioner[UpDownState]):
         **captioner: see `AbstractCaptioner`.
     """
 
+    half_weights = False
+
     def __init__(
         self,
         *,

@@ -17,6 +17,7 @@ from torch.nn import functional
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from captioning.interfaces import AbstractTokenizer
+from captioning.model_folder import checkpoint_layers
 from captioning.models.base import AbstractCaptioner
 from captioning.models.layers.caption_places import CaptionPlaces
 from captioning.models.layers.causal_stepper import CausalStepper, PromptedState
@@ -57,6 +58,8 @@ class ViECap(AbstractCaptioner[PromptedState]):
         num_heads: of it.
         max_positions: longest text in tokens, prompts included.
         dropout: of it; a pretrained model keeps its own.
+        checkpointing: less memory for more time: the language model's layers are computed again in
+            the backward pass instead of keeping their outputs.
         tied: whether its words' vectors are also those of its output.
         num_projected: see `PrefixProjector`.
         num_learned: see `PrefixProjector`; the soft prompt's length.
@@ -89,6 +92,7 @@ class ViECap(AbstractCaptioner[PromptedState]):
         num_heads: PositiveInt = 12,
         max_positions: PositiveInt = 1024,
         dropout: DropRate = 0.1,
+        checkpointing: bool = False,
         tied: bool = True,
         num_projected: PositiveInt = 10,
         num_learned: PositiveInt = 10,
@@ -117,6 +121,8 @@ class ViECap(AbstractCaptioner[PromptedState]):
         self.stepper = CausalStepper(self.network)
         _check_vocabulary(self.stepper, self.tokenizer)
         self.stepper.check()
+        if checkpointing:
+            checkpoint_layers(self.network)
         self.projector = PrefixProjector(
             embedding_size=feature_size,
             hidden_size=self.stepper.words.embedding_dim,

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from captioning.model_folder import checkpoint_layers
 from captioning.models.base import AbstractCaptioner
 from captioning.models.layers.cross_entropy import padded_caption_losses
 from captioning.models.layers.image_text_parts import ImageTextParts
@@ -58,7 +59,7 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         self.pretrained, self.label_smoothing = pretrained, label_smoothing
         self.checkpointing = checkpointing
         if checkpointing:
-            _checkpoint_layers(self.network)
+            checkpoint_layers(self.network)
         self.parts = ImageTextParts(self.network, end_id=self.tokenizer.eos_id)
 
     def _prompts(self, batch: Batch) -> dict[str, Tensor]:
@@ -164,12 +165,3 @@ def rows_of(tensors: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
 def _sums(tensors: Mapping[str, Tensor]) -> dict[str, float]:
     """A number by which each tensor is told from another one."""
     return {name: float(value.double().sum()) for name, value in tensors.items()}
-
-
-def _checkpoint_layers(network: Any) -> None:
-    """By the newer name of transformers where it has it."""
-    options = {"use_reentrant": False}
-    if hasattr(network, "activation_checkpointing_enable"):
-        network.activation_checkpointing_enable(options)
-    else:
-        network.gradient_checkpointing_enable(options)

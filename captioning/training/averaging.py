@@ -79,6 +79,8 @@ def _move(averaged: list[Tensor], current: list[Tensor], rate: float) -> None:
     means = [pair for pair in pairs if rate < 1 and pair[0].is_floating_point()]
     copies = [pair for pair in pairs if not (rate < 1 and pair[0].is_floating_point())]
     if means:
-        torch._foreach_lerp_([old for old, _ in means], [new for _, new in means], rate)
+        olds, news = [old for old, _ in means], [new for _, new in means]
+        torch._foreach_lerp_(olds, news, rate)  # pyright: ignore[reportPrivateImportUsage]
     if copies:
-        torch._foreach_copy_([old for old, _ in copies], [new for _, new in copies])
+        olds, news = [old for old, _ in copies], [new for _, new in copies]
+        torch._foreach_copy_(olds, news)  # pyright: ignore[reportPrivateImportUsage]

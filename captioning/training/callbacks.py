@@ -57,7 +57,8 @@ def _is_between_logs(trainer: pl.Trainer) -> bool:
     progress = trainer.fit_loop.epoch_loop.batch_progress
     if not trainer.training or progress.is_last_batch:
         return False
-    return progress.current.ready % max(1, trainer.log_every_n_steps) != 0
+    every: Any = getattr(trainer, "log_every_n_steps", 1)  # Lightning declares no such attribute
+    return progress.current.ready % max(1, every) != 0
 
 
 class StepSeed(pl.Callback):

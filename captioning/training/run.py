@@ -30,9 +30,17 @@ from captioning.text.tokenizers.subwords import restored
 from captioning.training.adapt import adapt
 from captioning.training.callbacks import CaptionEvaluation
 from captioning.training.inputs import Inputs, load_inputs
+from captioning.training.memory import memory_advice
 from captioning.training.parts import build_part
 from captioning.training.preflight import check_run, with_precision
 from captioning.training.rosters import has_corpus, read_corpus, trains_on_text
+from captioning.training.sharding import is_sharded, load_weights, shard
+from captioning.training.speed import (
+    check_speed,
+    compile_model,
+    set_matmul_precision,
+    with_speed,
+)
 from captioning.training.trainer import build_trainer, num_updates
 
 log = logging.getLogger(__name__)
@@ -56,8 +64,9 @@ def train(config: DictConfig) -> dict[str, float]:
 
     Raises:
         ValueError: the folder holds a run of another config, or the config makes no sense.
+        MemoryError: too little memory; names what to lower.
     """
-    config = with_precision(config)
+    config = with_speed(with_precision(config))
     check_run(config)
     folder = RunFolder(Path(config.run_dir))
     checkpoint = folder.open(config)
@@ -67,13 +76,15 @@ def train(config: DictConfig) -> dict[str, float]:
     if config.threads:
         torch.set_num_threads(config.threads)
     _quieten(config, folder.path)
+    set_matmul_precision(config)
     pl.seed_everything(config.seed, workers=True, verbose=False)
     experiment = build(config, folder.path)
     if checkpoint is not None:
         log.info(f"going on from {checkpoint}")
     try:
-        _fit(experiment, checkpoint, folder)
-        return _test(experiment, folder.tested_checkpoint(config.monitor))
+        with memory_advice(config, experiment.model):
+            _fit(experiment, checkpoint, folder)
+            return _test(experiment, folder.tested_checkpoint(config.monitor))
     finally:
         _finish_loggers(experiment.trainer)
 
@@ -83,7 +94,7 @@ def _test(experiment: Experiment, checkpoint: Path) -> dict[str, float]:
     if experiment.datamodule.test is None:
         return {}
     # Not by trainer.test(ckpt_path=...): that would load the weights before averaging.
-    experiment.model.load_state_dict(load_checkpoint(checkpoint)["state_dict"])
+    load_weights(experiment.model, load_checkpoint(checkpoint)["state_dict"])
     with warnings.catch_warnings():
         _quieten_loaders(experiment.datamodule)
         experiment.trainer.test(experiment.model, experiment.datamodule, verbose=False)
@@ -148,6 +159,8 @@ def build(config: DictConfig, folder: Path) -> Experiment:
     _write_dropped(inputs, folder)
     _write_steps(inputs.steps, folder)
     model, datamodule = build_captioner(config, inputs)
+    check_speed(config, model)
+    compile_model(config, model)
     further = config.get("extra_metrics") or {}
     evaluation = CaptionEvaluation(
         folder=folder,
@@ -157,6 +170,8 @@ def build(config: DictConfig, folder: Path) -> Experiment:
         extra={name: build_part(part) for name, part in further.items()},
         decoding={"search": OmegaConf.to_container(config.search, resolve=True), "rerank": None},
     )
+    if is_sharded(config.trainer.get("strategy")):
+        shard(model)
     trainer = build_trainer(config, folder, evaluation=evaluation, truth=inputs.steps.truth)
     return Experiment(model=model, datamodule=datamodule, trainer=trainer, evaluation=evaluation)
 

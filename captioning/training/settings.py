@@ -28,8 +28,10 @@ Part = Callable[..., Any]
 """A mapping with ``_target_``, which is built."""
 
 
-# Lightning's others convert batches, which are frozen records.
-Precision = Literal["32-true", "16-mixed", "bf16-mixed", "32", "16", "bf16", 32, 16]
+# Lightning's others are for double precision, and for an engine that is no part of the project.
+Precision = Literal[
+    "32-true", "16-mixed", "bf16-mixed", "bf16-true", "16-true", "32", "16", "bf16", 32, 16
+]
 
 
 class OptimizerRanges(TypedDict):
@@ -65,6 +67,13 @@ class Metrics(TypedDict):
     test: Annotated[Sequence[MetricName], MinLen(1)]
     val: Annotated[Sequence[MetricName], MinLen(1)]
     tokenizer: TokenizerName
+
+
+class Speed(TypedDict):
+    """The config group ``speed``."""
+
+    matmul_precision: Literal["highest", "high", "medium"] | None
+    compile: bool
 
 
 class Paths(TypedDict):
@@ -139,6 +148,7 @@ class Model(TypedDict):
     word_vectors: NotRequired[Part | None]
     texts: NotRequired[Part | None]
     readers: NotRequired[Mapping[str, Part | None] | None]
+    checkpointing: NotRequired[bool]
     lora: NotRequired[LowRank | None]
     frozen: NotRequired[Sequence[str] | None]
 
@@ -201,6 +211,7 @@ class TrainSettings(TypedDict):
     objective: NotRequired[Part | Mapping[str, Any]]
     curation: Curation
     trainer: Trainer
+    speed: NotRequired[Speed]
     callbacks: NotRequired[Mapping[str, Part] | None]
     logger: NotRequired[Mapping[str, Part] | None]
     metrics: Metrics

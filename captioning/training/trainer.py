@@ -27,6 +27,7 @@ from captioning.training.finite_loss import FiniteLoss
 from captioning.training.monitoring import Monitor, SampleCaptions
 from captioning.training.parts import build_part
 from captioning.training.reserved import RESERVED
+from captioning.training.speed import precision_plugin
 
 
 def check_trainer(settings: Mapping[str, Any]) -> None:
@@ -68,10 +69,13 @@ def build_trainer(
     Raises:
         ValueError: settings that Lightning refuses.
     """
+    settings, plugins = config.trainer, [AtomicCheckpointIO()]
+    if (precision := precision_plugin(config)) is not None:
+        settings, plugins = _without(settings, "precision"), [*plugins, precision]
     try:
         chosen = [_callback(name, entry) for name, entry in (config.get("callbacks") or {}).items()]
         return build_part(
-            config.trainer,
+            settings,
             max_epochs=config.num_epochs,
             callbacks=[
                 evaluation,
@@ -83,12 +87,18 @@ def build_trainer(
             ],
             logger=[build_part(entry) for entry in (config.get("logger") or {}).values()] or False,
             default_root_dir=folder,
-            plugins=[AtomicCheckpointIO()],
+            plugins=plugins,
             reload_dataloaders_every_n_epochs=1,
             use_distributed_sampler=False,
         )
     except MisconfigurationException as error:
         raise ValueError(f"trainer and callbacks do not fit together: {error}") from error
+
+
+def _without(settings: DictConfig, key: str) -> DictConfig:
+    settings = settings.copy()
+    del settings[key]
+    return settings
 
 
 def _callback(name: str, entry: DictConfig) -> pl.Callback:

@@ -107,6 +107,10 @@ class Backbone(nn.Module):
         """The same as `grid`, so that wrappers such as DDP can call the module."""
         return self.grid(images)
 
+    def compile_network(self) -> None:
+        """Let torch compile the network's features."""
+        self.network.forward_features = torch.compile(self.network.forward_features)
+
     def for_inference(self, device: torch.device | str) -> Backbone:
         """A frozen copy on ``device`` that computes the same features faster (see `folding`)."""
         generator = torch.Generator().manual_seed(0)

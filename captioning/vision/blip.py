@@ -14,7 +14,7 @@ from transformers.models.blip.configuration_blip import BlipVisionConfig
 from transformers.models.blip.modeling_blip import BlipVisionModel
 
 from captioning.files import read_json
-from captioning.model_folder import load_network, model_folder
+from captioning.model_folder import checkpoint_layers, load_network, model_folder
 from captioning.ranges import PositiveInt
 
 # Of CLIP's training photos, which BLIP uses too.
@@ -62,7 +62,11 @@ class BlipVision(nn.Module):
             self.register_buffer(name, scaled, persistent=False)
         self._interpolated = self.image_size != default_size
         if checkpointing:
-            network.gradient_checkpointing_enable({"use_reentrant": False})
+            checkpoint_layers(network)
+
+    def compile_network(self) -> None:
+        """Let torch compile the network."""
+        self.network.compile()
 
     def normalise(self, pixels: Tensor) -> Tensor:
         """The ``float32`` input of `grid` of pixels ``(B, 3, H, W) uint8``."""

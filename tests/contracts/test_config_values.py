@@ -101,6 +101,8 @@ FREE_OF = {
 }
 # A version may be a number; devices are Lightning's to judge (`check_run` builds a trainer).
 FREE += ("logger.csv.version", "logger.tensorboard.version", "trainer.devices")
+# A number in the place of auto.
+FREE += ("loader.num_workers",)
 # Parts that curation.callback refers to; there they are refused.
 REFERRED = [f"curation.{part}" for part in ("amend", "select", "probe", "schedule", "budget")]
 Keys = tuple[str | int, ...]
@@ -227,7 +229,7 @@ LINES = [
     ("+curation.selectt.ratio=1", "curation.selectt: there is no such key; did you mean select?"),
     ("+lodaer.batch_size=3", "lodaer: there is no such key; did you mean loader?"),
     ("start_from=missing", "start_from=missing: missing/config.yaml does not exist"),
-    ("trainer.precision=16-true", "trainer.precision: must be one of 32-true, 16-mixed"),
+    ("trainer.precision=64-true", "trainer.precision: must be one of 32-true, 16-mixed"),
     ("+trainer.limit_train_batches=0", "trainer.limit_train_batches: must be a number above 0"),
     ("+trainer.overfit_batches=2", "trainer.overfit_batches is set by the run: set first_images"),
     ("+trainer.callbacks=[]", "trainer.callbacks is set by the run: choose callbacks=["),

@@ -96,8 +96,9 @@ class TrainTransform:
         width, height = image.width * scale, image.height * scale
         left, top = rng.uniform(0, image.width - width), rng.uniform(0, image.height - height)
         mirrored = self.flip and rng.random() < 0.5
-        corners = (left, top, max(left + width, left + 1), max(top + height, top + 1))
-        part = as_pixels(image.crop(tuple(round(corner) for corner in corners)))
+        right, bottom = max(left + width, left + 1), max(top + height, top + 1)
+        box = (round(left), round(top), round(right), round(bottom))
+        part = as_pixels(image.crop(box))
         pixels = distorted(self._resized(part).numpy(), self.distortions, rng)
         return torch.from_numpy(pixels[:, :, ::-1].copy() if mirrored else pixels)
 

@@ -32,6 +32,7 @@ class BlipDecoder(nn.Module):
         super().__init__()
         self.text: Any = text
         self.checkpointing = checkpointing
+        self._layer_output: Any = _layer_output
 
     @property
     def layers(self) -> Any:
@@ -61,10 +62,15 @@ class BlipDecoder(nn.Module):
         for layer, (keys, values) in zip(self.layers, image_pairs, strict=True):
             pair = (keys[image_index], values[image_index])
             if self.checkpointing and torch.is_grad_enabled():
-                hidden = checkpoint(_layer_output, layer, hidden, pair, mask, use_reentrant=False)
+                output = self._layer_output
+                hidden = checkpoint(output, layer, hidden, pair, mask, use_reentrant=False)
             else:
-                hidden = _layer_output(layer, hidden, pair, mask)
+                hidden = self._layer_output(layer, hidden, pair, mask)
         return hidden
+
+    def compile_layers(self) -> None:
+        """Let torch compile the layers of `read`; batches differ in size and length."""
+        self._layer_output = torch.compile(_layer_output, dynamic=True)
 
     def start(self, images: Tensor, exist: Tensor | None = None) -> HypothesisTree:
         """The memory before the first token, with the images' keys and values."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
@@ -14,7 +15,7 @@ def token_losses(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> tup
     """Losses of single tokens.
 
     Args:
-        logits: ``(M, V)``, in the precision that the losses are to have.
+        logits: ``(M, V)``; the losses have their precision, and at least ``float32``.
         targets: ``(M,) int64``.
         smoothing: share of the target that is spread evenly over all V tokens (Szegedy et al.,
             2016, equation 7); as torch's own.
@@ -23,6 +24,8 @@ def token_losses(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> tup
         ``(M,)`` what is trained on, and ``(M,)`` negative log-likelihoods in nats; both with
         gradient.
     """
+    # Half precision is too coarse for losses that captions are compared by.
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     log_probs = functional.log_softmax(logits, dim=-1)
     nll = -log_probs.gather(1, targets.unsqueeze(1)).squeeze(1)
     if not smoothing:

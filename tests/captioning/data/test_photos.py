@@ -97,7 +97,7 @@ def test_what_was_checked_before_a_stop_is_kept(tmp_path, monkeypatch):
 
 
 def test_limits_are_checked(tmp_path):
-    with pytest.raises(ValueError, match="max_pixels must be at least 1"):
+    with pytest.raises(ValueError, match="max_pixels and num_workers must be at least 1"):
         check_photos([], cache_path=tmp_path / "c.json", max_pixels=0)
 
 

@@ -19,7 +19,7 @@ from captioning.text.tokenizers.sentences import SentenceTokenizer
 from captioning.text.tokenizers.words import WordTokenizer
 from captioning.types import Batch
 from tests.causal_folder import POSITIONS, save_causal
-from tests.tiny import CAPTIONS, FEATURE_SIZE, NUM_IMAGES, make_batch
+from tests.tiny import CAPTIONS, FEATURE_SIZE, MODELS, NUM_IMAGES, make_batch
 
 NAMES = ("dog", "bird", "tree", "cat")
 SIZES = {"num_projected": 2, "num_learned": 3, "projector_layers": 2, "projector_heads": 2}
@@ -284,6 +284,28 @@ def test_parts_that_do_not_fit_are_refused(folder: Path) -> None:
         ViECap(entities=wide, **small)
     with pytest.raises(ValueError, match="an embedding for each of their names"):
         EntityIndex(names=("dog", "dog"), embeddings=torch.eye(2))
+
+
+def test_checkpointing_keeps_less_and_changes_no_gradient() -> None:
+    kept, gradients = [], []
+    for checkpointing in (False, True):
+        torch.manual_seed(0)
+        model = MODELS["viecap_soft"](checkpointing=checkpointing, dropout=0.0).train()
+        sizes: list[int] = []
+        hooks = torch.autograd.graph.saved_tensors_hooks
+
+        def count(tensor: Tensor, sizes: list[int] = sizes) -> Tensor:
+            sizes.append(tensor.numel())
+            return tensor
+
+        with hooks(count, lambda tensor: tensor):
+            total = model.losses(make_batch()).total
+        total.backward()
+        kept.append(sum(sizes))
+        gradients.append([p.grad for p in model.parameters() if p.grad is not None])
+    assert kept[1] < kept[0] / 2
+    for plain, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(plain, other)
 
 
 def test_batches_that_do_not_fit_are_refused(folder: Path) -> None:

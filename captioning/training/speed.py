@@ -1,0 +1,156 @@
+"""Settings that make training fast on a GPU: what ``auto`` comes to, and what torch is told."""
+
+from __future__ import annotations
+
+import inspect
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+from pytorch_lightning.plugins.precision import HalfPrecision, MixedPrecision, Precision
+from torch import nn
+from torch.optim import Optimizer
+
+from captioning.models.base import AbstractCaptioner
+from captioning.training.sharding import is_sharded
+
+HALF = ("bf16-true", "16-true")
+# Pixels are normalised by these buffers, for which half precision is too coarse.
+FULL_BUFFERS = ("_mean", "_std")
+
+
+class HalfWeights(HalfPrecision):
+    """Weights in half precision; batches stay as they are.
+
+    Lightning's own converts batches, which are frozen records. Here each model converts what it
+    reads. New tensors are ``float32`` as always: scores of searches need that.
+    """
+
+    def convert_input(self, data: Any) -> Any:
+        """The batch as it is."""
+        return data
+
+    def convert_module(self, module: nn.Module) -> nn.Module:
+        """Weights and buffers in half precision, but for those that pixels are normalised by."""
+        kept = [
+            (part, name, part._buffers[name])
+            for part in module.modules()
+            for name in FULL_BUFFERS
+            if part._buffers.get(name) is not None
+        ]
+        module = super().convert_module(module)
+        for part, name, buffer in kept:
+            part._buffers[name] = buffer
+        return module
+
+    def forward_context(self) -> AbstractContextManager[None]:  # pyright: ignore
+        """Nothing is changed."""
+        return nullcontext()
+
+
+class MixedBfloat(MixedPrecision):
+    """``bf16-mixed`` that lets a fused optimiser's gradients be clipped.
+
+    Lightning refuses that in any mixed precision, but gradients are scaled in ``16-mixed`` alone.
+    """
+
+    def clip_gradients(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
+        """Clip as without mixed precision."""
+        Precision.clip_gradients(self, optimizer, *args, **kwargs)
+
+
+def with_speed(config: DictConfig) -> DictConfig:
+    """The config with ``optimizer.fused=auto`` replaced by what suits this machine.
+
+    A fused optimiser makes an update in one operation on the GPU. It cannot be combined with
+    ``16-mixed`` and clipping, and not all optimisers have it.
+    """
+    if OmegaConf.select(config, "optimizer.fused") != "auto":
+        return config
+    config = config.copy()
+    name = str(config.optimizer._target_).rpartition(".")[2]
+    known = inspect.signature(getattr(torch.optim, name, dict)).parameters
+    scaled = config.trainer.precision in ("16-mixed", "16", 16)
+    clipped = bool(config.trainer.get("gradient_clip_val"))
+    if "fused" in known and uses_cuda(config) and not (scaled and clipped):
+        config.optimizer.fused = True
+    else:
+        del config.optimizer.fused
+    return config
+
+
+def uses_cuda(config: DictConfig) -> bool:
+    """Whether a run trains on a GPU of NVIDIA or AMD."""
+    accelerator = str(config.trainer.get("accelerator", "auto"))
+    return accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available()
+
+
+def set_matmul_precision(config: DictConfig) -> None:
+    """Tell torch how precise products of ``float32`` matrices are to be."""
+    chosen = OmegaConf.select(config, "speed.matmul_precision")
+    torch.set_float32_matmul_precision(chosen or "highest")
+
+
+def precision_plugin(config: DictConfig) -> Precision | None:
+    """What takes the place of Lightning's own for ``trainer.precision``, if anything does."""
+    precision = config.trainer.get("precision")
+    if precision in HALF:
+        return HalfWeights(precision)
+    if precision in ("bf16-mixed", "bf16") and config.optimizer.get("fused"):
+        return MixedBfloat("bf16-mixed", "cuda" if uses_cuda(config) else "cpu")
+    return None
+
+
+def check_speed(config: DictConfig, model: AbstractCaptioner) -> None:
+    """Refuse settings that would not train well together.
+
+    Raises:
+        ValueError: half precision with a model or an average that needs more, an average of
+            weights that no process has completely, or shards of another kind.
+    """
+    precision = config.trainer.get("precision")
+    if precision in HALF and not model.half_weights:
+        raise ValueError(
+            f"trainer.precision={precision}: {type(model).__name__} sums over many steps, for "
+            "which half precision is too coarse; choose trainer.precision=bf16-mixed"
+        )
+    if precision in HALF and config.ema_decay is not None:
+        raise ValueError(
+            f"ema_decay={config.ema_decay}: an average in half precision does not move; choose "
+            f"ema_decay=null, or trainer.precision={str(precision).replace('true', 'mixed')}"
+        )
+    strategy = config.trainer.get("strategy")
+    if str(strategy).startswith("fsdp"):
+        raise ValueError(
+            f"trainer.strategy={strategy}: captioners call parts of their networks' layers, which "
+            "could not gather their weights; choose trainer=fsdp"
+        )
+    if is_sharded(strategy) and config.ema_decay is not None:
+        raise ValueError(
+            f"ema_decay={config.ema_decay}: with trainer=fsdp no process has all weights to "
+            "average; choose ema_decay=null"
+        )
+
+
+def compile_model(config: DictConfig, model: AbstractCaptioner) -> None:
+    """Compile the networks of a captioner where ``speed.compile`` asks for it.
+
+    Raises:
+        ValueError: there is no compiler, or nothing in the model can be compiled.
+    """
+    if not OmegaConf.select(config, "speed.compile"):
+        return
+    try:
+        torch.compile(lambda x: x + 1)(torch.zeros(1))
+    except Exception as error:  # torch raises types of its own, of several modules
+        reason = str(error).strip().partition("\n")[0]
+        raise ValueError(
+            f"speed.compile=true: torch cannot compile here ({reason}); install a C++ compiler "
+            "(Debian: g++), or choose speed.compile=false"
+        ) from error
+    if not model.compile_networks():
+        raise ValueError(
+            f"speed.compile=true: {type(model).__name__} on cached features has no network that "
+            "can be compiled as one; choose speed.compile=false"
+        )

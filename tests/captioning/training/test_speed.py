@@ -1,0 +1,200 @@
+"""Settings for speed: what `auto` comes to, half precision, accumulation, out of memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from omegaconf import OmegaConf
+from torch.utils.data import DataLoader
+
+from captioning.models.blip import Blip
+from captioning.training import run as running
+from captioning.training.run import train
+from captioning.training.speed import (
+    HalfWeights,
+    MixedBfloat,
+    check_speed,
+    compile_model,
+    precision_plugin,
+    with_speed,
+)
+from captioning.vision.blip import build_blip_vision
+from tests.tiny import MODELS, NUM_IMAGES, build, make_batch
+
+SHARDS = {"_target_": "pytorch_lightning.strategies.ModelParallelStrategy"}
+HALVES = [name for name in MODELS if build(name).half_weights]
+
+
+def config(**settings: Any) -> Any:
+    """A config with the keys that speed depends on."""
+    base = {
+        "optimizer": {"_target_": "torch.optim.AdamW", "fused": "auto"},
+        "trainer": {"accelerator": "auto", "precision": "32-true", "gradient_clip_val": 5.0},
+        "speed": {"matmul_precision": None, "compile": False},
+        "ema_decay": None,
+    }
+    return OmegaConf.merge(OmegaConf.create(base), OmegaConf.create(settings))
+
+
+@pytest.fixture
+def with_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+
+
+def pixels_model() -> tuple[Blip, Any]:
+    """A BLIP that reads bytes, and a batch of them."""
+    sizes = {"hidden_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2}
+    backbone = build_blip_vision(**sizes, intermediate_size=16, image_size=16, patch_size=8)
+    model = build("blip")
+    model.backbone = backbone
+    generator = torch.Generator().manual_seed(0)
+    size = (NUM_IMAGES, 3, 16, 16)
+    images = torch.randint(256, size, dtype=torch.uint8, generator=generator)
+    return model, replace(make_batch(), regions=None, region_mask=None, images=images)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, True),
+        ({"trainer": {"precision": "bf16-mixed"}}, True),
+        ({"trainer": {"precision": "16-mixed"}}, None),
+        ({"trainer": {"precision": "16-mixed", "gradient_clip_val": None}}, True),
+        ({"trainer": {"accelerator": "cpu"}}, None),
+        ({"optimizer": {"_target_": "torch.optim.RAdam"}}, None),
+    ],
+)
+def test_an_update_is_fused_where_that_works(settings: dict, expected: Any, with_gpu) -> None:
+    assert with_speed(config(**settings)).optimizer.get("fused") is expected
+
+
+def test_an_update_is_not_fused_without_a_gpu() -> None:
+    assert "fused" not in with_speed(config()).optimizer
+    assert with_speed(config(optimizer={"fused": True})).optimizer.fused is True
+
+
+def test_gradients_of_fused_updates_are_clipped_in_bfloat16(tmp_path: Path) -> None:
+    chosen = config(optimizer={"fused": True}, trainer={"precision": "bf16-mixed"})
+    plugin = precision_plugin(chosen)
+    assert isinstance(plugin, MixedBfloat)
+    model = build("blip").train()
+    model._optimizer = lambda parameters: torch.optim.AdamW(parameters, lr=1e-3, fused=True)
+    before = model.decoder.text.cls.predictions.bias.clone()
+    fit(model, make_batch(), tmp_path, plugins=[plugin], gradient_clip_val=1.0)
+    assert not torch.equal(before, model.decoder.text.cls.predictions.bias)
+
+
+def fit(model: Any, batch: Any, folder: Path, **settings: Any) -> None:
+    """Two updates and a validation."""
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        max_epochs=1,
+        logger=False,
+        enable_checkpointing=False,
+        enable_model_summary=False,
+        enable_progress_bar=False,
+        num_sanity_val_steps=0,
+        default_root_dir=folder,
+        **settings,
+    )
+    loader = DataLoader([batch, batch], batch_size=None)
+    trainer.fit(model, loader, DataLoader([batch], batch_size=None))
+
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*does not have many workers", "ignore:.*treespec, LeafSpec", "ignore:.*no loggers"
+)
+
+
+@pytest.mark.parametrize("name", HALVES)
+def test_weights_in_half_precision_train_and_write(name: str, tmp_path: Path) -> None:
+    model = build(name)
+    reference = model.losses(make_batch()).per_sample
+    fit(model, make_batch(), tmp_path, plugins=[HalfWeights("bf16-true")])
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
+    losses = model.losses(make_batch())
+    assert losses.per_sample.dtype == torch.float32
+    half = build(name).bfloat16().losses(make_batch()).per_sample
+    torch.testing.assert_close(half, reference, rtol=0.1, atol=0.1)
+
+
+def test_bytes_are_normalised_in_full_precision_whatever_the_weights(tmp_path: Path) -> None:
+    model, batch = pixels_model()
+    fit(model, batch, tmp_path, plugins=[HalfWeights("bf16-true")])
+    normal = build_blip_vision(
+        hidden_size=12, num_hidden_layers=1, num_attention_heads=2, image_size=16, patch_size=8
+    ).normalise(batch.images)
+    assert torch.equal(model.backbone.normalise(batch.images), normal)
+    assert next(model.backbone.parameters()).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("updown", {"trainer": {"precision": "bf16-true"}}, "UpDown sums over many steps"),
+        ("cos_cvae", {"trainer": {"precision": "16-true"}}, "16-true: CosCvae sums"),
+        ("blip", {"trainer": {"precision": "bf16-true"}, "ema_decay": 0.99}, "does not move; ch"),
+        ("blip", {"trainer": {"strategy": "fsdp"}}, "choose trainer=fsdp"),
+        ("blip", {"trainer": {"strategy": SHARDS}, "ema_decay": 0.99}, "choose ema_decay=null"),
+    ],
+)
+def test_what_would_not_train_well_is_refused(name: str, settings: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        check_speed(config(**settings), build(name))
+
+
+def test_networks_are_compiled_and_a_missing_compiler_is_told(monkeypatch) -> None:
+    compiled: list[Any] = []
+
+    def stand_in(function: Any, **options: Any) -> Any:
+        compiled.append(function)
+        return function
+
+    chosen = config(speed={"compile": True})
+    monkeypatch.setattr(torch, "compile", stand_in)
+    model, batch = pixels_model()
+    expected = model.losses(batch).total
+    compile_model(chosen, model)
+    assert len(compiled) == 3  # a trial, the encoder, and the decoder's layers
+    assert model.backbone.network._compiled_call_impl is not None
+    model.backbone.network._compiled_call_impl = None  # it would take a minute
+    assert torch.equal(model.losses(batch).total, expected)
+    with pytest.raises(ValueError, match="UpDown on cached features has no network"):
+        compile_model(chosen, build("updown"))
+
+    def broken(function: Any, **options: Any) -> Any:
+        raise RuntimeError("InvalidCxxCompiler: No working C++ compiler\nfound")
+
+    monkeypatch.setattr(torch, "compile", broken)
+    with pytest.raises(ValueError, match=r"No working C\+\+ compiler\); install a C\+\+ compiler"):
+        compile_model(chosen, model)
+
+
+def test_the_rate_ends_at_nothing_with_accumulated_batches(small, monkeypatch) -> None:
+    rates: list[float] = []
+
+    class Rates(pl.Callback):
+        def on_before_optimizer_step(self, trainer, pl_module, optimizer) -> None:
+            rates.append(optimizer.param_groups[0]["lr"])
+
+        def on_train_end(self, trainer, pl_module) -> None:
+            rates.append(trainer.optimizers[0].param_groups[0]["lr"])
+
+    build_trainer = running.build_trainer
+
+    def watched(*args: Any, **kwargs: Any) -> pl.Trainer:
+        trainer = build_trainer(*args, **kwargs)
+        trainer.callbacks.append(Rates())
+        return trainer
+
+    monkeypatch.setattr(running, "build_trainer", watched)
+    train(small("num_epochs=2", "loader.batch_size=10", "trainer.accumulate_grad_batches=4"))
+    *updates, last = rates
+    assert len(updates) == 6  # ten batches an epoch
+    assert max(updates) == pytest.approx(1e-3, rel=0.1)
+    assert last == pytest.approx(0, abs=1e-9)
