@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from PIL import Image
@@ -96,6 +97,74 @@ class JointEmbedder(TextEmbedder, Protocol):
 
     def embed_photos(self, photos: Sequence[Image.Image]) -> Tensor:
         """Unit vectors ``(len(photos), D) float32`` of RGB photos of any size, on the CPU."""
+        ...
+
+
+class PairScorer(Protocol):
+    """How well captions fit photos: by CLIP, SigLIP, BLIP's matching head, a question to a VLM."""
+
+    @property
+    def name(self) -> str:
+        """What is measured and by which weights, for reasons and reports."""
+        ...
+
+    @property
+    def identity(self) -> str:
+        """Name, hash of the weights and all settings that scores depend on, for caches."""
+        ...
+
+    @property
+    def is_probability(self) -> bool:
+        """Whether scores are probabilities that the pair matches; otherwise they are cosines."""
+        ...
+
+    def score_pairs(
+        self, photos: Sequence[Image.Image], captions: Sequence[str], photo_of: Sequence[int]
+    ) -> Tensor:
+        """Scores ``(N,) float32`` on the CPU, higher is a better fit. A photo is encoded once.
+
+        Args:
+            photos: I, RGB, of any size.
+            captions: N, none of them blank.
+            photo_of: N positions in ``photos``.
+        """
+        ...
+
+    def release(self) -> None:
+        """Leave the accelerator to others; the next call comes back."""
+        ...
+
+
+class CaptionWriter(Protocol):
+    """Writes captions for photos: a model of transformers, or a finished run."""
+
+    @property
+    def name(self) -> str:
+        """Of the model, as origins of captions have it."""
+        ...
+
+    @property
+    def identity(self) -> str:
+        """Name, hash of the weights and all settings that captions depend on, for caches."""
+        ...
+
+    @property
+    def batch_size(self) -> int:
+        """Photos at once."""
+        ...
+
+    def write_captions(self, photos: Sequence[Path], *, keys: Sequence[str]) -> list[list[str]]:
+        """Captions of each photo, the best first; as many as the search returns, some may be empty.
+
+        Args:
+            photos: I files.
+            keys: I different texts. Random draws for a photo depend on its key and the search's
+                seed alone.
+        """
+        ...
+
+    def release(self) -> None:
+        """Leave the accelerator to others; the next call comes back."""
         ...
 
 

@@ -19,8 +19,10 @@ CONTRACTS = (
     "captioning.files",
     "captioning.lengths",
     "captioning.model_folder",
+    "captioning.processors",
     "captioning.ranges",
     "captioning.extras",
+    "captioning.sharing",
 )
 PARTS = ("captioning.text", "captioning.vision", "captioning.decoding")
 
@@ -31,10 +33,13 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "captioning.files": (),
     "captioning.lengths": (),
     "captioning.model_folder": (),
+    "captioning.processors": ("captioning.files", "captioning.model_folder"),
     "captioning.ranges": (),
     "captioning.config_check": ("captioning.ranges", "captioning.plugins"),
     "captioning.extras": (),
+    "captioning.sharing": (),
     "captioning.plugins": (),
+    "captioning.parts": ("captioning.plugins",),
     "captioning.config_folders": (),
     "captioning.text": CONTRACTS,
     "captioning.vision": CONTRACTS,
@@ -80,6 +85,24 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "captioning.metrics.detection",
         "augmentation.base",
     ),
+    # Loops of others get by without our captioners and training, also at one remove: see `reached`.
+    "curation.adapters": (
+        *CONTRACTS,
+        "captioning.data.roster",
+        "captioning.vision.photos",
+        "curation.base",
+        "curation.journal",
+        "curation.loop",
+        "curation.manifest",
+    ),
+    "curation.adapters.rosters": (*CONTRACTS, "captioning.data.roster", "captioning.data.readers"),
+    "curation.adapters.presets": (
+        *CONTRACTS,
+        "captioning.config_check",
+        "captioning.configuration",
+        "captioning.parts",
+        "curation.loop",
+    ),
     # Commands on a finished run or on annotations alone read the data as the run did.
     "curation.finished_run": (
         *CONTRACTS,
@@ -95,6 +118,20 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "captioning.training.parts",
         "curation",
         "captioning.results.run_folder",
+    ),
+    # Sets made outside training are claimed and appended to as those of augmentation are.
+    "curation.capfilt": (
+        *CONTRACTS,
+        "captioning.data.roster",
+        "captioning.data.file_lock",
+        "captioning.data.steps.caption_slots",
+        "captioning.results.run_folder",
+        "captioning.training.parts",
+        "captioning.training.rosters",
+        "captioning.training.settings",
+        "augmentation.set_folder",
+        "augmentation.captions.line_log",
+        "curation",
     ),
     "curation.export.annotations": (*CONTRACTS, "captioning.data", "curation"),
     "curation.study.manifest": (*CONTRACTS, "captioning.data", "curation"),
@@ -159,6 +196,20 @@ def forbidden_imports(sources: Sources) -> list[str]:
             if is_internal and not any(within(name, other) for other in allowed):
                 violations.append(f"{module}:{line}: {room} must not import {name}")
     return violations
+
+
+def reached(sources: Sources, room: str) -> dict[str, str]:
+    """All modules of ours that a room's imports lead to, each with a module that imports it."""
+    importers = {module: module for module in sources if within(module, room)}
+    waiting = list(importers)
+    while waiting:
+        module = waiting.pop()
+        for name, _ in imports(sources[module]):
+            target = _target(name, sources)
+            if target is not None and target not in importers:
+                importers[target] = module
+                waiting.append(target)
+    return importers
 
 
 def third_party(sources: Sources, standard_library: frozenset[str]) -> dict[str, str]:

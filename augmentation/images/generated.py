@@ -11,9 +11,9 @@ from augmentation.images.ahead import AheadWorker
 from augmentation.images.cache import PictureCache
 from augmentation.images.generator import AbstractGenerator, Job, Producer
 from augmentation.images.prompts import Prompt, Prompter, SingleCaption
-from augmentation.images.sharing import distribute, rank_and_size
 from captioning.data.roster import Roster
 from captioning.ranges import PositiveInt
+from captioning.sharing import distribute, rank_and_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

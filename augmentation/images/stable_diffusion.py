@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import json
+import inspect
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -15,22 +15,12 @@ import torch
 from torch import nn
 
 from augmentation.images.generator import AbstractGenerator, Job
+from augmentation.images.pipeline_files import INDEX, PipelineFolder, hub_files
 from captioning.extras import import_extra
 from captioning.model_folder import model_folder
 from captioning.ranges import Device, NonNegativeFloat, PositiveInt
 
 PACKAGED = Path(__file__).parent / "weights"
-INDEX = "model_index.json"
-# Of a pipeline on the hub: no pickles, and none of the same weights in other forms.
-FILES = (
-    INDEX,
-    "*/*.json",
-    "*/*.txt",
-    "*/*.model",
-    "*/model.safetensors",
-    "*/diffusion_pytorch_model.safetensors",
-    "*/*-of-*.safetensors",
-)
 PRECISIONS = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
@@ -51,7 +41,14 @@ class StableDiffusion(AbstractGenerator):
         precision: ``"float16"`` halves memory and time on a GPU.
         batch_size: pictures at once.
         device: ``"auto"`` takes a GPU if there is one.
+        variant: form of the weights that is read where the model has it: ``"fp16"`` is half the
+            download; None for the plain ones.
+        offload: ``"model"`` keeps on the GPU only the part that works, ``"layers"`` only the
+            layer, which is slow; None: all of the pipeline.
+        max_sequence_length: tokens of a prompt, for pipelines with an encoder of long texts (Flux,
+            Stable Diffusion 3); None for their own.
         safety_checker: whether the pipeline's own checker withholds pictures; it must have one.
+            Only Stable Diffusion 1 and 2 bring one.
         watermark: mark pictures invisibly as generated. Off for training: the captioner
             would learn from it (paper); on for pictures that are published.
         lora: folder of low-rank weights that are put on top, or None.
@@ -73,6 +70,9 @@ class StableDiffusion(AbstractGenerator):
         precision: Literal["float32", "float16", "bfloat16"] = "float32",
         batch_size: PositiveInt = 4,
         device: Device = "auto",
+        variant: str | None = None,
+        offload: Literal["model", "layers"] | None = None,
+        max_sequence_length: PositiveInt | None = None,
         safety_checker: bool = False,
         watermark: bool = False,
         lora: str | None = None,
@@ -87,6 +87,10 @@ class StableDiffusion(AbstractGenerator):
         self.negative_prompt = negative_prompt
         self.width, self.height = width, height
         self.precision, self.batch_size, self.device = precision, batch_size, device
+        if offload not in (None, "model", "layers"):
+            raise ValueError(f"offload must be model, layers or null: got {offload!r}")
+        self.variant, self.offload = variant, offload
+        self.max_sequence_length = max_sequence_length
         self.safety_checker, self.watermark = safety_checker, watermark
         self.lora = lora
         self._pipeline: Any = None
@@ -112,17 +116,13 @@ class StableDiffusion(AbstractGenerator):
         """The pipeline's folder, downloaded from the hub if necessary."""
         packaged = PACKAGED / self.model
         name = str(packaged) if (packaged / INDEX).is_file() else self.model
-        return model_folder(name, instead="a folder or miniworld", marker=INDEX, files=FILES)
+        files = hub_files(self.variant)
+        instead = f"curation/image_source=small_diffusion (files to fetch: {', '.join(files)})"
+        return model_folder(name, instead=instead, marker=INDEX, files=files)
 
     @cached_property
-    def _index(self) -> Mapping[str, Any]:
-        return json.loads((self.folder / INDEX).read_text(encoding="utf-8"))
-
-    @cached_property
-    def _tokenizer(self) -> Any:
-        transformers = importlib.import_module("transformers")
-        folder = str(self.folder / "tokenizer")
-        return transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    def _files(self) -> PipelineFolder:
+        return PipelineFolder(self.folder)
 
     def recipe(self) -> Mapping[str, Any]:
         """Model and settings, without batch size and device, which do not change pictures."""
@@ -138,35 +138,32 @@ class StableDiffusion(AbstractGenerator):
             "precision": self.precision,
             "safety_checker": self.safety_checker,
             "watermark": self.watermark,
+            **self._later_settings(),
         }
 
-    @cached_property
-    def _native_size(self) -> tuple[int, int]:
-        """Width and height that the network was trained at, by its configs."""
-        paths = [self.folder / part / "config.json" for part in ("unet", "vae")]
-        if not all(path.is_file() for path in paths):
-            raise ValueError(f"{self.folder}: set width and height, which it does not tell")
-        network, decoder = (json.loads(path.read_text(encoding="utf-8")) for path in paths)
-        scale = 2 ** (len(decoder["block_out_channels"]) - 1)
-        side = network["sample_size"]
-        height, width = side if isinstance(side, list) else (side, side)
-        return width * scale, height * scale
+    def _later_settings(self) -> dict[str, Any]:
+        """Settings that came later; unset they are left out, so that older pictures stay valid."""
+        settings = {
+            "variant": self.variant if self._files.has_variant(self.variant) else None,
+            "max_sequence_length": self.max_sequence_length,
+        }
+        return {name: value for name, value in settings.items() if value is not None}
 
     def size(self) -> tuple[int, int]:
         """Width and height in pixels."""
         if self.width is not None and self.height is not None:
             return self.width, self.height
-        native = self._native_size
+        native = self._files.native_size()
         return self.width or native[0], self.height or native[1]
 
     @property
     def max_tokens(self) -> int:
         """Length of the text encoder's input: 77 for CLIP's."""
-        return int(self._tokenizer.model_max_length)
+        return self._files.max_tokens(self.max_sequence_length)
 
     def count_tokens(self, text: str) -> int:
         """Tokens with begin and end."""
-        return len(self._tokenizer(text, verbose=False).input_ids)
+        return len(self._files.tokenizer(text, verbose=False).input_ids)
 
     def start(self) -> None:
         """Check settings and files without loading weights, and choose the device.
@@ -175,8 +172,8 @@ class StableDiffusion(AbstractGenerator):
             ModuleNotFoundError: a package is not installed.
             FileNotFoundError: no such folder.
             ConnectionError: the hub cannot be reached.
-            ValueError: an unknown scheduler, a safety checker that the pipeline lacks, or a size
-                that it does not tell.
+            ValueError: an unknown scheduler, a safety checker or an argument that the pipeline
+                lacks, a size that it does not tell, or no text-to-image pipeline.
         """
         diffusers = import_extra("diffusers", extra="generation", purpose="generating pictures")
         if self.watermark:
@@ -188,10 +185,22 @@ class StableDiffusion(AbstractGenerator):
             )
         if self.safety_checker and not (self.folder / "safety_checker").is_dir():
             raise ValueError(f"{self.folder} has no safety checker: set safety_checker=false")
+        kind = self._files.kind
+        for name in ("negative_prompt", "max_sequence_length"):
+            if getattr(self, name) and not self._files.takes(name):
+                raise ValueError(f"{self.folder}: {kind.__name__} takes no {name}: leave it out")
+        self._choose_device()
+        self.recipe()
+
+    def _choose_device(self) -> None:
         if self.device == "auto":
             gpu = torch.cuda.is_available()
             self.device = f"cuda:{torch.cuda.current_device()}" if gpu else "cpu"
-        self.recipe()
+        if self.offload is not None and not self.device.startswith("cuda"):
+            raise ValueError(
+                f"offload={self.offload} moves parts of the model off a GPU, but device is "
+                f"{self.device}: set offload=null"
+            )
 
     def load(self) -> None:
         """Load the weights onto the device."""
@@ -203,13 +212,12 @@ class StableDiffusion(AbstractGenerator):
             importlib.import_module(f"{package}.utils.logging").disable_progress_bar()
         # diffusers takes classes of other packages only from modules that are imported already
         importlib.import_module("augmentation.images.autoencoder")
-        arguments = {} if self.safety_checker else _without_checker(self._index)
         pipeline = diffusers.DiffusionPipeline.from_pretrained(
             str(self.folder),
             use_safetensors=True,
             local_files_only=True,
             dtype=PRECISIONS[self.precision],
-            **arguments,
+            **self._loading_options(),
         )
         if self.lora:
             pipeline.load_lora_weights(self.lora, use_safetensors=True)
@@ -220,18 +228,37 @@ class StableDiffusion(AbstractGenerator):
         for part in pipeline.components.values():
             if isinstance(part, nn.Module):
                 part.eval().requires_grad_(False)
-        self._pipeline = pipeline.to(self.device)
+        if self.offload == "model":
+            pipeline.enable_model_cpu_offload(device=self.device)
+        elif self.offload == "layers":
+            pipeline.enable_sequential_cpu_offload(device=self.device)
+        else:
+            pipeline = pipeline.to(self.device)
+        self._pipeline = pipeline
+
+    def _loading_options(self) -> dict[str, Any]:
+        options = {} if self.safety_checker else _without_checker(self._files.index)
+        if self._files.has_variant(self.variant):
+            options["variant"] = self.variant
+        # Stable Diffusion XL would mark pictures by itself where the package for it is installed.
+        if "add_watermarker" in inspect.signature(self._files.kind.__init__).parameters:
+            options["add_watermarker"] = False
+        return options
 
     @torch.inference_mode()
     def generate(self, jobs: Sequence[Job]) -> list[np.ndarray | None]:
         """Pictures of a batch, see `AbstractGenerator.generate`."""
         self.load()
         width, height = self.size()
-        # not every pipeline takes one
-        negative = {"negative_prompt": [self.negative_prompt] * len(jobs)}
+        # not every pipeline takes these
+        further: dict[str, Any] = {}
+        if self.negative_prompt:
+            further["negative_prompt"] = [self.negative_prompt] * len(jobs)
+        if self.max_sequence_length is not None:
+            further["max_sequence_length"] = self.max_sequence_length
         result = self._pipeline(
             prompt=[job.prompt for job in jobs],
-            **(negative if self.negative_prompt else {}),
+            **further,
             num_inference_steps=self.num_steps,
             guidance_scale=self.guidance_scale,
             width=width,

@@ -55,6 +55,8 @@ def _report(options: Namespace) -> None:
     num_listed = write_report(record, path, num_pictures=options.pictures)
     size = path.stat().st_size / 1e6
     print(f"{path}: {num_listed} of {len(record.view.journal)} edits listed, {size:.1f} MB")
+    if not any(sample.image_path.is_file() for sample in record.view.roster.samples):
+        print("no photo is shown: the run had features alone, and there are no photos")
 
 
 def _export_arguments(parser: ArgumentParser) -> None:
@@ -93,6 +95,21 @@ def _apply(options: Namespace) -> None:
     print(f"{out}: {len(view.samples())} of {total} captions, {len(view.journal)} edits made")
 
 
+def _capfilt(config: Any) -> None:
+    with quick_imports():
+        from curation.capfilt.run import capfilt, summary
+
+    card = capfilt(config)
+    done = f"shard {config.shard} is done" if card is None else summary(card)
+    log.info(f"{config.out}: {done}")
+
+
+CAPFILT = HydraCommand(
+    name="curate capfilt",
+    summary="Write captions for every photo and filter them and the written ones (CapFilt).",
+    config="capfilt",
+    task=_capfilt,
+)
 DETECT = HydraCommand(
     name="curate detect",
     summary="Measure how well scores find the planted faults of a run.",

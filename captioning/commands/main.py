@@ -51,6 +51,7 @@ GROUPS: Mapping[str, Sequence[Command]] = {
     ),
     "what curation did": (
         curation.DETECT,
+        curation.CAPFILT,
         curation.REPORT,
         curation.EXPORT,
         curation.APPLY,

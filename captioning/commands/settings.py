@@ -28,6 +28,7 @@ from captioning.ranges import (
     Seed,
 )
 from captioning.training.settings import Corpus, Data, Features, Metrics, Part, Paths
+from curation.capfilt.settings import CapFiltSettings
 
 Sizes = Annotated[Sequence[PositiveInt], MinLen(1)]
 
@@ -344,6 +345,7 @@ class FineTuning(AbstractMaking, total=False):
 SETTINGS: Mapping[str, type] = {
     "curate detect": Detect,
     "export": Export,
+    "curate capfilt": CapFiltSettings,
     "find-objects": FindObjects,
     "prepare": Prepare,
     "controllability": Controllability,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,6 @@ def load_run(
     config = run.config()
     checkpoint = load_checkpoint(run.tested_checkpoint(config.monitor))
     pl.seed_everything(config.seed, workers=True, verbose=False)
-    tokenizer = restored(checkpoint["captioner"]["tokenizer"])
     trained = config
     if data is not None:
         overrides = {"data": data, "first_images": None}
@@ -71,14 +70,22 @@ def load_run(
     if detections is not None:
         config = _with_detections(config, detections)
     roster = read_roster(config, split)
+    model, datamodule = restored_model(config, checkpoint, roster)
+    return LoadedRun(
+        trained=trained, config=config, model=model, datamodule=datamodule, roster=roster
+    )
+
+
+def restored_model(
+    config: DictConfig, checkpoint: Mapping[str, Any], roster: Roster
+) -> tuple[AbstractCaptioner, CaptionDataModule]:
+    """The captioner of a checkpoint, in evaluation mode, and loaders of a roster."""
+    tokenizer = restored(checkpoint["captioner"]["tokenizer"])
     inputs = load_inputs(config, only=roster)
     model = build_model(config, tokenizer, inputs, horizon=1)
-    model.on_load_checkpoint(checkpoint)
+    model.on_load_checkpoint(dict(checkpoint))
     model.load_state_dict(checkpoint["state_dict"])
-    datamodule = build_datamodule(config, inputs, tokenizer)
-    return LoadedRun(
-        trained=trained, config=config, model=model.eval(), datamodule=datamodule, roster=roster
-    )
+    return model.eval(), build_datamodule(config, inputs, tokenizer)
 
 
 def _with_detections(config: DictConfig, files: Sequence[str]) -> DictConfig:

@@ -110,7 +110,8 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
         else:
             losses = self.objective(self, batch, batch_idx)
         size = len(batch)
-        self.log("train/loss", losses.total, prog_bar=True, batch_size=size)
+        # Not with prog_bar=True, for which Lightning waits for the device in every step.
+        self.log("train/loss", losses.total, batch_size=size)
         for name, value in losses.parts.items():
             self.log(f"train/{name}", value, batch_size=size)
         return {"loss": losses.total, "rows": batch.rows, "per_sample": losses.per_sample}

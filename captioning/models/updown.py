@@ -202,8 +202,9 @@ class UpDown(AbstractCaptioner[UpDownState]):
 
     def losses(self, batch: Batch) -> CaptionLosses:
         """Cross-entropy of each next word given the true previous ones."""
-        tokens, exist = batch.caption_tokens()
-        packing = Packing.of(exist[:, 1:].sum(1))
+        tokens, _ = batch.caption_tokens()
+        _, exist = batch.host.caption_tokens()
+        packing = Packing.of(exist[:, 1:].sum(1), tokens.device)
         keys, values, mean_gates = self._memory(batch)
         tokens = tokens[packing.order]
         index = batch.image_index[packing.order]

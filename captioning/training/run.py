@@ -84,7 +84,9 @@ def _test(experiment: Experiment, checkpoint: Path) -> dict[str, float]:
         return {}
     # Not by trainer.test(ckpt_path=...): that would load the weights before averaging.
     experiment.model.load_state_dict(load_checkpoint(checkpoint)["state_dict"])
-    experiment.trainer.test(experiment.model, experiment.datamodule, verbose=False)
+    with warnings.catch_warnings():
+        _quieten_loaders(experiment.datamodule)
+        experiment.trainer.test(experiment.model, experiment.datamodule, verbose=False)
     result = experiment.evaluation.result
     return {} if result is None else dict(result.corpus)
 
@@ -101,10 +103,17 @@ def _quieten(config: DictConfig, folder: Path) -> None:
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     # Lightning 2.6 asks torch's pytree about its leaves in a way that newer torch deprecates.
     warnings.filterwarnings("ignore", ".*treespec, LeafSpec.*", FutureWarning)
-    # Cached features are read in milliseconds: loader processes would only cost time.
-    warnings.filterwarnings("ignore", ".*does not have many workers.*")
     if "wandb" in (config.get("logger") or {}):
         os.environ.setdefault("WANDB_DATA_DIR", str(folder.resolve()))
+
+
+def _quieten_loaders(datamodule: CaptionDataModule) -> None:
+    """Silence advice on loader processes where it is wrong."""
+    if not datamodule.reads_pixels:
+        # Cached features are read in milliseconds: loader processes would only cost time.
+        warnings.filterwarnings("ignore", ".*does not have many workers.*")
+    # A loader whose processes stay is kept and not made anew, which is what can hang.
+    warnings.filterwarnings("ignore", ".*persistent_workers=True.*can lead to instability.*")
 
 
 def _fit(experiment: Experiment, checkpoint: Path | None, folder: RunFolder) -> None:
@@ -112,6 +121,7 @@ def _fit(experiment: Experiment, checkpoint: Path | None, folder: RunFolder) -> 
     trainer = experiment.trainer
     try:
         with warnings.catch_warnings():
+            _quieten_loaders(experiment.datamodule)
             # Expected for a resumed run, and for one that branches.
             warnings.filterwarnings("ignore", "Checkpoint directory .* exists and is not empty")
             warnings.filterwarnings("ignore", ".*callbacks used to create .*ModelCheckpoint")

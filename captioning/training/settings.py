@@ -84,6 +84,7 @@ class File(TypedDict):
     url: NotRequired[Name | None]
     sha256: NotRequired[Name | None]
     unpack: NotRequired[bool]
+    photos: NotRequired[bool]
 
 
 class Data(TypedDict):
@@ -127,6 +128,7 @@ class LowRank(TypedDict):
     alpha: PositiveFloat
     dropout: DropRate
     modules: Annotated[Sequence[str], MinLen(1)]
+    within: NotRequired[Name | None]
 
 
 class Model(TypedDict):

@@ -17,13 +17,13 @@ from pytorch_lightning.utilities.exceptions import (
 from captioning.training.averaging import WarmWeightAveraging
 from captioning.training.callbacks import (
     CaptionEvaluation,
-    FiniteLoss,
     ProgressBar,
     Speed,
     StayStopped,
     StepSeed,
 )
 from captioning.training.checkpoint_io import AtomicCheckpointIO
+from captioning.training.finite_loss import FiniteLoss
 from captioning.training.monitoring import Monitor, SampleCaptions
 from captioning.training.parts import build_part
 from captioning.training.reserved import RESERVED

@@ -13,7 +13,7 @@ from curation.amend.replace_image import (
     picture_notes,
     replacement,
 )
-from curation.base import Amended, Context, Selected
+from curation.base import AbstractAmender, Amended, Context, Selected
 
 
 class ReplaceBoth(AbstractImageAmender):
@@ -21,14 +21,15 @@ class ReplaceBoth(AbstractImageAmender):
 
     Args:
         source: of the pictures.
-        caption: chooses the caption; default a random sibling.
+        caption: replaces captions, such as `ReplaceCaption` or `ModelCaption`; default a random
+            sibling.
 
     Raises:
         ValueError: no source.
     """
 
     def __init__(
-        self, *, source: AbstractImageSource, caption: ReplaceCaption | None = None
+        self, *, source: AbstractImageSource, caption: AbstractAmender | None = None
     ) -> None:
         super().__init__(source=source)
         self._caption = caption if caption is not None else ReplaceCaption()

@@ -53,6 +53,21 @@ COMMANDS = {
         TrainSettings,
         ("features=none", "curation=pseudo_label", "search=sampling", "schedule=rounds"),
     ),
+    "capfilt": (
+        "train",
+        TrainSettings,
+        ("curation=capfilt", "steps=[caption_slots]", "curation.captioner.captioner.name=FOLDER"),
+    ),
+    "capfilt of a run": (
+        "train",
+        TrainSettings,
+        (
+            "curation=replace_caption_model",
+            "captioner@curation.amend.source=run",
+            "curation.amend.source.captioner.run=RUN",
+            "+matching@curation.amend.accept=joint_space",
+        ),
+    ),
     "evaluate": ("evaluate", EvaluateSettings, ("run=RUN", "search=beam", "rerank=consensus")),
     "augment": ("augmentation", AugmentationSettings, ("out=OUT", "data=miniworld")),
 }
@@ -60,6 +75,7 @@ COMMANDS = {
 OPEN = {
     "export": ("run=RUN", "to=TO"),
     "curate detect": ("run=RUN",),
+    "curate capfilt": ("captioner.captioner.name=FOLDER",),
     "controllability": ("run=RUN",),
     "diverse-captions": ("run=RUN",),
     "image-distance": ("real=A", "other=B"),
@@ -73,6 +89,7 @@ HUGE = 10**30
 WRONG = (None, "abc", "", -1, 0, 1.5, math.nan, math.inf, [], {}, True, HUGE)
 # Keys that no part reads: splits that are not trained on, and what other keys refer to.
 FREE = ("data.test_", "curation.score", "curation.image_source", "curation.prompt")
+FREE += ("curation.captioner", "curation.filter", "curation.threshold")
 FREE += ("novel_classes", "model.objects", "model.pretrained", "model.names_path")
 # Arguments of other libraries' networks, and readers below a key of any name.
 FREE += ("unet.", "noise.", "sources.")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 from torch.nn import functional
 
+from captioning.models.layers.caption_places import CaptionPlaces
 from captioning.models.layers.weighted_mean import weighted_mean
 from captioning.types import Batch, CaptionLosses
 
@@ -30,21 +30,41 @@ def token_losses(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> tup
     return (1 - smoothing) * nll - smoothing * log_probs.mean(1), nll
 
 
-def caption_losses(logits: Tensor, batch: Batch, smoothing: float = 0.0) -> CaptionLosses:
+def caption_losses(
+    logits: Tensor, batch: Batch, places: CaptionPlaces, smoothing: float = 0.0
+) -> CaptionLosses:
     """A batch's losses: the weighted mean over tokens, and each caption's own mean.
 
     Args:
         logits: ``(M, V)`` at the places before each of the captions' M tokens, the begin token
             left out, caption by caption.
         batch: the captions.
+        places: of these tokens.
+        smoothing: see `token_losses`.
+    """
+    tokens, _ = batch.caption_tokens()
+    loss, nll = token_losses(logits, places.pack(tokens[:, 1:]), smoothing)
+    weights = None if batch.weights is None else batch.weights[places.captions]
+    summed = nll.new_zeros(len(batch)).index_add(0, places.captions, nll)
+    per_sample = summed.detach() / places.lengths
+    return CaptionLosses(total=weighted_mean(loss, weights), per_sample=per_sample, nll=summed)
+
+
+def padded_caption_losses(logits: Tensor, batch: Batch, smoothing: float = 0.0) -> CaptionLosses:
+    """As `caption_losses`, of logits that stand at the places of padding, too.
+
+    Args:
+        logits: ``(B, T - 1, V)`` before each of the batch's T tokens but the first.
+        batch: the captions.
         smoothing: see `token_losses`.
     """
     tokens, exist = batch.caption_tokens()
-    mask = exist[:, 1:]
-    loss, nll = token_losses(logits, tokens[:, 1:][mask], smoothing)
-    lengths = mask.sum(1)
-    captions = torch.arange(len(batch), device=mask.device).repeat_interleave(lengths)
-    weights = None if batch.weights is None else batch.weights[captions]
-    summed = nll.new_zeros(len(batch)).index_add(0, captions, nll)
-    per_sample = summed.detach() / lengths
-    return CaptionLosses(total=weighted_mean(loss, weights), per_sample=per_sample, nll=summed)
+    shape, mask = tokens[:, 1:].shape, exist[:, 1:]
+    loss, nll = token_losses(logits.flatten(0, 1), tokens[:, 1:].flatten(), smoothing)
+    weights = mask.to(nll.dtype)
+    summed = (nll.view(shape) * weights).sum(1)
+    per_sample = summed.detach() / weights.sum(1)
+    if batch.weights is not None:
+        weights = weights * batch.weights.to(weights)[:, None]
+    total = weighted_mean(loss, weights.flatten())
+    return CaptionLosses(total=total, per_sample=per_sample, nll=summed)

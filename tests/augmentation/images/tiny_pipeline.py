@@ -20,7 +20,7 @@ MAX_TOKENS = 24
 def write_pipeline(folder: Path, *, seed: int = 0) -> Path:
     """Pictures of 32 by 32 pixels; a prompt of up to 24 tokens, one a letter."""
     torch.manual_seed(seed)
-    tokenizer = _tokenizer(folder.parent / f"{folder.name}-words")
+    tokenizer = letters(folder.parent / f"{folder.name}-words")
     text = CLIPTextConfig(
         vocab_size=len(tokenizer),
         hidden_size=16,
@@ -64,7 +64,7 @@ def write_pipeline(folder: Path, *, seed: int = 0) -> Path:
     return folder
 
 
-def _tokenizer(folder: Path) -> CLIPTokenizer:
+def letters(folder: Path) -> CLIPTokenizer:
     """Letters as tokens; a letter that ends a word is another one."""
     letters = [chr(code) for code in range(33, 127)]
     tokens = [*letters, *(f"{c}</w>" for c in letters), "<|startoftext|>", "<|endoftext|>"]

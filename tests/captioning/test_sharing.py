@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch.distributed as dist
 
-from augmentation.images.sharing import distribute, rank_and_size
+from captioning.sharing import distribute, rank_and_size
 
 
 @pytest.fixture
@@ -52,5 +52,5 @@ def test_a_failure_here_is_raised_after_the_others_know(second_of_three):
 
 def test_a_failure_elsewhere_is_raised_here(second_of_three):
     second_of_three[2] = ({}, "the disk is full")
-    with pytest.raises(RuntimeError, match="process 2 could not make its pictures: the disk is"):
+    with pytest.raises(RuntimeError, match="process 2 could not do its share: the disk is"):
         distribute("abc", lambda part: {})

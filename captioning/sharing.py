@@ -1,4 +1,4 @@
-"""Distribution of work on pictures over the processes of a run."""
+"""Distribution of work over the processes of a run."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TypeVar
 import torch.distributed as dist
 
 Item = TypeVar("Item")
+Value = TypeVar("Value")
 
 
 def rank_and_size() -> tuple[int, int]:
@@ -18,8 +19,8 @@ def rank_and_size() -> tuple[int, int]:
 
 
 def distribute(
-    items: Sequence[Item], work: Callable[[Sequence[Item]], dict[Item, str]]
-) -> dict[Item, str]:
+    items: Sequence[Item], work: Callable[[Sequence[Item]], dict[Item, Value]]
+) -> dict[Item, Value]:
     """Let each process do its share; all of them return the results of all.
 
     If a process fails, the others do not wait for it: all of them raise.
@@ -35,16 +36,16 @@ def distribute(
     if size == 1:
         return work(items)
     failure: Exception | None = None
-    results: dict[Item, str] = {}
+    results: dict[Item, Value] = {}
     try:
         results = work(items[rank::size])
     except Exception as error:  # noqa: BLE001 - raised below, once all processes know
         failure = error
-    gathered: list[tuple[dict[Item, str], str]] = [({}, "")] * size
+    gathered: list[tuple[dict[Item, Value], str]] = [({}, "")] * size
     dist.all_gather_object(gathered, (results, "" if failure is None else str(failure)))
     if failure is not None:
         raise failure
     for number, (_, message) in enumerate(gathered):
         if message:
-            raise RuntimeError(f"process {number} could not make its pictures: {message}")
-    return {item: problem for part, _ in gathered for item, problem in part.items()}
+            raise RuntimeError(f"process {number} could not do its share: {message}")
+    return {item: value for part, _ in gathered for item, value in part.items()}

@@ -1,0 +1,134 @@
+"""What a pipeline of diffusers in a folder says of itself, without loading its weights."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+INDEX = "model_index.json"
+# Of a pipeline on the hub: no pickles, and none of the same weights in other forms.
+TEXTS = (INDEX, "*/*.json", "*/*.txt", "*/*.model")
+WEIGHTS = ("*/model{}.safetensors", "*/diffusion_pytorch_model{}.safetensors")
+SHARDS = "*/*{}-*-of-*.safetensors"
+# Arguments of pipelines that make something else than a picture of a text.
+OTHER_TASKS = ("image", "video", "num_frames", "audio_length_in_s")
+
+
+def hub_files(variant: str | None) -> tuple[str, ...]:
+    """Patterns of the files that are fetched.
+
+    Args:
+        variant: form of the weights, such as ``"fp16"``; None for the plain ones.
+    """
+    dotted = f".{variant}" if variant else ""
+    weights = tuple(pattern.format(dotted) for pattern in (*WEIGHTS, SHARDS))
+    return (*TEXTS, *weights)
+
+
+class PipelineFolder:
+    """A saved pipeline.
+
+    Args:
+        path: with ``model_index.json``.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @cached_property
+    def index(self) -> Mapping[str, Any]:
+        """Content of ``model_index.json``.
+
+        Raises:
+            ValueError: it is not one.
+        """
+        try:
+            value = json.loads((self.path / INDEX).read_text(encoding="utf-8"))
+            return {"_class_name": str(value["_class_name"]), **value}
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{self.path / INDEX}: names no pipeline of diffusers ({error}); save it again"
+            ) from error
+
+    @cached_property
+    def kind(self) -> type:
+        """Its class.
+
+        Raises:
+            ValueError: the installed diffusers has none of its name, or it makes no pictures of
+                texts alone.
+        """
+        diffusers = importlib.import_module("diffusers")
+        name = self.index["_class_name"]
+        kind = getattr(diffusers, name, None)
+        if kind is None:
+            raise ValueError(
+                f"{self.path}: diffusers {diffusers.__version__} has no pipeline {name}; install a "
+                "newer version, or use another model"
+            )
+        arguments = inspect.signature(kind.__call__).parameters
+        if "prompt" not in arguments or any(task in arguments for task in OTHER_TASKS):
+            raise ValueError(
+                f"{self.path}: {name} makes no picture of a text alone; give a text-to-image model"
+            )
+        return kind
+
+    def takes(self, argument: str) -> bool:
+        """Whether a call of the pipeline has this argument."""
+        return argument in inspect.signature(self.kind.__call__).parameters
+
+    def has_variant(self, variant: str | None) -> bool:
+        """Whether weights of this form are there."""
+        return variant is not None and any(self.path.glob(f"*/*.{variant}*.safetensors"))
+
+    def native_size(self) -> tuple[int, int]:
+        """Width and height that the network was trained at, by its configs.
+
+        Raises:
+            ValueError: they do not tell.
+        """
+        network = self._config("unet") or self._config("transformer")
+        levels = self._config("vae").get("block_out_channels")
+        side = network.get("sample_size")
+        if not levels or not side:
+            raise ValueError(f"{self.path}: set width and height, which it does not tell")
+        scale = 2 ** (len(levels) - 1)
+        height, width = side if isinstance(side, list) else (side, side)
+        return width * scale, height * scale
+
+    def _config(self, part: str) -> Mapping[str, Any]:
+        path = self.path / part / "config.json"
+        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        """That of the text encoder that reads the longest prompts."""
+        transformers = importlib.import_module("transformers")
+        folder = str(self.path / self._reader)
+        return transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+
+    @property
+    def _reader(self) -> str:
+        """The part that turns the prompt into tokens: of several the one that is not CLIP's."""
+        parts = [name for name in sorted(self.index) if name.startswith("tokenizer")]
+        if not self.takes("max_sequence_length"):
+            return parts[0]
+        long = [name for name in parts if not str(self.index[name][-1]).startswith("CLIP")]
+        return (long or parts)[0]
+
+    def max_tokens(self, max_sequence_length: int | None) -> int:
+        """Tokens of the longest prompt that is not cut: 77 for CLIP's.
+
+        Args:
+            max_sequence_length: of the call; None for the pipeline's own.
+        """
+        parameters = inspect.signature(self.kind.__call__).parameters
+        if "max_sequence_length" not in parameters:
+            return int(self.tokenizer.model_max_length)
+        own = parameters["max_sequence_length"].default
+        return int(max_sequence_length or own)

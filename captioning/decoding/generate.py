@@ -1,0 +1,123 @@
+"""The search of a model's own library, for models that bring one (``generate`` of transformers)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, final, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from captioning.decoding.search import AbstractSearch
+from captioning.decoding.settings import SearchRequest
+from captioning.decoding.state import SearchResult
+from captioning.interfaces import AbstractDecoderState, AbstractStepper
+from captioning.ranges import PositiveFloat, PositiveInt, Share
+
+
+@runtime_checkable
+class Generates(Protocol):
+    """A model that can search by itself."""
+
+    def generate_tokens(
+        self, state: Any, *, end_ids: Sequence[int], **settings: Any
+    ) -> tuple[Tensor, Tensor]:
+        """``(I * M, T)`` tokens of captions, image by image, and ``(I * M,)`` scores.
+
+        Args:
+            state: the memory before the first token.
+            end_ids: tokens that end a caption.
+            **settings: of ``generate`` of transformers.
+        """
+        ...
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class GenerateSearch(AbstractSearch):
+    """Beam search, greedy search or sampling of transformers, with its rules.
+
+    ``exact=False`` ends a beam early as transformers does by default; ``exact=True`` is its
+    ``early_stopping="never"``. Random draws depend on the seed and on the batch.
+
+    Attributes:
+        sample: draw tokens at random.
+        top_k: draw from so many tokens; None: from all.
+        top_p: draw from the most probable tokens that hold this share, in (0, 1].
+        repetition_penalty: divisor of the logits of tokens that were said, 1 for none (BLIP: 1.1).
+    """
+
+    unused: ClassVar[tuple[str, ...]] = ("per_node_beam", "normalisation")
+
+    sample: bool = False
+    top_k: PositiveInt | None = None
+    top_p: Share | None = None
+    repetition_penalty: PositiveFloat = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.settings.num_captions > self.settings.beam_size and not self.sample:
+            raise ValueError(
+                f"num_captions must be at most beam_size: got {self.settings.num_captions} > "
+                f"{self.settings.beam_size}; raise beam_size, or set sample=true"
+            )
+
+    @torch.no_grad()
+    def __call__(
+        self, stepper: AbstractStepper, state: AbstractDecoderState, request: SearchRequest
+    ) -> SearchResult:
+        """Captions of each image; see `AbstractSearch`.
+
+        Raises:
+            ValueError: the model has no search of its own.
+        """
+        if not isinstance(stepper, Generates):
+            raise ValueError(
+                f"search=generate is for models with a search of their own (model=vlm): got "
+                f"{type(stepper).__name__}; choose search=beam"
+            )
+        devices = [request.device] if torch.device(request.device).type == "cuda" else []
+        with torch.random.fork_rng(devices=devices, enabled=self.sample):
+            if self.sample:
+                torch.manual_seed(self.settings.seed)  # noqa: TID251 - transformers takes no generator
+            tokens, scores = stepper.generate_tokens(state, **self._options(request))
+        return _result(tokens, scores, self.settings.num_captions, request)
+
+    def _options(self, request: SearchRequest) -> dict[str, Any]:
+        settings = self.settings
+        options: dict[str, Any] = {
+            "max_new_tokens": settings.max_length,
+            "min_new_tokens": settings.min_length or None,
+            "num_beams": settings.beam_size,
+            "num_return_sequences": settings.num_captions,
+            "no_repeat_ngram_size": settings.no_repeat_ngram,
+            "repetition_penalty": self.repetition_penalty,
+            "do_sample": self.sample,
+            "end_ids": [request.eos_id, *settings.end_ids],
+            "pad_token_id": request.pad_id,
+        }
+        if settings.beam_size > 1:
+            options["length_penalty"] = settings.length_penalty
+            options["early_stopping"] = "never" if settings.exact else False
+        if self.sample:
+            options["temperature"] = settings.temperature
+            options["top_k"] = self.top_k or 0
+            options["top_p"] = self.top_p or 1.0
+        if settings.forbidden_ids:
+            options["suppress_tokens"] = sorted({*settings.forbidden_ids} - {request.eos_id})
+        return options
+
+
+def _result(
+    tokens: Tensor, scores: Tensor, num_captions: int, request: SearchRequest
+) -> SearchResult:
+    """Tokens up to each caption's end."""
+    ends = (tokens == request.eos_id).long()
+    exist = ends.cumsum(1) - ends == 0
+    shape = (request.num_images, num_captions)
+    return SearchResult(
+        tokens=tokens.masked_fill(~exist, request.pad_id).view(*shape, -1),
+        scores=scores.float().view(shape),
+        lengths=exist.sum(1).view(shape),
+    )

@@ -1,0 +1,191 @@
+"""Captioners of photos outside any data set: a finished run, or a model of transformers."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from omegaconf import OmegaConf
+
+from captioning.data.batches.datamodule import CaptionDataModule
+from captioning.data.roster import Roster, build_roster
+from captioning.decoding.search import AbstractSearch
+from captioning.evaluation.predict import restored_model
+from captioning.model_folder import weights_identity
+from captioning.models.base import AbstractCaptioner
+from captioning.models.photo_captioner import PhotoCaptioner, WeightType
+from captioning.processors import image_text_folder, load_processor
+from captioning.ranges import Device, PositiveInt
+from captioning.results.run_folder import RunFolder
+from captioning.training.run import load_checkpoint
+from captioning.types import Sample
+from captioning.vision.photo_keys import read_ahead
+from captioning.vision.placement import Precision, chosen_device, chosen_dtype
+
+PLACEHOLDER = "a photo"
+
+
+class RunCaptioner:
+    """A finished run of this project; a `CaptionWriter`. It is loaded when it is first needed.
+
+    Args:
+        run: its folder; the best checkpoint is used, or the last one.
+        search: finds captions; it decides how many a photo gets.
+        batch_size: photos at once.
+        device: ``"auto"`` takes a GPU if there is one.
+
+    Raises:
+        FileNotFoundError: no run folder, or one without a checkpoint.
+    """
+
+    def __init__(
+        self,
+        *,
+        run: str,
+        search: AbstractSearch,
+        batch_size: PositiveInt = 32,
+        device: Device = "auto",
+    ) -> None:
+        self._search, self.batch_size = search, batch_size
+        self._device = chosen_device(device)
+        folder = RunFolder(Path(run))
+        self._config = folder.config()
+        self._checkpoint = folder.tested_checkpoint(self._config.monitor)
+        self._loaded: tuple[AbstractCaptioner, CaptionDataModule] | None = None
+
+    @cached_property
+    def name(self) -> str:
+        """The model's name, and eight digits of the checkpoint's hash."""
+        return f"{self._config.model.name}@{self._digest[:8]}"
+
+    @cached_property
+    def identity(self) -> str:
+        """Hash of the checkpoint, and the search."""
+        return f"run {self._digest} {self._search!r}"
+
+    @cached_property
+    def _digest(self) -> str:
+        with self._checkpoint.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()[:32]
+
+    @torch.inference_mode()
+    def write_captions(self, photos: Sequence[Path], *, keys: Sequence[str]) -> list[list[str]]:
+        """Captions of each photo; see `CaptionWriter`."""
+        roster = _roster(photos, keys)
+        model, datamodule = self._loaded or self._load(roster)
+        self._loaded = model, datamodule
+        model.to(self._device)
+        dataset = datamodule.dataset(roster.samples, "eval")
+        batch = dataset[list(range(len(roster)))].to(self._device)
+        candidates = model.candidates(batch, search=self._search)
+        captions = dict(zip(batch.image_ids, candidates, strict=True))
+        return [[prediction.caption for prediction in captions[key]] for key in keys]
+
+    def _load(self, roster: Roster) -> tuple[AbstractCaptioner, CaptionDataModule]:
+        config = self._config.copy()
+        OmegaConf.update(config, "steps", {}, merge=False)
+        # Building a network draws random numbers, which a training under way must not miss.
+        with torch.inference_mode(False), torch.random.fork_rng():
+            return restored_model(config, load_checkpoint(self._checkpoint), roster)
+
+    def release(self) -> None:
+        """Leave the device; the next call comes back."""
+        if self._loaded is not None:
+            self._loaded[0].to("cpu")
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+class ImageTextCaptioner:
+    """An image-to-text model of transformers; a `CaptionWriter`, loaded when it is first needed.
+
+    Args:
+        name: hub name or folder.
+        search: finds captions; it decides how many a photo gets.
+        prompt: see `captioning.processors.prompt_format`.
+        options: of the processor's call.
+        precision: ``"auto"``: half precision on a GPU.
+        batch_size: photos at once.
+        device: ``"auto"`` takes a GPU if there is one.
+
+    Raises:
+        FileNotFoundError, ConnectionError: no such model.
+        ValueError: a processor that does not fit.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        search: AbstractSearch,
+        prompt: str = "",
+        options: Mapping[str, Any] | None = None,
+        precision: Precision = "auto",
+        batch_size: PositiveInt = 16,
+        device: Device = "auto",
+    ) -> None:
+        self._model, self._search, self.batch_size = name, search, batch_size
+        self._prompt, self._options = prompt, dict(options or {})
+        self._device = chosen_device(device)
+        self._dtype = str(chosen_dtype(precision, self._device)).removeprefix("torch.")
+        load_processor(image_text_folder(name))
+        self._folder = image_text_folder(name, weights=True)
+        if not any(self._folder.glob("*.safetensors")):
+            raise FileNotFoundError(
+                f"{name}: no model.safetensors in {self._folder}; save the model with safetensors"
+            )
+        self._captioner: PhotoCaptioner | None = None
+
+    @cached_property
+    def name(self) -> str:
+        """The last part of the model's name, and eight digits of its weights' hash."""
+        return f"{Path(self._model).name}@{self._digest[:8]}"
+
+    @cached_property
+    def identity(self) -> str:
+        """Hash of the weights, and all settings that captions depend on."""
+        return f"{self._digest} {self._dtype} {self._prompt!r} {self._options} {self._search!r}"
+
+    @cached_property
+    def _digest(self) -> str:
+        return weights_identity(self._folder)
+
+    def write_captions(self, photos: Sequence[Path], *, keys: Sequence[str]) -> list[list[str]]:
+        """Captions of each photo; see `CaptionWriter`."""
+        _, opened = next(read_ahead(photos, len(photos)))
+        if self._captioner is None:
+            with torch.random.fork_rng():
+                self._captioner = self._load()
+        self._captioner.parts.network.to(self._device)
+        results = self._captioner.captions(opened, keys=keys)
+        return [[prediction.caption for prediction in captions] for captions in results]
+
+    def _load(self) -> PhotoCaptioner:
+        return PhotoCaptioner(
+            pretrained=self._model,
+            search=self._search,
+            prompt=self._prompt,
+            options=self._options,
+            batch_size=self.batch_size,
+            device=str(self._device),
+            weights=cast(WeightType, self._dtype),
+        )
+
+    def release(self) -> None:
+        """Leave the device; the next call comes back."""
+        if self._captioner is not None:
+            self._captioner.parts.network.to("cpu")
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def _roster(photos: Sequence[Path], keys: Sequence[str]) -> Roster:
+    samples = [
+        Sample(row=row, sample_id=key, image_id=key, image_path=path, caption=PLACEHOLDER)
+        for row, (path, key) in enumerate(zip(photos, keys, strict=True))
+    ]
+    return build_roster("photos to caption", samples)

@@ -1,0 +1,108 @@
+"""From photos and prompts to the part of an image-to-text model that speaks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from captioning.models.layers.speaker import Inputs, Speaker
+from captioning.processors import COUNTS, PREFIX
+
+WITH_QFORMER = ("blip-2", "instructblip")
+
+
+class ImageTextParts:
+    """A network of transformers as images, prompts and a `Speaker`.
+
+    Most networks speak themselves. In BLIP, BLIP-2 and InstructBLIP a text network of its own does;
+    their photos are read here, once for all captions of a photo.
+
+    Args:
+        network: an image-to-text model.
+        end_id: token that ends a caption; prompts that end with it lose it.
+    """
+
+    def __init__(self, network: Any, *, end_id: int) -> None:
+        self.network, self.end_id = network, end_id
+        self.kind = network.config.model_type
+        spoken = network
+        if self.kind == "blip":
+            spoken = network.text_decoder
+        elif self.kind in WITH_QFORMER:
+            spoken = network.language_model
+        self.speaker = Speaker(spoken, start_ids=_start_ids(spoken))
+
+    @property
+    def reads_photos(self) -> bool:
+        """Whether `prompts` reads the photos, so that it need be called once for each photo."""
+        return self.speaker.network is not self.network
+
+    def prompts(self, tensors: Mapping[str, Tensor]) -> Inputs:
+        """The speaker's inputs for I photos.
+
+        Args:
+            tensors: what `captioning.processors.PromptedProcessor` made.
+        """
+        inputs: Inputs = {
+            name.removeprefix(PREFIX): value
+            for name, value in tensors.items()
+            if not name.endswith(COUNTS)
+        }
+        if not self.speaker.start_ids:
+            inputs = self._without_end(inputs)
+        if self.kind == "blip":
+            return self._of_blip(inputs)
+        return self._of_qformer(inputs) if self.kind in WITH_QFORMER else inputs
+
+    def _without_end(self, inputs: Inputs) -> Inputs:
+        """Some tokenizers end each text, also prompts that go on with a caption."""
+        if self.kind not in ("blip", "git"):
+            return inputs
+        length = inputs["input_ids"].shape[1]
+        return {
+            name: value[:, :-1] if value.dim() == 2 and value.shape[1] == length else value
+            for name, value in inputs.items()
+        }
+
+    def _of_blip(self, inputs: Inputs) -> Inputs:
+        """The text decoder has a begin token that its tokenizer does not know."""
+        states = self.network.vision_model(pixel_values=inputs["pixel_values"]).last_hidden_state
+        ids = inputs["input_ids"].clone()
+        ids[:, 0] = self.network.config.text_config.bos_token_id
+        return {
+            "input_ids": ids,
+            "attention_mask": inputs["attention_mask"],
+            "encoder_hidden_states": states,
+            "encoder_attention_mask": states.new_ones(states.shape[:2], dtype=torch.long),
+        }
+
+    def _of_qformer(self, inputs: Inputs) -> Inputs:
+        """The prompt's vectors, the queries' answers in the places of its image tokens."""
+        names = ("pixel_values", "qformer_input_ids", "qformer_attention_mask")
+        of_image = {name: inputs[name] for name in names if name in inputs}
+        read = self.network.get_image_features(**of_image, return_dict=True).pooler_output
+        vectors = self.network.get_input_embeddings()(inputs["input_ids"])
+        places = (inputs["input_ids"] == self.network.config.image_token_id)[..., None]
+        vectors = vectors.masked_scatter(places, read.to(vectors.dtype))
+        return {"inputs_embeds": vectors, "attention_mask": inputs["attention_mask"]}
+
+
+def _start_ids(network: Any) -> tuple[int, ...]:
+    """What a decoder with an encoder begins with, its forced first token included."""
+    if not network.config.is_encoder_decoder:
+        return ()
+    settings, text = network.generation_config, network.config.get_text_config(decoder=True)
+    ids = []
+    for name in ("decoder_start_token_id", "forced_bos_token_id"):
+        value = getattr(settings, name, None)
+        value = getattr(text, name, None) if value is None else value
+        ids += [] if value is None else [int(value)]
+    if not ids:
+        raise ValueError(
+            f"{type(network).__name__}: generation_config.json lacks decoder_start_token_id, with "
+            "which its texts begin; add it"
+        )
+    return tuple(ids)

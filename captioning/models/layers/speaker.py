@@ -1,0 +1,280 @@
+"""The part of an image-to-text model that speaks: captions, one token more, or its own search."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from captioning.interfaces import AbstractDecoderState
+
+Inputs = dict[str, Any]
+Generated = tuple[Tensor, Tensor]
+# Inputs with a place for each token of the text, beside the tokens themselves.
+BY_TOKEN = ("attention_mask", "token_type_ids", "mm_token_type_ids")
+# What stays for the tokens after the first.
+STAYING = (*BY_TOKEN, "position_ids", "encoder_hidden_states", "encoder_attention_mask")
+# What the caption's tokens have there: seen, an answer (PaliGemma), text.
+OF_CAPTIONS = {"attention_mask": 1, "token_type_ids": 1, "mm_token_type_ids": 0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeakerState(AbstractDecoderState):
+    """The memory of G hypotheses.
+
+    Attributes:
+        inputs: of the network's next call, beside tokens; before the first token those of the I
+            photos.
+        cache: of transformers, or None before the first token.
+    """
+
+    inputs: Inputs
+    cache: Any = None
+
+    def select(self, index: Tensor) -> SpeakerState:
+        """Hypotheses by index; the memory that they come from stays as it is."""
+        if self.cache is None:
+            raise ValueError("a search reads the first token of each image before it selects")
+        inputs = {name: _selected(name, value, index) for name, value in self.inputs.items()}
+        cache = _mapped(self.cache, lambda tensor: tensor.index_select(0, index))
+        return SpeakerState(inputs=inputs, cache=cache)
+
+
+def _selected(name: str, value: Any, index: Tensor) -> Any:
+    """Rows of an input; positions may have axes in front (Qwen-VL) or stand for all rows."""
+    dim = value.dim() - 2 if name == "position_ids" else 0
+    rows = torch.zeros_like(index) if value.shape[dim] == 1 else index
+    return value.index_select(dim, rows)
+
+
+def _mapped(cache: Any, function: Callable[[Tensor], Tensor]) -> Any:
+    """A cache of transformers with other keys and values, of as many layers; the old one stays.
+
+    Its own ``batch_select_indices`` changes it in place, but searches may go back to a memory.
+    """
+    new = copy.copy(cache)
+    for name, value in vars(cache).items():
+        if isinstance(value, Tensor) and value.dim() > 1:
+            setattr(new, name, function(value))
+        elif isinstance(value, list):
+            setattr(new, name, [_mapped_item(item, function) for item in value])
+        elif hasattr(value, "get_seq_length"):
+            setattr(new, name, _mapped(value, function))
+        elif isinstance(value, dict):
+            setattr(new, name, dict(value))
+    return new
+
+
+def _mapped_item(item: Any, function: Callable[[Tensor], Tensor]) -> Any:
+    if isinstance(item, Tensor):
+        return function(item) if item.dim() > 1 else item
+    return _mapped(item, function) if hasattr(item, "__dict__") else item
+
+
+class Speaker:
+    """Drives a network of transformers.
+
+    Args:
+        network: decodes by ``input_ids`` or ``inputs_embeds``, or by ``decoder_input_ids``.
+        start_ids: tokens that a decoder with an encoder of its own begins with; empty without one.
+    """
+
+    def __init__(self, network: Any, *, start_ids: tuple[int, ...] = ()) -> None:
+        self.network = network
+        self.start_ids = start_ids
+        self._arguments = frozenset(inspect.signature(network.forward).parameters)
+
+    def read(self, prompts: Inputs, captions: Tensor, exist: Tensor) -> Tensor:
+        """Logits of captions under teacher forcing.
+
+        Args:
+            prompts: of the B captions.
+            captions: ``(B, T) int64`` tokens that are read, without begin token; T may be 0.
+            exist: ``(B, T) bool``, False on padding.
+
+        Returns:
+            ``(B, T + 1, V)``: at each place before the next token.
+        """
+        number = captions.shape[1] + 1
+        if self.start_ids:
+            start = captions.new_tensor(self.start_ids).expand(len(captions), -1)
+            inputs = {**prompts, "decoder_input_ids": torch.cat([start, captions], dim=1)}
+        else:
+            inputs = self._with_captions(prompts, captions, exist)
+            if "logits_to_keep" in self._arguments:
+                inputs["logits_to_keep"] = number
+        return self.network(**inputs, use_cache=False).logits[:, -number:]
+
+    def read_shared(
+        self, prompts: Inputs, image_index: Tensor, captions: Tensor, exist: Tensor
+    ) -> Tensor:
+        """As `read`, with the prompts of I photos, which are read once for all their captions.
+
+        A photo may take a thousand places and a caption ten, so five captions a photo cost a fifth.
+
+        Args:
+            prompts: of the I photos.
+            image_index: ``(B,)`` the photo of each caption.
+            captions, exist: see `read`.
+        """
+        logits, state = self.step(image_index, self.start(prompts))  # these tokens are not read
+        state = state.select(image_index)
+        if self.start_ids:
+            start = captions.new_tensor(self.start_ids).expand(len(captions), -1)
+            tokens = torch.cat([start, captions], dim=1)
+            return self._decoded(state.inputs, tokens, None).logits[:, len(self.start_ids) - 1 :]
+        first = logits[image_index][:, None]
+        if not captions.shape[1]:
+            return first
+        outputs, _ = self._read_on(captions, exist, state)
+        return torch.cat([first, outputs.logits], dim=1)
+
+    def _with_captions(self, prompts: Inputs, captions: Tensor, exist: Tensor) -> Inputs:
+        if "inputs_embeds" in prompts:
+            inputs = _grown({**prompts, "input_ids": captions[:, :0]}, captions, exist)
+            inputs.pop("input_ids")
+            added = self.network.get_input_embeddings()(captions).to(inputs["inputs_embeds"].dtype)
+            return {**inputs, "inputs_embeds": torch.cat([inputs["inputs_embeds"], added], dim=1)}
+        return _grown(prompts, captions, exist)
+
+    def step(self, tokens: Tensor, state: SpeakerState) -> tuple[Tensor, SpeakerState]:
+        """Logits ``(G, V)`` of the next token, and the memory after ``tokens (G,)``.
+
+        The first call reads the prompts; its tokens, which stand for them, are not looked at.
+        """
+        if self.start_ids:
+            return self._step_of_decoder(tokens, state)
+        if state.cache is not None:
+            exist = torch.ones_like(tokens[:, None], dtype=torch.bool)
+            outputs, after = self._read_on(tokens[:, None], exist, state)
+            return outputs.logits[:, -1], after
+        inputs = dict(state.inputs)
+        ids = inputs.pop("input_ids")
+        outputs = self._called(ids, inputs, is_first_iteration=True)
+        inputs = {name: inputs[name] for name in STAYING if name in inputs}
+        after = SpeakerState(inputs={**inputs, "input_ids": ids}, cache=outputs.past_key_values)
+        return outputs.logits[:, -1], after
+
+    def _read_on(
+        self, tokens: Tensor, exist: Tensor, state: SpeakerState
+    ) -> tuple[Any, SpeakerState]:
+        """The network's outputs for further tokens ``(G, T)``, and the memory after them."""
+        inputs = _grown(state.inputs, tokens, exist)
+        outputs = self._called(
+            inputs["input_ids"],
+            {name: value for name, value in inputs.items() if name != "input_ids"},
+            is_first_iteration=False,
+            next_sequence_length=tokens.shape[1],
+            past_key_values=_mapped(state.cache, lambda tensor: tensor),
+        )
+        return outputs, SpeakerState(inputs=inputs, cache=outputs.past_key_values)
+
+    def _called(self, ids: Tensor, inputs: Inputs, **generation: Any) -> Any:
+        call = self.network.prepare_inputs_for_generation(
+            ids, use_cache=True, **generation, **inputs
+        )
+        return self.network(**call, return_dict=True)
+
+    def _step_of_decoder(self, tokens: Tensor, state: SpeakerState) -> tuple[Tensor, SpeakerState]:
+        if state.cache is None:
+            inputs = state.inputs
+            ids = tokens.new_tensor(self.start_ids).expand(_rows(inputs), -1)
+            outputs = self.network(**inputs, decoder_input_ids=ids, use_cache=True)
+            kept = {name: inputs[name] for name in ("attention_mask",) if name in inputs}
+            after = {**kept, "states": outputs.encoder_last_hidden_state}
+        else:
+            after = state.inputs
+            outputs = self._decoded(after, tokens[:, None], state.cache)
+        return outputs.logits[:, -1], SpeakerState(inputs=after, cache=outputs.past_key_values)
+
+    def _decoded(self, inputs: Inputs, tokens: Tensor, cache: Any) -> Any:
+        """The outputs of a decoder whose encoder's states are known."""
+        from transformers.modeling_outputs import BaseModelOutput  # slow, and here the only one
+
+        inputs = dict(inputs)
+        return self.network(
+            encoder_outputs=BaseModelOutput(last_hidden_state=inputs.pop("states")),
+            decoder_input_ids=tokens,
+            past_key_values=None if cache is None else _mapped(cache, lambda tensor: tensor),
+            use_cache=cache is not None,
+            **inputs,
+        )
+
+    def start(self, prompts: Inputs) -> SpeakerState:
+        """The memory before the first token of I prompts."""
+        inputs = dict(prompts)
+        if self.start_ids:
+            return SpeakerState(inputs=inputs)
+        if "inputs_embeds" in inputs:
+            shape = inputs["inputs_embeds"].shape[:2]
+            inputs["input_ids"] = torch.zeros(shape, dtype=torch.long, device=self.network.device)
+        if "position_ids" in self._arguments:
+            places = self.network._prepare_position_ids_for_generation(
+                inputs["input_ids"], dict(inputs)
+            )
+            inputs["position_ids"] = places
+        return SpeakerState(inputs=inputs)
+
+    def generate(self, prompts: Inputs, *, end_ids: Sequence[int], **settings: Any) -> Generated:
+        """Captions by the network's own search.
+
+        Args:
+            prompts: of I photos.
+            end_ids: tokens that end a caption.
+            **settings: of ``generate``.
+
+        Returns:
+            ``(I * M, T)`` tokens after the prompt, and ``(I * M,)`` scores: those of the beam, or
+            summed log-probabilities.
+        """
+        inputs, skipped = dict(prompts), 0
+        if self.start_ids:
+            start = torch.tensor(self.start_ids, device=self.network.device)
+            inputs["decoder_input_ids"] = start.expand(_rows(inputs), -1)
+            skipped = len(start)
+        elif "inputs_embeds" in inputs:
+            inputs.pop("input_ids")  # they only hold the places of the vectors
+        else:
+            skipped = inputs["input_ids"].shape[1]
+        outputs = self.network.generate(
+            **inputs,
+            **settings,
+            eos_token_id=list(end_ids),
+            return_dict_in_generate=True,
+            output_scores=True,
+            output_logits=True,
+        )
+        tokens = outputs.sequences[:, skipped:]
+        if getattr(outputs, "sequences_scores", None) is not None:
+            return tokens, outputs.sequences_scores
+        each = self.network.compute_transition_scores(
+            outputs.sequences, outputs.logits, normalize_logits=True
+        )
+        ends = torch.isin(tokens, torch.tensor(list(end_ids), device=tokens.device)).long()
+        after_end = ends.cumsum(1) - ends > 0
+        return tokens, each.masked_fill(after_end, 0).sum(1)
+
+
+def _grown(inputs: Inputs, tokens: Tensor, exist: Tensor) -> Inputs:
+    """The inputs with places more for ``tokens (G, T)``, of which some are padding."""
+    grown = dict(inputs)
+    grown["input_ids"] = torch.cat([inputs["input_ids"], tokens], dim=1)
+    for name in BY_TOKEN:
+        if name in inputs:
+            added = torch.full_like(tokens, OF_CAPTIONS[name])
+            added = exist if name == "attention_mask" else added
+            grown[name] = torch.cat([inputs[name], added.to(inputs[name])], dim=1)
+    if "position_ids" in inputs:
+        places = inputs["position_ids"]
+        added = torch.arange(1, tokens.shape[1] + 1, device=places.device)
+        grown["position_ids"] = torch.cat([places, places[..., -1:] + added], dim=-1)
+    return grown
+
+
+def _rows(inputs: Inputs) -> int:
+    return len(next(value for value in inputs.values() if isinstance(value, Tensor)))

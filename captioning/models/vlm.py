@@ -1,0 +1,175 @@
+"""Any image-to-text model of transformers as a captioner: GIT, BLIP-2, LLaVA, Qwen-VL, ..."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from captioning.models.base import AbstractCaptioner
+from captioning.models.layers.cross_entropy import padded_caption_losses
+from captioning.models.layers.image_text_parts import ImageTextParts
+from captioning.models.layers.low_rank import merged_low_rank
+from captioning.models.layers.speaker import Generated, SpeakerState
+from captioning.processors import COUNTS, PREFIX, image_text_folder, load_processor
+from captioning.ranges import DropRate
+from captioning.types import Batch, CaptionLosses
+from captioning.vision.image_text import load_image_text
+
+WeightType = Literal["float32", "bfloat16", "float16"]
+
+
+class Vlm(AbstractCaptioner[SpeakerState]):
+    """A network of transformers with its own processor.
+
+    Batches come from `captioning.data.batches.image_text.ImageTextReader`.
+
+    Args:
+        pretrained: hub name or folder of the model.
+        label_smoothing: of the loss that is back-propagated.
+        checkpointing: compute layers again in the backward pass instead of keeping their outputs.
+        weights: type of the network's weights. Half precision halves their memory; fine-tune only
+            low-rank additions then (``model.lora``), which stay in single precision.
+        feature_size: not used.
+        **captioner: see `AbstractCaptioner`.
+
+    Raises:
+        FileNotFoundError, ConnectionError: no such model.
+        ValueError: weights that are missing, or a vocabulary of another size.
+    """
+
+    def __init__(
+        self,
+        *,
+        pretrained: str,
+        label_smoothing: DropRate = 0.0,
+        checkpointing: bool = False,
+        weights: WeightType = "float32",
+        feature_size: int = 0,
+        **captioner: Any,
+    ) -> None:
+        del feature_size
+        super().__init__(**captioner)
+        self.network = load_image_text(pretrained, dtype=getattr(torch, weights)).train()
+        self.pretrained, self.label_smoothing = pretrained, label_smoothing
+        self.checkpointing = checkpointing
+        if checkpointing:
+            _checkpoint_layers(self.network)
+        self.parts = ImageTextParts(self.network, end_id=self.tokenizer.eos_id)
+
+    def _prompts(self, batch: Batch) -> dict[str, Tensor]:
+        """What the processor made of the batch's photos.
+
+        Raises:
+            ValueError: the batch comes from another reader.
+        """
+        tensors = {n: value for n, value in batch.extras.items() if n.startswith(PREFIX)}
+        if not tensors:
+            raise ValueError("model=vlm reads photos by its own processor: choose features=vlm")
+        return tensors
+
+    def _frozen(self) -> dict[str, Tensor]:
+        """Weights that stay as they were in ``pretrained``."""
+        names = {name for name, value in self.named_parameters() if not value.requires_grad}
+        return {name: value for name, value in self.state_dict().items() if name in names}
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """As of any captioner, without frozen weights: ``pretrained`` has them."""
+        super().on_save_checkpoint(checkpoint)
+        frozen = self._frozen()
+        checkpoint["captioner"]["frozen"] = _sums(frozen)
+        weights = checkpoint.get("state_dict", {})
+        checkpoint["state_dict"] = {n: v for n, v in weights.items() if n not in frozen}
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Refuse weights of another model, vocabulary or ``pretrained``.
+
+        Raises:
+            ValueError: the checkpoint does not belong to this model.
+        """
+        super().on_load_checkpoint(checkpoint)
+        saved, here = checkpoint["captioner"].get("frozen", {}), _sums(self._frozen())
+        changed = [name for name, value in saved.items() if here.get(name, value) != value]
+        if changed:
+            raise ValueError(
+                f"checkpoint was trained on other weights than model.pretrained={self.pretrained} "
+                f"has now ({len(changed)} frozen tensors differ, such as {changed[0]}); give the "
+                "folder that the run began with"
+            )
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
+        """As of any module; frozen weights that the checkpoint leaves out stay."""
+        return super().load_state_dict({**self._frozen(), **state_dict}, strict, assign)
+
+    def losses(self, batch: Batch) -> CaptionLosses:
+        """Cross-entropy of the captions' tokens and their end; the prompt has none."""
+        tokens, exist = batch.caption_tokens()
+        tensors, captions = self._prompts(batch), (tokens[:, 1:-1], exist[:, 1:-1])
+        speaker, index = self.parts.speaker, batch.image_index
+        shared = len(batch) > len(batch.image_ids)
+        if shared and not self.checkpointing:  # which keeps no memory of the prompts
+            logits = speaker.read_shared(self.parts.prompts(tensors), index, *captions)
+        elif self.parts.reads_photos:
+            logits = speaker.read(rows_of(self.parts.prompts(tensors), batch), *captions)
+        else:
+            logits = speaker.read(self.parts.prompts(rows_of(tensors, batch)), *captions)
+        return padded_caption_losses(logits.float(), batch, self.label_smoothing)
+
+    def start(self, batch: Batch) -> SpeakerState:
+        """The memory before the first token; photos are read with it."""
+        return self.parts.speaker.start(self.parts.prompts(self._prompts(batch)))
+
+    def step(self, tokens: Tensor, state: SpeakerState) -> tuple[Tensor, SpeakerState]:
+        """Log-probabilities of the next token; the first call reads photos and prompts."""
+        logits, state = self.parts.speaker.step(tokens, state)
+        return functional.log_softmax(logits.float(), dim=-1), state
+
+    def generate_tokens(
+        self, state: SpeakerState, *, end_ids: Sequence[int], **settings: Any
+    ) -> Generated:
+        """Captions by the network's own ``generate``, see `Speaker.generate`."""
+        return self.parts.speaker.generate(state.inputs, end_ids=end_ids, **settings)
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write network and processor in transformers' format, low-rank additions merged."""
+        network: Any = merged_low_rank(self.network)
+        network.save_pretrained(folder)
+        load_processor(image_text_folder(self.pretrained)).save_pretrained(folder)
+
+
+def rows_of(tensors: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+    """The tensors of the batch's captions from those of its photos.
+
+    Args:
+        tensors: of I photos; one of several rows a photo has its counts beside it.
+        batch: says which photo each caption is of.
+    """
+    rows = {}
+    for name, value in tensors.items():
+        if f"{name}{COUNTS}" in tensors:
+            # on the host, so that the device need not be asked
+            parts = value.split(batch.host.extras[f"{name}{COUNTS}"].tolist())
+            rows[name] = torch.cat([parts[i] for i in batch.host.image_index.tolist()])
+        elif not name.endswith(COUNTS):
+            rows[name] = value[batch.image_index]
+    return rows
+
+
+def _sums(tensors: Mapping[str, Tensor]) -> dict[str, float]:
+    """A number by which each tensor is told from another one."""
+    return {name: float(value.double().sum()) for name, value in tensors.items()}
+
+
+def _checkpoint_layers(network: Any) -> None:
+    """By the newer name of transformers where it has it."""
+    options = {"use_reentrant": False}
+    if hasattr(network, "activation_checkpointing_enable"):
+        network.activation_checkpointing_enable(options)
+    else:
+        network.gradient_checkpointing_enable(options)

@@ -1,0 +1,178 @@
+"""A question to an image-to-text model: does this caption describe the photo?"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from captioning.model_folder import weights_identity
+from captioning.models.layers.image_text_parts import ImageTextParts
+from captioning.processors import PREFIX, PromptedProcessor, image_text_folder
+from captioning.ranges import Device, PositiveInt
+from captioning.vision.image_text import load_image_text
+from captioning.vision.misfits import refuse_misfit
+from captioning.vision.placement import Precision, Resident
+
+QUESTION = 'Does the caption "{caption}" describe the image? Answer yes or no.'
+MARK = "{caption}"
+TOKENS = f"{PREFIX}input_ids"
+ANSWERS = ("yes", "no")
+
+
+class YesNoScorer:
+    """The probability of "yes" against "no" as the answer's first token; a `PairScorer`.
+
+    The probability is that of all spellings of "yes" (small and capital letters, with and without
+    a space before it) by that of both answers.
+
+    Args:
+        network: an image-to-text model.
+        processor: of its photos, prompted with the question.
+        end_id: token that ends an answer.
+        identity: hash of the weights.
+        space: name of the weights.
+        precision: of the network.
+        batch_size: pairs at once.
+        device: where it runs.
+
+    Raises:
+        ValueError: the tokenizer does not tell "yes" from "no".
+    """
+
+    is_probability = True
+
+    def __init__(
+        self,
+        *,
+        network: Any,
+        processor: PromptedProcessor,
+        end_id: int,
+        identity: str,
+        space: str,
+        precision: Precision = "auto",
+        batch_size: int = 8,
+        device: str = "auto",
+    ) -> None:
+        yes, no = (_first_tokens(processor.processor.tokenizer, answer) for answer in ANSWERS)
+        # A token that both begin with, such as a space, tells nothing.
+        self._answers = sorted(yes - no), sorted(no - yes)
+        if not all(self._answers):
+            raise ValueError(
+                f"{space}: its tokenizer has no first tokens that tell yes from no; use a model "
+                "of English text, or matching=blip_itm"
+            )
+        self._place = Resident(network, device=device, precision=precision)
+        self._parts = ImageTextParts(network, end_id=end_id)
+        self._processor, self._weights, self._space = processor, identity, space
+        self._batch_size = batch_size
+
+    @property
+    def name(self) -> str:
+        """See `PairScorer`."""
+        return f"probability of yes ({self._space})"
+
+    @property
+    def identity(self) -> str:
+        """See `PairScorer`."""
+        question = self._processor.format.text
+        return f"yes-no {self._weights} {str(self._place.dtype)[6:]} {question!r}"
+
+    def score_pairs(
+        self, photos: Sequence[Image.Image], captions: Sequence[str], photo_of: Sequence[int]
+    ) -> Tensor:
+        """In [0, 1]; see `PairScorer`."""
+        inputs = [
+            self._processor.read_photo(photos[number], self._question(caption))
+            for caption, number in zip(captions, photo_of, strict=True)
+        ]
+        # Prompts of one length share a batch: not every network is the same with padding.
+        places: dict[int, list[int]] = defaultdict(list)
+        for place, tensors in enumerate(inputs):
+            places[tensors[TOKENS].shape[1]].append(place)
+        scores = torch.empty(len(captions))
+        with self._place.used():
+            for group in places.values():
+                for start in range(0, len(group), self._batch_size):
+                    part = group[start : start + self._batch_size]
+                    joined = self._processor.joined([inputs[place] for place in part])
+                    scores[part] = self._judged(joined)
+        return scores
+
+    def _question(self, caption: str) -> str:
+        """The prompt of one pair; a caption cannot hold the marks that prompts are made of."""
+        for mark in self._processor.processor.tokenizer.all_special_tokens:
+            caption = caption.replace(mark, " ")
+        return self._processor.format.text.replace(MARK, " ".join(caption.split()))
+
+    def _judged(self, tensors: Mapping[str, Tensor]) -> Tensor:
+        moved = {name: self._moved(value) for name, value in tensors.items()}
+        state = self._parts.speaker.start(self._parts.prompts(moved))
+        first = torch.zeros(len(moved[TOKENS]), dtype=torch.long, device=self._place.device)
+        logits = self._parts.speaker.step(first, state)[0].float()
+        yes, no = (logits[:, ids].logsumexp(1) for ids in self._answers)
+        return torch.sigmoid(yes - no).cpu()
+
+    def _moved(self, value: Tensor) -> Tensor:
+        dtype = self._place.dtype if value.is_floating_point() else value.dtype
+        return value.to(self._place.device, dtype)
+
+    def release(self) -> None:
+        """Leave the device; the next call comes back."""
+        self._place.release()
+
+
+def _first_tokens(tokenizer: Any, answer: str) -> set[int]:
+    """First tokens of all spellings of an answer."""
+    words = (answer, answer.capitalize(), answer.upper())
+    texts = [space + word for word in words for space in ("", " ")]
+    all_ids = [tokenizer(text, add_special_tokens=False).input_ids for text in texts]
+    return {ids[0] for ids in all_ids if ids and ids[0] != tokenizer.unk_token_id}
+
+
+@lru_cache(maxsize=1)  # what selects and what amends may share it
+def build_yes_no(
+    *,
+    name: str,
+    question: str = QUESTION,
+    precision: Precision = "auto",
+    batch_size: PositiveInt = 8,
+    device: Device = "auto",
+) -> YesNoScorer:
+    """The question to any image-to-text model of transformers, its weights from safetensors alone.
+
+    Args:
+        name: hub name or folder.
+        question: with ``{caption}`` in the place of the caption.
+        precision: ``"auto"``: half precision on a GPU.
+        batch_size: pairs at once.
+        device: ``"auto"`` takes a GPU if there is one.
+
+    Raises:
+        FileNotFoundError, ConnectionError: no such model.
+        ValueError: a question without ``{caption}``, weights that are missing, a processor that
+            does not fit, or a tokenizer that does not tell the answers apart.
+    """
+    if MARK not in question:
+        raise ValueError(f"question must hold {MARK}, the place of the caption: got {question!r}")
+    processor = PromptedProcessor(pretrained=name, prompt=question)
+    network = load_image_text(name)
+    scorer = YesNoScorer(
+        network=network,
+        processor=processor,
+        end_id=processor.format.end_id,
+        identity=weights_identity(image_text_folder(name, weights=True)),
+        space=Path(name).name,
+        precision=precision,
+        batch_size=batch_size,
+        device=device,
+    )
+    with refuse_misfit(name, processor.processor, network):
+        scorer.score_pairs([Image.new("RGB", (64, 48), "grey")], ["a photo"], [0])
+    return scorer

@@ -1,0 +1,183 @@
+"""Captions as tokens of an image-to-text model of transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from captioning.files import read_json
+from captioning.interfaces import AbstractTokenizer
+from captioning.processors import image_text_folder, load_processor, prompt_format
+from captioning.ranges import PositiveInt
+
+SPACES = ("Ġ", "▁")  # a space in vocabularies of byte pairs and of sentence pieces
+
+
+class ImageTextTokenizer(AbstractTokenizer):
+    """The model's own sub-words, as they stand after its prompt, and the token that ends an answer.
+
+    The begin token stands for the prompt, which is no part of a caption.
+
+    Args:
+        definition: content of a ``tokenizer.json``.
+        size: V; of the model's output.
+        before: text between prompt and caption.
+        bos_id, eos_id, pad_id, unk_id: ids in [0, V); ``bos_id`` differs from ``eos_id``.
+        max_tokens: captions are cut after so many tokens, begin and end counted.
+
+    Raises:
+        ValueError: an id outside [0, V), or a begin token that is the end token.
+    """
+
+    def __init__(
+        self,
+        *,
+        definition: str,
+        size: int,
+        before: str,
+        bos_id: int,
+        eos_id: int,
+        pad_id: int,
+        unk_id: int,
+        max_tokens: int = 64,
+    ) -> None:
+        self._tokenizer = Tokenizer.from_str(definition)
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        self.bos_id, self.eos_id, self.pad_id, self.unk_id = bos_id, eos_id, pad_id, unk_id
+        for name, value in self._ids().items():
+            if not 0 <= value < size:
+                raise ValueError(
+                    f"{name} must be in [0, {size}): got {value}; the tokenizer and the model do "
+                    "not belong together"
+                )
+        if bos_id == eos_id:
+            raise ValueError(f"bos_id must differ from eos_id: got {bos_id} for both")
+        self._definition, self._size, self._before = definition, size, before
+        self.max_tokens = max_tokens
+
+    @classmethod
+    def of_model(
+        cls,
+        captions: Iterable[str] = (),
+        *,
+        name: str,
+        prompt: str = "",
+        max_tokens: PositiveInt = 64,
+    ) -> ImageTextTokenizer:
+        """The tokenizer of an image-to-text model.
+
+        Args:
+            captions: not used; the vocabulary is the model's.
+            name: hub name or folder.
+            prompt: see `captioning.processors.prompt_format`.
+            max_tokens: see the class.
+
+        Raises:
+            FileNotFoundError, ConnectionError: see `image_text_folder`.
+            ValueError: a processor that does not fit the model.
+        """
+        del captions
+        folder = image_text_folder(name)
+        processor = load_processor(folder)
+        tokenizer, form = processor.tokenizer, prompt_format(processor, folder, prompt)
+        size = _vocabulary_size(read_json(folder / "config.json"), len(tokenizer))
+        if len(tokenizer) > size:
+            raise ValueError(
+                f"{name}: its tokenizer has {len(tokenizer)} tokens, its model {size}: they do not "
+                "belong together"
+            )
+        pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else form.end_id
+        unk_id = tokenizer.unk_token_id if tokenizer.unk_token_id is not None else pad_id
+        return cls(
+            definition=tokenizer.backend_tokenizer.to_str(),
+            size=size,
+            before=form.before,
+            bos_id=_start_id(processor, form.end_id),
+            eos_id=form.end_id,
+            pad_id=pad_id,
+            unk_id=unk_id,
+            max_tokens=max_tokens,
+        )
+
+    def _ids(self) -> dict[str, int]:
+        return {name: getattr(self, name) for name in ("bos_id", "eos_id", "pad_id", "unk_id")}
+
+    def _encoded(self, text: str) -> list[int]:
+        return self._tokenizer.encode(text, add_special_tokens=False).ids
+
+    def __len__(self) -> int:
+        return self._size
+
+    def encode(self, caption: str) -> list[int]:
+        """Begin token, the caption's tokens, end token; at most ``max_tokens``."""
+        ids = self._encoded(self._before + " ".join(caption.split()))
+        return [self.bos_id, *ids[: self.max_tokens - 2], self.eos_id]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text up to the first end token, without special tokens."""
+        ids = list(ids)
+        ids = ids[: ids.index(self.eos_id)] if self.eos_id in ids else ids
+        return self._tokenizer.decode([token for token in ids if token != self.bos_id]).strip()
+
+    def spellings(self, text: str) -> list[list[int]]:
+        """After a space and at the beginning, with a small or a capital letter."""
+        text = " ".join(text.split())
+        if not text:
+            return []
+        forms = dict.fromkeys((text, f"{text[0].upper()}{text[1:]}"))
+        texts = [f" {text}", *(f"{self._before}{form}" for form in forms)]
+        spellings = list(dict.fromkeys(tuple(self._encoded(form)) for form in texts))
+        return [list(ids) for ids in spellings if ids and self.unk_id not in ids]
+
+    def continuing(self) -> frozenset[int]:
+        """Tokens inside a word: with ``##``, or without the mark of a space where there is one."""
+        vocabulary = self._tokenizer.get_vocab()
+        if any(token.startswith("##") for token in vocabulary):
+            return frozenset(n for token, n in vocabulary.items() if token.startswith("##"))
+        return frozenset(
+            number
+            for token, number in vocabulary.items()
+            if not token.startswith(SPACES) and token[:1].isalnum()
+        )
+
+    def token_id(self, token: str) -> int | None:
+        """Id of a sub-word in the spelling of the vocabulary."""
+        return self._tokenizer.token_to_id(token)
+
+    def state(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "kind": "image_text",
+            "definition": self._definition,
+            "size": self._size,
+            "before": self._before,
+            **self._ids(),
+            "max_tokens": self.max_tokens,
+        }
+
+
+def _vocabulary_size(config: dict[str, Any], default: int) -> int:
+    """Outputs of the model, of which some may be spare."""
+    text = config.get("text_config") or config.get("decoder") or {}
+    size = text.get("vocab_size") or config.get("vocab_size")
+    return int(size) if size else default
+
+
+def _start_id(processor: Any, end_id: int) -> int:
+    """A token that no caption holds and that does not end one: it stands for the prompt."""
+    tokenizer = processor.tokenizer
+    names = ("bos_token_id", "cls_token_id", "image_token_id", "pad_token_id", "unk_token_id")
+    for name in names:
+        value = getattr(tokenizer, name, None)
+        if isinstance(value, int) and value != end_id:
+            return value
+    special = [value for value in tokenizer.all_special_ids if value != end_id]
+    if not special:
+        raise ValueError(
+            f"{type(processor).__name__}: its tokenizer has no special token beside the end of "
+            "texts; add a padding token"
+        )
+    return special[0]

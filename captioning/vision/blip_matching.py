@@ -1,0 +1,184 @@
+"""BLIP's judgement of photo and caption (Li et al., 2022, section 3.2): matching and contrast."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from captioning.files import read_json
+from captioning.model_folder import load_network, model_folder
+from captioning.processors import load_processor
+from captioning.ranges import Device, PositiveInt
+from captioning.vision.backbones import weights_digest
+from captioning.vision.misfits import refuse_misfit
+from captioning.vision.placement import Precision, Resident
+
+MAX_TOKENS = 35  # of a caption, as BLIP was trained
+Head = Literal["itm", "itc"]
+
+
+class BlipMatching:
+    """How well captions fit photos, by a BLIP for retrieval; a `PairScorer`.
+
+    Args:
+        network: a ``BlipForImageTextRetrieval``.
+        processor: of photos and texts.
+        space: name of the weights.
+        head: ``"itm"``, the probability of a match by the matching head, which reads caption and
+            photo together; ``"itc"``, the cosine of both, which is faster.
+        precision: of the network.
+        batch_size: pairs at once.
+        device: where it runs.
+    """
+
+    def __init__(
+        self,
+        *,
+        network: Any,
+        processor: Any,
+        space: str,
+        head: Head = "itm",
+        precision: Precision = "auto",
+        batch_size: int = 64,
+        device: str = "auto",
+    ) -> None:
+        if head not in ("itm", "itc"):
+            raise ValueError(f"head must be itm or itc: got {head!r}")
+        self._digest = weights_digest(network)
+        self._place = Resident(network, device=device, precision=precision)
+        self._processor, self._space, self._head = processor, space, head
+        self._batch_size = batch_size
+
+    @property
+    def name(self) -> str:
+        """See `PairScorer`."""
+        what = "probability of a match" if self.is_probability else "cosine of photo and caption"
+        return f"{what} ({self._space})"
+
+    @property
+    def identity(self) -> str:
+        """See `PairScorer`."""
+        return f"blip-{self._head}-{self._space}-{self._digest}-{str(self._place.dtype)[6:]}"
+
+    @property
+    def is_probability(self) -> bool:
+        """See `PairScorer`."""
+        return self._head == "itm"
+
+    def release(self) -> None:
+        """Leave the device; the next call comes back."""
+        self._place.release()
+
+    def score_pairs(
+        self, photos: Sequence[Image.Image], captions: Sequence[str], photo_of: Sequence[int]
+    ) -> Tensor:
+        """Probabilities in [0, 1], or cosines in [-1, 1]; see `PairScorer`."""
+        with self._place.used() as network:
+            return self._scores(network, photos, captions, photo_of)
+
+    def _scores(
+        self,
+        network: Any,
+        photos: Sequence[Image.Image],
+        captions: Sequence[str],
+        photo_of: Sequence[int],
+    ) -> Tensor:
+        starts = self._starts(len(photos))
+        states = torch.cat(
+            [self._states(network, photos[k : k + self._batch_size]) for k in starts]
+        )
+        # Captions of about one length share a batch, so little padding is computed.
+        order = sorted(range(len(captions)), key=lambda n: len(captions[n]))
+        scores = torch.empty(len(captions))
+        for start in self._starts(len(order)):
+            part = order[start : start + self._batch_size]
+            rows = torch.tensor([photo_of[n] for n in part], device=states.device)
+            texts = [captions[n] for n in part]
+            scores[part] = self._judged(network, states[rows], texts).float().cpu()
+        return scores
+
+    def _starts(self, total: int) -> range:
+        return range(0, total, self._batch_size)
+
+    def _states(self, network: Any, photos: Sequence[Image.Image]) -> Tensor:
+        """``(I, 1 + patches, D)``."""
+        pixels = self._processor.image_processor(images=list(photos), return_tensors="pt")
+        pixels = pixels["pixel_values"].to(self._place.device, self._place.dtype)
+        return network.vision_model(pixels).last_hidden_state
+
+    def _judged(self, network: Any, states: Tensor, captions: list[str]) -> Tensor:
+        """Scores ``(B,)`` of captions and their photos' states ``(B, 1 + patches, D)``."""
+        tokens = self._processor.tokenizer(
+            captions, padding=True, truncation=True, max_length=MAX_TOKENS, return_tensors="pt"
+        ).to(states.device)
+        inputs = {"input_ids": tokens["input_ids"], "attention_mask": tokens["attention_mask"]}
+        if self._head == "itm":
+            mask = torch.ones(states.shape[:2], dtype=torch.long, device=states.device)
+            text = network.text_encoder(
+                **inputs, encoder_hidden_states=states, encoder_attention_mask=mask
+            ).last_hidden_state[:, 0]
+            return network.itm_head(text).float().softmax(-1)[:, 1]
+        text = network.text_encoder(**inputs).last_hidden_state[:, 0]
+        return nn.functional.cosine_similarity(
+            network.vision_proj(states[:, 0]).float(), network.text_proj(text).float()
+        )
+
+
+@lru_cache(maxsize=1)  # what selects and what amends may share it
+def build_blip_matching(
+    *,
+    name: str = "Salesforce/blip-itm-base-coco",
+    head: Head = "itm",
+    precision: Precision = "auto",
+    batch_size: PositiveInt = 64,
+    device: Device = "auto",
+) -> BlipMatching:
+    """BLIP's matching head, its weights from safetensors alone.
+
+    Args:
+        name: folder or hub name of a BLIP for retrieval.
+        head: see `BlipMatching`.
+        precision: ``"auto"``: half precision on a GPU.
+        batch_size: pairs at once.
+        device: ``"auto"`` takes a GPU if there is one.
+
+    Raises:
+        FileNotFoundError: no such folder, or a file that it lacks.
+        ConnectionError: the hub cannot be reached.
+        ValueError: weights of another architecture or task, or a processor that does not fit.
+    """
+    folder = model_folder(name, instead="matching=joint_space, which needs no download")
+    kind = read_json(folder / "config.json").get("model_type")
+    if kind != "blip":
+        raise ValueError(
+            f"{name}: weights of {kind!r}, not of BLIP; give a BLIP for retrieval such as "
+            "Salesforce/blip-itm-base-coco"
+        )
+    from transformers import BlipForImageTextRetrieval
+
+    network = load_network(
+        BlipForImageTextRetrieval,
+        folder,
+        name=name,
+        kind="a BLIP with a matching head",
+        hint=": is it BLIP for another task? give one for retrieval, such as "
+        "Salesforce/blip-itm-base-coco",
+    )
+    processor = load_processor(folder)
+    options: dict[str, Any] = {"head": head, "precision": precision, "device": device}
+    with refuse_misfit(name, processor, network):
+        scorer = BlipMatching(
+            network=network,
+            processor=processor,
+            space=Path(name).name,
+            batch_size=batch_size,
+            **options,
+        )
+        scorer.score_pairs([Image.new("RGB", (32, 24), "grey")], ["a photo"], [0])
+    return scorer

@@ -1,0 +1,169 @@
+"""SigLIP, SigLIP 2 and CLIP in the format of transformers, by folder or hub name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from captioning.files import read_json
+from captioning.model_folder import load_network, model_folder
+from captioning.processors import load_processor
+from captioning.ranges import Device, PositiveInt
+from captioning.vision.backbones import weights_digest
+from captioning.vision.misfits import refuse_misfit
+from captioning.vision.placement import Precision, Resident
+
+KINDS = ("siglip", "siglip2", "clip")
+
+
+class DualEncoder:
+    """Photos and texts into one space, by a network with an encoder for each; a `JointEmbedder`.
+
+    Args:
+        network: gives ``get_image_features`` and ``get_text_features``.
+        processor: of photos and texts.
+        space: name of the weights; also names scores.
+        precision: of the network; vectors are single precision.
+        batch_size: photos or texts at once.
+        device: where it runs; ``"auto"`` takes a GPU if there is one.
+
+    Attributes:
+        sigmoid: scale and bias of SigLIP's probability; None for CLIP.
+    """
+
+    def __init__(
+        self,
+        *,
+        network: Any,
+        processor: Any,
+        space: str,
+        precision: Precision = "auto",
+        batch_size: int = 64,
+        device: str = "auto",
+    ) -> None:
+        self.sigmoid: tuple[float, float] | None = None
+        if getattr(network, "logit_bias", None) is not None:
+            scale, bias = network.logit_scale.detach(), network.logit_bias.detach()
+            self.sigmoid = math.exp(float(scale)), float(bias)
+        self._digest = weights_digest(network)
+        self._place = Resident(network, device=device, precision=precision)
+        self._processor, self.space, self._batch_size = processor, space, batch_size
+        # SigLIP was trained on texts of one length whose padding it reads, without a mask.
+        self._text_options: dict[str, Any] = {
+            "padding": "max_length" if self.sigmoid else True,
+            "max_length": int(network.config.text_config.max_position_embeddings),
+            "truncation": True,
+        }
+
+    @property
+    def identity(self) -> str:
+        """Name of the weights with a hash of them, and the precision."""
+        return f"{self.space.replace('/', '-')}-{self._digest}-{str(self._place.dtype)[6:]}"
+
+    @property
+    def dim(self) -> int:
+        """Size of an embedding."""
+        return int(self.embed_texts(["a"]).shape[1])
+
+    def embed_photos(self, photos: Sequence[Image.Image]) -> Tensor:
+        """Unit vectors ``(I, D) float32`` of RGB photos of any size, on the CPU.
+
+        Raises:
+            ValueError: no photos.
+        """
+
+        def prepared(batch: Sequence[Image.Image]) -> Any:
+            return self._processor(images=list(batch), return_tensors="pt")
+
+        return self._embed(photos, prepared, "get_image_features")
+
+    def embed_texts(self, texts: Sequence[str]) -> Tensor:
+        """Unit vectors ``(len(texts), D) float32`` of texts, on the CPU; long ones are cut.
+
+        Raises:
+            TypeError: one text instead of a list.
+            ValueError: no texts.
+        """
+        if isinstance(texts, str):
+            raise TypeError("texts must be a list of text: put a single text into a list")
+
+        def prepared(batch: Sequence[str]) -> Any:
+            inputs = self._processor(text=list(batch), return_tensors="pt", **self._text_options)
+            if self.sigmoid:
+                inputs.pop("attention_mask", None)
+            return inputs
+
+        return self._embed(texts, prepared, "get_text_features")
+
+    def release(self) -> None:
+        """Leave the device; the next call comes back."""
+        self._place.release()
+
+    def _embed(
+        self, items: Sequence[Any], prepared: Callable[[Sequence[Any]], Any], encode: str
+    ) -> Tensor:
+        if not items:
+            raise ValueError("nothing to embed: give at least one photo or text")
+        parts = []
+        with self._place.used() as network:
+            for start in range(0, len(items), self._batch_size):
+                inputs = prepared(items[start : start + self._batch_size])
+                # whole numbers stay what they are
+                inputs = inputs.to(self._place.device, self._place.dtype)
+                output = getattr(network, encode)(**inputs)
+                vectors = output if isinstance(output, Tensor) else output.pooler_output
+                parts.append(vectors.float().cpu())
+        return nn.functional.normalize(torch.cat(parts), dim=-1)
+
+
+@lru_cache(maxsize=1)  # what selects and what amends may share it
+def build_dual_encoder(
+    *,
+    name: str,
+    precision: Precision = "auto",
+    batch_size: PositiveInt = 64,
+    device: Device = "auto",
+) -> DualEncoder:
+    """A SigLIP, SigLIP 2 or CLIP of transformers, its weights from safetensors alone.
+
+    Args:
+        name: folder, or hub name such as ``"google/siglip2-base-patch16-224"``.
+        precision: ``"auto"``: half precision on a GPU.
+        batch_size: photos or texts at once.
+        device: ``"auto"`` takes a GPU if there is one.
+
+    Raises:
+        FileNotFoundError: no such folder, or a file that it lacks.
+        ConnectionError: the hub cannot be reached.
+        ValueError: weights of another architecture, or a processor that does not fit them.
+    """
+    folder = model_folder(name, instead="similarity=joint_space, which needs no download")
+    kind = read_json(folder / "config.json").get("model_type")
+    if kind not in KINDS:
+        raise ValueError(
+            f"{name}: weights of {kind!r}, not one of {KINDS}; give a folder such as that of "
+            "google/siglip2-base-patch16-224"
+        )
+    from transformers import AutoModel
+
+    network = load_network(AutoModel, folder, name=name, kind=f"a {kind}")
+    processor = load_processor(folder)
+    encoder = DualEncoder(
+        network=network,
+        processor=processor,
+        space=Path(name).name,
+        precision=precision,
+        batch_size=batch_size,
+        device=device,
+    )
+    with refuse_misfit(name, processor, network):
+        encoder.embed_photos([Image.new("RGB", (32, 24), "grey")])
+        encoder.embed_texts(["a photo"])
+    return encoder

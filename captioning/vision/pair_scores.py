@@ -1,0 +1,126 @@
+"""Scores of pairs of photo and caption, each computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from PIL import Image
+from rich.progress import Progress
+from torch import Tensor
+
+from captioning.interfaces import PairScorer
+from captioning.ranges import PositiveInt
+from captioning.sharing import distribute, rank_and_size
+from captioning.vision.line_store import LineStore, key_of
+from captioning.vision.photo_keys import PhotoKeys, read_ahead
+from captioning.vision.photos import load_rgb
+
+Pair = tuple[Path, str]
+
+
+class PairScores:
+    """How well captions fit their photos, by a scorer, with a cache.
+
+    A score is kept under the scorer's identity, the photo's content and the caption's text: only
+    pairs that changed are scored anew, and an interrupted scoring goes on where it was. With
+    several processes each scores its share of the photos.
+
+    Args:
+        scorer: scores pairs.
+        cache_folder: parent of all cached scores; None keeps them in memory alone.
+        photos_at_once: opened and encoded together.
+        load: opens a photo.
+    """
+
+    def __init__(
+        self,
+        *,
+        scorer: PairScorer,
+        cache_folder: str | Path | None = None,
+        photos_at_once: PositiveInt = 32,
+        load: Callable[[Path], Image.Image] = load_rgb,
+    ) -> None:
+        self.scorer = scorer
+        self._folder = None if cache_folder is None else Path(cache_folder)
+        self._photos_at_once, self._load = photos_at_once, load
+        self._photo_keys = PhotoKeys(self._folder and self._folder / "photos")
+        self._store: LineStore | None = None
+        # Filled alike in all processes, so that all of them know the same pairs to be missing.
+        self._known: dict[str, float] = {}
+
+    @property
+    def is_probability(self) -> bool:
+        """See `PairScorer`."""
+        return self.scorer.is_probability
+
+    @property
+    def name(self) -> str:
+        """See `PairScorer`."""
+        return self.scorer.name
+
+    def scores(self, pairs: Sequence[Pair]) -> Tensor:
+        """``(N,) float32``, higher is a better fit. Every process gives the same pairs.
+
+        Raises:
+            FileNotFoundError: a photo is not there.
+            ValueError: a photo that cannot be opened, a blank caption, or a score that is NaN.
+            OSError: the cache cannot be written; scores stored before remain.
+        """
+        for path, caption in pairs:
+            if not caption.strip():
+                raise ValueError(f"{path}: a blank caption cannot be scored; leave it out")
+        photo_keys = self._photo_keys(path for path, _ in pairs)
+        keys = [key_of(photo_keys[path], caption) for path, caption in pairs]
+        missing: dict[Path, dict[str, str]] = {}
+        for key, (path, caption) in zip(keys, pairs, strict=True):
+            if key not in self._known:
+                missing.setdefault(path, {})[key] = caption
+        if missing:
+            groups = distribute(list(missing), lambda share: self._work(share, missing))
+            for group in groups.values():
+                self._known |= group
+        return torch.tensor([self._known[key] for key in keys], dtype=torch.float32)
+
+    def release(self) -> None:
+        """Leave the accelerator to others; the next call comes back."""
+        self.scorer.release()
+
+    def _work(
+        self, photos: Sequence[Path], captions: dict[Path, dict[str, str]]
+    ) -> dict[Path, dict[str, float]]:
+        """This process's share: scores by key of each photo's captions, from the store or new."""
+        if self._store is None:
+            folder = self._folder and self._folder / key_of(self.scorer.identity)
+            self._store = LineStore(folder)
+        store = self._store
+        new = [path for path in photos if any(store.get(key) is None for key in captions[path])]
+        with Progress(transient=True, disable=not new or rank_and_size()[0] > 0) as bar:
+            task = bar.add_task(f"scores: {self.name}", total=len(new))
+            for batch, opened in read_ahead(new, self._photos_at_once, self._load):
+                wanted = [
+                    (number, key, caption)
+                    for number, path in enumerate(batch)
+                    for key, caption in captions[path].items()
+                    if store.get(key) is None
+                ]
+                store.put(self._scored(batch, opened, wanted))
+                bar.advance(task, len(batch))
+        return {path: {key: store.get(key) for key in captions[path]} for path in photos}
+
+    def _scored(
+        self,
+        paths: Sequence[Path],
+        photos: Sequence[Image.Image],
+        wanted: Sequence[tuple[int, str, str]],
+    ) -> dict[str, float]:
+        photo_of, keys, captions = zip(*wanted, strict=True)
+        scores = self.scorer.score_pairs(photos, captions, photo_of)
+        if not bool(torch.isfinite(scores).all()):
+            position = int(torch.nonzero(~torch.isfinite(scores))[0])
+            raise ValueError(
+                f"{paths[photo_of[position]]}: {self.name} is {float(scores[position])} for "
+                f"{captions[position]!r}; try the scorer's precision=float32, and check its weights"
+            )
+        return dict(zip(keys, scores.tolist(), strict=True))

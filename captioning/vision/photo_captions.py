@@ -1,0 +1,85 @@
+"""Captions that a model writes for photos, each written once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.progress import Progress
+
+from captioning.interfaces import CaptionWriter
+from captioning.sharing import distribute, rank_and_size
+from captioning.vision.line_store import LineStore, key_of
+from captioning.vision.photo_keys import PhotoKeys
+
+
+class PhotoCaptions:
+    """A captioner with a cache of what it wrote.
+
+    Captions are kept under the captioner's identity and the photo's content, so photos that are
+    captioned already cost nothing, and an interrupted run goes on where it was. With several
+    processes each writes for its share of the photos.
+
+    Args:
+        captioner: writes captions.
+        cache_folder: parent of all cached captions; None keeps them in memory alone.
+    """
+
+    def __init__(self, *, captioner: CaptionWriter, cache_folder: str | Path | None = None) -> None:
+        self.captioner = captioner
+        self._folder = None if cache_folder is None else Path(cache_folder)
+        self._photo_keys = PhotoKeys(self._folder and self._folder / "photos")
+        self._store: LineStore | None = None
+        # Filled alike in all processes, so that all of them know the same photos to be missing.
+        self._known: dict[str, list[str]] = {}
+
+    @property
+    def name(self) -> str:
+        """The captioner's."""
+        return self.captioner.name
+
+    def captions(self, photos: Sequence[Path]) -> list[list[str]]:
+        """Captions of each photo, as `CaptionWriter.write_captions` orders them.
+
+        Every process gives the same photos.
+
+        Raises:
+            FileNotFoundError: a photo is not there.
+            ValueError: a photo that cannot be opened, or what the captioner raises.
+            OSError: the cache cannot be written; captions stored before remain.
+        """
+        photo_keys = self._photo_keys(photos)
+        keys = [photo_keys[path] for path in photos]
+        # Equal photos are captioned once.
+        missing = {
+            key: path for key, path in zip(keys, photos, strict=True) if key not in self._known
+        }
+        if missing:
+            self._known |= distribute(list(missing), lambda share: self._work(share, missing))
+        return [list(self._known[key]) for key in keys]
+
+    def release(self) -> None:
+        """Leave the accelerator to others; the next call comes back."""
+        self.captioner.release()
+
+    def _work(self, keys: Sequence[str], photos: dict[str, Path]) -> dict[str, list[str]]:
+        """This process's share: captions by key, from the store or new."""
+        if self._store is None:
+            folder = self._folder and self._folder / key_of(self.captioner.identity)
+            self._store = LineStore(folder)
+        store, size = self._store, self.captioner.batch_size
+        new = [key for key in keys if store.get(key) is None]
+        with Progress(transient=True, disable=not new or rank_and_size()[0] > 0) as bar:
+            task = bar.add_task(f"captions by {self.name}", total=len(new))
+            for start in range(0, len(new), size):
+                batch = new[start : start + size]
+                written = self.captioner.write_captions([photos[k] for k in batch], keys=batch)
+                store.put({key: _tidy(texts) for key, texts in zip(batch, written, strict=True)})
+                bar.advance(task, len(batch))
+        return {key: store.get(key) for key in keys}
+
+
+def _tidy(captions: Sequence[str]) -> list[str]:
+    """Captions without line ends and doubled spaces; repeats and empty ones are left out."""
+    texts = (" ".join(caption.split()) for caption in captions)
+    return list(dict.fromkeys(text for text in texts if text))

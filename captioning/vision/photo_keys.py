@@ -1,0 +1,77 @@
+"""Photos by their content: what is computed for a photo is kept under its key."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from PIL import Image
+
+from captioning.vision.line_store import LineStore, key_of
+from captioning.vision.photos import load_rgb
+
+NUM_THREADS = 8  # that read files; hashing and decoding let go of Python's lock
+KEPT_AT_ONCE = 4096
+
+
+class PhotoKeys:
+    """Hashes of photos' files; a file that has not changed is not read again.
+
+    Args:
+        folder: where hashes are kept; None for memory alone.
+    """
+
+    def __init__(self, folder: str | Path | None) -> None:
+        self._store = LineStore(folder)
+
+    def __call__(self, paths: Iterable[Path]) -> dict[Path, str]:
+        """The key of each photo, 24 hex digits of its content.
+
+        Raises:
+            FileNotFoundError: a photo that is not there.
+        """
+        stamps = {path: _stamp(path) for path in dict.fromkeys(paths)}
+        new = [path for path, stamp in stamps.items() if self._store.get(stamp) is None]
+        with ThreadPoolExecutor(NUM_THREADS) as pool:
+            for start in range(0, len(new), KEPT_AT_ONCE):
+                block = new[start : start + KEPT_AT_ONCE]
+                digests = pool.map(_digest, block)
+                self._store.put({stamps[path]: d for path, d in zip(block, digests, strict=True)})
+        return {path: self._store.get(stamp) for path, stamp in stamps.items()}
+
+
+def _stamp(path: Path) -> str:
+    try:
+        stat = os.stat(path)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{path}: no such photo") from error
+    return key_of(os.path.abspath(path), str(stat.st_size), str(stat.st_mtime_ns))
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=12))
+    return digest.hexdigest()
+
+
+def read_ahead(
+    paths: Sequence[Path], size: int, load: Callable[[Path], Image.Image] = load_rgb
+) -> Iterator[tuple[Sequence[Path], list[Image.Image]]]:
+    """Photos in batches of ``size``; the next batch is opened while one is worked on.
+
+    Raises:
+        FileNotFoundError, ValueError: as ``load``.
+    """
+    batches = [paths[start : start + size] for start in range(0, len(paths), size)]
+    if not batches:
+        return
+    with ThreadPoolExecutor(NUM_THREADS) as pool:
+        coming = [pool.submit(load, path) for path in batches[0]]
+        for number, batch in enumerate(batches):
+            photos = [photo.result() for photo in coming]
+            following = batches[number + 1] if number + 1 < len(batches) else ()
+            coming = [pool.submit(load, path) for path in following]
+            yield batch, photos

@@ -1,0 +1,1 @@
+"""CapFilt of a whole training set, in shards."""

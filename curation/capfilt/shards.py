@@ -1,0 +1,200 @@
+"""What captioner and filter say of each photo, in shards that grow by appending."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.progress import Progress
+
+from augmentation.captions.line_log import as_line, cut_to_complete_lines, read_lines
+from captioning.data.file_lock import locked
+from captioning.data.roster import Roster
+from captioning.types import Sample
+from curation.amend.model_caption import CaptionSource
+from curation.score.caption_fit import FitScores
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """A part of a roster's photos: every ``total``-th one.
+
+    Attributes:
+        number: from 1.
+        total: of the shards.
+
+    Raises:
+        ValueError: no such shard.
+    """
+
+    number: int
+    total: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.number <= self.total:
+            raise ValueError(f"shard must be I/N with 1 <= I <= N: got {self}")
+
+    @classmethod
+    def parse(cls, text: str) -> Shard:
+        """The shard of a text such as ``"3/16"``.
+
+        Raises:
+            ValueError: no such text.
+        """
+        number, _, total = str(text).partition("/")
+        if not (number.isdecimal() and total.isdecimal()):
+            raise ValueError(f"shard must be I/N, such as 3/16, merge, or null: got {text!r}")
+        return cls(number=int(number), total=int(total))
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.total}"
+
+    def file(self, folder: Path) -> Path:
+        """Its file in the folder of a set."""
+        return folder / "shards" / f"{self.number:04d}-of-{self.total:04d}.jsonl"
+
+    def photos(self, roster: Roster) -> list[list[Sample]]:
+        """Samples of each of its photos."""
+        rows = list(roster.rows_by_image.values())[self.number - 1 :: self.total]
+        return [[roster.samples[row] for row in photo] for photo in rows]
+
+
+def write_shard(
+    shard: Shard,
+    *,
+    folder: Path,
+    roster: Roster,
+    source: CaptionSource | None,
+    pairs: FitScores | None,
+    identity: Mapping[str, Any],
+    photos_at_once: int,
+) -> None:
+    """Caption and score the photos of a shard; go on after the last whole line of a killed run.
+
+    The first line says who judged: ``identity`` and the filter's name. Each further line is a
+    photo: ``image_id``, the scores of its ``written`` captions, and ``made`` captions with scores.
+
+    Args:
+        shard: which photos.
+        folder: of the set.
+        roster: the training set.
+        source: writes captions; None: none are written.
+        pairs: scores captions; None: none are scored.
+        identity: of captioner and filter, plain values.
+        photos_at_once: photos between two writes, at least 1.
+
+    Raises:
+        ValueError: the shard was begun by another captioner or filter, or a photo cannot be opened.
+        OSError: it cannot be written.
+    """
+    file, photos = shard.file(folder), shard.photos(roster)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    lock = file.with_suffix(".lock")
+    with locked(lock, subject=f"shard {shard}", notify=log.warning):
+        head = {"shard": str(shard), **identity, "name": None if pairs is None else pairs.name}
+        begun = _begin(file, head)
+        with (
+            file.open("a", encoding="utf-8", newline="\n") as output,
+            Progress(transient=True) as bar,
+        ):
+            task = bar.add_task(f"shard {shard}", total=len(photos), completed=begun)
+            for start in range(begun, len(photos), photos_at_once):
+                block = photos[start : start + photos_at_once]
+                lines = _judged(block, source, pairs)
+                output.write("".join(as_line(line) + "\n" for line in lines))
+                output.flush()
+                bar.advance(task, len(block))
+
+
+def _begin(file: Path, head: dict[str, Any]) -> int:
+    """Photos that a file has already; a new file gets its first line."""
+    lines = cut_to_complete_lines(file)
+    if not lines:
+        file.write_text(as_line(head) + "\n", encoding="utf-8")
+        return 0
+    if next(read_lines(file)) != head:
+        raise ValueError(
+            f"{file}: begun by another captioner, filter or precision; choose another out=, or "
+            "delete the file"
+        )
+    return lines - 1
+
+
+def _judged(
+    photos: Sequence[Sequence[Sample]], source: CaptionSource | None, pairs: FitScores | None
+) -> list[dict[str, Any]]:
+    """A line a photo."""
+    paths = [samples[0].image_path for samples in photos]
+    made = [[] for _ in photos] if source is None else source.captions(paths)
+    written: list[list[float]] = [[] for _ in photos]
+    scored: list[list[float | None]] = [[None] * len(texts) for texts in made]
+    if pairs is not None:
+        texts = [
+            (path, text)
+            for path, samples, new in zip(paths, photos, made, strict=True)
+            for text in (*(sample.caption for sample in samples), *new)
+        ]
+        scores = iter(pairs.scores(texts).tolist())
+        for place, (samples, new) in enumerate(zip(photos, made, strict=True)):
+            written[place] = [next(scores) for _ in samples]
+            scored[place] = [next(scores) for _ in new]
+    return [
+        {
+            "image_id": samples[0].image_id,
+            "written": written[place],
+            "made": [list(pair) for pair in zip(made[place], scored[place], strict=True)],
+        }
+        for place, samples in enumerate(photos)
+    ]
+
+
+def read_shards(folder: Path, roster: Roster) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Who judged, and the lines of all photos by ``image_id``.
+
+    Raises:
+        FileNotFoundError: a shard is missing; names those that are.
+        ValueError: a shard is not finished, or judged by others.
+    """
+    files = sorted((folder / "shards").glob("*-of-*.jsonl"))
+    if not files:
+        raise FileNotFoundError(f"{folder}: no shards; make them with shard=1/N ... shard=N/N")
+    total = int(files[0].stem.rpartition("-")[2])
+    shards = [Shard(number=number, total=total) for number in range(1, total + 1)]
+    if missing := [str(shard) for shard in shards if not shard.file(folder).is_file()]:
+        raise FileNotFoundError(f"{folder}: shards {', '.join(missing)} are missing; make them")
+    if len(files) > total:
+        raise ValueError(f"{folder}/shards: shards of several numbers; delete those of one")
+    head: dict[str, Any] = {}
+    records: dict[str, dict[str, Any]] = {}
+    for shard in shards:
+        lines = read_lines(shard.file(folder))
+        this = next(lines) | {"shard": None}
+        head = head or this
+        if this != head:
+            raise ValueError(f"{shard.file(folder)}: judged by another captioner or filter")
+        _add(records, shard, lines, roster)
+    return head, records
+
+
+def _add(
+    records: dict[str, dict[str, Any]], shard: Shard, lines: Iterator[Any], roster: Roster
+) -> None:
+    photos = shard.photos(roster)
+    number = 0
+    for samples, line in zip(photos, lines, strict=False):
+        if line["image_id"] != samples[0].image_id:
+            raise ValueError(
+                f"shard {shard}: has {line['image_id']!r} where the data have "
+                f"{samples[0].image_id!r}; were the annotations changed?"
+            )
+        records[line["image_id"]] = line
+        number += 1
+    if number < len(photos):
+        raise ValueError(
+            f"shard {shard} has {number} of {len(photos)} photos: run it again, it goes on"
+        )

@@ -1,0 +1,69 @@
+"""Captions that do not fit their photo, as judged by a model trained elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from captioning.types import UNPAIRED, Sample
+from curation.base import AbstractScore, Context
+
+
+class FitScores(Protocol):
+    """Scores of pairs, higher is a better fit: `captioning.vision.pair_scores.PairScores`."""
+
+    @property
+    def name(self) -> str:
+        """What is measured."""
+        ...
+
+    @property
+    def is_probability(self) -> bool:
+        """Whether scores are probabilities of a match."""
+        ...
+
+    def scores(self, pairs: Sequence[tuple[Path, str]]) -> Tensor:
+        """``(N,) float32``."""
+        ...
+
+    def release(self) -> None:
+        """Leave the accelerator to training."""
+        ...
+
+
+class CaptionFit(AbstractScore):
+    """How little a caption fits its photo: 1 less the probability of a match, or minus the cosine.
+
+    Photos that wait for a caption (origin `UNPAIRED`) have no score.
+
+    Args:
+        pairs: scores of pairs.
+    """
+
+    def __init__(self, *, pairs: FitScores) -> None:
+        self._pairs = pairs
+        self.name = f"1 - {pairs.name}" if pairs.is_probability else f"minus {pairs.name}"
+
+    def scores(self, context: Context) -> Tensor:
+        """In [0, 1] for probabilities, [-1, 1] for cosines; NaN for samples that are not live."""
+        scores = torch.full((len(context.view.roster),), torch.nan)
+        live = [sample for sample in context.live.values() if not waits_for_caption(sample)]
+        if live:
+            fit = self._pairs.scores([(sample.image_path, sample.caption) for sample in live])
+            scores[[sample.row for sample in live]] = misfit(fit, self._pairs)
+            self._pairs.release()
+        return scores
+
+
+def misfit(fit: Tensor, pairs: FitScores) -> Tensor:
+    """Suspicion ``(N,)`` of pairs by their scores."""
+    return 1 - fit if pairs.is_probability else -fit
+
+
+def waits_for_caption(sample: Sample) -> bool:
+    """Whether a sample as it stands has a placeholder for a caption."""
+    return sample.origin == UNPAIRED

@@ -1,0 +1,73 @@
+"""Captions that a model calls no match of their photo, and photos that wait for captions."""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+
+from curation.base import AbstractSelector, Context, Selected, as_numpy
+from curation.score.caption_fit import CaptionFit, FitScores, waits_for_caption
+from curation.select.ranking import ordered_rows
+
+
+class Unmatched(AbstractSelector):
+    """The filter of CapFilt (Li et al., 2022, section 4), and room for its captioner.
+
+    Args:
+        pairs: scores of pairs, such as BLIP's matching head.
+        threshold: captions of a lower score do not match; for BLIP's head 0.5.
+        written: select captions that do not match, worst first.
+        waiting: then select all samples that wait for a caption, in roster order.
+
+    Raises:
+        ValueError: ``threshold`` is not a finite number, or nothing is to be selected.
+    """
+
+    def __init__(
+        self,
+        *,
+        pairs: FitScores,
+        threshold: float = 0.5,
+        written: bool = True,
+        waiting: bool = True,
+    ) -> None:
+        if isinstance(threshold, bool) or not math.isfinite(threshold):
+            raise ValueError(f"threshold must be a finite number: got {threshold!r}")
+        if not written and not waiting:
+            raise ValueError("written and waiting must not both be false: nothing is selected")
+        self.pairs, self.threshold = pairs, float(threshold)
+        self.written, self.waiting = written, waiting
+        self._score = CaptionFit(pairs=pairs)
+
+    def scores(self, context: Context) -> Tensor:
+        """See `CaptionFit`."""
+        return self._score.scores(context)
+
+    def select(self, context: Context) -> list[Selected]:
+        """See the class."""
+        selected = self._unmatched(context) if self.written else []
+        if self.waiting:
+            selected += [
+                Selected(sample=sample, reason="waits for a caption")
+                for sample in context.live.values()
+                if waits_for_caption(sample)
+            ]
+        return selected
+
+    def _unmatched(self, context: Context) -> list[Selected]:
+        suspicion = as_numpy(self.scores(context))
+        fit = (1 if self.pairs.is_probability else 0) - suspicion
+        rows = context.live_rows[fit[context.live_rows] < self.threshold]
+        return [
+            Selected(
+                sample=context.live[row],
+                reason=below(self.pairs, fit[row], self.threshold),
+            )
+            for row in ordered_rows(context, suspicion, rows)
+        ]
+
+
+def below(pairs: FitScores, fit: float, threshold: float) -> str:
+    """Why a caption does not match, for people."""
+    return f"{pairs.name} {fit:.3f} < {threshold:g}"

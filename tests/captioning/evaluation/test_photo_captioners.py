@@ -1,0 +1,95 @@
+"""A finished run writes captions for any photo, the same in every batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from captioning.decoding.beam import BeamSearch
+from captioning.decoding.sampling import Sampling
+from captioning.evaluation.photo_captioners import ImageTextCaptioner, RunCaptioner
+from captioning.training.run import train
+from captioning.vision.photo_captions import PhotoCaptions
+from tests.matching_folders import save_blip_captioner
+
+
+@pytest.fixture
+def run(small, tmp_path) -> Path:
+    train(small("num_epochs=1", "curation=none", "optimizer.lr=0.01"))
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def photos(tmp_path) -> list[Path]:
+    rng = np.random.default_rng(0)
+    paths = [tmp_path / f"{number}.png" for number in range(4)]
+    for path in paths:
+        Image.fromarray(rng.integers(0, 255, (60, 80, 3), dtype=np.uint8)).save(path)
+    return paths
+
+
+def test_a_run_captions_photos_it_never_saw(run, photos, tmp_path):
+    search = Sampling.with_settings(max_length=8, min_length=2, num_captions=2, top_p=0.9)
+    captioner = RunCaptioner(run=str(run), search=search, device="cpu", batch_size=4)
+    source = PhotoCaptions(captioner=captioner, cache_folder=tmp_path / "captions")
+    torch.manual_seed(5)
+    before = torch.random.get_rng_state()
+    captions = source.captions(photos)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert all(1 <= len(texts) <= 2 and all(texts) for texts in captions)
+    assert captioner.name.startswith("updown_tiny@")
+
+    alone = RunCaptioner(run=str(run), search=search, device="cpu", batch_size=1)
+    apart = PhotoCaptions(captioner=alone)
+    assert [apart.captions([path])[0] for path in reversed(photos)] == captions[::-1]
+
+    class Refuses:
+        name, identity, batch_size = captioner.name, captioner.identity, 4
+
+    assert (
+        PhotoCaptions(captioner=Refuses(), cache_folder=tmp_path / "captions").captions(photos)
+        == captions
+    )
+
+
+def test_another_search_is_another_captioner(run):
+    beams = [BeamSearch.with_settings(beam_size=size, max_length=8) for size in (1, 2)]
+    identities = {RunCaptioner(run=str(run), search=s, device="cpu").identity for s in beams}
+    assert len(identities) == 2
+
+
+def test_a_folder_without_a_run_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"nothing.*config\.yaml"):
+        RunCaptioner(run=str(tmp_path / "nothing"), search=BeamSearch.with_settings())
+
+
+def test_a_model_of_transformers_captions_photos(photos, tmp_path):
+    folder = save_blip_captioner(tmp_path / "blip")
+    search = Sampling.with_settings(max_length=8, min_length=2, num_captions=2, top_p=0.9)
+    settings = {"name": str(folder), "search": search, "prompt": "a picture of", "device": "cpu"}
+    together = PhotoCaptions(captioner=ImageTextCaptioner(**settings, batch_size=4))
+    captions = together.captions(photos)
+    assert together.name.startswith("blip@")
+    assert all(1 <= len(texts) <= 2 and all(texts) for texts in captions)
+    apart = PhotoCaptions(captioner=ImageTextCaptioner(**settings, batch_size=1))
+    assert apart.captions(photos[::-1]) == captions[::-1]
+    other = ImageTextCaptioner(**settings | {"prompt": ""})
+    assert other.identity != together.captioner.identity
+
+
+def test_a_folder_without_weights_or_processor_is_named(tmp_path):
+    folder = save_blip_captioner(tmp_path / "blip")
+    search = BeamSearch.with_settings()
+    (folder / "model.safetensors").rename(folder / "model.bin")
+    with pytest.raises(FileNotFoundError, match=r"blip: no model\.safetensors in"):
+        ImageTextCaptioner(name=str(folder), search=search)
+    without = save_blip_captioner(tmp_path / "without")
+    (without / "processor_config.json").unlink()
+    with pytest.raises(FileNotFoundError, match=r"no processor_config\.json"):
+        ImageTextCaptioner(name=str(without), search=search)
+    with pytest.raises(FileNotFoundError, match="no such folder"):
+        ImageTextCaptioner(name=str(tmp_path / "nothing"), search=search)

@@ -1,0 +1,70 @@
+"""Whole runs with captions and scores by models: CapFilt, and REPLACECAP by a model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from captioning.files import read_json
+from captioning.training.run import train
+from tests.matching_folders import save_blip_matching
+
+
+@pytest.fixture
+def first(small, tmp_path) -> Path:
+    train(small("num_epochs=1", "curation=none", "optimizer.lr=0.01", folder="first"))
+    return tmp_path / "first"
+
+
+def journal(run: Path) -> list[dict]:
+    return [json.loads(line) for line in (run / "curation.jsonl").read_text().splitlines()[1:]]
+
+
+def test_capfilt_before_training(small, first, tmp_path):
+    matching = save_blip_matching(tmp_path / "itm")
+    settings = (
+        "num_epochs=1",
+        "curation=capfilt",
+        "captioner@curation.captioner=run",
+        "search@curation.captioner.captioner.search=sampling",
+        "steps=[caption_slots]",
+        "curation.threshold=0.5",
+        f"curation.captioner.captioner.run={first}",
+        "curation.captioner.captioner.search.max_length=8",
+        f"curation.filter.scorer.name={matching}",
+    )
+    train(small(*settings, folder="second"))
+    edits = journal(tmp_path / "second")
+    record = read_json(tmp_path / "second" / "curation" / "epochs.json")[0]
+    slots = {e["sample_id"] for e in edits if "#made" in e["sample_id"]}
+    filled = [e for e in edits if e["action"] == "replace_caption"]
+    assert len(slots) == 20
+    assert record["notes"].get("made caption accepted", 0) == len(filled)
+    assert sum(record["notes"].values()) == 20
+    assert all(e["epoch"] == -1 and e["policy"].startswith("capfilt") for e in edits)
+    assert all(e["origin"].startswith("model:updown_tiny@") for e in filled)
+    removed = [e for e in edits if e["action"] == "remove"]
+    assert record["num_removed"] == len(removed) == len(edits) - 2 * len(filled)
+    assert (tmp_path / "second" / "curation" / "report.html").is_file()
+    # all is in the cache: the same again needs neither captioner nor head
+    again = small(*settings, "seed=1", "curation.captioner.captioner.search.seed=0", folder="third")
+    train(again)
+    assert journal(tmp_path / "third") == edits
+
+
+def test_replaced_by_a_models_captions(small, first, tmp_path):
+    settings = (
+        "num_epochs=2",
+        "curation=replace_caption_model",
+        "captioner@curation.amend.source=run",
+        "curation.select.ratio=0.2",
+        f"curation.amend.source.captioner.run={first}",
+        "curation.amend.source.captioner.search.max_length=8",
+    )
+    train(small(*settings, folder="second"))
+    edits = journal(tmp_path / "second")
+    assert edits
+    assert all(e["action"] == "replace_caption" for e in edits)
+    assert all(e["origin"].startswith("model:updown_tiny@") for e in edits)

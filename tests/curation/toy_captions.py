@@ -1,0 +1,34 @@
+"""A captioner and a filter by rule, for policies."""
+
+from __future__ import annotations
+
+import torch
+
+
+class ToyCaptions:
+    """Writes captions by the photo's stem."""
+
+    name = "toy"
+
+    def __init__(self, captions: dict[str, list[str]]) -> None:
+        self._captions = captions
+        self.calls: list[list[str]] = []
+
+    def captions(self, photos):
+        self.calls.append([path.stem for path in photos])
+        return [list(self._captions.get(path.stem, [])) for path in photos]
+
+    def release(self):
+        self.calls.append(["released"])
+
+
+class ToyFit:
+    """The probability of a match is the number after the caption's last word."""
+
+    name, is_probability = "match", True
+
+    def scores(self, pairs):
+        return torch.tensor([int(text.rsplit(" ", 1)[1]) / 10 for _, text in pairs])
+
+    def release(self):
+        pass
