@@ -92,7 +92,8 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
         """The batch with the backbone's features, with gradient, in the place of pixels."""
         if batch.regions is not None or batch.images is None or self.backbone is None:
             return batch
-        return replace(batch, regions=self._regions(batch), images=None)
+        encoded = replace(batch, regions=self._regions(batch), images=None)
+        return encoded.with_host(batch.host)
 
     def _start_from_word_frequencies(self, bias: Tensor) -> None:
         """Set an output's bias to the words' log-frequencies, if these are known.
