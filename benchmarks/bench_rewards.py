@@ -1,6 +1,6 @@
-"""Times the rewards of a batch of drawn captions: 250 captions against 113,000 photos' references.
+"""Times the rewards of a batch of 250 drawn captions, with the references of many photos.
 
-    python benchmarks/bench_rewards.py [--photos 113000]
+    python benchmarks/bench_rewards.py [--photos 113000]   COCO has so many
 
 Captions are drawn from 10,000 words by Zipf's law: as many different n-grams as COCO has, or more.
 """
@@ -35,7 +35,7 @@ def references(num_photos: int) -> list[Sample]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--photos", type=int, default=113_000)
+    parser.add_argument("--photos", type=int, default=20_000)
     samples = references(parser.parse_args().photos)
     batch = samples[: BATCH * PER_PHOTO : PER_PHOTO]
     captions = [sample.caption for sample in samples[1 : BATCH * PER_PHOTO : PER_PHOTO]]

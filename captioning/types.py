@@ -238,6 +238,12 @@ class Batch:
             object.__setattr__(moved, "_host", self.host)
         return moved
 
+    def with_host(self, host: Batch) -> Batch:
+        """This batch, made of another on a device; ``host`` has its small tensors at hand."""
+        if self.rows.device.type != "cpu":
+            object.__setattr__(self, "_host", host)
+        return self
+
     def pin_memory(self) -> Batch:
         """The same batch in page-locked memory, for fast copies to a GPU."""
         return self._map(lambda tensor: tensor.pin_memory())

@@ -145,7 +145,12 @@ MAX_LINES_OF_A_FILE = 400
 MAX_LINES_OF_A_FUNCTION = 40
 DEEPEST_NESTING = 3
 # The opener of photos, and what reads the notes in pictures that it wrote itself.
-OPENERS = ("captioning.vision.photos", "augmentation.images.cache")
+# The third is copied into exports, where this package need not be installed.
+OPENERS = (
+    "captioning.vision.photos",
+    "augmentation.images.cache",
+    "captioning.exports.onnx_caption",
+)
 VAGUE_NAMES = ("utils", "util", "helpers", "helper", "common", "misc")
 
 MACHINE_PATH = re.compile(r"(?<![\w.}/:-])/(?:work|root|home|Users|mnt)/")

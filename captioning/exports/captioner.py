@@ -168,7 +168,11 @@ def _of_run(folder: Path, device: torch.device) -> Captioner:
     inputs, backbone = _inputs(config, device)
     model = build_model(config, restored(checkpoint["captioner"]["tokenizer"]), inputs, horizon=1)
     model.on_load_checkpoint(checkpoint)
-    restore(model, checkpoint["state_dict"], where=folder)
+    try:
+        model.load_state_dict(checkpoint["state_dict"])
+    except RuntimeError as error:
+        reason = "; ".join(str(error).split("\n\t")[:2])  # of many weights the first
+        raise ValueError(f"{folder}: weights and config.yaml do not fit: {reason}") from error
     return _ready(model, config, inputs, device, backbone)
 
 

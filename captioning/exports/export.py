@@ -85,10 +85,7 @@ def _write(captioner: Captioner, run: Path, folder: Path, *, name: Path, onnx: b
 
 def _formats(note: str | None) -> Sequence[str]:
     if note is None:
-        return [
-            f"`{TRANSFORMERS}/` is the model in the format of transformers: "
-            f'`BlipForConditionalGeneration.from_pretrained("{TRANSFORMERS}")`.'
-        ]
+        return [f"`{TRANSFORMERS}/` is the model in the format of transformers."]
     return [f"None of transformers: {note}."]
 
 
@@ -123,6 +120,8 @@ def _of_transformers(config: DictConfig) -> DictConfig:
     config.model.pop("pretrained", None)
     config.model.pop("lora", None)
     backbone = config.features.get("backbone")
+    if config.features.get("reader", {}).get("pretrained"):
+        config.features.reader.pretrained = TRANSFORMERS
     if backbone is not None:
         kept = {key: backbone[key] for key in ("_target_", "image_size") if key in backbone}
         config.features.backbone = {**kept, "pretrained": TRANSFORMERS}

@@ -94,7 +94,8 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
         """The batch with the backbone's features, with gradient, in the place of pixels."""
         if batch.regions is not None or batch.images is None or self.backbone is None:
             return batch
-        return replace(batch, regions=self._regions(batch), images=None)
+        encoded = replace(batch, regions=self._regions(batch), images=None)
+        return encoded.with_host(batch.host)
 
     def compile_networks(self) -> bool:
         """Let torch compile the networks that are run as one; whether there are any."""

@@ -67,6 +67,7 @@ class AbstractReferenceReward(AbstractReward):
     def __init__(self, *, end_token: bool = True) -> None:
         self.end_token = end_token
         self._numbers: dict[Path, int] = {}
+        self._tokens: dict[str, str] = {}  # of the references, which are opened again and again
 
     def open(self, samples: Sequence[Sample]) -> None:
         """See `AbstractReward.open`. Pictures are told apart by their files."""
@@ -88,10 +89,12 @@ class AbstractReferenceReward(AbstractReward):
 
     def _references_of(self, samples: Sequence[Sample]) -> dict[Path, list[str]]:
         """Tokenized captions of each picture."""
-        tokens = self._tokenized([sample.caption for sample in samples], [True] * len(samples))
+        captions = dict.fromkeys(sample.caption for sample in samples)
+        new = [caption for caption in captions if caption not in self._tokens]
+        self._tokens |= dict(zip(new, self._tokenized(new, [True] * len(new)), strict=True))
         references: dict[Path, list[str]] = {}
-        for sample, reference in zip(samples, tokens, strict=True):
-            references.setdefault(sample.image_path, []).append(reference)
+        for sample in samples:
+            references.setdefault(sample.image_path, []).append(self._tokens[sample.caption])
         if not references:
             raise ValueError("rewards need references: there are no training captions")
         return references

@@ -170,7 +170,7 @@ class SelfCritical:
         self, model: AbstractCaptioner[Any], batch: Batch, drawn: Drawn
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """``(I * K,)`` on the CPU, 0 for captions that do not exist, and what is logged."""
-        samples = [self._samples[row] for row in batch.rows[first_captions(batch)].tolist()]
+        samples = [self._samples[row] for row in batch.host.rows[first_captions(batch)].tolist()]
         rewards = self._rewards(drawn, samples)
         if self.baseline == "mean":
             advantages = above_others(rewards)
@@ -211,7 +211,7 @@ def above_others(rewards: Tensor) -> Tensor:
 def first_captions(batch: Batch) -> list[int]:
     """Of each of the I photos the position of its first caption."""
     first: dict[int, int] = {}
-    for position, image in enumerate(batch.image_index.tolist()):
+    for position, image in enumerate(batch.host.image_index.tolist()):
         first.setdefault(image, position)
     return [first[image] for image in range(len(batch.image_ids))]
 
@@ -229,7 +229,7 @@ def described(batch: Batch, drawn: Drawn, bos_id: int) -> Batch:
     controls: tuple[Control, ...] | None = None
     if batch.controls is not None:
         controls = tuple(batch.controls[place] for place in chosen)
-    return replace(
+    made = replace(
         batch,
         rows=batch.rows[chosen],
         sample_ids=tuple(batch.sample_ids[place] for place in chosen),
@@ -238,8 +238,14 @@ def described(batch: Batch, drawn: Drawn, bos_id: int) -> Batch:
         token_mask=places <= lengths[:, None],
         weights=None,
         controls=controls,
-        extras={name: value for name, value in batch.extras.items() if name not in OF_CAPTIONS},
+        extras=_of_photos(batch.extras),
     )
+    small = replace(made, images=None, regions=None, region_mask=None, extras={})
+    return made.with_host(replace(small.to("cpu"), extras=_of_photos(batch.host.extras)))
+
+
+def _of_photos(extras: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value for name, value in extras.items() if name not in OF_CAPTIONS}
 
 
 def _settings(model: AbstractCaptioner[Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 from omegaconf import OmegaConf
 from transformers import BlipForConditionalGeneration
@@ -13,6 +14,7 @@ from captioning.configuration import compose_config
 from captioning.exports.export import export
 from captioning.training.run import train
 from tests.captioning.models.test_blip import folder  # noqa: F401  # a fixture
+from tests.captioning.training.test_vlm_run import LORA, vlm  # noqa: F401  # a fixture
 
 
 def test_blip_is_exported_for_transformers(
@@ -39,3 +41,18 @@ def test_blip_is_exported_for_transformers(
     theirs = BlipForConditionalGeneration.from_pretrained(moved / "transformers")
     word = theirs.text_decoder.bert.embeddings.word_embeddings.weight
     assert torch.equal(word, source.model.decoder.text.bert.embeddings.word_embeddings.weight)
+
+
+@pytest.mark.parametrize("lora", [False, True])
+def test_an_image_to_text_model_is_exported_for_transformers(vlm, tmp_path, lora: bool) -> None:  # noqa: F811
+    if lora:
+        pytest.importorskip("peft", reason="needs peft")
+    train(vlm("num_epochs=1", "model.prompt=a photo of", *([f"+model.lora={LORA}"] * lora)))
+    source = captioning.load(tmp_path / "run", device="cpu")
+    files = sorted((Path(source.config.paths.cache) / "miniworld").rglob("*"))
+    photos = [file for file in files if file.suffix in (".png", ".jpg")][:3]
+    moved = export(tmp_path / "run", tmp_path / "export").rename(tmp_path / "moved")
+    assert str(source.config.model.pretrained) not in (moved / "config.yaml").read_text()
+    again = captioning.load(moved, device="cpu")
+    assert len(photos) == 3
+    assert again.caption(photos) == source.caption(photos)

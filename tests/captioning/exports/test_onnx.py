@@ -1,0 +1,101 @@
+"""Captioners in ONNX against torch, on photos."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+from PIL import Image
+
+import captioning
+from captioning.configuration import compose_config
+from captioning.decoding.greedy import GreedySearch
+from captioning.exports import onnx as onnx_export
+from captioning.exports.captioner import Captioner, _samples
+from captioning.exports.export import export
+from captioning.exports.onnx_caption import OnnxCaptioner
+from captioning.exports.onnx_networks import networks_of
+from captioning.training.run import train
+from tests.tiny import build
+
+pytest.importorskip("onnx", reason="needs onnx")
+pytest.importorskip("onnxruntime", reason="needs onnxruntime")
+
+BLIP = (
+    "model=blip_small",
+    *(f"model.module.{size}" for size in ("hidden_size=16", "num_layers=2", "num_heads=2")),
+    "model.module.intermediate_size=32",
+    "+model.module.prompt=a",
+)
+
+
+def greedy(captioner: Captioner, photos: list[Path]) -> list[str]:
+    search = GreedySearch.with_settings(max_length=8, min_length=2)
+    loader = captioner._datamodule(_samples(photos, None, needs_boxes=False), 4)
+    batches = loader.eval_dataloader(loader.val)
+    groups = [g for b in batches for g in captioner.model.candidates(b, search=search)]
+    captions = {group[0].image_id: group[0].caption for group in groups}
+    return [captions[str(photo)] for photo in photos]
+
+
+def photos_in(cache: Path) -> list[Path]:
+    return (
+        sorted((cache / "miniworld").rglob("*test*.png"))[:8]
+        or sorted(
+            path for path in (cache / "miniworld").rglob("*.*") if path.suffix in (".png", ".jpg")
+        )[:8]
+    )
+
+
+@pytest.mark.parametrize("model", ["updown", "blip"])
+def test_onnx_writes_the_same_captions(model, small, small_settings, cache, tmp_path) -> None:
+    if model == "updown":
+        config = small("num_epochs=1", "optimizer.lr=0.02", "search.min_length=2")
+    else:
+        places = (f"paths.cache={cache}", f"run_dir={tmp_path / 'run'}", "search.min_length=2")
+        chosen = [*small_settings, *BLIP, *places, "num_epochs=1", "optimizer.lr=0.02"]
+        config = compose_config("train", chosen)
+        OmegaConf.resolve(config)
+    train(config)
+    folder = export(tmp_path / "run", tmp_path / "export", onnx=True)
+    card = (folder / "README.md").read_text()
+    assert "Checked against torch: log-probabilities differ by at most" in card
+    assert ("reads all words anew" in card) is (model == "blip")
+    captioner, served = captioning.load(folder, device="cpu"), OnnxCaptioner(folder / "onnx")
+    photos = photos_in(cache)
+    assert len(photos) == 8
+    expected = greedy(captioner, photos)
+    assert [served.caption(Image.open(photo)) for photo in photos] == expected
+    assert all(len(served.caption(Image.open(photo), beam=3).split()) <= 8 for photo in photos)
+    command = [sys.executable, folder / "onnx" / "caption.py", photos[0], "--beam", "1"]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert output == f"{photos[0]}: {expected[0]}\n"
+    settings = json.loads((folder / "onnx" / "settings.json").read_text())
+    assert settings["image_size"] == 64
+
+
+def test_models_without_a_form_are_refused_by_name(tmp_path: Path) -> None:
+    class Backbone(torch.nn.Module):
+        mean = std = (0.5, 0.5, 0.5)
+
+        def grid(self, images):
+            return images.flatten(2)
+
+    with pytest.raises(ValueError, match="ViECap has no form for ONNX; there are UpDown and Blip"):
+        networks_of(build("viecap"), Backbone())
+    with pytest.raises(ValueError, match="needs a backbone that reads pixels"):
+        networks_of(build("updown"), None)
+
+
+def test_onnx_that_differs_is_not_exported(small, tmp_path: Path, monkeypatch) -> None:
+    train(small("num_epochs=1"))
+    monkeypatch.setattr(onnx_export, "largest_difference", lambda *arguments: float("nan"))
+    with pytest.raises(ValueError, match="onnxruntime differs from torch by nan nats"):
+        export(tmp_path / "run", tmp_path / "export", onnx=True)
+    assert not (tmp_path / "export").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
