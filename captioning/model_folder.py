@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +51,9 @@ def model_folder(
     except (OSError, ValueError) as error:
         reason = str(error).partition("\n")[0]  # the hub tells it in several lines
         raise ConnectionError(
-            f"{name!r} is no folder, and could not be had from the model hub ({reason}); fetch it "
-            f"on a machine with network and give its folder, or use {instead}"
+            f"{name!r} is no folder, and could not be had from the model hub ({reason}); on a "
+            f"machine with network run `hf download {name} --local-dir FOLDER`, copy FOLDER here "
+            f"and give its path instead of the name, or use {instead}"
         ) from error
 
 
@@ -64,6 +66,19 @@ def weights_identity(folder: Path) -> str:
             with path.open("rb") as file:
                 digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()[:32]
+
+
+@contextmanager
+def quiet_loading() -> Iterator[None]:
+    """No bar of transformers' own while weights are read: it takes seconds, and a run has bars."""
+    library: Any = importlib.import_module("transformers.utils.logging")
+    was_enabled = library.is_progress_bar_enabled()
+    library.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            library.enable_progress_bar()
 
 
 def load_network(
@@ -85,7 +100,8 @@ def load_network(
     """
     safe = {"local_files_only": True, "use_safetensors": True, "output_loading_info": True}
     try:
-        model, report = network.from_pretrained(folder, **safe, dtype=torch.float32, **options)
+        with quiet_loading():
+            model, report = network.from_pretrained(folder, **safe, dtype=torch.float32, **options)
     except OSError as error:
         raise FileNotFoundError(
             f"{name}: no safetensors in it; other files of weights may hold programs and are not "

@@ -26,9 +26,9 @@ from captioning.data.download import download, unpack
 from captioning.data.features.build import FeatureStore
 from captioning.data.file_lock import locked
 from captioning.data.roster import Roster
-from captioning.training.inputs import cached_features
+from captioning.training.inputs import cached_features, check_imported
 from captioning.training.parts import build_part
-from captioning.training.rosters import without_broken_photos
+from captioning.training.rosters import imported_features, read_annotations, with_usable_photos
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +42,7 @@ class NeededFile:
         url: official address, or None where a person must ask for it.
         sha256: digest of what ``url`` gives, if known.
         unpack: ``url`` gives a zip archive that holds ``path``.
+        photos: it holds photos, which imported features make needless.
     """
 
     path: str
@@ -50,6 +51,7 @@ class NeededFile:
     url: str | None = None
     sha256: str | None = None
     unpack: bool = False
+    photos: bool = False
 
 
 def prepare(config: DictConfig, console: Console) -> bool:
@@ -64,6 +66,8 @@ def prepare(config: DictConfig, console: Console) -> bool:
     """
     root = Path(config.data.root)
     files = [NeededFile(**entry) for entry in config.data.get("files") or []]
+    if imported_features(config):
+        files = [file for file in files if not file.photos]
     missing = [file for file in files if not (root / file.path).exists()]
     if missing and config.download:
         problems = fetch_files(missing, root, console)
@@ -144,9 +148,9 @@ def _rosters(config: DictConfig, console: Console) -> list[Roster]:
     for split, entry in config.data.items():
         if not isinstance(entry, DictConfig) or "_target_" not in entry:
             continue
-        roster = build_part(entry)
-        if _has_photos(roster):
-            roster = without_broken_photos(roster, config)
+        roster = read_annotations(config, entry)
+        if _has_photos(roster, config):
+            roster = with_usable_photos(roster, config)
         for item in roster.dropped:
             console.print(f"{roster.name}: left out {item.item}: {item.rule}", soft_wrap=True)
         numbers = (len(roster), len(roster.rows_by_image), len(roster.dropped))
@@ -156,20 +160,22 @@ def _rosters(config: DictConfig, console: Console) -> list[Roster]:
     return rosters
 
 
-def _has_photos(roster: Roster) -> bool:
-    """A roster of text alone names photos that lie nowhere."""
-    return any(sample.image_path.is_file() for sample in roster.samples)
+def _has_photos(roster: Roster, config: DictConfig) -> bool:
+    """A roster of text alone names photos that lie nowhere; imported features need none."""
+    return bool(imported_features(config)) or any(
+        sample.image_path.is_file() for sample in roster.samples
+    )
 
 
 def _features(config: DictConfig, rosters: Sequence[Roster], console: Console) -> bool:
     chosen = config.features
-    samples = {s.image_path: s for r in rosters if _has_photos(r) for s in r.samples}
+    samples = {s.image_path: s for r in rosters if _has_photos(r, config) for s in r.samples}
     if not samples:
         console.print(f"{config.data.name}: captions without photos, so no features are built")
         return True
     if chosen.get("imported"):
         store = FeatureStore.open(chosen.imported)
-        store.positions_of_ids(sorted({sample.image_id for sample in samples.values()}))
+        check_imported(store, rosters)
     elif chosen.get("kind") is None:
         console.print(f"features={chosen.name}: nothing to build, pixels are used")
         return True

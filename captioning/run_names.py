@@ -30,7 +30,8 @@ CHOICES_LEFT_OUT = (
 KEYS_LEFT_OUT = (
     *("seed", "threads", "run_name", "run_dir", "paths", "logger", "plugins"),
     *("resume", "branch_from", "tracked", "keep_every_epoch"),
-    *("data.name", "data.root", "model.name", "loader.num_workers"),
+    *("data.name", "data.root", "model.name"),
+    *("loader.num_workers", "loader.prefetch_factor", "loader.multiprocessing_context"),
     *("curation.name", "curation.image_source.pool", "curation.callback.plot"),
     *("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.strategy"),
     *("trainer.enable_progress_bar", "trainer.log_every_n_steps"),

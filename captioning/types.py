@@ -95,6 +95,8 @@ class Sample:
         phrases: groundings of this caption.
         origin: ``"human"`` or the name of whatever made the sample.
         weight: of its loss in training, in [0, 1].
+        size: width and height of the photo that ``regions`` are in pixels of; None: those of the
+            file. It is there where the file need not be.
     """
 
     row: int
@@ -106,6 +108,7 @@ class Sample:
     phrases: tuple[Phrase, ...] = ()
     origin: str = "human"
     weight: float = 1.0
+    size: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,13 +176,15 @@ class Batch:
         sample_ids: B ids, for people and for error messages.
         image_ids: I ids.
         image_index: ``(B,) int64`` in [0, I): the image of each caption.
-        images: ``(I, 3, H, W) float32`` normalised pixels, or None when features are cached.
+        images: ``(I, 3, H, W)`` pixels, or None when features are cached: ``uint8`` as in the
+            photo, which the backbone normalises on the device, or normalised ``float32``.
         regions: ``(I, R, D)`` float features of regions or grid cells, or None.
         region_mask: ``(I, R) bool``, True where a region exists; None when all do.
         tokens: ``(B, T) int64`` with begin and end tokens, padded; None when there are only images.
         token_mask: ``(B, T) bool``, True on real tokens.
         weights: ``(B,) float32`` in [0, 1], of each caption's loss; None when all are 1.
         controls: B controls, one for each caption; None where nothing is requested.
+        draw: key of random numbers: seed, epoch and number of the batch; None outside of training.
         extras: further tensors of a model, by name. ``boxes``: ``(I, R, 4) float32``, x1, y1, x2
             and y2 of the regions in shares of the photo's sides, the whole photo first.
     """
@@ -195,7 +200,10 @@ class Batch:
     token_mask: Tensor | None = None
     weights: Tensor | None = None
     controls: tuple[Control, ...] | None = None
+    draw: tuple[int, ...] | None = None
     extras: dict[str, Tensor] = field(default_factory=dict)
+    # Not taken over by `dataclasses.replace`: it would not be of the replaced tensors.
+    _host: Batch | None = field(default=None, init=False, repr=False, compare=False)
 
     def _map(self, function: Any) -> Batch:
         def apply(value: Any) -> Any:
@@ -205,11 +213,30 @@ class Batch:
                 return {key: apply(item) for key, item in value.items()}
             return value
 
-        return replace(self, **{f.name: apply(getattr(self, f.name)) for f in fields(self)})
+        mapped = {f.name: apply(getattr(self, f.name)) for f in fields(self) if f.init}
+        return replace(self, **mapped)
 
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> Batch:
-        """The same batch on ``device`` (Lightning moves a batch only if it has this method)."""
-        return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+    @property
+    def host(self) -> Batch:
+        """The batch in the processor's memory, where it was made.
+
+        Models read lengths and positions there. Asking the device for them would stop the program
+        in every step until the device has done all of its work.
+        """
+        if self._host is not None:
+            return self._host
+        return self if self.rows.device.type == "cpu" else self.to("cpu")
+
+    def to(self, device: torch.device | str) -> Batch:
+        """The same batch on ``device`` (Lightning moves a batch only if it has this method).
+
+        Copies to a GPU do not wait for the device; they run beside its work from pinned memory.
+        """
+        non_blocking = torch.device(device).type == "cuda"
+        moved = self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+        if non_blocking:
+            object.__setattr__(moved, "_host", self.host)
+        return moved
 
     def pin_memory(self) -> Batch:
         """The same batch in page-locked memory, for fast copies to a GPU."""
@@ -241,11 +268,15 @@ class CaptionLosses:
         per_sample: ``(B,)`` detached loss of each caption: mean negative log-likelihood a token,
             in nats, without label smoothing, or its bound (`AbstractCaptioner.loss_is_bound`).
         parts: named scalars for the log.
+        nll: ``(B,)`` negative log-likelihood of each caption, summed over its tokens, in nats, or
+            its bound; with gradient, without label smoothing and weights. None: the model does not
+            give it, and objectives that need it are refused.
     """
 
     total: Tensor
     per_sample: Tensor
     parts: dict[str, Tensor] = field(default_factory=dict)
+    nll: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,7 +36,13 @@ SIZES = {
 VISION = {**SIZES, "image_size": 16, "patch_size": 8}
 TEXT = {**SIZES, "max_position_embeddings": 256}
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-QFORMER = {**SIZES, "encoder_hidden_size": 32, "vocab_size": 120, "cross_attention_frequency": 1}
+QFORMER = {
+    **SIZES,
+    **NO_DROPOUT,
+    "encoder_hidden_size": 32,
+    "vocab_size": 120,
+    "cross_attention_frequency": 1,
+}
 LLAMA = {**TEXT, "model_type": "llama", "num_key_value_heads": 2}
 IMAGE = "<image>"
 PLAIN_CHAT = (

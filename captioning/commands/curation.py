@@ -55,6 +55,8 @@ def _report(options: Namespace) -> None:
     num_listed = write_report(record, path, num_pictures=options.pictures)
     size = path.stat().st_size / 1e6
     print(f"{path}: {num_listed} of {len(record.view.journal)} edits listed, {size:.1f} MB")
+    if not any(sample.image_path.is_file() for sample in record.view.roster.samples):
+        print("no photo is shown: the run had features alone, and there are no photos")
 
 
 def _export_arguments(parser: ArgumentParser) -> None:

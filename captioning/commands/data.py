@@ -37,18 +37,37 @@ def _find_objects(config: Any) -> None:
 
 
 def _import_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("sources", nargs="+", metavar="FILE", help=".tsv, .npz or .h5")
+    parser.add_argument(
+        "sources",
+        nargs="+",
+        metavar="FILE",
+        help=".tsv, .tsv.0, .npz, .h5, .lmdb; a folder of .npz or .npy, or of an LMDB; patterns",
+    )
     parser.add_argument("--folder", required=True, help="of the new store")
     parser.add_argument("--name", default="bottom_up", help="of the features")
+    parser.add_argument("--boxes", help="folder of a .npy of boxes for each image (cocobu_box)")
+    parser.add_argument("--sizes", help="COCO's annotations, for boxes without the photo's size")
+    parser.add_argument("--images", help="ids or photo names, one a line: these, and all of them")
 
 
 def _import_features(options: Namespace) -> None:
-    from captioning.data.features.bottom_up import import_features
+    from captioning.data.features.importing import import_features
+    from captioning.data.features.photo_sizes import read_photo_sizes
+    from captioning.data.line_files import read_image_list
 
-    store = import_features(options.sources, folder=options.folder, name=options.name)
+    store = import_features(
+        options.sources,
+        folder=options.folder,
+        name=options.name,
+        boxes=options.boxes,
+        sizes=read_photo_sizes(options.sizes) if options.sizes else None,
+        image_ids=list(read_image_list(options.images)) if options.images else None,
+        progress=True,
+    )
+    boxes = "with boxes" if store.has_boxes else "without boxes"
     print(
-        f"{len(store)} images, up to {store.max_regions} regions of {store.dim} values: use "
-        f"features=bottom_up features.imported={options.folder}"
+        f"{len(store)} images, up to {store.max_regions} regions of {store.dim} values, {boxes}: "
+        f"use features=bottom_up features.imported={options.folder}"
     )
 
 
@@ -108,7 +127,7 @@ FIND_OBJECTS = HydraCommand(
 )
 IMPORT_FEATURES = PlainCommand(
     name="import-features",
-    summary="Import region features that somebody else has computed.",
+    summary="Import region features and their boxes that somebody else has computed.",
     add_arguments=_import_arguments,
     call=_import_features,
 )

@@ -38,6 +38,13 @@ def _image_distance(config: Any) -> None:
     print(f"{result['name']} {result['value']:.4f} ({numbers} images)")
 
 
+def _export(config: Any) -> None:
+    with quick_imports():
+        from captioning.exports.export import export
+
+    print(f"exported to {export(config.run, config.to, onnx=config.onnx)}")
+
+
 EVALUATE = HydraCommand(
     name="evaluate",
     summary="Caption a data set with a finished run and score it, or score a file of captions.",
@@ -62,4 +69,10 @@ IMAGE_DISTANCE = HydraCommand(
     summary="Compare two sets of pictures by Fréchet distance.",
     config="image_distance",
     task=_image_distance,
+)
+EXPORT = HydraCommand(
+    name="export",
+    summary="Write a finished run's captioner for others: safetensors, a card, ONNX.",
+    config="export",
+    task=_export,
 )

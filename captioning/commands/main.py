@@ -28,6 +28,8 @@ GROUPS: Mapping[str, Sequence[Command]] = {
         training.TRAIN,
         evaluation.EVALUATE,
         training.DEMO,
+        training.FIND_LR,
+        evaluation.EXPORT,
         evaluation.CONTROLLABILITY,
         evaluation.DIVERSE_CAPTIONS,
         evaluation.IMAGE_DISTANCE,

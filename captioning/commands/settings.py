@@ -52,6 +52,14 @@ class Detect(AbstractCommon, total=False):
     scores: Annotated[Mapping[str, Part], MinLen(1)]
 
 
+class Export(AbstractCommon, total=False):
+    """``export``."""
+
+    run: Name
+    to: Name
+    onnx: bool
+
+
 class FindObjects(AbstractCommon, total=False):
     """``find-objects``."""
 
@@ -337,6 +345,7 @@ class FineTuning(AbstractMaking, total=False):
 SETTINGS: Mapping[str, type] = {
     "curate detect": Detect,
     "curate capfilt": CapFiltSettings,
+    "export": Export,
     "find-objects": FindObjects,
     "prepare": Prepare,
     "controllability": Controllability,

@@ -37,11 +37,27 @@ def _demo(options: Namespace) -> None:
         raise ValueError(line) from error
 
 
+def _find_lr(config: Any) -> None:
+    with quick_imports():
+        from captioning.training.find_lr import find_lr
+
+    suggestion = find_lr(config)
+    plot = suggestion.folder / "curve.png"
+    print(f"optimizer.lr={suggestion.rate:.2g}: there the loss fell most; see {plot}")
+
+
 TRAIN = HydraCommand(
     name="train",
     summary="Train a captioner, test it, and leave a run folder.",
     config="train",
     task=_train,
+    checks_itself=True,
+)
+FIND_LR = HydraCommand(
+    name="find-lr",
+    summary="Suggest a learning rate for a training by a short sweep; takes its settings.",
+    config="train",
+    task=_find_lr,
     checks_itself=True,
 )
 DEMO = PlainCommand(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+from captioning.types import Sample
 from captioning.vision.photos import photo_sizes
 
 Box = tuple[float, float, float, float]
@@ -68,6 +69,16 @@ def photo_size(path: Path, annotated: tuple[int, int] | None = None) -> tuple[in
             "turn the pixels themselves or remove the EXIF orientation"
         )
     return turned
+
+
+def sample_size(sample: Sample) -> tuple[float, float]:
+    """Width and height of a sample's photo, which its regions are in pixels of.
+
+    Raises:
+        FileNotFoundError: the sample does not tell, and there is no such file.
+        ValueError: the file is not a photo.
+    """
+    return sample.size or photo_size(sample.image_path)
 
 
 def _shown(box: Box) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from captioning.files import write_json
 from captioning.vision.photos import MAX_PIXELS, photo_problem
 
 _CACHE_VERSION = 2
+_BLOCK = 4096  # photos that are handed to the threads at once
 _Stamp = tuple[int, int]
 
 
@@ -25,23 +28,26 @@ def check_photos(
     *,
     cache_path: str | Path,
     max_pixels: int = MAX_PIXELS,
-    num_workers: int = 0,
+    num_workers: int | None = None,
 ) -> list[Dropped]:
     """Decodes each photo that was not checked before, and lists the bad ones by rule.
+
+    What was checked is kept, also where the check is stopped.
 
     Args:
         paths: photos; repeats are checked once.
         cache_path: JSON file of earlier results; a photo is decoded again when its size or its
             modification time differs.
         max_pixels: a photo of more is dropped without decoding it.
-        num_workers: processes; 0 checks in this one.
+        num_workers: threads, as decoders leave Python's lock; None for one a processor core.
 
     Returns:
         One `Dropped` a bad photo, ``item`` being its path, in the order given.
     """
-    if max_pixels < 1 or num_workers < 0:
+    threads = _num_cores() if num_workers is None else num_workers
+    if max_pixels < 1 or threads < 1:
         got = f"got {max_pixels} and {num_workers}"
-        raise ValueError(f"max_pixels must be at least 1 and num_workers at least 0: {got}")
+        raise ValueError(f"max_pixels and num_workers must be at least 1: {got}")
     unique = list(dict.fromkeys(str(path) for path in paths))
     cache = _read_cache(Path(cache_path), max_pixels)
     keys = {path: os.path.abspath(path) for path in unique}
@@ -52,11 +58,15 @@ def check_photos(
         if (earlier := cache.get(keys[path])) and (earlier[0], earlier[1]) == stamps[path]
     }
     fresh = [path for path in unique if path not in results]
-    results.update(zip(fresh, _problems(fresh, max_pixels, num_workers), strict=True))
     if fresh:
-        # A file that is not there has no stamp: the next call must look again.
-        cache |= {keys[p]: [*s, results[p]] for p in fresh if (s := stamps[p]) is not None}
-        _write_cache(Path(cache_path), max_pixels, cache)
+        try:
+            for path, problem in zip(fresh, _problems(fresh, max_pixels, threads), strict=True):
+                results[path] = problem
+        finally:
+            # A file that is not there has no stamp: the next call must look again.
+            checked = ((path, stamps[path]) for path in fresh if path in results)
+            cache |= {keys[path]: [*s, results[path]] for path, s in checked if s is not None}
+            _write_cache(Path(cache_path), max_pixels, cache)
     return [Dropped(item=path, rule=results[path]) for path in unique if results[path]]
 
 
@@ -83,14 +93,24 @@ def drop_photos(roster: Roster, dropped: Sequence[Dropped]) -> Roster:
     return build_roster(roster.name, remaining, [*roster.dropped, *used_drops])
 
 
-def _problems(paths: Sequence[str], max_pixels: int, num_workers: int) -> Iterator[str]:
+def _problems(paths: Sequence[str], max_pixels: int, num_threads: int) -> Iterator[str]:
     check = partial(photo_problem, max_pixels=max_pixels)
     shown = partial(track, description="checking photos", total=len(paths), transient=True)
-    if num_workers == 0 or len(paths) < 64:
-        yield from map(check, shown(paths) if paths else paths)
-        return
-    with ProcessPoolExecutor(num_workers) as pool:
-        yield from shown(pool.map(check, paths, chunksize=32))
+    pool = ThreadPoolExecutor(num_threads)
+    # Opening a photo changes the warning filters for a moment; threads that do so at once would
+    # leave them changed, so they are put back here.
+    with warnings.catch_warnings():
+        try:
+            blocks = (paths[start : start + _BLOCK] for start in range(0, len(paths), _BLOCK))
+            yield from shown(chain.from_iterable(pool.map(check, block) for block in blocks))
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _num_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _stamp(path: str) -> _Stamp | None:

@@ -250,7 +250,7 @@ def _amended(sample: Sample, edit: Edit, image_root: Path) -> Sample | None:
         return replace(sample, caption=value, phrases=(), origin=edit.origin)
     if edit.action == "down_weight":
         return replace(sample, weight=float(value))
-    return replace(sample, image_path=image_root / value, regions=(), origin=edit.origin)
+    return replace(sample, image_path=image_root / value, regions=(), size=None, origin=edit.origin)
 
 
 def build_roster(name: str, samples: Sequence[Sample], dropped: Sequence[Dropped] = ()) -> Roster:

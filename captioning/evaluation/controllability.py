@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from captioning.data.batches.controls import CaptionControls, FixedControls
-from captioning.data.boxes import photo_size
+from captioning.data.boxes import sample_size
 from captioning.data.steps.added_captions import read_added_captions
 from captioning.evaluation.predict import LoadedRun, load_run
 from captioning.evaluation.random_controls import RandomControls
@@ -180,7 +180,10 @@ def caption(
 ) -> dict[str, str]:
     """The run's caption for each sample's control, by sample id."""
     module = run.datamodule
-    dataset = module.dataset(samples, "eval", overrides={"control": FixedControls(controls)})
+    trained = module.readers.get("control")
+    overlap = trained.min_overlap if isinstance(trained, CaptionControls) else 0.5
+    reader = FixedControls(controls, min_overlap=overlap)
+    dataset = module.dataset(samples, "eval", overrides={"control": reader})
     captions: dict[str, str] = {}
     for block in rounds(samples, module.loader.eval_batch_size):
         batch = dataset[block]
@@ -285,7 +288,7 @@ def _controlled(
 ) -> list[ControlledCaption]:
     controlled = []
     for sample, control, nouns in targets:
-        width, height = photo_size(sample.image_path)
+        width, height = sample_size(sample)
         boxes = [sample.regions[region].box for region in control.regions or ()]
         controlled.append(
             ControlledCaption(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytorch_lightning as pl
@@ -20,6 +21,9 @@ from captioning.types import Batch, CaptionLosses, Prediction
 
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], Optimizer]
 ScheduleFactory = Callable[..., LRScheduler]
+Objective = Callable[["AbstractCaptioner[Any]", Batch, int], CaptionLosses]
+"""Losses of a model's batch, the number of which in its epoch comes last; see
+`captioning.training.objectives`."""
 
 
 class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
@@ -39,9 +43,11 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
     Attributes:
         loss_is_bound: whether a caption's loss is an upper bound of its negative log-likelihood
             (as in a variational auto-encoder), not the likelihood itself.
+        objective: what training minimises; None: `losses`, the likelihood.
     """
 
     loss_is_bound: bool = False
+    objective: Objective | None = None
 
     def __init__(
         self,
@@ -82,6 +88,12 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
             raise ValueError(f"{name} needs cached features or a backbone: set features= or it")
         return self.backbone.grid(batch.images)
 
+    def encoded(self, batch: Batch) -> Batch:
+        """The batch with the backbone's features, with gradient, in the place of pixels."""
+        if batch.regions is not None or batch.images is None or self.backbone is None:
+            return batch
+        return replace(batch, regions=self._regions(batch), images=None)
+
     def _start_from_word_frequencies(self, bias: Tensor) -> None:
         """Set an output's bias to the words' log-frequencies, if these are known.
 
@@ -93,9 +105,13 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
 
     def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
         """One update; returns rows and per-caption losses for callbacks."""
-        losses = self.losses(batch)
+        if self.objective is None:
+            losses = self.losses(batch)
+        else:
+            losses = self.objective(self, batch, batch_idx)
         size = len(batch)
-        self.log("train/loss", losses.total, prog_bar=True, batch_size=size)
+        # Not with prog_bar=True, for which Lightning waits for the device in every step.
+        self.log("train/loss", losses.total, batch_size=size)
         for name, value in losses.parts.items():
             self.log(f"train/{name}", value, batch_size=size)
         return {"loss": losses.total, "rows": batch.rows, "per_sample": losses.per_sample}

@@ -20,6 +20,7 @@ from transformers.models.blip.modeling_blip_text import BlipTextLMHeadModel
 from captioning.files import write_text
 from captioning.models.base import AbstractCaptioner
 from captioning.models.layers.blip_decoder import BlipDecoder
+from captioning.models.layers.caption_places import CaptionPlaces
 from captioning.models.layers.cross_entropy import caption_losses
 from captioning.models.layers.hypothesis_tree import HypothesisTree
 from captioning.models.layers.low_rank import merged_low_rank
@@ -151,12 +152,13 @@ class Blip(AbstractCaptioner[HypothesisTree]):
     def losses(self, batch: Batch) -> CaptionLosses:
         """Cross-entropy of each next token given the true previous ones; the prompt has none."""
         prompt = self.prompt.expand(len(batch), -1)
-        captions, exist = batch.caption_tokens()
+        captions, _ = batch.caption_tokens()
+        places = CaptionPlaces.of(batch)
         tokens = torch.cat([captions[:, :1], prompt, captions[:, 1:-1]], dim=1)
         image_pairs = self.decoder.project_images(self._images(batch))
         states = self.decoder.read(tokens, image_pairs, batch.image_index, batch.region_mask)
-        logits = self.decoder.logits(states[:, self.prompt.numel() :][exist[:, 1:]])
-        return caption_losses(logits, batch, self.label_smoothing)
+        logits = self.decoder.logits(places.pack(states[:, self.prompt.numel() :]))
+        return caption_losses(logits, batch, places, self.label_smoothing)
 
     def start(self, batch: Batch) -> HypothesisTree:
         """The memory before the first token; images are read once."""

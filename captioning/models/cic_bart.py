@@ -13,11 +13,20 @@ import torch
 from torch import Tensor
 
 from captioning.models.base import AbstractCaptioner
-from captioning.models.layers.bart_reader import check_length, encode, logits, positions, read
+from captioning.models.layers.bart_reader import (
+    Rows,
+    check_length,
+    encode,
+    logits,
+    positions,
+    read,
+)
 from captioning.models.layers.bart_stepper import BartStepper
+from captioning.models.layers.caption_places import CaptionPlaces
 from captioning.models.layers.control_text import ControlText
 from captioning.models.layers.cross_entropy import caption_losses
 from captioning.models.layers.hypothesis_tree import HypothesisTree
+from captioning.models.layers.on_device import on_device
 from captioning.models.layers.visual_embedding import VisualEmbedding
 from captioning.models.layers.vl_bart import build_bart, load_bart, load_vl_bart
 from captioning.ranges import DropRate, PositiveInt
@@ -102,19 +111,23 @@ class CicBart(AbstractCaptioner[HypothesisTree]):
 
     def losses(self, batch: Batch) -> CaptionLosses:
         """Cross-entropy of each next token given the true previous ones and the control."""
-        requests = list(zip(batch.image_index.tolist(), self._controls(batch), strict=True))
+        requests = list(zip(batch.host.image_index.tolist(), self._controls(batch), strict=True))
         memories = {request: number for number, request in enumerate(dict.fromkeys(requests))}
-        tokens, tokens_exist = batch.caption_tokens()
-        index = torch.tensor([memories[request] for request in requests], device=tokens.device)
+        tokens, _ = batch.caption_tokens()
+        _, exist = batch.host.caption_tokens()
+        rows = Rows.of(exist[:, 1:], tokens.device)
+        index = torch.tensor([memories[request] for request in requests])
+        index = on_device(index, tokens.device)
         states, exist = self._encoded(batch, list(memories))
-        states = read(self.bart, tokens[:, :-1], tokens_exist[:, 1:], states, exist, index)
+        states = read(self.bart, tokens[:, :-1], rows, states, exist, index)
         scores = logits(self.bart, states, self.num_words)
-        return caption_losses(scores, batch, self.label_smoothing)
+        return caption_losses(scores, batch, CaptionPlaces.of(batch), self.label_smoothing)
 
     def start(self, batch: Batch) -> HypothesisTree:
         """Encode each image with the control of its first caption."""
         first_controls: dict[int, Control] = {}
-        for image, control in zip(batch.image_index.tolist(), self._controls(batch), strict=True):
+        images = batch.host.image_index.tolist()
+        for image, control in zip(images, self._controls(batch), strict=True):
             first_controls.setdefault(image, control)
         requests = [
             (image, first_controls.get(image, Control())) for image in range(len(batch.image_ids))
@@ -137,32 +150,32 @@ class CicBart(AbstractCaptioner[HypothesisTree]):
         words, words_exist = self._embedded_controls([control for _, control in requests])
         regions, regions_exist = self._embedded_regions(batch, requests)
         inputs = torch.cat([words, regions], dim=1)
-        exist = torch.cat([words_exist, regions_exist], dim=1)
-        return encode(self.bart, inputs, exist), exist
+        rows = Rows.of(torch.cat([words_exist, regions_exist], dim=1), inputs.device)
+        return encode(self.bart, inputs, rows), rows.exist
 
     def _embedded_controls(self, controls: list[Control]) -> tuple[Tensor, Tensor]:
-        """Embedded control texts ``(N, L, D)`` and their mask."""
+        """Embedded control texts ``(N, L, D)`` and their mask, on the host."""
         encoder = self.bart.model.encoder
-        ids, exist = _padded([self.text.ids(control) for control in controls], self.device)
+        ids, exist = _padded([self.text.ids(control) for control in controls])
         check_length(encoder, ids.shape[1], "a control", "the number of its verbs or regions")
-        embedded = encoder.embed_tokens(ids) + positions(encoder, ids.shape[1])
+        embedded = encoder.embed_tokens(on_device(ids, self.device))
+        embedded = embedded + positions(encoder, ids.shape[1])
         return encoder.layernorm_embedding(embedded), exist
 
     def _embedded_regions(self, batch: Batch, requests: list[Request]) -> tuple[Tensor, Tensor]:
-        """Embedded regions ``(N, C, D)`` and their mask."""
+        """Embedded regions ``(N, C, D)`` and their mask, on the host."""
         if "boxes" not in batch.extras:
             raise ValueError(
                 "CicBart needs the boxes of regions: choose features=efficientnet_lite0_regions "
-                "and control=ordered (or set)"
+                "(or bottom_up, imported with boxes) and control=ordered (or set)"
             )
         features = self._regions(batch).to(self.visual.features.weight.dtype)
         counts = [features.shape[1]] * len(features)
-        if batch.region_mask is not None:
-            counts = batch.region_mask.sum(1).tolist()
-        rows, exist = _padded(
-            [_rows(batch, request, counts) for request in requests], features.device
-        )
-        images = torch.tensor([[image] for image, _ in requests], device=features.device)
+        if (mask := batch.host.region_mask) is not None:
+            counts = mask.sum(1).tolist()
+        rows, exist = _padded([_rows(batch, request, counts) for request in requests])
+        rows = on_device(rows, features.device)
+        images = on_device(torch.tensor([[image] for image, _ in requests]), features.device)
         boxes = batch.extras["boxes"].to(features.dtype)
         # The n-th token from the end of the vocabulary stands for the n-th region of the input.
         place_embeddings = self.bart.model.shared.weight[-rows.shape[1] :].flip(0)
@@ -184,10 +197,9 @@ def _rows(batch: Batch, request: Request, counts: list[int]) -> list[int]:
     return rows
 
 
-def _padded(rows: list[list[int]], device: torch.device) -> tuple[Tensor, Tensor]:
+def _padded(rows: list[list[int]]) -> tuple[Tensor, Tensor]:
     """Lists as ``(N, W) int64``, padded with 0 at the end, and their mask."""
     width = max(map(len, rows))
     padded = [row + [0] * (width - len(row)) for row in rows]
     lengths = torch.tensor([len(row) for row in rows])
-    exist = torch.arange(width) < lengths[:, None]
-    return torch.tensor(padded).to(device), exist.to(device)
+    return torch.tensor(padded), torch.arange(width) < lengths[:, None]

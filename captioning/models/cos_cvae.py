@@ -24,6 +24,7 @@ from captioning.models.layers.keyed_noise import keyed_noise
 from captioning.models.layers.latent_decoder import LatentDecoder, LatentState, RegionMemory
 from captioning.models.layers.latents import Chain, Latents
 from captioning.models.layers.object_split import ObjectSplit
+from captioning.models.layers.on_device import on_device
 from captioning.models.layers.packing import Packing
 from captioning.models.layers.pseudo_captions import (
     PseudoCaptions,
@@ -170,8 +171,9 @@ class CosCvae(AbstractCaptioner[LatentState]):
         if "context_tokens" in batch.extras and (weights.nll_nn or weights.kl_nn):
             pseudo, pseudo_parts = self._pseudo_loss(batch, number, memory)
             total, parts = total + pseudo, {**parts, **pseudo_parts}
-        bound = (terms.nll + terms.kl) / terms.lengths
-        return CaptionLosses(total=total, per_sample=bound.detach(), parts=parts)
+        bound = terms.nll + terms.kl
+        per_sample = bound.detach() / terms.lengths
+        return CaptionLosses(total=total, per_sample=per_sample, parts=parts, nll=bound)
 
     def _pseudo_loss(
         self, batch: Batch, number: int, memory: RegionMemory
@@ -182,20 +184,21 @@ class CosCvae(AbstractCaptioner[LatentState]):
         prior.
         """
         # The fourth number separates these keys from those of the captions' own noise.
-        keys = [(self.seed, row, number, 1) for row in batch.rows.tolist()]
-        pseudo = fill_contexts(batch.extras, keys, len(self.tokenizer))
+        keys = [(self.seed, row, number, 1) for row in batch.host.rows.tolist()]
+        pseudo = fill_contexts(batch.host.extras, keys, len(self.tokenizer))
         skipped_share = 1 - len(pseudo.captions) / len(batch)
-        skipped = {"pseudo_skipped": torch.tensor(skipped_share)}
+        skipped = {"pseudo_skipped": torch.full((), skipped_share, device=self.device)}
         if not len(pseudo.captions):
             return memory.mean.new_zeros(()), skipped
+        captions = on_device(pseudo.captions, batch.rows.device)
         labels = batch.extras.get("region_words")
-        labels = None if labels is None else labels[pseudo.captions]
-        images = batch.image_index[pseudo.captions]
+        labels = None if labels is None else labels[captions]
+        images = batch.image_index[captions]
         nll, kl = self._pseudo_terms(pseudo, keys, memory, images, labels)
-        lengths = pseudo.lengths - 1
+        lengths = on_device(pseudo.lengths - 1, nll.device)
         loss = self.weights.nll_nn * nll
         loss = loss + self.weights.kl_nn * kl.clamp(min=self.free_nats * lengths)
-        weights = None if batch.weights is None else batch.weights[pseudo.captions]
+        weights = None if batch.weights is None else batch.weights[captions]
         logged = {"nll_nn": nll.detach().sum(), "kl_nn": kl.detach().sum()}
         logged = {name: value / lengths.sum() for name, value in logged.items()}
         return self._reduced(loss, lengths, weights), {**logged, **skipped}
@@ -210,12 +213,13 @@ class CosCvae(AbstractCaptioner[LatentState]):
     ) -> tuple[Tensor, Tensor]:
         """Negative log-likelihoods and divergences ``(B',)`` of filled contexts.
 
-        With ``labels`` of regions, slots take those of the most attended regions.
+        With ``labels`` of regions, slots take those of the most attended regions. The filled
+        contexts are on the host.
         """
         lengths = pseudo.lengths - 1
         keys = [(*keys[place], 1) for place in pseudo.captions.tolist()]
-        noise = keyed_noise(keys, lengths.tolist(), sum(self.latents.prior.sizes) + 1)
-        noise = noise.to(self.decoder.score)
+        noise = self._noise(keys, lengths)
+        pseudo = pseudo.on(noise.device)
         context_noise, object_noise, chances = noise.split((*self.latents.prior.sizes, 1), dim=2)
         with torch.autocast(self.device.type, enabled=False):
             mean = memory.mean.to(noise.dtype)[images]
@@ -228,9 +232,9 @@ class CosCvae(AbstractCaptioner[LatentState]):
         if labels is not None:
             attention = self._attention(pseudo, torch.cat(latents, 2), memory.select(images))
             pseudo = fill_by_attention(pseudo, attention, labels, len(self.tokenizer))
-        packing = Packing.of(lengths)
+        packing = Packing.of(lengths, noise.device)
         nll = self._word_losses(pseudo.words, latents, chances, memory, images, packing)
-        real = torch.arange(noise.shape[1], device=noise.device) < lengths[:, None]
+        real = torch.arange(noise.shape[1], device=noise.device) < packing.lengths[:, None]
         return nll, (context.distribution.divergence(priors).sum(2) * real).sum(1)
 
     def _attention(self, pseudo: PseudoCaptions, latents: Tensor, memory: RegionMemory) -> Tensor:
@@ -255,15 +259,19 @@ class CosCvae(AbstractCaptioner[LatentState]):
             memory: of the images.
         """
         tokens, exist = batch.caption_tokens()
-        packing = Packing.of(exist[:, 1:].sum(1))
+        host_tokens, host_exist = batch.host.caption_tokens()
+        packing = Packing.of(host_exist[:, 1:].sum(1), tokens.device)
         # Cut to the longest caption of the batch.
-        tokens = tokens[:, : len(packing.sizes) + 1]
-        targets, real = tokens[:, 1:], exist[:, 1 : len(packing.sizes) + 1, None]
-        noise = self._noise(batch.rows, packing.lengths, number)
+        end = len(packing.sizes) + 1
+        tokens, real = tokens[:, :end], exist[:, 1:end, None]
+        keys = [(self.seed, row, number) for row in batch.host.rows.tolist()]
+        noise = self._noise(keys, packing.host_lengths)
         # Densities and divergences have exponents, so they are never in half precision.
         with torch.autocast(self.device.type, enabled=False):
             mean = memory.mean.to(noise.dtype)[batch.image_index]
-            context, objects = self._posteriors(targets, packing.lengths, mean, noise)
+            context, objects = self._posteriors(
+                host_tokens[:, 1:end], packing.host_lengths, mean, noise
+            )
             priors = self._priors(mean, context.values, objects.values)
         latents, chances = [context.values, objects.values], noise[:, :, -1:]
         nll = self._word_losses(tokens, latents, chances, memory, batch.image_index, packing)
@@ -297,22 +305,22 @@ class CosCvae(AbstractCaptioner[LatentState]):
         nll, _ = token_losses(logits.to(self.decoder.score.dtype), next_words)
         return packing.sum_by_caption(nll)
 
-    def _noise(self, rows: Tensor, lengths: Tensor, number: int) -> Tensor:
-        """``(B, T, Zm + Zo + 1)`` for both latents and for word dropout."""
-        keys = [(self.seed, row, number) for row in rows.tolist()]
+    def _noise(self, keys: list[tuple[int, ...]], lengths: Tensor) -> Tensor:
+        """``(B, T, Zm + Zo + 1)`` for both latents and for word dropout, on the device."""
         noise = keyed_noise(keys, lengths.tolist(), sum(self.latents.prior.sizes) + 1)
-        return noise.to(self.decoder.score)
+        score = self.decoder.score
+        return on_device(noise.to(score.dtype), score.device)
 
     def _posteriors(
         self, targets: Tensor, lengths: Tensor, mean: Tensor, noise: Tensor
     ) -> tuple[Chain, Chain]:
-        """Latents of context and objects of ``targets (B, T)``."""
+        """Latents of context and objects of ``targets (B, T)``, on the host as their lengths."""
         context_noise, object_noise, _ = noise.split((*self.latents.prior.sizes, 1), dim=2)
         numbers = self.split.numbers(targets)
-        context, summary = self.latents.context(
-            self.split.context(targets, numbers), lengths, context_noise
-        )
+        placed = on_device(self.split.context(targets, numbers), noise.device)
+        context, summary = self.latents.context(placed, lengths, context_noise)
         words, counts = self.split.objects(targets, numbers, self.num_objects)
+        words = on_device(words, noise.device)
         return context, self.latents.objects(
             words, counts, mean, summary, context.values, object_noise
         )

@@ -202,8 +202,9 @@ class UpDown(AbstractCaptioner[UpDownState]):
 
     def losses(self, batch: Batch) -> CaptionLosses:
         """Cross-entropy of each next word given the true previous ones."""
-        tokens, exist = batch.caption_tokens()
-        packing = Packing.of(exist[:, 1:].sum(1))
+        tokens, _ = batch.caption_tokens()
+        _, exist = batch.host.caption_tokens()
+        packing = Packing.of(exist[:, 1:].sum(1), tokens.device)
         keys, values, mean_gates = self._memory(batch)
         tokens = tokens[packing.order]
         index = batch.image_index[packing.order]
@@ -227,8 +228,9 @@ class UpDown(AbstractCaptioner[UpDownState]):
             total = weighted_mean(loss, weights)
         else:
             total = weighted_mean(packing.sum_by_caption(loss), weights)
-        per_sample = packing.sum_by_caption(nll) / packing.lengths
-        return CaptionLosses(total=total, per_sample=per_sample)
+        summed = packing.sum_by_caption(nll)
+        per_sample = summed.detach() / packing.lengths
+        return CaptionLosses(total=total, per_sample=per_sample, nll=summed)
 
     def start(self, batch: Batch) -> UpDownState:
         """Project the images once; cells start at zero."""

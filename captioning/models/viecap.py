@@ -18,9 +18,11 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from captioning.interfaces import AbstractTokenizer
 from captioning.models.base import AbstractCaptioner
+from captioning.models.layers.caption_places import CaptionPlaces
 from captioning.models.layers.causal_stepper import CausalStepper, PromptedState
 from captioning.models.layers.cross_entropy import caption_losses
 from captioning.models.layers.embedding_noise import with_noise
+from captioning.models.layers.on_device import on_device
 from captioning.models.layers.prefix_projector import PrefixProjector
 from captioning.ranges import (
     DropRate,
@@ -160,27 +162,37 @@ class ViECap(AbstractCaptioner[PromptedState]):
         embeddings, entity_ids = self._embeddings_and_entities(batch)
         if EMBEDDINGS not in batch.extras:
             embeddings = embeddings[batch.image_index]
-            entity_ids = None if entity_ids is None else entity_ids[batch.image_index]
+            entity_ids = None if entity_ids is None else entity_ids[batch.host.image_index]
         if entity_ids is not None and self.training:
-            is_kept = torch.rand(entity_ids.shape, device=entity_ids.device) >= self.masking
-            entity_ids = entity_ids.masked_fill(~is_kept, NONE)
+            entity_ids = entity_ids.masked_fill(torch.rand(entity_ids.shape) < self.masking, NONE)
+        tokens, predicts = self._texts(batch.host, entity_ids)
+        soft = self.projector(embeddings)
+        words = self.stepper.words(on_device(tokens, soft.device))
+        states = self.stepper.read(torch.cat([soft, words], dim=1))[:, soft.shape[1] - 1 :]
+        index = on_device(predicts.flatten().nonzero().squeeze(1), soft.device)
+        logits = self.stepper.logits(states.flatten(0, 1).index_select(0, index))
+        return caption_losses(logits, batch, CaptionPlaces.of(batch))
+
+    def _texts(self, batch: Batch, entity_ids: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Tokens ``(B, W)`` of prompts and captions; where the next is a caption's: ``(B, W + 1)``.
+
+        All on the host, and the batch as well.
+        """
         hard, hard_lengths = self._hard_prompts(entity_ids, len(batch))
         captions, exist = batch.caption_tokens()
         lengths = hard_lengths + exist.sum(1) - 2  # neither begin nor end is read
         tokens = _joined(hard, hard_lengths, captions[:, 1:], int(lengths.max()))
-        soft = self.projector(embeddings)
-        states = self.stepper.read(torch.cat([soft, self.stepper.words(tokens)], dim=1))
-        places = torch.arange(tokens.shape[1] + 1, device=tokens.device)
-        predicts = (places >= hard_lengths[:, None]) & (places <= lengths[:, None])
-        return caption_losses(self.stepper.logits(states[:, soft.shape[1] - 1 :][predicts]), batch)
+        places = torch.arange(tokens.shape[1] + 1)
+        return tokens, (places >= hard_lengths[:, None]) & (places <= lengths[:, None])
 
     def start(self, batch: Batch) -> PromptedState:
         """Read the prompts of the images, or those of the captions in a batch without photos."""
         embeddings, entity_ids = self._embeddings_and_entities(batch)
         hard, lengths = self._hard_prompts(entity_ids, len(embeddings))
         soft = self.projector(embeddings)
-        prompts = torch.cat([soft, self.stepper.words(hard)], dim=1)
-        return self.stepper.start(prompts, lengths + soft.shape[1])
+        words = self.stepper.words(on_device(hard, soft.device))
+        lengths = on_device(lengths + soft.shape[1], soft.device)
+        return self.stepper.start(torch.cat([soft, words], dim=1), lengths)
 
     def step(self, tokens: Tensor, state: PromptedState) -> tuple[Tensor, PromptedState]:
         """Log-probabilities of the next token; the begin token is passed but not read."""
@@ -201,17 +213,23 @@ class ViECap(AbstractCaptioner[PromptedState]):
         return ranking.masked_fill(shares <= self.threshold, NONE)
 
     def _embeddings_and_entities(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
-        """Unit embeddings ``(N, E)`` and entities ``(N, .)`` of captions or images."""
+        """Unit embeddings ``(N, E)`` and entities ``(N, .)`` of captions or images.
+
+        The entities are on the host, where prompts are written. Those of images are found on the
+        device: there alone a step waits for it.
+        """
         text_embeddings = batch.extras.get(EMBEDDINGS)
         if text_embeddings is None:
             embeddings = functional.normalize(self._images(batch), dim=-1)
-            return embeddings, None if self.entities is None else self.find_entities(embeddings)
+            if self.entities is None:
+                return embeddings, None
+            return embeddings, self.find_entities(embeddings).cpu()
         if text_embeddings.shape[1] != self.feature_size:
             raise ValueError(
                 f"captions are embedded in {text_embeddings.shape[1]} dimensions, photos in "
                 f"{self.feature_size}: features= and model.texts must be of one encoder"
             )
-        entity_ids = None if self.entities is None else batch.extras.get(ENTITIES)
+        entity_ids = None if self.entities is None else batch.host.extras.get(ENTITIES)
         if self.entities is not None and entity_ids is None:
             raise ValueError("captions alone need their entities, too: set model.texts.parser")
         noise = self.noise_variance if self.training else 0.0
@@ -227,17 +245,12 @@ class ViECap(AbstractCaptioner[PromptedState]):
 
     def _hard_prompts(self, entity_ids: Tensor | None, number: int) -> tuple[Tensor, Tensor]:
         """Tokens ``(number, P)`` of hard prompts, padded, and their lengths ``(number,)``."""
-        device = self.projector.learned.device
         if entity_ids is None:
-            return torch.zeros((number, 0), dtype=torch.long, device=device), torch.zeros(
-                number, dtype=torch.long, device=device
-            )
+            return torch.zeros((number, 0), dtype=torch.long), torch.zeros(number, dtype=torch.long)
         rows = [self._prompt(self._entity_names(row)) for row in entity_ids.tolist()]
         longest = max(map(len, rows))
         padded = [row + [self.tokenizer.pad_id] * (longest - len(row)) for row in rows]
-        return torch.tensor(padded, device=device), torch.tensor(
-            [len(row) for row in rows], device=device
-        )
+        return torch.tensor(padded), torch.tensor([len(row) for row in rows])
 
     def _entity_names(self, row: Sequence[int]) -> tuple[str, ...]:
         names = (self.names[n] for n in row if n != NONE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -56,8 +56,9 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         super().__init__(**captioner)
         self.network = load_image_text(pretrained, dtype=getattr(torch, weights)).train()
         self.pretrained, self.label_smoothing = pretrained, label_smoothing
+        self.checkpointing = checkpointing
         if checkpointing:
-            self.network.gradient_checkpointing_enable({"use_reentrant": False})
+            _checkpoint_layers(self.network)
         self.parts = ImageTextParts(self.network, end_id=self.tokenizer.eos_id)
 
     def _prompts(self, batch: Batch) -> dict[str, Tensor]:
@@ -71,16 +72,53 @@ class Vlm(AbstractCaptioner[SpeakerState]):
             raise ValueError("model=vlm reads photos by its own processor: choose features=vlm")
         return tensors
 
+    def _frozen(self) -> dict[str, Tensor]:
+        """Weights that stay as they were in ``pretrained``."""
+        names = {name for name, value in self.named_parameters() if not value.requires_grad}
+        return {name: value for name, value in self.state_dict().items() if name in names}
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """As of any captioner, without frozen weights: ``pretrained`` has them."""
+        super().on_save_checkpoint(checkpoint)
+        frozen = self._frozen()
+        checkpoint["captioner"]["frozen"] = _sums(frozen)
+        weights = checkpoint.get("state_dict", {})
+        checkpoint["state_dict"] = {n: v for n, v in weights.items() if n not in frozen}
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Refuse weights of another model, vocabulary or ``pretrained``.
+
+        Raises:
+            ValueError: the checkpoint does not belong to this model.
+        """
+        super().on_load_checkpoint(checkpoint)
+        saved, here = checkpoint["captioner"].get("frozen", {}), _sums(self._frozen())
+        changed = [name for name, value in saved.items() if here.get(name, value) != value]
+        if changed:
+            raise ValueError(
+                f"checkpoint was trained on other weights than model.pretrained={self.pretrained} "
+                f"has now ({len(changed)} frozen tensors differ, such as {changed[0]}); give the "
+                "folder that the run began with"
+            )
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
+        """As of any module; frozen weights that the checkpoint leaves out stay."""
+        return super().load_state_dict({**self._frozen(), **state_dict}, strict, assign)
+
     def losses(self, batch: Batch) -> CaptionLosses:
         """Cross-entropy of the captions' tokens and their end; the prompt has none."""
         tokens, exist = batch.caption_tokens()
-        tensors = self._prompts(batch)
-        if self.parts.reads_photos:
-            of_photos = self.parts.prompts(tensors)
-            prompts = rows_of(of_photos, batch.image_index)
+        tensors, captions = self._prompts(batch), (tokens[:, 1:-1], exist[:, 1:-1])
+        speaker, index = self.parts.speaker, batch.image_index
+        shared = len(batch) > len(batch.image_ids)
+        if shared and not self.checkpointing:  # which keeps no memory of the prompts
+            logits = speaker.read_shared(self.parts.prompts(tensors), index, *captions)
+        elif self.parts.reads_photos:
+            logits = speaker.read(rows_of(self.parts.prompts(tensors), batch), *captions)
         else:
-            prompts = self.parts.prompts(rows_of(tensors, batch.image_index))
-        logits = self.parts.speaker.read(prompts, tokens[:, 1:-1], exist[:, 1:-1])
+            logits = speaker.read(self.parts.prompts(rows_of(tensors, batch)), *captions)
         return padded_caption_losses(logits.float(), batch, self.label_smoothing)
 
     def start(self, batch: Batch) -> SpeakerState:
@@ -105,21 +143,33 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         load_processor(image_text_folder(self.pretrained)).save_pretrained(folder)
 
 
-def rows_of(tensors: dict[str, Tensor], image_index: Tensor) -> dict[str, Tensor]:
-    """The tensors of captions from those of their photos.
+def rows_of(tensors: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+    """The tensors of the batch's captions from those of its photos.
 
     Args:
-        tensors: of I photos; one of several rows a photo has its ``counts (I,)`` beside it.
-        image_index: ``(B,)`` the photo of each caption.
+        tensors: of I photos; one of several rows a photo has its counts beside it.
+        batch: says which photo each caption is of.
     """
     rows = {}
     for name, value in tensors.items():
-        if name.endswith(COUNTS):
-            continue
-        counts = tensors.get(f"{name}{COUNTS}")
-        if counts is None:
-            rows[name] = value[image_index]
-        else:
-            parts = value.split(counts.tolist())
-            rows[name] = torch.cat([parts[number] for number in image_index.tolist()])
+        if f"{name}{COUNTS}" in tensors:
+            # on the host, so that the device need not be asked
+            parts = value.split(batch.host.extras[f"{name}{COUNTS}"].tolist())
+            rows[name] = torch.cat([parts[i] for i in batch.host.image_index.tolist()])
+        elif not name.endswith(COUNTS):
+            rows[name] = value[batch.image_index]
     return rows
+
+
+def _sums(tensors: Mapping[str, Tensor]) -> dict[str, float]:
+    """A number by which each tensor is told from another one."""
+    return {name: float(value.double().sum()) for name, value in tensors.items()}
+
+
+def _checkpoint_layers(network: Any) -> None:
+    """By the newer name of transformers where it has it."""
+    options = {"use_reentrant": False}
+    if hasattr(network, "activation_checkpointing_enable"):
+        network.activation_checkpointing_enable(options)
+    else:
+        network.gradient_checkpointing_enable(options)

@@ -28,10 +28,14 @@ FREE_KEYS = (
     "logger",
     "paths",
     "hydra",
+    "find_lr",
     "keep_every_epoch",
     "trainer.enable_progress_bar",
     "trainer.enable_model_summary",
+    "trainer.devices",
     "loader.num_workers",
+    "loader.prefetch_factor",
+    "loader.multiprocessing_context",
 )
 # Keys in which a run may differ from the one that it branches from.
 BRANCH_KEYS = ("curation", "run_name", "run_dir", "branch_from", "tracked")

@@ -40,8 +40,9 @@ def add_low_rank(model: nn.Module, settings: DictConfig) -> None:
 
     Args:
         model: the captioner.
-        settings: ``rank``, ``alpha``, ``dropout``, and ``modules``: last parts of the layers'
-            names, such as ``query``.
+        settings: ``rank``, ``alpha``, ``dropout``; ``modules``: last parts of the layers' names,
+            such as ``query``; and ``within``: a shell pattern of complete names, such as
+            ``"*language_model*"``, which the layers' names must match; None for all.
 
     Raises:
         ModuleNotFoundError: peft is not installed.
@@ -51,15 +52,37 @@ def add_low_rank(model: nn.Module, settings: DictConfig) -> None:
     names = list(settings.modules)
     known = {name.rpartition(".")[2] for name, _ in model.named_modules()}
     if missing := sorted(set(names) - known):
-        raise ValueError(f"model.lora.modules: no layer is named {', '.join(missing)}")
+        layers = [name for name, layer in model.named_modules() if isinstance(layer, nn.Linear)]
+        linear = {name.rpartition(".")[2] for name in layers}
+        raise ValueError(
+            f"model.lora.modules: no layer is named {', '.join(missing)}; linear layers are named "
+            f"{', '.join(sorted(linear))}"
+        )
     config = peft.LoraConfig(
         r=settings.rank,
         lora_alpha=settings.alpha,
         lora_dropout=settings.dropout,
-        target_modules=names,
+        target_modules=_complete_names(model, names, settings.get("within")),
     )
     model.requires_grad_(False)
     peft.inject_adapter_in_model(config, model)
+    for parameter in model.parameters():
+        if parameter.requires_grad:  # additions to half-precise weights would not learn small steps
+            parameter.data = parameter.data.float()
+
+
+def _complete_names(model: nn.Module, names: Sequence[str], within: str | None) -> list[str]:
+    """The layers' names as peft takes them: their last parts, or complete ones."""
+    if within is None:
+        return list(names)
+    complete = [
+        name
+        for name, _ in model.named_modules()
+        if name.rpartition(".")[2] in names and fnmatch.fnmatch(name, within)
+    ]
+    if not complete:
+        raise ValueError(f"model.lora.within: no layer of model.lora.modules is in {within!r}")
+    return complete
 
 
 def adapt(model: nn.Module, settings: DictConfig) -> None:

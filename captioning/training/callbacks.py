@@ -27,20 +27,37 @@ log = logging.getLogger(__name__)
 
 # Captions have collapsed where fewer than this share of them differ; fewer images say nothing.
 MIN_IMAGES, MIN_DISTINCT_SHARE = 20, 0.05
+LOSS = "train/loss"
 
 
 class ProgressBar(RichProgressBar):
-    """Progress with loss and score; without ``v_num``, which is the name of a logger's folder."""
+    """Progress with loss and score; without ``v_num``, which is the name of a logger's folder.
+
+    In training the values are new every ``trainer.log_every_n_steps`` steps: to show them, the
+    program waits for the device.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._shown: dict[str, int | str | float | dict[str, float]] = {}
 
     def get_metrics(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule
     ) -> dict[str, int | str | float | dict[str, float]]:
         """What is shown beside the bar."""
-        return {
-            name: value
-            for name, value in super().get_metrics(trainer, pl_module).items()
-            if name != "v_num"
-        }
+        if not _is_between_logs(trainer):
+            shown = super().get_metrics(trainer, pl_module)
+            shown |= {n: v.item() for n, v in trainer.callback_metrics.items() if n == LOSS}
+            self._shown = {name: value for name, value in shown.items() if name != "v_num"}
+        return self._shown
+
+
+def _is_between_logs(trainer: pl.Trainer) -> bool:
+    """Whether a training step is under way whose values are not logged."""
+    progress = trainer.fit_loop.epoch_loop.batch_progress
+    if not trainer.training or progress.is_last_batch:
+        return False
+    return progress.current.ready % max(1, trainer.log_every_n_steps) != 0
 
 
 class StepSeed(pl.Callback):
@@ -62,40 +79,6 @@ class StepSeed(pl.Callback):
         """Seed the step; processes draw different numbers."""
         parts = (self.seed, trainer.current_epoch, batch_idx, trainer.global_rank)
         torch.manual_seed(int(np.random.SeedSequence(parts).generate_state(1)[0]))
-
-
-class FiniteLoss(pl.Callback):
-    """Stops a run whose loss is NaN or infinite, before it spoils checkpoint and journal."""
-
-    def on_train_batch_end(
-        self,
-        trainer: pl.Trainer,
-        pl_module: pl.LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-    ) -> None:
-        """Look at the step's loss.
-
-        Raises:
-            ValueError: it is not finite; names the step, the captions and the remedy.
-        """
-        loss = outputs["loss"]
-        if torch.isfinite(loss):
-            return
-        per_sample = outputs["per_sample"]
-        bad_ids = [
-            sample_id
-            for sample_id, is_finite in zip(
-                batch.sample_ids, per_sample.isfinite().tolist(), strict=True
-            )
-            if not is_finite
-        ]
-        raise ValueError(
-            f"loss is {loss.item()} at epoch {trainer.current_epoch}, step {trainer.global_step} "
-            f"({len(bad_ids)} captions, such as {bad_ids[:3]}); lower optimizer.lr, or set "
-            "trainer.gradient_clip_val; resume=auto goes on from the last good epoch"
-        )
 
 
 class StayStopped(pl.Callback):

@@ -78,8 +78,9 @@ def load_inputs(config: DictConfig, *, only: Roster | None = None) -> Inputs:
             train_has_photos=not trains_on_text(config),
         )
     first = {} if splits.train_has_photos else {"texts": _text_reader(config)}
-    pictures = load_pictures(config.features, splits.pictured)
-    readers = {**first, "pictures": pictures.reader, **_further_readers(config)}
+    controlled = bool(config.get("control"))
+    pictures = load_pictures(config.features, splits.pictured, whole_first=controlled)
+    readers = {**first, "pictures": pictures.reader, **further_readers(config)}
     return Inputs(splits=splits, pictures=pictures, readers=readers, steps=steps)
 
 
@@ -93,25 +94,30 @@ def _text_reader(config: DictConfig) -> AbstractBatchReader:
     return build_part(config.model.texts)
 
 
-def _further_readers(config: DictConfig) -> dict[str, AbstractBatchReader]:
+def further_readers(config: DictConfig) -> dict[str, AbstractBatchReader]:
     """The reader of controls, then those that the model lists beside pictures."""
     chosen = {"control": config.get("control"), **(config.model.get("readers") or {})}
     return {name: build_part(part) for name, part in chosen.items() if part}
 
 
-def load_pictures(chosen: DictConfig, rosters: Sequence[Roster]) -> Pictures:
+def load_pictures(
+    chosen: DictConfig, rosters: Sequence[Roster], *, whole_first: bool = False
+) -> Pictures:
     """The reader of the rosters' photos; features are computed where they are missing.
 
     Args:
         chosen: the config group ``features``.
         rosters: whose photos are looked at.
+        whole_first: see `FeatureReader`.
 
     Raises:
         ValueError: the group does not say how photos are read.
     """
     if chosen.get("imported"):
         store = FeatureStore.open(chosen.imported)
-        return Pictures(reader=FeatureReader(store=store), feature_size=store.dim)
+        check_imported(store, rosters)
+        reader = FeatureReader(store=store, whole_first=whole_first)
+        return Pictures(reader=reader, feature_size=store.dim)
     backbone = build_part(chosen.backbone) if chosen.get("backbone") else None
     if chosen.get("reader"):
         built = {} if backbone is None else {"backbone": backbone}
@@ -126,6 +132,24 @@ def load_pictures(chosen: DictConfig, rosters: Sequence[Roster]) -> Pictures:
     extend = partial(cached_features, chosen, backbone, progress=False)
     reader = FeatureReader(store=store, samples=samples, extend=extend)
     return Pictures(reader=reader, feature_size=store.dim)
+
+
+def check_imported(store: FeatureStore, rosters: Sequence[Roster]) -> None:
+    """Refuse imported features that do not suit the images of rosters.
+
+    Raises:
+        ValueError: images without features, or with photos of others (they go by image id).
+    """
+    for roster in rosters:
+        store.positions_of_ids(list(roster.rows_by_image))
+        ids: dict[Path, str] = {}
+        for sample in roster.samples:
+            if ids.setdefault(sample.image_path, sample.image_id) != sample.image_id:
+                raise ValueError(
+                    f"{roster.name}: {sample.sample_id} has the photo of image "
+                    f"{ids[sample.image_path]}, and imported features go by image id: choose "
+                    "features= with a backbone, or leave out the step that exchanges photos"
+                )
 
 
 def cached_features(

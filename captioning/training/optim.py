@@ -10,31 +10,52 @@ from torch.optim.lr_scheduler import LambdaLR
 from captioning.ranges import DropRate, Fraction, PositiveFloat, PositiveInt
 
 
-def linear(optimizer: Optimizer, *, horizon: int, warmup: DropRate = 0.0) -> LambdaLR:
-    """Rise over the first ``warmup`` share of ``horizon`` updates, then fall in a line to 0."""
+def linear(
+    optimizer: Optimizer,
+    *,
+    horizon: int,
+    warmup: DropRate = 0.0,
+    warmup_steps: PositiveInt | None = None,
+) -> LambdaLR:
+    """Rise over the first updates, then fall in a line to 0.
+
+    Args:
+        optimizer: its learning rate is the highest one.
+        horizon: updates of the whole run.
+        warmup: share of the horizon in [0, 1) over which the rate rises.
+        warmup_steps: updates over which it rises, below the horizon, in the place of a share.
+    """
+    rise = _rise_in(horizon, warmup, warmup_steps)
 
     def factor(update: int) -> float:
-        return _rise(update, horizon, warmup) * _remaining(update, horizon, warmup)
+        return _rise(update, rise) * _remaining(update, horizon, rise)
 
     return LambdaLR(optimizer, factor)
 
 
 def cosine(
-    optimizer: Optimizer, *, horizon: int, warmup: DropRate = 0.0, floor: Fraction = 0.0
+    optimizer: Optimizer,
+    *,
+    horizon: int,
+    warmup: DropRate = 0.0,
+    warmup_steps: PositiveInt | None = None,
+    floor: Fraction = 0.0,
 ) -> LambdaLR:
-    """Rise over the first ``warmup`` share of ``horizon`` updates, then half a cosine to ``floor``.
+    """Rise over the first updates, then half a cosine to ``floor``.
 
     Args:
         optimizer: its learning rate is the highest one.
         horizon: updates of the whole run.
-        warmup: share of the horizon in [0, 1).
+        warmup: share of the horizon in [0, 1) over which the rate rises.
+        warmup_steps: updates over which it rises, below the horizon, in the place of a share.
         floor: share of the highest rate at the end, in [0, 1].
     """
+    rise = _rise_in(horizon, warmup, warmup_steps)
 
     def factor(update: int) -> float:
-        remaining = _remaining(update, horizon, warmup)
+        remaining = _remaining(update, horizon, rise)
         falling = floor + (1 - floor) * 0.5 * (1 - math.cos(math.pi * remaining))
-        return _rise(update, horizon, warmup) * falling
+        return _rise(update, rise) * falling
 
     return LambdaLR(optimizer, factor)
 
@@ -69,20 +90,30 @@ def rounds(
     return LambdaLR(optimizer, factor)
 
 
-def _rise(update: int, horizon: int, warmup: float) -> float:
-    _check(horizon, warmup)
-    steps = warmup * horizon
-    return 1.0 if update >= steps else (update + 1) / (steps + 1)
+def _rise_in(horizon: int, warmup: float, warmup_steps: int | None) -> float:
+    """Updates over which the rate rises; a share need not be a whole number of them.
 
-
-def _remaining(update: int, horizon: int, warmup: float) -> float:
-    """Share of the falling part that is still to come, 1 to 0."""
-    start = warmup * horizon
-    return min(1.0, max(0.0, (horizon - update) / (horizon - start)))
-
-
-def _check(horizon: int, warmup: float) -> None:
+    Raises:
+        ValueError: numbers out of their range.
+    """
     if horizon < 1 or not 0 <= warmup < 1:
         raise ValueError(
             f"a schedule needs horizon >= 1 and warmup in [0, 1): got {horizon} and {warmup}"
         )
+    if warmup_steps is None:
+        return warmup * horizon
+    if not 0 < warmup_steps < horizon:
+        raise ValueError(
+            f"schedule.warmup_steps must be below the {horizon} updates of the run: got "
+            f"{warmup_steps}; lower it, or set schedule.warmup_steps=null and schedule.warmup"
+        )
+    return float(warmup_steps)
+
+
+def _rise(update: int, steps: float) -> float:
+    return 1.0 if update >= steps else (update + 1) / (steps + 1)
+
+
+def _remaining(update: int, horizon: int, start: float) -> float:
+    """Share of the falling part that is still to come, 1 to 0."""
+    return min(1.0, max(0.0, (horizon - update) / (horizon - start)))

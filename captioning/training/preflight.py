@@ -18,10 +18,10 @@ from pytorch_lightning.utilities.exceptions import (
 
 from captioning.config_check.check import check_config
 from captioning.config_check.rules import nearest
-from captioning.extras import import_extra
 from captioning.metrics.coco import scores_of
 from captioning.metrics.java import JavaError, find_java
 from captioning.results.run_folder import RunFolder
+from captioning.training.loggers.tracking import need
 from captioning.training.parts import build_part
 from captioning.training.rosters import check_data
 from captioning.training.settings import TrainSettings
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 NEEDS_JAVA = {"METEOR", "SPICE"}
 # Groups of what models, curation, callbacks and Lightning log beside validation scores.
-LOGGED = ("train/", "curation/", "speed/", "lr-")
+LOGGED = ("train/", "curation/", "speed/", "memory/", "lr-")
 # What torch and Lightning raise where a setting makes no sense to them.
 FOREIGN_ERRORS = (
     ValueError,
@@ -57,8 +57,8 @@ def check_run(config: DictConfig) -> None:
     _check_monitors(config)
     _check_start(config)
     _check_pictures(config)
-    if "wandb" in config.logger:
-        import_extra("wandb", extra="tracking", purpose="logger=wandb")
+    for name in {"wandb", "mlflow"} & set(config.get("logger") or {}):
+        need(name, module=name)
     check_trainer(config.trainer)
     _try_foreign_parts(config)
     check_data(config)

@@ -3,7 +3,7 @@
 RESERVED = {
     "callbacks": "choose callbacks=[early_stopping], or add one: '+callbacks.NAME={_target_: ...}'",
     "max_epochs": "set num_epochs=N",
-    "logger": "choose logger=default, csv, none or wandb",
+    "logger": "choose logger=none, or some of logger=[csv,tensorboard,wandb,mlflow]",
     "default_root_dir": "set run_dir=FOLDER",
     "plugins": "set trainer.precision=, trainer.strategy= or trainer.devices=",
     "reload_dataloaders_every_n_epochs": "leave it out: curation needs new batches every epoch",

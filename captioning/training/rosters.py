@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
+from captioning.data.features.store import FeatureStore
 from captioning.data.photos import check_photos, drop_photos
 from captioning.data.roster import Roster, build_roster
 from captioning.data.steps.base import CORPUS, AbstractStep, StepContext, apply_steps
@@ -84,8 +86,7 @@ def _read_split(config: DictConfig, split: str) -> Roster:
     if config.data.get(split) is None:
         known = [key for key, value in config.data.items() if OmegaConf.is_dict(value)]
         raise ValueError(f"data.{split} is not set for {config.data.name}; its splits: {known}")
-    roster = _cut(build_part(config.data[split]), config)
-    roster = without_broken_photos(roster, config)
+    roster = with_usable_photos(_cut(read_annotations(config, config.data[split]), config), config)
     _log_dropped(roster)
     return roster
 
@@ -151,11 +152,52 @@ def random_share(roster: Roster, share: float, *, seed: int, name: str) -> Roste
     return build_roster(roster.name, [roster.samples[row] for row in rows], roster.dropped)
 
 
-def without_broken_photos(roster: Roster, config: DictConfig) -> Roster:
-    """The roster without photos that cannot be opened; each is recorded in ``dropped``."""
+def imported_features(config: DictConfig) -> str | None:
+    """The folder of imported features, if these stand for the photos."""
+    return (config.get("features") or {}).get("imported")
+
+
+def read_annotations(config: DictConfig, entry: DictConfig) -> Roster:
+    """The roster of a split's reader; where features were imported, its photos need not be there.
+
+    Args:
+        config: with ``features``.
+        entry: the reader and its arguments.
+    """
+    if imported_features(config) and entry.get("missing_photos") == "error":
+        return build_part(entry, missing_photos="keep")
+    return build_part(entry)
+
+
+def with_usable_photos(roster: Roster, config: DictConfig) -> Roster:
+    """The roster as its photos allow, each of which is opened once.
+
+    Photos that cannot be opened are recorded in ``dropped``. Where features were imported none is
+    opened: sizes that boxes are in pixels of are those that came with the features.
+    """
+    folder = imported_features(config)
+    if folder:
+        return with_sizes(roster, FeatureStore.open(folder))
     paths = sorted({sample.image_path for sample in roster.samples})
     broken = check_photos(paths, cache_path=Path(config.paths.cache) / "photos.json")
     return drop_photos(roster, broken) if broken else roster
+
+
+def with_sizes(roster: Roster, store: FeatureStore) -> Roster:
+    """The roster with sizes of photos from a store, where annotations with boxes have none.
+
+    Args:
+        roster: of images that may be in the store or not.
+        store: of imported features.
+    """
+    unknown = list(dict.fromkeys(s.image_id for s in roster.samples if s.regions and not s.size))
+    sizes = dict(zip(unknown, store.sizes_of_ids(unknown), strict=True))
+    if not any(sizes.values()):
+        return roster
+    samples = [
+        replace(sample, size=sizes.get(sample.image_id, sample.size)) for sample in roster.samples
+    ]
+    return build_roster(roster.name, samples, roster.dropped)
 
 
 def first_images(roster: Roster, number: int) -> Roster:

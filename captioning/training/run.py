@@ -24,7 +24,7 @@ from captioning.data.batches.settings import LoaderSettings
 from captioning.data.steps.base import StepContext
 from captioning.files import write_json
 from captioning.interfaces import AbstractTokenizer
-from captioning.models.base import AbstractCaptioner
+from captioning.models.base import AbstractCaptioner, Objective
 from captioning.results.run_folder import RunFolder
 from captioning.text.tokenizers.subwords import restored
 from captioning.training.adapt import adapt
@@ -32,7 +32,7 @@ from captioning.training.callbacks import CaptionEvaluation
 from captioning.training.inputs import Inputs, load_inputs
 from captioning.training.parts import build_part
 from captioning.training.preflight import check_run, with_precision
-from captioning.training.rosters import has_corpus, read_corpus
+from captioning.training.rosters import has_corpus, read_corpus, trains_on_text
 from captioning.training.trainer import build_trainer, num_updates
 
 log = logging.getLogger(__name__)
@@ -84,7 +84,9 @@ def _test(experiment: Experiment, checkpoint: Path) -> dict[str, float]:
         return {}
     # Not by trainer.test(ckpt_path=...): that would load the weights before averaging.
     experiment.model.load_state_dict(load_checkpoint(checkpoint)["state_dict"])
-    experiment.trainer.test(experiment.model, experiment.datamodule, verbose=False)
+    with warnings.catch_warnings():
+        _quieten_loaders(experiment.datamodule)
+        experiment.trainer.test(experiment.model, experiment.datamodule, verbose=False)
     result = experiment.evaluation.result
     return {} if result is None else dict(result.corpus)
 
@@ -101,10 +103,17 @@ def _quieten(config: DictConfig, folder: Path) -> None:
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     # Lightning 2.6 asks torch's pytree about its leaves in a way that newer torch deprecates.
     warnings.filterwarnings("ignore", ".*treespec, LeafSpec.*", FutureWarning)
-    # Cached features are read in milliseconds: loader processes would only cost time.
-    warnings.filterwarnings("ignore", ".*does not have many workers.*")
-    if "wandb" in config.logger:
+    if "wandb" in (config.get("logger") or {}):
         os.environ.setdefault("WANDB_DATA_DIR", str(folder.resolve()))
+
+
+def _quieten_loaders(datamodule: CaptionDataModule) -> None:
+    """Silence advice on loader processes where it is wrong."""
+    if not datamodule.reads_pixels:
+        # Cached features are read in milliseconds: loader processes would only cost time.
+        warnings.filterwarnings("ignore", ".*does not have many workers.*")
+    # A loader whose processes stay is kept and not made anew, which is what can hang.
+    warnings.filterwarnings("ignore", ".*persistent_workers=True.*can lead to instability.*")
 
 
 def _fit(experiment: Experiment, checkpoint: Path | None, folder: RunFolder) -> None:
@@ -112,6 +121,7 @@ def _fit(experiment: Experiment, checkpoint: Path | None, folder: RunFolder) -> 
     trainer = experiment.trainer
     try:
         with warnings.catch_warnings():
+            _quieten_loaders(experiment.datamodule)
             # Expected for a resumed run, and for one that branches.
             warnings.filterwarnings("ignore", "Checkpoint directory .* exists and is not empty")
             warnings.filterwarnings("ignore", ".*callbacks used to create .*ModelCheckpoint")
@@ -137,16 +147,7 @@ def build(config: DictConfig, folder: Path) -> Experiment:
     inputs = load_inputs(config)
     _write_dropped(inputs, folder)
     _write_steps(inputs.steps, folder)
-    start = None if not config.get("start_from") else finished_weights(Path(config.start_from))
-    if start is None:
-        tokenizer = build_part(config.tokenizer)(_captions(config, inputs))
-    else:
-        tokenizer = restored(start["captioner"]["tokenizer"])
-    datamodule = build_datamodule(config, inputs, tokenizer)
-    horizon = num_updates(config, datamodule.updates_per_epoch)
-    model = build_model(config, tokenizer, inputs, horizon)
-    if start is not None:
-        begin_with(model, start, name=config.start_from)
+    model, datamodule = build_captioner(config, inputs)
     further = config.get("extra_metrics") or {}
     evaluation = CaptionEvaluation(
         folder=folder,
@@ -158,6 +159,36 @@ def build(config: DictConfig, folder: Path) -> Experiment:
     )
     trainer = build_trainer(config, folder, evaluation=evaluation, truth=inputs.steps.truth)
     return Experiment(model=model, datamodule=datamodule, trainer=trainer, evaluation=evaluation)
+
+
+def build_captioner(
+    config: DictConfig, inputs: Inputs
+) -> tuple[AbstractCaptioner, CaptionDataModule]:
+    """The model that training begins with, new or of another run, and its loaders."""
+    start = None if not config.get("start_from") else finished_weights(Path(config.start_from))
+    if start is None:
+        tokenizer = build_part(config.tokenizer)(_captions(config, inputs))
+    else:
+        tokenizer = restored(start["captioner"]["tokenizer"])
+    datamodule = build_datamodule(config, inputs, tokenizer)
+    horizon = num_updates(config, datamodule.updates_per_epoch)
+    model = build_model(config, tokenizer, inputs, horizon)
+    if start is not None:
+        begin_with(model, start, name=config.start_from)
+    model.objective = build_objective(config)
+    return model, datamodule
+
+
+def build_objective(config: DictConfig) -> Objective | None:
+    """What training minimises; None: the model's own loss."""
+    if not config.get("objective"):
+        return None
+    if trains_on_text(config):
+        raise ValueError(
+            f"objective={config.objective._target_} needs photos, and corpus={config.corpus.name} "
+            "has none: choose objective=likelihood"
+        )
+    return build_part(config.objective, seed=config.seed)
 
 
 def _captions(config: DictConfig, inputs: Inputs) -> Iterator[str]:

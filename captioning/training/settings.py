@@ -84,6 +84,7 @@ class File(TypedDict):
     url: NotRequired[Name | None]
     sha256: NotRequired[Name | None]
     unpack: NotRequired[bool]
+    photos: NotRequired[bool]
 
 
 class Data(TypedDict):
@@ -127,6 +128,7 @@ class LowRank(TypedDict):
     alpha: PositiveFloat
     dropout: DropRate
     modules: Annotated[Sequence[str], MinLen(1)]
+    within: NotRequired[Name | None]
 
 
 class Model(TypedDict):
@@ -159,6 +161,14 @@ class Curation(TypedDict):
     prompt: NotRequired[Any]
 
 
+class FindLr(TypedDict, total=False):
+    """``find_lr``, see `captioning.training.find_lr.SweepSettings`."""
+
+    lowest: PositiveFloat
+    highest: PositiveFloat
+    num_updates: Annotated[int, Ge(20)]
+
+
 class TrainSettings(TypedDict):
     """All keys of a training."""
 
@@ -188,9 +198,11 @@ class TrainSettings(TypedDict):
     search: Part
     optimizer: Optimizer
     schedule: Part
+    objective: NotRequired[Part | Mapping[str, Any]]
     curation: Curation
     trainer: Trainer
     callbacks: NotRequired[Mapping[str, Part] | None]
-    logger: Mapping[str, Part]
+    logger: NotRequired[Mapping[str, Part] | None]
     metrics: Metrics
     extra_metrics: NotRequired[Mapping[str, Part] | None]
+    find_lr: NotRequired[FindLr]

@@ -15,8 +15,16 @@ from pytorch_lightning.utilities.exceptions import (
 )
 
 from captioning.training.averaging import WarmWeightAveraging
-from captioning.training.callbacks import FiniteLoss, ProgressBar, Speed, StayStopped, StepSeed
+from captioning.training.callbacks import (
+    CaptionEvaluation,
+    ProgressBar,
+    Speed,
+    StayStopped,
+    StepSeed,
+)
 from captioning.training.checkpoint_io import AtomicCheckpointIO
+from captioning.training.finite_loss import FiniteLoss
+from captioning.training.monitoring import Monitor, SampleCaptions
 from captioning.training.parts import build_part
 from captioning.training.reserved import RESERVED
 
@@ -47,7 +55,7 @@ def num_updates(config: DictConfig, batches_per_epoch: int) -> int:
 
 
 def build_trainer(
-    config: DictConfig, folder: Path, *, evaluation: pl.Callback, truth: Mapping[str, str]
+    config: DictConfig, folder: Path, *, evaluation: CaptionEvaluation, truth: Mapping[str, str]
 ) -> pl.Trainer:
     """The trainer of a run.
 
@@ -67,11 +75,13 @@ def build_trainer(
             max_epochs=config.num_epochs,
             callbacks=[
                 evaluation,
+                Monitor(),
+                SampleCaptions(evaluation=evaluation),
                 *_default_callbacks(config, folder, truth, chosen),
                 *chosen,
                 *_checkpoints(config, folder),
             ],
-            logger=[build_part(entry) for entry in config.logger.values()] or False,
+            logger=[build_part(entry) for entry in (config.get("logger") or {}).values()] or False,
             default_root_dir=folder,
             plugins=[AtomicCheckpointIO()],
             reload_dataloaders_every_n_epochs=1,

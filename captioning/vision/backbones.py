@@ -95,8 +95,11 @@ class Backbone(nn.Module):
         """Grid features ``(B, h*w, D)``, row by row from the top left, of ``(B, 3, H, W)``.
 
         Args:
-            images: ``float32`` pixels normalised by ``mean`` and ``std`` (see `normalise`).
+            images: ``uint8`` pixels, or ``float32`` that `normalise` has made of them.
         """
+        if images.dtype == torch.uint8:
+            images = self.normalise(images)
+        images = images.to(next(self.network.parameters()).dtype)
         images = images.contiguous(memory_format=torch.channels_last)
         return _as_cells(self.network.forward_features(images), self.network, self.dim)
 

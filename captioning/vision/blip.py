@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from transformers import BlipForConditionalGeneration
 from transformers.models.blip.configuration_blip import BlipVisionConfig
@@ -35,6 +36,9 @@ class BlipVision(nn.Module):
         mean, std: of pixels in [0, 1], by channel.
     """
 
+    _mean: Tensor
+    _std: Tensor
+
     def __init__(
         self,
         *,
@@ -53,12 +57,21 @@ class BlipVision(nn.Module):
         self.network = network
         self.dim = int(config.hidden_size)
         self.mean, self.std = MEAN, STD
+        for name, values in {"_mean": MEAN, "_std": STD}.items():
+            scaled = torch.tensor(values).view(3, 1, 1) * 255
+            self.register_buffer(name, scaled, persistent=False)
         self._interpolated = self.image_size != default_size
         if checkpointing:
             network.gradient_checkpointing_enable({"use_reentrant": False})
 
+    def normalise(self, pixels: Tensor) -> Tensor:
+        """The ``float32`` input of `grid` of pixels ``(B, 3, H, W) uint8``."""
+        return (pixels.to(torch.float32) - self._mean) / self._std
+
     def grid(self, images: Tensor) -> Tensor:
-        """States ``(B, 1 + patches, D)`` of normalised pixels ``(B, 3, H, W)``."""
+        """States ``(B, 1 + patches, D)`` of pixels ``(B, 3, H, W)``, ``uint8`` or normalised."""
+        if images.dtype == torch.uint8:
+            images = self.normalise(images)
         outputs = self.network(images, interpolate_pos_encoding=self._interpolated)
         return outputs.last_hidden_state
 

@@ -12,7 +12,7 @@ from torchvision.ops import roi_align
 Box = tuple[float, float, float, float]
 
 
-def scale_boxes(boxes: Sequence[Box], width: int, height: int, name: str) -> Tensor:
+def scale_boxes(boxes: Sequence[Box], width: float, height: float, name: str) -> Tensor:
     """Boxes ``(n, 4)`` in shares of the photo, each in [0, 1].
 
     Args:

@@ -89,7 +89,9 @@ class ClipBackbone(nn.Module):
         return image
 
     def grid(self, images: Tensor) -> Tensor:
-        """Unit vectors ``(B, 1, dim)`` of normalised pixels."""
+        """Unit vectors ``(B, 1, dim)`` of normalised pixels, or of ``uint8``."""
+        if images.dtype == torch.uint8:
+            images = self.normalise(images)
         return nn.functional.normalize(self.model.encode_image(images), dim=-1).unsqueeze(1)
 
     def for_inference(self, device: torch.device | str) -> ClipBackbone:

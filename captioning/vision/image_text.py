@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from captioning.model_folder import model_folder
+from captioning.model_folder import model_folder, quiet_loading
 
 NO_HUB = "a folder of another model, or model=updown_small"
 
@@ -38,13 +38,14 @@ def load_image_text(name: str, *, dtype: torch.dtype = torch.float32) -> Any:
             f"{name}: no image-to-text model that transformers knows ({reason})"
         ) from error
     try:
-        model, report = network.from_pretrained(
-            folder,
-            local_files_only=True,
-            use_safetensors=True,
-            output_loading_info=True,
-            dtype=dtype,
-        )
+        with quiet_loading():
+            model, report = network.from_pretrained(
+                folder,
+                local_files_only=True,
+                use_safetensors=True,
+                output_loading_info=True,
+                dtype=dtype,
+            )
     except OSError as error:
         raise FileNotFoundError(
             f"{folder}: no model.safetensors in it; other files of weights may hold programs and "

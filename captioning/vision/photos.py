@@ -33,7 +33,9 @@ _WHITE = {"I": 65535, "F": 1}  # the value of white in 32-bit integers and in fl
 _QUARTER_TURNS = (5, 6, 7, 8)  # values of EXIF's orientation
 
 
-def load_rgb(path: str | Path, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
+def load_rgb(
+    path: str | Path, *, max_pixels: int = MAX_PIXELS, smallest_side: int | None = None
+) -> Image.Image:
     """The photo in RGB, turned by its EXIF orientation.
 
     Grey, CMYK, palette and 16-bit photos are converted; transparent pixels become white. In 32-bit
@@ -43,12 +45,14 @@ def load_rgb(path: str | Path, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
     Args:
         path: the photo.
         max_pixels: a photo of more is refused without decoding it.
+        smallest_side: a larger JPEG may come at a half, a quarter or an eighth of its size, which
+            is decoded faster, as long as no side is below this; None for its own size.
 
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: it breaks a rule, see `photo_problem`.
     """
-    opened = _open(path, max_pixels)
+    opened = _open(path, max_pixels, smallest_side)
     if isinstance(opened, Image.Image):
         return opened
     if opened == MISSING:
@@ -83,7 +87,7 @@ def photo_sizes(path: str | Path) -> tuple[tuple[int, int], tuple[int, int]]:
     return (width, height), ((height, width) if turned else (width, height))
 
 
-def _open(path: str | Path, max_pixels: int) -> Image.Image | str:
+def _open(path: str | Path, max_pixels: int, smallest_side: int | None = None) -> Image.Image | str:
     """The photo, or the rule that it breaks."""
     try:
         if os.path.getsize(path) == 0:
@@ -94,6 +98,8 @@ def _open(path: str | Path, max_pixels: int) -> Image.Image | str:
                 return f"{HUGE} ({image.width}x{image.height}, at most {max_pixels} pixels)"
             if getattr(image, "n_frames", 1) > 1:
                 return ANIMATED
+            if smallest_side is not None:
+                image.draft(None, (smallest_side, smallest_side))
             image.load()
             return _as_rgb(ImageOps.exif_transpose(image))
     except FileNotFoundError:

@@ -99,7 +99,9 @@ def blinded(batch: Batch, mean: Tensor | None) -> Batch:
     regions = None
     if batch.regions is not None and mean is not None:
         regions = mean.to(batch.regions).expand_as(batch.regions)
-    images = None if batch.images is None else torch.zeros_like(batch.images)
+    images = None
+    if batch.images is not None:  # in uint8 0 would be black
+        images = torch.zeros_like(batch.images, dtype=torch.float32)
     return replace(batch, regions=regions, images=images)
 
 

@@ -196,7 +196,8 @@ function showRows() {
   const hidden = facts.num_edits - facts.num_listed;
   byId("found").textContent = `${number(state.found.length)} of ${number(facts.num_edits)} edits` +
     (edits.length < facts.num_listed ? `, ${number(edits.length)} read so far` : "") +
-    (hidden > 0 ? `. The list holds the first ${number(facts.num_listed)}: the other ${number(hidden)} would make this page too large and stand in curation.jsonl` : "");
+    (hidden > 0 ? `. The list holds the first ${number(facts.num_listed)}: the other ${number(hidden)} would make this page too large and stand in curation.jsonl` : "") +
+    (pictures.length ? "" : ". No photo is shown: none could be opened when the page was made");
 }
 
 function search(page = 0) {

@@ -73,6 +73,7 @@ COMMANDS = {
 }
 # What the configs of the other commands leave open.
 OPEN = {
+    "export": ("run=RUN", "to=TO"),
     "curate detect": ("run=RUN",),
     "curate capfilt": ("captioner.captioner.name=FOLDER",),
     "controllability": ("run=RUN",),

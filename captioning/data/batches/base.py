@@ -14,6 +14,10 @@ from captioning.types import Sample
 
 Stage = Literal["train", "probe", "eval"]
 Tensors = dict[str, Any]
+DRAW = "draw"
+"""Name under which a reader's third argument holds the key of the batch's random numbers: seed,
+epoch and number of the batch, or None where there is none. With a sample's row it makes draws that
+depend on nothing else, see `captioning.data.batches.pictures.PixelReader`."""
 Read = Callable[[Sequence[Sample], Sequence[Sample], Tensors], Tensors]
 """Makes tensors of a batch from its B captions, one sample of each of its I pictures, and the
 tensors of earlier readers."""
@@ -32,7 +36,9 @@ class Epoch:
         left_out: captions that are not trained on but may lend contexts.
         has_photos: False: captions alone; their photos must not be read.
         pictures: form of the pictures: ``"pixels"``, ``"grid"``, ``"regions"`` (of annotated
-            boxes) or ``"imported"``; empty where no reader gives any.
+            boxes), ``"imported"`` or ``"imported regions"`` (with boxes of their own, the whole
+            photo first); empty where no reader gives any.
+        read_pictures: the function that reads them, for readers that come after it.
     """
 
     stage: Stage
@@ -42,6 +48,7 @@ class Epoch:
     left_out: Sequence[Sample] = ()
     has_photos: bool = True
     pictures: str = ""
+    read_pictures: Read | None = None
 
 
 class AbstractBatchReader(ABC):

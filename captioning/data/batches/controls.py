@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from captioning.data.batches.base import AbstractBatchReader, Epoch, Read, Tensors
-from captioning.data.boxes import photo_size
+from captioning.data.batches.matched_regions import MatchedControls
+from captioning.data.boxes import sample_size
 from captioning.interfaces import AbstractParser
 from captioning.lengths import count_words
-from captioning.ranges import PositiveInt
+from captioning.ranges import Fraction, PositiveInt
 from captioning.types import Control, Sample
 from captioning.vision.boxes import scale_boxes
 
@@ -28,6 +29,8 @@ class CaptionControls(AbstractBatchReader):
         length: controls ask for the caption's number of words.
         parser: finds the verbs that controls ask for; None: they ask for none.
         max_regions: the first so many boxes of a photo have features; others are left out.
+        min_overlap: of imported features alone, whose boxes are others than the annotated ones:
+            see `captioning.data.batches.matched_regions.MatchedControls`.
     """
 
     def __init__(
@@ -37,13 +40,14 @@ class CaptionControls(AbstractBatchReader):
         length: bool = True,
         parser: AbstractParser | None = None,
         max_regions: PositiveInt = 36,
+        min_overlap: Fraction = 0.5,
     ) -> None:
         self.ordered, self.length = ordered, length
-        self.parser, self.max_regions = parser, max_regions
+        self.parser, self.max_regions, self.min_overlap = parser, max_regions, min_overlap
 
     def open(self, epoch: Epoch) -> Read | None:
         """Reads the controls of the epoch's captions, and the boxes of their regions."""
-        return _read_controls(epoch, self(epoch.samples))
+        return _read_controls(epoch, self(epoch.samples), self.min_overlap)
 
     def __call__(self, samples: Sequence[Sample]) -> tuple[Control, ...]:
         """The controls of ``samples``, in order."""
@@ -73,32 +77,43 @@ class FixedControls(AbstractBatchReader):
 
     Args:
         controls: one for each sample that it is opened with, in order.
+        min_overlap: as of `CaptionControls`.
     """
 
-    def __init__(self, controls: Sequence[Control]) -> None:
-        self.controls = controls
+    def __init__(self, controls: Sequence[Control], *, min_overlap: Fraction = 0.5) -> None:
+        self.controls, self.min_overlap = controls, min_overlap
 
     def open(self, epoch: Epoch) -> Read | None:
         """Reads the controls and the boxes."""
-        return _read_controls(epoch, self.controls)
+        return _read_controls(epoch, self.controls, self.min_overlap)
 
 
-def _read_controls(epoch: Epoch, controls: Sequence[Control]) -> Read | None:
+def _read_controls(epoch: Epoch, controls: Sequence[Control], min_overlap: float) -> Read | None:
     """None where there are no photos.
 
     Raises:
-        ValueError: there are no features of regions.
+        ValueError: there are no features of regions, or their boxes are of other photos.
     """
     if not epoch.has_photos:
         return None
+    names = [sample.sample_id for sample in epoch.samples]
+    by_id = dict(zip(names, controls, strict=True))
+    if epoch.pictures == "imported regions":
+        matched = MatchedControls(by_id, min_overlap=min_overlap)
+        matched.check(epoch)
+        return matched
+    if epoch.pictures == "imported":
+        raise ValueError(
+            "control asks for regions of photos, and the imported features have no boxes: import "
+            "them again into a new folder from files that have boxes (captioning import-features)"
+        )
     if epoch.pictures != "regions":
         kind = "pixels" if epoch.pictures == "pixels" else f"{epoch.pictures or 'no'} features"
         raise ValueError(
             f"control asks for regions of photos, and there are {kind}: choose "
             "features=efficientnet_lite0_regions, or leave control out"
         )
-    names = [sample.sample_id for sample in epoch.samples]
-    return ControlBatches(dict(zip(names, controls, strict=True)))
+    return ControlBatches(by_id)
 
 
 class ControlBatches:
@@ -130,7 +145,7 @@ class ControlBatches:
             shares = torch.empty(0, 4)
             if sample.regions:
                 boxes = [region.box for region in sample.regions]
-                shares = scale_boxes(boxes, *photo_size(path), str(path))
+                shares = scale_boxes(boxes, *sample_size(sample), str(path))
             self._shares[path] = torch.cat([torch.tensor([[0.0, 0.0, 1.0, 1.0]]), shares])
         return self._shares[path]
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytorch_lightning as pl
 import torch.distributed as dist
 from torch.utils.data import DataLoader
 
-from captioning.data.batches.base import AbstractBatchReader, Epoch, Stage
+from captioning.data.batches.base import AbstractBatchReader, Epoch, Read, Stage
 from captioning.data.batches.dataset import CaptionDataset
-from captioning.data.batches.sampler import CaptionBatchSampler
+from captioning.data.batches.loaders import build_loader, pins_memory
+from captioning.data.batches.sampler import CaptionBatchSampler, Positions
 from captioning.data.batches.settings import LoaderSettings, Splits
 from captioning.data.roster import CurationView, Roster
 from captioning.data.steps.add_pairs import num_original
@@ -51,6 +53,7 @@ class CaptionDataModule(pl.LightningDataModule):
         self.loader, self.seed = loader, seed
         self._rewrite: Rewrite | None = None
         self._sample_by_row: dict[int, Sample] = {}  # of the epoch
+        self._val_loader: tuple[Any, DataLoader[Any]] | None = None
 
     @property
     def train(self) -> Roster:
@@ -96,11 +99,11 @@ class CaptionDataModule(pl.LightningDataModule):
         module = None if self.trainer is None else self.trainer.lightning_module
         if self._rewrite is None or module is None or not module.training:
             return batch
-        new = self._rewrite([self._sample_by_row[row] for row in batch.rows.tolist()])
+        new = self._rewrite([self._sample_by_row[row] for row in batch.host.rows.tolist()])
         if new is None:
             return batch
-        rewritten = self.dataset(tuple(new), "train")[list(range(len(new)))]
-        return rewritten.to(batch.rows.device)
+        positions = Positions(range(len(new)), draw=batch.draw)
+        return self.dataset(tuple(new), "train")[positions].to(batch.rows.device)
 
     @property
     def updates_per_epoch(self) -> int:
@@ -122,6 +125,10 @@ class CaptionDataModule(pl.LightningDataModule):
             rank=rank,
             world_size=world_size,
         )
+        if self.trainer is not None:
+            # Lightning tells the epoch, too, but in a resumed run only after loader processes have
+            # begun to make batches.
+            sampler.set_epoch(self.trainer.current_epoch)
         return self._loader(self.dataset(samples, "train"), sampler)
 
     def probe_dataloader(self) -> DataLoader[Any]:
@@ -132,8 +139,11 @@ class CaptionDataModule(pl.LightningDataModule):
         return self._loader(self.dataset(samples, "probe"), blocks)
 
     def val_dataloader(self) -> DataLoader[Any]:
-        """One sample per validation image."""
-        return self.eval_dataloader(self.val)
+        """One sample per validation image; always the same loader, whose processes stay."""
+        made_for = (self.val, self.loader, _process())
+        if self._val_loader is None or self._val_loader[0] != made_for:
+            self._val_loader = (made_for, self.eval_dataloader(self.val, keep=True))
+        return self._val_loader[1]
 
     def test_dataloader(self) -> DataLoader[Any]:
         """One sample per test image."""
@@ -141,12 +151,17 @@ class CaptionDataModule(pl.LightningDataModule):
             raise ValueError("this data set has no test split; name one in configs/data")
         return self.eval_dataloader(self.test)
 
-    def eval_dataloader(self, roster: Roster) -> DataLoader[Any]:
-        """One sample per image of a roster, in order; for generating captions."""
+    def eval_dataloader(self, roster: Roster, *, keep: bool = False) -> DataLoader[Any]:
+        """One sample per image of a roster, in order; for generating captions.
+
+        Args:
+            roster: whose images are captioned.
+            keep: see `captioning.data.batches.loaders.build_loader`.
+        """
         samples = tuple(roster.samples[rows[0]] for rows in roster.rows_by_image.values())
         rank, world_size = _process()
         blocks = _blocks(len(samples), self.loader.eval_batch_size)[rank::world_size]
-        return self._loader(self.dataset(samples, "eval"), blocks)
+        return self._loader(self.dataset(samples, "eval"), blocks, keep=keep)
 
     def dataset(
         self,
@@ -172,12 +187,32 @@ class CaptionDataModule(pl.LightningDataModule):
             has_photos=self.splits.train_has_photos or stage == "eval",
             pictures=next(filter(None, (reader.pictures for reader in readers)), ""),
         )
-        opened = [read for reader in readers if (read := reader.open(epoch)) is not None]
-        return CaptionDataset(samples, tokenizer=self.tokenizer, readers=opened)
+        opened: list[Read] = []
+        for reader in readers:
+            read = reader.open(epoch)
+            if read is not None:
+                opened.append(read)
+                epoch = replace(epoch, read_pictures=read) if reader.pictures else epoch
+        return CaptionDataset(
+            samples, tokenizer=self.tokenizer, readers=opened, has_photos=epoch.has_photos
+        )
 
-    def _loader(self, dataset: CaptionDataset, sampler: Any) -> DataLoader[Any]:
-        return DataLoader(
-            dataset, sampler=sampler, batch_size=None, num_workers=self.loader.num_workers
+    @property
+    def reads_pixels(self) -> bool:
+        """Whether photos are read, not features of theirs that are cached."""
+        return any(reader.pictures == "pixels" for reader in self.readers.values())
+
+    def _loader(
+        self, dataset: CaptionDataset, sampler: Any, *, keep: bool = False
+    ) -> DataLoader[Any]:
+        return build_loader(
+            dataset,
+            sampler,
+            self.loader,
+            reads_pixels=self.reads_pixels and dataset.has_photos,
+            num_processes=getattr(self.trainer, "num_devices", 1),
+            pin=pins_memory(self.trainer),
+            keep=keep,
         )
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from captioning.data.batches.base import Read, Tensors
+from captioning.data.batches.base import DRAW, Read, Tensors
 from captioning.interfaces import AbstractTokenizer
 from captioning.types import Batch, Sample
 
@@ -22,9 +22,10 @@ DATASET_FIELDS = (
     "tokens",
     "token_mask",
     "weights",
+    DRAW,
 )
 """Fields of a batch that the data set fills without a reader."""
-READER_FIELDS = {field.name for field in fields(Batch)} - {*DATASET_FIELDS, "extras"}
+READER_FIELDS = {f.name for f in fields(Batch) if f.init} - {*DATASET_FIELDS, "extras"}
 
 
 class CaptionDataset(Dataset[Batch]):
@@ -34,12 +35,19 @@ class CaptionDataset(Dataset[Batch]):
         samples: the captions of the epoch.
         tokenizer: turns captions into ids.
         readers: give batches everything else, each in its turn (`AbstractBatchReader.open`).
+        has_photos: see `captioning.data.batches.base.Epoch`.
     """
 
     def __init__(
-        self, samples: Sequence[Sample], *, tokenizer: AbstractTokenizer, readers: Sequence[Read]
+        self,
+        samples: Sequence[Sample],
+        *,
+        tokenizer: AbstractTokenizer,
+        readers: Sequence[Read],
+        has_photos: bool = True,
     ) -> None:
         self.samples = samples
+        self.has_photos = has_photos
         self.readers = readers
         self.pad_id = tokenizer.pad_id
         self._tokens = [np.asarray(tokenizer.encode(s.caption), dtype=np.int64) for s in samples]
@@ -49,6 +57,8 @@ class CaptionDataset(Dataset[Batch]):
 
     def __getitem__(self, positions: list[int]) -> Batch:
         """The batch of some samples, longest caption first (the order that packing wants).
+
+        What readers draw depends on ``positions.draw`` where the sampler gives it, see `DRAW`.
 
         Raises:
             ValueError: a reader gives what the data set or another reader has given.
@@ -61,7 +71,8 @@ class CaptionDataset(Dataset[Batch]):
             photos.setdefault(sample.image_path, sample)
         numbers = {path: number for number, path in enumerate(photos)}
         tokens, mask = _padded([self._tokens[position] for position in order], self.pad_id)
-        tensors = self._read(captions, list(photos.values()))
+        draw = getattr(positions, "draw", None)
+        tensors = self._read(captions, list(photos.values()), draw)
         return Batch(
             rows=torch.tensor([sample.row for sample in captions]),
             sample_ids=tuple(sample.sample_id for sample in captions),
@@ -70,12 +81,15 @@ class CaptionDataset(Dataset[Batch]):
             tokens=tokens,
             token_mask=mask,
             weights=_weights([sample.weight for sample in captions]),
+            draw=draw,
             extras={name: value for name, value in tensors.items() if name not in READER_FIELDS},
             **{name: value for name, value in tensors.items() if name in READER_FIELDS},
         )
 
-    def _read(self, captions: Sequence[Sample], photos: Sequence[Sample]) -> Tensors:
-        tensors: Tensors = {}
+    def _read(
+        self, captions: Sequence[Sample], photos: Sequence[Sample], draw: tuple[int, ...] | None
+    ) -> Tensors:
+        tensors: Tensors = {DRAW: draw}
         for read in self.readers:
             added = read(captions, photos, tensors)
             if duplicates := added.keys() & {*tensors, *DATASET_FIELDS, "extras"}:
@@ -84,6 +98,7 @@ class CaptionDataset(Dataset[Batch]):
                     "readers (model.readers) call it otherwise"
                 )
             tensors |= added
+        del tensors[DRAW]
         return tensors
 
 

@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 from torch.utils.data import Sampler
+
+
+class Positions(list[int]):
+    """Positions of a batch in the epoch's samples, with the key of what is drawn for it.
+
+    Args:
+        positions: in the epoch's samples.
+        draw: seed, epoch and number of the batch; so draws depend neither on the loader process
+            that makes the batch, nor on what was drawn before it.
+    """
+
+    def __init__(self, positions: Iterable[int], *, draw: tuple[int, ...] | None) -> None:
+        super().__init__(positions)
+        self.draw = draw
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(Positions, draw=self.draw), (list(self),)
 
 
 class CaptionBatchSampler(Sampler[list[int]]):
@@ -87,6 +106,7 @@ class CaptionBatchSampler(Sampler[list[int]]):
         passes = -(-num_positions // self._num_samples)
         order = np.concatenate([self._pass(number) for number in range(passes)])[:num_positions]
         share = self.batch_size // self.world_size
-        for start in range(0, len(order), self.batch_size):
+        for number, start in enumerate(range(0, len(order), self.batch_size)):
             batch = order[start : start + self.batch_size]
-            yield batch[self.rank * share : (self.rank + 1) * share].tolist()
+            positions = batch[self.rank * share : (self.rank + 1) * share].tolist()
+            yield Positions(positions, draw=(self.seed, self.epoch, number))

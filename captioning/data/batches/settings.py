@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from captioning.data.roster import Roster
 from captioning.ranges import NumWorkers, PositiveInt
@@ -49,7 +50,11 @@ class LoaderSettings:
             the set, as in the paper.
         original_updates: an epoch has as many batches as the original captions fill, without added
             pairs (`captioning.data.steps.add_pairs`), so that these change no schedule.
-        num_workers: loader processes; 0 is best with cached features.
+        num_workers: loader processes of each training process; 0 makes batches in the training
+            process itself. ``"auto"``: 0 where cached features are read, which takes milliseconds;
+            where photos are read, one for each processor core that is left, at most 8.
+        prefetch_factor: batches that each of them makes ahead.
+        multiprocessing_context: how they are started; None for Python's default.
 
     Raises:
         ValueError: a number below 1 (below 0 of workers), or ``original_updates`` for epochs that
@@ -61,7 +66,9 @@ class LoaderSettings:
     eval_batch_size: PositiveInt = 50
     fixed_updates: bool = True
     original_updates: bool = False
-    num_workers: NumWorkers = 0
+    num_workers: NumWorkers | Literal["auto"] = "auto"
+    prefetch_factor: PositiveInt = 4
+    multiprocessing_context: Literal["fork", "spawn", "forkserver"] | None = None
 
     def __post_init__(self) -> None:
         minimums = {
@@ -69,9 +76,12 @@ class LoaderSettings:
             "captions_per_image": 1,
             "eval_batch_size": 1,
             "num_workers": 0,
+            "prefetch_factor": 1,
         }
         for name, minimum in minimums.items():
             value = getattr(self, name)
+            if name == "num_workers" and value == "auto":
+                continue
             if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
                 raise ValueError(
                     f"loader.{name} must be a whole number of at least {minimum}: got {value!r}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 import warnings
 from collections import deque
@@ -26,19 +25,17 @@ from rich.progress import (
 )
 from torch import Tensor
 
+from captioning.data.features.index import INDEX_NAME, LOCK_NAME, FeatureIndex, load_index
+from captioning.data.features.space import check_space
 from captioning.data.features.store import (
-    INDEX_NAME,
-    LOCK_NAME,
     Box,
-    FeatureIndex,
     FeatureStore,
-    FeatureWriter,
     absolute,
     hash_file,
     known_digest,
-    load_index,
     record_key,
 )
+from captioning.data.features.writer import FeatureWriter
 from captioning.data.file_lock import locked
 from captioning.ranges import Device, NumWorkers, PositiveInt
 from captioning.vision.backbones import Backbone
@@ -141,11 +138,11 @@ def ensure_features(
                 index = _open_index(target, backbone, kind)
                 if waited:
                     plan = _plan(index, boxes_by_path, workers, bars)
-                index.paths.update(plan.paths)
-                _check_space(target, backbone, plan.missing)
+                _check_space(target, backbone, plan.missing, bars)
                 run = _Extraction(backbone, kind, *options)
                 batches = _in_threads(run.features, _batches(plan.missing, batch_size), workers)
                 with FeatureWriter(folder=target, index=index) as writer:
+                    writer.add_paths(plan.paths)
                     _write(batches, writer, len(plan.missing), chunk_size, bars)
     store = FeatureStore.open(target)
     if kind == "regions":
@@ -308,7 +305,7 @@ def _plan(
     missing: dict[str, _Photo] = {}
     for path, boxes in boxes_by_path.items():
         key = record_key(digests[path] or "", boxes)
-        if key not in index.records and key not in missing:
+        if key not in index.positions and key not in missing:
             missing[key] = _Photo(path=Path(path), key=key, boxes=boxes or ())
     return _Plan(missing=list(missing.values()), paths=entries)
 
@@ -337,15 +334,10 @@ def _batches(photos: list[_Photo], size: int) -> list[list[_Photo]]:
     return [photos[start : start + size] for start in range(0, len(photos), size)]
 
 
-def _check_space(target: Path, backbone: Backbone, missing: list[_Photo]) -> None:
+def _check_space(target: Path, backbone: Backbone, missing: list[_Photo], bars: Progress) -> None:
     rows = sum(1 + len(photo.boxes) if photo.boxes else backbone.num_cells for photo in missing)
-    needed = rows * backbone.dim * 2 + 64 * 2**20 * bool(missing)
-    free = shutil.disk_usage(target).free
-    if needed > free:
-        raise OSError(
-            f"{target}: features of {len(missing)} photos need {needed / 2**30:.2f} GiB, free are "
-            f"{free / 2**30:.2f} GiB; free some space or set CAPTIONING_CACHE to another disk"
-        )
+    if missing:
+        check_space(target, rows * backbone.dim * 2, len(missing), bars.console.print)
 
 
 def _device(device: str | torch.device) -> torch.device:

@@ -20,6 +20,7 @@ from captioning.data.readers.collector import collector_paused
 from captioning.data.readers.entries import (
     BoxEntry,
     ImageEntry,
+    PhotoPolicy,
     Policy,
     Rules,
     check_unique,
@@ -42,7 +43,7 @@ def read_coco(
     instances: Paths | None = None,
     image_ids: Paths | None = None,
     exclude_ids: Paths | None = None,
-    missing_photos: Policy = "error",
+    missing_photos: PhotoPolicy = "error",
     missing_captions: Policy = "error",
     bad_boxes: Policy = "error",
 ) -> Roster:

@@ -21,6 +21,7 @@ from captioning.data.readers.entries import (
     BoxEntry,
     CaptionEntry,
     ImageEntry,
+    PhotoPolicy,
     Policy,
     Rules,
     normalised,
@@ -50,7 +51,7 @@ def read_coco_entities(
     image_folder: str | Path | None,
     split: str,
     drop_unmatched: bool = False,
-    missing_photos: Policy = "error",
+    missing_photos: PhotoPolicy = "error",
     bad_boxes: Policy = "error",
 ) -> Roster:
     """One split, each caption with its phrases and each image with the boxes of its captions.
@@ -70,7 +71,8 @@ def read_coco_entities(
     """
     if split not in SPLITS:
         raise ValueError(f"split must be one of {SPLITS}: got {split!r}")
-    folder = None if image_folder is None else PhotoFolder(folder=image_folder)
+    needs_folder = missing_photos != "keep" or Path(image_folder or "").is_dir()
+    folder = PhotoFolder(folder=image_folder) if image_folder and needs_folder else None
     dropped: list[Dropped] = []
     entries, known_files = [], []
     for image_id, image in _members(load_json(annotations)):

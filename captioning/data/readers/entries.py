@@ -18,7 +18,12 @@ from captioning.data.roster import Dropped, Roster, build_roster
 from captioning.types import Phrase, Region, Sample
 
 Policy = Literal["error", "drop"]
-POLICIES = ("error", "drop")
+PhotoPolicy = Literal["error", "drop", "keep"]
+POLICIES: dict[str, tuple[str, ...]] = {
+    "missing_photos": ("error", "drop", "keep"),
+    "missing_captions": ("error", "drop"),
+    "bad_boxes": ("error", "drop"),
+}
 
 NO_PHOTO = "photo missing"
 NO_CAPTION = "photo without caption"
@@ -71,20 +76,21 @@ class Rules:
     """What to do where annotations and photos do not match: ``"error"`` or ``"drop"``.
 
     Attributes:
-        missing_photos: an image of the split has no photo.
+        missing_photos: an image of the split has no photo. ``"keep"``: no photo is looked for, as
+            where features were imported; boxes stay in pixels of the annotated size.
         missing_captions: an image of the annotations has no caption.
         bad_boxes: a box without area or outside its photo (COCO's official files have two); one
             over the edge by less than a pixel is clipped in any case.
     """
 
-    missing_photos: Policy = "error"
+    missing_photos: PhotoPolicy = "error"
     missing_captions: Policy = "error"
     bad_boxes: Policy = "error"
 
     def __post_init__(self) -> None:
-        for field in ("missing_photos", "missing_captions", "bad_boxes"):
-            if getattr(self, field) not in POLICIES:
-                raise ValueError(f"{field} must be one of {POLICIES}: got {getattr(self, field)!r}")
+        for field, policies in POLICIES.items():
+            if getattr(self, field) not in policies:
+                raise ValueError(f"{field} must be one of {policies}: got {getattr(self, field)!r}")
 
 
 def normalised(caption: str, where: str) -> str:
@@ -167,8 +173,9 @@ def roster_from_entries(
     check_unique(entries)
     left_out = list(dropped)
     captioned = _with_captions(entries, rules, left_out)
-    if image_folder is None:
-        paths = {entry.image_id: Path(entry.file_name) for entry in captioned}
+    opens_photos = image_folder is not None and rules.missing_photos != "keep"
+    if image_folder is None or not opens_photos:
+        paths = {entry.image_id: Path(image_folder or "") / entry.file_name for entry in captioned}
     else:
         folder = PhotoFolder(folder=image_folder)
         paths = _photo_paths(captioned, folder, rules, left_out)
@@ -176,7 +183,7 @@ def roster_from_entries(
     samples: list[Sample] = []
     for entry in captioned:
         if entry.image_id in paths:
-            samples += _samples(entry, paths[entry.image_id], bool(image_folder), rules, left_out)
+            samples += _samples(entry, paths[entry.image_id], opens_photos, rules, left_out)
     if not samples:
         raise ValueError(
             f"{source}: no samples for {name} ({len(entries)} images, {len(left_out)} things "
@@ -208,7 +215,7 @@ def _photo_paths(
         raise ValueError(
             f"{missing[0].where}: no photo {missing[0].file_name!r} in {folder.folder}"
             f"{_and_more(missing)}; add the photos, or set missing_photos=drop to leave these "
-            "images out"
+            "images out (keep, where features were imported)"
         )
     dropped += [Dropped(item=entry.file_name, rule=NO_PHOTO) for entry in missing]
     return {image_id: path for image_id, path in paths.items() if path is not None}
@@ -234,6 +241,7 @@ def _samples(
             caption=caption.text,
             regions=regions,
             phrases=_grounded(caption.phrases, position),
+            size=size if rules.missing_photos == "keep" else None,
         )
         for caption in entry.captions
     ]

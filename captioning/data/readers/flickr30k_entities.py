@@ -23,6 +23,7 @@ from captioning.data.readers.entries import (
     BoxEntry,
     CaptionEntry,
     ImageEntry,
+    PhotoPolicy,
     Policy,
     Rules,
     normalised,
@@ -42,7 +43,7 @@ def read_flickr30k_entities(
     image_folder: str | Path | None,
     split_file: str | Path | None = None,
     image_ids: Sequence[str] | None = None,
-    missing_photos: Policy = "error",
+    missing_photos: PhotoPolicy = "error",
     bad_boxes: Policy = "error",
 ) -> Roster:
     """One split, each caption with its phrases and each image with its boxes.
@@ -61,7 +62,8 @@ def read_flickr30k_entities(
     """
     rules = Rules(missing_photos=missing_photos, bad_boxes=bad_boxes)
     with closing(EntitiesFiles(path=annotations)) as files:
-        photos = _photos_by_id(image_folder)
+        needs_folder = missing_photos != "keep" or Path(image_folder or "").is_dir()
+        photos = _photos_by_id(image_folder if needs_folder else None)
         entries = [
             _entry(files, image_id, photos.get(image_id, f"{image_id}.jpg"))
             for image_id in _chosen(files, split_file, image_ids)

@@ -11,7 +11,7 @@ from captioning.data.readers.entries import (
     NO_PHOTO,
     CaptionEntry,
     ImageEntry,
-    Policy,
+    PhotoPolicy,
     Rules,
     check_unique,
     normalised,
@@ -29,7 +29,7 @@ def read_flickr8k(
     token_file: str | Path,
     image_folder: str | Path | None,
     split_file: str | Path | None = None,
-    missing_photos: Policy = "error",
+    missing_photos: PhotoPolicy = "error",
 ) -> Roster:
     """One split of Flickr8k (or of Flickr30k's ``results_20130124.token``, the same format).
 
@@ -60,7 +60,11 @@ def read_flickr8k(
         known_files=[entry.file_name for entry in entries],
         image_folder=image_folder,
         rules=rules,
-        dropped=_without_photo(entries, {entry.image_id for entry in chosen}, image_folder),
+        dropped=_without_photo(
+            entries,
+            {entry.image_id for entry in chosen},
+            None if missing_photos == "keep" else image_folder,
+        ),
     )
 
 

@@ -9,7 +9,7 @@ from captioning.data.photo_folder import checked_file_name
 from captioning.data.readers.entries import (
     CaptionEntry,
     ImageEntry,
-    Policy,
+    PhotoPolicy,
     Rules,
     roster_from_entries,
 )
@@ -24,7 +24,7 @@ def read_imagefolder(
     name: str,
     folder: str | Path,
     with_photos: bool = True,
-    missing_photos: Policy = "error",
+    missing_photos: PhotoPolicy = "error",
 ) -> Roster:
     """The captions of ``FOLDER/metadata.jsonl``, one line a photo.
 

@@ -10,6 +10,7 @@ from captioning.data.readers.entries import (
     BoxEntry,
     CaptionEntry,
     ImageEntry,
+    PhotoPolicy,
     Policy,
     Rules,
     normalised,
@@ -25,7 +26,7 @@ def read_jsonl(
     name: str,
     annotations: str | Path,
     image_folder: str | Path | None,
-    missing_photos: Policy = "error",
+    missing_photos: PhotoPolicy = "error",
     bad_boxes: Policy = "error",
 ) -> Roster:
     """Captions of one's own photos.

@@ -10,6 +10,7 @@ from captioning.data.photo_folder import checked_file_name
 from captioning.data.readers.collector import collector_paused
 from captioning.data.readers.entries import (
     ImageEntry,
+    PhotoPolicy,
     Policy,
     Rules,
     check_unique,
@@ -30,7 +31,7 @@ def read_karpathy(
     image_folder: str | Path | None,
     split: Split,
     restval: bool = True,
-    missing_photos: Policy = "error",
+    missing_photos: PhotoPolicy = "error",
     missing_captions: Policy = "error",
 ) -> Roster:
     """One split of a Karpathy file; the raw sentences are the captions.

@@ -7,7 +7,7 @@ from typing import Literal
 
 from captioning.data.json_files import Record
 from captioning.data.readers.coco import coco_entries, load_annotations
-from captioning.data.readers.entries import Policy, Rules, roster_from_entries
+from captioning.data.readers.entries import PhotoPolicy, Rules, roster_from_entries
 from captioning.data.roster import Roster
 
 Domain = Literal["in", "near", "out"]
@@ -20,7 +20,7 @@ def read_nocaps(
     annotations: str | Path,
     image_folder: str | Path | None,
     domain: Domain | None = None,
-    missing_photos: Policy = "error",
+    missing_photos: PhotoPolicy = "error",
 ) -> Roster:
     """Nocaps' captions, of one domain or of all.
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from captioning.data.batches.controls import mentioned_regions
-from captioning.data.boxes import photo_size
+from captioning.data.boxes import sample_size
 from captioning.data.json_files import Record, load_json_lines
 from captioning.data.roster import Roster
 from captioning.ranges import Fraction, PositiveInt, Seed
@@ -87,7 +87,7 @@ def focus(sample: Sample) -> float:
     if not regions:
         return 1.0
     boxes = [sample.regions[region].box for region in regions]
-    return coverage(boxes, *photo_size(sample.image_path))
+    return coverage(boxes, *sample_size(sample))
 
 
 @dataclass(frozen=True, kw_only=True)

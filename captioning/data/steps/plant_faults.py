@@ -182,8 +182,8 @@ def _plant_image(roster: Roster, rows: Sequence[int], rng: np.random.Generator) 
     planted = []
     for row in rows:
         donor = roster.samples[_donor(roster, row, fits, rng)]
-        changed = {"image_path": donor.image_path, "regions": donor.regions, "phrases": ()}
-        planted.append(replace(roster.samples[row], **changed))
+        changed = {"image_path": donor.image_path, "regions": donor.regions, "size": donor.size}
+        planted.append(replace(roster.samples[row], **changed, phrases=()))
     return planted
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
 from captioning.models.layers.bart_stepper import keys_and_values
+from captioning.models.layers.on_device import on_device
 
 Pair = tuple[Tensor, Tensor]
 
@@ -20,15 +22,22 @@ class Rows:
     Attributes:
         shape: ``(B, T)`` of the sequences.
         index: ``(M,) int64`` positions of the real places in ``B * T``.
+        exist: ``(B, T) bool``, False on padding.
     """
 
     shape: tuple[int, int]
     index: Tensor
+    exist: Tensor
 
     @classmethod
-    def of(cls, mask: Tensor) -> Rows:
-        """Of a mask ``(B, T) bool``."""
-        return cls(shape=(mask.shape[0], mask.shape[1]), index=mask.flatten().nonzero().squeeze(1))
+    def of(cls, exist: Tensor, device: torch.device) -> Rows:
+        """Of a mask ``(B, T) bool`` on the host, where the places are counted, for ``device``."""
+        index = exist.flatten().nonzero().squeeze(1)
+        return cls(
+            shape=(exist.shape[0], exist.shape[1]),
+            index=on_device(index, device),
+            exist=on_device(exist, device),
+        )
 
     def pack(self, padded: Tensor) -> Tensor:
         """``(B, T, D)`` to rows ``(M, D)``."""
@@ -40,18 +49,18 @@ class Rows:
         return padded.index_copy(0, self.index, rows).view(*self.shape, -1)
 
 
-def encode(bart: Any, inputs: Tensor, exist: Tensor) -> Tensor:
+def encode(bart: Any, inputs: Tensor, rows: Rows) -> Tensor:
     """The encoder's states of embedded inputs; padding is never attended to.
 
     Args:
         bart: a ``BartForConditionalGeneration``.
         inputs: ``(N, S, D)``, normalised.
-        exist: ``(N, S) bool``, False on padding.
+        rows: their real places.
 
     Returns:
         ``(N, S, D)``, 0 on padding.
     """
-    rows, mask = Rows.of(exist), exist[:, None, None]
+    mask = rows.exist[:, None, None]
     encoder = bart.model.encoder
     hidden = _dropped(encoder, rows.pack(inputs))
     for layer in encoder.layers:
@@ -64,7 +73,7 @@ def encode(bart: Any, inputs: Tensor, exist: Tensor) -> Tensor:
 def read(
     bart: Any,
     tokens: Tensor,
-    real: Tensor,
+    rows: Rows,
     memory: Tensor,
     exist: Tensor,
     index: Tensor,
@@ -74,18 +83,18 @@ def read(
     Args:
         bart: a ``BartForConditionalGeneration``.
         tokens: ``(B, T) int64``.
-        real: ``(B, T) bool``, False on padding, which stands at the end.
+        rows: their real places; padding stands at the end.
         memory: ``(N, S, D)`` the encoder's states.
         exist: ``(N, S) bool``, False on padding.
         index: ``(B,)`` the memory of each caption.
 
     Returns:
-        ``(M, D)`` at the places where ``real`` is True, caption by caption.
+        ``(M, D)`` at the real places, caption by caption.
 
     Raises:
         ValueError: captions longer than the decoder.
     """
-    decoder, rows = bart.model.decoder, Rows.of(real)
+    decoder = bart.model.decoder
     check_length(decoder, tokens.shape[1], "a caption", "the tokenizer's or the search's limit")
     inputs = decoder.embed_tokens(tokens) + positions(decoder, tokens.shape[1])
     hidden = _dropped(decoder, decoder.layernorm_embedding(rows.pack(inputs)))

@@ -60,7 +60,7 @@ class BlipDecoder(nn.Module):
         mask = None if exist is None else exist[image_index, None, None]
         for layer, (keys, values) in zip(self.layers, image_pairs, strict=True):
             pair = (keys[image_index], values[image_index])
-            if self.checkpointing and self.training:
+            if self.checkpointing and torch.is_grad_enabled():
                 hidden = checkpoint(_layer_output, layer, hidden, pair, mask, use_reentrant=False)
             else:
                 hidden = _layer_output(layer, hidden, pair, mask)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 from torch.nn import functional
 
+from captioning.models.layers.caption_places import CaptionPlaces
 from captioning.models.layers.weighted_mean import weighted_mean
 from captioning.types import Batch, CaptionLosses
 
@@ -20,32 +20,34 @@ def token_losses(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> tup
             2016, equation 7); as torch's own.
 
     Returns:
-        ``(M,)`` what is trained on, and ``(M,)`` detached negative log-likelihoods in nats.
+        ``(M,)`` what is trained on, and ``(M,)`` negative log-likelihoods in nats; both with
+        gradient.
     """
     log_probs = functional.log_softmax(logits, dim=-1)
     nll = -log_probs.gather(1, targets.unsqueeze(1)).squeeze(1)
     if not smoothing:
-        return nll, nll.detach()
-    return (1 - smoothing) * nll - smoothing * log_probs.mean(1), nll.detach()
+        return nll, nll
+    return (1 - smoothing) * nll - smoothing * log_probs.mean(1), nll
 
 
-def caption_losses(logits: Tensor, batch: Batch, smoothing: float = 0.0) -> CaptionLosses:
+def caption_losses(
+    logits: Tensor, batch: Batch, places: CaptionPlaces, smoothing: float = 0.0
+) -> CaptionLosses:
     """A batch's losses: the weighted mean over tokens, and each caption's own mean.
 
     Args:
         logits: ``(M, V)`` at the places before each of the captions' M tokens, the begin token
             left out, caption by caption.
         batch: the captions.
+        places: of these tokens.
         smoothing: see `token_losses`.
     """
-    tokens, exist = batch.caption_tokens()
-    mask = exist[:, 1:]
-    loss, nll = token_losses(logits, tokens[:, 1:][mask], smoothing)
-    lengths = mask.sum(1)
-    captions = torch.arange(len(batch), device=mask.device).repeat_interleave(lengths)
-    weights = None if batch.weights is None else batch.weights[captions]
-    per_sample = nll.new_zeros(len(batch)).index_add_(0, captions, nll) / lengths
-    return CaptionLosses(total=weighted_mean(loss, weights), per_sample=per_sample)
+    tokens, _ = batch.caption_tokens()
+    loss, nll = token_losses(logits, places.pack(tokens[:, 1:]), smoothing)
+    weights = None if batch.weights is None else batch.weights[places.captions]
+    summed = nll.new_zeros(len(batch)).index_add(0, places.captions, nll)
+    per_sample = summed.detach() / places.lengths
+    return CaptionLosses(total=weighted_mean(loss, weights), per_sample=per_sample, nll=summed)
 
 
 def padded_caption_losses(logits: Tensor, batch: Batch, smoothing: float = 0.0) -> CaptionLosses:
@@ -60,7 +62,9 @@ def padded_caption_losses(logits: Tensor, batch: Batch, smoothing: float = 0.0) 
     shape, mask = tokens[:, 1:].shape, exist[:, 1:]
     loss, nll = token_losses(logits.flatten(0, 1), tokens[:, 1:].flatten(), smoothing)
     weights = mask.to(nll.dtype)
-    per_sample = (nll.view(shape) * weights).sum(1) / weights.sum(1)
+    summed = (nll.view(shape) * weights).sum(1)
+    per_sample = summed.detach() / weights.sum(1)
     if batch.weights is not None:
         weights = weights * batch.weights.to(weights)[:, None]
-    return CaptionLosses(total=weighted_mean(loss, weights.flatten()), per_sample=per_sample)
+    total = weighted_mean(loss, weights.flatten())
+    return CaptionLosses(total=total, per_sample=per_sample, nll=summed)

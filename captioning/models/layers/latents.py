@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from captioning.models.layers.gaussian import Gaussian
+from captioning.models.layers.on_device import on_device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +48,17 @@ def _chain(statistics: Tensor, previous: nn.Linear, noise: Tensor) -> Chain:
 
 
 def _states(gru: nn.GRU, inputs: Tensor, lengths: Tensor) -> Tensor:
-    """A GRU's outputs, ``(B, T, H)``; 0 after a sequence's end."""
-    packed = pack_padded_sequence(inputs, lengths.cpu(), batch_first=True, enforce_sorted=False)
-    outputs, _ = gru(packed)
-    return pad_packed_sequence(outputs, batch_first=True, total_length=inputs.shape[1])[0]
+    """A GRU's outputs, ``(B, T, H)``; 0 after a sequence's end.
+
+    ``lengths (B,)`` are on the host. Sequences are sorted here because torch would wait for the
+    device to do it.
+    """
+    ordered, order = torch.sort(lengths, descending=True)
+    places = on_device(order.argsort(), inputs.device)
+    inputs = inputs.index_select(0, on_device(order, inputs.device))
+    outputs, _ = gru(pack_padded_sequence(inputs, ordered, batch_first=True))
+    padded, _ = pad_packed_sequence(outputs, batch_first=True, total_length=inputs.shape[1])
+    return padded.index_select(0, places)
 
 
 class ContextPosterior(nn.Module):
@@ -76,14 +84,14 @@ class ContextPosterior(nn.Module):
 
         Args:
             context: ``(B, T) int64`` words and placeholders.
-            lengths: ``(B,) int64``.
+            lengths: ``(B,) int64`` on the host.
             noise: ``(B, T, Z)`` standard normal.
 
         Returns:
             The latents, and a summary of the context ``(B, H)``.
         """
         states = _states(self.gru, self.embed(context), lengths)
-        both = states.sum(1) / lengths[:, None]
+        both = states.sum(1) / on_device(lengths, states.device)[:, None]
         summary = torch.stack(both.chunk(2, dim=1)).mean(0)
         return _chain(self.statistics(states), self.previous, noise), summary
 
@@ -133,7 +141,7 @@ class ObjectPosterior(nn.Module):
 
         Args:
             objects: ``(B, O) int64``, padded.
-            counts: ``(B,) int64`` numbers of objects; 0 is read as one padding token.
+            counts: ``(B,) int64`` numbers of objects, on the host; 0 is read as one padding token.
             mean: ``(B, D)`` mean features.
             summary: ``(B, H)`` of the contexts.
             context: ``(B, T, Zm)`` their latents.
@@ -142,7 +150,8 @@ class ObjectPosterior(nn.Module):
         counts = counts.clamp(min=1)
         image_context = torch.cat([mean, summary], 1)[:, None].expand(-1, objects.shape[1], -1)
         states = _states(self.gru, torch.cat([self.embed(objects), image_context], 2), counts)
-        object_states = (states.sum(1) / counts[:, None])[:, None].expand(-1, context.shape[1], -1)
+        object_states = states.sum(1) / on_device(counts, states.device)[:, None]
+        object_states = object_states[:, None].expand(-1, context.shape[1], -1)
         return _chain(self.statistics(torch.cat([object_states, context], 2)), self.previous, noise)
 
 

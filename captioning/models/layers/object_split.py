@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from captioning.interfaces import AbstractTokenizer
 from captioning.text.object_words import NONE, PLURAL, SINGULAR, ObjectWords
 
 
-class ObjectSplit(nn.Module):
+class ObjectSplit:
     """Tables over the vocabulary: which tokens name objects.
 
-    Captions need no tags or parses, so edited captions need nothing new here.
+    Captions need no tags or parses, so edited captions need nothing new here. All is done on the
+    host, where the numbers of objects must be known.
 
     Attributes:
         placeholders: ids that stand for an object in the singular and in the plural, after those of
             the vocabulary.
         size: of the vocabulary with these two.
     """
-
-    single: Tensor
-    codes: Tensor
-    numbers_of_pairs: Tensor
 
     def __init__(self, *, tokenizer: AbstractTokenizer, words: ObjectWords) -> None:
         """Look up the vocabulary.
@@ -35,7 +32,6 @@ class ObjectSplit(nn.Module):
         Raises:
             ValueError: the vocabulary names no object at all.
         """
-        super().__init__()
         special = {tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id, tokenizer.unk_id}
         texts = ["" if i in special else tokenizer.decode([i]) for i in range(len(tokenizer))]
         numbers = torch.tensor([words.number(text) for text in texts])
@@ -45,14 +41,12 @@ class ObjectSplit(nn.Module):
                 "none of the vocabulary's words names an object: choose another list by "
                 "model.module.objects, or a tokenizer of words"
             )
-        codes = torch.tensor(list(pairs), dtype=torch.long)
-        numbers_of_pairs = torch.tensor(list(pairs.values()), dtype=torch.long)
         self.placeholders = {SINGULAR: len(texts), PLURAL: len(texts) + 1}
         self.size = len(texts) + 2
         # Not in checkpoints: they follow from the vocabulary, which is saved.
-        self.register_buffer("single", numbers, persistent=False)
-        self.register_buffer("codes", codes, persistent=False)
-        self.register_buffer("numbers_of_pairs", numbers_of_pairs, persistent=False)
+        self.single = numbers
+        self.codes = torch.tensor(list(pairs), dtype=torch.long)
+        self.numbers_of_pairs = torch.tensor(list(pairs.values()), dtype=torch.long)
 
     def numbers(self, tokens: Tensor) -> Tensor:
         """`NONE`, `SINGULAR` or `PLURAL` of each token, as `ObjectWords.numbers` gives them.

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from captioning.models.layers.on_device import on_device
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packing:
@@ -15,6 +17,7 @@ class Packing:
     Attributes:
         order: ``(B,) int64``, captions by falling length.
         lengths: ``(B,) int64`` tokens of each caption, in the batch's own order.
+        host_lengths: the same on the host.
         sizes: captions still running at each step; sums to N.
         captions: ``(N,) int64`` position in ``order`` of each packed token.
         steps: ``(N,) int64`` time step of each packed token.
@@ -22,23 +25,30 @@ class Packing:
 
     order: Tensor
     lengths: Tensor
+    host_lengths: Tensor
     sizes: tuple[int, ...]
     captions: Tensor
     steps: Tensor
 
     @classmethod
-    def of(cls, lengths: Tensor) -> Packing:
-        """Pack captions of ``lengths (B,)``, each at least 1 (one transfer to the host)."""
+    def of(cls, lengths: Tensor, device: torch.device) -> Packing:
+        """Pack captions of ``lengths (B,)``, each at least 1.
+
+        Args:
+            lengths: on the host, where the order is decided.
+            device: of the values to pack.
+        """
         order = torch.argsort(lengths, descending=True, stable=True)
-        steps = torch.arange(int(lengths.max()), device=lengths.device)
+        steps = torch.arange(int(lengths.max()))
         running = (lengths[order].unsqueeze(0) > steps.unsqueeze(1)).nonzero()
         sizes = torch.bincount(running[:, 0], minlength=len(steps))
         return cls(
-            order=order,
-            lengths=lengths,
+            order=on_device(order, device),
+            lengths=on_device(lengths, device),
+            host_lengths=lengths,
             sizes=tuple(sizes.tolist()),
-            captions=running[:, 1],
-            steps=running[:, 0],
+            captions=on_device(running[:, 1].contiguous(), device),
+            steps=on_device(running[:, 0].contiguous(), device),
         )
 
     def pack(self, values: Tensor) -> Tensor:

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from captioning.models.layers.on_device import on_device
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PseudoCaptions:
@@ -27,6 +29,12 @@ class PseudoCaptions:
     words: Tensor
     lengths: Tensor
 
+    def on(self, device: torch.device) -> PseudoCaptions:
+        """The same on a device."""
+        tensors = (self.captions, self.contexts, self.words, self.lengths)
+        captions, contexts, words, lengths = (on_device(tensor, device) for tensor in tensors)
+        return PseudoCaptions(captions=captions, contexts=contexts, words=words, lengths=lengths)
+
 
 def fill_contexts(
     extras: dict[str, Tensor], keys: Sequence[tuple[int, ...]], size: int
@@ -37,7 +45,8 @@ def fill_contexts(
     in turn, from a random one on.
 
     Args:
-        extras: of a batch, see `captioning.data.batches.nearest_contexts.EpochContexts.tensors`.
+        extras: of a batch on the host, where contexts are filled and counted, see
+            `captioning.data.batches.nearest_contexts.EpochContexts.tensors`.
         keys: of the captions; the choice depends on a caption's own key alone.
         size: V; the ids of the placeholders are V for the singular and V + 1 for the plural.
     """

@@ -110,19 +110,37 @@ class Speaker:
                 inputs["logits_to_keep"] = number
         return self.network(**inputs, use_cache=False).logits[:, -number:]
 
+    def read_shared(
+        self, prompts: Inputs, image_index: Tensor, captions: Tensor, exist: Tensor
+    ) -> Tensor:
+        """As `read`, with the prompts of I photos, which are read once for all their captions.
+
+        A photo may take a thousand places and a caption ten, so five captions a photo cost a fifth.
+
+        Args:
+            prompts: of the I photos.
+            image_index: ``(B,)`` the photo of each caption.
+            captions, exist: see `read`.
+        """
+        logits, state = self.step(image_index, self.start(prompts))  # these tokens are not read
+        state = state.select(image_index)
+        if self.start_ids:
+            start = captions.new_tensor(self.start_ids).expand(len(captions), -1)
+            tokens = torch.cat([start, captions], dim=1)
+            return self._decoded(state.inputs, tokens, None).logits[:, len(self.start_ids) - 1 :]
+        first = logits[image_index][:, None]
+        if not captions.shape[1]:
+            return first
+        outputs, _ = self._read_on(captions, exist, state)
+        return torch.cat([first, outputs.logits], dim=1)
+
     def _with_captions(self, prompts: Inputs, captions: Tensor, exist: Tensor) -> Inputs:
-        inputs = dict(prompts)
-        for name in BY_TOKEN:
-            if name in inputs:
-                added = torch.full_like(captions, OF_CAPTIONS[name])
-                added = exist if name == "attention_mask" else added
-                inputs[name] = torch.cat([inputs[name], added.to(inputs[name])], dim=1)
-        if "inputs_embeds" in inputs:
+        if "inputs_embeds" in prompts:
+            inputs = _grown({**prompts, "input_ids": captions[:, :0]}, captions, exist)
+            inputs.pop("input_ids")
             added = self.network.get_input_embeddings()(captions).to(inputs["inputs_embeds"].dtype)
-            inputs["inputs_embeds"] = torch.cat([inputs["inputs_embeds"], added], dim=1)
-        else:
-            inputs["input_ids"] = torch.cat([inputs["input_ids"], captions], dim=1)
-        return inputs
+            return {**inputs, "inputs_embeds": torch.cat([inputs["inputs_embeds"], added], dim=1)}
+        return _grown(prompts, captions, exist)
 
     def step(self, tokens: Tensor, state: SpeakerState) -> tuple[Tensor, SpeakerState]:
         """Logits ``(G, V)`` of the next token, and the memory after ``tokens (G,)``.
@@ -131,45 +149,61 @@ class Speaker:
         """
         if self.start_ids:
             return self._step_of_decoder(tokens, state)
-        first = state.cache is None
-        inputs = dict(state.inputs) if first else _grown(state.inputs, tokens)
-        cache = None if first else _mapped(state.cache, lambda tensor: tensor)
+        if state.cache is not None:
+            exist = torch.ones_like(tokens[:, None], dtype=torch.bool)
+            outputs, after = self._read_on(tokens[:, None], exist, state)
+            return outputs.logits[:, -1], after
+        inputs = dict(state.inputs)
         ids = inputs.pop("input_ids")
-        call = self.network.prepare_inputs_for_generation(
-            ids,
-            next_sequence_length=None if first else 1,
-            is_first_iteration=first,
-            past_key_values=cache,
-            use_cache=True,
-            **inputs,
-        )
-        outputs = self.network(**call, return_dict=True)
-        if first:
-            inputs = {name: inputs[name] for name in STAYING if name in inputs}
+        outputs = self._called(ids, inputs, is_first_iteration=True)
+        inputs = {name: inputs[name] for name in STAYING if name in inputs}
         after = SpeakerState(inputs={**inputs, "input_ids": ids}, cache=outputs.past_key_values)
         return outputs.logits[:, -1], after
 
+    def _read_on(
+        self, tokens: Tensor, exist: Tensor, state: SpeakerState
+    ) -> tuple[Any, SpeakerState]:
+        """The network's outputs for further tokens ``(G, T)``, and the memory after them."""
+        inputs = _grown(state.inputs, tokens, exist)
+        outputs = self._called(
+            inputs["input_ids"],
+            {name: value for name, value in inputs.items() if name != "input_ids"},
+            is_first_iteration=False,
+            next_sequence_length=tokens.shape[1],
+            past_key_values=_mapped(state.cache, lambda tensor: tensor),
+        )
+        return outputs, SpeakerState(inputs=inputs, cache=outputs.past_key_values)
+
+    def _called(self, ids: Tensor, inputs: Inputs, **generation: Any) -> Any:
+        call = self.network.prepare_inputs_for_generation(
+            ids, use_cache=True, **generation, **inputs
+        )
+        return self.network(**call, return_dict=True)
+
     def _step_of_decoder(self, tokens: Tensor, state: SpeakerState) -> tuple[Tensor, SpeakerState]:
-        inputs = dict(state.inputs)
-        first = state.cache is None
-        if first:
-            ids = tokens.new_tensor(self.start_ids).expand(len(tokens), -1)
+        if state.cache is None:
+            inputs = state.inputs
+            ids = tokens.new_tensor(self.start_ids).expand(_rows(inputs), -1)
             outputs = self.network(**inputs, decoder_input_ids=ids, use_cache=True)
             kept = {name: inputs[name] for name in ("attention_mask",) if name in inputs}
             after = {**kept, "states": outputs.encoder_last_hidden_state}
         else:
-            from transformers.modeling_outputs import BaseModelOutput  # slow
-
-            states = inputs.pop("states")
-            outputs = self.network(
-                **inputs,
-                encoder_outputs=BaseModelOutput(last_hidden_state=states),
-                decoder_input_ids=tokens[:, None],
-                past_key_values=_mapped(state.cache, lambda tensor: tensor),
-                use_cache=True,
-            )
-            after = {**inputs, "states": states}
+            after = state.inputs
+            outputs = self._decoded(after, tokens[:, None], state.cache)
         return outputs.logits[:, -1], SpeakerState(inputs=after, cache=outputs.past_key_values)
+
+    def _decoded(self, inputs: Inputs, tokens: Tensor, cache: Any) -> Any:
+        """The outputs of a decoder whose encoder's states are known."""
+        from transformers.modeling_outputs import BaseModelOutput  # slow, and here the only one
+
+        inputs = dict(inputs)
+        return self.network(
+            encoder_outputs=BaseModelOutput(last_hidden_state=inputs.pop("states")),
+            decoder_input_ids=tokens,
+            past_key_values=None if cache is None else _mapped(cache, lambda tensor: tensor),
+            use_cache=cache is not None,
+            **inputs,
+        )
 
     def start(self, prompts: Inputs) -> SpeakerState:
         """The memory before the first token of I prompts."""
@@ -201,8 +235,7 @@ class Speaker:
         inputs, skipped = dict(prompts), 0
         if self.start_ids:
             start = torch.tensor(self.start_ids, device=self.network.device)
-            number = len(next(v for v in inputs.values() if isinstance(v, Tensor)))
-            inputs["decoder_input_ids"] = start.expand(number, -1)
+            inputs["decoder_input_ids"] = start.expand(_rows(inputs), -1)
             skipped = len(start)
         elif "inputs_embeds" in inputs:
             inputs.pop("input_ids")  # they only hold the places of the vectors
@@ -227,16 +260,21 @@ class Speaker:
         return tokens, each.masked_fill(after_end, 0).sum(1)
 
 
-def _grown(inputs: Inputs, tokens: Tensor) -> Inputs:
-    """The inputs with a place more for ``tokens (G,)``."""
+def _grown(inputs: Inputs, tokens: Tensor, exist: Tensor) -> Inputs:
+    """The inputs with places more for ``tokens (G, T)``, of which some are padding."""
     grown = dict(inputs)
-    grown["input_ids"] = torch.cat([inputs["input_ids"], tokens[:, None]], dim=1)
+    grown["input_ids"] = torch.cat([inputs["input_ids"], tokens], dim=1)
     for name in BY_TOKEN:
         if name in inputs:
-            value = inputs[name]
-            added = value.new_full((len(value), 1), OF_CAPTIONS[name])
-            grown[name] = torch.cat([value, added], dim=1)
+            added = torch.full_like(tokens, OF_CAPTIONS[name])
+            added = exist if name == "attention_mask" else added
+            grown[name] = torch.cat([inputs[name], added.to(inputs[name])], dim=1)
     if "position_ids" in inputs:
         places = inputs["position_ids"]
-        grown["position_ids"] = torch.cat([places, places[..., -1:] + 1], dim=-1)
+        added = torch.arange(1, tokens.shape[1] + 1, device=places.device)
+        grown["position_ids"] = torch.cat([places, places[..., -1:] + added], dim=-1)
     return grown
+
+
+def _rows(inputs: Inputs) -> int:
+    return len(next(value for value in inputs.values() if isinstance(value, Tensor)))

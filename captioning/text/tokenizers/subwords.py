@@ -13,9 +13,11 @@ from captioning.interfaces import AbstractTokenizer
 from captioning.model_folder import model_folder
 from captioning.ranges import PositiveInt
 from captioning.text.tokenizers.bart import BartTokenizer
+from captioning.text.tokenizers.image_text import ImageTextTokenizer
 from captioning.text.tokenizers.sentences import SentenceTokenizer
 from captioning.text.tokenizers.words import WordTokenizer
 
+WITH_KIND = {"bart": BartTokenizer, "image_text": ImageTextTokenizer}
 FILE_NAME = "tokenizer.json"
 _MARKS = re.compile(r"[.!\"()*#:;~]")
 
@@ -152,8 +154,9 @@ class SubwordTokenizer(AbstractTokenizer):
 
 def restored(state: Mapping[str, Any]) -> AbstractTokenizer:
     """The tokenizer of a checkpoint, from its `AbstractTokenizer.state`."""
-    if state.get("kind") == "bart":
-        return BartTokenizer(**{name: value for name, value in state.items() if name != "kind"})
+    if state.get("kind") in WITH_KIND:
+        values = {name: value for name, value in state.items() if name != "kind"}
+        return WITH_KIND[state["kind"]](**values)
     if "start_id" in state:
         return SentenceTokenizer(**state)
     return SubwordTokenizer(**state) if "definition" in state else WordTokenizer(**state)

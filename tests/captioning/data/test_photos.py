@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from pathlib import Path
 
 import pytest
@@ -18,13 +19,14 @@ def bad(tmp_path: Path) -> dict[str, Path]:
     return bad_photos(tmp_path)
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("num_workers", [1, 3, None])
 def test_every_rule(tmp_path, bad, num_workers):
     good = [picture(tmp_path, f"good{n}.png", size) for n, size in enumerate(["L", "RGB"])]
     for photo in good:
         Image.open(photo).crop((0, 0, 10, 10)).save(photo)
     paths = [*bad.values(), *good, *bad.values()]
-    many = [tmp_path / f"copy{n}.png" for n in range(64)]  # enough for two processes to start
+    many = [tmp_path / f"copy{n}.png" for n in range(64)]
+    filters = list(warnings.filters)
     for photo in many:
         photo.write_bytes(good[0].read_bytes())
     dropped = check_photos(
@@ -35,6 +37,7 @@ def test_every_rule(tmp_path, bad, num_workers):
     )
     rules = {Path(drop.item).name: drop.rule for drop in dropped}
     assert set(rules) == set(RULES)
+    assert warnings.filters == filters  # which opening a photo changes for a moment
     for name in ("empty.jpg", "text.jpg", "moving.gif", "large.png"):
         assert rules[name] == RULES[name]
 
@@ -75,6 +78,22 @@ def test_missing_photo_is_not_remembered(tmp_path):
     assert [d.rule for d in check_photos([path], cache_path=cache)] == ["photo missing"]
     picture(tmp_path, "a.png")
     assert check_photos([path], cache_path=cache) == []
+
+
+def test_what_was_checked_before_a_stop_is_kept(tmp_path, monkeypatch):
+    photos = [picture(tmp_path, f"{n}.png") for n in range(6)]
+    cache = tmp_path / "photos.json"
+
+    def checked(path: str, *, max_pixels: int) -> str:
+        if path.endswith("3.png"):
+            raise KeyboardInterrupt
+        return ""
+
+    monkeypatch.setattr("captioning.data.photos.photo_problem", checked)
+    with pytest.raises(KeyboardInterrupt):
+        check_photos(photos, cache_path=cache, num_workers=1)
+    kept = json.loads(cache.read_text())["photos"]
+    assert sorted(Path(path).name for path in kept) == ["0.png", "1.png", "2.png"]
 
 
 def test_limits_are_checked(tmp_path):

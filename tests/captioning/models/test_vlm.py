@@ -17,6 +17,7 @@ from captioning.decoding.generate import GenerateSearch
 from captioning.decoding.greedy import GreedySearch
 from captioning.models.vlm import Vlm
 from captioning.processors import PromptedProcessor
+from captioning.types import Batch
 from tests.image_text_folders import FAMILIES
 from tests.tiny_vlm import INDEX, PROMPT, SIZES, batch_of, captioner, model_folder, photos
 
@@ -47,17 +48,23 @@ def test_steps_under_teacher_forcing_add_up_to_the_loss(family: str) -> None:
 def test_the_loss_is_that_of_transformers(family: str) -> None:
     """The mean over tokens of the network's own logits, with labels on the caption alone."""
     folder = model_folder(family)
-    model = captioner(folder)
-    batch = batch_of(folder, model.tokenizer)
+    model = captioner(folder).double()
+    batch = doubled(batch_of(folder, model.tokenizer))
     caption = batch.tokens[3][batch.token_mask[3]][1:]
     processor = AutoProcessor.from_pretrained(folder)
     text = model_text(model, folder)
     inputs = processor(images=[photos()[2]], text=[text], return_tensors="pt")
     network = AutoModelForImageTextToText.from_pretrained(folder)
     network.load_state_dict(model.network.state_dict())
-    logits = their_logits(network.eval(), family, dict(inputs), caption)
-    expected = torch.nn.functional.cross_entropy(logits, caption)
-    torch.testing.assert_close(model.losses(batch).per_sample[3], expected, rtol=1e-4, atol=1e-5)
+    pixels = {n: v.double() for n, v in inputs.items() if v.is_floating_point()}
+    logits = their_logits(network.double().eval(), family, {**inputs, **pixels}, caption)
+    expected = torch.nn.functional.cross_entropy(logits.float(), caption)
+    torch.testing.assert_close(model.losses(batch).per_sample[3], expected, rtol=1e-6, atol=1e-6)
+
+
+def doubled(batch: Batch) -> Batch:
+    pixels = {n: v.double() for n, v in batch.extras.items() if v.is_floating_point()}
+    return replace(batch, extras={**batch.extras, **pixels})
 
 
 def model_text(model: Vlm, folder: Path) -> str:
@@ -150,3 +157,18 @@ def test_weights_leave_captions_out() -> None:
     expected = (losses * shares).sum() / shares.sum()
     torch.testing.assert_close(model.losses(weighted).total, expected)
     torch.testing.assert_close(model.losses(weighted).per_sample, losses)
+
+
+@every_family
+def test_captions_of_a_photo_share_its_prompt_without_other_gradients(family: str) -> None:
+    """With checkpointing nothing is shared: each caption reads photo and prompt anew."""
+    folder, gradients, losses = model_folder(family), [], []
+    for checkpointing in (False, True):
+        model = captioner(folder, checkpointing=checkpointing).double().train()
+        losses.append(model.losses(doubled(batch_of(folder, model.tokenizer))))
+        losses[-1].total.backward()
+        gradients.append({name: p.grad for name, p in model.named_parameters()})
+    torch.testing.assert_close(losses[0].per_sample, losses[1].per_sample, rtol=1e-6, atol=1e-6)
+    for name, gradient in gradients[0].items():
+        if gradient is not None:
+            torch.testing.assert_close(gradient, gradients[1][name], rtol=1e-4, atol=1e-6)

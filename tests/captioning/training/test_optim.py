@@ -42,3 +42,13 @@ def test_settings_out_of_range_are_refused(horizon: int, warmup: float) -> None:
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
     with pytest.raises(ValueError, match="horizon >= 1"):
         linear(optimizer, horizon=horizon, warmup=warmup)
+
+
+@pytest.mark.parametrize("schedule", [linear, cosine])
+def test_a_warm_up_may_be_of_so_many_updates(schedule) -> None:
+    assert rates(schedule, 10, warmup_steps=2) == rates(schedule, 10, warmup=0.2)
+    long = rates(schedule, 1000, warmup_steps=2, warmup=0.5)
+    assert long[0] < long[1] < long[2] == 2.0
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    with pytest.raises(ValueError, match=r"warmup_steps must be below the 10 updates .* got 10"):
+        schedule(optimizer, horizon=10, warmup_steps=10)

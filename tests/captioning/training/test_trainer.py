@@ -66,6 +66,8 @@ def test_the_callbacks_of_a_config_stand_between_ours_and_the_checkpoints(small,
     assert trainer.callbacks[0] is evaluation
     assert names(trainer) == [
         "Callback",
+        "Monitor",
+        "SampleCaptions",
         "StepSeed",
         "FiniteLoss",
         "Speed",

@@ -119,3 +119,16 @@ def test_sizes_of_what_is_no_photo(tmp_path, bad):
         photo_sizes(bad["text.jpg"])
     with pytest.raises(FileNotFoundError):
         photo_sizes(tmp_path / "none.jpg")
+
+
+def test_large_jpegs_may_come_smaller(tmp_path) -> None:
+    path = tmp_path / "large.jpg"
+    rows, columns = np.mgrid[0:320, 0:480]
+    smooth = np.stack([rows / 2, columns / 2, (rows + columns) / 4], axis=2).astype(np.uint8)
+    Image.fromarray(smooth).save(path, quality=95)
+    assert load_rgb(path).size == (480, 320)
+    assert load_rgb(path, smallest_side=161).size == (480, 320)
+    half = load_rgb(path, smallest_side=160)
+    assert half.size == (240, 160)
+    expected = np.asarray(load_rgb(path).resize((240, 160), Image.Resampling.BOX)).astype(int)
+    assert np.abs(np.asarray(half).astype(int) - expected).mean() < 2

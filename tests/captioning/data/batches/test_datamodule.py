@@ -24,6 +24,7 @@ class Features:
     """Stands for a store: the features of image k are full of k."""
 
     kind = "grid"
+    has_boxes = False
 
     def positions(self, paths) -> np.ndarray:
         return np.array([int(Path(path).stem) for path in paths])

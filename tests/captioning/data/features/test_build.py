@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -266,7 +267,7 @@ def test_broken_photos_name_the_file_and_keep_the_store(
 def test_too_small_a_disk_is_said_before_the_start(
     photos: list[Path], backbone: Backbone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(features.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 10}))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": 10}))
     with pytest.raises(OSError, match="free are 0.00 GiB"):
         ensure_features(photos, backbone=backbone, folder=tmp_path)
 

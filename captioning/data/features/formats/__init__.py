@@ -1,0 +1,1 @@
+"""Files of region features, as other projects write them."""

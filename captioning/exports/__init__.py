@@ -1,0 +1,1 @@
+"""Finished runs for others: exported folders, captioners in Python, and ONNX."""

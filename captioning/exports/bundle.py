@@ -1,0 +1,135 @@
+"""The format of an exported captioner: settings, tokenizer and weights, none of which run code.
+
+captioner.json       format, class and tokenizer of the model, versions
+config.yaml          the settings that build it; `_target_` as in a run folder
+model.safetensors    its weights, and those of the backbone of its features
+transformers/        instead, where transformers knows the model
+README.md            the card
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from captioning.files import read_json, write_json, write_text
+
+FORMAT = "caption-curation-captioner-1"
+RECORD, CONFIG, WEIGHTS, TRANSFORMERS = (
+    "captioner.json",
+    "config.yaml",
+    "model.safetensors",
+    "transformers",
+)
+# Weights of the backbone whose features a run had cached, as they are named in the file.
+FEATURES_PREFIX = "features_backbone."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bundle:
+    """What an exported folder holds.
+
+    Attributes:
+        folder: where it lies.
+        config: settings that build the model.
+        captioner: class and tokenizer, as in checkpoints.
+        weights: tensors by name; None where ``transformers/`` holds them.
+    """
+
+    folder: Path
+    config: DictConfig
+    captioner: Mapping[str, Any]
+    weights: dict[str, Tensor] | None
+
+
+def is_bundle(folder: Path) -> bool:
+    """Whether a folder is an export."""
+    return (folder / RECORD).is_file()
+
+
+def write_bundle(bundle: Bundle, versions: Mapping[str, Any]) -> None:
+    """Write all but the card and ``transformers/``."""
+    record = {"format": FORMAT, "captioner": bundle.captioner, "versions": versions}
+    write_json(bundle.folder / RECORD, record)
+    write_text(bundle.folder / CONFIG, OmegaConf.to_yaml(bundle.config))
+    if bundle.weights is not None:
+        # Tensors that share their memory are written one by one.
+        tensors = {
+            name: value.detach().clone().contiguous().cpu()
+            for name, value in bundle.weights.items()
+        }
+        save_file(tensors, bundle.folder / WEIGHTS, metadata={"format": "pt"})
+        (bundle.folder / WEIGHTS).chmod(0o644)  # as other files are
+
+
+def read_bundle(folder: Path) -> Bundle:
+    """Read an export, which may come from a stranger: nothing in it is run.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: a file is damaged, or of another format.
+    """
+    record = read_json(folder / RECORD)
+    if not isinstance(record, dict) or record.get("format") != FORMAT:
+        raise ValueError(f"{folder / RECORD}: not of the format {FORMAT}; export the run anew")
+    captioner = record.get("captioner")
+    if not isinstance(captioner, dict) or not {"class", "tokenizer"} <= captioner.keys():
+        raise ValueError(f"{folder / RECORD}: lacks class or tokenizer; export the run anew")
+    path = folder / CONFIG
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} does not exist; export the run anew")
+    try:
+        config = OmegaConf.load(path)
+    except Exception as error:  # PyYAML and OmegaConf share no class
+        raise ValueError(f"{path} cannot be read ({str(error).splitlines()[0]})") from error
+    groups = ("model", "features", "search", "optimizer")
+    if not isinstance(config, DictConfig) or not all(
+        isinstance(config.get(group), DictConfig) for group in groups
+    ):
+        raise ValueError(f"{path}: lacks one of {', '.join(groups)}; export the run anew")
+    weights = None if (folder / TRANSFORMERS).is_dir() else _weights(folder / WEIGHTS)
+    return Bundle(folder=folder, config=config, captioner=captioner, weights=weights)
+
+
+def _weights(path: Path) -> dict[str, Tensor]:
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} does not exist; export the run anew")
+    try:
+        return load_file(path)
+    except (SafetensorError, ValueError, OSError, KeyError) as error:
+        raise ValueError(f"{path} is no file of safetensors ({error})") from error
+
+
+def check_shapes(
+    wanted: Mapping[str, Tensor], weights: Mapping[str, Tensor], *, where: Path
+) -> None:
+    """Refuse weights of other names or sizes than a model's.
+
+    Raises:
+        ValueError: names the first tensor that does not fit.
+    """
+    for name in sorted(wanted.keys() | weights.keys()):
+        sizes = [tuple(t[name].shape) if name in t else None for t in (wanted, weights)]
+        if sizes[0] != sizes[1]:
+            raise ValueError(
+                f"{where}: {name} is {sizes[1] or 'missing'}, the settings want "
+                f"{sizes[0] or 'none'}: weights and config.yaml do not belong together"
+            )
+
+
+def restore(module: torch.nn.Module, weights: Mapping[str, Tensor], *, where: Path) -> None:
+    """Put weights into a module.
+
+    Raises:
+        ValueError: they do not fit.
+    """
+    check_shapes(module.state_dict(), weights, where=where)
+    module.load_state_dict(dict(weights))

@@ -1,0 +1,149 @@
+"""A finished run as a folder for others: ``captioning export``."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor, nn
+
+from captioning.exports.bundle import FEATURES_PREFIX, TRANSFORMERS, Bundle, write_bundle
+from captioning.exports.captioner import Captioner, load
+from captioning.exports.card import write_card
+from captioning.files import write_text
+from captioning.models.base import AbstractCaptioner
+from captioning.results.run_folder import RunFolder, versions
+from captioning.training.parts import build_part
+
+# Keys of a run that building and using its model needs; all others may name its owner's folders.
+KEPT = ("model", "features", "control", "search", "optimizer", "schedule", "seed", "run_name")
+BACKBONE = "captioning.vision.backbones.build_backbone"
+
+
+def export(run: str | Path, to: str | Path, *, onnx: bool = False) -> Path:
+    """Write a finished run's captioner for others; all or nothing.
+
+    Args:
+        run: folder of the run.
+        to: a new folder.
+        onnx: also write networks for ONNX, see `captioning.exports.onnx`.
+
+    Raises:
+        FileExistsError: ``to`` is there already.
+        FileNotFoundError: no run folder, or one without checkpoint.
+        ValueError: a run that cannot be loaded, or has no form in ONNX.
+    """
+    target = Path(to)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise FileExistsError(f"to={target} is there already; give a new folder")
+    captioner = load(run, device="cpu")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f".{secrets.token_hex(6)}.export")
+    try:
+        part.mkdir()
+        _write(captioner, Path(run), part, name=target, onnx=onnx)
+        if target.is_dir():
+            target.rmdir()
+        part.rename(target)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+    return target
+
+
+def _write(captioner: Captioner, run: Path, folder: Path, *, name: Path, onnx: bool) -> None:
+    model = captioner.model
+    config = _portable(captioner.config)
+    weights: dict[str, Tensor] | None = dict(model.state_dict())
+    note = _write_transformers(model, folder / TRANSFORMERS)
+    if note is None:
+        weights = None
+        config = _of_transformers(config)
+    else:
+        config, of_features = _with_features(config, captioner)
+        weights = {**(weights or {}), **of_features}
+    checkpoint: dict[str, Any] = {}
+    model.on_save_checkpoint(checkpoint)
+    bundle = Bundle(
+        folder=folder, config=config, captioner=checkpoint["captioner"], weights=weights
+    )
+    write_bundle(bundle, {key: value for key, value in versions().items() if key != "command"})
+    extra = ["## Other formats", "", *_formats(note), ""]
+    if onnx:
+        from captioning.exports.onnx import write_onnx  # slow, and needed here only
+
+        extra += write_onnx(captioner, folder / "onnx")
+    num_weights = sum(parameter.numel() for parameter in model.parameters())
+    run_config = RunFolder(run).config()
+    card = write_card(name, run=run, config=run_config, num_weights=num_weights, extra=extra)
+    write_text(folder / "README.md", card)
+
+
+def _formats(note: str | None) -> Sequence[str]:
+    if note is None:
+        return [
+            f"`{TRANSFORMERS}/` is the model in the format of transformers: "
+            f'`BlipForConditionalGeneration.from_pretrained("{TRANSFORMERS}")`.'
+        ]
+    return [f"None of transformers: {note}."]
+
+
+def _portable(config: DictConfig) -> DictConfig:
+    """The settings that others need, without folders of this machine."""
+    values: Any = OmegaConf.to_container(config, resolve=True)
+    kept = {key: values[key] for key in KEPT if values.get(key) is not None}
+    for key in ("folder", "num_workers"):
+        kept["features"].pop(key, None)
+    kept["model"].pop("word_vectors", None)  # the weights hold them
+    kept["data"] = {"name": values["data"]["name"]}
+    return OmegaConf.create(kept)
+
+
+def _write_transformers(model: AbstractCaptioner[Any], folder: Path) -> str | None:
+    """Write a model that transformers knows; otherwise why it has no such form."""
+    save: Any = getattr(model, "save_pretrained", None)
+    if save is None:
+        return f"it has no {type(model).__name__}"
+    try:
+        save(folder)
+    except ValueError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        return str(error)
+    return None
+
+
+def _of_transformers(config: DictConfig) -> DictConfig:
+    """Settings that read all weights from ``transformers/``, into which low ranks were merged."""
+    config = config.copy()
+    config.model.module.pretrained = TRANSFORMERS
+    config.model.pop("pretrained", None)
+    config.model.pop("lora", None)
+    backbone = config.features.get("backbone")
+    if backbone is not None:
+        kept = {key: backbone[key] for key in ("_target_", "image_size") if key in backbone}
+        config.features.backbone = {**kept, "pretrained": TRANSFORMERS}
+    return config
+
+
+def _with_features(
+    config: DictConfig, captioner: Captioner
+) -> tuple[DictConfig, dict[str, Tensor]]:
+    """Settings whose backbone is built without its weights, and these weights, where it can be."""
+    backbone: nn.Module | None = captioner.backbone or captioner.model.backbone
+    chosen = config.features.get("backbone")
+    if backbone is None or chosen is None or chosen.get("_target_") != BACKBONE:
+        return config, {}
+    changed = config.copy()
+    changed.features.backbone.weights = "random"
+    changed.features.backbone.image_size = backbone.image_size
+    same = build_part(changed.features.backbone).state_dict().keys() == backbone.state_dict().keys()
+    if not same:
+        return config, {}  # a package brings these weights
+    if captioner.backbone is None:
+        return changed, {}  # they are among the model's
+    weights = {f"{FEATURES_PREFIX}{n}": tensor for n, tensor in backbone.state_dict().items()}
+    return changed, weights

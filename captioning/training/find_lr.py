@@ -1,0 +1,210 @@
+"""A learning rate from a short sweep: ``captioning find-lr``.
+
+The rate rises from update to update by the same factor, and the loss is watched (Smith, "Cyclical
+learning rates", WACV 2017). The steepest fall of the smoothed loss, over the logarithm of the rate,
+is suggested. The model is a new one, or that of ``start_from``, and is thrown away.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from captioning.files import write_atomically, write_json, write_lines
+from captioning.ranges import PositiveFloat, PositiveInt
+from captioning.training.callbacks import StepSeed
+from captioning.training.inputs import load_inputs
+from captioning.training.parts import build_part
+from captioning.training.preflight import check_run, with_precision
+from captioning.training.run import build_captioner
+
+FOLDER = "find_lr"
+SMOOTHING = 0.9  # of the running mean of losses
+SKIPPED = 5  # first losses, which are of a running mean of few
+DIVERGED = 3.0  # the sweep ends where the smoothed loss is so many times its least
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepSettings:
+    """The key ``find_lr`` of a training's config.
+
+    Attributes:
+        lowest, highest: rates of the first and the last update.
+        num_updates: at least 20.
+
+    Raises:
+        ValueError: numbers that make no sweep.
+    """
+
+    lowest: PositiveFloat = 1e-7
+    highest: PositiveFloat = 1.0
+    num_updates: PositiveInt = 100
+
+    def __post_init__(self) -> None:
+        if not 0 < self.lowest < self.highest or self.num_updates < 20:
+            raise ValueError(
+                "find_lr needs 0 < lowest < highest and num_updates of at least 20: got "
+                f"{self.lowest}, {self.highest} and {self.num_updates}"
+            )
+
+    def rate(self, update: int) -> float:
+        """The rate of an update, from 0."""
+        share = update / (self.num_updates - 1)
+        return self.lowest * (self.highest / self.lowest) ** share
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suggestion:
+    """What a sweep came to.
+
+    Attributes:
+        rate: suggested learning rate.
+        rates, losses: of all updates.
+        smoothed: running mean of the losses.
+        folder: of the plot and the curve.
+    """
+
+    rate: float
+    rates: Sequence[float]
+    losses: Sequence[float]
+    smoothed: Sequence[float]
+    folder: Path
+
+
+class Sweep(pl.Callback):
+    """Sets the rate of every update, and ends training where the loss has gone out of hand."""
+
+    def __init__(self, settings: SweepSettings) -> None:
+        self.settings = settings
+        self.losses: list[float] = []
+        self._sum, self._number = 0.0, 0
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Set the rate."""
+        for optimizer in trainer.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = self.settings.rate(len(self.losses))
+
+    def on_train_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        """Keep the loss; batches that are accumulated make one update."""
+        self._sum, self._number = self._sum + float(outputs["loss"]), self._number + 1
+        if trainer.global_step == len(self.losses):
+            return
+        self.losses.append(self._sum / self._number)
+        self._sum, self._number = 0.0, 0
+        smoothed = running_mean(self.losses)
+        rise = smoothed[-1] - smoothed[0] > (DIVERGED - 1) * abs(min(smoothed))
+        if not math.isfinite(smoothed[-1]) or (len(smoothed) > SKIPPED and rise):
+            trainer.should_stop = True
+
+
+def find_lr(config: DictConfig) -> Suggestion:
+    """Sweep the learning rate; leaves plot and curve in ``run_dir/find_lr``, and no weights.
+
+    Raises:
+        ValueError: the config makes no sense, or no rate made the loss fall.
+    """
+    config = with_precision(config)
+    check_run(config)
+    settings = SweepSettings(**(config.get("find_lr") or {}))
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    pl.seed_everything(config.seed, workers=True, verbose=False)
+    sweep = Sweep(settings)
+    constant = {"_target_": "captioning.training.optim.cosine", "_partial_": True, "floor": 1.0}
+    steady = DictConfig({**config, "schedule": constant})
+    model, datamodule = build_captioner(steady, load_inputs(steady))
+    trainer = build_part(
+        OmegaConf.masked_copy(config.trainer, _kept(config.trainer)),
+        max_epochs=-1,
+        max_steps=settings.num_updates,
+        callbacks=[StepSeed(seed=config.seed), sweep],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        limit_val_batches=0,
+        reload_dataloaders_every_n_epochs=1,
+        use_distributed_sampler=False,
+    )
+    trainer.fit(model, datamodule)
+    return _suggested(settings, sweep.losses, Path(config.run_dir) / FOLDER)
+
+
+def _kept(trainer: DictConfig) -> list[str]:
+    left_out = ("enable_progress_bar", "limit_val_batches", "check_val_every_n_epoch")
+    return [str(key) for key in trainer if key not in left_out]
+
+
+def running_mean(losses: Sequence[float]) -> list[float]:
+    """Exponential mean of the losses so far, without bias towards 0."""
+    mean, means = 0.0, []
+    for number, loss in enumerate(losses, 1):
+        mean = SMOOTHING * mean + (1 - SMOOTHING) * loss
+        means.append(mean / (1 - SMOOTHING**number))
+    return means
+
+
+def steepest(rates: Sequence[float], smoothed: Sequence[float]) -> float | None:
+    """The rate at which the smoothed loss falls most, before it is least; None: it never falls."""
+    finite = [loss for loss in smoothed if math.isfinite(loss)]
+    if len(finite) <= SKIPPED + 1:
+        return None
+    values = np.array(finite)
+    slopes = np.gradient(values, np.log(np.array(rates[: len(values)])))
+    last = max(SKIPPED + 1, int(values.argmin()))
+    place = SKIPPED + int(slopes[SKIPPED:last].argmin())
+    return float(rates[place]) if slopes[place] < 0 else None
+
+
+def _suggested(settings: SweepSettings, losses: Sequence[float], folder: Path) -> Suggestion:
+    rates = [settings.rate(update) for update in range(len(losses))]
+    smoothed = running_mean(losses)
+    rows = zip(rates, losses, smoothed, strict=True)
+    lines = [f"{rate:.6g},{loss:.6g},{mean:.6g}" for rate, loss, mean in rows]
+    write_lines(folder / "curve.csv", ["rate,loss,smoothed", *lines])
+    rate = steepest(rates, smoothed)
+    _plot(rates, losses, smoothed, rate, folder / "curve.png")
+    if rate is None:
+        raise ValueError(
+            f"no rate from {settings.lowest} to {settings.highest} made the loss fall; see "
+            f"{folder / 'curve.png'}, and give more updates: '+find_lr.num_updates=300'"
+        )
+    write_json(folder / "suggestion.json", {"lr": rate, "num_updates": len(losses)})
+    return Suggestion(rate=rate, rates=rates, losses=losses, smoothed=smoothed, folder=folder)
+
+
+def _plot(
+    rates: Sequence[float],
+    losses: Sequence[float],
+    smoothed: Sequence[float],
+    rate: float | None,
+    path: Path,
+) -> None:
+    from matplotlib.figure import Figure  # slow, and needed here only
+
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
+    axes.plot(rates, losses, color="0.8", label="loss")
+    axes.plot(rates, smoothed, color="tab:blue", label="running mean")
+    if rate is not None:
+        axes.axvline(rate, color="tab:red", label=f"suggested: {rate:.2g}")
+    axes.set(xscale="log", xlabel="learning rate", ylabel="training loss")
+    axes.legend()
+    write_atomically(path, lambda part: figure.savefig(part, dpi=120))

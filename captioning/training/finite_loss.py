@@ -1,0 +1,121 @@
+"""Stops a run whose loss is not finite, without waiting for the device in every step."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+
+
+class HostCopy:
+    """A small tensor on its way from the device to the host.
+
+    Args:
+        tensor: on any device.
+    """
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._values, self._arrived = tensor.detach(), None
+        if tensor.device.type == "cuda":
+            self._values = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+            self._values.copy_(tensor.detach(), non_blocking=True)
+            self._arrived = torch.cuda.Event()
+            self._arrived.record()
+
+    def has_arrived(self) -> bool:
+        """Whether `read` will not wait."""
+        return self._arrived is None or self._arrived.query()
+
+    def read(self) -> list[Any]:
+        """The values; waits for the device where they have not arrived."""
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        return self._values.tolist()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Step:
+    """The losses of a step: the total, then those of its captions."""
+
+    epoch: int
+    number: int
+    sample_ids: tuple[str, ...]
+    losses: HostCopy
+
+
+class FiniteLoss(pl.Callback):
+    """Stops a run whose loss is NaN or infinite, before it spoils checkpoint and journal.
+
+    A step's losses are looked at once they have come from the device, a step or two later; all of
+    them before an epoch's end and before anything is saved.
+    """
+
+    def __init__(self) -> None:
+        self._under_way: deque[_Step] = deque()
+
+    def on_train_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        """Look at the losses that have arrived, and at all after an epoch's last step.
+
+        Raises:
+            ValueError: one is not finite; names the step, the captions and the remedy.
+        """
+        losses = torch.cat([outputs["loss"].detach().reshape(1), outputs["per_sample"].detach()])
+        step = _Step(
+            epoch=trainer.current_epoch,
+            number=trainer.global_step,
+            sample_ids=tuple(batch.sample_ids),
+            losses=HostCopy(losses),
+        )
+        self._under_way.append(step)
+        self._look(wait=trainer.is_last_batch)
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Look at all losses of an epoch that was cut short."""
+        self._look(wait=True)
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Look at all losses before the weights are validated."""
+        self._look(wait=True)
+
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Look at all losses before the weights are saved."""
+        self._look(wait=True)
+
+    def on_exception(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
+    ) -> None:
+        """Forget what is under way: the device may not answer any more."""
+        self._under_way.clear()
+
+    def _look(self, *, wait: bool) -> None:
+        while self._under_way and (wait or self._under_way[0].losses.has_arrived()):
+            _check(self._under_way.popleft())
+
+
+def _check(step: _Step) -> None:
+    loss, *per_sample = step.losses.read()
+    if abs(loss) < float("inf"):  # not so for NaN
+        return
+    bad_ids = [
+        sample_id
+        for sample_id, value in zip(step.sample_ids, per_sample, strict=True)
+        if not abs(value) < float("inf")
+    ]
+    raise ValueError(
+        f"loss is {loss} at epoch {step.epoch}, step {step.number} "
+        f"({len(bad_ids)} captions, such as {bad_ids[:3]}); lower optimizer.lr, or set "
+        "trainer.gradient_clip_val; resume=auto goes on from the last good epoch"
+    )

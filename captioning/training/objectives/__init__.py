@@ -1,0 +1,1 @@
+"""What training minimises: the likelihood, or rewards of captions that the model draws."""

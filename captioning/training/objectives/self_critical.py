@@ -1,0 +1,265 @@
+"""Self-critical sequence training: captions that the model draws, and their rewards.
+
+Rennie et al. (CVPR 2017) compare each drawn caption's reward with that of the greedy caption; Luo
+("A better variant of self-critical sequence training", 2020) with the mean of the other captions
+drawn for the photo, which costs no further search and varies less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Literal, final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from captioning.decoding.greedy import GreedySearch
+from captioning.decoding.sampling import Sampling
+from captioning.decoding.search import AbstractSearch
+from captioning.decoding.settings import SearchRequest
+from captioning.models.base import AbstractCaptioner
+from captioning.ranges import NonNegativeFloat, PositiveFloat, PositiveInt, Seed
+from captioning.training.objectives.rewards import AbstractReward
+from captioning.types import Batch, CaptionLosses, Control, Sample
+
+# `Batch.extras` with a row a caption; those of drawn captions are not known, all others are of
+# pictures.
+OF_CAPTIONS = ("context_tokens", "context_lengths", "object_words", "region_words")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawn:
+    """Captions of I photos, K each.
+
+    Attributes:
+        tokens: ``(I, K, T) int64`` without the begin token, padded.
+        lengths: ``(I, K) int64``, 0 where there is no caption.
+        texts: I * K captions, photo by photo.
+        ended: I * K, whether each has its end token.
+    """
+
+    tokens: Tensor
+    lengths: Tensor
+    texts: list[str]
+    ended: list[bool]
+
+
+@final
+class SelfCritical:
+    """The policy gradient of the expected reward, in the place of the likelihood's gradient.
+
+    The loss is ``-mean((reward - baseline) * log p(caption))`` over all drawn captions: its
+    gradient is REINFORCE's, without bias at temperature 1. Captions are drawn, and their
+    log-likelihoods taken, without dropout, so that both are of the same distribution; photos are
+    encoded once for both. Losses per caption (for curation) are those of the true captions, as
+    under `objective=likelihood`. For a latent-variable model the bound stands for log p.
+
+    Args:
+        reward: of a caption.
+        num_samples: K, captions drawn a photo; at least 2 with the baseline ``"mean"``.
+        temperature: of the draws; 1: the model's own distribution.
+        baseline: ``"mean"`` of the photo's other draws, or ``"greedy"``: the reward of the photo's
+            greedy caption.
+        likelihood_weight: of the likelihood loss that is added; 0: none.
+        seed: of the run; a draw depends on it, the epoch, the batch and the photo alone.
+
+    Raises:
+        ValueError: a mean of fewer than 2 captions.
+    """
+
+    def __init__(
+        self,
+        *,
+        reward: AbstractReward,
+        num_samples: PositiveInt = 5,
+        temperature: PositiveFloat = 1.0,
+        baseline: Literal["mean", "greedy"] = "mean",
+        likelihood_weight: NonNegativeFloat = 0.0,
+        seed: Seed = 0,
+    ) -> None:
+        if baseline == "mean" and num_samples < 2:
+            raise ValueError(
+                f"objective.num_samples must be at least 2 for baseline=mean: got {num_samples}; "
+                "draw more, or choose objective.baseline=greedy"
+            )
+        self.reward, self.num_samples, self.temperature = reward, num_samples, temperature
+        self.baseline, self.likelihood_weight, self.seed = baseline, likelihood_weight, seed
+        self._view: Any = None
+        self._samples: dict[int, Sample] = {}
+
+    def __call__(
+        self, model: AbstractCaptioner[Any], batch: Batch, batch_idx: int
+    ) -> CaptionLosses:
+        """Losses of a training step; references are those of the epoch's samples."""
+        datamodule: Any = getattr(model.trainer, "datamodule", None)
+        if self._view is None:
+            self.reward.start(datamodule.train.samples)
+        if (view := datamodule.view) is not self._view:
+            self.open(view.samples())
+            self._view = view
+        return self.losses(model, batch, (model.current_epoch, batch_idx))
+
+    def open(self, samples: Sequence[Sample]) -> None:
+        """Take an epoch's samples."""
+        self._samples = {sample.row: sample for sample in samples}
+        self.reward.open([sample for sample in samples if sample.weight > 0])
+
+    def losses(
+        self, model: AbstractCaptioner[Any], batch: Batch, step: tuple[int, int]
+    ) -> CaptionLosses:
+        """Losses of a batch of the opened samples.
+
+        Args:
+            model: the captioner.
+            batch: photos with their true captions.
+            step: epoch and batch, for the seed.
+
+        Raises:
+            ValueError: a model that gives no likelihoods with gradient.
+        """
+        batch = model.encoded(batch)
+        with torch.set_grad_enabled(self.likelihood_weight > 0):
+            likelihood = model.losses(batch)
+        with evaluating(model):
+            drawn = self._draw(model, batch, self._sampling(model, step))
+            advantages, parts = self._advantages(model, batch, drawn)
+            nll = self._log_losses(model, batch, drawn)
+        policy = (advantages.to(nll) * nll).mean()
+        total = policy + self.likelihood_weight * likelihood.total
+        parts |= {"likelihood": likelihood.total.detach(), "policy": policy.detach()}
+        return CaptionLosses(total=total, per_sample=likelihood.per_sample, parts=parts)
+
+    def _sampling(self, model: AbstractCaptioner[Any], step: tuple[int, int]) -> Sampling:
+        seed = int(np.random.SeedSequence((self.seed, *step)).generate_state(1)[0])
+        return Sampling.with_settings(
+            **_settings(model),
+            num_captions=self.num_samples,
+            temperature=self.temperature,
+            seed=seed,
+        )
+
+    def _draw(self, model: AbstractCaptioner[Any], batch: Batch, search: AbstractSearch) -> Drawn:
+        """Captions that a search gives for the batch's photos."""
+        words = model.tokenizer
+        request = SearchRequest(
+            num_images=len(batch.image_ids),
+            bos_id=words.bos_id,
+            eos_id=words.eos_id,
+            pad_id=words.pad_id,
+            image_ids=batch.image_ids,
+            device=batch.rows.device,
+        )
+        with torch.no_grad():
+            result = search(model, model.start(batch), request)
+        # Autocast would go on with the copies of the weights that were made without gradients.
+        torch.clear_autocast_cache()
+        ids = result.tokens.flatten(0, 1).tolist()
+        ends = {words.eos_id, *search.settings.end_ids}
+        lengths = result.lengths.flatten().tolist()
+        return Drawn(
+            tokens=result.tokens,
+            lengths=result.lengths,
+            texts=[words.decode(row[:n]) for row, n in zip(ids, lengths, strict=True)],
+            ended=[n > 0 and row[n - 1] in ends for row, n in zip(ids, lengths, strict=True)],
+        )
+
+    def _advantages(
+        self, model: AbstractCaptioner[Any], batch: Batch, drawn: Drawn
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """``(I * K,)`` on the CPU, 0 for captions that do not exist, and what is logged."""
+        samples = [self._samples[row] for row in batch.rows[first_captions(batch)].tolist()]
+        rewards = self._rewards(drawn, samples)
+        if self.baseline == "mean":
+            advantages = above_others(rewards)
+            parts = {"reward": rewards.mean()}
+        else:
+            greedy = self._draw(model, batch, GreedySearch.with_settings(**_settings(model)))
+            baseline = self._rewards(greedy, samples)
+            advantages = rewards - baseline
+            parts = {"reward": rewards.mean(), "reward_greedy": baseline.mean()}
+        parts["advantage_std"] = advantages.std(correction=0)
+        exist = (drawn.lengths > 0).cpu()
+        return (advantages * exist).flatten(), parts
+
+    def _rewards(self, drawn: Drawn, samples: Sequence[Sample]) -> Tensor:
+        """``(I, K)``."""
+        each = drawn.tokens.shape[1]
+        of_captions = [sample for sample in samples for _ in range(each)]
+        return self.reward.rewards(drawn.texts, of_captions, drawn.ended).view(-1, each)
+
+    def _log_losses(self, model: AbstractCaptioner[Any], batch: Batch, drawn: Drawn) -> Tensor:
+        """``(I * K,)`` negative log-likelihoods of the drawn captions, with gradient."""
+        nll = model.losses(described(batch, drawn, model.tokenizer.bos_id)).nll
+        if nll is None:
+            raise ValueError(
+                f"objective=self_critical needs log-likelihoods with gradient, and "
+                f"{type(model).__name__}.losses gives none (CaptionLosses.nll): choose another "
+                "model= or objective=likelihood"
+            )
+        return nll
+
+
+def above_others(rewards: Tensor) -> Tensor:
+    """Each reward ``(I, K)`` less the mean of the K - 1 others of its photo: they add up to 0."""
+    number = rewards.shape[1]
+    return (rewards - rewards.mean(1, keepdim=True)) * (number / (number - 1))
+
+
+def first_captions(batch: Batch) -> list[int]:
+    """Of each of the I photos the position of its first caption."""
+    first: dict[int, int] = {}
+    for position, image in enumerate(batch.image_index.tolist()):
+        first.setdefault(image, position)
+    return [first[image] for image in range(len(batch.image_ids))]
+
+
+def described(batch: Batch, drawn: Drawn, bos_id: int) -> Batch:
+    """The batch's photos with drawn captions, K each; what is requested is as for the first."""
+    num_images, each, _ = drawn.tokens.shape
+    first = first_captions(batch)
+    chosen = [place for place in first for _ in range(each)]
+    # A caption that does not exist has one token, and weighs nothing later.
+    lengths = drawn.lengths.flatten().clamp(min=1)
+    tokens = drawn.tokens.flatten(0, 1)
+    begin = torch.full_like(tokens[:, :1], bos_id)
+    places = torch.arange(tokens.shape[1] + 1, device=tokens.device)
+    controls: tuple[Control, ...] | None = None
+    if batch.controls is not None:
+        controls = tuple(batch.controls[place] for place in chosen)
+    return replace(
+        batch,
+        rows=batch.rows[chosen],
+        sample_ids=tuple(batch.sample_ids[place] for place in chosen),
+        image_index=torch.arange(num_images, device=tokens.device).repeat_interleave(each),
+        tokens=torch.cat([begin, tokens], dim=1),
+        token_mask=places <= lengths[:, None],
+        weights=None,
+        controls=controls,
+        extras={name: value for name, value in batch.extras.items() if name not in OF_CAPTIONS},
+    )
+
+
+def _settings(model: AbstractCaptioner[Any]) -> dict[str, Any]:
+    """What draws take over from the model's own search."""
+    settings = model.search.settings
+    return {
+        "max_length": settings.max_length,
+        "forbidden_ids": settings.forbidden_ids,
+        "end_ids": settings.end_ids,
+    }
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """The model without dropout; afterwards every module is in the mode that it was in."""
+    training = [module for module in model.modules() if module.training]
+    for module in training:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True

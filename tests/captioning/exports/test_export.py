@@ -1,0 +1,185 @@
+"""A run, its export, and the captioner that either gives in Python."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+from safetensors.torch import load_file, save_file
+
+import captioning
+from captioning.commands.main import main
+from captioning.exports.bundle import FEATURES_PREFIX
+from captioning.exports.export import export
+from captioning.training.rosters import read_roster
+from captioning.training.run import train
+
+POLICY = ("steps=[plant_swap20]", "curation=remove", "curation.select.ratio=0.1")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Folders of runs by name; each run is made once."""
+    return {"": tmp_path_factory.mktemp("runs")}
+
+
+@pytest.fixture
+def run(small, made, tmp_path: Path) -> Path:
+    """A small curated run."""
+    if "run" not in made:
+        train(small("num_epochs=1", "optimizer.lr=0.01", *POLICY))
+        made["run"] = made[""] / "run"
+        shutil.move(tmp_path / "run", made["run"])
+    return made["run"]
+
+
+def test_photos(run: Path) -> tuple[list[Path], list[str]]:
+    """Photos of the test split, and the captions that the run gave them."""
+    predictions = json.loads((run / "predictions.json").read_text())
+    captions = {entry["image_id"]: entry["caption"] for entry in predictions}
+    roster = read_roster(OmegaConf.load(run / "config.yaml"), "test")
+    paths = {sample.image_id: sample.image_path for sample in roster.samples}
+    return [paths[image_id] for image_id in captions], list(captions.values())
+
+
+test_photos.__test__ = False
+
+
+def test_a_run_and_its_export_caption_photos_as_the_test_did(run: Path, tmp_path: Path) -> None:
+    photos, expected = test_photos(run)
+    captioner = captioning.load(run, device="cpu")
+    assert captioner.caption(photos) == expected
+    # in any order, with repeats and by any number at a time
+    again = captioner.caption([photos[3], photos[0], photos[3]], batch_size=1)
+    assert again == [expected[3], expected[0], expected[3]]
+    assert captioner.caption([]) == []
+
+    exported = captioning.load(export(run, tmp_path / "export"), device="cpu")
+    assert exported.caption(photos) == expected
+    (short,) = exported.caption(photos[:1], max_length=1, min_length=0)
+    assert len(short.split()) <= 1
+    group = exported.candidates(photos[:1], num_captions=2)[0]
+    assert [prediction.score for prediction in group] == sorted(
+        (prediction.score for prediction in group), reverse=True
+    )
+    assert len(group) == 2
+
+
+def test_an_export_says_what_it_is_and_names_no_folder_of_its_owner(run, tmp_path) -> None:
+    folder = export(run, tmp_path / "export")
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "README.md",
+        "captioner.json",
+        "config.yaml",
+        "model.safetensors",
+    ]
+    card = (folder / "README.md").read_text()
+    edits = (run / "curation.jsonl").read_text().splitlines()[1:]
+    assert f"| remove | {len(edits)} |" in card
+    assert "CIDEr-D | " in card
+    assert "grants no licence" in card
+    weights = load_file(folder / "model.safetensors")
+    assert any(name.startswith(FEATURES_PREFIX) for name in weights)
+    for name in ("README.md", "captioner.json", "config.yaml"):
+        text = (folder / name).read_text()
+        assert str(tmp_path.parent.parent) not in text, name
+        assert str(run.parent) not in text, name
+
+
+def test_nothing_is_written_over(run: Path, tmp_path: Path, capsys) -> None:
+    (tmp_path / "to").mkdir()
+    (tmp_path / "to" / "mine.txt").write_text("kept")
+    with pytest.raises(FileExistsError, match="is there already"):
+        export(run, tmp_path / "to")
+    assert (tmp_path / "to" / "mine.txt").read_text() == "kept"
+    with pytest.raises(FileNotFoundError, match="is this a run folder"):
+        export(tmp_path / "nowhere", tmp_path / "new")
+    assert [path.name for path in tmp_path.iterdir()] == ["to"]
+    assert main(["export", f"run={run}", f"to={tmp_path / 'new'}"]) == 0
+    assert "exported to" in capsys.readouterr().out
+
+
+def test_wrong_calls_say_what_is_wrong(run: Path, tmp_path: Path) -> None:
+    captioner = captioning.load(run, device="cpu")
+    photos, _ = test_photos(run)
+    with pytest.raises(TypeError, match=r"must be a list of files: got .*; write \["):
+        captioner.caption(str(photos[0]))
+    with pytest.raises(TypeError, match="no setting beams; there are max_length"):
+        captioner.caption(photos, beams=3)
+    with pytest.raises(ValueError, match="beam_size must be a whole number of at least 1: got 0"):
+        captioner.caption(photos, beam_size=0)
+    with pytest.raises(FileNotFoundError, match=r"none\.png: no such photo"):
+        captioner.caption([tmp_path / "none.png"])
+    with pytest.raises(FileNotFoundError, match="is this a run folder"):
+        captioning.load(tmp_path)
+
+
+def changed(folder: Path, key: str, value: object) -> None:
+    config = OmegaConf.load(folder / "config.yaml")
+    OmegaConf.update(config, key, value)
+    OmegaConf.save(config, folder / "config.yaml")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("search._target_", "os.system", "configs may name what"),
+        ("model.module._target_", "torch.load", "configs name"),
+        ("optimizer._target_", "captioning.files.write_text", "it is no part that configs build"),
+        ("features.backbone._target_", "captioning.exports.export.export", "no part"),
+        ("model.module.hidden_size", 10_000_000, "the settings want"),
+        ("model.module.hidden_size", 25, "the settings want"),
+        ("features", None, "lacks one of model, features"),
+    ],
+)
+def test_settings_of_strangers_run_nothing(run, tmp_path, key, value, message) -> None:
+    folder = export(run, tmp_path / "export")
+    changed(folder, key, value)
+    with pytest.raises(ValueError, match=message):
+        captioning.load(folder, device="cpu")
+
+
+def test_damaged_and_foreign_files_are_refused(run: Path, tmp_path: Path) -> None:
+    folder = export(run, tmp_path / "export")
+    weights = folder / "model.safetensors"
+    tensors, content = load_file(weights), weights.read_bytes()
+
+    def refused(message: str) -> None:
+        with pytest.raises((ValueError, FileNotFoundError), match=message):
+            captioning.load(folder, device="cpu")
+
+    torch.save({"weights": torch.zeros(3)}, weights)  # a pickle
+    refused("is no file of safetensors")
+    weights.write_bytes(content[:-10])
+    refused("is no file of safetensors")
+    for name in ("embed.weight", next(iter(tensors))):
+        save_file({n: tensor for n, tensor in tensors.items() if n != name}, weights)
+        refused(f"{name.removeprefix(FEATURES_PREFIX)} is missing, the settings want")
+    save_file({**tensors, "more": torch.zeros(1)}, weights)
+    refused(r"more is \(1,\), the settings want none")
+    weights.unlink()
+    refused(r"model\.safetensors does not exist")
+    weights.write_bytes(content)
+
+    record = folder / "captioner.json"
+    correct = json.loads(record.read_text())
+    record.write_text(json.dumps({**correct, "format": "other"}))
+    refused("not of the format")
+    record.write_text(json.dumps({**correct, "captioner": {"class": "UpDown", "tokenizer": {}}}))
+    refused("its tokenizer is damaged")
+    record.write_text(json.dumps({**correct, "captioner": {**correct["captioner"], "class": "X"}}))
+    refused("of model X")
+    record.write_text(json.dumps(correct))
+    (folder / "config.yaml").write_text("{:")
+    refused(r"config\.yaml cannot be read")
+
+
+def test_imported_features_have_no_photos(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "copy")
+    changed(tmp_path / "copy", "features.imported", "folder")
+    with pytest.raises(ValueError, match="reads imported features, and has no backbone"):
+        captioning.load(tmp_path / "copy")

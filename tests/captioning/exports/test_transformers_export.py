@@ -1,0 +1,41 @@
+"""A model of transformers, with a small BLIP of random weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from omegaconf import OmegaConf
+from transformers import BlipForConditionalGeneration
+
+import captioning
+from captioning.configuration import compose_config
+from captioning.exports.export import export
+from captioning.training.run import train
+from tests.captioning.models.test_blip import folder  # noqa: F401  # a fixture
+
+
+def test_blip_is_exported_for_transformers(
+    small_settings,
+    cache,
+    folder: Path,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    kept = [entry for entry in small_settings if not entry.startswith(("features", "tokenizer"))]
+    chosen = ("model=blip", "features=blip", "tokenizer=blip", f"model.pretrained={folder}")
+    more = ("features.backbone.image_size=16", "model.module.prompt=a dog", "num_epochs=1")
+    places = (f"paths.cache={cache}", f"run_dir={tmp_path / 'run'}")
+    config = compose_config("train", [*kept, *chosen, *more, *places, "optimizer.lr=0.01"])
+    OmegaConf.resolve(config)
+    train(config)
+    source = captioning.load(tmp_path / "run", device="cpu")
+    target = export(tmp_path / "run", tmp_path / "export")
+    assert not (target / "model.safetensors").exists()
+    assert str(folder) not in (target / "config.yaml").read_text()
+    moved = target.rename(tmp_path / "moved")  # nothing points to where it was
+    again = captioning.load(moved, device="cpu")
+    weights, expected = again.model.state_dict(), source.model.state_dict()
+    assert all(torch.equal(weights[name], expected[name]) for name in expected)
+    theirs = BlipForConditionalGeneration.from_pretrained(moved / "transformers")
+    word = theirs.text_decoder.bert.embeddings.word_embeddings.weight
+    assert torch.equal(word, source.model.decoder.text.bert.embeddings.word_embeddings.weight)

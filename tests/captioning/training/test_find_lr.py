@@ -1,0 +1,61 @@
+"""The sweep of learning rates."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from captioning.training.find_lr import (
+    SweepSettings,
+    _suggested,
+    find_lr,
+    running_mean,
+    steepest,
+)
+from captioning.training.run import train
+
+
+def test_a_sweep_leaves_a_suggestion_and_no_weights(small, tmp_path: Path) -> None:
+    config = small("+find_lr={lowest:1e-4,highest:10,num_updates:60}")
+    suggestion = find_lr(config)
+    assert 1e-4 < suggestion.rate < 1
+    assert len(suggestion.losses) <= 60
+    assert suggestion.losses[0] == pytest.approx(suggestion.smoothed[0])
+    folder = tmp_path / "run"
+    assert sorted(path.name for path in folder.rglob("*") if path.is_file()) == [
+        "curve.csv",
+        "curve.png",
+        "suggestion.json",
+    ]
+    assert json.loads((folder / "find_lr" / "suggestion.json").read_text())["lr"] == suggestion.rate
+    # the folder is free for the training, and the same sweep gives the same rate
+    assert find_lr(config).losses == suggestion.losses
+    train(small("num_epochs=1", f"optimizer.lr={suggestion.rate}"))
+
+
+def test_the_steepest_fall_is_taken() -> None:
+    rates = [10 ** (-6 + 0.1 * number) for number in range(60)]
+    losses = [4 - 3 / (1 + math.exp(-4 * (math.log10(rate) + 3))) for rate in rates]
+    losses[45:] = [losses[44] + 0.5 * n for n in range(15)]
+    assert steepest(rates, losses) == pytest.approx(1e-3, rel=0.3)
+    assert steepest(rates, [*losses[:50], *[math.nan] * 10]) == pytest.approx(1e-3, rel=0.3)
+    assert steepest(rates, sorted(losses)) is None
+    assert steepest(rates[:4], losses[:4]) is None
+
+
+def test_the_running_mean_is_without_bias() -> None:
+    assert running_mean([2.0] * 5) == pytest.approx([2.0] * 5)
+    assert running_mean([1.0, 3.0])[1] == pytest.approx((0.9 * 1 + 3) / 1.9)
+
+
+def test_a_sweep_that_is_none_is_refused(small, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"0 < lowest < highest .* got 1.0, 0.1 and 100"):
+        SweepSettings(lowest=1.0, highest=0.1)
+    with pytest.raises(ValueError, match=r"find_lr.num_updates: must be .* at least 20, got 3"):
+        find_lr(small("+find_lr.num_updates=3"))
+    with pytest.raises(ValueError, match="made the loss fall; see"):
+        _suggested(SweepSettings(), [float(number) for number in range(30)], tmp_path)
+    assert (tmp_path / "curve.png").stat().st_size > 0
