@@ -57,17 +57,6 @@ def model_folder(
         ) from error
 
 
-def weights_identity(folder: Path) -> str:
-    """32 hex digits of a SHA-256 of a model's weights and settings, without loading them."""
-    digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*")):
-        if path.suffix in IDENTIFYING and path.is_file():
-            digest.update(path.relative_to(folder).as_posix().encode())
-            with path.open("rb") as file:
-                digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()[:32]
-
-
 @contextmanager
 def quiet_loading() -> Iterator[None]:
     """No bar of transformers' own while weights are read: it takes seconds, and a run has bars."""
@@ -79,6 +68,17 @@ def quiet_loading() -> Iterator[None]:
     finally:
         if was_enabled:
             library.enable_progress_bar()
+
+
+def weights_identity(folder: Path) -> str:
+    """32 hex digits of a SHA-256 of a model's weights and settings, without loading them."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        if path.suffix in IDENTIFYING and path.is_file():
+            digest.update(path.relative_to(folder).as_posix().encode())
+            with path.open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:32]
 
 
 def load_network(

@@ -31,10 +31,8 @@ OPEN_OF_TORCH = ("torch.nn", "torch.optim", "torch.distributions")
 # Functions of these write files, start programs or load other parts.
 CLOSED = (
     *(f"captioning.{name}" for name in ("assets", "commands", "extras", "files", "plugins")),
-    *(
-        f"captioning.{name}"
-        for name in ("data.download", "exports", "metrics.java", "prepare", "results")
-    ),
+    *(f"captioning.{name}" for name in ("data.download", "exports", "metrics.java", "parts")),
+    *(f"captioning.{name}" for name in ("prepare", "results")),
     *(f"captioning.training.{name}" for name in ("demo", "inputs", "parts", "run")),
     *("curation.export", "curation.report", "curation.study", "augmentation.set_folder"),
 )

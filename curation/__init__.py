@@ -1,1 +1,48 @@
-"""Curation: watch every caption's loss, select the worst samples, amend them, keep a journal."""
+"""Curation: watch every caption's loss, select the worst samples, amend them, keep a journal.
+
+For a training loop of one's own the names below are all that is needed; they are imported when they
+are used, and bring neither Lightning nor Hydra nor transformers unless a name needs it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from curation.adapters.curation import Curation
+    from curation.adapters.dataset import CuratedDataset, with_rows
+    from curation.adapters.lightning import LightningCuration
+    from curation.adapters.losses import per_sample_losses
+    from curation.adapters.presets import preset
+    from curation.adapters.rosters import make_roster
+    from curation.adapters.trainer import TrainerCuration
+
+__all__ = [
+    "Curation",
+    "CuratedDataset",
+    "LightningCuration",
+    "TrainerCuration",
+    "make_roster",
+    "per_sample_losses",
+    "preset",
+    "with_rows",
+]
+
+_MODULES = {
+    "Curation": "curation",
+    "CuratedDataset": "dataset",
+    "LightningCuration": "lightning",
+    "TrainerCuration": "trainer",
+    "make_roster": "rosters",
+    "per_sample_losses": "losses",
+    "preset": "presets",
+    "with_rows": "dataset",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """A public name, from the module that defines it."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"curation.adapters.{_MODULES[name]}"), name)

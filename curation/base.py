@@ -7,14 +7,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
 from captioning.data.roster import CurationView
 from captioning.types import Edit, EditAction, Sample
+
+if TYPE_CHECKING:  # loops of one's own need no Lightning, which takes seconds to import
+    import pytorch_lightning as pl
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,6 +25,7 @@ from curation.base import AbstractScore, Context, as_numpy
 from curation.finished_run import read_run
 from curation.loop.ledger import read_history
 from curation.loop.truth import faulty_kinds
+from curation.manifest import is_loop_folder, read_manifest
 
 FILE_NAME = "detection_by_score.json"
 _NO_SIGNALS = ("losses.npz",)
@@ -97,7 +98,8 @@ def detect_run(config: DictConfig) -> list[dict[str, Any]]:
         FileNotFoundError, ValueError: what `contexts` and `detect_by_score` raise.
     """
     folder = Path(config.run)
-    seed = RunFolder(folder).config().seed  # before scores are built, which takes a while
+    # before scores are built, which takes a while
+    seed = read_manifest(folder).seed if is_loop_folder(folder) else RunFolder(folder).config().seed
     config = DictConfig(OmegaConf.merge(config, {"seed": seed}))
     scores = {name: build_part(chosen) for name, chosen in config.scores.items()}
     detections = [

@@ -1,4 +1,8 @@
-"""The curation of a run folder, with its training set read again as the run read it."""
+"""The curation of a run folder, with its training set.
+
+Data of a run of ``captioning train`` are read again as its config says; one of somebody's own loop
+has kept its samples, see `curation.manifest`.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,8 @@ from captioning.training.rosters import read_train
 from curation.journal.journal import find_journal, read_journal
 from curation.loop.keep import FILE_NAME, read_keep
 from curation.loop.ledger import read_history
+from curation.loop.truth import load_truth
+from curation.manifest import TRUTH_NAME, is_loop_folder, read_loop_roster, read_manifest
 from curation.record import RunRecord
 
 
@@ -24,10 +30,17 @@ def read_run(folder: str | Path) -> RunRecord:
         ValueError: the journal is damaged or the data are no longer those of the run.
     """
     folder = Path(folder)
-    config = RunFolder(folder).config()
-    journal = find_journal(folder)
+    journal = find_journal(folder) if is_loop_folder(folder) else None
+    if journal is not None:
+        roster, policy = read_loop_roster(folder), read_manifest(folder).policy
+        truth_file = folder / TRUTH_NAME
+        truth = load_truth(truth_file if truth_file.is_file() else None)
+    else:
+        config = RunFolder(folder).config()
+        journal = find_journal(folder)
+        roster, context = read_train(config)
+        policy, truth = str(config.curation.name), context.truth
     header, edits = read_journal(journal)
-    roster, context = read_train(config)
     header.check(roster, str(journal))
     details = folder / "curation"
     epochs, history = [], np.empty((0, len(roster)))
@@ -36,12 +49,12 @@ def read_run(folder: str | Path) -> RunRecord:
     records = read_json(details / "epochs.json") if (details / "epochs.json").is_file() else []
     keep_file = details / FILE_NAME
     return RunRecord(
-        policy=str(config.curation.name),
+        policy=policy,
         seed=header.seed,
         view=CurationView(roster=roster, image_root=folder).apply(edits),
         records=records,
         epochs=epochs,
         history=history,
-        truth=context.truth,
+        truth=truth,
         keep=read_keep(keep_file) if keep_file.is_file() else None,
     )

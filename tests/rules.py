@@ -39,6 +39,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "captioning.extras": (),
     "captioning.sharing": (),
     "captioning.plugins": (),
+    "captioning.parts": ("captioning.plugins",),
     "captioning.config_folders": (),
     "captioning.text": CONTRACTS,
     "captioning.vision": CONTRACTS,
@@ -83,6 +84,24 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "captioning.vision.photos",
         "captioning.metrics.detection",
         "augmentation.base",
+    ),
+    # Loops of others get by without our captioners and training, also at one remove: see `reached`.
+    "curation.adapters": (
+        *CONTRACTS,
+        "captioning.data.roster",
+        "captioning.vision.photos",
+        "curation.base",
+        "curation.journal",
+        "curation.loop",
+        "curation.manifest",
+    ),
+    "curation.adapters.rosters": (*CONTRACTS, "captioning.data.roster", "captioning.data.readers"),
+    "curation.adapters.presets": (
+        *CONTRACTS,
+        "captioning.config_check",
+        "captioning.configuration",
+        "captioning.parts",
+        "curation.loop",
     ),
     # Commands on a finished run or on annotations alone read the data as the run did.
     "curation.finished_run": (
@@ -172,6 +191,20 @@ def forbidden_imports(sources: Sources) -> list[str]:
             if is_internal and not any(within(name, other) for other in allowed):
                 violations.append(f"{module}:{line}: {room} must not import {name}")
     return violations
+
+
+def reached(sources: Sources, room: str) -> dict[str, str]:
+    """All modules of ours that a room's imports lead to, each with a module that imports it."""
+    importers = {module: module for module in sources if within(module, room)}
+    waiting = list(importers)
+    while waiting:
+        module = waiting.pop()
+        for name, _ in imports(sources[module]):
+            target = _target(name, sources)
+            if target is not None and target not in importers:
+                importers[target] = module
+                waiting.append(target)
+    return importers
 
 
 def third_party(sources: Sources, standard_library: frozenset[str]) -> dict[str, str]:

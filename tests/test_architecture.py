@@ -16,7 +16,7 @@ from tests import rules
 REPOSITORY = Path(__file__).resolve().parent.parent
 SCRIPTS = ("train.py", "evaluate.py")
 TEXTS = (".py", ".md", ".yaml", ".yml", ".toml", ".txt", ".cff", ".json", ".csv", "")
-FOLDERS = (*rules.PACKAGES, "tests", "configs", "docs", "benchmarks", "studies", ".ci")
+FOLDERS = (*rules.PACKAGES, "tests", "configs", "docs", "benchmarks", "studies", "examples", ".ci")
 
 
 def read_modules() -> dict[str, str]:
@@ -85,6 +85,24 @@ def test_contracts_use_torch_annotated_types_and_the_standard_library_alone(
     contracts = {name: modules[name] for name in rules.CONTRACTS}
     foreign = rules.third_party(contracts, sys.stdlib_module_names)
     assert set(foreign) <= set(rules.THIRD_PARTY_OF_CONTRACTS)
+
+
+def test_adapters_to_loops_lead_to_no_captioner_and_no_training(modules: dict[str, str]):
+    importers = rules.reached(modules, "curation.adapters")
+    assert {"curation.loop.curator", "captioning.parts"} <= set(importers)
+    closed = ("captioning.models", "captioning.training", "captioning.commands")
+    assert [name for name in importers if any(rules.within(name, room) for room in closed)] == []
+
+
+def test_what_is_reached_at_one_remove_is_seen():
+    sources = {
+        "curation.adapters.a": "from curation.loop.b import c",
+        "curation.loop.b": "def f():\n    import captioning.training.run",
+        "captioning.training.run": "",
+        "captioning.models.blip": "",
+    }
+    expected = {"curation.adapters.a", "curation.loop.b", "captioning.training.run"}
+    assert set(rules.reached(sources, "curation.adapters")) == expected
 
 
 def test_texts_speak_of_the_project_alone():

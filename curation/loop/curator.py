@@ -84,6 +84,11 @@ class Curator:
         roster = self.view.roster
         return Header(roster=roster.name, fingerprint=roster.fingerprint, seed=self.seed)
 
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The journal's edits as JSON, without the header."""
+        return tuple(self._lines)
+
     def end_epoch(self, epoch: int) -> Outcome:
         """Close the ledger's epoch, decide, and apply the edits to the view.
 

@@ -12,7 +12,6 @@ from curation.loop.curator import Curator, Outcome
 from curation.loop.keep import FILE_NAME as KEEP_NAME
 from curation.loop.keep import write_keep
 from curation.record import RunRecord
-from curation.report.histogram import draw_histogram
 from curation.report.report import FILE_NAME as REPORT_NAME
 from curation.report.report import write_report
 
@@ -51,13 +50,19 @@ class CurationFiles:
         """Write the results of an epoch's end: journal, counts, losses, histogram."""
         curator.append_file(self.path, len(outcome.decision.edits))
         self.write_records(curator)
+        self.write_losses(curator)
+        if plot:
+            from curation.report.histogram import draw_histogram  # matplotlib takes a second
+
+            picture = self.details / f"epoch_{outcome.context.epoch:03d}.png"
+            write_atomically(picture, lambda part: draw_histogram(outcome, part))
+
+    def write_losses(self, curator: Curator) -> None:
+        """Write the losses and signals of all closed epochs."""
         sample_ids = [sample.sample_id for sample in curator.view.roster.samples]
         curator.ledger.save(self.details / "losses.npz", sample_ids=sample_ids)
         for name, ledger in curator.signals.items():
             ledger.save(self.details / f"{name}.npz", sample_ids=sample_ids)
-        if plot:
-            picture = self.details / f"epoch_{outcome.context.epoch:03d}.png"
-            write_atomically(picture, lambda part: draw_histogram(outcome, part))
 
     def write_records(self, curator: Curator) -> None:
         """Write the counts and detection scores of all decisions so far."""

@@ -46,6 +46,15 @@ class LossLedger:
         self._count = self._count.to(device)
         return self
 
+    @property
+    def device(self) -> torch.device:
+        """Where the current epoch's sums are."""
+        return self._sum.device
+
+    def num_recorded(self) -> Tensor:
+        """How many losses this epoch has, of all samples together; a scalar on the device."""
+        return self._count.sum()
+
     def add(self, rows: Tensor, losses: Tensor) -> None:
         """Record the losses of a batch.
 

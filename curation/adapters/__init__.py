@@ -1,0 +1,1 @@
+"""Curation in training loops that are not this project's."""

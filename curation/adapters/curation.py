@@ -1,0 +1,360 @@
+"""Curation of anybody's training loop: losses in, the next epoch's samples out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from captioning.data.roster import CurationView, Roster
+from captioning.ranges import Seed
+from captioning.types import Sample
+from curation.adapters.folder import LoopFolder
+from curation.adapters.processes import check_agreement, is_writer, summed, wait_for_all
+from curation.adapters.rosters import make_roster
+from curation.base import AbstractAmender
+from curation.loop.curator import Curator, Outcome
+from curation.loop.keep import read_keep
+from curation.loop.pictures import PictureFolder
+from curation.loop.policy import CurationPolicy
+from curation.loop.truth import check_truth, load_truth
+
+
+@dataclass(kw_only=True)
+class EpochSamples:
+    """What data sets follow; changes in place at an epoch's end.
+
+    It is apart from `Curation`, so that loaders' workers are sent nothing else.
+
+    Attributes:
+        roster: the samples before curation.
+        samples: of the epoch under way.
+        epoch: the number of it.
+        seed: of the run.
+    """
+
+    roster: Roster
+    samples: tuple[Sample, ...]
+    epoch: int
+    seed: int
+
+
+class Curation:
+    """The ledger, the policy and the files of a run whose loop is not this project's.
+
+    ::
+
+        curation = Curation.open("run", samples=records, policy="remove")
+        for epoch in range(curation.first_epoch, 5):
+            for rows, batch in loader(curation.samples()):
+                losses = per_caption_losses(batch)
+                curation.add(rows, losses)
+                ...
+            curation.end_epoch()
+        curation.finish()
+
+    With several processes (`torch.distributed`) each one opens it and adds its own losses; all
+    decide the same, and the first one writes. Use `open`; the constructor takes built parts.
+
+    Args:
+        curator: of the run.
+        folder: its files.
+    """
+
+    def __init__(self, *, curator: Curator, folder: LoopFolder) -> None:
+        self.folder = folder.path
+        self._files = folder
+        self._curator = curator
+        self._outside: Tensor | None = None
+        self._weights: Tensor | None = None
+        self._mean_weight: float | None = None
+        self.current = EpochSamples(
+            roster=curator.view.roster, samples=curator.view.samples(), epoch=0, seed=curator.seed
+        )
+        self._changed()
+
+    @classmethod
+    def open(
+        cls,
+        folder: str | Path,
+        *,
+        samples: Any,
+        policy: CurationPolicy | str,
+        seed: Seed = 0,
+        first_epoch: int | None = None,
+        signals: tuple[str, ...] = (),
+        truth: Mapping[str, str] | str | Path | None = None,
+        keep: str | Path | None = None,
+        plot: bool = True,
+    ) -> Curation:
+        """Begin a run, or go on with the one in ``folder``.
+
+        Args:
+            folder: for ``curation.jsonl`` and ``curation/``, with the report.
+            samples: what is trained on, see `curation.adapters.rosters.make_roster`.
+            policy: what selects and amends; a text names a packaged one, see
+                `curation.adapters.presets.preset`.
+            seed: with the epoch it decides all that is random in curation.
+            first_epoch: which the loop begins with. None: the one after the last that ``folder``
+                holds. A smaller number, that of your own checkpoint: what came after is forgotten.
+                0: anew; an older run is put aside.
+            signals: names of further measurements that `add` gets, such as ``("visual_gain",)``.
+            truth: kinds of planted faults by ``sample_id``, or a JSON file of them, to score by.
+            keep: file of a keep-list: its samples are never edited.
+            plot: whether a histogram of the losses is drawn for each epoch.
+
+        Raises:
+            ValueError: the folder holds another run, or none that came as far as ``first_epoch``;
+                a policy that needs this project's own captioners; samples that cannot be read.
+            FileNotFoundError: a file or a folder that is not there.
+        """
+        policy = _built(policy)
+        roster = make_roster(samples)
+        folder = Path(folder)
+        faults = load_truth(truth) or roster.planted
+        check_truth(faults, roster)
+        keep_list = None if keep is None else read_keep(keep)
+        if keep_list is not None:
+            keep_list.check(roster, str(keep))
+        curator = Curator(
+            policy=policy,
+            view=CurationView(roster=roster, image_root=folder),
+            seed=seed,
+            truth=faults,
+            signals=signals,
+            keep=keep_list,
+            pictures=PictureFolder(run_folder=folder),
+        )
+        policy.amend.start(curator.view)
+        files = LoopFolder(path=folder, plot=plot)
+        state = files.saved_state(curator, first_epoch)
+        if state is not None:
+            curator.load_state_dict(state)
+        outcome = curator.begin() if state is None else None
+        wait_for_all()  # nobody reads what the first process is about to write
+        if is_writer():
+            files.start(curator, outcome, resumed=state is not None)
+        return cls(curator=curator, folder=files)
+
+    @property
+    def view(self) -> CurationView:
+        """The samples as they are now, with all edits."""
+        return self._curator.view
+
+    @property
+    def roster(self) -> Roster:
+        """The samples before curation."""
+        return self.view.roster
+
+    def samples(self) -> tuple[Sample, ...]:
+        """The samples of the epoch under way; ``row`` is what `add` takes."""
+        return self.view.samples()
+
+    @property
+    def seed(self) -> int:
+        """Of the run."""
+        return self._curator.seed
+
+    @property
+    def epoch(self) -> int:
+        """The epoch under way, from 0: the next one that `end_epoch` closes."""
+        return max(self._curator.ledger.epochs, default=-1) + 1
+
+    @property
+    def first_epoch(self) -> int:
+        """Where the loop begins: 0, or after the last epoch that was closed before."""
+        return self.epoch
+
+    def add(self, rows: Tensor, losses: Tensor, **signals: Tensor) -> None:
+        """Record the losses of a batch; never waits for the device.
+
+        Args:
+            rows: ``(B,) int64`` rows of the samples (`Sample.row`).
+            losses: ``(B,)`` loss of each, in nats a token; gradients are left out.
+            **signals: ``(B,)`` further measurements, of the names that `open` got.
+
+        Raises:
+            ValueError: shapes that differ, rows outside the roster (on a GPU: at the epoch's end),
+                or an unknown signal.
+        """
+        curator = self._curator
+        rows, values = _as_batch(rows, {"losses": losses, **signals}, len(self.roster))
+        unknown = signals.keys() ^ curator.signals.keys()
+        if unknown:
+            raise ValueError(
+                f"signals must be those that Curation.open got, {list(curator.signals)}: got "
+                f"{list(signals)}"
+            )
+        device = values["losses"].device
+        if curator.ledger.device != device:
+            curator.to(device)
+        if rows.device.type != "cpu":
+            rows = self._without_outside(rows)
+        curator.ledger.add(rows, values["losses"])
+        for name in signals:
+            curator.signals[name].add(rows, values[name])
+
+    def _without_outside(self, rows: Tensor) -> Tensor:
+        """Rows that exist; others are counted on the device, and refused at the epoch's end."""
+        known = rows.clamp(0, len(self.roster) - 1)
+        outside = (known != rows).sum()
+        self._outside = outside if self._outside is None else self._outside + outside
+        return known
+
+    def weights(self, rows: Tensor) -> Tensor:
+        """``(B,) float32`` weight of each sample's loss, in [0, 1]; all 1 unless down-weighted.
+
+        Args:
+            rows: ``(B,) int64``.
+        """
+        if self._weights is None or self._weights.device != rows.device:
+            weights = torch.ones(len(self.roster))
+            for sample in self.samples():
+                weights[sample.row] = sample.weight
+            self._weights = weights.to(rows.device)
+        return self._weights[rows]
+
+    @property
+    def mean_weight(self) -> float:
+        """Mean weight of the epoch's samples; 1 unless some are down-weighted."""
+        if self._mean_weight is None:
+            samples = self.samples()
+            self._mean_weight = sum(sample.weight for sample in samples) / len(samples)
+        return self._mean_weight
+
+    def expect(self) -> None:
+        """Let a policy that makes pictures begin on what the epoch has shown so far.
+
+        Costs a copy from the device; a few times an epoch is enough.
+        """
+        self._curator.expect(self.epoch)
+
+    def end_epoch(self) -> Outcome:
+        """Close the epoch: decide, change the samples, and write journal and losses.
+
+        Every process must call it; all come to the same outcome.
+
+        Returns:
+            What was decided and why, with the new view.
+
+        Raises:
+            ValueError: no loss was added, one is not finite, rows outside the roster, or edits that
+                would leave no sample.
+            RuntimeError: processes decided differently.
+        """
+        curator, epoch = self._curator, self.epoch
+        self._check_recorded(epoch)
+        outcome = curator.end_epoch(epoch)
+        check_agreement(curator.lines, curator.ledger.device, epoch)
+        self._changed()
+        if is_writer():
+            self._files.write(curator, outcome)
+        return outcome
+
+    def _check_recorded(self, epoch: int) -> None:
+        counts = self._curator.ledger.num_recorded()
+        outside = torch.zeros_like(counts) if self._outside is None else self._outside
+        self._outside = None
+        num_recorded, num_outside = summed(torch.stack([counts, outside.to(counts)])).tolist()
+        if num_outside:
+            raise ValueError(
+                f"epoch {epoch}: {int(num_outside)} rows lie outside the roster of "
+                f"{len(self.roster)} samples: add the rows of curation.samples() (Sample.row)"
+            )
+        if not num_recorded:
+            raise ValueError(
+                f"epoch {epoch}: no loss was added: call curation.add(rows, losses) in every step "
+                "before curation.end_epoch()"
+            )
+
+    def finish(self) -> None:
+        """Write the report, and let go of what the policy holds."""
+        if is_writer():
+            self._files.finish(self._curator)
+        self._curator.policy.amend.close()
+
+    def state_dict(self, *, gathered: bool = False) -> dict[str, Any]:
+        """The state for a checkpoint of yours: plain values and tensors.
+
+        Args:
+            gathered: sum the losses of the epoch under way over all processes, which must all call
+                it; otherwise they are this process's own.
+        """
+        state = self._curator.state_dict()
+        if gathered:
+            for ledger in (state["ledger"], *state["signals"].values()):
+                device = self._curator.ledger.device
+                ledger["sum"] = summed(ledger["sum"].to(device))
+                ledger["count"] = summed(ledger["count"].to(device))
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any], *, mid_epoch: bool = False) -> None:
+        """Go on from a checkpoint, whatever the folder holds: its files are written anew.
+
+        Args:
+            state: of `state_dict`.
+            mid_epoch: whether the loop goes on amid the epoch; otherwise it repeats the epoch, and
+                its losses so far are forgotten.
+
+        Raises:
+            ValueError: the state is of other samples, or of another policy that edited some.
+        """
+        self._curator.load_state_dict(state)
+        if not mid_epoch or not is_writer():
+            self._curator.clear_running()
+        self._changed()
+        if is_writer():
+            self._files.start(self._curator, None, resumed=True)
+
+    def _changed(self) -> None:
+        """Let go of what followed from the samples before."""
+        self._weights = self._mean_weight = None
+        self.current.samples, self.current.epoch = self.view.samples(), self.epoch
+
+
+def _built(policy: CurationPolicy | str) -> CurationPolicy:
+    """The policy itself, or the packaged one of that name.
+
+    Raises:
+        ValueError: it edits samples by the captioner of this project's training.
+    """
+    if isinstance(policy, str):
+        from curation.adapters.presets import preset
+
+        policy = preset(policy)
+    if type(policy.amend).attach is not AbstractAmender.attach:
+        raise ValueError(
+            f"policy {policy.name!r} writes by this project's captioner: use it with "
+            "`captioning train`"
+        )
+    return policy
+
+
+def _as_batch(
+    rows: Any, values: Mapping[str, Any], num_samples: int
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Rows and measurements as tensors; rows in host memory are checked against the roster."""
+    rows = torch.as_tensor(rows)
+    if rows.dim() != 1 or rows.is_floating_point() or rows.dtype == torch.bool:
+        raise ValueError(
+            f"rows must be (B,) whole numbers: got {tuple(rows.shape)} of {rows.dtype}"
+        )
+    tensors = {name: torch.as_tensor(value).detach() for name, value in values.items()}
+    for name, tensor in tensors.items():
+        if tensor.shape != rows.shape:
+            raise ValueError(
+                f"{name} must have one value for each row {tuple(rows.shape)}: got "
+                f"{tuple(tensor.shape)}; a mean over the batch tells nothing of its samples"
+            )
+    if rows.device.type == "cpu" and rows.numel():
+        low, high = int(rows.min()), int(rows.max())
+        if low < 0 or high >= num_samples:
+            raise ValueError(
+                f"row {low if low < 0 else high} is outside the roster of {num_samples} samples: "
+                "add the rows of curation.samples() (Sample.row)"
+            )
+    return rows, tensors

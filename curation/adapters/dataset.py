@@ -1,0 +1,251 @@
+"""A data set whose items are the samples as curation left them, for loaders that are built once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from captioning.types import Sample
+from captioning.vision.photos import load_rgb
+from curation.adapters.curation import Curation, EpochSamples
+
+ROW = "row"
+
+
+class CuratedDataset(Dataset):
+    """Items of the epoch under way; what they are changes when ``curation.end_epoch()`` does.
+
+    Its length stays that of the first epoch, so that a loader, a sampler and a schedule that were
+    made once stay right: where samples were removed, others come a second time in their places,
+    drawn by seed and epoch. So all policies make equal updates.
+
+    An item is a mapping, and has the sample's row under ``"row"``, as `Curation.add` needs it.
+
+    Args:
+        source: makes an item of a `Sample`; or a data set whose items are mappings, one for each
+            row of the roster in its order. Of those, an edited caption or image takes the place of
+            what is under ``caption_key`` and ``image_key``.
+        curation: is followed.
+        shuffle: whether the order is drawn anew for every epoch, by its number and the run's seed
+            alone: with a loader that does not shuffle, a resumed run sees the same batches.
+        fixed_length: False: the length is that of the live samples; build the loader anew in every
+            epoch.
+        caption_key, image_key: of the items of a data set.
+
+    Raises:
+        ValueError: a data set of another length than the roster.
+    """
+
+    def __init__(
+        self,
+        source: Callable[[Sample], Mapping[str, Any]] | Any,
+        curation: Curation,
+        *,
+        shuffle: bool = False,
+        fixed_length: bool = True,
+        caption_key: str = "caption",
+        image_key: str = "image",
+    ) -> None:
+        self.current = curation.current
+        self.shuffle = shuffle
+        self.fixed_length = fixed_length
+        self._make = source
+        if not callable(source):
+            if len(source) != len(curation.roster):
+                raise ValueError(
+                    f"the data set has {len(source)} items, the roster {len(curation.roster)} "
+                    "samples: give a data set with an item for each caption, or a function that "
+                    "makes an item of a Sample"
+                )
+            self._make = RowItems(source, curation.current, caption_key, image_key)
+        self._length = len(curation.roster)
+        self._ordered: tuple[int, tuple[Sample, ...]] | None = None
+        self._order = np.empty(0, dtype=np.int64)
+
+    def __len__(self) -> int:
+        return self._length if self.fixed_length else len(self.current.samples)
+
+    def __getitem__(self, position: int) -> dict[str, Any]:
+        """The item of a position, from 0.
+
+        Raises:
+            IndexError: no such position.
+            ValueError: the source makes no mapping.
+        """
+        if not -len(self) <= position < len(self):
+            raise IndexError(f"position {position} of {len(self)}")
+        sample = self.current.samples[self._positions()[position]]
+        item = self._make(sample)
+        if not isinstance(item, Mapping):
+            raise ValueError(
+                f"the item of {sample.sample_id!r} must be a mapping, to hold {ROW!r}: got "
+                f"{type(item).__name__}"
+            )
+        return {**item, ROW: sample.row}
+
+    def _positions(self) -> np.ndarray:
+        """For each position of the data set, that among the live samples."""
+        epoch, samples = self.current.epoch, self.current.samples
+        if self._ordered is None or self._ordered[0] != epoch or self._ordered[1] is not samples:
+            seed = (self.current.seed, epoch)
+            self._order = filled_up(len(samples), len(self), seed=seed)
+            if self.shuffle:
+                self._order = np.random.default_rng((*seed, 1)).permutation(self._order)
+            self._ordered = (epoch, samples)
+        return self._order
+
+    def as_table(self) -> Any:
+        """The same as a ``datasets.Dataset``, for trainers that take nothing else (TRL).
+
+        Items are made when they are asked for, so the table follows curation too.
+        """
+        import datasets
+
+        table = datasets.Dataset.from_dict({"position": range(len(self))})
+        return table.with_transform(TableItems(self))
+
+
+@dataclass(frozen=True)
+class TableItems:
+    """Turns positions of a table into columns of items."""
+
+    dataset: CuratedDataset
+
+    def __call__(self, batch: Mapping[str, Sequence[int]]) -> dict[str, list[Any]]:
+        """Columns of the items at ``batch["position"]``."""
+        items = [self.dataset[position] for position in batch["position"]]
+        return {key: [item[key] for item in items] for key in items[0]}
+
+
+@dataclass(frozen=True)
+class RowItems:
+    """Items of a user's data set, with the edits made to them.
+
+    Attributes:
+        dataset: an item for each row.
+        current: the samples before and after curation.
+        caption_key, image_key: what edits replace.
+    """
+
+    dataset: Any
+    current: EpochSamples
+    caption_key: str
+    image_key: str
+
+    def __call__(self, sample: Sample) -> dict[str, Any]:
+        """The item of a sample.
+
+        Raises:
+            ValueError: an edit of something that the item does not hold.
+        """
+        before = self.current.roster.samples[sample.row]
+        item = self.dataset[sample.row]
+        if not isinstance(item, Mapping):
+            raise ValueError(f"items must be mappings, to hold {ROW!r}: got {type(item).__name__}")
+        changed = {
+            self.caption_key: (sample.caption != before.caption, lambda: sample.caption),
+            self.image_key: (
+                sample.image_path != before.image_path,
+                lambda: load_rgb(sample.image_path),
+            ),
+        }
+        edits = {key: make() for key, (is_changed, make) in changed.items() if is_changed}
+        if missing := edits.keys() - item.keys():
+            raise ValueError(
+                f"{sample.sample_id!r} was edited, but the item has no key {min(missing)!r}: name "
+                "it with CuratedDataset(caption_key=..., image_key=...), or give a function that "
+                "makes an item of a Sample"
+            )
+        return {**item, **edits}
+
+
+def filled_up(num_live: int, length: int, *, seed: Sequence[int]) -> np.ndarray:
+    """``(length,) int64`` positions of live samples: each once, then again in a random order.
+
+    Args:
+        num_live: at least 1.
+        length: of the data set.
+        seed: of the order of what comes again.
+    """
+    passes = [np.arange(num_live)]
+    rng = np.random.default_rng(seed)
+    while sum(map(len, passes)) < length:
+        passes.append(rng.permutation(num_live))
+    return np.concatenate(passes)[:length]
+
+
+def with_rows(collate: Callable[[list[Any]], Mapping[str, Any]]) -> Callable[[list[Any]], Any]:
+    """A collation function that also hands over the rows, as a tensor under ``"row"``.
+
+    Args:
+        collate: for the items without their rows.
+    """
+    return RowCollator(collate)
+
+
+@dataclass(frozen=True)
+class RowCollator:
+    """See `with_rows`; a class, so that loaders' workers can be sent it."""
+
+    collate: Callable[[list[Any]], Mapping[str, Any]]
+
+    def __call__(self, items: list[dict[str, Any]]) -> dict[str, Any]:
+        """The batch and its rows.
+
+        Raises:
+            ValueError: items without rows.
+        """
+        if any(ROW not in item for item in items):
+            raise ValueError(
+                f"items have no {ROW!r}: train on a CuratedDataset, and with transformers set "
+                "remove_unused_columns=False"
+            )
+        rows = torch.tensor([item[ROW] for item in items])
+        rest = [{key: value for key, value in item.items() if key != ROW} for item in items]
+        return {**self.collate(rest), ROW: rows}
+
+
+def follows(dataset: Any, curation: Curation) -> CuratedDataset | None:
+    """The `CuratedDataset` behind a loader's data set, if it follows ``curation``."""
+    kwargs = getattr(dataset, "_format_kwargs", None) or {}
+    transform = kwargs.get("transform")
+    if isinstance(transform, TableItems):
+        dataset = transform.dataset
+    if isinstance(dataset, CuratedDataset) and dataset.current is curation.current:
+        return dataset
+    return None
+
+
+def check_loader(loader: Any, curation: Curation, *, rebuilt: bool = False) -> None:
+    """Refuse a training loader that would not show what curation did.
+
+    Args:
+        loader: of the training.
+        curation: of the run.
+        rebuilt: whether the loader is made anew in every epoch.
+
+    Raises:
+        ValueError: another data set, workers that outlive an epoch, or a length that changes.
+    """
+    dataset = follows(getattr(loader, "dataset", None), curation)
+    if dataset is None:
+        raise ValueError(
+            "curation needs a training loader over CuratedDataset(source, curation) of this run: "
+            f"got {type(getattr(loader, 'dataset', loader)).__name__}; removed samples would go on "
+            "being trained on"
+        )
+    if getattr(loader, "persistent_workers", False) and not rebuilt:
+        raise ValueError(
+            "persistent workers keep the samples of the first epoch: set persistent_workers=False "
+            "(dataloader_persistent_workers=False)"
+        )
+    if not dataset.fixed_length and not rebuilt:
+        raise ValueError(
+            "CuratedDataset(fixed_length=False) shrinks, but the loader is built once: leave it "
+            "out, or have the loader rebuilt (reload_dataloaders_every_n_epochs=1)"
+        )

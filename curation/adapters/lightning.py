@@ -1,0 +1,125 @@
+"""Curation of any LightningModule over a plain loader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytorch_lightning as pl
+from torch import Tensor
+
+from curation.adapters.curation import Curation
+from curation.adapters.dataset import check_loader
+from curation.loop.curator import Outcome
+
+ROWS = ("rows", "row", "indices", "index", "idx")
+LOSSES = ("per_sample", "losses", "per_sample_losses", "sample_losses")
+LossesOf = Callable[[Any, Any], tuple[Tensor, Tensor]]
+
+
+class LightningCuration(pl.Callback):
+    """Records losses of training steps, and ends `Curation`'s epoch with Lightning's.
+
+    ::
+
+        data = CuratedDataset(make_item, curation)
+        trainer = pl.Trainer(callbacks=[LightningCuration(curation)])
+        trainer.fit(module, DataLoader(data, shuffle=True))
+
+    The decision falls after the last training step of an epoch, before its validation, so the
+    checkpoint of epoch k holds the edits of epoch k. With ``ckpt_path`` the checkpoint's state
+    counts, whatever the folder holds.
+
+    Args:
+        curation: of the run.
+        losses_of: gives rows and losses, each ``(B,)``, of what ``training_step`` returned and of
+            the batch. Default: rows under one of `ROWS` in the result or in the batch, losses under
+            one of `LOSSES` in the result.
+    """
+
+    def __init__(self, curation: Curation, *, losses_of: LossesOf | None = None) -> None:
+        self.curation = curation
+        self.losses_of = losses_of or named_losses
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of curation, for Lightning's checkpoint."""
+        return self.curation.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from Lightning's checkpoint."""
+        self.curation.load_state_dict(state_dict, mid_epoch=True)
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Check that what curation does is trained on.
+
+        Raises:
+            ValueError: a loader over another data set, or a trainer that begins at another epoch.
+        """
+        rebuilt = getattr(trainer, "reload_dataloaders_every_n_epochs", 0) == 1
+        check_loader(trainer.train_dataloader, self.curation, rebuilt=rebuilt)
+        if self.curation.epoch != trainer.current_epoch:
+            raise ValueError(
+                f"training begins with epoch {trainer.current_epoch}, but {self.curation.folder} "
+                f"goes on with epoch {self.curation.epoch}: give trainer.fit the checkpoint "
+                "(ckpt_path=...), or Curation.open(first_epoch=0) to begin anew"
+            )
+
+    def on_train_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        """Record the step's losses; decide after the epoch's last step."""
+        if outputs is not None:  # the step was skipped
+            self.curation.add(*self.losses_of(outputs, batch))
+        if trainer.is_last_batch:
+            self._close(trainer, pl_module)
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Decide here if the epoch was cut short and so had no last batch."""
+        if self.curation.epoch == trainer.current_epoch:
+            self._close(trainer, pl_module)
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Write the report."""
+        self.curation.finish()
+
+    def _close(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        outcome = self.curation.end_epoch()
+        pl_module.log_dict(logged(outcome), on_step=False, on_epoch=True, batch_size=1)
+
+
+def named_losses(outputs: Any, batch: Any) -> tuple[Tensor, Tensor]:
+    """Rows and losses under their usual names.
+
+    Raises:
+        ValueError: they are not there; says what is.
+    """
+    rows = _first(outputs, ROWS)
+    rows = _first(batch, ROWS) if rows is None else rows
+    losses = _first(outputs, LOSSES)
+    if rows is None or losses is None:
+        returned = sorted(outputs) if isinstance(outputs, Mapping) else type(outputs).__name__
+        raise ValueError(
+            f"training_step must return a dict with 'loss', the losses (B,) under one of {LOSSES} "
+            f"and the rows (B,) under one of {ROWS} (or in the batch): got {returned}; or give "
+            "LightningCuration(losses_of=...)"
+        )
+    return rows, losses.detach()
+
+
+def logged(outcome: Outcome) -> dict[str, float]:
+    """Counts and scores of an epoch's end, as loggers take them."""
+    values = outcome.record.items()
+    return {
+        f"curation/{name}": float(value) for name, value in values if isinstance(value, int | float)
+    }
+
+
+def _first(values: Any, names: tuple[str, ...]) -> Any:
+    if not isinstance(values, Mapping):
+        return None
+    return next((values[name] for name in names if name in values), None)

@@ -1,0 +1,78 @@
+"""The packaged policies by name, with overrides as on the command line, without a Hydra app."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypedDict
+
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+
+from captioning.config_check.check import check_config
+from captioning.configuration import compose_config
+from captioning.parts import build_part
+from curation.loop.policy import CurationPolicy
+
+ONLINE = "OnlineProbe"
+
+
+class Settings(TypedDict):
+    """What of the config is checked."""
+
+    curation: Callable[..., Any]
+
+
+def preset(name: str, *overrides: str) -> CurationPolicy:
+    """A policy of ``configs/curation``.
+
+    ::
+
+        preset("remove", "curation.select.ratio=0.05", "curation/score=siblings")
+
+    Args:
+        name: such as ``"remove"`` (``curation=NAME`` of ``captioning train``).
+        *overrides: of the groups and keys below ``curation``, as on the command line.
+
+    Raises:
+        ValueError: no such policy, group or key, or a wrong value; or one that needs passes of its
+            own over the samples, which a loop of yours makes itself.
+    """
+    for override in overrides:
+        if not override.lstrip("+~").startswith(("curation.", "curation/")):
+            raise ValueError(f"{override!r}: a policy has keys that begin with curation. only")
+    try:
+        with _no_hydra_app():
+            config = compose_config(
+                "train", [f"curation={name}", *overrides], return_hydra_config=True
+            )
+        callback = config.curation.get("callback")
+        if callback is None:
+            raise ValueError(f"curation={name}: no policy; curation=track records losses alone")
+        values = OmegaConf.to_container(callback, resolve=True)
+    except HydraException as error:
+        problem = " ".join(str(error).partition("Config search path")[0].split())
+        chosen = " ".join((f"curation={name}", *overrides))
+        raise ValueError(f"{chosen}: {problem}") from error
+    values = OmegaConf.create({"curation": values}).curation
+    if not str(values.probe.get("_target_", ONLINE)).endswith(ONLINE):
+        raise ValueError(
+            "curation/probe: a loop of yours measures itself: leave it out, name the measurement "
+            "in Curation.open(signals=...) and give it to curation.add"
+        )
+    if values.keep is not None:
+        raise ValueError("curation.keep: give the file to Curation.open(keep=...)")
+    check_config(OmegaConf.create({"curation": values.policy}), Settings)
+    return build_part(values.policy)
+
+
+@contextmanager
+def _no_hydra_app() -> Iterator[None]:
+    """Compose although the program may be a Hydra app itself, whose state comes back."""
+    saved = GlobalHydra.instance().hydra
+    GlobalHydra.instance().clear()
+    try:
+        yield
+    finally:
+        GlobalHydra.instance().hydra = saved

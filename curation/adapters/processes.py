@@ -1,0 +1,57 @@
+"""Which process this is, and whether all came to the same edits."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterable
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+def is_writer() -> bool:
+    """Whether this process writes the files: the first one."""
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank() == 0
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+def wait_for_all() -> None:
+    """Go on once every process has come here."""
+    if dist.is_available() and dist.is_initialized():
+        dist.barrier()
+
+
+def summed(values: Tensor) -> Tensor:
+    """The sum over all processes, in host memory. All of them must call it."""
+    if dist.is_available() and dist.is_initialized():
+        values = values.clone()
+        dist.all_reduce(values)
+    return values.cpu()
+
+
+def check_agreement(lines: Iterable[str], device: torch.device, epoch: int) -> None:
+    """Refuse to go on where processes decided differently.
+
+    Args:
+        lines: of the journal, in order.
+        device: that the processes talk over.
+        epoch: that was decided on.
+
+    Raises:
+        RuntimeError: the lines differ between processes.
+    """
+    if not (dist.is_available() and dist.is_initialized()):
+        return
+    digest = 0
+    for line in lines:
+        digest = zlib.crc32(line.encode(), digest)
+    ends = torch.tensor([digest, -digest], dtype=torch.int64, device=device)
+    dist.all_reduce(ends, op=dist.ReduceOp.MAX)
+    if int(ends[0]) != -int(ends[1]):
+        raise RuntimeError(
+            f"processes decided on different edits at the end of epoch {epoch}: give all of them "
+            "the same samples in the same order, policy, seed and folder"
+        )

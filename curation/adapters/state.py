@@ -1,0 +1,88 @@
+"""The state of curation as a file: tensors and JSON, no pickle."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from captioning.files import write_atomically
+
+FILE_NAME = "state.safetensors"
+_KEY = "curation"
+
+
+def write_state(path: Path, state: Mapping[str, Any]) -> None:
+    """Write what `Curator.state_dict` gives; the file appears complete or not at all."""
+    tensors: dict[str, Tensor] = {}
+    plain = _without_tensors(state, "", tensors)
+    kept = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    write_atomically(path, lambda part: save_file(kept, part, {_KEY: json.dumps(plain)}))
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """The state of a file.
+
+    Raises:
+        ValueError: damaged, or another file.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            state = json.loads((file.metadata() or {})[_KEY])
+            for name in file.keys():  # noqa: SIM118  # it is no mapping
+                _put(state, name.split("."), file.get_tensor(name))
+    except (SafetensorError, KeyError, ValueError, TypeError, OSError) as error:
+        raise ValueError(
+            f"{path}: no state of curation ({error}): it was damaged or cut off; restore it, or "
+            "begin anew with first_epoch=0"
+        ) from error
+    return state
+
+
+def state_before(state: Mapping[str, Any], epoch: int) -> dict[str, Any]:
+    """The state as it was when ``epoch`` began: edits and losses of later ones are left out."""
+    journal = [line for line in state["journal"] if json.loads(line)["epoch"] < epoch]
+    return {
+        **state,
+        "journal": journal,
+        "records": [record for record in state["records"] if record["epoch"] < epoch],
+        "ledger": _ledger_before(state["ledger"], epoch),
+        "signals": {
+            name: _ledger_before(ledger, epoch) for name, ledger in state["signals"].items()
+        },
+    }
+
+
+def _ledger_before(ledger: Mapping[str, Any], epoch: int) -> dict[str, Any]:
+    epochs = [number for number in ledger["epochs"] if number < epoch]
+    return {
+        "sum": torch.zeros_like(ledger["sum"]),
+        "count": torch.zeros_like(ledger["count"]),
+        "history": ledger["history"][: len(epochs)],
+        "epochs": epochs,
+    }
+
+
+def _without_tensors(value: Any, prefix: str, tensors: dict[str, Tensor]) -> Any:
+    """Plain values alone; tensors go into ``tensors`` under their dotted names."""
+    if not isinstance(value, Mapping):
+        return value
+    plain: dict[str, Any] = {}
+    for key, content in value.items():
+        if isinstance(content, Tensor):
+            tensors[f"{prefix}{key}"] = content
+        else:
+            plain[key] = _without_tensors(content, f"{prefix}{key}.", tensors)
+    return plain
+
+
+def _put(state: dict[str, Any], names: list[str], tensor: Tensor) -> None:
+    for name in names[:-1]:
+        state = state[name]
+    state[names[-1]] = tensor

@@ -1,0 +1,205 @@
+"""Curation of transformers' ``Trainer``, and of those built on it, such as TRL's ``SFTTrainer``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from curation.adapters.curation import Curation
+from curation.adapters.dataset import ROW, check_loader
+from curation.adapters.losses import IGNORED, per_sample_losses
+from curation.adapters.processes import is_writer
+from curation.adapters.state import read_state, write_state
+
+FILE_NAME = "curation.safetensors"  # in each of the trainer's checkpoints
+
+log = logging.getLogger(__name__)
+
+
+class TrainerCuration(TrainerCallback):
+    """Records every caption's loss as the model computes it, and decides at epochs' ends.
+
+    ::
+
+        data = CuratedDataset(make_item, curation)
+        trainer = Trainer(model, args, train_dataset=data, data_collator=with_rows(collate),
+                          callbacks=[TrainerCuration(curation)])
+
+    Needs ``remove_unused_columns=False``, so that rows reach the model's call, where a hook takes
+    them out again, and ``labels`` among the model's inputs. The model's own loss is left as it is,
+    with ``num_items_in_batch`` and gradient accumulation, unless samples are down-weighted.
+
+    Each checkpoint holds `FILE_NAME`; ``trainer.train(resume_from_checkpoint=...)`` goes on from
+    it, amid an epoch too.
+
+    Args:
+        curation: of the run.
+        shift: whether the model's logits of a place are for the label of the next one.
+    """
+
+    def __init__(self, curation: Curation, *, shift: bool = True) -> None:
+        self.curation = curation
+        self.shift = shift
+        self._hooks: list[Any] = []
+        self._rows: Tensor | None = None
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Check the set-up, take up the checkpoint's state, and hook into the model.
+
+        Raises:
+            ValueError: settings or a data set with which curation would have no effect.
+            FileNotFoundError: the checkpoint has no state of curation.
+        """
+        check_arguments(args)
+        check_loader(kwargs["train_dataloader"], self.curation)
+        self._resume(args, state)
+        model: nn.Module = kwargs["model"]
+        self._hooks = [
+            model.register_forward_pre_hook(self._before, with_kwargs=True),
+            model.register_forward_hook(self._after, with_kwargs=True),
+        ]
+
+    def _resume(self, args: TrainingArguments, state: TrainerState) -> None:
+        epoch = state.epoch or 0.0
+        path = _checkpoint(args, state) / FILE_NAME
+        if state.global_step and not path.is_file():
+            raise FileNotFoundError(
+                f"{path} does not exist: training resumes from step {state.global_step}, but this "
+                "checkpoint holds no state of curation; resume from one in output_dir that does"
+            )
+        if state.global_step:
+            self.curation.load_state_dict(read_state(path), mid_epoch=True)
+        if self.curation.epoch != int(epoch):
+            raise ValueError(
+                f"training begins with epoch {int(epoch)}, but {self.curation.folder} goes on with "
+                f"epoch {self.curation.epoch}: call trainer.train(resume_from_checkpoint=True), or "
+                "Curation.open(first_epoch=0) to begin anew"
+            )
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Decide after the epoch's last step, before the trainer saves or evaluates."""
+        if (state.epoch or 0.0) >= self.curation.epoch + 1:
+            self.curation.end_epoch()
+
+    def on_save(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Put the state beside the model's weights."""
+        saved = self.curation.state_dict(gathered=True)
+        if is_writer():
+            write_state(_checkpoint(args, state) / FILE_NAME, saved)
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Write the report, and leave the model as it was."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+        if (state.epoch or 0.0) > self.curation.epoch:
+            log.warning(
+                f"epoch {self.curation.epoch} was cut short (max_steps): its losses are in the "
+                "checkpoint, and nothing was decided on them"
+            )
+        self.curation.finish()
+
+    def _before(
+        self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Take the rows out of the model's inputs."""
+        rows = kwargs.pop(ROW, None)
+        self._rows = rows if model.training else None
+        if model.training and rows is None and kwargs.get("labels") is not None:
+            raise ValueError(
+                f"the batch has no {ROW!r}: collate with with_rows(...), and set "
+                "remove_unused_columns=False"
+            )
+        return args, kwargs
+
+    def _after(
+        self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any
+    ) -> Any:
+        """Record the losses of a training step; weigh the loss where samples are down-weighted."""
+        rows, self._rows = self._rows, None
+        labels = kwargs.get("labels")
+        if rows is None or labels is None:
+            return None
+        if self.curation.mean_weight == 1.0:
+            with torch.no_grad():
+                self.curation.add(rows, caption_losses(outputs, labels, shift=self.shift))
+            return None
+        losses = caption_losses(outputs, labels, shift=self.shift)
+        self.curation.add(rows, losses)
+        return self._weighted(outputs, losses, rows, kwargs)
+
+    def _weighted(
+        self, outputs: Any, losses: Tensor, rows: Tensor, kwargs: Mapping[str, Any]
+    ) -> Any:
+        """The outputs with a loss in which each token counts with its caption's weight.
+
+        Weights are divided by their mean over the epoch's samples, so that updates keep their size.
+        """
+        labels = kwargs["labels"]
+        counts = ((labels[:, 1:] if self.shift else labels) != IGNORED).sum(1)
+        weights = self.curation.weights(rows.to(losses.device)) / self.curation.mean_weight
+        if outputs.get("log_probs") is not None:  # the trainer sums these up itself
+            outputs["log_probs"] = outputs["log_probs"] * weights[:, None]
+            return outputs
+        total = kwargs.get("num_items_in_batch")
+        total = counts.sum() if total is None else total
+        outputs["loss"] = (weights * losses * counts).sum() / total
+        return outputs
+
+
+def caption_losses(outputs: Any, labels: Tensor, *, shift: bool = True) -> Tensor:
+    """``(B,)`` mean loss a token of every caption, of the outputs of a model.
+
+    Args:
+        outputs: with ``logits (B, S, V)``, or with ``log_probs`` and ``label_mask``, as models
+            have them whose head TRL has fused with the loss.
+        labels: ``(B, T)``, -100 where a token is not learnt.
+        shift: see `per_sample_losses`.
+
+    Raises:
+        ValueError: outputs with neither.
+    """
+    if outputs.get("logits") is not None:
+        return per_sample_losses(outputs["logits"], labels, shift=shift)
+    if outputs.get("log_probs") is None or outputs.get("label_mask") is None:
+        raise ValueError(
+            f"the model gave no logits (it gave {list(outputs)}), so captions have no losses of "
+            "their own: switch fused losses off (use_liger_kernel=False)"
+        )
+    return -outputs["log_probs"].sum(1) / outputs["label_mask"].sum(1)
+
+
+def _checkpoint(args: TrainingArguments, state: TrainerState) -> Path:
+    return Path(args.output_dir or ".") / f"checkpoint-{state.global_step}"
+
+
+def check_arguments(args: TrainingArguments) -> None:
+    """Refuse settings with which rows are lost or items change their places."""
+    refusals = {
+        "remove_unused_columns=True drops the rows: set it to False": args.remove_unused_columns,
+        "several GPUs in one process (DataParallel) split batches after their rows were read: "
+        "start one process a GPU, with torchrun": args.n_gpu > 1,
+        "label_smoothing_factor keeps the labels from the model: set it to 0": (
+            args.label_smoothing_factor > 0
+        ),
+        "train_sampling_strategy sorts by the lengths of the first epoch: leave it out": (
+            getattr(args, "train_sampling_strategy", "random") not in ("random", "sequential")
+        ),
+    }
+    for text, is_set in refusals.items():
+        if is_set:
+            raise ValueError(f"curation: {text}")

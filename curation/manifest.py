@@ -1,0 +1,196 @@
+"""What a run of somebody else's loop keeps of its training set, so that commands work on it.
+
+Such a folder has no ``config.yaml`` to read the data again by. ``curation/manifest.json`` names
+data, policy and seed; ``curation/roster.jsonl`` holds the samples, as ``captioning curate apply``
+reads them, too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from captioning.data.roster import Roster, build_roster
+from captioning.files import read_json, write_json, write_lines
+from captioning.types import Sample
+
+FORMAT = "curation-loop"
+VERSION = 1
+FILE_NAME = Path("curation") / "manifest.json"
+ROSTER_NAME = Path("curation") / "roster.jsonl"
+TRUTH_NAME = "noise_truth.json"
+KINDS = {
+    **dict.fromkeys(("roster", "fingerprint", "policy"), str),
+    "settings": dict,
+    "seed": int,
+    "signals": list,
+}
+TEXTS = ("sample_id", "image_id", "image_path", "caption", "origin")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """A run of a loop.
+
+    Attributes:
+        roster: name of the training set.
+        fingerprint: `Roster.fingerprint`.
+        policy: its name.
+        settings: of the policy, see `settings_of`.
+        seed: of the run.
+        signals: names of what is measured beside the losses.
+    """
+
+    roster: str
+    fingerprint: str
+    policy: str
+    settings: Mapping[str, Any]
+    seed: int
+    signals: tuple[str, ...] = ()
+
+    def check(self, saved: Manifest, folder: Path, *, anew: bool) -> None:
+        """Refuse a folder of another run.
+
+        Args:
+            saved: what the folder holds.
+            folder: for the message.
+            anew: whether the run begins anew: only the samples must be the same.
+
+        Raises:
+            ValueError: something differs; names it.
+        """
+        if saved.fingerprint != self.fingerprint:
+            raise ValueError(
+                f"{folder} holds a run on other samples ({saved.roster!r}, fingerprint "
+                f"{saved.fingerprint}; now {self.roster!r}, {self.fingerprint}): choose another "
+                "folder, or give the samples that it was started with, in the same order"
+            )
+        before, now = _flat(asdict(saved)), _flat(asdict(self))
+        changed = [key for key in sorted(before | now) if before.get(key) != now.get(key)]
+        if changed and not anew:
+            shown = ", ".join(f"{key}: {before.get(key)} -> {now.get(key)}" for key in changed[:4])
+            raise ValueError(
+                f"{folder} holds a run of another curation ({shown}): choose another folder, "
+                "repeat those settings, or begin anew with first_epoch=0"
+            )
+
+
+def write_manifest(folder: Path, manifest: Manifest, roster: Roster) -> None:
+    """Write the manifest, and the samples before it."""
+    lines = (json.dumps(_record(sample), ensure_ascii=False) for sample in roster.samples)
+    write_lines(folder / ROSTER_NAME, lines)
+    value = {"format": FORMAT, "version": VERSION, **asdict(manifest)}
+    write_json(folder / FILE_NAME, value)
+
+
+def is_loop_folder(folder: Path) -> bool:
+    """Whether a run folder is of such a loop."""
+    return (folder / FILE_NAME).is_file() and not (folder / "config.yaml").is_file()
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of a run folder.
+
+    Raises:
+        FileNotFoundError: it has none.
+        ValueError: damaged, or of another version.
+    """
+    path = folder / FILE_NAME
+    value = read_json(path)
+    if not isinstance(value, dict) or value.get("format") != FORMAT:
+        raise ValueError(f"{path}: no manifest of a curated loop (no format {FORMAT!r})")
+    if value.get("version") != VERSION:
+        raise ValueError(f"{path}: version {value.get('version')!r}, this program reads {VERSION}")
+    for name, kind in KINDS.items():
+        if type(value.get(name)) is not kind:
+            raise ValueError(f"{path}: {name!r} must be a {kind.__name__}; restore the file")
+    return Manifest(
+        roster=value["roster"],
+        fingerprint=value["fingerprint"],
+        policy=value["policy"],
+        settings=value["settings"],
+        seed=value["seed"],
+        signals=tuple(map(str, value["signals"])),
+    )
+
+
+def read_loop_roster(folder: Path) -> Roster:
+    """The training set of a loop, as it was before curation.
+
+    Raises:
+        FileNotFoundError: the folder has none.
+        ValueError: a line that is no sample, or other samples than the manifest's.
+    """
+    manifest, path = read_manifest(folder), folder / ROSTER_NAME
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} does not exist: restore it, or run again")
+    with path.open(encoding="utf-8") as file:
+        samples = [_sample(line, f"{path} line {n}") for n, line in enumerate(file, start=1)]
+    roster = build_roster(manifest.roster, samples)
+    if roster.fingerprint != manifest.fingerprint:
+        raise ValueError(
+            f"{path}: its samples have fingerprint {roster.fingerprint}, the run's had "
+            f"{manifest.fingerprint}: it was changed; restore it"
+        )
+    return roster
+
+
+def settings_of(part: Any, prefix: str = "") -> dict[str, Any]:
+    """The plain settings of a policy and of its parts, by dotted name.
+
+    Only what is public counts: a part's private attributes follow from those.
+    """
+    settings: dict[str, Any] = {f"{prefix}class": type(part).__name__}
+    for name in sorted(_attributes(part)):
+        value, key = getattr(part, name), f"{prefix}{name}"
+        if isinstance(value, str | int | float | bool) or value is None:
+            settings[key] = value
+        elif type(value).__module__.partition(".")[0] not in ("builtins", "torch", "numpy"):
+            settings |= settings_of(value, f"{key}.") if prefix.count(".") < 3 else {}
+    return settings
+
+
+def _attributes(part: Any) -> list[str]:
+    names = [field.name for field in fields(part)] if hasattr(part, "__dataclass_fields__") else []
+    return [name for name in {*names, *getattr(part, "__dict__", {})} if not name.startswith("_")]
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        flat |= _flat(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
+    return flat
+
+
+def _record(sample: Sample) -> dict[str, str]:
+    path = sample.image_path
+    # a path that was relative to somewhere else than here would mean nothing to a later command
+    path = path.absolute() if path.is_file() else path
+    return {
+        "sample_id": sample.sample_id,
+        "image_id": sample.image_id,
+        "image_path": path.as_posix(),
+        "caption": sample.caption,
+        "origin": sample.origin,
+    }
+
+
+def _sample(line: str, where: str) -> Sample:
+    try:
+        record = json.loads(line)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"{where}: not JSON ({error})") from error
+    if not isinstance(record, dict) or not all(isinstance(record.get(k), str) for k in TEXTS):
+        raise ValueError(f"{where}: must be an object with the texts {', '.join(TEXTS)}")
+    return Sample(
+        row=0,
+        sample_id=record["sample_id"],
+        image_id=record["image_id"],
+        image_path=Path(record["image_path"]),
+        caption=record["caption"],
+        origin=record["origin"],
+    )

@@ -1,0 +1,45 @@
+"""Packaged policies without a Hydra app."""
+
+from __future__ import annotations
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+
+from curation import preset
+from curation.select.sigma import Sigma
+
+
+def test_a_preset_is_the_policy_of_the_command_line():
+    policy = preset("remove", "curation.select.ratio=0.05", "curation.schedule.from_epoch=1")
+    assert policy.name == "remove-schedule.from_epoch_1-select.ratio_0.05"
+    assert (policy.select.ratio, policy.schedule.from_epoch) == (0.05, 1)
+    policy = preset("replace_caption", "curation/score=sibling_words", "curation/select=sigma")
+    assert isinstance(policy.select, Sigma)
+    assert preset("remove", "curation.name=mine").name == "mine"
+
+
+def test_a_hydra_app_goes_on_as_it_was(repository):
+    with initialize_config_dir(str(repository / "configs"), version_base="1.3"):
+        state = GlobalHydra.instance().hydra
+        assert preset("remove").name == "remove"
+        assert GlobalHydra.instance().hydra is state
+        assert compose("train").curation.name == "none"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (("remvoe",), "curation=remvoe: .*Could not find 'curation/remvoe'"),
+        (("none",), "curation=none: no policy"),
+        (("remove", "curation.select.ratoi=1"), "Could not override 'curation.select.ratoi'"),
+        (("remove", "curation.select.ratio=7"), r"curation\.select\.ratio: must be .*got 7"),
+        (("remove", "model=updown"), "'model=updown': a policy has keys that begin with curation."),
+        (("remove", "curation/probe=rescore"), "curation/probe: a loop of yours measures itself"),
+        (("remove", "curation.keep=x.json"), "give the file to Curation.open"),
+    ],
+)
+def test_what_is_wrong_is_one_line(overrides, message):
+    with pytest.raises(ValueError, match=message) as error:
+        preset(*overrides)
+    assert "\n" not in str(error.value)
