@@ -344,13 +344,8 @@ class FineTuning(AbstractMaking, total=False):
 
 SETTINGS: Mapping[str, type] = {
     "curate detect": Detect,
-<<<<<<< HEAD
     "curate capfilt": CapFiltSettings,
     "export": Export,
-=======
-    "export": Export,
-    "curate capfilt": CapFiltSettings,
->>>>>>> main
     "find-objects": FindObjects,
     "prepare": Prepare,
     "controllability": Controllability,
