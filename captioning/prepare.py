@@ -150,7 +150,7 @@ def _rosters(config: DictConfig, console: Console) -> list[Roster]:
             continue
         roster = read_annotations(config, entry)
         if _has_photos(roster, config):
-            roster = with_usable_photos(roster, config)
+            roster = with_usable_photos(roster, config, entry)
         for item in roster.dropped:
             console.print(f"{roster.name}: left out {item.item}: {item.rule}", soft_wrap=True)
         numbers = (len(roster), len(roster.rows_by_image), len(roster.dropped))

@@ -138,6 +138,11 @@ class AbstractScore(ABC):
 
     name: str
 
+    @property
+    def opens_photos(self) -> bool:
+        """Whether it reads photos, which need not be there where features were imported."""
+        return False
+
     @abstractmethod
     def scores(self, context: Context) -> Tensor:
         """``(N,)`` suspicion of each roster row, higher is worse; NaN where unknown or not live.
@@ -148,6 +153,11 @@ class AbstractScore(ABC):
 
 class AbstractSelector(ABC):
     """Finds bad samples. Pure: the same context gives the same selection."""
+
+    @property
+    def opens_photos(self) -> bool:
+        """Whether it reads photos, which need not be there where features were imported."""
+        return False
 
     @abstractmethod
     def scores(self, context: Context) -> Tensor:

@@ -55,6 +55,7 @@ def load_run(
     split: str = "test",
     search: DictConfig | None = None,
     detections: Sequence[str] | None = None,
+    imported: str | None = None,
 ) -> LoadedRun:
     """A finished or stopped run's model, and a split; see `predict_run`."""
     run = RunFolder(Path(folder))
@@ -69,6 +70,8 @@ def load_run(
         config = DictConfig(OmegaConf.merge(config, {"search": None}, {"search": search}))
     if detections is not None:
         config = _with_detections(config, detections)
+    if imported is not None:
+        config = _with_features(config, imported)
     roster = read_roster(config, split)
     model, datamodule = restored_model(config, checkpoint, roster)
     return LoadedRun(
@@ -86,6 +89,20 @@ def restored_model(
     model.on_load_checkpoint(dict(checkpoint))
     model.load_state_dict(checkpoint["state_dict"])
     return model.eval(), build_datamodule(config, inputs, tokenizer)
+
+
+def _with_features(config: DictConfig, folder: str) -> DictConfig:
+    """The config with other imported features.
+
+    Raises:
+        ValueError: the run was not trained on imported ones.
+    """
+    if not config.features.get("imported"):
+        raise ValueError(
+            f"imported={folder}: the run was trained with features={config.features.name}, which "
+            "are computed from photos; leave imported out"
+        )
+    return DictConfig(OmegaConf.merge(config, {"features": {"imported": folder}}))
 
 
 def _with_detections(config: DictConfig, files: Sequence[str]) -> DictConfig:
@@ -107,6 +124,7 @@ def predict_run(
     rerank: DictConfig | None = None,
     constraints: DictConfig | None = None,
     detections: Sequence[str] | None = None,
+    imported: str | None = None,
 ) -> tuple[list[list[Prediction]], Roster, dict[str, Any]]:
     """Captions by a finished or stopped run for any data set.
 
@@ -121,12 +139,13 @@ def predict_run(
             `captioning.decoding.image_constraints.constraints_from_file`.
         detections: files of boxes that take the place of the split's annotated ones; None: the
             files that the run was trained with, if any; none in the list: the annotated boxes.
+        imported: folder of imported features of that data; None for the run's own.
 
     Returns:
         The search's captions of each image, the best first; the roster with the references; and the
         settings of search and choice.
     """
-    run = load_run(folder, data, split, search, detections)
+    run = load_run(folder, data, split, search, detections, imported)
     roster = run.roster
     requirements = None if constraints is None else build_part(constraints)(roster.samples)
     predictions = _captioned(run.model, run.datamodule.eval_dataloader(roster), requirements)

@@ -16,6 +16,7 @@ class EvaluateSettings(TypedDict):
     run: Name | None
     split: Name
     detections: Sequence[Name] | None
+    imported: NotRequired[Name | None]
     seed: Seed
     out: Name | None
     plugins: NotRequired[Sequence[Name]]

@@ -66,6 +66,8 @@ class CrossFit:
         ValueError: fewer than 2 folds.
     """
 
+    opens_photos = True
+
     def __init__(
         self,
         *,

@@ -86,7 +86,8 @@ def _read_split(config: DictConfig, split: str) -> Roster:
     if config.data.get(split) is None:
         known = [key for key, value in config.data.items() if OmegaConf.is_dict(value)]
         raise ValueError(f"data.{split} is not set for {config.data.name}; its splits: {known}")
-    roster = with_usable_photos(_cut(read_annotations(config, config.data[split]), config), config)
+    entry = config.data[split]
+    roster = with_usable_photos(_cut(read_annotations(config, entry), config), config, entry)
     _log_dropped(roster)
     return roster
 
@@ -169,15 +170,23 @@ def read_annotations(config: DictConfig, entry: DictConfig) -> Roster:
     return build_part(entry)
 
 
-def with_usable_photos(roster: Roster, config: DictConfig) -> Roster:
+def with_usable_photos(roster: Roster, config: DictConfig, entry: DictConfig) -> Roster:
     """The roster as its photos allow, each of which is opened once.
 
     Photos that cannot be opened are recorded in ``dropped``. Where features were imported none is
-    opened: sizes that boxes are in pixels of are those that came with the features.
+    opened: sizes that boxes are in pixels of are those that came with the features. Nor is it where
+    the reader was told to keep images without photos.
+
+    Args:
+        roster: of a split.
+        config: with ``features``.
+        entry: the reader and its arguments.
     """
     folder = imported_features(config)
     if folder:
         return with_sizes(roster, FeatureStore.open(folder))
+    if entry.get("missing_photos") == "keep":
+        return roster
     paths = sorted({sample.image_path for sample in roster.samples})
     broken = check_photos(paths, cache_path=Path(config.paths.cache) / "photos.json")
     return drop_photos(roster, broken) if broken else roster

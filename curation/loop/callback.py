@@ -82,6 +82,7 @@ class CurationCallback(pl.Callback):
         datamodule_of(trainer).view = view
         check_truth(self.truth, view.roster)
         _require_new_photos(trainer, self.policy)
+        _require_photos(view, self.policy)
         self.policy.amend.start(view)
         if self.keep is not None:
             self.keep.check(view.roster, "curation.keep")
@@ -213,6 +214,16 @@ def _require_new_photos(trainer: pl.Trainer, policy: CurationPolicy) -> None:
     refusal = getattr(datamodule_of(trainer), "refuses_photos", "")
     if refusal and policy.amend.changes_images:
         raise ValueError(f"policy {policy.name!r} replaces images, but {refusal}")
+
+
+def _require_photos(view: CurationView, policy: CurationPolicy) -> None:
+    """Refuse at the start what would fail when the first photo is looked at."""
+    path = view.roster.samples[0].image_path
+    if policy.select.opens_photos and not path.is_file():
+        raise FileNotFoundError(
+            f"policy {policy.name!r} looks at photos, and {path} is not there (imported features "
+            "need none): bring the photos, or choose a score that needs none (curation/score=loss)"
+        )
 
 
 def _is_progress_check(batch_idx: int, num_batches: int | float) -> bool:

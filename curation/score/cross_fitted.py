@@ -28,6 +28,11 @@ class CrossFitted(AbstractScore):
     def __init__(self, *, measure: Measure) -> None:
         self._measure = measure
 
+    @property
+    def opens_photos(self) -> bool:
+        """If its measure does."""
+        return bool(getattr(self._measure, "opens_photos", False))
+
     def scores(self, context: Context) -> Tensor:
         """In the measure's unit; NaN for samples that are not live."""
         scores = torch.full((len(context.view.roster),), torch.nan)

@@ -51,6 +51,11 @@ class Duplicate(AbstractScore):
         self._max_bits, self._load = max_bits, load
         self._hashes: dict[Path, int] = {}
 
+    @property
+    def opens_photos(self) -> bool:
+        """Unless it compares captions of each image only."""
+        return self._max_bits is not None
+
     def scores(self, context: Context) -> Tensor:
         """In [0, 1]; NaN for samples that are not live."""
         scores = torch.full((len(context.view.roster),), torch.nan)

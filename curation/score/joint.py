@@ -47,6 +47,11 @@ class Joint(AbstractScore):
         self.parts, self.weights, self.scale = dict(parts), weights, scale
         self.name = "joint score of " + " and ".join(parts)
 
+    @property
+    def opens_photos(self) -> bool:
+        """If one of its parts does."""
+        return any(part.opens_photos for part in self.parts.values())
+
     def scores(self, context: Context) -> Tensor:
         """NaN where one of the parts is unknown."""
         total = sum(self.weights.values())
@@ -94,6 +99,11 @@ class WithinImage(AbstractScore):
     def __init__(self, *, score: AbstractScore) -> None:
         self.score = score
         self.name = f"{score.name} above the image's other captions"
+
+    @property
+    def opens_photos(self) -> bool:
+        """As the score of captions."""
+        return self.score.opens_photos
 
     def scores(self, context: Context) -> Tensor:
         """NaN where the score or those of all others are unknown."""

@@ -33,6 +33,11 @@ class PerImage(AbstractScore):
         self.score, self.how = score, how
         self.name = f"{how} over the image's captions of {score.name}"
 
+    @property
+    def opens_photos(self) -> bool:
+        """As the score of captions."""
+        return self.score.opens_photos
+
     def scores(self, context: Context) -> Tensor:
         """NaN for images of which no caption's score is known, and for samples not live."""
         values = self.score.scores(context).double()

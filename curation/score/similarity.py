@@ -34,6 +34,11 @@ class Similarity(AbstractScore):
         self.name = f"unlikeness of photo and caption ({encoder.space})"
         self._photos: dict[Path, Tensor] = {}
 
+    @property
+    def opens_photos(self) -> bool:
+        """Each of them once."""
+        return True
+
     def scores(self, context: Context) -> Tensor:
         """In [-1, 1]; NaN for samples that are not live."""
         scores = torch.full((len(context.view.roster),), torch.nan)

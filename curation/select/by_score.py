@@ -18,6 +18,11 @@ class AbstractByScore(AbstractSelector):
     def __init__(self, score: AbstractScore | None = None) -> None:
         self.score = score if score is not None else Loss()
 
+    @property
+    def opens_photos(self) -> bool:
+        """As its score."""
+        return self.score.opens_photos
+
     def scores(self, context: Context) -> Tensor:
         """Those of ``score``."""
         return self.score.scores(context)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import torch
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -31,6 +32,7 @@ from captioning.data.features.index import (
     FeatureIndex,
     load_index,
 )
+from captioning.data.features.rows import NOT_FINITE
 from captioning.data.features.space import check_space
 from captioning.data.features.store import FeatureStore
 from captioning.data.features.writer import FeatureWriter
@@ -174,11 +176,11 @@ class _Check:
             raise ValueError(
                 f"{where}: features must have {self.dim} values: got {features.shape[1]}"
             )
-        with np.errstate(over="ignore", invalid="ignore"):
-            halves = np.ascontiguousarray(features, dtype=np.float16)
-        if not np.isfinite(halves).all():
+        halves = _halves(features)
+        largest = (halves.view(np.uint16) & 0x7FFF).max()  # without signs these order as numbers
+        if largest >= NOT_FINITE:
             raise ValueError(f"{where}: features are NaN or too large for float16 (65504)")
-        if not halves.any():
+        if not largest:
             raise ValueError(f"{where}: all features are zero; was the file written in full?")
         size = record.size or self.sizes.get(plain_id(record.image_id))
         boxes = self._boxes(record, size)
@@ -206,6 +208,14 @@ class _Check:
             boxes /= np.array([*size, *size])
         _check_boxes(boxes, size or (1000.0, 1000.0), record)
         return np.ascontiguousarray(boxes.clip(0, 1), dtype=np.float32)
+
+
+def _halves(features: np.ndarray) -> np.ndarray:
+    """The same in ``float16``; torch is five times as fast at it as numpy."""
+    if features.dtype == np.float16:
+        return np.ascontiguousarray(features)
+    single = np.array(features, dtype=np.float32, order="C")
+    return torch.from_numpy(single).half().numpy()
 
 
 def _check_boxes(shares: np.ndarray, size: Size, record: Record) -> None:

@@ -145,7 +145,7 @@ def test_captions_go_to_the_samples_that_asked() -> None:
     def generate(batch):
         return [Prediction(image_id="x", caption=str(c.num_words)) for c in batch.controls]
 
-    module = SimpleNamespace(dataset=Echo, loader=LoaderSettings(eval_batch_size=2))
+    module = SimpleNamespace(dataset=Echo, readers={}, loader=LoaderSettings(eval_batch_size=2))
     run = SimpleNamespace(datamodule=module, model=SimpleNamespace(generate=generate))
     samples = [sample(n, image) for n, image in enumerate("abac")]
     controls = [Control(num_words=n + 1) for n in range(4)]

@@ -122,7 +122,11 @@ def test_cic_bart_trains_and_is_scored_without_a_photo(
     policy = ["curation=remove", "curation.select.ratio=0.2"]
     main(["train", "experiment=cic_bart/flickr8k_small", "control=set", *TINY, *common, *policy])
     assert json.loads((run / "metrics.json").read_text())
-    main(["evaluate", f"run={run}", f"out={tmp_path}/evaluated", "metrics.test=[BLEU]"])
+    evaluated = ["evaluate", f"run={run}", f"out={tmp_path}/evaluated", "metrics.test=[BLEU]"]
+    main(evaluated)
+    with pytest.raises(SystemExit) as ended:
+        main([*evaluated, f"imported={tmp_path}/gone"])
+    assert "no features here" in str(ended.value)
     main(["controllability", f"run={run}", f"paths.cache={tmp_path}/cache", "metrics.test=[BLEU]"])
     assert list(run.glob("evaluation/*/control.json"))
     capsys.readouterr()
@@ -152,3 +156,96 @@ def test_features_of_other_boxes_are_refused(tmp_path: Path, data: Path) -> None
     with pytest.raises(SystemExit) as ended:
         main(["train", "experiment=cic_bart/flickr8k_small", *common, "resume=never"])
     assert "the imported features have no boxes" in str(ended.value)
+
+
+def test_a_policy_that_looks_at_photos_is_refused_before_it_trains(
+    tmp_path: Path, data: Path
+) -> None:
+    store = imported(tmp_path, own_boxes=True)
+    common = [*TINY, *arguments(tmp_path, data, store), "curation=remove"]
+    with pytest.raises(SystemExit) as ended:
+        main(["train", "experiment=cic_bart/flickr8k_small", *common, "curation/score=duplicate"])
+    assert "looks at photos, and" in str(ended.value)
+    assert not list(tmp_path.glob("run/checkpoints/*.ckpt"))
+
+
+def test_photos_that_were_exchanged_are_refused(tmp_path: Path, data: Path) -> None:
+    store = imported(tmp_path, own_boxes=True)
+    common = [*TINY, *arguments(tmp_path, data, store), "steps=[plant_image20]"]
+    with pytest.raises(SystemExit) as ended:
+        main(["train", "experiment=cic_bart/flickr8k_small", *common])
+    assert "imported features go by image id" in str(ended.value)
+
+
+def test_captions_of_ssa_are_added_without_photos(tmp_path: Path, data: Path) -> None:
+    phrase = {"start": 2, "text": "thing", "chain_id": "3", "kinds": ["other"], "regions": [2]}
+    boxes = [{"region": 2, "box": boxes_of(100)[2].tolist()}]
+    line = {"image_id": "100", "caption": "a thing", "phrases": [phrase], "boxes": boxes}
+    write(tmp_path / "ssa" / "captions.jsonl", json.dumps(line))
+    store = imported(tmp_path, own_boxes=True)
+    common = [*TINY, *arguments(tmp_path, data, store)]
+    added = [f"steps.add_pairs.folders=[{tmp_path}/ssa]", "steps.add_pairs.mixture.bins=3"]
+    main(["train", "experiment=ssa/flickr8k_small", *common, *added])
+    assert (tmp_path / "run" / "metrics.json").is_file()
+
+
+def test_coco_entities_take_sizes_from_the_features(tmp_path: Path) -> None:
+    entry = {
+        "det_sequences": [None, "dog", None],
+        "noun_chunks": [["dog", "dog"]],
+        "detections": {"dog": [[7, [10, 10, 200, 150]]]},
+    }
+    splits = {"train": range(1, 17), "val": range(20, 22), "test": range(30, 32)}
+    images = {
+        str(number): {f"a dog {THINGS[number % 4]}": {**entry, "split": split}}
+        for split, numbers in splits.items()
+        for number in numbers
+    }
+    write(tmp_path / "data" / "coco_entities_release.json", json.dumps(images))
+    boxes = np.array([[0, 0, *SIDES], [10, 10, 200, 150]], dtype=np.float32)
+    photos = {
+        f"COCO_train2014_{int(name):012d}": Photo(np.ones((2, 8), np.float32), boxes, *SIDES)
+        for name in images
+    }
+    source = layouts.write_vl_bart(tmp_path / "coco.h5", photos)
+    store = import_features([source], folder=tmp_path / "store").folder
+    common = arguments(tmp_path, tmp_path / "data", store)
+    common[common.index("data=flickr30k_entities")] = "data=coco_entities"
+    main(["train", "experiment=cic_bart/flickr8k_small", *TINY, *common])
+    assert (tmp_path / "run" / "metrics.json").is_file()
+
+
+def test_updown_of_cutswap_trains_on_parts_of_a_tsv(tmp_path: Path) -> None:
+    for split, numbers in (("train2017", range(20)), ("val2017", range(30, 34))):
+        images = [{"id": n, "file_name": f"{n}.jpg", "width": 400, "height": 300} for n in numbers]
+        captions = [
+            {"id": n, "image_id": n, "caption": f"a {THINGS[n % 4]} and a dog ."} for n in numbers
+        ]
+        for kind, rows in (("captions", captions), ("instances", [])):
+            content = {"images": images, "annotations": rows, "categories": []}
+            write(tmp_path / f"coco/annotations/{kind}_{split}.json", json.dumps(content))
+    for part, numbers in enumerate((range(12), range(12, 34))):
+        photos = {str(number): photo(number, own_boxes=False) for number in numbers}
+        layouts.write_tsv(tmp_path / f"resnet101.tsv.{part}", photos)
+    store = import_features([str(tmp_path / "*.tsv.*")], folder=tmp_path / "store").folder
+    words = "".join(f"{word} 1 0 0 1\n" for word in ("a", "and", "dog", *THINGS[::2]))
+    write(tmp_path / "glove.txt", words)
+    common = arguments(tmp_path, tmp_path / "coco", store)
+    common[common.index("data=flickr30k_entities")] = "data=coco"
+    sizes = ["model.module.hidden_size=8", "model.module.attention_size=4"]
+    vectors = ["model.module.embedding_size=4", f"model.word_vectors.path={tmp_path}/glove.txt"]
+    pairs = ["steps.add_pairs.folders=[]", "debug=smoke", "num_epochs=1", "search.max_length=6"]
+    main(["train", "experiment=cutswap/coco_updown", *common, *sizes, *vectors, *pairs])
+    assert (tmp_path / "run" / "metrics.json").is_file()
+    missing = ["first_images=null", f"run_dir={tmp_path}/other"]
+    layouts.write_tsv(tmp_path / "less.tsv", {str(n): photo(n, own_boxes=False) for n in range(9)})
+    less = import_features([tmp_path / "less.tsv"], folder=tmp_path / "less").folder
+    with pytest.raises(SystemExit) as ended:
+        main(
+            [
+                *("train", "experiment=cutswap/coco_updown", *common, *sizes, *vectors, *pairs),
+                *(*missing, f"features.imported={less}"),
+            ]
+        )
+    assert "no features for 11 of 20 images" in str(ended.value)
+    assert "such as 9, 10, 11; import the files" in str(ended.value)

@@ -100,4 +100,5 @@ def _array(value: Any) -> Any:
     if kind.kind not in "fiu":
         raise ValueError(f"array of type {kind}")
     array = np.frombuffer(fields["data"], dtype=kind)
-    return array.reshape([int(side) for side in fields["shape"]]) if fields["nd"] else array
+    is_array = fields["nd"]  # codespell:ignore nd
+    return array.reshape([int(side) for side in fields["shape"]]) if is_array else array

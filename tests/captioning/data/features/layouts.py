@@ -166,7 +166,7 @@ def write_lmdb(path: Path, entries: Mapping[str, bytes]) -> Path:
 def _packed(array: np.ndarray) -> dict[bytes, object]:
     """As msgpack-numpy encodes an array."""
     return {
-        b"nd": True,
+        b"nd": True,  # codespell:ignore nd
         b"type": array.dtype.str,
         b"kind": b"",
         b"shape": array.shape,

@@ -235,7 +235,7 @@ def test_pickles_are_not_run(tmp_path: Path) -> None:
     archive = io.BytesIO()
     np.savez(archive, features=np.array([Bomb()], dtype=object))
     packed = {
-        b"nd": True,
+        b"nd": True,  # codespell:ignore nd
         b"type": "O",
         b"kind": b"O",
         b"shape": [1],
