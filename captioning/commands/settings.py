@@ -344,8 +344,8 @@ class FineTuning(AbstractMaking, total=False):
 
 SETTINGS: Mapping[str, type] = {
     "curate detect": Detect,
-    "export": Export,
     "curate capfilt": CapFiltSettings,
+    "export": Export,
     "find-objects": FindObjects,
     "prepare": Prepare,
     "controllability": Controllability,

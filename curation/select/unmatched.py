@@ -21,13 +21,13 @@ class Unmatched(AbstractSelector):
         waiting: then select all samples that wait for a caption, in roster order.
 
     Raises:
-        ValueError: ``threshold`` is not a finite number, or nothing is to be selected.
+        ValueError: ``threshold`` is not a finite number, nothing is to be selected, or no scores.
     """
 
     def __init__(
         self,
         *,
-        pairs: FitScores,
+        pairs: FitScores | None,
         threshold: float = 0.5,
         written: bool = True,
         waiting: bool = True,
@@ -36,6 +36,11 @@ class Unmatched(AbstractSelector):
             raise ValueError(f"threshold must be a finite number: got {threshold!r}")
         if not written and not waiting:
             raise ValueError("written and waiting must not both be false: nothing is selected")
+        if pairs is None:
+            raise ValueError(
+                "curation/select=unmatched needs scores of pairs: add "
+                "+matching@curation.filter=NAME (see configs/matching)"
+            )
         self.pairs, self.threshold = pairs, float(threshold)
         self.written, self.waiting = written, waiting
         self._score = CaptionFit(pairs=pairs)

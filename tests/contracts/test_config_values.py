@@ -63,7 +63,7 @@ COMMANDS = {
         TrainSettings,
         (
             "curation=replace_caption_model",
-            "captioner@curation.amend.source=run",
+            "caption_source@curation.amend.source=run",
             "curation.amend.source.captioner.run=RUN",
             "+matching@curation.amend.accept=joint_space",
         ),

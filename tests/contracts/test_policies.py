@@ -11,7 +11,9 @@ import torch
 
 from captioning.data.roster import CurationView, build_roster
 from captioning.types import Sample
+from curation.amend.capfilt import CapFilt
 from curation.amend.down_weight import DownWeight
+from curation.amend.model_caption import ModelCaption
 from curation.amend.remove import Remove
 from curation.amend.replace_both import ReplaceBoth
 from curation.amend.replace_caption import ReplaceCaption
@@ -24,6 +26,8 @@ from curation.select.random import Random
 from curation.select.share import Share
 from curation.select.sigma import Sigma
 from curation.select.top import Top
+from curation.select.unmatched import Unmatched
+from tests.curation.toy_captions import ToyCaptions, ToyFit
 from tests.curation.toy_source import ToySource
 
 NUM_IMAGES, NUM_CAPTIONS = 12, 4
@@ -34,10 +38,14 @@ SELECTORS = {
     "above": lambda: Above(threshold=5),
     "mixture": lambda: Mixture(),
     "share": lambda: Share(ratio=0.4),
+    "unmatched": lambda: Unmatched(pairs=ToyFit(word=1), threshold=0.05),
 }
+WRITTEN = {str(image): [f"new {k} of {image}" for k in range(3)] for image in range(0, 12, 2)}
 AMENDERS = {
     "remove": Remove,
     "replace_caption": ReplaceCaption,
+    "capfilt": lambda: CapFilt(source=ToyCaptions(WRITTEN)),
+    "model_caption": lambda: ModelCaption(source=ToyCaptions(WRITTEN)),
     "down_weight": DownWeight,
     "replace_image": lambda: ReplaceImage(source=ToySource(refuses=("caption 3 of 1",))),
     "replace_both": lambda: ReplaceBoth(source=ToySource(refuses=("caption 3 of 1",))),
@@ -151,7 +159,7 @@ def test_unknown_losses_select_nothing(select):
     unknown = torch.full_like(context.losses, torch.nan)
     blind = Context(view=context.view, losses=unknown, history=unknown[None], epoch=0)
     selected = SELECTORS[select]().select(blind)
-    assert bool(selected) == (select in ("random", "share"))
+    assert bool(selected) == (select in ("random", "share", "unmatched"))
 
 
 @selectors

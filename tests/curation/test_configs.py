@@ -8,6 +8,7 @@ from hydra.utils import instantiate
 from captioning.configuration import compose_config
 from curation.loop.callback import CurationCallback
 from curation.loop.probes import OnlineProbe, RescoreProbe
+from tests.matching_folders import save_blip_captioner, save_blip_matching
 
 ENTRIES = {
     "remove": "Remove",
@@ -17,6 +18,14 @@ ENTRIES = {
     "down_weight": "DownWeight",
     "pseudo_label": "PseudoLabel",
     "track": "Remove",
+}
+# With models of the user's: where their folders are named, see `tests.matching_folders`.
+WITH_MODELS = {
+    "capfilt": ("CapFilt", ("captioner.captioner", "filter.scorer")),
+    "capfilt_captioner": ("CapFilt", ("captioner.captioner",)),
+    "capfilt_filter": ("Remove", ("filter.scorer",)),
+    "replace_caption_model": ("ModelCaption", ("amend.source.captioner",)),
+    "replace_both_model": ("ReplaceBoth", ("amend.caption.source.captioner",)),
 }
 
 
@@ -31,12 +40,26 @@ def build(repository):
 
 def test_every_entry_builds_the_policy_of_its_name(build, repository):
     files = {path.stem for path in (repository / "configs/curation").glob("*.yaml")}
-    assert files - {"base", "none"} == set(ENTRIES)
+    assert files - {"base", "none"} == {*ENTRIES, *WITH_MODELS}
     for name, amender in ENTRIES.items():
         built_name, callback = build(f"curation={name}")
         assert isinstance(callback, CurationCallback)
         assert built_name == callback.policy.name == name
         assert type(callback.policy.amend).__name__ == amender
+
+
+def test_every_entry_with_models_builds_its_policy(build, tmp_path):
+    folders = {
+        "scorer": save_blip_matching(tmp_path / "matching"),
+        "captioner": save_blip_captioner(tmp_path / "captioner"),
+    }
+    for name, (amender, models) in WITH_MODELS.items():
+        named = [f"curation.{key}.name={folders[key.rpartition('.')[2]]}" for key in models]
+        _, callback = build(f"curation={name}", f"curation.name={name}", *named)
+        assert callback.policy.name == name
+        assert type(callback.policy.amend).__name__ == amender
+        acts_before = callback.policy.schedule.due(-1)
+        assert acts_before == name.startswith("capfilt")
 
 
 def test_a_policy_is_named_after_its_overrides(build):
@@ -74,9 +97,10 @@ def test_none_has_no_callback(build):
 
 
 def test_every_pairing_exists_by_override(build, repository):
-    selectors = sorted(path.stem for path in (repository / "configs/curation/select").iterdir())
+    selectors = {path.stem for path in (repository / "configs/curation/select").iterdir()}
+    selectors.remove("unmatched")  # needs scores by a model
     for entry in ENTRIES.keys() - {"track"}:  # which selects nothing: a ratio of 0
-        for select in selectors:
+        for select in sorted(selectors):
             _, callback = build(f"curation={entry}", f"curation/select={select}")
             assert type(callback.policy.amend).__name__ == ENTRIES[entry]
             assert type(callback.policy.select).__module__ == f"curation.select.{select}"

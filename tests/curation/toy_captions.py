@@ -23,12 +23,15 @@ class ToyCaptions:
 
 
 class ToyFit:
-    """The probability of a match is the number after the caption's last word."""
+    """The probability of a match is a number among the caption's words, by default the last."""
 
     name, is_probability = "match", True
 
+    def __init__(self, word: int = -1) -> None:
+        self._word = word
+
     def scores(self, pairs):
-        return torch.tensor([int(text.rsplit(" ", 1)[1]) / 10 for _, text in pairs])
+        return torch.tensor([int(text.split()[self._word]) / 10 for _, text in pairs])
 
     def release(self):
         pass

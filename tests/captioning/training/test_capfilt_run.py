@@ -27,7 +27,7 @@ def test_capfilt_before_training(small, first, tmp_path):
     settings = (
         "num_epochs=1",
         "curation=capfilt",
-        "captioner@curation.captioner=run",
+        "caption_source@curation.captioner=run",
         "search@curation.captioner.captioner.search=sampling",
         "steps=[caption_slots]",
         "curation.threshold=0.5",
@@ -58,7 +58,7 @@ def test_replaced_by_a_models_captions(small, first, tmp_path):
     settings = (
         "num_epochs=2",
         "curation=replace_caption_model",
-        "captioner@curation.amend.source=run",
+        "caption_source@curation.amend.source=run",
         "curation.select.ratio=0.2",
         f"curation.amend.source.captioner.run={first}",
         "curation.amend.source.captioner.search.max_length=8",

@@ -82,6 +82,8 @@ def test_worst_captions_come_first_and_the_threshold_counts():
 def test_wrong_settings_are_refused():
     with pytest.raises(ValueError, match="must not both be false"):
         Unmatched(pairs=ToyFit(), written=False, waiting=False)
+    with pytest.raises(ValueError, match=r"add \+matching@curation\.filter=NAME"):
+        Unmatched(pairs=None)
     with pytest.raises(ValueError, match="threshold must be a finite number: got nan"):
         Unmatched(pairs=ToyFit(), threshold=float("nan"))
     with pytest.raises(ValueError, match=r"steps\.caption_slots\.per_photo .*: got 0"):
