@@ -48,7 +48,7 @@ def add_low_rank(model: nn.Module, settings: DictConfig) -> None:
         ModuleNotFoundError: peft is not installed.
         ValueError: no layer has such a name.
     """
-    peft = import_extra("peft", extra="generation", purpose="model.lora")
+    peft = import_extra("peft", extra="vlm", purpose="model.lora")
     names = list(settings.modules)
     known = {name.rpartition(".")[2] for name, _ in model.named_modules()}
     if missing := sorted(set(names) - known):
