@@ -51,9 +51,9 @@ def model_folder(
     except (OSError, ValueError) as error:
         reason = str(error).partition("\n")[0]  # the hub tells it in several lines
         raise ConnectionError(
-            f"{name!r} is no folder, and could not be had from the model hub ({reason}); on a "
-            f"machine with network run `hf download {name} --local-dir FOLDER`, copy FOLDER here "
-            f"and give its path instead of the name, or use {instead}"
+            f"{name!r} is no folder, and could not be had from the model hub ({reason}); fetch it "
+            f"on a machine with network and give its folder, or use {instead} (to fetch it: "
+            f"hf download {name} --local-dir FOLDER)"
         ) from error
 
 

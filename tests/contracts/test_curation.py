@@ -17,14 +17,9 @@ from captioning.data.batches.controls import CaptionControls
 from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.data.batches.pictures import FeatureReader
 from captioning.data.batches.settings import LoaderSettings, Splits
-from captioning.data.features.store import (
-    FeatureIndex,
-    FeatureStore,
-    FeatureWriter,
-    absolute,
-    hash_file,
-    record_key,
-)
+from captioning.data.features.index import FeatureIndex
+from captioning.data.features.store import FeatureStore, absolute, hash_file, record_key
+from captioning.data.features.writer import FeatureWriter
 from captioning.data.miniworld.dataset import read_miniworld
 from captioning.data.roster import Roster
 from captioning.data.steps.plant_faults import plant_faults

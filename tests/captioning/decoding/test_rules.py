@@ -203,7 +203,7 @@ def test_settings_equal_to_their_defaults_are_not_changed():
 CONFIGS = [
     path.stem
     for path in Path(__file__).parents[3].glob("configs/search/*.yaml")
-    if path.stem not in ("base", "constrained", "latents")
+    if path.stem not in ("base", "constrained", "latents", "generate")
 ]
 
 
@@ -217,7 +217,7 @@ def test_every_config_is_called_as_models_call_it(name, repository):
     assert result.scores.isfinite().all()
 
 
-@pytest.mark.parametrize("name", sorted([*CONFIGS, "constrained", "latents"]))
+@pytest.mark.parametrize("name", sorted([*CONFIGS, "constrained", "latents", "generate"]))
 def test_every_config_takes_the_settings_of_all_searches_by_short_keys(name, repository):
     rule_settings = [
         "search.max_length=9",

@@ -11,6 +11,8 @@ import torch
 from safetensors.torch import load_file
 
 from captioning.commands.main import main as command
+from captioning.text.tokenizers.image_text import ImageTextTokenizer
+from captioning.vision.image_text import load_image_text
 from curation import Curation
 from curation.finished_run import read_run
 
@@ -109,5 +111,15 @@ def test_examples_are_short(repository):
         path.name: len(path.read_text().splitlines())
         for path in (repository / "examples").glob("*.py")
     }
-    assert set(lengths) == {f"{name}.py" for name in QUIET}
+    assert set(lengths) == {"small_git.py", *(f"{name}.py" for name in QUIET)}
     assert max(lengths.values()) < 60
+
+
+def test_the_small_git_is_a_captioner(example, tmp_path):
+    captions = tmp_path / "captions.txt"
+    captions.write_text("a dog runs on the grass\na red bird sits on a tree\n" * 3)
+    folder = str(tmp_path / "git")
+    example("small_git").main(folder, str(captions), side=32, hidden=48, layers=1)
+    tokenizer = ImageTextTokenizer.of_model(name=folder)
+    assert tokenizer.decode(tokenizer.encode("a dog runs")) == "a dog runs"
+    assert load_image_text(folder).config.vocab_size == len(tokenizer)
