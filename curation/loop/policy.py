@@ -161,9 +161,14 @@ class CurationPolicy:
         num_removed = sum(edit.action == "remove" for edit in amended.edits)
         if num_removed == len(context.live):
             raise ValueError(
-                f"policy {self.name!r} would remove all {num_removed} samples at the end of epoch "
-                f"{context.epoch}: lower the ratio, or set schedule.until_epoch"
+                f"policy {self.name!r} would remove all {num_removed} samples "
+                f"{_when(context.epoch)}: lower the ratio or the threshold, or set "
+                "schedule.until_epoch"
             )
+
+
+def _when(epoch: int) -> str:
+    return "before training" if epoch < 0 else f"at the end of epoch {epoch}"
 
 
 def _protected_ids(selected: Sequence[Selected], editable: Sequence[Selected]) -> list[str]:
