@@ -32,8 +32,11 @@ lint: env
 	$(BIN)/codespell
 	$(BIN)/pyright
 
+# Two of them need data of yours: benchmarks/bench_features.py PHOTOS, bench_well_formedness.py DATA.
+WITH_DATA := %/bench_features.py %/bench_well_formedness.py
 bench: env
-	@set -e; for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python $$script; done
+	@set -e; for script in $(filter-out $(WITH_DATA),$(wildcard benchmarks/bench_*.py)); do \
+		echo "== $$script"; $(BIN)/python $$script; done
 
 # docs/results/*.md from the records of runs; see docs/results/README.md
 TABLE := $(BIN)/captioning table

@@ -52,7 +52,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    commands = parser.add_subparsers(required=True, dest="command")
+    commands = parser.add_subparsers(dest="command")
     tracking = commands.add_parser("tracking")
     tracking.add_argument("overrides", nargs="*")
     tracking.add_argument("--epochs", type=int, default=3)
@@ -61,7 +61,9 @@ def main() -> None:
     epoch_end.add_argument("--num-samples", type=int, default=500_000)
     epoch_end.add_argument("--epochs", type=int, default=5)
     options = parser.parse_args()
-    if options.command == "tracking":
+    if options.command is None:
+        measure_epoch_end(500_000, 5)
+    elif options.command == "tracking":
         measure_tracking(options.overrides, options.epochs, options.rounds)
     else:
         measure_epoch_end(options.num_samples, options.epochs)

@@ -105,7 +105,7 @@ def make_batch(number: int) -> Batch:
 def one_by_one(model: ViECap, batch: Batch) -> list[str]:
     """Captions, each photo by itself."""
     captions, stepper = [], WithoutCache(model)
-    embeddings, named = model._seen(batch)
+    embeddings, named = model._embeddings_and_entities(batch)
     for embedding, row in zip(embeddings, named, strict=True):
         hard, _ = model._hard_prompts(row[None], 1)
         soft = model.projector(embedding[None])
