@@ -32,10 +32,10 @@ lint: env
 	$(BIN)/codespell
 	$(BIN)/pyright
 
-# Two of them need data of yours: benchmarks/bench_features.py PHOTOS, bench_well_formedness.py DATA.
-WITH_DATA := %/bench_features.py %/bench_well_formedness.py
+# Three of them need more: bench_features.py PHOTOS, bench_well_formedness.py DATA, bench_libraries.py other packages.
+NEED_MORE := %/bench_features.py %/bench_well_formedness.py %/bench_libraries.py
 bench: env
-	@set -e; for script in $(filter-out $(WITH_DATA),$(wildcard benchmarks/bench_*.py)); do \
+	@set -e; for script in $(filter-out $(NEED_MORE),$(wildcard benchmarks/bench_*.py)); do \
 		echo "== $$script"; $(BIN)/python $$script; done
 
 # docs/results/*.md from the records of runs; see docs/results/README.md
