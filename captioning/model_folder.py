@@ -82,9 +82,16 @@ def weights_identity(folder: Path) -> str:
 
 
 def load_network(
-    network: Any, folder: Path, *, name: str, kind: str, hint: str = "", **options: Any
+    network: Any,
+    folder: Path,
+    *,
+    name: str,
+    kind: str,
+    hint: str = "",
+    dtype: torch.dtype = torch.float32,
+    **options: Any,
 ) -> Any:
-    """A network of transformers in single precision, all of its weights read from safetensors.
+    """A network of transformers, all of its weights read from safetensors.
 
     Args:
         network: its class.
@@ -92,6 +99,7 @@ def load_network(
         name: of the model as the config has it, for messages.
         kind: kind of model, for messages, such as ``"a BLIP captioner"``.
         hint: end of the message about missing weights.
+        dtype: of the weights.
         **options: of ``from_pretrained``.
 
     Raises:
@@ -101,7 +109,7 @@ def load_network(
     safe = {"local_files_only": True, "use_safetensors": True, "output_loading_info": True}
     try:
         with quiet_loading():
-            model, report = network.from_pretrained(folder, **safe, dtype=torch.float32, **options)
+            model, report = network.from_pretrained(folder, **safe, dtype=dtype, **options)
     except OSError as error:
         raise FileNotFoundError(
             f"{name}: no safetensors in it; other files of weights may hold programs and are not "

@@ -51,11 +51,17 @@ def image_text_folder(name: str, *, weights: bool = False) -> Path:
         weights: whether its weights are needed.
 
     Raises:
-        FileNotFoundError: no such folder, or no model in it.
+        FileNotFoundError: no such folder, no model in it, or no weights where they are needed.
         ConnectionError: the hub cannot be reached.
     """
     files = (*FILES, "*.safetensors") if weights else FILES
-    return model_folder(name, instead=NO_HUB, files=files)
+    folder = model_folder(name, instead=NO_HUB, files=files)
+    if weights and not any(folder.glob("*.safetensors")):
+        raise FileNotFoundError(
+            f"{name}: no model.safetensors in it; other files of weights may hold programs and "
+            "are not read: save the model with safetensors"
+        )
+    return folder
 
 
 @lru_cache(maxsize=4)

@@ -17,12 +17,13 @@ from captioning.decoding.search import AbstractSearch
 from captioning.evaluation.predict import restored_model
 from captioning.model_folder import weights_identity
 from captioning.models.base import AbstractCaptioner
-from captioning.models.photo_captioner import PhotoCaptioner, WeightType
+from captioning.models.photo_captioner import PhotoCaptioner
 from captioning.processors import image_text_folder, load_processor
 from captioning.ranges import Device, PositiveInt
 from captioning.results.run_folder import RunFolder
 from captioning.training.run import load_checkpoint
 from captioning.types import Sample
+from captioning.vision.image_text import WeightType
 from captioning.vision.photo_keys import read_ahead
 from captioning.vision.placement import Precision, chosen_device, chosen_dtype
 
@@ -134,10 +135,6 @@ class ImageTextCaptioner:
         self._dtype = str(chosen_dtype(precision, self._device)).removeprefix("torch.")
         load_processor(image_text_folder(name))
         self._folder = image_text_folder(name, weights=True)
-        if not any(self._folder.glob("*.safetensors")):
-            raise FileNotFoundError(
-                f"{name}: no model.safetensors in {self._folder}; save the model with safetensors"
-            )
         self._captioner: PhotoCaptioner | None = None
 
     @cached_property

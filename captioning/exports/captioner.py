@@ -36,6 +36,7 @@ from captioning.training.inputs import Inputs, Pictures, further_readers
 from captioning.training.parts import build_part
 from captioning.training.run import build_model, load_checkpoint
 from captioning.types import Prediction, Region, Sample
+from captioning.vision.placement import chosen_device
 
 Box = tuple[float, float, float, float]
 
@@ -156,9 +157,8 @@ def load(
     """
     import_plugins(plugins)
     folder = Path(folder)
-    chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
     build = _of_bundle if is_bundle(folder) else _of_run
-    return build(folder, torch.device(chosen))
+    return build(folder, chosen_device(device))
 
 
 def _of_run(folder: Path, device: torch.device) -> Captioner:

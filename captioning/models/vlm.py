@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from captioning.model_folder import checkpoint_layers
 from captioning.models.base import AbstractCaptioner
@@ -19,9 +18,7 @@ from captioning.models.layers.speaker import Generated, SpeakerState
 from captioning.processors import COUNTS, PREFIX, image_text_folder, load_processor
 from captioning.ranges import DropRate
 from captioning.types import Batch, CaptionLosses
-from captioning.vision.image_text import load_image_text
-
-WeightType = Literal["float32", "bfloat16", "float16"]
+from captioning.vision.image_text import WeightType, load_image_text
 
 
 class Vlm(AbstractCaptioner[SpeakerState]):
@@ -60,7 +57,7 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         self.checkpointing = checkpointing
         if checkpointing:
             checkpoint_layers(self.network)
-        self.parts = ImageTextParts(self.network, end_id=self.tokenizer.eos_id)
+        self.parts = ImageTextParts(self.network)
 
     def _prompts(self, batch: Batch) -> dict[str, Tensor]:
         """What the processor made of the batch's photos.
@@ -128,14 +125,13 @@ class Vlm(AbstractCaptioner[SpeakerState]):
 
     def step(self, tokens: Tensor, state: SpeakerState) -> tuple[Tensor, SpeakerState]:
         """Log-probabilities of the next token; the first call reads photos and prompts."""
-        logits, state = self.parts.speaker.step(tokens, state)
-        return functional.log_softmax(logits.float(), dim=-1), state
+        return self.parts.speaker.step(tokens, state)
 
     def generate_tokens(
         self, state: SpeakerState, *, end_ids: Sequence[int], **settings: Any
     ) -> Generated:
-        """Captions by the network's own ``generate``, see `Speaker.generate`."""
-        return self.parts.speaker.generate(state.inputs, end_ids=end_ids, **settings)
+        """Captions by the network's own ``generate``, see `Speaker.generate_tokens`."""
+        return self.parts.speaker.generate_tokens(state, end_ids=end_ids, **settings)
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write network and processor in transformers' format, low-rank additions merged."""

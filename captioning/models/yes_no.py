@@ -35,7 +35,6 @@ class YesNoScorer:
     Args:
         network: an image-to-text model.
         processor: of its photos, prompted with the question.
-        end_id: token that ends an answer.
         identity: hash of the weights.
         space: name of the weights.
         precision: of the network.
@@ -53,7 +52,6 @@ class YesNoScorer:
         *,
         network: Any,
         processor: PromptedProcessor,
-        end_id: int,
         identity: str,
         space: str,
         precision: Precision = "auto",
@@ -69,7 +67,7 @@ class YesNoScorer:
                 "of English text, or matching=blip_itm"
             )
         self._place = Resident(network, device=device, precision=precision)
-        self._parts = ImageTextParts(network, end_id=end_id)
+        self._parts = ImageTextParts(network)
         self._processor, self._weights, self._space = processor, identity, space
         self._batch_size = batch_size
 
@@ -112,16 +110,11 @@ class YesNoScorer:
         return self._processor.format.text.replace(MARK, " ".join(caption.split()))
 
     def _judged(self, tensors: Mapping[str, Tensor]) -> Tensor:
-        moved = {name: self._moved(value) for name, value in tensors.items()}
-        state = self._parts.speaker.start(self._parts.prompts(moved))
-        first = torch.zeros(len(moved[TOKENS]), dtype=torch.long, device=self._place.device)
-        logits = self._parts.speaker.step(first, state)[0].float()
+        state = self._parts.start(tensors)
+        first = torch.zeros(len(tensors[TOKENS]), dtype=torch.long, device=self._place.device)
+        logits = self._parts.speaker.next_logits(first, state)[0].float()
         yes, no = (logits[:, ids].logsumexp(1) for ids in self._answers)
         return torch.sigmoid(yes - no).cpu()
-
-    def _moved(self, value: Tensor) -> Tensor:
-        dtype = self._place.dtype if value.is_floating_point() else value.dtype
-        return value.to(self._place.device, dtype)
 
     def release(self) -> None:
         """Leave the device; the next call comes back."""
@@ -166,7 +159,6 @@ def build_yes_no(
     scorer = YesNoScorer(
         network=network,
         processor=processor,
-        end_id=processor.format.end_id,
         identity=weights_identity(image_text_folder(name, weights=True)),
         space=Path(name).name,
         precision=precision,

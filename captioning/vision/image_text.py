@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
-from captioning.model_folder import model_folder, quiet_loading
+from captioning.model_folder import load_network
+from captioning.processors import image_text_folder
 
-NO_HUB = "a folder of another model, or model=updown_small"
+WeightType = Literal["float32", "bfloat16", "float16"]
 
 
 def load_image_text(name: str, *, dtype: torch.dtype = torch.float32) -> Any:
@@ -25,9 +26,7 @@ def load_image_text(name: str, *, dtype: torch.dtype = torch.float32) -> Any:
         ValueError: another kind of model, or weights that are missing.
     """
     transformers: Any = importlib.import_module("transformers")  # slow, and needed here only
-    folder = model_folder(
-        name, instead=NO_HUB, files=("*.json", "*.txt", "*.jinja", "*.model", "*.safetensors")
-    )
+    folder = image_text_folder(name, weights=True)
     try:
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
         known = transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
@@ -37,23 +36,4 @@ def load_image_text(name: str, *, dtype: torch.dtype = torch.float32) -> Any:
         raise ValueError(
             f"{name}: no image-to-text model that transformers knows ({reason})"
         ) from error
-    try:
-        with quiet_loading():
-            model, report = network.from_pretrained(
-                folder,
-                local_files_only=True,
-                use_safetensors=True,
-                output_loading_info=True,
-                dtype=dtype,
-            )
-    except OSError as error:
-        raise FileNotFoundError(
-            f"{folder}: no model.safetensors in it; other files of weights may hold programs and "
-            "are not read: save the model with safetensors"
-        ) from error
-    if missing := sorted(report["missing_keys"]):
-        raise ValueError(
-            f"{name}: weights lack {len(missing)} tensors of {network.__name__}, such as "
-            f"{missing[0]}"
-        )
-    return model.eval()
+    return load_network(network, folder, name=name, kind=network.__name__, dtype=dtype)

@@ -12,7 +12,7 @@ Precision = Literal["auto", "float32", "float16", "bfloat16"]
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
-def chosen_device(device: str) -> torch.device:
+def chosen_device(device: str | torch.device) -> torch.device:
     """``"auto"`` takes a GPU if there is one."""
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from captioning.models.layers.speaker import Inputs, Speaker
-from captioning.processors import COUNTS, PREFIX
+from captioning.models.layers.speaker import Inputs, Speaker, SpeakerState
+from captioning.processors import COUNTS, ENDS_WITH_SEPARATOR, PREFIX
 
 WITH_QFORMER = ("blip-2", "instructblip")
 
@@ -22,11 +22,10 @@ class ImageTextParts:
 
     Args:
         network: an image-to-text model.
-        end_id: token that ends a caption; prompts that end with it lose it.
     """
 
-    def __init__(self, network: Any, *, end_id: int) -> None:
-        self.network, self.end_id = network, end_id
+    def __init__(self, network: Any) -> None:
+        self.network = network
         self.kind = network.config.model_type
         spoken = network
         if self.kind == "blip":
@@ -57,9 +56,22 @@ class ImageTextParts:
             return self._of_blip(inputs)
         return self._of_qformer(inputs) if self.kind in WITH_QFORMER else inputs
 
+    def start(self, tensors: Mapping[str, Tensor]) -> SpeakerState:
+        """The memory before the first token of I photos, whose tensors may be on the host.
+
+        Args:
+            tensors: see `prompts`; they are moved to the network's device, pixels to its type.
+        """
+        device, dtype = self.network.device, self.network.dtype
+        moved = {
+            name: value.to(device, dtype if value.is_floating_point() else value.dtype)
+            for name, value in tensors.items()
+        }
+        return self.speaker.start(self.prompts(moved))
+
     def _without_end(self, inputs: Inputs) -> Inputs:
         """Some tokenizers end each text, also prompts that go on with a caption."""
-        if self.kind not in ("blip", "git"):
+        if self.kind not in ENDS_WITH_SEPARATOR:
             return inputs
         length = inputs["input_ids"].shape[1]
         return {

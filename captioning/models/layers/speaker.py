@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from captioning.interfaces import AbstractDecoderState
+from captioning.interfaces import AbstractDecoderState, AbstractStepper
 
 Inputs = dict[str, Any]
 Generated = tuple[Tensor, Tensor]
@@ -76,7 +77,7 @@ def _mapped_item(item: Any, function: Callable[[Tensor], Tensor]) -> Any:
     return _mapped(item, function) if hasattr(item, "__dict__") else item
 
 
-class Speaker:
+class Speaker(AbstractStepper[SpeakerState]):
     """Drives a network of transformers.
 
     Args:
@@ -122,7 +123,8 @@ class Speaker:
             image_index: ``(B,)`` the photo of each caption.
             captions, exist: see `read`.
         """
-        logits, state = self.step(image_index, self.start(prompts))  # these tokens are not read
+        # the first call looks at no tokens
+        logits, state = self.next_logits(image_index, self.start(prompts))
         state = state.select(image_index)
         if self.start_ids:
             start = captions.new_tensor(self.start_ids).expand(len(captions), -1)
@@ -143,6 +145,11 @@ class Speaker:
         return _grown(prompts, captions, exist)
 
     def step(self, tokens: Tensor, state: SpeakerState) -> tuple[Tensor, SpeakerState]:
+        """Log-probabilities of the next token; the first call reads photos and prompts."""
+        logits, state = self.next_logits(tokens, state)
+        return functional.log_softmax(logits.float(), dim=-1), state
+
+    def next_logits(self, tokens: Tensor, state: SpeakerState) -> tuple[Tensor, SpeakerState]:
         """Logits ``(G, V)`` of the next token, and the memory after ``tokens (G,)``.
 
         The first call reads the prompts; its tokens, which stand for them, are not looked at.
@@ -220,11 +227,13 @@ class Speaker:
             inputs["position_ids"] = places
         return SpeakerState(inputs=inputs)
 
-    def generate(self, prompts: Inputs, *, end_ids: Sequence[int], **settings: Any) -> Generated:
+    def generate_tokens(
+        self, state: SpeakerState, *, end_ids: Sequence[int], **settings: Any
+    ) -> Generated:
         """Captions by the network's own search.
 
         Args:
-            prompts: of I photos.
+            state: the memory before the first token.
             end_ids: tokens that end a caption.
             **settings: of ``generate``.
 
@@ -232,7 +241,7 @@ class Speaker:
             ``(I * M, T)`` tokens after the prompt, and ``(I * M,)`` scores: those of the beam, or
             summed log-probabilities.
         """
-        inputs, skipped = dict(prompts), 0
+        inputs, skipped = dict(state.inputs), 0
         if self.start_ids:
             start = torch.tensor(self.start_ids, device=self.network.device)
             inputs["decoder_input_ids"] = start.expand(_rows(inputs), -1)
