@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
-from omegaconf import DictConfig
+from omegaconf import DictConfig, open_dict
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.callbacks import ProgressBar as AnyProgressBar
 from pytorch_lightning.utilities.exceptions import (
@@ -97,7 +97,8 @@ def build_trainer(
 
 def _without(settings: DictConfig, key: str) -> DictConfig:
     settings = settings.copy()
-    del settings[key]
+    with open_dict(settings):  # Hydra's configs take no deletion otherwise
+        del settings[key]
     return settings
 
 
