@@ -58,6 +58,7 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         if checkpointing:
             checkpoint_layers(self.network)
         self.parts = ImageTextParts(self.network)
+        self._frozen_sums: dict[str, int] | None = None
 
     def _prompts(self, batch: Batch) -> dict[str, Tensor]:
         """What the processor made of the batch's photos.
@@ -75,11 +76,21 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         names = {name for name, value in self.named_parameters() if not value.requires_grad}
         return {name: value for name, value in self.state_dict().items() if name in names}
 
+    def setup(self, stage: str) -> None:
+        """Sum frozen weights up as they were read, before the trainer moves or converts them."""
+        del stage
+        self._sums_of_frozen()
+
+    def _sums_of_frozen(self) -> dict[str, int]:
+        if self._frozen_sums is None:
+            self._frozen_sums = {name: _sum(value) for name, value in self._frozen().items()}
+        return self._frozen_sums
+
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """As of any captioner, without frozen weights: ``pretrained`` has them."""
         super().on_save_checkpoint(checkpoint)
-        frozen = self._frozen()
-        checkpoint["captioner"]["frozen"] = _sums(frozen)
+        frozen = self._sums_of_frozen()
+        checkpoint["captioner"]["frozen"] = frozen
         weights = checkpoint.get("state_dict", {})
         checkpoint["state_dict"] = {n: v for n, v in weights.items() if n not in frozen}
 
@@ -90,7 +101,7 @@ class Vlm(AbstractCaptioner[SpeakerState]):
             ValueError: the checkpoint does not belong to this model.
         """
         super().on_load_checkpoint(checkpoint)
-        saved, here = checkpoint["captioner"].get("frozen", {}), _sums(self._frozen())
+        saved, here = checkpoint["captioner"].get("frozen", {}), self._sums_of_frozen()
         changed = [name for name, value in saved.items() if here.get(name, value) != value]
         if changed:
             raise ValueError(
@@ -158,6 +169,6 @@ def rows_of(tensors: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
     return rows
 
 
-def _sums(tensors: Mapping[str, Tensor]) -> dict[str, float]:
-    """A number by which each tensor is told from another one."""
-    return {name: float(value.double().sum()) for name, value in tensors.items()}
+def _sum(value: Tensor) -> int:
+    """By which a tensor is told from another one: exact, so that no device's order matters."""
+    return int(value.contiguous().view(torch.uint8).sum(dtype=torch.int64))

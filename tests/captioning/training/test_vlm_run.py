@@ -92,6 +92,13 @@ def test_low_rank_runs_keep_only_what_they_trained(vlm, tmp_path: Path) -> None:
     }
 
 
+def test_frozen_weights_that_training_converts_are_still_known(vlm, tmp_path: Path) -> None:
+    pytest.importorskip("peft", reason="needs peft")
+    train(vlm(f"+model.lora={LORA}", "num_epochs=1", "trainer.precision=bf16-true"))
+    groups, _, _ = predict_run(tmp_path / "run")
+    assert len(groups) == 12
+
+
 def test_low_rank_runs_are_resumed_to_the_bit(vlm, tmp_path: Path, monkeypatch) -> None:
     pytest.importorskip("peft", reason="needs peft")
     train(vlm(f"+model.lora={LORA}", folder="straight"))
