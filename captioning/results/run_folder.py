@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import logging
 import os
 import platform
 import shutil
@@ -20,7 +21,14 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from captioning.files import read_json, remove_unfinished, write_json, write_text
 
-PACKAGES = ("torch", "pytorch-lightning", "timm", "hydra-core", "numpy", "pycocoevalcap")
+log = logging.getLogger(__name__)
+
+PACKAGES = (
+    *("caption-curation", "torch", "pytorch-lightning", "timm"),
+    *("hydra-core", "numpy", "pycocoevalcap"),
+)
+# Software whose versions may change a run's results; "commit" is the project's in a checkout.
+WATCHED = ("commit", "python", *PACKAGES)
 # Keys that say how a run is carried out, not what it computes.
 FREE_KEYS = (
     "resume",
@@ -123,7 +131,9 @@ class RunFolder:
         path = self.path / "versions.json"
         record = read_json(path) if path.is_file() else versions()
         if path.is_file():
-            record["resumed"] = [*record.get("resumed", []), versions()]
+            now, history = versions(), record.get("resumed", [])
+            _warn_of_other_versions(history[-1] if history else record, now)
+            record["resumed"] = [*history, now]
         write_json(path, record)
 
     def _set_aside(self) -> None:
@@ -230,6 +240,20 @@ class RunFolder:
     def scores(self, split: str) -> dict[str, float]:
         """Corpus scores of a finished run."""
         return dict(read_json(self.path / "metrics.json")[split]["corpus"])
+
+
+def _warn_of_other_versions(before: dict[str, Any], now: dict[str, Any]) -> None:
+    """Say where a run goes on with other software, which may change its results."""
+    changed = [
+        f"{name} {before[name]} -> {now[name]}"
+        for name in WATCHED
+        if before.get(name) and now[name] and before[name] != now[name]
+    ]
+    if changed:
+        log.warning(
+            f"this run goes on with other versions than before ({', '.join(changed)}): it may end "
+            "with other results; install the former ones for the same"
+        )
 
 
 def _is_below(key: str, parents: tuple[str, ...]) -> bool:

@@ -7,6 +7,7 @@ import os
 import pickle
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,14 @@ import pytorch_lightning as pl
 import torch
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.loggers import WandbLogger
+from pytorch_lightning.utilities import rank_zero_only
 from pytorch_lightning.utilities.exceptions import (
     MisconfigurationException,  # pyright: ignore[reportPrivateImportUsage]
 )
 
 from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.data.batches.settings import LoaderSettings
+from captioning.data.file_lock import held
 from captioning.data.steps.base import StepContext
 from captioning.files import write_json
 from captioning.interfaces import AbstractTokenizer
@@ -44,6 +47,9 @@ from captioning.training.speed import (
 from captioning.training.trainer import build_trainer, num_updates
 
 log = logging.getLogger(__name__)
+
+# A run that was told to stop, as when its job is queued anew, may need these to end.
+LOCK_SECONDS = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +75,24 @@ def train(config: DictConfig) -> dict[str, float]:
     config = with_speed(with_precision(config))
     check_run(config)
     folder = RunFolder(Path(config.run_dir))
+    with _alone_in(folder.path):
+        return _train(config, folder)
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Keep a second program out of a run's folder; further processes of this run are let in."""
+    if getattr(rank_zero_only, "rank", 0) != 0:
+        yield
+        return
+    # Beside the folder, which resume=never renames.
+    lock = folder.with_name(f".{folder.name}.lock")
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with held(lock, subject=f"run_dir={folder}", warn=log.warning, seconds=LOCK_SECONDS):
+        yield
+
+
+def _train(config: DictConfig, folder: RunFolder) -> dict[str, float]:
     checkpoint = folder.open(config)
     if checkpoint is None and folder.finished():
         log.info(f"{folder.path} is finished; resume=never trains it anew")
