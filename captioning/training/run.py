@@ -138,6 +138,8 @@ def _quieten(config: DictConfig, folder: Path) -> None:
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     # Lightning 2.6 asks torch's pytree about its leaves in a way that newer torch deprecates.
     warnings.filterwarnings("ignore", ".*treespec, LeafSpec.*", FutureWarning)
+    # A machine of a cluster may well be used without its queue.
+    warnings.filterwarnings("ignore", "The `srun` command is available")
     if "wandb" in (config.get("logger") or {}):
         os.environ.setdefault("WANDB_DATA_DIR", str(folder.resolve()))
 
