@@ -269,12 +269,18 @@ class Speed(pl.Callback):
         self._seconds, self._captions, self._started = 0.0, 0, 0.0
 
     def state_dict(self) -> dict[str, Any]:
-        """Times of the epochs so far."""
-        return {"epochs": self.epochs}
+        """Times of the epochs so far, and of the one under way."""
+        return {"epochs": self.epochs, "seconds": self._seconds, "captions": self._captions}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from the times of a checkpoint."""
         self.epochs = list(state_dict["epochs"])
+        self._seconds = float(state_dict.get("seconds", 0.0))
+        self._captions = int(state_dict.get("captions", 0))
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Let the clock of an epoch that goes on stand where it stood."""
+        self._started = time.perf_counter() - self._seconds
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int

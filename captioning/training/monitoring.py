@@ -44,6 +44,7 @@ class Monitor(pl.Callback):
             if isinstance(logger, CsvLogger):
                 logger.begin(trainer.global_step)
         self._logged_step = trainer.global_step
+        self._started = time.perf_counter()  # for an epoch that goes on
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int

@@ -107,8 +107,8 @@ class CurationCallback(pl.Callback):
         return self.curator
 
     def state_dict(self) -> dict[str, Any]:
-        """The curator's state; plain values and tensors."""
-        return self.curator.state_dict() if self.curator is not None else {}
+        """The curator's state, the same in all processes; plain values and tensors."""
+        return self.curator.state_dict(gathered=True) if self.curator is not None else {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the view. Lightning calls this before it asks for the training loader."""
@@ -117,7 +117,7 @@ class CurationCallback(pl.Callback):
         self.curator.load_state_dict(state_dict)
         self._resumed = True
         if not self._trainer.is_global_zero:
-            # the sums in the checkpoint are of process 0; kept twice they would count twice
+            # the sums in the checkpoint are of all processes; kept twice they would count twice
             self.curator.clear_running()
         datamodule_of(self._trainer).view = self.curator.view
 

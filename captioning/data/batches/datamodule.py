@@ -54,6 +54,7 @@ class CaptionDataModule(pl.LightningDataModule):
         self._rewrite: Rewrite | None = None
         self._sample_by_row: dict[int, Sample] = {}  # of the epoch
         self._val_loader: tuple[Any, DataLoader[Any]] | None = None
+        self._done: Mapping[str, int] = {}
 
     @property
     def train(self) -> Roster:
@@ -105,6 +106,15 @@ class CaptionDataModule(pl.LightningDataModule):
         positions = Positions(range(len(new)), draw=batch.draw)
         return self.dataset(tuple(new), "train")[positions].to(batch.rows.device)
 
+    def state_dict(self) -> dict[str, int]:
+        """Lightning's hook: how many batches of the epoch under way are trained on."""
+        batches = self.trainer.fit_loop.epoch_loop.batch_progress.current.processed
+        return {"epoch": self.trainer.current_epoch, "batches": batches}
+
+    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+        """Go on with the batch after those; after an epoch's last, with the next epoch."""
+        self._done = dict(state_dict)
+
     @property
     def updates_per_epoch(self) -> int:
         """Batches of an epoch over the uncurated roster; the unit of every schedule."""
@@ -129,6 +139,8 @@ class CaptionDataModule(pl.LightningDataModule):
             # Lightning tells the epoch, too, but in a resumed run only after loader processes have
             # begun to make batches.
             sampler.set_epoch(self.trainer.current_epoch)
+            if self._done.get("epoch") == self.trainer.current_epoch:
+                sampler.first = self._done["batches"]
         return self._loader(self.dataset(samples, "train"), sampler)
 
     def probe_dataloader(self) -> DataLoader[Any]:

@@ -43,6 +43,9 @@ class CaptionBatchSampler(Sampler[list[int]]):
             number of updates.
         rank, world_size: this process's share; every process gets the same number of captions.
 
+    Attributes:
+        first: number of the batch with which the next pass begins, its length being the same.
+
     Raises:
         ValueError: sizes that are not positive, or a batch that cannot be shared out evenly.
     """
@@ -71,7 +74,7 @@ class CaptionBatchSampler(Sampler[list[int]]):
         self.batch_size = batch_size
         self.captions_per_image = captions_per_image
         self.seed = seed
-        self.epoch = 0
+        self.epoch = self.first = 0
         self.rank, self.world_size = rank, world_size
         by_image: dict[str, list[int]] = {}
         for position, image_id in enumerate(image_ids):
@@ -106,7 +109,8 @@ class CaptionBatchSampler(Sampler[list[int]]):
         passes = -(-num_positions // self._num_samples)
         order = np.concatenate([self._pass(number) for number in range(passes)])[:num_positions]
         share = self.batch_size // self.world_size
-        for number, start in enumerate(range(0, len(order), self.batch_size)):
+        starts = range(0, len(order), self.batch_size)
+        for number, start in list(enumerate(starts))[self.first :]:
             batch = order[start : start + self.batch_size]
             positions = batch[self.rank * share : (self.rank + 1) * share].tolist()
             yield Positions(positions, draw=(self.seed, self.epoch, number))
