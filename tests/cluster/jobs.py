@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -58,7 +58,7 @@ class Job:
     holds: Sequence[str] = ()
     overrides: Sequence[str] = ("curation=remove", "curation.select.ratio=0.1")
     options: Sequence[str] = ("--ntasks-per-node=1",)
-    number: str = field(default="", init=False)
+    number: str = ""
 
     @property
     def folder(self) -> Path:

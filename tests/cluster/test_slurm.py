@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.cluster.jobs import Job, assert_same
+from tests.cluster.jobs import PATIENCE, SETTINGS, Job, assert_same, hold, launch_environment
 from tests.cluster.slurm import LocalSlurm, wait_for
 
 PLACES = ("0-3", "1-5", "2-2")  # in the first, a middle and the last epoch
@@ -100,3 +102,37 @@ def test_a_run_whose_node_dies_goes_on_elsewhere(slurm, base, straight) -> None:
     assert "going on from" in job.output
     assert "preempted.ckpt" in job.output
     assert_same(straight, job.folder)
+
+
+def test_an_array_of_ratios_is_warned_and_cancelled(slurm, base, straight) -> None:
+    """Hydra's launcher: its handler queues a warned job anew, after the run has saved."""
+    runs, holds = base / "array", base / "holds" / "array"
+    settings = [
+        *SETTINGS,
+        *(f"paths.cache={base / 'cache'}", f"paths.runs={runs}", "curation=remove"),
+        hold(holds / "${curation.select.ratio}", ["1-5"]),
+        *("hydra/launcher=submitit_slurm", "hydra.launcher.mem_gb=1", "hydra.launcher.nodes=1"),
+        f"hydra.launcher.submitit_folder={base / 'submitit'}/%j",
+        *("run_name=ratio_${curation.select.ratio}", "curation.select.ratio=0.1,0.2"),
+    ]
+    command = [sys.executable, "-m", "captioning", "train", "-m", *settings]
+    with (base / "array.out").open("w") as output:
+        launcher = subprocess.Popen(
+            command, env=launch_environment(slurm), stdout=output, stderr=output, cwd=base
+        )
+    try:
+        for ratio in ("0.1", "0.2"):
+            wait_for((holds / ratio / "1-5").exists, seconds=PATIENCE)
+        listed = slurm.ask("squeue", "-hr", "-o", "%i") or ""
+        first, second = sorted(listed.split())
+        slurm.ask("scancel", second)
+        slurm.ask("scancel", "--signal=USR2", first)
+        warned = Job(slurm=slurm, base=base, name="", number=first)
+        assert warned.wait_until_ended() == "COMPLETED"
+        assert launcher.wait(timeout=PATIENCE) != 0
+    finally:
+        launcher.kill()
+    assert slurm.fields(first)["Restarts"] == "1"
+    assert second in (base / "array.out").read_text()
+    assert_same(straight, runs / "ratio_0.1" / "seed0")
+    assert (runs / "ratio_0.2" / "seed0" / "checkpoints" / "preempted.ckpt").exists()
