@@ -25,6 +25,7 @@ from captioning.data.steps.base import StepContext
 from captioning.files import write_json
 from captioning.interfaces import AbstractTokenizer
 from captioning.models.base import AbstractCaptioner, Objective
+from captioning.results.failure import forget_failure
 from captioning.results.run_folder import RunFolder
 from captioning.text.tokenizers.subwords import restored
 from captioning.training.adapt import adapt
@@ -99,6 +100,8 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 def _train(config: DictConfig, folder: RunFolder, signals: StopSignals) -> dict[str, float]:
     checkpoint = folder.open(config)
+    if getattr(rank_zero_only, "rank", 0) == 0:
+        forget_failure(folder.path)
     if checkpoint is None and folder.finished():
         log.info(f"{folder.path} is finished; resume=never trains it anew")
         return folder.scores("test")
