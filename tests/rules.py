@@ -82,6 +82,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *CONTRACTS,
         "captioning.data.roster",
         "captioning.vision.photos",
+        "captioning.vision.photo_places",
         "captioning.metrics.detection",
         "augmentation.base",
     ),
