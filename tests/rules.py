@@ -41,6 +41,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "captioning.plugins": (),
     "captioning.parts": ("captioning.plugins",),
     "captioning.config_folders": (),
+    # Work in other processes, which import a user's plugins first.
+    "captioning.spread": (*CONTRACTS, "captioning.plugins"),
     "captioning.text": CONTRACTS,
     "captioning.vision": CONTRACTS,
     "captioning.decoding": CONTRACTS,
@@ -126,6 +128,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "captioning.data.roster",
         "captioning.data.file_lock",
         "captioning.data.steps.caption_slots",
+        "captioning.vision.pair_scores",
+        "captioning.vision.photo_captions",
+        "captioning.spread",
         "captioning.results.run_folder",
         "captioning.training.parts",
         "captioning.training.rosters",
