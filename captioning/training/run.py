@@ -15,6 +15,7 @@ import pytorch_lightning as pl
 import torch
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.loggers import WandbLogger
+from pytorch_lightning.utilities import rank_zero_only
 from pytorch_lightning.utilities.exceptions import (
     MisconfigurationException,  # pyright: ignore[reportPrivateImportUsage]
 )
@@ -114,6 +115,8 @@ def _quieten(config: DictConfig, folder: Path) -> None:
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     # Lightning 2.6 asks torch's pytree about its leaves in a way that newer torch deprecates.
     warnings.filterwarnings("ignore", ".*treespec, LeafSpec.*", FutureWarning)
+    # All processes come to the same scores, as they have gathered captions and losses.
+    warnings.filterwarnings("ignore", ".*sync_dist=True.*")
     if "wandb" in (config.get("logger") or {}):
         os.environ.setdefault("WANDB_DATA_DIR", str(folder.resolve()))
 
@@ -213,12 +216,14 @@ def _captions(config: DictConfig, inputs: Inputs) -> Iterator[str]:
         yield from (sample.caption for sample in read_corpus(config, "vocabulary").samples)
 
 
+@rank_zero_only
 def _write_dropped(inputs: Inputs, folder: Path) -> None:
     """``dropped.json``: all that the rosters leave out, and by which rule."""
     dropped = {r.name: [asdict(item) for item in r.dropped] for r in inputs.splits.rosters}
     write_json(folder / "dropped.json", dropped)
 
 
+@rank_zero_only
 def _write_steps(steps: StepContext, folder: Path) -> None:
     """Write what the steps know for people and later commands, one file each."""
     if steps.truth:
