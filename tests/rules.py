@@ -23,6 +23,7 @@ CONTRACTS = (
     "captioning.ranges",
     "captioning.extras",
     "captioning.sharing",
+    "captioning.sample_dropout",
 )
 PARTS = ("captioning.text", "captioning.vision", "captioning.decoding")
 
@@ -32,12 +33,13 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "captioning.interfaces": ("captioning.types",),
     "captioning.files": (),
     "captioning.lengths": (),
-    "captioning.model_folder": (),
+    "captioning.model_folder": ("captioning.sample_dropout",),
     "captioning.processors": ("captioning.files", "captioning.model_folder"),
     "captioning.ranges": (),
     "captioning.config_check": ("captioning.ranges", "captioning.plugins"),
     "captioning.extras": (),
     "captioning.sharing": (),
+    "captioning.sample_dropout": ("captioning.types",),
     "captioning.plugins": (),
     "captioning.parts": ("captioning.plugins",),
     "captioning.config_folders": (),

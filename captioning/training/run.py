@@ -154,6 +154,8 @@ def _quieten(config: DictConfig, folder: Path) -> None:
     warnings.filterwarnings("ignore", ".*treespec, LeafSpec.*", FutureWarning)
     # A machine of a cluster may well be used without its queue.
     warnings.filterwarnings("ignore", "The `srun` command is available")
+    # All processes come to the same scores, as they have gathered captions and losses.
+    warnings.filterwarnings("ignore", ".*sync_dist=True.*")
     if "wandb" in (config.get("logger") or {}):
         os.environ.setdefault("WANDB_DATA_DIR", str(folder.resolve()))
 
@@ -219,12 +221,14 @@ def _captions(config: DictConfig, inputs: Inputs) -> Iterator[str]:
         yield from (sample.caption for sample in read_corpus(config, "vocabulary").samples)
 
 
+@rank_zero_only
 def _write_dropped(inputs: Inputs, folder: Path) -> None:
     """``dropped.json``: all that the rosters leave out, and by which rule."""
     dropped = {r.name: [asdict(item) for item in r.dropped] for r in inputs.splits.rosters}
     write_json(folder / "dropped.json", dropped)
 
 
+@rank_zero_only
 def _write_steps(steps: StepContext, folder: Path) -> None:
     """Write what the steps know for people and later commands, one file each."""
     if steps.truth:
