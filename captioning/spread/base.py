@@ -57,7 +57,7 @@ class Job:
     settings: Any
     folder: Path
     form: Form = "lines"
-    check: Callable[[Any], None] = lambda _: None
+    check: Callable[[Any], None] | None = None
     plugins: Sequence[str] = ()
 
 

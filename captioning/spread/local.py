@@ -18,6 +18,7 @@ class Local(AbstractSpread):
     def results(self, job: Job) -> Iterator[list[Any]]:
         """See `AbstractSpread`; errors of the work come through as they are."""
         worker = job.build()
-        job.check(worker.identity)
+        if job.check is not None:
+            job.check(worker.identity)
         for items in units(job.items, job.unit):
             yield worker(items)

@@ -103,6 +103,7 @@ class RayData(AbstractSpread):
         self, ray: Any, order: Order, shards: Sequence[Shard]
     ) -> Generator[tuple[int, Outcome]]:
         data = import_extra("ray.data", extra="ray", purpose="spread=ray")
+        logging.getLogger("ray.data").setLevel(logging.ERROR)
         gpus, size = self._share(ray.cluster_resources(), len(shards))
         hosts = len({node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]})
         log.info(f"{len(shards)} shards over {size} processes on {hosts} machines (Ray)")
@@ -140,7 +141,6 @@ class RayData(AbstractSpread):
         """Ray, connected; a connection that is there already is used and left."""
         os.environ.update({key: os.environ.get(key, value) for key, value in QUIET.items()})
         ray = import_extra("ray", extra="ray", purpose="spread=ray")
-        logging.getLogger("ray.data").setLevel(logging.ERROR)
         begun = needed and not ray.is_initialized()
         if begun:
             self._connect(ray)
@@ -226,7 +226,8 @@ def _taken(shard: Shard) -> tuple[Any, list[Any]]:
 
 def _check_same(head: dict[str, Any], hosts: dict[str, str], job: Job) -> None:
     """Refuse records of workers that are not the same."""
-    job.check(head["identity"])
+    if job.check is not None:
+        job.check(head["identity"])
     host = hosts.setdefault(repr(head["identity"]), head["host"])
     if len(hosts) > 1:
         first = next(iter(hosts.values()))

@@ -59,6 +59,7 @@ class ShardWorker:
     def __init__(self, order: Order) -> None:
         self._order = order
         self._worker: Worker | None = None
+        self._identity: Any = None
 
     def compute(self, shard: Shard) -> Outcome:
         """Write the shard's file unless it is there."""
@@ -75,7 +76,7 @@ class ShardWorker:
                     "spread.shard_size or the batch size of the work"
                 )
                 return Outcome(problem=problem)
-            head = {"identity": worker.identity, "host": host()}
+            head = {"identity": self._identity, "host": host()}
             groups = units(shard.items, self._order.unit)
             write_shard(shard, head, [record for group in groups for record in worker(group)])
         except Exception as error:  # noqa: BLE001 - see above
@@ -92,7 +93,8 @@ class ShardWorker:
                 )
             os.chdir(self._order.folder)
             import_plugins(self._order.plugins)
-            self._worker = self._order.build()
+            worker = self._order.build()
+            self._worker, self._identity = worker, worker.identity
         return self._worker
 
 

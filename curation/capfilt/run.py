@@ -56,7 +56,7 @@ def capfilt(config: DictConfig) -> dict[str, Any] | None:
             spread=spread,
             photos_at_once=config.photos_at_once,
             settings=settings,
-            plugins=list(config.plugins),
+            plugins=list(config.get("plugins") or []),
         )
     if shard is not None:
         return None
