@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,16 +63,17 @@ def choose_columns(
     """
     with arrow_errors(str(file)):
         schema = _schema(file)
+        types = {name: schema.field(place).type for place, name in enumerate(schema.names)}
     named = [captions] if isinstance(captions, str) else captions
     chosen = Columns(
-        image=image or _usual(file, schema, IMAGE_COLUMNS, "image_column"),
-        captions=tuple(named or [_usual(file, schema, CAPTION_COLUMNS, "caption_columns")]),
+        image=image or _usual(file, types, IMAGE_COLUMNS, "image_column"),
+        captions=tuple(named or [_usual(file, types, CAPTION_COLUMNS, "caption_columns")]),
         image_id=image_id,
     )
     for name in (chosen.image, *(c.partition(".")[0] for c in chosen.captions), image_id):
-        if name is not None and name not in schema.names:
-            raise ValueError(f"{file}: no column {name!r}; it has {schema.names}")
-        if name is not None and isinstance(schema.field(name).type, arrow().BaseExtensionType):
+        if name is not None and name not in types:
+            raise ValueError(f"{file}: no column {name!r}; it has {list(types)}")
+        if name is not None and isinstance(types[name], arrow().BaseExtensionType):
             raise ValueError(f"{file}: column {name!r} has a type of its own, which is not read")
     return chosen
 
@@ -83,11 +84,11 @@ def _schema(file: Path) -> Any:
     return open_table(str(file)).schema
 
 
-def _usual(file: Path, schema: Any, names: Sequence[str], key: str) -> str:
-    present = [name for name in names if name in schema.names]
+def _usual(file: Path, types: Mapping[str, Any], names: Sequence[str], key: str) -> str:
+    present = [name for name in names if name in types]
     if len(present) != 1:
         problem = f"{present} could be meant" if present else "none has a usual name"
-        raise ValueError(f"{file}: {problem} of the columns {schema.names}; choose {key}=")
+        raise ValueError(f"{file}: {problem} of the columns {list(types)}; choose {key}=")
     return present[0]
 
 
@@ -120,22 +121,17 @@ def _batches(file: Path, columns: Columns) -> Iterator[Any]:
 
 
 def _without_bytes(source: Any, image: str) -> str:
-    """The column of photos, or the field of their paths where all photos have bytes."""
+    """The column of photos, or the field of their paths where the first photo has bytes.
+
+    Bytes are not read where all photos seem to have them; statistics would tell for sure, but
+    damaged ones end the process.
+    """
     kind = source.schema_arrow.field(image).type
     if not arrow().types.is_struct(kind) or kind.get_field_index("path") < 0:
         return image
-    return f"{image}.path" if _all_filled(source.metadata, f"{image}.bytes") else image
-
-
-def _all_filled(metadata: Any, leaf: str) -> bool:
-    """Whether a column has no empty value, as the file's statistics say."""
-    for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)
-        chunks = (group.column(place) for place in range(group.num_columns))
-        chunk = next((chunk for chunk in chunks if chunk.path_in_schema == leaf), None)
-        if chunk is None or not chunk.is_stats_set or chunk.statistics.null_count != 0:
-            return False
-    return True
+    first = next(source.iter_batches(1, columns=[image], use_threads=False), None)
+    has_bytes = first is not None and _photos(first[image], Path(), image)[0][0]
+    return f"{image}.path" if has_bytes else image
 
 
 def _rows(batch: Any, columns: Columns, first: int, file: Path) -> Rows:
