@@ -2,51 +2,33 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
 
-from annotated_types import Ge, Lt
 from rich.progress import track
 
 from captioning.data.readers.collector import collector_paused
-from captioning.data.readers.entries import NO_PHOTO, PhotoPolicy, Policy
+from captioning.data.readers.entries import PhotoPolicy, Policy, Rules
+from captioning.data.readers.packed import (
+    Division,
+    HeldOut,
+    PackedPhoto,
+    Part,
+    packed_roster,
+)
 from captioning.data.readers.shard_names import shard_files
-from captioning.data.readers.tar_listing import TWICE, Item, Listing, list_shard
+from captioning.data.readers.tar_listing import TWICE, Listing, list_shard
 from captioning.data.roster import Dropped, Roster
 from captioning.ranges import Name
-from captioning.types import Sample
 from captioning.vision.photo_places import member_path
 
 log = logging.getLogger(__name__)
 
-Part = Literal["train", "val", "test", "all"]
-HeldOut = Annotated[float, Ge(0), Lt(0.5)]
 _NUM_THREADS = 8  # that read shards; most of the time is spent on the disk
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShardRules:
-    """What to do where shards are not as they should be: ``"error"`` or ``"drop"``.
-
-    Attributes:
-        missing_photos: a key has captions alone. ``"keep"``: it is taken, as where features were
-            imported.
-        missing_captions: a key has no caption, or one that cannot be read.
-        duplicate_keys: a member stands twice in a shard; ``"drop"`` takes the first.
-        damaged_shards: a shard is cut off or damaged; ``"drop"`` takes what lies before.
-    """
-
-    missing_photos: PhotoPolicy = "error"
-    missing_captions: Policy = "error"
-    duplicate_keys: Policy = "error"
-    damaged_shards: Policy = "error"
 
 
 @collector_paused()
@@ -80,40 +62,34 @@ def read_webdataset(
         caption_key: of ``KEY.json``, with a text or a list of texts; None: ``KEY.txt``, or else
             ``caption`` or ``captions`` of ``KEY.json``.
         cache_folder: what shards hold is kept here, so that they are listed once; None: nowhere.
-        missing_photos, missing_captions, duplicate_keys, damaged_shards: see `ShardRules`.
+        missing_photos: ``"error"`` or ``"drop"`` for a key that has captions alone; ``"keep"``
+            takes it, as where features were imported.
+        missing_captions: the same for a key without captions that can be read.
+        duplicate_keys: the same for a member that stands twice; ``"drop"`` takes the first.
+        damaged_shards: the same for a shard that is cut off or damaged; ``"drop"`` takes what lies
+            before.
 
     Raises:
         FileNotFoundError: no such shard.
         ValueError: by the rules, names shard and member; or nothing is left.
     """
-    rules = ShardRules(
-        missing_photos=missing_photos,
-        missing_captions=missing_captions,
-        duplicate_keys=duplicate_keys,
-        damaged_shards=damaged_shards,
-    )
+    division = Division(part=part, held_out=held_out)
+    rules = Rules(missing_photos=missing_photos, missing_captions=missing_captions)
     files = shard_files(folder, shards)
     listings = _listings(files, caption_key, None if cache_folder is None else Path(cache_folder))
-    ids = _IdMaker(Path(folder), files, listings)
-    dropped: list[Dropped] = []
-    samples: list[Sample] = []
-    for shard, listing in zip(files, listings, strict=True):
-        dropped += _shard_problems(shard, listing, rules)
-        for item in listing.items:
-            image_id = ids(shard, item)
-            if part != "all" and held_out and _part_of(image_id, held_out) != part:
-                continue
-            problem = _problem(shard, item, rules)
-            if problem is None:
-                samples += _samples(shard, item, image_id, len(samples))
-            else:
-                dropped.append(problem)
-    if not samples:
-        raise ValueError(
-            f"{files[0]} and {len(files) - 1} other shards: no samples for {name} ({len(dropped)} "
-            "things dropped); check shards=, held_out= and caption_key="
-        )
-    return Roster(name=name, samples=tuple(samples), dropped=tuple(dropped))
+    pairs = list(zip(files, listings, strict=True))
+    return packed_roster(
+        name=name,
+        source=f"{files[0]} and {len(files) - 1} more shards",
+        photos=_photos(pairs, _prefixes(Path(folder), files, listings)),
+        division=division,
+        rules=rules,
+        dropped=[
+            problem
+            for shard, listing in pairs
+            for problem in _shard_problems(shard, listing, duplicate_keys, damaged_shards)
+        ],
+    )
 
 
 def _listings(
@@ -126,78 +102,47 @@ def _listings(
         return list(track(listings, description=label, total=len(files), transient=True))
 
 
-class _IdMaker:
-    """Image ids: keys, with the shard before them where any key stands in two shards."""
-
-    def __init__(self, folder: Path, files: Sequence[Path], listings: Sequence[Listing]) -> None:
-        keys = (item.key for listing in listings for item in listing.items)
-        total = sum(len(listing.items) for listing in listings)
-        self._prefixes: dict[Path, str] = {}
-        if len(files) > 1 and len(set(keys)) < total:
-            counts = Counter(file.stem for file in files)
-            for file in files:
-                plain = file.with_suffix("")
-                inside = plain.relative_to(folder) if plain.is_relative_to(folder) else plain
-                self._prefixes[file] = f"{file.stem if counts[file.stem] == 1 else inside}/"
-            log.info("keys stand in several shards: image ids begin with the shard's name")
-
-    def __call__(self, shard: Path, item: Item) -> str:
-        return self._prefixes.get(shard, "") + item.key
+def _prefixes(folder: Path, files: Sequence[Path], listings: Sequence[Listing]) -> dict[Path, str]:
+    """What stands before the keys in image ids: the shard, where any key stands in two shards."""
+    keys = {item.key for listing in listings for item in listing.items}
+    if len(keys) == sum(len(listing.items) for listing in listings):
+        return {}
+    log.info("keys stand in several shards: image ids begin with the shard's name")
+    counts = Counter(file.stem for file in files)
+    names = {}
+    for file in files:
+        plain = file.with_suffix("")
+        inside = plain.relative_to(folder) if plain.is_relative_to(folder) else plain
+        names[file] = f"{file.stem if counts[file.stem] == 1 else inside}/"
+    return names
 
 
-def _part_of(image_id: str, held_out: float) -> str:
-    """The part of the data that an image belongs to."""
-    digest = hashlib.blake2b(image_id.encode(), digest_size=8).digest()
-    share = int.from_bytes(digest, "big") / 2**64
-    return "val" if share < held_out else "test" if share < 2 * held_out else "train"
+def _photos(
+    pairs: Sequence[tuple[Path, Listing]], prefixes: Mapping[Path, str]
+) -> Iterator[PackedPhoto]:
+    for shard, listing in pairs:
+        prefix = prefixes.get(shard, "")
+        for item in listing.items:
+            path = member_path(shard, item.offset, item.photo) if item.photo else None
+            where = f"{shard}/{item.key}"
+            yield PackedPhoto(prefix + item.key, path, item.captions, item.problem, where)
 
 
-def _shard_problems(shard: Path, listing: Listing, rules: ShardRules) -> Iterator[Dropped]:
+def _shard_problems(
+    shard: Path, listing: Listing, duplicate_keys: Policy, damaged_shards: Policy
+) -> Iterator[Dropped]:
     if listing.damage:
-        if rules.damaged_shards == "error":
+        if damaged_shards == "error":
             raise ValueError(
                 f"{shard}: {listing.damage}; get the shard again, or take what lies before "
                 "by damaged_shards=drop"
             )
         yield Dropped(item=str(shard), rule=f"the rest of the shard: {listing.damage}")
     for member in listing.twice:
-        if rules.duplicate_keys == "error":
+        if duplicate_keys == "error":
             raise ValueError(
                 f"{shard}: {member} stands twice; pack the shard anew, or set duplicate_keys=drop"
             )
         yield Dropped(item=f"{shard}/{member}", rule=TWICE)
     for member, rule in listing.left_out:
         yield Dropped(item=f"{shard}/{member}", rule=rule)
-
-
-def _problem(shard: Path, item: Item, rules: ShardRules) -> Dropped | None:
-    """Why a key gives no sample."""
-    if not item.captions:
-        if rules.missing_captions == "error":
-            raise ValueError(
-                f"{shard}: {item.key}: {item.problem}; set caption_key=, or leave such photos out "
-                "by missing_captions=drop"
-            )
-        return Dropped(item=f"{shard}/{item.key}", rule=item.problem)
-    if not item.photo and rules.missing_photos != "keep":
-        if rules.missing_photos == "error":
-            raise ValueError(
-                f"{shard}: {item.key} has captions and no photo; pack the shard anew, or leave it "
-                "out by missing_photos=drop"
-            )
-        return Dropped(item=f"{shard}/{item.key}", rule=NO_PHOTO)
-    return None
-
-
-def _samples(shard: Path, item: Item, image_id: str, row: int) -> Iterator[Sample]:
-    """The samples of a key, the first in the given row."""
-    photo = member_path(shard, item.offset, item.photo) if item.photo else shard / item.key
-    path = Path(photo)
-    for number, caption in enumerate(item.captions):
-        yield Sample(
-            row=row + number,
-            sample_id=f"{image_id}#{number}",
-            image_id=image_id,
-            image_path=path,
-            caption=caption,
-        )
