@@ -43,6 +43,8 @@ FREE_KEYS = (
     "trainer.enable_progress_bar",
     "trainer.enable_model_summary",
     "trainer.devices",
+    "trainer.num_nodes",
+    "trainer.strategy",
     "loader.num_workers",
     "loader.prefetch_factor",
     "loader.multiprocessing_context",

@@ -25,6 +25,7 @@ from captioning.data.steps.base import StepContext
 from captioning.files import write_json
 from captioning.interfaces import AbstractTokenizer
 from captioning.models.base import AbstractCaptioner, Objective
+from captioning.results.failure import forget_failure
 from captioning.results.run_folder import RunFolder
 from captioning.text.tokenizers.subwords import restored
 from captioning.training.adapt import adapt
@@ -99,6 +100,8 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 def _train(config: DictConfig, folder: RunFolder, signals: StopSignals) -> dict[str, float]:
     checkpoint = folder.open(config)
+    if getattr(rank_zero_only, "rank", 0) == 0:
+        forget_failure(folder.path)
     if checkpoint is None and folder.finished():
         log.info(f"{folder.path} is finished; resume=never trains it anew")
         return folder.scores("test")
@@ -151,6 +154,8 @@ def _quieten(config: DictConfig, folder: Path) -> None:
     warnings.filterwarnings("ignore", ".*treespec, LeafSpec.*", FutureWarning)
     # A machine of a cluster may well be used without its queue.
     warnings.filterwarnings("ignore", "The `srun` command is available")
+    # All processes come to the same scores, as they have gathered captions and losses.
+    warnings.filterwarnings("ignore", ".*sync_dist=True.*")
     if "wandb" in (config.get("logger") or {}):
         os.environ.setdefault("WANDB_DATA_DIR", str(folder.resolve()))
 
@@ -216,12 +221,14 @@ def _captions(config: DictConfig, inputs: Inputs) -> Iterator[str]:
         yield from (sample.caption for sample in read_corpus(config, "vocabulary").samples)
 
 
+@rank_zero_only
 def _write_dropped(inputs: Inputs, folder: Path) -> None:
     """``dropped.json``: all that the rosters leave out, and by which rule."""
     dropped = {r.name: [asdict(item) for item in r.dropped] for r in inputs.splits.rosters}
     write_json(folder / "dropped.json", dropped)
 
 
+@rank_zero_only
 def _write_steps(steps: StepContext, folder: Path) -> None:
     """Write what the steps know for people and later commands, one file each."""
     if steps.truth:

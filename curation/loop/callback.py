@@ -11,6 +11,7 @@ import pytorch_lightning as pl
 
 from captioning.data.roster import CurationView
 from captioning.ranges import Seed
+from captioning.vision.photo_places import photo_exists
 from curation.loop.curator import Curator, Outcome
 from curation.loop.files import CurationFiles
 from curation.loop.keep import read_keep
@@ -219,7 +220,7 @@ def _require_new_photos(trainer: pl.Trainer, policy: CurationPolicy) -> None:
 def _require_photos(view: CurationView, policy: CurationPolicy) -> None:
     """Refuse at the start what would fail when the first photo is looked at."""
     path = view.roster.samples[0].image_path
-    if policy.select.opens_photos and not path.is_file():
+    if policy.select.opens_photos and not photo_exists(path):
         raise FileNotFoundError(
             f"policy {policy.name!r} looks at photos, and {path} is not there (imported features "
             "need none): bring the photos, or choose a score that needs none (curation/score=loss)"
