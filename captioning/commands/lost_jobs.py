@@ -48,4 +48,6 @@ def _reason(job: Any, error: Exception) -> str:
     state = str(job.state)
     text = str(error).strip()
     last = text[-MAX_OUTPUT:].partition("\n")[2] if len(text) > MAX_OUTPUT else text
-    return f"job {job.job_id} ended without a result (state {state}; log {job.paths.stderr}): {last}"
+    return (
+        f"job {job.job_id} ended without a result (state {state}; log {job.paths.stderr}): {last}"
+    )

@@ -157,6 +157,10 @@ class RunFolder:
                 f"run_dir={self.path} cannot be written; choose another run_dir= or paths.runs="
             ) from error
         remove_unfinished(self.path / "checkpoints", ".ckpt")
+        # Earlier versions left it to Lightning to save on Slurm's signals. It would prefer these
+        # files to a fresh start, and see some captions twice and others never.
+        for old in self.path.glob("hpc_ckpt_*.ckpt"):
+            os.replace(old, old.with_name(old.name.replace("hpc_ckpt", "unused")))
         path = self.path / "versions.json"
         record = read_json(path) if path.is_file() else versions()
         if path.is_file():

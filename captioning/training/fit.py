@@ -79,8 +79,9 @@ def quieten_loaders(datamodule: CaptionDataModule) -> None:
 
 def _stop_at_end(trainer: pl.Trainer) -> int:
     """The signal that came, to any process, while the last epoch ended."""
-    callbacks = [callback for callback in trainer.callbacks if isinstance(callback, Preemption)]
-    return max((callback.stop for callback in callbacks), default=0)
+    callbacks: list[pl.Callback] = getattr(trainer, "callbacks")  # noqa: B009 - not declared
+    stops = [callback.stop for callback in callbacks if isinstance(callback, Preemption)]
+    return max(stops, default=0)
 
 
 def _how_to_go_on(trainer: pl.Trainer) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -121,8 +122,8 @@ def is_preempted(job: str) -> bool:
     itself within its time of grace would not be queued anew.
     """
     shown = _scontrol("show", "job", "--oneliner", job)
-    fields = dict(part.partition("=")[::2] for part in (shown or "").split())
-    return fields.get("PreemptTime", "None") not in ("None", "")
+    match = re.search(r"\bPreemptTime=(\S+)", shown or "")
+    return match is not None and match[1] != "None"
 
 
 def requeue(job: str) -> str:

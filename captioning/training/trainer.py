@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
-from lightning_fabric.plugins.environments import SLURMEnvironment
+from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
 from omegaconf import DictConfig, OmegaConf, open_dict
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.callbacks import ProgressBar as AnyProgressBar
@@ -111,8 +111,17 @@ def build_trainer(
 
 
 def _environment() -> list[SLURMEnvironment]:
-    """Slurm's, where a run is started by it: Lightning would save and queue jobs itself."""
-    return [SLURMEnvironment(auto_requeue=False)] if SLURMEnvironment.detect() else []
+    """Slurm's, where a run is started by it: Lightning would save and queue jobs itself.
+
+    Raises:
+        ValueError: a job of several tasks that Lightning cannot number.
+    """
+    if not SLURMEnvironment.detect():
+        return []
+    try:
+        return [SLURMEnvironment(auto_requeue=False)]
+    except RuntimeError as error:
+        raise ValueError(f"Slurm: {error}") from error
 
 
 def _without(settings: DictConfig, key: str) -> DictConfig:

@@ -6,6 +6,7 @@ import datetime
 import json
 import os
 import platform
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,11 +14,13 @@ from typing import Any
 
 import pytest
 
+from captioning.files import write_lines
 from captioning.results.run_folder import versions
 from tests.cluster.slurm import LocalSlurm, missing
 
 RECORD = "CLUSTER_RECORD"
 _outcomes: list[dict[str, Any]] = []
+_seconds: list[float] = []
 
 
 @pytest.fixture(scope="session")
@@ -42,14 +45,19 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Keep outcome and seconds of every test of this folder."""
-    if "tests/cluster/" not in report.nodeid or (report.when != "call" and not report.skipped):
+    if "tests/cluster/test_slurm" not in report.nodeid:
+        return
+    if report.when != "call" and report.passed:  # what is made for several tests counts as well
+        _seconds.append(report.duration)
         return
     name = report.nodeid.rpartition("::")[2].removeprefix("test_").replace("_", " ")
-    _outcomes.append({"test": name, "outcome": report.outcome, "seconds": round(report.duration)})
+    seconds = round(report.duration + sum(_seconds))
+    _seconds.clear()
+    _outcomes.append({"test": name, "outcome": report.outcome, "seconds": seconds})
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Add the outcomes to the record that ``CLUSTER_RECORD`` names."""
+    """Write the outcomes into the record that ``CLUSTER_RECORD`` names."""
     path = os.environ.get(RECORD)
     if not path or not _outcomes:
         return
@@ -63,13 +71,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         "torch": facts["torch"],
         "slurm": _slurm_version(),
     }
-    with Path(path).open("a", encoding="utf-8") as file:
-        for outcome in _outcomes:
-            file.write(json.dumps({**outcome, **run}, ensure_ascii=False) + "\n")
+    write_lines(path, (json.dumps({**outcome, **run}) for outcome in _outcomes))
 
 
 def _slurm_version() -> str:
-    import subprocess
-
     done = subprocess.run(["sinfo", "--version"], capture_output=True, text=True, check=False)
     return done.stdout.strip()

@@ -39,7 +39,8 @@ class Hold(pl.Callback):
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         file.touch()
-        (preemption,) = [c for c in trainer.callbacks if isinstance(c, Preemption)]
+        callbacks: list[pl.Callback] = getattr(trainer, "callbacks")  # noqa: B009 - not declared
+        (preemption,) = [callback for callback in callbacks if isinstance(callback, Preemption)]
         end = time.monotonic() + SECONDS
         while not preemption.signals.received:
             if time.monotonic() > end:

@@ -110,8 +110,11 @@ class CaptionDataModule(pl.LightningDataModule):
 
     def state_dict(self) -> dict[str, int]:
         """Lightning's hook: how many batches of the epoch under way are trained on."""
-        batches = self.trainer.fit_loop.epoch_loop.batch_progress.current.processed
-        return {"epoch": self.trainer.current_epoch, "batches": batches}
+        trainer = self.trainer
+        if trainer is None:
+            return {}
+        batches = trainer.fit_loop.epoch_loop.batch_progress.current.ready
+        return {"epoch": trainer.current_epoch, "batches": batches}
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
         """Go on with the batch after those; after an epoch's last, with the next epoch."""

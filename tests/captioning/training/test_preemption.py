@@ -200,21 +200,21 @@ def test_several_processes_act_on_what_they_agreed_on_two_steps_ago(tmp_path, mo
 
     monkeypatch.setattr(preemption, "_exchanged", exchanged)
     trainer, callback = trainer_of(2), Preemption(signals=StopSignals(), folder=tmp_path)
-    stops = []
+    stops, module = [], pl.LightningModule()
     for step in range(1, 5):
         trainer.global_step = step
-        callback.on_train_batch_end(trainer, None, None, None, step - 1)
+        callback.on_train_batch_end(trainer, module, None, None, step - 1)
         stops.append(callback.stop)
     assert own == [0, 0, 0, 0]
     assert stops == [0, 0, 0, 15]
 
 
 def test_no_checkpoint_between_a_batch_and_its_validation(tmp_path) -> None:
-    trainer, signals = trainer_of(1), StopSignals()
+    trainer, signals, module = trainer_of(1), StopSignals(), pl.LightningModule()
     callback = Preemption(signals=signals, folder=tmp_path)
     signals.received, trainer.fit_loop.batch_idx = 15, 9
-    callback.on_train_batch_end(trainer, None, None, None, 9)
+    callback.on_train_batch_end(trainer, module, None, None, 9)
     assert callback.stop == 0
     trainer.fit_loop.batch_idx, trainer.global_step = 10, 2
-    callback.on_train_batch_end(trainer, None, None, None, 10)
+    callback.on_train_batch_end(trainer, module, None, None, 10)
     assert callback.stop == 15

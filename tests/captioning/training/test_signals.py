@@ -22,21 +22,29 @@ exit {status}
 """
 
 
-@pytest.fixture
-def scontrol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Puts a stand-in into the path; gives a function that lists what it was asked for."""
+class StandIn:
+    """Of ``scontrol``, in a folder; keeps what it is asked for."""
 
-    def install(*, preempted: str = "None", status: int = 0) -> None:
-        path = tmp_path / "scontrol"
-        path.write_text(SCRIPT.format(folder=tmp_path, preempted=preempted, status=status))
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.install()
+
+    def install(self, *, preempted: str = "None", status: int = 0) -> None:
+        path = self.folder / "scontrol"
+        path.write_text(SCRIPT.format(folder=self.folder, preempted=preempted, status=status))
         path.chmod(0o755)
 
-    install()
+    def calls(self) -> list[str]:
+        path = self.folder / "calls"
+        return path.read_text().splitlines() if path.exists() else []
+
+
+@pytest.fixture
+def scontrol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    """In the path, for job 7."""
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    calls = tmp_path / "calls"
-    install.calls = lambda: calls.read_text().splitlines() if calls.exists() else []
-    return install
+    return StandIn(tmp_path)
 
 
 def passed_on(number: int, *, previous: object = signal.SIG_DFL) -> Stopped:
@@ -88,7 +96,7 @@ def test_a_warned_job_is_queued_anew(number: int, scontrol) -> None:
     [("None", ["show job --oneliner 7"]), ("2026-01-01", ["show job --oneliner 7", "requeue 7"])],
 )
 def test_a_terminated_job_comes_back_where_slurm_preempts_it(preempted, calls, scontrol) -> None:
-    scontrol(preempted=preempted)
+    scontrol.install(preempted=preempted)
     passed_on(signal.SIGTERM)
     assert scontrol.calls() == calls
 
@@ -110,7 +118,7 @@ def test_further_processes_wait_for_the_first_and_report_no_status(scontrol, mon
 
 
 def test_a_queue_that_refuses_is_told(scontrol, caplog) -> None:
-    scontrol(status=1)
+    scontrol.install(status=1)
     assert "could not be queued anew (scontrol requeue 7); submit it again" in requeue("7")
 
 
