@@ -75,6 +75,7 @@ class Prepare(AbstractCommon, total=False):
 
     data: Data
     download: bool
+    spread: Part
 
 
 class AbstractOfRun(AbstractCommon, total=False):

@@ -13,7 +13,7 @@ from torch import nn
 from captioning.data.batches.base import AbstractBatchReader
 from captioning.data.batches.pictures import FeatureReader
 from captioning.data.batches.settings import Splits
-from captioning.data.features.build import ensure_features
+from captioning.data.features.build import Elsewhere, ensure_features
 from captioning.data.features.store import FeatureStore
 from captioning.data.roster import Roster
 from captioning.data.steps.base import StepContext
@@ -158,6 +158,7 @@ def cached_features(
     samples: Mapping[Path, Sample],
     *,
     progress: bool = True,
+    elsewhere: Elsewhere | None = None,
 ) -> FeatureStore:
     """Features of photos, computed where they are missing.
 
@@ -166,11 +167,17 @@ def cached_features(
         backbone: built from it.
         samples: a sample of each photo, for its boxes.
         progress: show how far it is.
+        elsewhere: see `ensure_features`.
     """
     boxes = None
     if chosen.kind == "regions":
         boxes = [[region.box for region in sample.regions] for sample in samples.values()]
     settings = {str(k): v for k, v in chosen.items() if k not in NO_SETTINGS}
     return ensure_features(
-        list(samples), backbone=backbone, boxes=boxes, progress=progress, **settings
+        list(samples),
+        backbone=backbone,
+        boxes=boxes,
+        progress=progress,
+        elsewhere=elsewhere,
+        **settings,
     )
