@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from captioning.data.features.build import Elsewhere, Extraction, Photo, Records, torch_device
 from captioning.parts import build_part
 from captioning.spread.base import Job
+from captioning.spread.choice import chosen_spread
 from captioning.spread.local import Local
 from captioning.vision.photos import load_rgb
 
@@ -50,7 +51,7 @@ def spread_features(config: DictConfig, identity: str) -> Elsewhere | None:
         config: with ``features`` and ``spread``.
         identity: of the backbone that this process has built.
     """
-    spread = build_part(config.spread)
+    spread = chosen_spread(config)
     if isinstance(spread, Local):
         return None
     values: Any = OmegaConf.to_container(config.features, resolve=True)
@@ -67,7 +68,7 @@ def spread_features(config: DictConfig, identity: str) -> Elsewhere | None:
             folder=Path(values["folder"]) / FOLDER,
             form="arrays",
             check=partial(_check, identity),
-            plugins=list(config.plugins),
+            plugins=list(config.get("plugins") or []),
         )
         return spread.results(job)
 
