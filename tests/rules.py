@@ -23,6 +23,7 @@ CONTRACTS = (
     "captioning.ranges",
     "captioning.extras",
     "captioning.sharing",
+    "captioning.sample_dropout",
 )
 PARTS = ("captioning.text", "captioning.vision", "captioning.decoding")
 # Experiments are entries, as train.py is: they read data and leave cards as training does.
@@ -34,9 +35,11 @@ AUGMENTATION_ENTRIES = (
 
 # Room -> what it may import besides itself; the longest matching name is a module's room.
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys((*set(CONTRACTS) - {"captioning.interfaces", "captioning.processors"},), ()),
+    **dict.fromkeys(CONTRACTS, ()),
     **dict.fromkeys(("captioning.plugins", "captioning.config_folders"), ()),
     "captioning.interfaces": ("captioning.types",),
+    "captioning.model_folder": ("captioning.sample_dropout",),
+    "captioning.sample_dropout": ("captioning.types",),
     "captioning.processors": ("captioning.files", "captioning.model_folder"),
     "captioning.config_check": ("captioning.ranges", "captioning.plugins"),
     "captioning.parts": ("captioning.plugins",),
@@ -76,6 +79,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *CONTRACTS,
         "captioning.data.roster",
         "captioning.vision.photos",
+        "captioning.vision.photo_places",
         "captioning.metrics.detection",
         "augmentation.base",
     ),

@@ -22,6 +22,8 @@ class HydraCommand:
         task: what it does with its config.
         checks_itself: whether the task checks the config's values; otherwise they are held to
             `captioning.commands.settings` before.
+        check: refuses a config by an error and does nothing else; a sweep of the command checks
+            all jobs so before the first begins.
     """
 
     name: str
@@ -29,6 +31,7 @@ class HydraCommand:
     config: str
     task: Task
     checks_itself: bool = False
+    check: Callable[[Any], None] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from captioning.commands.command import HydraCommand
@@ -31,16 +33,21 @@ def run_hydra(command: HydraCommand, arguments: Sequence[str]) -> None:
     from hydra.errors import HydraException
 
     from captioning.commands.hydra_errors import explain_hydra_error
+    from captioning.commands.sweep import Sweep, command_of_job, is_job_of_sweep, run_job, sweeping
     from captioning.configuration import VERSION_BASE, search_user_folder
 
     search_user_folder()
     started, full_error = list(sys.argv), os.environ.get(FULL_ERROR)
+    words = _words(started, command, arguments)
 
     def task(config: Any) -> float | None:
         # Lightning starts further processes with these, so the subcommand must be among them.
         sys.argv = list(started)
         _set_full_error(full_error)
-        return run_task(command, config)
+        if not is_job_of_sweep():
+            return run_task(command, config)
+        sys.argv = command_of_job(words)
+        return run_job(command.name, Path(config.run_dir), lambda: run_task(command, config))
 
     # Hydra reads its arguments from there alone.
     sys.argv = [started[0], *arguments]
@@ -48,7 +55,8 @@ def run_hydra(command: HydraCommand, arguments: Sequence[str]) -> None:
     _set_full_error(full_error or "1")
     try:
         location = {"config_path": str(config_folder()), "config_name": command.config}
-        hydra.main(version_base=VERSION_BASE, **location)(task)()
+        with sweeping(Sweep(command, line=shlex.join(started))):
+            hydra.main(version_base=VERSION_BASE, **location)(task)()
     except (HydraException, ValueError, OSError) as error:
         if full_error:
             raise
@@ -61,6 +69,17 @@ def run_hydra(command: HydraCommand, arguments: Sequence[str]) -> None:
     finally:
         sys.argv = started
         _set_full_error(full_error)
+
+
+def _words(started: Sequence[str], command: HydraCommand, arguments: Sequence[str]) -> list[str]:
+    """Program, subcommand and Hydra's options of a job, which has overrides of its own."""
+    from hydra._internal.utils import get_args_parser
+
+    folder = get_args_parser().parse_args(list(arguments)).config_dir
+    words = list(started[: len(started) - len(arguments)])
+    if list(started) != [*words, *arguments]:  # called from Python
+        words = ["captioning", *command.name.split()]
+    return [*words, *(["--config-dir", folder] if folder else [])]
 
 
 def _of_memory(error: Exception) -> bool:
@@ -108,5 +127,7 @@ def run_task(command: HydraCommand, config: Any) -> float | None:
         remedy = "" if "lower " in reason else "; choose smaller sizes or batches"
         sys.exit(f"{command.name}: not enough memory: {reason}{remedy}")
     except KeyboardInterrupt as stopped:
-        print(f"{command.name}: {stopped or 'interrupted'}", file=sys.stderr)
-        sys.exit(INTERRUPTED)
+        status = getattr(stopped, "status", INTERRUPTED)
+        if status:  # of several processes the first reports
+            print(f"{command.name}: {stopped or 'interrupted'}", file=sys.stderr)
+        sys.exit(status)

@@ -19,6 +19,16 @@ def _train(config: Any) -> float | None:
     return scores.get("CIDEr-D")
 
 
+def _check(config: Any) -> None:
+    with quick_imports():
+        from captioning.plugins import import_plugins
+        from captioning.training.preflight import check_settings, with_precision
+        from captioning.training.speed import with_speed
+
+    import_plugins(config.get("plugins") or [])
+    check_settings(with_speed(with_precision(config)))
+
+
 def _demo_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="as of captioning train")
 
@@ -52,6 +62,7 @@ TRAIN = HydraCommand(
     config="train",
     task=_train,
     checks_itself=True,
+    check=_check,
 )
 FIND_LR = HydraCommand(
     name="find-lr",

@@ -12,6 +12,14 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
+# Options of network file systems with which a lock is not seen by other machines.
+WEAK_LOCKS = {
+    "nfs": {"nolock", "local_lock=flock", "local_lock=all"},
+    "nfs4": {"local_lock=flock", "local_lock=all"},
+    "lustre": {"localflock"},
+}
+
 
 @contextlib.contextmanager
 def locked(
@@ -31,11 +39,13 @@ def locked(
     Raises:
         OSError: the file cannot be opened, or the file system knows no locks.
     """
+    if weakness := lock_weakness(path):
+        notify(f"{weakness}; let a single machine at a time build {subject}")
     lock = FileLock(path, fallback_to_soft=False)  # a soft lock outlives a killed process
     try:
         waited = _acquire(lock, path, subject, notify, poll_seconds)
     except OSError as error:
-        if error.errno in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
+        if error.errno in NO_LOCKS:
             raise OSError(
                 error.errno,
                 f"{path.parent}: this file system has no locks; put the cache on a local disk "
@@ -43,10 +53,80 @@ def locked(
             ) from error
         raise
     try:
-        path.write_text(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}))
+        _name_holder(path)
         yield waited
     finally:
         lock.release()
+
+
+@contextlib.contextmanager
+def held(
+    path: Path, *, subject: str, warn: Callable[[str], None], seconds: float
+) -> Iterator[None]:
+    """Hold the lock file ``path`` of a folder that a single program may write to.
+
+    Where the file system has no locks, it is warned of, and the block runs all the same.
+
+    Args:
+        path: the lock file; its folder must exist. It stays behind, and names its last holder.
+        subject: the folder, for messages.
+        warn: shows one line to the user.
+        seconds: how long to wait for the holder, which may be about to end.
+
+    Raises:
+        ValueError: another process holds it, which is named.
+    """
+    lock = FileLock(path, fallback_to_soft=False)
+    weakness = lock_weakness(path)
+    try:
+        lock.acquire(timeout=seconds)
+        _name_holder(path)
+    except Timeout as error:
+        raise ValueError(
+            f"{subject} is in use by {_holder(path)}: wait for it, or choose another folder"
+        ) from error
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+        weakness = f"{path.parent}: this file system has no locks"
+    if weakness:
+        warn(f"{weakness}; do not start {subject} twice")
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def lock_weakness(path: Path, *, mounts: Path = Path("/proc/self/mountinfo")) -> str:
+    """Why a lock on a file would not be seen by other machines; empty if it would, or who knows.
+
+    Args:
+        path: of the file, which need not exist.
+        mounts: the kernel's list of mounted file systems.
+    """
+    if not mounts.is_file():
+        return ""
+    path, nearest = path.resolve(), ("", "", set[str]())
+    for line in mounts.read_text(errors="replace").splitlines():
+        folder, kind, options = _mount(line)
+        if path.is_relative_to(folder) and len(folder) >= len(nearest[0]):
+            nearest = (folder, kind, options)
+    folder, kind, options = nearest
+    for option in sorted(WEAK_LOCKS.get(kind, set()) & options):
+        return f"{folder} is {kind} with {option}: locks hold on a single machine"
+    return ""
+
+
+def _mount(line: str) -> tuple[str, str, set[str]]:
+    """Folder, file system and options of a line of mountinfo."""
+    left, _, right = line.partition(" - ")
+    place, system = left.split(), right.split()
+    folder = place[4].replace("\\040", " ")  # the kernel writes blanks so
+    return folder, system[0], {*place[5].split(","), *system[-1].split(",")}
+
+
+def _name_holder(path: Path) -> None:
+    path.write_text(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}))
 
 
 def _acquire(

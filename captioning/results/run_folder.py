@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import logging
 import os
 import platform
 import shutil
@@ -19,8 +20,16 @@ from omegaconf.errors import OmegaConfBaseException
 from pytorch_lightning.utilities import rank_zero_only
 
 from captioning.files import read_json, remove_unfinished, write_json, write_text
+from captioning.results.checkpoints import LAST, check_intact, latest_checkpoint
 
-PACKAGES = ("torch", "pytorch-lightning", "timm", "hydra-core", "numpy", "pycocoevalcap")
+log = logging.getLogger(__name__)
+
+PACKAGES = (
+    *("caption-curation", "torch", "pytorch-lightning", "timm"),
+    *("hydra-core", "numpy", "pycocoevalcap"),
+)
+# Software whose versions may change a run's results; "commit" is the project's in a checkout.
+WATCHED = ("commit", "python", *PACKAGES)
 # Keys that say how a run is carried out, not what it computes.
 FREE_KEYS = (
     "resume",
@@ -30,9 +39,12 @@ FREE_KEYS = (
     "hydra",
     "find_lr",
     "keep_every_epoch",
+    "checkpoint_minutes",
     "trainer.enable_progress_bar",
     "trainer.enable_model_summary",
     "trainer.devices",
+    "trainer.num_nodes",
+    "trainer.strategy",
     "loader.num_workers",
     "loader.prefetch_factor",
     "loader.multiprocessing_context",
@@ -91,8 +103,15 @@ class RunFolder:
                 self._start(config)
         branch = None if config.branch_from is None else Path(config.branch_from)
         if resume == "auto":
-            return None if self.finished() else self.last_checkpoint or branch
+            return None if self.finished() else self._latest() or branch
         return branch if resume == "never" else Path(resume)
+
+    def _latest(self) -> Path | None:
+        """The checkpoint to go on from; the first process reads it against its sums."""
+        path = latest_checkpoint(self.path / "checkpoints")
+        if path is not None and getattr(rank_zero_only, "rank", 0) == 0:
+            check_intact(path)
+        return path
 
     def _check_branch(self, config: DictConfig) -> None:
         """Refuse a checkpoint to branch from whose run differs in more than its curation."""
@@ -123,7 +142,9 @@ class RunFolder:
         path = self.path / "versions.json"
         record = read_json(path) if path.is_file() else versions()
         if path.is_file():
-            record["resumed"] = [*record.get("resumed", []), versions()]
+            now, history = versions(), record.get("resumed", [])
+            _warn_of_other_versions(history[-1] if history else record, now)
+            record["resumed"] = [*history, now]
         write_json(path, record)
 
     def _set_aside(self) -> None:
@@ -208,7 +229,7 @@ class RunFolder:
     @property
     def last_checkpoint(self) -> Path | None:
         """The checkpoint of the last finished epoch."""
-        return self._checkpoint("last.ckpt")
+        return self._checkpoint(LAST)
 
     def tested_checkpoint(self, monitor: str) -> Path:
         """The checkpoint that scores are made with: the best epoch's, or the last one's.
@@ -230,6 +251,20 @@ class RunFolder:
     def scores(self, split: str) -> dict[str, float]:
         """Corpus scores of a finished run."""
         return dict(read_json(self.path / "metrics.json")[split]["corpus"])
+
+
+def _warn_of_other_versions(before: dict[str, Any], now: dict[str, Any]) -> None:
+    """Say where a run goes on with other software, which may change its results."""
+    changed = [
+        f"{name} {before[name]} -> {now[name]}"
+        for name in WATCHED
+        if before.get(name) and now[name] and before[name] != now[name]
+    ]
+    if changed:
+        log.warning(
+            f"this run goes on with other versions than before ({', '.join(changed)}): it may end "
+            "with other results; install the former ones for the same"
+        )
 
 
 def _is_below(key: str, parents: tuple[str, ...]) -> bool:

@@ -46,7 +46,22 @@ MIN_FREE_BYTES = 512 * 2**20
 
 
 def check_run(config: DictConfig) -> None:
-    """Refuse a run that could not end well.
+    """Refuse a run that could not end well on this machine.
+
+    Raises:
+        ValueError, OSError: see `check_settings`; or devices that this machine does not have.
+    """
+    check_settings(config)
+    _try("trainer", lambda: _build_trainer(config))
+    if NEEDS_JAVA & set(config.metrics.test):
+        try:
+            find_java()
+        except JavaError as error:
+            log.warning(f"METEOR and SPICE will be missing: {error}")
+
+
+def check_settings(config: DictConfig) -> None:
+    """Refuse a run that could not end well on any machine, such as those of a queue.
 
     Raises:
         ValueError: settings out of their ranges, see `captioning.config_check`.
@@ -63,11 +78,6 @@ def check_run(config: DictConfig) -> None:
     _try_foreign_parts(config)
     check_data(config)
     _check_folder(Path(config.run_dir))
-    if NEEDS_JAVA & set(config.metrics.test):
-        try:
-            find_java()
-        except JavaError as error:
-            log.warning(f"METEOR and SPICE will be missing: {error}")
 
 
 def _check_monitors(config: DictConfig) -> None:
@@ -118,21 +128,24 @@ def _check_pictures(config: DictConfig) -> None:
 
 def _try_foreign_parts(config: DictConfig) -> None:
     """Build what torch and Lightning define: their ranges stand in their code alone."""
-    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     number = torch.nn.Parameter(torch.zeros(1))
-    trainer = {"logger": False, "enable_checkpointing": False, "enable_model_summary": False}
-    builds: dict[str, Callable[[], Any]] = {
-        "optimizer": lambda: build_part(config.optimizer)([number]),
-        "trainer": lambda: build_part(config.trainer, **trainer),
-    }
+    _try("optimizer", lambda: build_part(config.optimizer)([number]))
     for name, callback in (config.get("callbacks") or {}).items():
         if str(callback.get("_target_")).startswith("pytorch_lightning."):
-            builds[f"callbacks.{name}"] = partial(build_part, callback)
-    for key, build in builds.items():
-        try:
-            build()
-        except FOREIGN_ERRORS as error:
-            raise ValueError(f"{key}: {str(error).splitlines()[0]}") from error
+            _try(f"callbacks.{name}", partial(build_part, callback))
+
+
+def _build_trainer(config: DictConfig) -> None:
+    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
+    without = {"logger": False, "enable_checkpointing": False, "enable_model_summary": False}
+    build_part(config.trainer, **without)
+
+
+def _try(key: str, build: Callable[[], Any]) -> None:
+    try:
+        build()
+    except FOREIGN_ERRORS as error:
+        raise ValueError(f"{key}: {str(error).splitlines()[0]}") from error
 
 
 def with_precision(config: DictConfig) -> DictConfig:

@@ -61,3 +61,24 @@ def test_damaged_scores_are_named(tmp_path: Path) -> None:
     (tmp_path / "metrics.json").write_text('{"test": {')
     with pytest.raises(ValueError, match=r"metrics\.json is not valid JSON"):
         RunFolder(tmp_path).finished()
+
+
+def test_a_run_that_goes_on_with_other_software_names_both_versions(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = RunFolder(tmp_path)
+    folder.open(make_config(tmp_path))
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "last.ckpt").touch()
+    folder.open(make_config(tmp_path))
+    assert not caplog.records
+    path = tmp_path / "versions.json"
+    record = json.loads(path.read_text())
+    record["resumed"][-1] |= {"torch": "2.1.0", "timm": "0.0.9"}
+    path.write_text(json.dumps(record))
+    folder.open(make_config(tmp_path))
+    now = f"torch 2.1.0 -> {record['torch']}, timm 0.0.9 -> {record['timm']}"
+    assert now in caplog.text
+    caplog.clear()
+    folder.open(make_config(tmp_path))
+    assert not caplog.records  # said once, when the versions change

@@ -12,10 +12,11 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
+from captioning.data.file_lock import held
 from captioning.evaluation.predict import predict_run
 from captioning.interfaces import AbstractTokenizer
 from captioning.results.run_folder import RunFolder
-from captioning.training import callbacks, preflight
+from captioning.training import callbacks, preflight, run
 from captioning.training.run import build_model, train
 
 REPLACE = ("steps=[plant_swap20]", "curation=replace_caption", "curation.select.ratio=0.1")
@@ -97,6 +98,17 @@ def test_a_finished_run_is_not_trained_again(small, tmp_path: Path) -> None:
     assert train(config) == scores
     assert checkpoint.stat().st_mtime_ns == before
     assert (tmp_path / "run" / "versions.json").read_bytes() == written
+
+
+def test_two_programs_do_not_train_in_one_folder(small, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(run, "LOCK_SECONDS", 0.05)
+    settings = {"subject": "", "warn": print, "seconds": 0.0}
+    with (
+        held(tmp_path / ".run.lock", **settings),
+        pytest.raises(ValueError, match=r"run_dir=\S+ is in use by process \d+ on"),
+    ):
+        train(small("num_epochs=1"))
+    assert not (tmp_path / "run").exists()
 
 
 def test_another_config_is_refused_the_folder_and_never_sets_it_aside(small, tmp_path) -> None:

@@ -1,0 +1,190 @@
+"""A sweep (``-m``): no job begins before all are checked, none ends the others, a table at the end.
+
+`run_hydra` makes a `Sweep`; Hydra's callback, which the command's config names, begins and ends it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.experimental.callback import Callback
+from hydra.types import RunMode
+from omegaconf import DictConfig, open_dict
+
+from captioning.commands.command import HydraCommand
+from captioning.commands.lost_jobs import lost_jobs_kept
+
+# Names the sweep to its jobs: the group of wandb and the tag of MLflow.
+SWEEP = "CAPTIONING_SWEEP"
+FULL_ERROR = "HYDRA_FULL_ERROR"
+FOLDER = "sweeps"  # below the folder of all runs
+MAX_NAME = 60  # characters, without the digest
+
+_current: list[Sweep] = []
+
+
+class SweepCallback(Callback):
+    """What Hydra calls when a sweep begins and when it has ended."""
+
+    def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
+        """Check all jobs before the first begins."""
+        for sweep in _current:
+            sweep.begin(config)
+
+    def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
+        """Print and write the table."""
+        for sweep in _current:
+            sweep.end()
+
+
+class Sweep:
+    """The jobs of one command.
+
+    Args:
+        command: what they run.
+        line: the command line, for the report.
+    """
+
+    def __init__(self, command: HydraCommand, *, line: str) -> None:
+        self._command, self._line = command, line
+        self._jobs: list[Any] = []
+        self._folder = Path()
+        self._is_open = False
+        self.num_lost = 0  # jobs that did not finish, once it has ended
+
+    def begin(self, config: DictConfig) -> None:
+        """Compose and check every job; give the sweep its name.
+
+        Raises:
+            SystemExit: a wrong config, or two jobs with one folder; nothing was started.
+        """
+        from captioning.commands.sweep_check import Checker, sweep_overrides
+
+        loader = GlobalHydra.instance().config_loader()
+        overrides = sweep_overrides(config, loader)
+        name = sweep_name(config.hydra.overrides.task, overrides or [])
+        self._folder = Path(config.paths.runs) / FOLDER / name
+        with open_dict(config):
+            config.hydra.overrides.hydra.append(f"++hydra.job.env_set.{SWEEP}={name}")
+        if overrides is None or self._command.check is None:
+            return
+        checker = Checker(
+            config=config, loader=loader, name=self._command.config, check=self._command.check
+        )
+        try:
+            self._jobs = checker.jobs(overrides)
+        except ValueError as error:
+            sys.exit(f"{self._command.name}: {error}")
+        self._is_open = True
+
+    def lose(self, overrides: Sequence[str], error: str) -> None:
+        """Keep the error of a job that could not keep one itself, as a queue ended it."""
+        from captioning.results.failure import failure_of, keep_failure
+
+        for job in self._jobs:
+            if job.overrides == tuple(overrides) and failure_of(job.run) is None:
+                keep_failure(job.run, error)
+
+    def end(self) -> None:
+        """Print and write the report, once."""
+        from captioning.results.sweep import FAILED, UNFINISHED, report_sweep, write_report
+
+        if not self._is_open:
+            return
+        self._is_open = False
+        report = report_sweep(self._jobs, name=self._folder.name, command=self._line)
+        write_report(self._folder, report)
+        print(f"\n{report.short}\nsweep: {self._folder / 'sweep.md'}", flush=True)
+        self.num_lost = sum(report.states.get(kind, 0) for kind in (FAILED, UNFINISHED))
+
+
+@contextmanager
+def sweeping(sweep: Sweep) -> Iterator[None]:
+    """Let Hydra's callback begin and end the sweep; one that ends early has its report, too.
+
+    Raises:
+        SystemExit: with status 1 if a job did not finish.
+    """
+    _current.append(sweep)
+    try:
+        with lost_jobs_kept(sweep.lose):
+            yield
+    finally:
+        _current.remove(sweep)
+        sweep.end()
+    if sweep.num_lost:
+        sys.exit(1)
+
+
+def is_job_of_sweep() -> bool:
+    """Whether this is a job of a sweep whose jobs do not end each other."""
+    if not HydraConfig.initialized():
+        return False
+    hydra = HydraConfig.get()
+    return hydra.mode == RunMode.MULTIRUN and "sweep" in (hydra.callbacks or {})
+
+
+def run_job(name: str, run: Path, task: Callable[[], float | None]) -> float | None:
+    """Run a job of a sweep; an error is kept in its folder and ends it alone.
+
+    Args:
+        name: of the command, for messages.
+        run: the job's folder.
+        task: what it does.
+
+    Raises:
+        SystemExit, KeyboardInterrupt: what was stopped from outside ends the sweep.
+    """
+    from captioning.results.failure import keep_failure
+
+    try:
+        return task()
+    except SystemExit as ended:
+        if not isinstance(ended.code, str):  # a status: stopped by a signal or a queue
+            raise
+        error, details = ended.code.partition(f"\n({FULL_ERROR}")[0], ""
+    except Exception as raised:
+        error, details = f"{name}: {type(raised).__name__}: {raised}", traceback.format_exc()
+    print(f"{details}{error}", file=sys.stderr, flush=True)
+    keep_failure(run, error.removeprefix(f"{name}: "), details=details)
+    return None
+
+
+def command_of_job(words: Sequence[str]) -> list[str]:
+    """The command line of this job alone: a process that Lightning starts runs no whole sweep.
+
+    Args:
+        words: the command line of the sweep, without overrides.
+    """
+    overrides = HydraConfig.get().overrides
+    kept = [line for line in overrides.hydra if not _OF_SWEEP.match(line)]
+    return [*words, *kept, *overrides.task]
+
+
+_OF_SWEEP = re.compile(r"[+~]*hydra[./](mode|launcher|sweeper|sweep|job\.env_set)\b")
+
+
+def sweep_name(task: Sequence[str], jobs: Sequence[Sequence[str]]) -> str:
+    """A name that is the same whenever the sweep is started again.
+
+    Args:
+        task: overrides of the whole sweep; their order, and what changes no result, play no part.
+        jobs: those of each job.
+    """
+    from captioning.commands.sweep_check import swept_values
+    from captioning.results.run_folder import FREE_KEYS
+
+    counting = sorted(line for line in task if not line.lstrip("+").startswith(FREE_KEYS))
+    digest = hashlib.sha256("\n".join(counting).encode()).hexdigest()[:8]
+    keys = swept_values(jobs)[0] if jobs else {}
+    words = re.sub(r"[^A-Za-z0-9._]+", "_", "-".join(keys))[:MAX_NAME]
+    return f"{words or 'sweep'}-{digest}"
