@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from captioning.data.batches.base import DRAW, Read, Tensors
+from captioning.data.token_table import TokenTable
 from captioning.interfaces import AbstractTokenizer
 from captioning.types import Batch, Sample
 
@@ -28,6 +29,25 @@ DATASET_FIELDS = (
 READER_FIELDS = {f.name for f in fields(Batch) if f.init} - {*DATASET_FIELDS, "extras"}
 
 
+@dataclass(frozen=True, kw_only=True)
+class KnownTokens:
+    """Ids of the captions that the annotations have.
+
+    Attributes:
+        table: of the roster's captions, in order.
+        samples: of the roster.
+    """
+
+    table: TokenTable
+    samples: Sequence[Sample]
+
+    def ids(self, sample: Sample) -> np.ndarray | None:
+        """Ids ``(T,) int64`` of a sample's caption; None if curation has replaced it."""
+        if sample.caption != self.samples[sample.row].caption:
+            return None
+        return self.table[sample.row]
+
+
 class CaptionDataset(Dataset[Batch]):
     """Whole batches by lists of positions.
 
@@ -36,6 +56,8 @@ class CaptionDataset(Dataset[Batch]):
         tokenizer: turns captions into ids.
         readers: give batches everything else, each in its turn (`AbstractBatchReader.open`).
         has_photos: see `captioning.data.batches.base.Epoch`.
+        known: ids of the captions of a roster that the samples' rows count in; None: every caption
+            is turned into ids when its batch is made.
     """
 
     def __init__(
@@ -45,12 +67,13 @@ class CaptionDataset(Dataset[Batch]):
         tokenizer: AbstractTokenizer,
         readers: Sequence[Read],
         has_photos: bool = True,
+        known: KnownTokens | None = None,
     ) -> None:
         self.samples = samples
         self.has_photos = has_photos
         self.readers = readers
-        self.pad_id = tokenizer.pad_id
-        self._tokens = [np.asarray(tokenizer.encode(s.caption), dtype=np.int64) for s in samples]
+        self.tokenizer = tokenizer
+        self.known = known
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -63,14 +86,15 @@ class CaptionDataset(Dataset[Batch]):
         Raises:
             ValueError: a reader gives what the data set or another reader has given.
         """
-        order = sorted(positions, key=lambda position: -len(self._tokens[position]))
-        captions = [self.samples[position] for position in order]
+        pairs = [(sample, self._ids(sample)) for sample in map(self.samples.__getitem__, positions)]
+        pairs.sort(key=lambda pair: -len(pair[1]))
+        captions = [sample for sample, _ in pairs]
         # After an image was replaced, one image_id has two pictures, so the path is the key.
         photos: dict[object, Sample] = {}
         for sample in captions:
             photos.setdefault(sample.image_path, sample)
         numbers = {path: number for number, path in enumerate(photos)}
-        tokens, mask = _padded([self._tokens[position] for position in order], self.pad_id)
+        tokens, mask = _padded([ids for _, ids in pairs], self.tokenizer.pad_id)
         draw = getattr(positions, "draw", None)
         tensors = self._read(captions, list(photos.values()), draw)
         return Batch(
@@ -85,6 +109,13 @@ class CaptionDataset(Dataset[Batch]):
             extras={name: value for name, value in tensors.items() if name not in READER_FIELDS},
             **{name: value for name, value in tensors.items() if name in READER_FIELDS},
         )
+
+    def _ids(self, sample: Sample) -> np.ndarray:
+        """Ids ``(T,) int64`` of a sample's caption as it stands now."""
+        ids = None if self.known is None else self.known.ids(sample)
+        if ids is not None:
+            return ids
+        return np.asarray(self.tokenizer.encode(sample.caption), dtype=np.int64)
 
     def _read(
         self, captions: Sequence[Sample], photos: Sequence[Sample], draw: tuple[int, ...] | None
