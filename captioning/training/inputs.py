@@ -15,6 +15,7 @@ from captioning.data.batches.pictures import FeatureReader
 from captioning.data.batches.settings import Splits
 from captioning.data.features.build import Elsewhere, ensure_features
 from captioning.data.features.store import FeatureStore
+from captioning.data.readers.read_once import files_kept
 from captioning.data.roster import Roster
 from captioning.data.steps.base import StepContext
 from captioning.training.parts import build_part
@@ -69,6 +70,17 @@ def load_inputs(config: DictConfig, *, only: Roster | None = None) -> Inputs:
     if only is not None:
         splits = Splits(train=only, val=only, test=only)
     else:
+        splits, steps = _read_splits(config)
+    first = {} if splits.train_has_photos else {"texts": _text_reader(config)}
+    controlled = bool(config.get("control"))
+    pictures = load_pictures(config.features, splits.pictured, whole_first=controlled)
+    readers = {**first, "pictures": pictures.reader, **further_readers(config)}
+    return Inputs(splits=splits, pictures=pictures, readers=readers, steps=steps)
+
+
+def _read_splits(config: DictConfig) -> tuple[Splits, StepContext]:
+    """All splits, from annotation files that are read once."""
+    with files_kept():
         train, steps = read_train(config)
         splits = Splits(
             train=train,
@@ -77,11 +89,7 @@ def load_inputs(config: DictConfig, *, only: Roster | None = None) -> Inputs:
             left_out=steps.left_out,
             train_has_photos=not trains_on_text(config),
         )
-    first = {} if splits.train_has_photos else {"texts": _text_reader(config)}
-    controlled = bool(config.get("control"))
-    pictures = load_pictures(config.features, splits.pictured, whole_first=controlled)
-    readers = {**first, "pictures": pictures.reader, **further_readers(config)}
-    return Inputs(splits=splits, pictures=pictures, readers=readers, steps=steps)
+    return splits, steps
 
 
 def _text_reader(config: DictConfig) -> AbstractBatchReader:
