@@ -8,7 +8,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 from lightning_fabric.plugins.environments import SLURMEnvironment
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.callbacks import ProgressBar as AnyProgressBar
 from pytorch_lightning.utilities.exceptions import (
@@ -96,6 +96,7 @@ def build_trainer(
                     signals=signals or StopSignals(),
                     folder=folder,
                     minutes=config.checkpoint_minutes,
+                    config=OmegaConf.to_yaml(config, resolve=True),
                 ),
                 *_checkpoints(config, folder),
             ],

@@ -1,4 +1,4 @@
-"""A callback that holds a run at some updates until a signal has come, so that tests can send it."""
+"""A callback that holds a run at some updates until a signal has come, for tests to send it."""
 
 from __future__ import annotations
 
