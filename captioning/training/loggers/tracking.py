@@ -15,6 +15,8 @@ from captioning.files import read_json, write_json
 
 EXTRA = "tracking"
 IDS = Path("logs") / "ids.json"
+WANDB_FOLDER = "WANDB_DATA_DIR"
+_own_folders: set[str] = set()  # values that this process has given it
 
 
 def wandb_logger(*, save_dir: str | Path, **options: Any) -> WandbLogger:
@@ -32,8 +34,20 @@ def wandb_logger(*, save_dir: str | Path, **options: Any) -> WandbLogger:
     return WandbLogger(save_dir=save_dir, id=key, resume="allow", **options)
 
 
+def keep_wandb_files_in(run: Path) -> None:
+    """Have wandb put what it uploads into the run's folder, unless the user has named a folder."""
+    if os.environ.get(WANDB_FOLDER) in (None, *_own_folders):
+        os.environ[WANDB_FOLDER] = str(run.resolve())
+        _own_folders.add(os.environ[WANDB_FOLDER])
+
+
 def mlflow_logger(
-    *, save_dir: str | Path, experiment: str, name: str | None = None, uri: str | None = None
+    *,
+    save_dir: str | Path,
+    experiment: str,
+    name: str | None = None,
+    sweep: str | None = None,
+    uri: str | None = None,
 ) -> MLFlowLogger:
     """Lightning's logger of MLflow.
 
@@ -41,6 +55,7 @@ def mlflow_logger(
         save_dir: the run folder; keeps the id, and the files where there is no server.
         experiment: name of the experiment.
         name: of the run.
+        sweep: what the tag ``sweep`` of the run says; None: no such tag.
         uri: of a tracking server; None: files in ``logs/mlflow``.
 
     Raises:
@@ -55,6 +70,7 @@ def mlflow_logger(
         experiment_name=experiment,
         run_name=name,
         tracking_uri=store,
+        tags=None if sweep is None else {"sweep": sweep},
         run_id=kept_id(save_dir, "mlflow"),
     )
     if logger.run_id is not None:  # begins the run; other processes have none
