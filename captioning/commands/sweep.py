@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -171,6 +172,7 @@ def run_job(name: str, run: Path, task: Callable[[], float | None]) -> float | N
     """
     from captioning.results.failure import keep_failure
 
+    environment = dict(os.environ)
     try:
         return task()
     except SystemExit as ended:
@@ -179,9 +181,21 @@ def run_job(name: str, run: Path, task: Callable[[], float | None]) -> float | N
         error, details = ended.code.partition(f"\n({FULL_ERROR}")[0], ""
     except Exception as raised:  # noqa: BLE001 - an error of any kind ends this job alone
         error, details = f"{name}: {type(raised).__name__}: {raised}", traceback.format_exc()
+    finally:
+        _leave_nothing(environment)
     print(f"{details}{error}", file=sys.stderr, flush=True)
     keep_failure(run, error.removeprefix(f"{name}: "), details=details)
     return None
+
+
+def _leave_nothing(environment: Mapping[str, str]) -> None:
+    """Undo what would make the next job in this process take part in the group of this one."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()
+    for key in set(os.environ) - set(environment):
+        del os.environ[key]
+    os.environ.update(environment)
 
 
 def command_of_job(program: Sequence[str], name: str, options: Sequence[str]) -> list[str]:

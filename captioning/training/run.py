@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import pickle
 import warnings
 from collections.abc import Iterator
@@ -33,7 +34,6 @@ from captioning.text.tokenizers.subwords import restored
 from captioning.training.adapt import adapt
 from captioning.training.callbacks import CaptionEvaluation
 from captioning.training.inputs import Inputs, load_inputs
-from captioning.training.loggers.tracking import keep_wandb_files_in
 from captioning.training.memory import memory_advice
 from captioning.training.parts import build_part
 from captioning.training.preflight import check_run, with_precision
@@ -144,7 +144,7 @@ def _quieten(config: DictConfig, folder: Path) -> None:
     # A machine of a cluster may well be used without its queue.
     warnings.filterwarnings("ignore", "The `srun` command is available")
     if "wandb" in (config.get("logger") or {}):
-        keep_wandb_files_in(folder)
+        os.environ.setdefault("WANDB_DATA_DIR", str(folder.resolve()))
 
 
 def _quieten_loaders(datamodule: CaptionDataModule) -> None:

@@ -15,8 +15,6 @@ from captioning.files import read_json, write_json
 
 EXTRA = "tracking"
 IDS = Path("logs") / "ids.json"
-WANDB_FOLDER = "WANDB_DATA_DIR"
-_own_folders: set[str] = set()  # values that this process has given it
 
 
 def wandb_logger(*, save_dir: str | Path, **options: Any) -> WandbLogger:
@@ -32,13 +30,6 @@ def wandb_logger(*, save_dir: str | Path, **options: Any) -> WandbLogger:
     need("wandb", module="wandb")
     key = kept_id(save_dir, "wandb") or keep_id(save_dir, "wandb", secrets.token_hex(4))
     return WandbLogger(save_dir=save_dir, id=key, resume="allow", **options)
-
-
-def keep_wandb_files_in(run: Path) -> None:
-    """Have wandb put what it uploads into the run's folder, unless the user has named a folder."""
-    if os.environ.get(WANDB_FOLDER) in (None, *_own_folders):
-        os.environ[WANDB_FOLDER] = str(run.resolve())
-        _own_folders.add(os.environ[WANDB_FOLDER])
 
 
 def mlflow_logger(
