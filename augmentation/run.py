@@ -6,6 +6,7 @@ docs/toca.md say what is written.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from functools import partial
 from itertools import islice
@@ -15,21 +16,22 @@ from typing import Any
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from augmentation.captions.caption_set import write_captions
+from augmentation.captions.caption_set import PARTS, write_captions
 from augmentation.captions.new_captions import AbstractCaptionMethod
+from augmentation.captions.toca.answering import SpreadAnswers
 from augmentation.captions.toca.method import ToCa
 from augmentation.images.training.card import write_card
 from augmentation.regions.ranking import Ranker, Threshold, cosine_ranker
 from augmentation.regions.writer import write_set
 from augmentation.set_folder import claim_folder, data_identity, file_identity
 from augmentation.settings import AugmentationSettings
+from augmentation.workers import answering, photo_worker, plain_values, read_photos
 from captioning.config_check.check import check_config
-from captioning.data.region_labels import relabel_roster
 from captioning.data.roster import Roster
-from captioning.text.lemmas import load_lemmas
-from captioning.text.object_words import LEMMAS
+from captioning.spread.base import AbstractSpread
+from captioning.spread.local import Local
 from captioning.training.parts import build_part
-from captioning.training.rosters import has_corpus, read_corpus, read_with_steps
+from captioning.training.rosters import has_corpus, read_corpus
 
 # Keys that the set depends on; other keys belong to other commands, or change no byte of the set.
 PHOTO_KEYS = ("split", "first_images", "steps")
@@ -56,11 +58,12 @@ def augment(config: DictConfig) -> dict[str, Any]:
     method = build_part(config.method)
     if isinstance(method, ToCa):
         return _augment_texts(config, method)
-    roster = relabel_roster(_read_photos(config), load_lemmas(LEMMAS))
+    roster = read_photos(config)
     if isinstance(method, AbstractCaptionMethod):
         return _augment_captions(config, method, roster)
+    _refuse_spread(config)
     threshold = method.threshold(roster)
-    settings = _plain_values(config, SET_KEYS) | {"data": data_identity(roster)}
+    settings = plain_values(config, SET_KEYS) | {"data": data_identity(roster)}
     files = _files_of(settings)
     counts = write_set(
         islice(method.candidates(roster), config.max_pairs),
@@ -78,16 +81,11 @@ def augment(config: DictConfig) -> dict[str, Any]:
         folder,
         description="pairs of photo and caption by region augmentation",
         rosters={config.split: roster},
-        config=OmegaConf.create(_plain_values(config, CARD_KEYS)),
+        config=OmegaConf.create(plain_values(config, CARD_KEYS)),
         counts=counts,
         method=method.report(),
         **files,
     )
-
-
-def _read_photos(config: DictConfig) -> Roster:
-    """The photos that are augmented and that patches are cut from."""
-    return read_with_steps(config, config.split)[0]
 
 
 def _augment_texts(config: DictConfig, method: ToCa) -> dict[str, Any]:
@@ -95,19 +93,32 @@ def _augment_texts(config: DictConfig, method: ToCa) -> dict[str, Any]:
     folder = Path(config.out)
     groups = ["corpus", *(["prior"] if has_corpus(config, "prior") else [])]
     rosters = {group: read_corpus(config, group) for group in groups}
-    settings = _without_execution_keys(_plain_values(config, TEXT_SET_KEYS))
+    settings = _without_execution_keys(plain_values(config, TEXT_SET_KEYS))
     settings["method"]["pace"]["num_captions"] = None  # a finished set may be extended
     fingerprints = {group: [roster.name, roster.fingerprint] for group, roster in rosters.items()}
     files = _files_of(settings)
     claim_folder(folder, settings | fingerprints | files)
-    counts = method.synthesise(
-        rosters["corpus"], folder, prior=rosters.get("prior"), max_captions=config.max_pairs
+    spread = _spread(config)
+    elsewhere = spread and SpreadAnswers(
+        spread=spread,
+        build=answering(config),
+        settings=settings | fingerprints | files,
+        folder=folder / PARTS,
+        plugins=list(config.get("plugins") or []),
     )
+    counts = method.synthesise(
+        rosters["corpus"],
+        folder,
+        prior=rosters.get("prior"),
+        max_captions=config.max_pairs,
+        elsewhere=elsewhere,
+    )
+    shutil.rmtree(folder / PARTS, ignore_errors=True)  # answers that were not needed
     return write_card(
         folder,
         description="captions synthesised by a language model, no photo stands behind them",
         rosters=rosters,
-        config=OmegaConf.create(_plain_values(config, (*TEXT_SET_KEYS, "out"))),
+        config=OmegaConf.create(plain_values(config, (*TEXT_SET_KEYS, "out"))),
         share={group: config[group].share for group in groups},
         counts=counts,
         method=method.report(),
@@ -119,14 +130,18 @@ def _augment_captions(
     config: DictConfig, method: AbstractCaptionMethod, roster: Roster
 ) -> dict[str, Any]:
     """Make new captions of unchanged photos, with a card."""
-    recorded = _plain_values(config, CAPTION_SET_KEYS)
+    recorded = plain_values(config, CAPTION_SET_KEYS)
     settings = _without_execution_keys(recorded)
     files = _files_of(settings)
+    spread = _spread(config)
     counts = write_captions(
         method,
         folder=Path(config.out),
         roster=roster,
         settings=settings | {"data": data_identity(roster)} | files,
+        spread=spread,
+        build=spread and photo_worker(config),
+        plugins=list(config.get("plugins") or []),
     )
     return write_card(
         Path(config.out),
@@ -136,6 +151,21 @@ def _augment_captions(
         counts=counts,
         **files,
     )
+
+
+def _spread(config: DictConfig) -> AbstractSpread | None:
+    """Where captions are made; None: in this process, by what it has built already."""
+    spread = build_part(config.spread) if config.get("spread") else Local()
+    return None if isinstance(spread, Local) else spread
+
+
+def _refuse_spread(config: DictConfig) -> None:
+    if _spread(config) is not None:
+        raise ValueError(
+            "spread=ray is for methods that make captions (ssa, paraphrase, toca): patches compete "
+            "for photos of the whole set, so pairs are made by one machine; num_processes= is the "
+            "number of its processes"
+        )
 
 
 def _files_of(settings: dict[str, Any]) -> dict[str, Any]:
@@ -164,15 +194,6 @@ def _ranker_of(method: DictConfig, threshold: Threshold) -> Callable[[], Ranker]
     """A builder of rankers, called in each process: networks are not sent between processes."""
     build_encoder = partial(build_part, method.encoder)
     return partial(cosine_ranker, build_encoder, threshold=threshold, keep=method.keep)
-
-
-def _plain_values(config: DictConfig, keys: tuple[str, ...]) -> dict[str, Any]:
-    """Some keys of a config, resolved alone: other keys may refer to missing ones."""
-    values = {key: config[key] for key in keys}
-    return {
-        key: OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
-        for key, value in values.items()
-    }
 
 
 def smoke_settings(config: DictConfig) -> DictConfig:

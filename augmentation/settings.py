@@ -36,3 +36,4 @@ class AugmentationSettings(TypedDict):
     held_out: NotRequired[Mapping[str, Part] | None]
     method: Part
     format: Part
+    spread: NotRequired[Part]

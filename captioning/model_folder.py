@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from captioning.sample_dropout import replayed
+
 # No pickles: weights as safetensors alone.
 HUB_FILES = ("*.json", "*.txt", "*.model", "model*.safetensors")
 # What a model's outputs depend on.
@@ -128,4 +130,4 @@ def checkpoint_layers(network: Any) -> None:
     enable = getattr(network, "activation_checkpointing_enable", None)
     if enable is None:  # as transformers called it before its version 5
         enable = network.gradient_checkpointing_enable
-    enable({"use_reentrant": False})
+    enable({"use_reentrant": False, "context_fn": replayed})

@@ -29,6 +29,7 @@ from captioning.data.roster import Roster
 from captioning.training.inputs import cached_features, check_imported
 from captioning.training.parts import build_part
 from captioning.training.rosters import imported_features, read_annotations, with_usable_photos
+from captioning.vision.photo_places import photo_exists
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +164,7 @@ def _rosters(config: DictConfig, console: Console) -> list[Roster]:
 def _has_photos(roster: Roster, config: DictConfig) -> bool:
     """A roster of text alone names photos that lie nowhere; imported features need none."""
     return bool(imported_features(config)) or any(
-        sample.image_path.is_file() for sample in roster.samples
+        photo_exists(sample.image_path) for sample in roster.samples
     )
 
 

@@ -185,6 +185,8 @@ class Batch:
         weights: ``(B,) float32`` in [0, 1], of each caption's loss; None when all are 1.
         controls: B controls, one for each caption; None where nothing is requested.
         draw: key of random numbers: seed, epoch and number of the batch; None outside of training.
+        filler: whether it repeats a caption of another process, for a process that has none of its
+            own in a small batch; then all weights are 0, and its losses are not recorded.
         extras: further tensors of a model, by name. ``boxes``: ``(I, R, 4) float32``, x1, y1, x2
             and y2 of the regions in shares of the photo's sides, the whole photo first.
     """
@@ -201,6 +203,7 @@ class Batch:
     weights: Tensor | None = None
     controls: tuple[Control, ...] | None = None
     draw: tuple[int, ...] | None = None
+    filler: bool = False
     extras: dict[str, Tensor] = field(default_factory=dict)
     # Not taken over by `dataclasses.replace`: it would not be of the replaced tensors.
     _host: Batch | None = field(default=None, init=False, repr=False, compare=False)
@@ -264,6 +267,28 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Mean:
+    """A weighted mean of losses that remembers its denominator.
+
+    Attributes:
+        value: scalar with gradient.
+        number: of the losses.
+        weights: ``(number,)`` of them; None where all are 1.
+    """
+
+    value: Tensor
+    number: int
+    weights: Tensor | None = None
+
+    @property
+    def denominator(self) -> Tensor:
+        """The sum of the weights, a scalar ``float32`` on the device of the value."""
+        if self.weights is None:
+            return torch.full((), float(self.number), device=self.value.device)
+        return self.weights.detach().sum(dtype=torch.float32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CaptionLosses:
     """Result of ``AbstractCaptioner.losses``.
 
@@ -277,12 +302,16 @@ class CaptionLosses:
         nll: ``(B,)`` negative log-likelihood of each caption, summed over its tokens, in nats, or
             its bound; with gradient, without label smoothing and weights. None: the model does not
             give it, and objectives that need it are refused.
+        means: the means that add up to ``total``, by which it is taken over several processes
+            (`captioning.models.shared_loss`), on each in the same order; empty: it is one mean of
+            the batch's captions.
     """
 
     total: Tensor
     per_sample: Tensor
     parts: dict[str, Tensor] = field(default_factory=dict)
     nll: Tensor | None = None
+    means: tuple[Mean, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from typing import Any
 from captioning.data.roster import PLANTED, Roster, build_roster
 from captioning.files import read_json, write_json, write_lines
 from captioning.types import Sample
+from captioning.vision.photo_places import photo_exists
 from curation.loop.truth import load_truth
 
 FORMAT = "curation-loop"
@@ -185,7 +186,7 @@ def _lines(roster: Roster) -> Iterator[str]:
         path = sample.image_path
         if path not in paths:
             # one that was relative to somewhere else would mean nothing to a later command
-            paths[path] = quoted((path.absolute() if path.is_file() else path).as_posix())
+            paths[path] = quoted((path.absolute() if photo_exists(path) else path).as_posix())
         texts = (sample.sample_id, sample.image_id, sample.caption, sample.origin)
         sample_id, image_id, caption, origin = map(quoted, texts)
         yield (

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +15,19 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from rich.progress import Progress
 
-from augmentation.captions.line_log import as_line, cut_to_complete_lines, read_lines
+from augmentation.captions.line_log import as_line, cut_to_lines, read_lines
 from augmentation.captions.new_captions import AbstractCaptionMethod, NewCaption
-from augmentation.set_folder import claim_folder
+from augmentation.set_folder import claim_folder, data_identity
 from captioning.data.roster import Roster
 from captioning.data.steps.added_captions import FILE, focus, read_added_captions
 from captioning.files import read_json, write_atomically, write_json, write_lines
 from captioning.lengths import count_words, length_level
+from captioning.spread.base import AbstractSpread, Job
+from captioning.spread.local import Local
 from captioning.types import Sample
 
 PARTIAL_FILE, STATISTICS = "captions.part.jsonl", "statistics.json"
+PARTS, PHOTOS_AT_ONCE = "parts", 256  # of a spread synthesis: folder, and photos between two files
 MADE_KEY, REFUSED_KEY = "made", "refused"  # of a line of PART
 LOW_COVERAGE = 0.3  # a caption of lower coverage describes a small part of the photo
 BINS = 10
@@ -33,6 +39,9 @@ def write_captions(
     folder: Path,
     roster: Roster,
     settings: Mapping[str, Any],
+    spread: AbstractSpread | None = None,
+    build: Callable[[], PhotoWorker] | None = None,
+    plugins: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Write all captions, or continue after a killed run's last photo; keep a complete set.
 
@@ -41,6 +50,9 @@ def write_captions(
         folder: of the set.
         roster: the data that they are made from.
         settings: plain values that they depend on; the folder is refused to another set.
+        spread: where captions are made; None: in this process.
+        build: makes a worker in other processes; None: this process' method works.
+        plugins: see `Job`.
 
     Returns:
         Counts and statistics: ``captions``, ``photos``, coverage and length of people's captions,
@@ -53,7 +65,17 @@ def write_captions(
     claim_folder(folder, settings)
     partial_file = folder / PARTIAL_FILE
     if not (folder / STATISTICS).is_file():
-        _append(method, roster, partial_file)
+        job = Job(
+            name="captions",
+            build=build or partial(PhotoWorker, method=method, roster=roster),
+            items=range(len(roster.rows_by_image)),
+            unit=method.photos_at_once,
+            save_every=PHOTOS_AT_ONCE,
+            settings=settings,
+            folder=folder / PARTS,
+            plugins=plugins,
+        )
+        _append(job, spread or Local(), partial_file)
         lines = [as_line(record) for line in read_lines(partial_file) for record in line[MADE_KEY]]
         refused = sum((Counter(line[REFUSED_KEY]) for line in read_lines(partial_file)), Counter())
         left_out = dict(sorted(refused.items()))
@@ -67,20 +89,48 @@ def write_captions(
     return read_json(folder / STATISTICS)
 
 
-def _append(method: AbstractCaptionMethod, roster: Roster, partial_file: Path) -> None:
-    """Write a line for each photo: its captions, and counts of refused ones by reason."""
-    begun, total = cut_to_complete_lines(partial_file), len(roster.rows_by_image)
+class PhotoWorker:
+    """Makes the captions of photos, by their numbers in the roster.
+
+    Args:
+        method: makes them.
+        roster: the photos with captions by people.
+    """
+
+    def __init__(self, *, method: AbstractCaptionMethod, roster: Roster) -> None:
+        self._method, self._roster = method, roster
+        self._next, self._photos = 0, iter(())
+
+    @property
+    def identity(self) -> list[str]:
+        """Of the data, which each process reads by itself."""
+        return list(data_identity(self._roster).values())
+
+    def __call__(self, items: Sequence[int]) -> list[dict[str, Any]]:
+        """A line for each photo: its captions, and counts of refused ones by reason."""
+        if items[0] != self._next or items[0] == 0:
+            self._photos = self._method.captions(self._roster, skip=items[0])
+        self._next = items[-1] + 1
+        return [
+            {MADE_KEY: [_record(new) for new in photo.captions], REFUSED_KEY: photo.refused}
+            for photo in islice(self._photos, len(items))
+        ]
+
+
+def _append(job: Job, spread: AbstractSpread, partial_file: Path) -> None:
+    """Write the lines of all photos; go on after those of a killed run."""
+    size = spread.shard_size(unit=job.unit, save_every=job.save_every)
+    begun, total = cut_to_lines(partial_file, first=0, step=size), len(job.items)
+    job = replace(job, items=job.items[begun:])
     with (
         partial_file.open("a", encoding="utf-8", newline="\n") as file,
         Progress(transient=True) as bar,
     ):
         task = bar.add_task("captions", total=total, completed=begun)
-        for photo_captions in method.captions(roster, skip=begun):
-            captions = [_record(caption) for caption in photo_captions.captions]
-            line = {MADE_KEY: captions, REFUSED_KEY: photo_captions.refused}
-            file.write(as_line(line) + "\n")
+        for lines in spread.results(job):
+            file.write("".join(as_line(line) + "\n" for line in lines))
             file.flush()
-            bar.advance(task)
+            bar.advance(task, len(lines))
 
 
 def _record(caption: NewCaption) -> dict[str, Any]:

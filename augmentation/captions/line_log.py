@@ -34,3 +34,18 @@ def cut_to_complete_lines(path: Path) -> int:
                 number, size = number + 1, size + len(line)
         file.truncate(size)
     return number
+
+
+def cut_to_lines(path: Path, *, first: int, step: int) -> int:
+    """The same, down to ``first`` lines and a multiple of ``step`` more, or to nothing.
+
+    So what follows is computed in the groups in which a run without a stop computes it.
+    """
+    number = cut_to_complete_lines(path)
+    kept = first + (number - first) // step * step if number >= first else 0
+    if kept < number:
+        with path.open("r+b") as file:
+            for _ in range(kept):
+                file.readline()
+            file.truncate(file.tell())
+    return kept

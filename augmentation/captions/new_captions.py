@@ -45,6 +45,8 @@ class AbstractCaptionMethod(ABC):
 
     description: str
     """A line for the set's card that says what the captions are."""
+    photos_at_once: int = 1
+    """Photos whose captions are made together."""
 
     @abstractmethod
     def captions(self, roster: Roster, *, skip: int = 0) -> Iterator[PhotoCaptions]:

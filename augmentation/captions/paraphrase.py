@@ -43,6 +43,7 @@ class Paraphrase(AbstractCaptionMethod):
     """
 
     description = "captions said in other words by a language model"
+    photos_at_once = PHOTOS_AT_ONCE
 
     def __init__(
         self, *, writer: AbstractWriter, max_words: PositiveInt = 40, seed: Seed = 0

@@ -20,6 +20,7 @@ from torch import Tensor
 from captioning.data.photo_folder import PHOTO_SUFFIXES
 from captioning.files import write_atomically
 from captioning.interfaces import JointEmbedder
+from captioning.vision.photo_places import photo_stamp
 from captioning.vision.photos import load_rgb
 
 log = logging.getLogger(__name__)
@@ -184,10 +185,10 @@ def _open(path: Path) -> Iterator[Image.Image]:
 def _key(path: Path) -> str:
     """A key of a file's current state, or of a path without a file."""
     try:
-        stat = os.stat(path)
+        stamp = photo_stamp(path)
     except OSError:
         return f"no file {path}"
-    text = f"{os.path.abspath(path)}\n{stat.st_size}\n{stat.st_mtime_ns}"
+    text = f"{os.path.abspath(path)}\n{stamp[0]}\n{stamp[1]}"
     return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 

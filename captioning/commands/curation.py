@@ -44,6 +44,7 @@ def _report_arguments(parser: ArgumentParser) -> None:
 
 def _report(options: Namespace) -> None:
     with quick_imports():
+        from captioning.vision.photo_places import photo_exists
         from curation.finished_run import read_run
         from curation.report.report import FILE_NAME, write_report
 
@@ -55,7 +56,7 @@ def _report(options: Namespace) -> None:
     num_listed = write_report(record, path, num_pictures=options.pictures)
     size = path.stat().st_size / 1e6
     print(f"{path}: {num_listed} of {len(record.view.journal)} edits listed, {size:.1f} MB")
-    if not any(sample.image_path.is_file() for sample in record.view.roster.samples):
+    if not any(photo_exists(sample.image_path) for sample in record.view.roster.samples):
         print("no photo is shown: the run had features alone, and there are no photos")
 
 

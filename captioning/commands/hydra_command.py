@@ -133,5 +133,7 @@ def run_task(command: HydraCommand, config: Any) -> float | None:
         remedy = "" if "lower " in reason else "; choose smaller sizes or batches"
         sys.exit(f"{command.name}: not enough memory: {reason}{remedy}")
     except KeyboardInterrupt as stopped:
-        print(f"{command.name}: {stopped or 'interrupted'}", file=sys.stderr)
-        sys.exit(INTERRUPTED)
+        status = getattr(stopped, "status", INTERRUPTED)
+        if status:  # of several processes the first reports
+            print(f"{command.name}: {stopped or 'interrupted'}", file=sys.stderr)
+        sys.exit(status)

@@ -16,6 +16,7 @@ from rich.progress import track
 
 from captioning.data.roster import Dropped, Roster, build_roster
 from captioning.files import write_json
+from captioning.vision.photo_places import photo_stamp
 from captioning.vision.photos import MAX_PIXELS, photo_problem
 
 _CACHE_VERSION = 2
@@ -115,10 +116,9 @@ def _num_cores() -> int:
 
 def _stamp(path: str) -> _Stamp | None:
     try:
-        status = os.stat(path)
+        return photo_stamp(path)
     except OSError:
         return None
-    return status.st_size, status.st_mtime_ns
 
 
 def _read_cache(path: Path, max_pixels: int) -> dict[str, list[Any]]:

@@ -36,6 +36,7 @@ from captioning.training.inputs import Inputs, Pictures, further_readers
 from captioning.training.parts import build_part
 from captioning.training.run import build_model, load_checkpoint
 from captioning.types import Prediction, Region, Sample
+from captioning.vision.photo_places import photo_exists
 from captioning.vision.placement import chosen_device
 
 Box = tuple[float, float, float, float]
@@ -122,7 +123,7 @@ def _samples(
         )
     by_path: dict[Path, Sequence[Box]] = {}
     for number, photo in enumerate(photos):
-        if not Path(photo).is_file():
+        if not photo_exists(photo):
             raise FileNotFoundError(f"{photo}: no such photo")
         by_path.setdefault(Path(photo), boxes[number] if boxes else ())
     return [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,8 @@ from captioning.decoding.machine import Machine
 from captioning.decoding.search import AbstractSearch
 from captioning.decoding.words import bind_search, find_captions
 from captioning.interfaces import AbstractStepper, AbstractTokenizer, StateT
+from captioning.models.shared_loss import shared_loss
+from captioning.sample_dropout import by_image
 from captioning.types import Batch, CaptionLosses, Prediction
 
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], Optimizer]
@@ -44,10 +47,12 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
         loss_is_bound: whether a caption's loss is an upper bound of its negative log-likelihood
             (as in a variational auto-encoder), not the likelihood itself.
         objective: what training minimises; None: `losses`, the likelihood.
+        compiled: whether its networks are; then dropout is torch's own, not by sample.
         half_weights: whether it can be trained with weights in half precision.
     """
 
     loss_is_bound: bool = False
+    compiled: bool = False
     half_weights: bool = True
     objective: Objective | None = None
 
@@ -88,7 +93,8 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
         if self.backbone is None:
             name = type(self).__name__
             raise ValueError(f"{name} needs cached features or a backbone: set features= or it")
-        return self.backbone.grid(batch.images)
+        with nullcontext() if self.compiled else by_image(batch):
+            return self.backbone.grid(batch.images)
 
     def encoded(self, batch: Batch) -> Batch:
         """The batch with the backbone's features, with gradient, in the place of pixels."""
@@ -102,6 +108,7 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
         if self.backbone is None:
             return False
         self.backbone.compile_network()
+        self.compiled = True
         return True
 
     def _start_from_word_frequencies(self, bias: Tensor) -> None:
@@ -120,11 +127,14 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
         else:
             losses = self.objective(self, batch, batch_idx)
         size = len(batch)
+        loss, total = shared_loss(losses, size)
         # Not with prog_bar=True, for which Lightning waits for the device in every step.
-        self.log("train/loss", losses.total, batch_size=size)
+        self.log("train/loss", total, batch_size=size)
         for name, value in losses.parts.items():
             self.log(f"train/{name}", value, batch_size=size)
-        return {"loss": losses.total, "rows": batch.rows, "per_sample": losses.per_sample}
+        counted = slice(0, 0 if batch.filler else size)
+        rows, per_sample = batch.rows[counted], losses.per_sample[counted]
+        return {"loss": loss, "rows": rows, "per_sample": per_sample}
 
     def validation_step(self, batch: Batch, batch_idx: int) -> Any:
         """A `Prediction` for each of the batch's images; a callback scores them."""

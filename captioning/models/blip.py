@@ -7,6 +7,7 @@ other size, trained from scratch on pixels or on cached features. The backbone
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from captioning.models.layers.cross_entropy import caption_losses
 from captioning.models.layers.hypothesis_tree import HypothesisTree
 from captioning.models.layers.low_rank import merged_low_rank
 from captioning.ranges import DropRate, PositiveInt
+from captioning.sample_dropout import by_caption
 from captioning.types import Batch, CaptionLosses
 from captioning.vision.blip import BlipVision, load_blip
 
@@ -156,7 +158,8 @@ class Blip(AbstractCaptioner[HypothesisTree]):
         places = CaptionPlaces.of(batch)
         tokens = torch.cat([captions[:, :1], prompt, captions[:, 1:-1]], dim=1)
         image_pairs = self.decoder.project_images(self._images(batch))
-        states = self.decoder.read(tokens, image_pairs, batch.image_index, batch.region_mask)
+        with nullcontext() if self.compiled else by_caption(batch):
+            states = self.decoder.read(tokens, image_pairs, batch.image_index, batch.region_mask)
         logits = self.decoder.logits(places.pack(states[:, self.prompt.numel() :]))
         return caption_losses(logits, batch, places, self.label_smoothing)
 
@@ -164,6 +167,7 @@ class Blip(AbstractCaptioner[HypothesisTree]):
         """Compile the image encoder, and the decoder's layers over complete captions."""
         super().compile_networks()
         self.decoder.compile_layers()
+        self.compiled = True
         return True
 
     def start(self, batch: Batch) -> HypothesisTree:

@@ -30,6 +30,7 @@ from captioning.models.layers.on_device import on_device
 from captioning.models.layers.visual_embedding import VisualEmbedding
 from captioning.models.layers.vl_bart import build_bart, load_bart, load_vl_bart
 from captioning.ranges import DropRate, PositiveInt
+from captioning.sample_dropout import by_caption, by_name
 from captioning.text.control_tokens import CONTROL_TOKENS, NUM_PLACES
 from captioning.types import Batch, CaptionLosses, Control
 
@@ -118,10 +119,18 @@ class CicBart(AbstractCaptioner[HypothesisTree]):
         rows = Rows.of(exist[:, 1:], tokens.device)
         index = torch.tensor([memories[request] for request in requests])
         index = on_device(index, tokens.device)
-        states, exist = self._encoded(batch, list(memories))
-        states = read(self.bart, tokens[:, :-1], rows, states, exist, index)
+        with by_name([self._named(batch, request) for request in memories], tokens.device):
+            states, exist = self._encoded(batch, list(memories))
+        with by_caption(batch):
+            states = read(self.bart, tokens[:, :-1], rows, states, exist, index)
         scores = logits(self.bart, states, self.num_words)
         return caption_losses(scores, batch, CaptionPlaces.of(batch), self.label_smoothing)
+
+    @staticmethod
+    def _named(batch: Batch, request: Request) -> tuple[str, Control]:
+        """A request by what it is of, whatever the image's place in the batch."""
+        image, control = request
+        return batch.image_ids[image], control
 
     def start(self, batch: Batch) -> HypothesisTree:
         """Encode each image with the control of its first caption."""

@@ -31,7 +31,7 @@ from captioning.models.layers.pseudo_captions import (
     fill_by_attention,
     fill_contexts,
 )
-from captioning.models.layers.weighted_mean import weighted_mean
+from captioning.models.layers.weighted_mean import mean_of
 from captioning.ranges import (
     ArgumentsOf,
     DropRate,
@@ -40,8 +40,9 @@ from captioning.ranges import (
     PositiveInt,
     Seed,
 )
+from captioning.sample_dropout import by_caption, by_image
 from captioning.text.object_words import build_object_words
-from captioning.types import Batch, CaptionLosses
+from captioning.types import Batch, CaptionLosses, Mean
 
 
 class CosCvae(AbstractCaptioner[LatentState]):
@@ -150,7 +151,8 @@ class CosCvae(AbstractCaptioner[LatentState]):
     def _memory(self, batch: Batch) -> RegionMemory:
         regions = self._regions(batch).to(self.decoder.score.dtype)
         if self.project is not None:
-            regions = self.project(regions)
+            with by_image(batch):
+                regions = self.project(regions)
         return self.decoder.project_images(regions, batch.region_mask)
 
     def losses(self, batch: Batch) -> CaptionLosses:
@@ -168,17 +170,20 @@ class CosCvae(AbstractCaptioner[LatentState]):
             kl.sum(1).clamp(min=free) for kl in (terms.kl_context, terms.kl_objects)
         )
         loss = weights.nll * terms.nll + weights.kl * kl_above_free
-        total, parts = self._reduced(loss, terms.lengths, batch.weights), terms.parts()
+        means, parts = (self._reduced(loss, terms.lengths, batch.weights),), terms.parts()
         if "context_tokens" in batch.extras and (weights.nll_nn or weights.kl_nn):
             pseudo, pseudo_parts = self._pseudo_loss(batch, number, memory)
-            total, parts = total + pseudo, {**parts, **pseudo_parts}
+            means, parts = (*means, pseudo), {**parts, **pseudo_parts}
         bound = terms.nll + terms.kl
         per_sample = bound.detach() / terms.lengths
-        return CaptionLosses(total=total, per_sample=per_sample, parts=parts, nll=bound)
+        total = means[0].value if len(means) == 1 else means[0].value + means[1].value
+        return CaptionLosses(
+            total=total, per_sample=per_sample, parts=parts, nll=bound, means=means
+        )
 
     def _pseudo_loss(
         self, batch: Batch, number: int, memory: RegionMemory
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    ) -> tuple[Mean, dict[str, Tensor]]:
         """Loss of filled contexts of other photos, and its logged parts.
 
         The contexts' original objects are not the photo's, so latents of objects come from the
@@ -190,12 +195,13 @@ class CosCvae(AbstractCaptioner[LatentState]):
         skipped_share = 1 - len(pseudo.captions) / len(batch)
         skipped = {"pseudo_skipped": torch.full((), skipped_share, device=self.device)}
         if not len(pseudo.captions):
-            return memory.mean.new_zeros(()), skipped
+            return Mean(value=memory.mean.new_zeros(()), number=0), skipped
         captions = on_device(pseudo.captions, batch.rows.device)
         labels = batch.extras.get("region_words")
         labels = None if labels is None else labels[captions]
         images = batch.image_index[captions]
-        nll, kl = self._pseudo_terms(pseudo, keys, memory, images, labels)
+        with by_caption(batch, pseudo.captions):
+            nll, kl = self._pseudo_terms(pseudo, keys, memory, images, labels)
         lengths = on_device(pseudo.lengths - 1, nll.device)
         loss = self.weights.nll_nn * nll
         loss = loss + self.weights.kl_nn * kl.clamp(min=self.free_nats * lengths)
@@ -244,12 +250,12 @@ class CosCvae(AbstractCaptioner[LatentState]):
         words = pseudo.contexts.masked_fill(slots, self.tokenizer.unk_id)[:, :-1]
         return self.decoder.attention(words, memory, latents.detach(), self.latents.prior)
 
-    def _reduced(self, losses: Tensor, lengths: Tensor, weights: Tensor | None) -> Tensor:
+    def _reduced(self, losses: Tensor, lengths: Tensor, weights: Tensor | None) -> Mean:
         """One number from captions' sums ``(B,)``."""
         if self.reduction == "caption_sum":
-            return weighted_mean(losses, weights)
+            return mean_of(losses, weights)
         counted = lengths if weights is None else weights * lengths
-        return weighted_mean(losses / lengths, counted)
+        return mean_of(losses / lengths, counted)
 
     def terms(self, batch: Batch, number: int, memory: RegionMemory) -> Terms:
         """The parts of the bound, with latents drawn from the posteriors.
@@ -275,7 +281,8 @@ class CosCvae(AbstractCaptioner[LatentState]):
             )
             priors = self._priors(mean, context.values, objects.values)
         latents, chances = [context.values, objects.values], noise[:, :, -1:]
-        nll = self._word_losses(tokens, latents, chances, memory, batch.image_index, packing)
+        with by_caption(batch):
+            nll = self._word_losses(tokens, latents, chances, memory, batch.image_index, packing)
         kl_context, kl_objects = (
             (chain.distribution.divergence(prior) * real).sum(1)
             for chain, prior in zip((context, objects), priors, strict=True)

@@ -25,9 +25,10 @@ from captioning.models.layers.updown_cell import (
     recurrence,
     squashed,
 )
-from captioning.models.layers.weighted_mean import weighted_mean
+from captioning.models.layers.weighted_mean import mean_of
 from captioning.models.layers.wide_linear import wide_linear
 from captioning.ranges import DropRate, PositiveInt
+from captioning.sample_dropout import by_caption, by_image, by_token
 from captioning.types import Batch, CaptionLosses
 
 # Assumed number of steps of a search, to decide which products are worth computing once an image.
@@ -178,7 +179,8 @@ class UpDown(AbstractCaptioner[UpDownState]):
         """Keys ``(I, R, A)``, values ``(I, R, D)`` and the mean's gates ``(I, 4H)``."""
         values = self._regions(batch).to(self.score.dtype)
         if self.project is not None:
-            values = self.project(values)
+            with by_image(batch):
+                values = self.project(values)
         if batch.region_mask is None:
             mean = values.mean(1)
         else:
@@ -211,12 +213,16 @@ class UpDown(AbstractCaptioner[UpDownState]):
         tokens = tokens[packing.order]
         index = batch.image_index[packing.order]
         inputs, targets = packing.pack(tokens[:, :-1]), packing.pack(tokens[:, 1:])
-        gates = self.words_to_gates(self.dropout(self.embed(inputs)))
+        with by_caption(batch), by_token(packing.sequences, packing.steps):
+            words = self.dropout(self.embed(inputs))
+        gates = self.words_to_gates(words)
         gates = gates + mean_gates[packing.pack_rows(index)]
         hidden = recurrence(
             gates, keys, values, batch.region_mask, index, packing.sizes, self._weights()
         )
-        logits = self._logits(self.dropout(hidden))
+        with by_caption(batch), by_token(packing.sequences, packing.steps):
+            hidden = self.dropout(hidden)
+        logits = self._logits(hidden)
         return self._cross_entropy(logits, targets, packing, batch.weights)
 
     def _cross_entropy(
@@ -227,12 +233,12 @@ class UpDown(AbstractCaptioner[UpDownState]):
         if self.reduction == "token_mean":
             if weights is not None:
                 weights = packing.pack_rows(weights[packing.order])
-            total = weighted_mean(loss, weights)
+            mean = mean_of(loss, weights)
         else:
-            total = weighted_mean(packing.sum_by_caption(loss), weights)
+            mean = mean_of(packing.sum_by_caption(loss), weights)
         summed = packing.sum_by_caption(nll)
         per_sample = summed.detach() / packing.lengths
-        return CaptionLosses(total=total, per_sample=per_sample, nll=summed)
+        return CaptionLosses(total=mean.value, per_sample=per_sample, nll=summed, means=(mean,))
 
     def start(self, batch: Batch) -> UpDownState:
         """Project the images once; cells start at zero."""

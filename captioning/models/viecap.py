@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -33,6 +34,7 @@ from captioning.ranges import (
     PositiveFloat,
     PositiveInt,
 )
+from captioning.sample_dropout import by_caption
 from captioning.text.causal import load_causal
 from captioning.text.entities import hard_prompt
 from captioning.text.entity_index import EntityIndex
@@ -170,14 +172,21 @@ class ViECap(AbstractCaptioner[PromptedState]):
             embeddings = embeddings[batch.image_index]
             entity_ids = None if entity_ids is None else entity_ids[batch.host.image_index]
         if entity_ids is not None and self.training:
-            entity_ids = entity_ids.masked_fill(torch.rand(entity_ids.shape) < self.masking, NONE)
+            entity_ids = self._masked(entity_ids, batch)
         tokens, predicts = self._texts(batch.host, entity_ids)
         soft = self.projector(embeddings)
         words = self.stepper.words(on_device(tokens, soft.device))
-        states = self.stepper.read(torch.cat([soft, words], dim=1))[:, soft.shape[1] - 1 :]
+        with by_caption(batch):
+            states = self.stepper.read(torch.cat([soft, words], dim=1))[:, soft.shape[1] - 1 :]
         index = on_device(predicts.flatten().nonzero().squeeze(1), soft.device)
         logits = self.stepper.logits(states.flatten(0, 1).index_select(0, index))
         return caption_losses(logits, batch, CaptionPlaces.of(batch))
+
+    def _masked(self, entity_ids: Tensor, batch: Batch) -> Tensor:
+        """Entities ``(B, .)`` of captions, a random share of each left out."""
+        size = entity_ids.shape[1]
+        chances = [np.random.default_rng(key).random(size) for key in _keys(batch)]
+        return entity_ids.masked_fill(torch.from_numpy(np.stack(chances)) < self.masking, NONE)
 
     def _texts(self, batch: Batch, entity_ids: Tensor | None) -> tuple[Tensor, Tensor]:
         """Tokens ``(B, W)`` of prompts and captions; where the next is a caption's: ``(B, W + 1)``.
@@ -239,7 +248,8 @@ class ViECap(AbstractCaptioner[PromptedState]):
         if self.entities is not None and entity_ids is None:
             raise ValueError("captions alone need their entities, too: set model.texts.parser")
         noise = self.noise_variance if self.training else 0.0
-        return with_noise(text_embeddings.to(self.projector.learned.dtype), noise), entity_ids
+        text_embeddings = text_embeddings.to(self.projector.learned.dtype)
+        return with_noise(text_embeddings, noise, _keys(batch) if noise else ()), entity_ids
 
     def _images(self, batch: Batch) -> Tensor:
         """Embeddings ``(I, E)``: the mean of a photo's regions."""
@@ -286,6 +296,12 @@ class ViECap(AbstractCaptioner[PromptedState]):
                 f"checkpoint was trained with {len(saved or ())} entities, this run has "
                 f"{len(self.names)}, or others; give the same model.module.entities.names_path"
             )
+
+
+def _keys(batch: Batch) -> list[tuple[int, ...]]:
+    """Keys of random numbers: the captions' rows with a number that training seeds."""
+    number = int(torch.randint(2**31, ()))
+    return [(number, row) for row in batch.host.rows.tolist()]
 
 
 def _new_gpt2(tokenizer: AbstractTokenizer, dropout: float, **sizes: Any) -> GPT2LMHeadModel:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from captioning.models.layers.low_rank import merged_low_rank
 from captioning.models.layers.speaker import Generated, SpeakerState
 from captioning.processors import COUNTS, PREFIX, image_text_folder, load_processor
 from captioning.ranges import DropRate
+from captioning.sample_dropout import by_caption, by_image
 from captioning.types import Batch, CaptionLosses
 from captioning.vision.image_text import WeightType, load_image_text
 
@@ -71,6 +73,17 @@ class Vlm(AbstractCaptioner[SpeakerState]):
             raise ValueError("model=vlm reads photos by its own processor: choose features=vlm")
         return tensors
 
+    @functools.cached_property
+    def _drops(self) -> bool:
+        """Whether the network has dropout."""
+        shares = (
+            value
+            for module in self.network.modules()
+            for name, value in vars(module).items()
+            if name == "p" or "dropout" in name
+        )
+        return any(isinstance(share, float) and share > 0 for share in shares)
+
     def _frozen(self) -> dict[str, Tensor]:
         """Weights that stay as they were in ``pretrained``."""
         names = {name for name, value in self.named_parameters() if not value.requires_grad}
@@ -120,14 +133,22 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         """Cross-entropy of the captions' tokens and their end; the prompt has none."""
         tokens, exist = batch.caption_tokens()
         tensors, captions = self._prompts(batch), (tokens[:, 1:-1], exist[:, 1:-1])
-        speaker, index = self.parts.speaker, batch.image_index
-        shared = len(batch) > len(batch.image_ids)
+        speaker = self.parts.speaker
+        # What is dropped must not depend on how many captions of a photo this process has.
+        shared = len(batch) > len(batch.image_ids) or (self.training and self._drops)
         if shared and not self.checkpointing:  # which keeps no memory of the prompts
-            logits = speaker.read_shared(self.parts.prompts(tensors), index, *captions)
+            with by_image(batch):
+                read = speaker.read_prompts(self.parts.prompts(tensors), batch.image_index)
+            with by_caption(batch):
+                logits = speaker.read_captions(*read, *captions)
         elif self.parts.reads_photos:
-            logits = speaker.read(rows_of(self.parts.prompts(tensors), batch), *captions)
+            with by_image(batch):
+                prompts = self.parts.prompts(tensors)
+            with by_caption(batch):
+                logits = speaker.read(rows_of(prompts, batch), *captions)
         else:
-            logits = speaker.read(self.parts.prompts(rows_of(tensors, batch)), *captions)
+            with by_caption(batch):
+                logits = speaker.read(self.parts.prompts(rows_of(tensors, batch)), *captions)
         return padded_caption_losses(logits.float(), batch, self.label_smoothing)
 
     def start(self, batch: Batch) -> SpeakerState:

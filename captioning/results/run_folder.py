@@ -20,6 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pytorch_lightning.utilities import rank_zero_only
 
 from captioning.files import read_json, remove_unfinished, write_json, write_text
+from captioning.results.checkpoints import LAST, check_intact, latest_checkpoint
 
 log = logging.getLogger(__name__)
 
@@ -38,9 +39,12 @@ FREE_KEYS = (
     "hydra",
     "find_lr",
     "keep_every_epoch",
+    "checkpoint_minutes",
     "trainer.enable_progress_bar",
     "trainer.enable_model_summary",
     "trainer.devices",
+    "trainer.num_nodes",
+    "trainer.strategy",
     "loader.num_workers",
     "loader.prefetch_factor",
     "loader.multiprocessing_context",
@@ -99,8 +103,15 @@ class RunFolder:
                 self._start(config)
         branch = None if config.branch_from is None else Path(config.branch_from)
         if resume == "auto":
-            return None if self.finished() else self.last_checkpoint or branch
+            return None if self.finished() else self._latest() or branch
         return branch if resume == "never" else Path(resume)
+
+    def _latest(self) -> Path | None:
+        """The checkpoint to go on from; the first process reads it against its sums."""
+        path = latest_checkpoint(self.path / "checkpoints")
+        if path is not None and getattr(rank_zero_only, "rank", 0) == 0:
+            check_intact(path)
+        return path
 
     def _check_branch(self, config: DictConfig) -> None:
         """Refuse a checkpoint to branch from whose run differs in more than its curation."""
@@ -218,7 +229,7 @@ class RunFolder:
     @property
     def last_checkpoint(self) -> Path | None:
         """The checkpoint of the last finished epoch."""
-        return self._checkpoint("last.ckpt")
+        return self._checkpoint(LAST)
 
     def tested_checkpoint(self, monitor: str) -> Path:
         """The checkpoint that scores are made with: the best epoch's, or the last one's.

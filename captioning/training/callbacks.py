@@ -62,10 +62,13 @@ def _is_between_logs(trainer: pl.Trainer) -> bool:
 
 
 class StepSeed(pl.Callback):
-    """Sets torch's global generator (dropout draws from it) from seed, epoch, batch and process.
+    """Sets torch's global generator (dropout draws from it) from seed, epoch and batch.
 
     A resumed run then draws the same numbers as one that was never stopped. It is done at every
     batch because Lightning leaves out ``on_train_epoch_start`` in the first epoch after resuming.
+
+    All processes draw the same numbers, from which `captioning.sample_dropout` makes
+    masks by sample. Only what GPUs draw for themselves differs.
 
     Args:
         seed: of the run.
@@ -77,9 +80,15 @@ class StepSeed(pl.Callback):
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Seed the step; processes draw different numbers."""
-        parts = (self.seed, trainer.current_epoch, batch_idx, trainer.global_rank)
-        torch.manual_seed(int(np.random.SeedSequence(parts).generate_state(1)[0]))
+        """Seed the step."""
+        parts = (self.seed, trainer.current_epoch, batch_idx)
+        torch.manual_seed(_seed_of((*parts, 0)))
+        if trainer.global_rank and torch.cuda.is_available():
+            torch.cuda.manual_seed(_seed_of((*parts, trainer.global_rank)))
+
+
+def _seed_of(parts: tuple[int, ...]) -> int:
+    return int(np.random.SeedSequence(parts).generate_state(1)[0])
 
 
 class StayStopped(pl.Callback):
@@ -269,12 +278,18 @@ class Speed(pl.Callback):
         self._seconds, self._captions, self._started = 0.0, 0, 0.0
 
     def state_dict(self) -> dict[str, Any]:
-        """Times of the epochs so far."""
-        return {"epochs": self.epochs}
+        """Times of the epochs so far, and of the one under way."""
+        return {"epochs": self.epochs, "seconds": self._seconds, "captions": self._captions}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from the times of a checkpoint."""
         self.epochs = list(state_dict["epochs"])
+        self._seconds = float(state_dict.get("seconds", 0.0))
+        self._captions = int(state_dict.get("captions", 0))
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Let the clock of an epoch that goes on stand where it stood."""
+        self._started = time.perf_counter() - self._seconds
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
@@ -292,12 +307,14 @@ class Speed(pl.Callback):
         batch_idx: int,
     ) -> None:
         """Count captions; the last batch stops the clock before validation begins."""
-        self._captions += len(batch)
+        self._captions += 0 if batch.filler else len(batch)
         self._seconds = time.perf_counter() - self._started
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Write the epoch's speed."""
-        rate = self._captions * trainer.world_size / max(self._seconds, 1e-9)
+        captions = torch.tensor(float(self._captions), device=pl_module.device)
+        captions = float(trainer.strategy.reduce(captions, reduce_op="sum"))
+        rate = captions / max(self._seconds, 1e-9)
         epoch = {"seconds": self._seconds, "captions_per_second": rate}
         self.epochs = [*self.epochs, epoch | {"updates": trainer.global_step}]
         pl_module.log("speed/captions_per_second", rate)

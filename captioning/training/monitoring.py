@@ -20,6 +20,7 @@ from torch.optim import Optimizer
 from captioning.data.roster import Roster
 from captioning.training.callbacks import CaptionEvaluation
 from captioning.training.loggers.csv_logger import CsvLogger
+from captioning.vision.photo_places import photo_exists
 from captioning.vision.photos import load_rgb
 
 MIB = 2**20
@@ -44,6 +45,7 @@ class Monitor(pl.Callback):
             if isinstance(logger, CsvLogger):
                 logger.begin(trainer.global_step)
         self._logged_step = trainer.global_step
+        self._started = time.perf_counter()  # for an epoch that goes on
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
@@ -168,7 +170,7 @@ def thumbnails(samples: Mapping[str, str], roster: Roster) -> dict[str, Image.Im
     small: dict[str, Image.Image] = {}
     for image_id in samples:
         path = roster.samples[roster.rows_by_image[image_id][0]].image_path
-        if path.is_file():
+        if photo_exists(path):
             small[image_id] = load_rgb(path)
             small[image_id].thumbnail((THUMBNAIL, THUMBNAIL))
     return small

@@ -17,9 +17,6 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.utilities import rank_zero_only
-from pytorch_lightning.utilities.exceptions import (
-    MisconfigurationException,  # pyright: ignore[reportPrivateImportUsage]
-)
 
 from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.data.batches.settings import LoaderSettings
@@ -33,12 +30,14 @@ from captioning.results.run_folder import RunFolder
 from captioning.text.tokenizers.subwords import restored
 from captioning.training.adapt import adapt
 from captioning.training.callbacks import CaptionEvaluation
+from captioning.training.fit import fit, quieten_loaders
 from captioning.training.inputs import Inputs, load_inputs
 from captioning.training.memory import memory_advice
 from captioning.training.parts import build_part
 from captioning.training.preflight import check_run, with_precision
 from captioning.training.rosters import has_corpus, read_corpus, trains_on_text
 from captioning.training.sharding import is_sharded, load_weights, shard
+from captioning.training.signals import Stopped, StopSignals
 from captioning.training.speed import (
     check_speed,
     compile_model,
@@ -72,12 +71,18 @@ def train(config: DictConfig) -> dict[str, float]:
     Raises:
         ValueError: the folder holds a run of another config, or the config makes no sense.
         MemoryError: too little memory; names what to lower.
+        Stopped: a signal asked for it; what was computed is kept, and a job of Slurm queued anew.
     """
     config = with_speed(with_precision(config))
     check_run(config)
     folder = RunFolder(Path(config.run_dir))
-    with _alone_in(folder.path):
-        return _train(config, folder)
+    with StopSignals() as signals:
+        try:
+            with _alone_in(folder.path):
+                return _train(config, folder, signals)
+        except Stopped as stopped:
+            signals.pass_on(stopped)
+            raise
 
 
 @contextmanager
@@ -93,7 +98,7 @@ def _alone_in(folder: Path) -> Iterator[None]:
         yield
 
 
-def _train(config: DictConfig, folder: RunFolder) -> dict[str, float]:
+def _train(config: DictConfig, folder: RunFolder, signals: StopSignals) -> dict[str, float]:
     checkpoint = folder.open(config)
     if getattr(rank_zero_only, "rank", 0) == 0:
         forget_failure(folder.path)
@@ -105,12 +110,18 @@ def _train(config: DictConfig, folder: RunFolder) -> dict[str, float]:
     _quieten(config, folder.path)
     set_matmul_precision(config)
     pl.seed_everything(config.seed, workers=True, verbose=False)
-    experiment = build(config, folder.path)
+    experiment = build(config, folder.path, signals)
     if checkpoint is not None:
         log.info(f"going on from {checkpoint}")
     try:
         with memory_advice(config, experiment.model):
-            _fit(experiment, checkpoint, folder)
+            fit(
+                experiment.trainer,
+                experiment.model,
+                experiment.datamodule,
+                checkpoint=checkpoint,
+                signals=signals,
+            )
             return _test(experiment, folder.tested_checkpoint(config.monitor))
     finally:
         _finish_loggers(experiment.trainer)
@@ -123,7 +134,7 @@ def _test(experiment: Experiment, checkpoint: Path) -> dict[str, float]:
     # Not by trainer.test(ckpt_path=...): that would load the weights before averaging.
     load_weights(experiment.model, load_checkpoint(checkpoint)["state_dict"])
     with warnings.catch_warnings():
-        _quieten_loaders(experiment.datamodule)
+        quieten_loaders(experiment.datamodule)
         experiment.trainer.test(experiment.model, experiment.datamodule, verbose=False)
     result = experiment.evaluation.result
     return {} if result is None else dict(result.corpus)
@@ -143,47 +154,14 @@ def _quieten(config: DictConfig, folder: Path) -> None:
     warnings.filterwarnings("ignore", ".*treespec, LeafSpec.*", FutureWarning)
     # A machine of a cluster may well be used without its queue.
     warnings.filterwarnings("ignore", "The `srun` command is available")
+    # All processes come to the same scores, as they have gathered captions and losses.
+    warnings.filterwarnings("ignore", ".*sync_dist=True.*")
     if "wandb" in (config.get("logger") or {}):
         os.environ.setdefault("WANDB_DATA_DIR", str(folder.resolve()))
 
 
-def _quieten_loaders(datamodule: CaptionDataModule) -> None:
-    """Silence advice on loader processes where it is wrong."""
-    if not datamodule.reads_pixels:
-        # Cached features are read in milliseconds: loader processes would only cost time.
-        warnings.filterwarnings("ignore", ".*does not have many workers.*")
-    # A loader whose processes stay is kept and not made anew, which is what can hang.
-    warnings.filterwarnings("ignore", ".*persistent_workers=True.*can lead to instability.*")
-
-
-def _fit(experiment: Experiment, checkpoint: Path | None, folder: RunFolder) -> None:
-    """Train; say how to go on if somebody stops it."""
-    trainer = experiment.trainer
-    try:
-        with warnings.catch_warnings():
-            _quieten_loaders(experiment.datamodule)
-            # Expected for a resumed run, and for one that branches.
-            warnings.filterwarnings("ignore", "Checkpoint directory .* exists and is not empty")
-            warnings.filterwarnings("ignore", ".*callbacks used to create .*ModelCheckpoint")
-            warnings.filterwarnings("ignore", "The dirpath has changed from")
-            trainer.fit(
-                experiment.model, experiment.datamodule, ckpt_path=checkpoint, weights_only=True
-            )
-    except SystemExit as stopped:
-        if not trainer.interrupted:
-            raise
-        last = folder.last_checkpoint or "the start, as no epoch had ended"
-        raise KeyboardInterrupt(f"stopped; resume=auto goes on from {last}") from stopped
-    except MisconfigurationException as error:
-        raise ValueError(f"trainer and callbacks do not fit together: {error}") from error
-    except RuntimeError as error:
-        if "conditioned on metric" not in str(error):  # as Lightning tells a score that none logs
-            raise
-        raise ValueError(f"callbacks.*.monitor: {error}") from error
-
-
-def build(config: DictConfig, folder: Path) -> Experiment:
-    """Read the data, build the model, and join them to a trainer."""
+def build(config: DictConfig, folder: Path, signals: StopSignals | None = None) -> Experiment:
+    """Read the data, build the model, and join them to a trainer, which ends on signals."""
     inputs = load_inputs(config)
     _write_dropped(inputs, folder)
     _write_steps(inputs.steps, folder)
@@ -201,7 +179,8 @@ def build(config: DictConfig, folder: Path) -> Experiment:
     )
     if is_sharded(config.trainer.get("strategy")):
         shard(model)
-    trainer = build_trainer(config, folder, evaluation=evaluation, truth=inputs.steps.truth)
+    truth = inputs.steps.truth
+    trainer = build_trainer(config, folder, evaluation=evaluation, truth=truth, signals=signals)
     return Experiment(model=model, datamodule=datamodule, trainer=trainer, evaluation=evaluation)
 
 
@@ -242,12 +221,14 @@ def _captions(config: DictConfig, inputs: Inputs) -> Iterator[str]:
         yield from (sample.caption for sample in read_corpus(config, "vocabulary").samples)
 
 
+@rank_zero_only
 def _write_dropped(inputs: Inputs, folder: Path) -> None:
     """``dropped.json``: all that the rosters leave out, and by which rule."""
     dropped = {r.name: [asdict(item) for item in r.dropped] for r in inputs.splits.rosters}
     write_json(folder / "dropped.json", dropped)
 
 
+@rank_zero_only
 def _write_steps(steps: StepContext, folder: Path) -> None:
     """Write what the steps know for people and later commands, one file each."""
     if steps.truth:

@@ -192,6 +192,7 @@ class TrainSettings(TypedDict):
     start_from: Name | None
     branch_from: Name | None
     keep_every_epoch: bool
+    checkpoint_minutes: PositiveFloat | None
     run_name: Name
     run_dir: Name
     plugins: NotRequired[Sequence[Name]]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
+from lightning_fabric.plugins.environments import SLURMEnvironment
 from omegaconf import DictConfig, open_dict
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.callbacks import ProgressBar as AnyProgressBar
@@ -26,7 +27,9 @@ from captioning.training.checkpoint_io import AtomicCheckpointIO
 from captioning.training.finite_loss import FiniteLoss
 from captioning.training.monitoring import Monitor, SampleCaptions
 from captioning.training.parts import build_part
+from captioning.training.preemption import Preemption
 from captioning.training.reserved import RESERVED
+from captioning.training.signals import StopSignals
 from captioning.training.speed import precision_plugin
 
 
@@ -56,7 +59,12 @@ def num_updates(config: DictConfig, batches_per_epoch: int) -> int:
 
 
 def build_trainer(
-    config: DictConfig, folder: Path, *, evaluation: CaptionEvaluation, truth: Mapping[str, str]
+    config: DictConfig,
+    folder: Path,
+    *,
+    evaluation: CaptionEvaluation,
+    truth: Mapping[str, str],
+    signals: StopSignals | None = None,
 ) -> pl.Trainer:
     """The trainer of a run.
 
@@ -65,11 +73,12 @@ def build_trainer(
         folder: of the run.
         evaluation: logs the scores that other callbacks monitor, so it comes first.
         truth: the planted faults by sample, if any, for curation.
+        signals: that ask the run to end; None: none do.
 
     Raises:
         ValueError: settings that Lightning refuses.
     """
-    settings, plugins = config.trainer, [AtomicCheckpointIO()]
+    settings, plugins = config.trainer, [AtomicCheckpointIO(), *_environment()]
     if (precision := precision_plugin(config)) is not None:
         settings, plugins = _without(settings, "precision"), [*plugins, precision]
     try:
@@ -83,6 +92,11 @@ def build_trainer(
                 SampleCaptions(evaluation=evaluation),
                 *_default_callbacks(config, folder, truth, chosen),
                 *chosen,
+                Preemption(
+                    signals=signals or StopSignals(),
+                    folder=folder,
+                    minutes=config.checkpoint_minutes,
+                ),
                 *_checkpoints(config, folder),
             ],
             logger=[build_part(entry) for entry in (config.get("logger") or {}).values()] or False,
@@ -93,6 +107,11 @@ def build_trainer(
         )
     except MisconfigurationException as error:
         raise ValueError(f"trainer and callbacks do not fit together: {error}") from error
+
+
+def _environment() -> list[SLURMEnvironment]:
+    """Slurm's, where a run is started by it: Lightning would save and queue jobs itself."""
+    return [SLURMEnvironment(auto_requeue=False)] if SLURMEnvironment.detect() else []
 
 
 def _without(settings: DictConfig, key: str) -> DictConfig:

@@ -87,6 +87,11 @@ class PairScores:
         """Leave the accelerator to others; the next call comes back."""
         self.scorer.release()
 
+    def forget(self) -> None:
+        """Drop what is in memory alone: the next pairs are scored as if they were the first."""
+        if self._folder is None:
+            self._known, self._store = {}, None
+
     def _work(
         self, photos: Sequence[Path], captions: dict[Path, dict[str, str]]
     ) -> dict[Path, dict[str, float]]:

@@ -62,6 +62,11 @@ class PhotoCaptions:
         """Leave the accelerator to others; the next call comes back."""
         self.captioner.release()
 
+    def forget(self) -> None:
+        """Drop what is in memory alone: the next photos are captioned as if they were the first."""
+        if self._folder is None:
+            self._known, self._store = {}, None
+
     def _work(self, keys: Sequence[str], photos: dict[str, Path]) -> dict[str, list[str]]:
         """This process's share: captions by key, from the store or new."""
         if self._store is None:

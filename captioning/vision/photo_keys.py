@@ -11,6 +11,7 @@ from pathlib import Path
 from PIL import Image
 
 from captioning.vision.line_store import LineStore, key_of
+from captioning.vision.photo_places import open_photo, photo_stamp
 from captioning.vision.photos import load_rgb
 
 NUM_THREADS = 8  # that read files; hashing and decoding let go of Python's lock
@@ -45,14 +46,14 @@ class PhotoKeys:
 
 def _stamp(path: Path) -> str:
     try:
-        stat = os.stat(path)
+        stamp = photo_stamp(path)
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{path}: no such photo") from error
-    return key_of(os.path.abspath(path), str(stat.st_size), str(stat.st_mtime_ns))
+    return key_of(os.path.abspath(path), *map(str, stamp))
 
 
 def _digest(path: Path) -> str:
-    with path.open("rb") as file:
+    with open_photo(path) as file:
         digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=12))
     return digest.hexdigest()
 

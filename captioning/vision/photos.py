@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
+from captioning.vision.photo_places import open_photo, place_in_shard
+
 MAX_PIXELS = 100_000_000  # 100 megapixels are 300 MB once decoded
 
 MISSING = "photo missing"
@@ -75,7 +77,7 @@ def photo_sizes(path: str | Path) -> tuple[tuple[int, int], tuple[int, int]]:
         ValueError: it is no photo.
     """
     try:
-        with warnings.catch_warnings(), Image.open(path) as image:
+        with warnings.catch_warnings(), _opened(path) as image:
             warnings.simplefilter("ignore")
             width, height = image.size
             orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
@@ -87,12 +89,26 @@ def photo_sizes(path: str | Path) -> tuple[tuple[int, int], tuple[int, int]]:
     return (width, height), ((height, width) if turned else (width, height))
 
 
+class _EmptyPhoto(ValueError):
+    """A photo of no bytes."""
+
+
+def _opened(path: str | Path) -> Image.Image:
+    """The photo with its header read alone, wherever it lies."""
+    if place_in_shard(path) is None:
+        if os.path.getsize(path) == 0:
+            raise _EmptyPhoto(f"{path}: {EMPTY}")
+        return Image.open(path)
+    stream = open_photo(path)
+    if not stream.seek(0, os.SEEK_END):
+        raise _EmptyPhoto(f"{path}: {EMPTY}")
+    return Image.open(stream)
+
+
 def _open(path: str | Path, max_pixels: int, smallest_side: int | None = None) -> Image.Image | str:
     """The photo, or the rule that it breaks."""
     try:
-        if os.path.getsize(path) == 0:
-            return EMPTY
-        with warnings.catch_warnings(), Image.open(path) as image:
+        with warnings.catch_warnings(), _opened(path) as image:
             warnings.simplefilter("ignore")  # of damaged EXIF and palettes: the pixels count
             if image.width * image.height > max_pixels:
                 return f"{HUGE} ({image.width}x{image.height}, at most {max_pixels} pixels)"
@@ -104,6 +120,8 @@ def _open(path: str | Path, max_pixels: int, smallest_side: int | None = None) -
             return _as_rgb(ImageOps.exif_transpose(image))
     except FileNotFoundError:
         return MISSING
+    except _EmptyPhoto:
+        return EMPTY
     except UnidentifiedImageError:
         return NO_IMAGE
     except Image.DecompressionBombError:

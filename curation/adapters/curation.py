@@ -288,13 +288,7 @@ class Curation:
             gathered: sum the losses of the epoch under way over all processes, which must all call
                 it; otherwise they are this process's own.
         """
-        state = self._curator.state_dict()
-        if gathered:
-            for ledger in (state["ledger"], *state["signals"].values()):
-                device = self._curator.ledger.device
-                ledger["sum"] = summed(ledger["sum"].to(device))
-                ledger["count"] = summed(ledger["count"].to(device))
-        return state
+        return self._curator.state_dict(gathered=gathered)
 
     def load_state_dict(self, state: Mapping[str, Any], *, mid_epoch: bool = False) -> None:
         """Go on from a checkpoint, whatever the folder holds: its files are written anew.

@@ -5,18 +5,20 @@ Settings are in ``configs/capfilt.yaml``; docs/capfilt.md says what is written.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf
 
 from augmentation.set_folder import claim_folder
 from captioning.files import write_json
 from captioning.results.run_folder import versions
+from captioning.spread.local import Local
 from captioning.training.parts import build_part
 from captioning.training.rosters import read_with_steps
 from curation.capfilt.merge import merge
-from curation.capfilt.shards import Shard, read_shards, write_shard
+from curation.capfilt.shards import Judge, Shard, read_shards, write_shard
 
 CARD = "card.json"
 MERGE = "merge"
@@ -38,22 +40,23 @@ def capfilt(config: DictConfig) -> dict[str, Any] | None:
     roster, _ = read_with_steps(config, config.split)
     data = {"roster": roster.name, "fingerprint": roster.fingerprint}
     claim_folder(folder, {"data": data, "parts": config.parts, "per_photo": config.per_photo})
+    spread = build_part(config.spread)
+    if shard is not None and not isinstance(spread, Local):
+        raise ValueError(
+            "shard=I/N is for a process that is started by hand; with another spread than local "
+            "leave it out, or give shard=merge"
+        )
     if config.shard != MERGE:
-        source = build_part(config.captioner) if config.parts != "filter" else None
-        pairs = build_part(config.filter) if config.parts != "captioner" else None
-        identity = {
-            "captioner": source and source.name,
-            "captioner identity": source and source.captioner.identity,
-            "filter identity": pairs and pairs.scorer.identity,
-        }
+        settings = _parts(config)
         write_shard(
             shard or WHOLE,
             folder=folder,
             roster=roster,
-            source=source,
-            pairs=pairs,
-            identity=identity,
+            build=partial(build_judge, **settings),
+            spread=spread,
             photos_at_once=config.photos_at_once,
+            settings=settings,
+            plugins=list(config.get("plugins") or []),
         )
     if shard is not None:
         return None
@@ -64,6 +67,26 @@ def capfilt(config: DictConfig) -> dict[str, Any] | None:
     card |= {"judged by": head, "versions": versions(), "config": _plain(config)}
     write_json(folder / CARD, card)
     return card
+
+
+def _parts(config: DictConfig) -> dict[str, dict[str, Any] | None]:
+    """The configs of captioner and filter as plain values; None where there is none."""
+    without = {"captioner": "filter", "filter": "captioner"}
+    return {
+        name: None
+        if config.parts == alone
+        else cast("dict[str, Any]", OmegaConf.to_container(config[name], resolve=True))
+        for name, alone in without.items()
+    }
+
+
+def build_judge(*, captioner: dict[str, Any] | None, filter: dict[str, Any] | None) -> Judge:
+    """A judge of plain values, in any process."""
+    source, pairs = (
+        None if config is None else build_part(OmegaConf.create(config))
+        for config in (captioner, filter)
+    )
+    return Judge(source=source, pairs=pairs)
 
 
 def _plain(config: DictConfig) -> dict[str, Any]:

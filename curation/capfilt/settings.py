@@ -26,4 +26,5 @@ class CapFiltSettings(TypedDict):
     photos_at_once: PositiveInt
     shard: Name | None
     out: Name
+    spread: Part
     plugins: NotRequired[Sequence[Name]]

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.progress import Progress
 
-from augmentation.captions.line_log import as_line, cut_to_complete_lines, read_lines
+from augmentation.captions.line_log import as_line, cut_to_lines, read_lines
 from captioning.data.file_lock import locked
 from captioning.data.roster import Roster
+from captioning.spread.base import AbstractSpread, Job
 from captioning.types import Sample
-from curation.amend.model_caption import CaptionSource
-from curation.score.caption_fit import FitScores
+from captioning.vision.pair_scores import PairScores
+from captioning.vision.photo_captions import PhotoCaptions
 
 log = logging.getLogger(__name__)
 
@@ -64,29 +65,60 @@ class Shard:
         return [[roster.samples[row] for row in photo] for photo in rows]
 
 
+class Judge:
+    """Captions and scores photos, in any process.
+
+    Args:
+        source: writes captions; None: none are written.
+        pairs: scores captions; None: none are scored.
+    """
+
+    def __init__(self, *, source: PhotoCaptions | None, pairs: PairScores | None) -> None:
+        self.source, self.pairs = source, pairs
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Captioner and filter, as the first line of a shard has them."""
+        return {
+            "captioner": self.source and self.source.name,
+            "captioner identity": self.source and self.source.captioner.identity,
+            "filter identity": self.pairs and self.pairs.scorer.identity,
+            "name": self.pairs and self.pairs.name,
+        }
+
+    def __call__(self, items: Sequence[Sequence[Sample]]) -> list[dict[str, Any]]:
+        """A line a photo. It depends on these photos alone, not on those before."""
+        for part in (self.source, self.pairs):
+            if part is not None:
+                part.forget()
+        return _judged(items, self.source, self.pairs)
+
+
 def write_shard(
     shard: Shard,
     *,
     folder: Path,
     roster: Roster,
-    source: CaptionSource | None,
-    pairs: FitScores | None,
-    identity: Mapping[str, Any],
+    build: Callable[[], Judge],
+    spread: AbstractSpread,
     photos_at_once: int,
+    settings: Mapping[str, Any],
+    plugins: Sequence[str] = (),
 ) -> None:
-    """Caption and score the photos of a shard; go on after the last whole line of a killed run.
+    """Caption and score the photos of a shard; go on after the last whole block of a killed run.
 
-    The first line says who judged: ``identity`` and the filter's name. Each further line is a
-    photo: ``image_id``, the scores of its ``written`` captions, and ``made`` captions with scores.
+    The first line says who judged: `Judge.identity`. Each further line is a photo: ``image_id``,
+    the scores of its ``written`` captions, and ``made`` captions with scores.
 
     Args:
         shard: which photos.
         folder: of the set.
         roster: the training set.
-        source: writes captions; None: none are written.
-        pairs: scores captions; None: none are scored.
-        identity: of captioner and filter, plain values.
+        build: makes a judge in each process.
+        spread: where the judges work.
         photos_at_once: photos between two writes, at least 1.
+        settings: plain values of captioner and filter.
+        plugins: see `Job`.
 
     Raises:
         ValueError: the shard was begun by another captioner or filter, or a photo cannot be opened.
@@ -96,37 +128,40 @@ def write_shard(
     file.parent.mkdir(parents=True, exist_ok=True)
     lock = file.with_suffix(".lock")
     with locked(lock, subject=f"shard {shard}", notify=log.warning):
-        head = {"shard": str(shard), **identity, "name": None if pairs is None else pairs.name}
-        begun = _begin(file, head)
-        with (
-            file.open("a", encoding="utf-8", newline="\n") as output,
-            Progress(transient=True) as bar,
-        ):
+        save_every = spread.shard_size(unit=photos_at_once, save_every=photos_at_once)
+        begun = max(0, cut_to_lines(file, first=1, step=save_every) - 1)
+        job = Job(
+            name="captions and scores",
+            build=build,
+            items=photos[begun:],
+            unit=photos_at_once,
+            save_every=save_every,
+            settings=settings,
+            folder=file.with_suffix(".parts"),
+            check=lambda identity: _begin(file, {"shard": str(shard), **identity}),
+            plugins=plugins,
+        )
+        with Progress(transient=True) as bar:
             task = bar.add_task(f"shard {shard}", total=len(photos), completed=begun)
-            for start in range(begun, len(photos), photos_at_once):
-                block = photos[start : start + photos_at_once]
-                lines = _judged(block, source, pairs)
-                output.write("".join(as_line(line) + "\n" for line in lines))
-                output.flush()
-                bar.advance(task, len(block))
+            for lines in spread.results(job):
+                with file.open("a", encoding="utf-8", newline="\n") as output:
+                    output.write("".join(as_line(line) + "\n" for line in lines))
+                bar.advance(task, len(lines))
 
 
-def _begin(file: Path, head: dict[str, Any]) -> int:
-    """Photos that a file has already; a new file gets its first line."""
-    lines = cut_to_complete_lines(file)
-    if not lines:
+def _begin(file: Path, head: dict[str, Any]) -> None:
+    """Write the first line of a new file; refuse one that others began."""
+    if not file.stat().st_size:
         file.write_text(as_line(head) + "\n", encoding="utf-8")
-        return 0
-    if next(read_lines(file)) != head:
+    elif next(read_lines(file)) != head:
         raise ValueError(
             f"{file}: begun by another captioner, filter or precision; choose another out=, or "
             "delete the file"
         )
-    return lines - 1
 
 
 def _judged(
-    photos: Sequence[Sequence[Sample]], source: CaptionSource | None, pairs: FitScores | None
+    photos: Sequence[Sequence[Sample]], source: PhotoCaptions | None, pairs: PairScores | None
 ) -> list[dict[str, Any]]:
     """A line a photo."""
     paths = [samples[0].image_path for samples in photos]

@@ -16,6 +16,12 @@ from typing import Any
 from captioning.data.roster import CurationView
 from captioning.files import write_atomically, write_json, write_lines
 from captioning.types import Sample
+from captioning.vision.photo_places import (
+    open_photo,
+    photo_exists,
+    place_in_shard,
+    plain_path,
+)
 
 REPLACED = "replaced"  # folder of pictures that came in for others
 
@@ -41,17 +47,19 @@ def pictures(view: CurationView) -> list[Picture]:
     """The live samples by picture, in roster order.
 
     A picture that stands for several images has the captions of all. Photos are named relative to
-    the folder that all of the roster's lie in; pictures that replaced them by ``replaced/NAME``.
+    the folder that all of the roster's lie in, shards being folders; pictures that replaced them by
+    ``replaced/NAME``.
     """
-    originals = dict.fromkeys(sample.image_path for sample in view.roster.samples)
-    root = Path(os.path.commonpath([path.parent for path in originals]))
+    paths = dict.fromkeys(sample.image_path for sample in view.roster.samples)
+    originals = {path: plain_path(path) for path in paths}
+    root = Path(os.path.commonpath([path.parent for path in originals.values()]))
     samples_by_path: dict[Path, list[Sample]] = {}
     for sample in view.samples():
         samples_by_path.setdefault(sample.image_path, []).append(sample)
     result = []
     for path, samples in samples_by_path.items():
         image_id, new = samples[0].image_id, path not in originals
-        name = f"{REPLACED}/{path.name}" if new else path.relative_to(root).as_posix()
+        name = f"{REPLACED}/{path.name}" if new else originals[path].relative_to(root).as_posix()
         result.append(
             Picture(
                 image_id=f"{image_id}/{path.stem}" if new else image_id,
@@ -149,17 +157,27 @@ def place_photos(curated: Sequence[Picture], folder: Path, *, copy: bool) -> Non
 
     Raises:
         FileNotFoundError: a picture is gone; names it.
+        ValueError: a link to a picture in a shard.
         OSError: the folder cannot be written.
     """
     for picture in {picture.file_name: picture for picture in curated}.values():
-        source = picture.path.resolve()
-        if not source.is_file():
+        source = picture.path
+        if not photo_exists(source):
             raise FileNotFoundError(
                 f"{picture.path}: no such picture; --photos none exports the captions alone"
             )
         target = folder / PurePosixPath(picture.file_name)
         if copy:
-            write_atomically(target, lambda part, source=source: shutil.copyfile(source, part))
+            write_atomically(target, lambda part, source=source: _copy(source, part))
+        elif place_in_shard(source):
+            raise ValueError(
+                f"{source}: a photo in a shard cannot be linked to; choose --photos copy"
+            )
         else:
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.symlink_to(source)
+            target.symlink_to(source.resolve())
+
+
+def _copy(source: Path, target: Path) -> None:
+    with open_photo(source) as photo, target.open("wb") as file:
+        shutil.copyfileobj(photo, file)

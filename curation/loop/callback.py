@@ -11,6 +11,7 @@ import pytorch_lightning as pl
 
 from captioning.data.roster import CurationView
 from captioning.ranges import Seed
+from captioning.vision.photo_places import photo_exists
 from curation.loop.curator import Curator, Outcome
 from curation.loop.files import CurationFiles
 from curation.loop.keep import read_keep
@@ -107,8 +108,8 @@ class CurationCallback(pl.Callback):
         return self.curator
 
     def state_dict(self) -> dict[str, Any]:
-        """The curator's state; plain values and tensors."""
-        return self.curator.state_dict() if self.curator is not None else {}
+        """The curator's state, the same in all processes; plain values and tensors."""
+        return self.curator.state_dict(gathered=True) if self.curator is not None else {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the view. Lightning calls this before it asks for the training loader."""
@@ -117,7 +118,7 @@ class CurationCallback(pl.Callback):
         self.curator.load_state_dict(state_dict)
         self._resumed = True
         if not self._trainer.is_global_zero:
-            # the sums in the checkpoint are of process 0; kept twice they would count twice
+            # the sums in the checkpoint are of all processes; kept twice they would count twice
             self.curator.clear_running()
         datamodule_of(self._trainer).view = self.curator.view
 
@@ -219,7 +220,7 @@ def _require_new_photos(trainer: pl.Trainer, policy: CurationPolicy) -> None:
 def _require_photos(view: CurationView, policy: CurationPolicy) -> None:
     """Refuse at the start what would fail when the first photo is looked at."""
     path = view.roster.samples[0].image_path
-    if policy.select.opens_photos and not path.is_file():
+    if policy.select.opens_photos and not photo_exists(path):
         raise FileNotFoundError(
             f"policy {policy.name!r} looks at photos, and {path} is not there (imported features "
             "need none): bring the photos, or choose a score that needs none (curation/score=loss)"

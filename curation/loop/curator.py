@@ -172,16 +172,21 @@ class Curator:
         """Add the last ``num_edits`` edits to the journal file."""
         append_lines(folder / FILE_NAME, self._lines[len(self._lines) - num_edits :])
 
-    def state_dict(self) -> dict[str, Any]:
-        """Plain values and tensors: the whole state, for the checkpoint."""
+    def state_dict(self, *, gathered: bool = False) -> dict[str, Any]:
+        """Plain values and tensors: the whole state, for the checkpoint.
+
+        Args:
+            gathered: see `LossLedger.state_dict`.
+        """
+        signals = self.signals.items()
         return {
             "header": self.header.line(),
             "policy": self.policy.name,
             "fingerprint": self.header.fingerprint,
             "roster": self.header.roster,
             "journal": list(self._lines),
-            "ledger": self.ledger.state_dict(),
-            "signals": {name: ledger.state_dict() for name, ledger in self.signals.items()},
+            "ledger": self.ledger.state_dict(gathered=gathered),
+            "signals": {name: ledger.state_dict(gathered=gathered) for name, ledger in signals},
             "records": list(self.records),
         }
 

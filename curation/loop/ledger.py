@@ -135,11 +135,20 @@ class LossLedger:
             return torch.empty(0, self.num_samples)
         return torch.stack(self._history)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Plain tensors and a list, readable with ``torch.load(weights_only=True)``."""
+    def state_dict(self, *, gathered: bool = False) -> dict[str, Any]:
+        """Plain tensors and a list, readable with ``torch.load(weights_only=True)``.
+
+        Args:
+            gathered: sum the losses of the epoch under way over all processes, which must all call
+                it; otherwise they are this process's own.
+        """
+        running = {"sum": self._sum, "count": self._count}
+        if gathered and not self._reduced and dist.is_available() and dist.is_initialized():
+            running = {name: values.clone() for name, values in running.items()}
+            for values in running.values():
+                dist.all_reduce(values, op=dist.ReduceOp.SUM)
         return {
-            "sum": self._sum.cpu().clone(),
-            "count": self._count.cpu().clone(),
+            **{name: values.cpu().clone() for name, values in running.items()},
             "history": self.history(),
             "epochs": list(self._epochs),
         }

@@ -56,6 +56,17 @@ class _PhotoGraphs:
     unreadable: int = 0
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Knowledge:
+    """What all captions of a roster tell about each."""
+
+    roster: Roster
+    graphs: dict[str, _PhotoGraphs]
+    nouns: NounForms
+    frames: Frames
+    scores: CrossFittedScores
+
+
 class Ssa(AbstractCaptionMethod):
     """Makes captions for the photos of a roster.
 
@@ -124,6 +135,7 @@ class Ssa(AbstractCaptionMethod):
         self.min_long_words, self.max_long_words = min_long_words, max_long_words
         self.language_model = language_model
         self.graph_parser, self.graph_writer = graph_parser, graph_writer
+        self._data: _Knowledge | None = None
         self.merging = Merging(
             similarity=WordSimilarity(vectors),
             min_similarity=min_similarity,
@@ -141,21 +153,33 @@ class Ssa(AbstractCaptionMethod):
                 f"{roster.name}: no phrase of its captions has a box: method=ssa needs captions "
                 "with boxes, such as data=flickr8k_entities or data=miniworld"
             )
+        data = self._data
+        if data is None or data.roster is not roster:
+            data = self._data = self._knowledge(roster)
+        for image_id, rows in islice(roster.rows_by_image.items(), skip, None):
+            graphs = data.graphs[image_id]
+            refused = Counter({UNREADABLE: graphs.unreadable})
+            sample = roster.samples[rows[0]]
+            own_captions = {self._normalise(roster.samples[row].caption) for row in rows}
+            candidates = self._of_photo(
+                sample, graphs, data.nouns, data.frames, own_captions, refused
+            )
+            well_formed = self._well_formed(candidates, data.scores, refused)
+            yield PhotoCaptions(captions=self._select(well_formed, refused), refused=+refused)
+
+    def _knowledge(self, roster: Roster) -> _Knowledge:
+        """What is read of all captions before the first photo."""
         graphs_by_image = self._read(roster)
         all_graphs = [
             graph for photo_graphs in graphs_by_image.values() for graph in photo_graphs.graphs
         ]
-        nouns, frames = NounForms(all_graphs), Frames(all_graphs)
-        scores = CrossFittedScores(roster, language_model=self.language_model, seed=self.seed)
-        for image_id, rows in islice(roster.rows_by_image.items(), skip, None):
-            refused = Counter({UNREADABLE: graphs_by_image[image_id].unreadable})
-            sample = roster.samples[rows[0]]
-            own_captions = {self._normalise(roster.samples[row].caption) for row in rows}
-            candidates = self._of_photo(
-                sample, graphs_by_image[image_id], nouns, frames, own_captions, refused
-            )
-            well_formed = self._well_formed(candidates, scores, refused)
-            yield PhotoCaptions(captions=self._select(well_formed, refused), refused=+refused)
+        return _Knowledge(
+            roster=roster,
+            graphs=graphs_by_image,
+            nouns=NounForms(all_graphs),
+            frames=Frames(all_graphs),
+            scores=CrossFittedScores(roster, language_model=self.language_model, seed=self.seed),
+        )
 
     def _read(self, roster: Roster) -> dict[str, _PhotoGraphs]:
         """Grounded graphs of the captions, and their nouns, by image."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from rich.progress import track
 
+from augmentation.captions.toca.answering import Answering, SpreadAnswers
 from augmentation.captions.toca.corpus_statistics import (
     CorpusStatistics,
     count_corpus,
@@ -81,6 +82,7 @@ class ToCa:
         *,
         prior: Roster | None = None,
         max_captions: int | None = None,
+        elsewhere: SpreadAnswers | None = None,
     ) -> dict[str, Any]:
         """Write ``captions.txt`` and ``provenance.jsonl``, or continue an interrupted synthesis.
 
@@ -89,6 +91,7 @@ class ToCa:
             folder: of the new corpus.
             prior: X, whose words and lexical pairs are used, too.
             max_captions: an upper limit of `Pace.num_captions`.
+            elsewhere: see `Synthesis`.
 
         Returns:
             Counts, see `Synthesis.run`.
@@ -106,8 +109,6 @@ class ToCa:
             self._report["with prior"] = statistics.summary()
         num_captions = min(self.pace.num_captions, max_captions or self.pace.num_captions)
         captions = [sample.caption for sample in corpus.samples]
-        self._learn_examples(captions)
-        self._writer.learn(captions)
         sampler = TemplateSampler(statistics, **self._sampling)
         synthesis = Synthesis(
             prompts=self._prompts,
@@ -115,8 +116,26 @@ class ToCa:
             judge=Judge(known_captions=captions, max_words=self._max_words),
             pace=replace(self.pace, num_captions=num_captions),
             seed=self._seed,
+            elsewhere=elsewhere,
         )
+        if elsewhere is None:
+            self.learn(captions)
         return synthesis.run(sampler.templates(np.random.default_rng(self._seed)), folder)
+
+    def answering(self, captions: Sequence[str]) -> Answering:
+        """What asks the language model, for a process of its own."""
+        self.learn(captions)
+        return Answering(
+            prompts=self._prompts,
+            writer=self._writer,
+            num_answers=self.pace.num_answers,
+            seed=self._seed,
+        )
+
+    def learn(self, captions: Sequence[str]) -> None:
+        """Let prompts and language model learn the corpus."""
+        self._learn_examples(captions)
+        self._writer.learn(captions)
 
     def _learn_examples(self, captions: Sequence[str]) -> None:
         number = min(NUM_EXAMPLE_CAPTIONS, len(captions))

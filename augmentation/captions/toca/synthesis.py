@@ -9,20 +9,20 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any, TextIO
 
-import numpy as np
 from rich.progress import Progress
 
 from augmentation.captions.line_log import as_line, cut_to_complete_lines, read_lines
+from augmentation.captions.toca.answering import Answering, Numbered, SpreadAnswers
 from augmentation.captions.toca.prompts import PromptWriter
 from augmentation.captions.toca.sampling import SentenceTemplate
 from augmentation.captions.writing.acceptance import COPY, DUPLICATE, Judge
-from augmentation.captions.writing.writers import FAILURES, AbstractWriter
+from augmentation.captions.writing.writers import FAILURES, AbstractWriter, Answer
 from captioning.files import write_atomically
 
 log = logging.getLogger(__name__)
@@ -77,6 +77,7 @@ class Synthesis:
         judge: of answers, with the corpus' captions.
         pace: numbers of captions.
         seed: of all draws.
+        elsewhere: answers by other processes; None: by this one.
     """
 
     prompts: PromptWriter
@@ -84,6 +85,7 @@ class Synthesis:
     judge: Judge
     pace: Pace
     seed: int = 0
+    elsewhere: SpreadAnswers | None = None
 
     def run(self, templates: Iterator[SentenceTemplate], folder: Path) -> dict[str, Any]:
         """Write the corpus, or continue one that was begun, or extend a finished one.
@@ -142,10 +144,12 @@ class Synthesis:
             Progress(transient=True) as bar,
         ):
             task = bar.add_task("writing captions", total=num_captions, completed=accepted)
-            for number, batch in islice(batches, num_batches, None):
-                if accepted >= num_captions or _is_exhausted(refused, accepted):
+            answered = self._answered(batches, num_batches, lambda: num_captions - accepted)
+            while accepted < num_captions and not _is_exhausted(refused, accepted):
+                batch, answers = next(answered, (None, []))
+                if batch is None:
                     break
-                records = self._batch(number, batch)
+                records = self._batch(batch, answers)
                 if all(record.get("refused") in FAILURES for record in records):
                     failed = _add_failed(failed, records)
                     continue
@@ -169,10 +173,34 @@ class Synthesis:
                     self.judge.remember(record.get("caption") or record["answer"])
         return accepted, refused
 
-    def _batch(self, number: int, batch: Sequence[SentenceTemplate]) -> list[AnswerRecord]:
+    def _answered(
+        self, batches: Iterator[Numbered], begun: int, missing: Callable[[], int]
+    ) -> Iterator[tuple[Sequence[SentenceTemplate], list[Answer]]]:
+        """Batches from number ``begun`` on, with their answers, as they are needed."""
+        if self.elsewhere is None:
+            here = self.answering()
+            for number, batch in islice(batches, begun, None):
+                yield batch, here.answers(number, batch)
+            return
+        per_batch = max(1.0, self.pace.batch_size * self.pace.keep)
+        numbered = self.elsewhere(batches, begun, lambda: math.ceil(missing() / per_batch))
+        yield from ((batch, answers) for (_, batch), answers in numbered)
+
+    def answering(self) -> Answering:
+        """What asks the language model."""
+        return Answering(
+            prompts=self.prompts,
+            writer=self.writer,
+            num_answers=self.pace.num_answers,
+            seed=self.seed,
+        )
+
+    def _batch(
+        self, batch: Sequence[SentenceTemplate], answers: Sequence[Answer]
+    ) -> list[AnswerRecord]:
         """A record an answer, up to the first good one to each template."""
         records, likelihoods = [], []
-        for record, likelihood in self._judged(number, batch):
+        for record, likelihood in self._judged(batch, answers):
             if "caption" in record and likelihood is not None:
                 likelihoods.append((likelihood, len(records)))
             records.append(record)
@@ -182,14 +210,10 @@ class Synthesis:
         return records
 
     def _judged(
-        self, number: int, batch: Sequence[SentenceTemplate]
+        self, batch: Sequence[SentenceTemplate], answers: Sequence[Answer]
     ) -> Iterator[tuple[AnswerRecord, float | None]]:
         """The same with their likelihoods, before those are looked at."""
-        draws = np.random.default_rng((self.seed, number))
-        prompts = self.prompts.prompts(batch, draws)
         num_answers = self.pace.num_answers
-        repeated = [prompt for prompt in prompts for _ in range(num_answers)]
-        answers = self.writer.answers(repeated, seed=int(draws.integers(2**31)))
         for place, template in enumerate(batch):
             record: AnswerRecord = {
                 "structure": template.structure,

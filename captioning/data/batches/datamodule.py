@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytorch_lightning as pl
-import torch.distributed as dist
 from torch.utils.data import DataLoader
 
 from captioning.data.batches.base import AbstractBatchReader, Epoch, Read, Stage
@@ -19,10 +19,12 @@ from captioning.data.roster import CurationView, Roster
 from captioning.data.steps.add_pairs import num_original
 from captioning.interfaces import AbstractTokenizer
 from captioning.ranges import Seed
+from captioning.sharing import rank_and_size
 from captioning.types import Batch, Sample
 
 Rewrite = Callable[[Sequence[Sample]], Sequence[Sample] | None]
 DEFAULTS = LoaderSettings()
+log = logging.getLogger(__name__)
 
 
 class CaptionDataModule(pl.LightningDataModule):
@@ -54,6 +56,7 @@ class CaptionDataModule(pl.LightningDataModule):
         self._rewrite: Rewrite | None = None
         self._sample_by_row: dict[int, Sample] = {}  # of the epoch
         self._val_loader: tuple[Any, DataLoader[Any]] | None = None
+        self._done: Mapping[str, int] = {}
 
     @property
     def train(self) -> Roster:
@@ -102,8 +105,17 @@ class CaptionDataModule(pl.LightningDataModule):
         new = self._rewrite([self._sample_by_row[row] for row in batch.host.rows.tolist()])
         if new is None:
             return batch
-        positions = Positions(range(len(new)), draw=batch.draw)
+        positions = Positions(range(len(new)), draw=batch.draw, filler=batch.filler)
         return self.dataset(tuple(new), "train")[positions].to(batch.rows.device)
+
+    def state_dict(self) -> dict[str, int]:
+        """Lightning's hook: how many batches of the epoch under way are trained on."""
+        batches = self.trainer.fit_loop.epoch_loop.batch_progress.current.processed
+        return {"epoch": self.trainer.current_epoch, "batches": batches}
+
+    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+        """Go on with the batch after those; after an epoch's last, with the next epoch."""
+        self._done = dict(state_dict)
 
     @property
     def updates_per_epoch(self) -> int:
@@ -115,7 +127,8 @@ class CaptionDataModule(pl.LightningDataModule):
         """Shuffled batches of the view's samples."""
         samples = self.view.samples()
         self._sample_by_row = {sample.row: sample for sample in samples}
-        rank, world_size = _process()
+        rank, world_size = rank_and_size()
+        _tell_shares(self.loader.batch_size, self.trainer)
         sampler = CaptionBatchSampler(
             [sample.image_id for sample in samples],
             batch_size=self.loader.batch_size,
@@ -129,18 +142,19 @@ class CaptionDataModule(pl.LightningDataModule):
             # Lightning tells the epoch, too, but in a resumed run only after loader processes have
             # begun to make batches.
             sampler.set_epoch(self.trainer.current_epoch)
+            if self._done.get("epoch") == self.trainer.current_epoch:
+                sampler.first = self._done["batches"]
         return self._loader(self.dataset(samples, "train"), sampler)
 
     def probe_dataloader(self) -> DataLoader[Any]:
         """All of the view's samples in order, for a second look at their losses."""
         samples = self.view.samples()
-        rank, world_size = _process()
-        blocks = _blocks(len(samples), self.loader.batch_size)[rank::world_size]
+        blocks = _own_blocks(len(samples), self.loader.batch_size)
         return self._loader(self.dataset(samples, "probe"), blocks)
 
     def val_dataloader(self) -> DataLoader[Any]:
         """One sample per validation image; always the same loader, whose processes stay."""
-        made_for = (self.val, self.loader, _process())
+        made_for = (self.val, self.loader, rank_and_size())
         if self._val_loader is None or self._val_loader[0] != made_for:
             self._val_loader = (made_for, self.eval_dataloader(self.val, keep=True))
         return self._val_loader[1]
@@ -159,8 +173,7 @@ class CaptionDataModule(pl.LightningDataModule):
             keep: see `captioning.data.batches.loaders.build_loader`.
         """
         samples = tuple(roster.samples[rows[0]] for rows in roster.rows_by_image.values())
-        rank, world_size = _process()
-        blocks = _blocks(len(samples), self.loader.eval_batch_size)[rank::world_size]
+        blocks = _own_blocks(len(samples), self.loader.eval_batch_size)
         return self._loader(self.dataset(samples, "eval"), blocks, keep=keep)
 
     def dataset(
@@ -216,11 +229,31 @@ class CaptionDataModule(pl.LightningDataModule):
         )
 
 
-def _blocks(total: int, size: int) -> list[list[int]]:
-    return [list(range(start, min(start + size, total))) for start in range(0, total, size)]
+def _own_blocks(total: int, size: int) -> list[list[int]]:
+    """This process's share of blocks of positions, in turn; of few it takes one of another's.
+
+    All processes get the same number of blocks, as a model in shards is called by all at once.
+    """
+    rank, world_size = rank_and_size()
+    size = max(1, min(size, -(-total // world_size)))
+    blocks = [list(range(start, min(start + size, total))) for start in range(0, total, size)]
+    turns = range(rank, len(blocks) + rank, world_size)
+    return [blocks[turn % len(blocks)] for turn in turns]
 
 
-def _process() -> tuple[int, int]:
-    if dist.is_available() and dist.is_initialized():
-        return dist.get_rank(), dist.get_world_size()
-    return 0, 1
+def _tell_shares(batch_size: int, trainer: pl.Trainer | None) -> None:
+    """Say once how batches are shared out, where it is not evenly."""
+    rank, world_size = rank_and_size()
+    if rank or (trainer is not None and trainer.current_epoch) or not batch_size % world_size:
+        return
+    if batch_size < world_size:
+        log.warning(
+            f"loader.batch_size={batch_size} is less than the {world_size} processes: "
+            f"{world_size - batch_size} of them have no captions; choose a larger batch"
+        )
+        return
+    least, more = divmod(batch_size, world_size)
+    log.info(
+        f"batches of {batch_size} captions: {more} of {world_size} processes take {least + 1} of "
+        f"each, {world_size - more} take {least}"
+    )

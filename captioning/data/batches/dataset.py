@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ DATASET_FIELDS = (
     "token_mask",
     "weights",
     DRAW,
+    "filler",
 )
 """Fields of a batch that the data set fills without a reader."""
 READER_FIELDS = {f.name for f in fields(Batch) if f.init} - {*DATASET_FIELDS, "extras"}
@@ -63,15 +65,16 @@ class CaptionDataset(Dataset[Batch]):
         Raises:
             ValueError: a reader gives what the data set or another reader has given.
         """
-        order = sorted(positions, key=lambda position: -len(self._tokens[position]))
+        order = self._ordered(positions)
         captions = [self.samples[position] for position in order]
-        # After an image was replaced, one image_id has two pictures, so the path is the key.
-        photos: dict[object, Sample] = {}
-        for sample in captions:
-            photos.setdefault(sample.image_path, sample)
+        photos = _by_photo(captions)
+        if shared := self._ordered(getattr(positions, "batch", ())):
+            # what is drawn for a photo goes by its first caption in the batch of all processes
+            first = _by_photo([self.samples[position] for position in shared])
+            photos = {path: first[path] for path in photos}
         numbers = {path: number for number, path in enumerate(photos)}
         tokens, mask = _padded([self._tokens[position] for position in order], self.pad_id)
-        draw = getattr(positions, "draw", None)
+        draw, filler = getattr(positions, "draw", None), getattr(positions, "filler", False)
         tensors = self._read(captions, list(photos.values()), draw)
         return Batch(
             rows=torch.tensor([sample.row for sample in captions]),
@@ -80,11 +83,15 @@ class CaptionDataset(Dataset[Batch]):
             image_index=torch.tensor([numbers[sample.image_path] for sample in captions]),
             tokens=tokens,
             token_mask=mask,
-            weights=_weights([sample.weight for sample in captions]),
+            weights=_weights([0.0 if filler else sample.weight for sample in captions]),
             draw=draw,
+            filler=filler,
             extras={name: value for name, value in tensors.items() if name not in READER_FIELDS},
             **{name: value for name, value in tensors.items() if name in READER_FIELDS},
         )
+
+    def _ordered(self, positions: Sequence[int]) -> list[int]:
+        return sorted(positions, key=lambda position: -len(self._tokens[position]))
 
     def _read(
         self, captions: Sequence[Sample], photos: Sequence[Sample], draw: tuple[int, ...] | None
@@ -100,6 +107,15 @@ class CaptionDataset(Dataset[Batch]):
             tensors |= added
         del tensors[DRAW]
         return tensors
+
+
+def _by_photo(captions: Sequence[Sample]) -> dict[Path, Sample]:
+    """The first caption of each picture."""
+    # After an image was replaced, one image_id has two pictures, so the path is the key.
+    photos: dict[Path, Sample] = {}
+    for sample in captions:
+        photos.setdefault(sample.image_path, sample)
+    return photos
 
 
 def _weights(weights: list[float]) -> Tensor | None:

@@ -17,21 +17,33 @@ class Positions(list[int]):
         positions: in the epoch's samples.
         draw: seed, epoch and number of the batch; so draws depend neither on the loader process
             that makes the batch, nor on what was drawn before it.
+        filler: see `captioning.types.Batch`.
+        batch: all positions of a batch that several processes share; empty where there is one.
     """
 
-    def __init__(self, positions: Iterable[int], *, draw: tuple[int, ...] | None) -> None:
+    def __init__(
+        self,
+        positions: Iterable[int],
+        *,
+        draw: tuple[int, ...] | None,
+        filler: bool = False,
+        batch: Sequence[int] = (),
+    ) -> None:
         super().__init__(positions)
-        self.draw = draw
+        self.draw, self.filler, self.batch = draw, filler, batch
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(Positions, draw=self.draw), (list(self),)
+        kept = {"draw": self.draw, "filler": self.filler, "batch": self.batch}
+        return partial(Positions, **kept), (list(self),)
 
 
 class CaptionBatchSampler(Sampler[list[int]]):
     """Batches of positions in an epoch's sample list, captions of one image side by side.
 
     Captions of one image in one batch share its features: they are projected once. An epoch's
-    order depends on ``seed`` and ``epoch`` alone, so that a resumed run sees the same batches.
+    order depends on ``seed`` and ``epoch`` alone, so that a resumed run sees the same batches, and
+    several processes together those of one. Each takes its `share` of every batch; where there are
+    fewer captions than processes, those without work get a caption that does not count.
 
     Args:
         image_ids: image of each sample of the epoch.
@@ -41,10 +53,13 @@ class CaptionBatchSampler(Sampler[list[int]]):
         num_batches: batches an epoch; None means once through the samples. A larger number goes
             on with a second shuffle, so that a set that curation has shrunk still gives the same
             number of updates.
-        rank, world_size: this process's share; every process gets the same number of captions.
+        rank, world_size: this process's share.
+
+    Attributes:
+        first: number of the batch with which the next pass begins, its length being the same.
 
     Raises:
-        ValueError: sizes that are not positive, or a batch that cannot be shared out evenly.
+        ValueError: sizes that are not positive.
     """
 
     def __init__(
@@ -63,15 +78,10 @@ class CaptionBatchSampler(Sampler[list[int]]):
                 "batch_size and captions_per_image must be positive: "
                 f"got {batch_size} and {captions_per_image}"
             )
-        if batch_size % world_size:
-            raise ValueError(
-                f"batch_size must be a multiple of the number of processes: {batch_size} is not "
-                f"one of {world_size}"
-            )
         self.batch_size = batch_size
         self.captions_per_image = captions_per_image
         self.seed = seed
-        self.epoch = 0
+        self.epoch = self.first = 0
         self.rank, self.world_size = rank, world_size
         by_image: dict[str, list[int]] = {}
         for position, image_id in enumerate(image_ids):
@@ -79,8 +89,7 @@ class CaptionBatchSampler(Sampler[list[int]]):
         self._by_image = [np.asarray(positions) for positions in by_image.values()]
         self._num_samples = len(image_ids)
         self._num_batches = num_batches or -(-self._num_samples // batch_size)
-        # A smaller last batch could leave a process without work, while the others wait for it.
-        self._fills_batches = num_batches is not None or world_size > 1
+        self._fills_batches = num_batches is not None
 
     def set_epoch(self, epoch: int) -> None:
         """Called by Lightning before each epoch."""
@@ -105,8 +114,17 @@ class CaptionBatchSampler(Sampler[list[int]]):
         )
         passes = -(-num_positions // self._num_samples)
         order = np.concatenate([self._pass(number) for number in range(passes)])[:num_positions]
-        share = self.batch_size // self.world_size
-        for number, start in enumerate(range(0, len(order), self.batch_size)):
+        starts = range(0, len(order), self.batch_size)
+        for number, start in list(enumerate(starts))[self.first :]:
             batch = order[start : start + self.batch_size]
-            positions = batch[self.rank * share : (self.rank + 1) * share].tolist()
-            yield Positions(positions, draw=(self.seed, self.epoch, number))
+            own = batch[share(len(batch), self.rank, self.world_size)].tolist()
+            draw = (self.seed, self.epoch, number)
+            shared = batch.tolist() if self.world_size > 1 else ()
+            yield Positions(own or shared[:1], draw=draw, filler=not own, batch=shared)
+
+
+def share(number: int, rank: int, world_size: int) -> slice:
+    """The part of ``number`` things that a process takes; the first ones take one more."""
+    least, more = divmod(number, world_size)
+    start = rank * least + min(rank, more)
+    return slice(start, start + least + (rank < more))

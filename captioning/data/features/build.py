@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 import warnings
 from collections import deque
@@ -40,6 +39,7 @@ from captioning.data.file_lock import locked
 from captioning.ranges import Device, NumWorkers, PositiveInt
 from captioning.vision.backbones import Backbone
 from captioning.vision.boxes import pool_regions, scale_boxes
+from captioning.vision.photo_places import photo_stamp
 from captioning.vision.photos import load_rgb
 
 __all__ = ["FeatureStore", "ensure_features", "store_folder"]
@@ -312,8 +312,7 @@ def _plan(
 
 def _entry(path: str) -> tuple[int, int, str]:
     try:
-        stat = os.stat(path)
-        return stat.st_size, stat.st_mtime_ns, hash_file(Path(path))
+        return *photo_stamp(path), hash_file(Path(path))
     except FileNotFoundError as error:
         raise FileNotFoundError(
             f"photo {path} does not exist; check the data folder (CAPTIONING_DATA) and the "

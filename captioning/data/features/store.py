@@ -27,14 +27,15 @@ from torch import Tensor
 from captioning.data.features.image_ids import find_by_id
 from captioning.data.features.index import REMEDY, FeatureIndex, load_index
 from captioning.data.features.rows import MappedRows
+from captioning.vision.photo_places import open_photo, photo_exists, photo_stamp
 
 Box = tuple[float, float, float, float]
 IMPORT_REMEDY = "import the files that hold them: captioning import-features FILE... --folder"
 
 
 def hash_file(path: Path) -> str:
-    """SHA-1 of a file's bytes (of content, not for security), 40 hex digits."""
-    with path.open("rb") as file:
+    """SHA-1 of a photo's bytes (of content, not for security), 40 hex digits."""
+    with open_photo(path) as file:
         return hashlib.file_digest(file, lambda: hashlib.sha1(usedforsecurity=False)).hexdigest()
 
 
@@ -61,10 +62,10 @@ def known_digest(index: FeatureIndex, path: str) -> str | None:
     if entry is None:
         return None
     try:
-        stat = os.stat(path)
+        stamp = photo_stamp(path)
     except OSError:
         return entry[2]
-    return entry[2] if (stat.st_size, stat.st_mtime_ns) == entry[:2] else None
+    return entry[2] if stamp == entry[:2] else None
 
 
 class FeatureStore:
@@ -135,7 +136,7 @@ class FeatureStore:
         positions: list[int] = []
         for number, name in enumerate(names):
             digest = known_digest(index, name)
-            if digest is None and os.path.isfile(name):
+            if digest is None and photo_exists(name):
                 digest = hash_file(Path(name))
             photo_boxes = self._boxes_of(name, None if boxes is None else boxes[number])
             key = "" if digest is None else record_key(digest, photo_boxes)

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from captioning.models.layers.bart_stepper import keys_and_values
 from captioning.models.layers.on_device import on_device
+from captioning.sample_dropout import by_sequence, by_token
 
 Pair = tuple[Tensor, Tensor]
 
@@ -22,31 +23,50 @@ class Rows:
     Attributes:
         shape: ``(B, T)`` of the sequences.
         index: ``(M,) int64`` positions of the real places in ``B * T``.
-        exist: ``(B, T) bool``, False on padding.
+        places: ``(M,) int64`` the same once padding is moved to the sequences' ends, so that what
+            is drawn for a place does not depend on the batch's longest sequence.
+        exist: ``(B, T) bool``, False on padding at the ends.
     """
 
     shape: tuple[int, int]
     index: Tensor
+    places: Tensor
     exist: Tensor
 
     @classmethod
     def of(cls, exist: Tensor, device: torch.device) -> Rows:
         """Of a mask ``(B, T) bool`` on the host, where the places are counted, for ``device``."""
         index = exist.flatten().nonzero().squeeze(1)
+        first = torch.arange(exist.shape[1]) < exist.sum(1, keepdim=True)
         return cls(
             shape=(exist.shape[0], exist.shape[1]),
             index=on_device(index, device),
-            exist=on_device(exist, device),
+            places=on_device(first.flatten().nonzero().squeeze(1), device),
+            exist=on_device(first, device),
         )
+
+    @property
+    def sequences(self) -> Tensor:
+        """``(M,) int64`` the sequence of each row."""
+        return self.places // self.shape[1]
+
+    @property
+    def steps(self) -> Tensor:
+        """``(M,) int64`` the place of each row in its sequence."""
+        return self.places % self.shape[1]
 
     def pack(self, padded: Tensor) -> Tensor:
         """``(B, T, D)`` to rows ``(M, D)``."""
         return padded.flatten(0, 1).index_select(0, self.index)
 
+    def collect(self, spread: Tensor) -> Tensor:
+        """What `spread` gave, or was computed of it, as rows again."""
+        return spread.flatten(0, 1).index_select(0, self.places)
+
     def spread(self, rows: Tensor) -> Tensor:
-        """Rows ``(M, D)`` to ``(B, T, D)``, 0 on padding."""
+        """Rows ``(M, D)`` to ``(B, T, D)``, with 0 on padding at the ends."""
         padded = rows.new_zeros(self.shape[0] * self.shape[1], rows.shape[1])
-        return padded.index_copy(0, self.index, rows).view(*self.shape, -1)
+        return padded.index_copy(0, self.places, rows).view(*self.shape, -1)
 
 
 def encode(bart: Any, inputs: Tensor, rows: Rows) -> Tensor:
@@ -58,15 +78,16 @@ def encode(bart: Any, inputs: Tensor, rows: Rows) -> Tensor:
         rows: their real places.
 
     Returns:
-        ``(N, S, D)``, 0 on padding.
+        ``(N, S, D)``, 0 on padding, which is at the ends (`Rows.exist`).
     """
     mask = rows.exist[:, None, None]
     encoder = bart.model.encoder
-    hidden = _dropped(encoder, rows.pack(inputs))
-    for layer in encoder.layers:
-        attended = _attended(layer.self_attn, hidden, rows, mask=mask)
-        hidden = layer.self_attn_layer_norm(hidden + _dropped(layer, attended))
-        hidden = _fed_forward(layer, hidden)
+    with by_token(rows.sequences, rows.steps):
+        hidden = _dropped(encoder, rows.pack(inputs))
+        for layer in encoder.layers:
+            attended = _attended(layer.self_attn, hidden, rows, mask=mask)
+            hidden = layer.self_attn_layer_norm(hidden + _dropped(layer, attended))
+            hidden = _fed_forward(layer, hidden)
     return rows.spread(hidden)
 
 
@@ -97,17 +118,18 @@ def read(
     decoder = bart.model.decoder
     check_length(decoder, tokens.shape[1], "a caption", "the tokenizer's or the search's limit")
     inputs = decoder.embed_tokens(tokens) + positions(decoder, tokens.shape[1])
-    hidden = _dropped(decoder, decoder.layernorm_embedding(rows.pack(inputs)))
     mask = exist[index, None, None]
-    for layer in decoder.layers:
-        attended = _attended(layer.self_attn, hidden, rows)
-        hidden = layer.self_attn_layer_norm(hidden + _dropped(layer, attended))
-        # computed once a memory, whatever the number of its captions
-        keys, values = keys_and_values(layer.encoder_attn, memory)
-        memory_pair = (keys[index], values[index])
-        attended = _attended(layer.encoder_attn, hidden, rows, pair=memory_pair, mask=mask)
-        hidden = layer.encoder_attn_layer_norm(hidden + _dropped(layer, attended))
-        hidden = _fed_forward(layer, hidden)
+    with by_token(rows.sequences, rows.steps):
+        hidden = _dropped(decoder, decoder.layernorm_embedding(rows.pack(inputs)))
+        for layer in decoder.layers:
+            attended = _attended(layer.self_attn, hidden, rows)
+            hidden = layer.self_attn_layer_norm(hidden + _dropped(layer, attended))
+            # computed once a memory, whatever the number of its captions
+            keys, values = keys_and_values(layer.encoder_attn, memory)
+            memory_pair = (keys[index], values[index])
+            attended = _attended(layer.encoder_attn, hidden, rows, pair=memory_pair, mask=mask)
+            hidden = layer.encoder_attn_layer_norm(hidden + _dropped(layer, attended))
+            hidden = _fed_forward(layer, hidden)
     return hidden
 
 
@@ -159,14 +181,15 @@ def _attended(
             _by_head(attention, rows.spread(keys)),
             _by_head(attention, rows.spread(values)),
         )
-    attended = functional.scaled_dot_product_attention(
-        queries,
-        *pair,
-        attn_mask=mask,
-        dropout_p=attention.dropout if attention.training else 0.0,
-        is_causal=mask is None,
-    )
-    return attention.out_proj(rows.pack(attended.transpose(1, 2).flatten(2)))
+    with by_sequence():
+        attended = functional.scaled_dot_product_attention(
+            queries,
+            *pair,
+            attn_mask=mask,
+            dropout_p=attention.dropout if attention.training else 0.0,
+            is_causal=mask is None,
+        )
+    return attention.out_proj(rows.collect(attended.transpose(1, 2).flatten(2)))
 
 
 def _by_head(attention: Any, padded: Tensor) -> Tensor:

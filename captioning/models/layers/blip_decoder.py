@@ -12,6 +12,7 @@ from transformers.models.blip.modeling_blip_text import BlipTextLMHeadModel
 
 from captioning.models.layers.hypothesis_tree import HypothesisTree
 from captioning.models.layers.wide_linear import wide_linear
+from captioning.sample_dropout import replayed
 
 Pair = tuple[Tensor, Tensor]
 
@@ -63,7 +64,8 @@ class BlipDecoder(nn.Module):
             pair = (keys[image_index], values[image_index])
             if self.checkpointing and torch.is_grad_enabled():
                 output = self._layer_output
-                hidden = checkpoint(output, layer, hidden, pair, mask, use_reentrant=False)
+                options: dict[str, Any] = {"use_reentrant": False, "context_fn": replayed}
+                hidden = checkpoint(output, layer, hidden, pair, mask, **options)
             else:
                 hidden = self._layer_output(layer, hidden, pair, mask)
         return hidden

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from captioning.models.layers.caption_places import CaptionPlaces
-from captioning.models.layers.weighted_mean import weighted_mean
+from captioning.models.layers.weighted_mean import mean_of
 from captioning.types import Batch, CaptionLosses
 
 
@@ -50,7 +50,8 @@ def caption_losses(
     weights = None if batch.weights is None else batch.weights[places.captions]
     summed = nll.new_zeros(len(batch)).index_add(0, places.captions, nll)
     per_sample = summed.detach() / places.lengths
-    return CaptionLosses(total=weighted_mean(loss, weights), per_sample=per_sample, nll=summed)
+    mean = mean_of(loss, weights)
+    return CaptionLosses(total=mean.value, per_sample=per_sample, nll=summed, means=(mean,))
 
 
 def padded_caption_losses(logits: Tensor, batch: Batch, smoothing: float = 0.0) -> CaptionLosses:
@@ -69,5 +70,5 @@ def padded_caption_losses(logits: Tensor, batch: Batch, smoothing: float = 0.0) 
     per_sample = summed.detach() / weights.sum(1)
     if batch.weights is not None:
         weights = weights * batch.weights.to(weights)[:, None]
-    total = weighted_mean(loss, weights.flatten())
-    return CaptionLosses(total=total, per_sample=per_sample, nll=summed)
+    mean = mean_of(loss, weights.flatten())
+    return CaptionLosses(total=mean.value, per_sample=per_sample, nll=summed, means=(mean,))

@@ -21,6 +21,7 @@ from captioning.models.layers.updown_cell import (
     recurrence,
     squashed,
 )
+from captioning.sample_dropout import by_token
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,7 +210,9 @@ class LatentDecoder(nn.Module):
         hidden = recurrence(
             gates, memory.keys, memory.values, memory.mask, index, packing.sizes, weights
         )
-        return self._predict(self.dropout(hidden))
+        with by_token(packing.sequences, packing.steps):
+            hidden = self.dropout(hidden)
+        return self._predict(hidden)
 
     def _predict(self, hidden: Tensor) -> Tensor:
         return self.output(torch.tanh(self.squeeze(hidden)))

@@ -51,6 +51,11 @@ class Packing:
             steps=on_device(running[:, 0].contiguous(), device),
         )
 
+    @property
+    def sequences(self) -> Tensor:
+        """``(N,) int64`` position in the batch of each packed token's caption."""
+        return self.order[self.captions]
+
     def pack(self, values: Tensor) -> Tensor:
         """``(B, T)`` in ``order`` to ``(N,)``."""
         return values[self.captions, self.steps]
@@ -61,5 +66,4 @@ class Packing:
 
     def sum_by_caption(self, values: Tensor) -> Tensor:
         """Packed ``(N,)`` to sums ``(B,)`` in the batch's own order."""
-        target = self.order[self.captions]
-        return values.new_zeros(len(self.order)).index_add_(0, target, values)
+        return values.new_zeros(len(self.order)).index_add_(0, self.sequences, values)

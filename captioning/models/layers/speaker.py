@@ -111,30 +111,34 @@ class Speaker(AbstractStepper[SpeakerState]):
                 inputs["logits_to_keep"] = number
         return self.network(**inputs, use_cache=False).logits[:, -number:]
 
-    def read_shared(
-        self, prompts: Inputs, image_index: Tensor, captions: Tensor, exist: Tensor
-    ) -> Tensor:
-        """As `read`, with the prompts of I photos, which are read once for all their captions.
+    def read_prompts(self, prompts: Inputs, image_index: Tensor) -> tuple[Tensor, SpeakerState]:
+        """Read the prompts of I photos once for all their captions.
 
         A photo may take a thousand places and a caption ten, so five captions a photo cost a fifth.
 
         Args:
             prompts: of the I photos.
             image_index: ``(B,)`` the photo of each caption.
-            captions, exist: see `read`.
+
+        Returns:
+            Logits ``(B, V)`` of the captions' first tokens, and the memory before them.
         """
         # the first call looks at no tokens
         logits, state = self.next_logits(image_index, self.start(prompts))
-        state = state.select(image_index)
+        return logits[image_index], state.select(image_index)
+
+    def read_captions(
+        self, first: Tensor, state: SpeakerState, captions: Tensor, exist: Tensor
+    ) -> Tensor:
+        """As `read`, after `read_prompts`, whose results are ``first`` and ``state``."""
         if self.start_ids:
             start = captions.new_tensor(self.start_ids).expand(len(captions), -1)
             tokens = torch.cat([start, captions], dim=1)
             return self._decoded(state.inputs, tokens, None).logits[:, len(self.start_ids) - 1 :]
-        first = logits[image_index][:, None]
         if not captions.shape[1]:
-            return first
+            return first[:, None]
         outputs, _ = self._read_on(captions, exist, state)
-        return torch.cat([first, outputs.logits], dim=1)
+        return torch.cat([first[:, None], outputs.logits], dim=1)
 
     def _with_captions(self, prompts: Inputs, captions: Tensor, exist: Tensor) -> Inputs:
         if "inputs_embeds" in prompts:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from captioning.types import Mean
+
 
 def weighted_mean(losses: Tensor, weights: Tensor | None) -> Tensor:
     """``sum(weights * losses) / sum(weights)``, a scalar.
@@ -19,3 +21,9 @@ def weighted_mean(losses: Tensor, weights: Tensor | None) -> Tensor:
         return losses.mean()
     weights = weights.to(losses)
     return (weights * losses).sum() / weights.sum().clamp(min=1e-8)
+
+
+def mean_of(losses: Tensor, weights: Tensor | None) -> Mean:
+    """`weighted_mean` with its denominator."""
+    value = weighted_mean(losses, weights)
+    return Mean(value=value, number=len(losses), weights=weights)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -26,17 +27,48 @@ PUNCTUATION = frozenset(
 
 _treebank = NLTKWordTokenizer()
 
+CONTRACTED = frozenset(["cannot", "gimme", "gonna", "gotta", "lemme", "wanna"])  # two words each
+# Pieces between spaces whose words do not depend on what stands around them: NLTK's rules that look
+# further are about quotation marks, brackets and an apostrophe at a word's end.
+_ALONE = re.compile(r"(?:[a-z0-9.,:;?!&$%/-]|(?<=[a-z0-9])'(?=[a-z0-9]))+")
 
-@functools.lru_cache(maxsize=1 << 20)
+
 def split_words(caption: str) -> tuple[str, ...]:
     """Lower-cased words of a caption, without punctuation."""
+    text = caption.lower()
+    words: list[str] = []
+    for piece in text.split(" "):
+        piece_words = _words_of_piece(piece)
+        if piece_words is None:
+            return _treebank_words(text)
+        words += piece_words
+    return tuple(words)
+
+
+def _treebank_words(text: str) -> tuple[str, ...]:
     words = []
-    for token in _treebank.tokenize(caption.lower()):
+    for token in _treebank.tokenize(text):
         # The tokenizer splits only a text's last full stop off its word.
         word = token.rstrip(".") if len(token) > 1 else token
         if word and word not in PUNCTUATION:
             words.append(word)
     return tuple(words)
+
+
+@functools.lru_cache(maxsize=1 << 17)
+def _words_of_piece(piece: str) -> tuple[str, ...] | None:
+    """Words of what stands between two spaces, or None where these depend on the text around it.
+
+    Captions repeat their words: looking these up is some 20 times as fast as NLTK.
+    """
+    plain = piece[:-1] if piece.endswith((".", ",")) else piece
+    parts = plain.split("-")
+    if plain.isascii() and all(map(str.isalnum, parts)) and CONTRACTED.isdisjoint(parts):
+        return (plain,)
+    if not _ALONE.fullmatch(piece):
+        return None
+    inside = _treebank_words(f"x {piece} x")[1:-1]
+    return inside if inside == _treebank_words(f"x {piece}")[1:] else None
 
 
 class WordTokenizer(AbstractTokenizer):

@@ -76,10 +76,11 @@ def test_the_callbacks_of_a_config_stand_between_ours_and_the_checkpoints(small,
         "WarmWeightAveraging",
         "EarlyStopping",
         "Noisy",
+        "Preemption",
         "ModelCheckpoint",
         "ModelCheckpoint",
     ]
-    assert trainer.callbacks[-3].number == 3
+    assert trainer.callbacks[-4].number == 3
     stopping = next(c for c in trainer.callbacks if isinstance(c, EarlyStopping))
     assert (stopping.monitor, stopping.mode) == ("val/CIDEr-D", "max")
 

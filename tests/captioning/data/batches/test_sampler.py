@@ -52,14 +52,32 @@ def test_the_last_batch_may_be_smaller_without_a_fixed_number() -> None:
     assert [len(batch) for batch in order(images=IMAGES[:45])] == [10, 10, 10, 10, 5]
 
 
-def test_processes_share_each_batch_without_overlap() -> None:
-    batches = order(num_batches=6)
-    shares = [order(num_batches=6, rank=rank, world_size=2) for rank in range(2)]
-    assert [one + other for one, other in zip(*shares, strict=True)] == batches
+@pytest.mark.parametrize("world_size", [2, 3, 4])
+def test_processes_share_each_batch_without_overlap(world_size: int) -> None:
+    batches = order(images=IMAGES[:45])
+    shares = [
+        order(images=IMAGES[:45], rank=rank, world_size=world_size) for rank in range(world_size)
+    ]
+    joined = [list(itertools.chain(*parts)) for parts in zip(*shares, strict=True)]
+    assert joined == batches
+    for parts in zip(*shares, strict=True):
+        assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+def test_a_process_without_captions_takes_one_that_does_not_count() -> None:
+    samplers = [
+        CaptionBatchSampler(IMAGES[:21], batch_size=10, rank=rank, world_size=3)
+        for rank in range(3)
+    ]
+    lasts = [list(sampler)[-1] for sampler in samplers]
+    assert [last.filler for last in lasts] == [False, True, True]
+    assert lasts[0] == lasts[1] == lasts[2]
+    # as loader processes get them
+    build, arguments = lasts[1].__reduce__()
+    copy = build(*arguments)
+    assert (copy.filler, copy.draw, copy.batch) == (True, lasts[1].draw, lasts[0])
 
 
 def test_sizes_that_make_no_sense_are_refused() -> None:
     with pytest.raises(ValueError, match="must be positive"):
         order(batch_size=0)
-    with pytest.raises(ValueError, match="multiple of the number of processes"):
-        order(batch_size=9, world_size=2)

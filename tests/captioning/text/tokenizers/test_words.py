@@ -5,8 +5,12 @@ from __future__ import annotations
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nltk.tokenize import NLTKWordTokenizer
 
-from captioning.text.tokenizers.words import WordTokenizer, split_words
+from captioning.data.readers.coco import load_annotations
+from captioning.text.tokenizers.words import PUNCTUATION, WordTokenizer, split_words
 
 CAPTIONS = ["A dog runs .", "A dog's ball, a red ball!", "Two dogs run. A cat sits"]
 
@@ -27,6 +31,39 @@ def test_possessives_and_hyphens_are_split_as_treebank_does() -> None:
         "n't",
         "red",
     )
+
+
+def treebank_words(caption: str) -> tuple[str, ...]:
+    """What `split_words` must give, by NLTK alone."""
+    tokens = NLTKWordTokenizer().tokenize(caption.lower())
+    words = [token.rstrip(".") if len(token) > 1 else token for token in tokens]
+    return tuple(word for word in words if word and word not in PUNCTUATION)
+
+
+PIECES = """
+    a Dog cannot gonna wanna gimme more'n d'ye man's isn't 's s' 'x ... .. . st. u.s. , ,, a, 1,000
+    a,b a,1 : 3:15 -- - t-shirt a--b can-cannot ?! & $5 5% a/b " `` '' ( ) [ ü. 'tis 't is y'all's
+    o' # _ İ rock'n'roll who'd've cannot. wanna, a..b a. .a -. ., x.., n't
+"""
+ENDS = ["", " ", "  ", "\n", "\x1c"]
+TEXTS = st.lists(st.tuples(st.sampled_from(PIECES.split()), st.sampled_from(ENDS)))
+
+
+@given(TEXTS)
+def test_words_that_are_looked_up_are_those_of_treebank(pieces: list[tuple[str, str]]) -> None:
+    caption = "".join(piece + end for piece, end in pieces)
+    assert split_words(caption) == treebank_words(caption)
+
+
+@given(st.text(alphabet="anot1.,'-:;?!&$%/ \"", max_size=12))
+def test_words_of_any_punctuation_are_those_of_treebank(caption: str) -> None:
+    assert split_words(caption) == treebank_words(caption)
+
+
+def test_words_of_real_captions_are_those_of_treebank() -> None:
+    annotations = load_annotations("pycocoevalcap:captions_val2014").items("annotations")
+    captions = [annotation["caption"] for annotation in annotations[:: len(annotations) // 2000]]
+    assert [split_words(caption) for caption in captions] == list(map(treebank_words, captions))
 
 
 def test_vocabulary_is_ordered_by_count_then_word_and_rare_words_are_unknown() -> None:

@@ -1,0 +1,176 @@
+"""Arrow and Parquet files with a column of photos, in the layouts that `datasets` writes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from captioning.data.photo_folder import PHOTO_SUFFIXES, checked_file_name
+from captioning.data.readers.arrow_columns import Columns, Rows, choose_columns, read_rows
+from captioning.data.readers.arrow_files import table_files
+from captioning.data.readers.collector import collector_paused
+from captioning.data.readers.entries import NO_CAPTION, PhotoPolicy, Policy, Rules, normalised
+from captioning.data.readers.packed import Division, HeldOut, PackedPhoto, Part, packed_roster
+from captioning.data.roster import Roster
+from captioning.ranges import Name
+from captioning.vision.photo_places import open_photo, row_path
+
+_MAGIC = {b"\xff\xd8": ".jpg", b"\x89PNG": ".png", b"RIFF": ".webp"}
+
+
+@collector_paused()
+def read_arrow(
+    *,
+    name: str,
+    folder: str | Path,
+    files: str | list[str] | None = None,
+    part: Part = "all",
+    held_out: HeldOut = 0.0,
+    image_column: Name | None = None,
+    caption_columns: str | list[str] | None = None,
+    id_column: Name | None = None,
+    missing_photos: PhotoPolicy = "error",
+    missing_captions: Policy = "error",
+) -> Roster:
+    """The photos and captions of Arrow or Parquet files, which stay packed.
+
+    Photos are bytes in the file, or paths below the folder. The image id is the file's name and the
+    row's number, unless a column has ids.
+
+    Args:
+        name: of the roster.
+        folder: as ``save_to_disk`` or a download of a hub's data set leaves it.
+        files: names below the folder with ``{0..4}``, ``*`` and ``?``; None: those whose path has
+            a word for the part (train; validation, valid, val, dev; test).
+        part: of the data; see ``held_out``.
+        held_out: not 0: all files are one set, of which ``"val"`` and ``"test"`` get this share
+            each, by a hash of the image id, and ``"train"`` the rest.
+        image_column: None: the one with a usual name, such as ``image``.
+        caption_columns: with texts or lists of texts; ``sentences.raw`` is a field of structures.
+            None: the one with a usual name, such as ``captions``.
+        id_column: with image ids; None: there is none.
+        missing_photos: ``"error"`` or ``"drop"`` for a row without photo; ``"keep"`` takes it, as
+            where features were imported.
+        missing_captions: the same for a row without captions.
+
+    Raises:
+        ModuleNotFoundError: pyarrow is not installed.
+        FileNotFoundError: no such folder or file.
+        ValueError: a damaged file, no such column, or by the rules; names the file and the row.
+    """
+    division = Division(part=part, held_out=held_out)
+    rules = Rules(missing_photos=missing_photos, missing_captions=missing_captions)
+    paths = table_files(folder, files, "all" if held_out else part)
+    prefixes = _prefixes(paths, Path(folder))
+    return packed_roster(
+        name=name,
+        source=f"{paths[0]} and {len(paths) - 1} more files",
+        photos=_unique(
+            photo
+            for path in paths
+            for photo in _photos(
+                path,
+                prefixes[path],
+                choose_columns(path, image_column, caption_columns, id_column),
+                Path(folder),
+            )
+        ),
+        division=division,
+        rules=rules,
+    )
+
+
+def _prefixes(paths: Sequence[Path], folder: Path) -> dict[Path, str]:
+    """What stands before row numbers in image ids: the file's name, with folders if need be."""
+    counts = Counter(path.stem for path in paths)
+    plain = {path: path.with_suffix("") for path in paths}
+    return {
+        path: path.stem
+        if counts[path.stem] == 1
+        else str(short.relative_to(folder) if short.is_relative_to(folder) else short)
+        for path, short in plain.items()
+    }
+
+
+def _unique(photos: Iterator[PackedPhoto]) -> Iterator[PackedPhoto]:
+    places: dict[str, str] = {}
+    for photo in photos:
+        if photo.image_id in places:
+            raise ValueError(
+                f"{photo.where}: image id {photo.image_id!r} is used twice, first at "
+                f"{places[photo.image_id]}; choose another id_column=, or none"
+            )
+        places[photo.image_id] = photo.where
+        yield photo
+
+
+def _photos(path: Path, prefix: str, columns: Columns, folder: Path) -> Iterator[PackedPhoto]:
+    suffix = ""
+    for rows in read_rows(path, columns):
+        for place, values in enumerate(rows.captions):
+            row = rows.first + place
+            if not suffix and rows.has_bytes[place]:
+                suffix = _suffix(path, columns.image, row)
+            where = f"{path}: row {row}"
+            captions, problem = _captions(values)
+            yield PackedPhoto(
+                _image_id(rows.ids[place], columns, f"{prefix}/{row}", where),
+                _photo(path, columns.image, rows, place, folder, suffix),
+                captions,
+                problem,
+                where,
+            )
+
+
+def _suffix(path: Path, column: str, row: int) -> str:
+    """The suffix of a photo by its bytes, for photos whose name the file does not tell."""
+    try:
+        with open_photo(row_path(path, column, row)) as photo:
+            start = photo.read(4)
+    except OSError:
+        return ".jpg"
+    return next((suffix for magic, suffix in _MAGIC.items() if start.startswith(magic)), ".jpg")
+
+
+def _image_id(value: Any, columns: Columns, default: str, where: str) -> str:
+    if columns.image_id is None:
+        return default
+    text = str(value) if isinstance(value, str | int) else ""
+    if not text or text != text.strip():
+        raise ValueError(f"{where}: {columns.image_id!r} must be an id: got {str(value)[:60]!r}")
+    return text
+
+
+def _photo(
+    path: Path, column: str, rows: Rows, place: int, folder: Path, suffix: str
+) -> str | Path | None:
+    """Where the photo of a row lies; None: nowhere."""
+    name = rows.paths[place]
+    if rows.has_bytes[place]:
+        own = PurePosixPath(name or "").suffix.lower()
+        row = rows.first + place
+        return row_path(path, column, row, own if own in PHOTO_SUFFIXES else suffix)
+    if not name:
+        return None
+    photo = folder / checked_file_name(name, f"{path}: row {rows.first + place}")
+    return photo if photo.is_file() else None
+
+
+def _captions(values: Sequence[Any]) -> tuple[tuple[str, ...], str]:
+    """The captions of a row, or why there are none."""
+    texts = [
+        text
+        for value in values
+        for text in (value if isinstance(value, list) else [value])
+        if text is not None
+    ]
+    if not texts:
+        return (), NO_CAPTION
+    if not all(isinstance(text, str) for text in texts):
+        return (), "caption is not a text or a list of texts"
+    try:
+        return tuple(normalised(text, "caption") for text in texts), ""
+    except ValueError as error:
+        return (), str(error).partition("; ")[0]

@@ -1,0 +1,182 @@
+"""Columns of Arrow and Parquet files: which hold photos and captions, and their values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from captioning.extras import import_extra
+from captioning.vision.shards.arrow_rows import arrow, arrow_errors, open_table, parquet
+
+IMAGE_COLUMNS = ("image", "img", "photo", "jpg", "png", "webp")
+CAPTION_COLUMNS = ("captions", "caption", "sentences", "sentence", "texts", "text")
+_BLOCK = 16384  # rows that are made into Python's values at once
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """The columns of a file that count.
+
+    Attributes:
+        image: of photos: bytes, a path, or a structure of both.
+        captions: of captions; a field of structures after a dot.
+        image_id: of image ids, or None.
+    """
+
+    image: str
+    captions: tuple[str, ...]
+    image_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """Some rows of a file.
+
+    Attributes:
+        first: number of the first.
+        has_bytes: whether the photo is in the file.
+        paths: what the file says of where the photo lay, or None.
+        captions: a text or list for each column of captions.
+        ids: image ids, or None for each.
+    """
+
+    first: int
+    has_bytes: list[bool]
+    paths: list[str | None]
+    captions: list[tuple[Any, ...]]
+    ids: list[Any]
+
+
+def choose_columns(
+    file: Path, image: str | None, captions: str | Sequence[str] | None, image_id: str | None
+) -> Columns:
+    """The columns that are named, or those with the names that data sets have.
+
+    Args:
+        file: an Arrow or Parquet file.
+        image, captions, image_id: names; None: the usual ones, no ids.
+
+    Raises:
+        ValueError: no such column, or several could be meant; lists the columns.
+    """
+    with arrow_errors(str(file)):
+        schema = _schema(file)
+        types = {name: schema.field(place).type for place, name in enumerate(schema.names)}
+    named = [captions] if isinstance(captions, str) else captions
+    chosen = Columns(
+        image=image or _usual(file, types, IMAGE_COLUMNS, "image_column"),
+        captions=tuple(named or [_usual(file, types, CAPTION_COLUMNS, "caption_columns")]),
+        image_id=image_id,
+    )
+    for name in (chosen.image, *(c.partition(".")[0] for c in chosen.captions), image_id):
+        if name is not None and name not in types:
+            raise ValueError(f"{file}: no column {name!r}; it has {list(types)}")
+        if name is not None and isinstance(types[name], arrow().BaseExtensionType):
+            raise ValueError(f"{file}: column {name!r} has a type of its own, which is not read")
+    return chosen
+
+
+def _schema(file: Path) -> Any:
+    if file.suffix == ".parquet":
+        return parquet().read_schema(file)
+    return open_table(str(file)).schema
+
+
+def _usual(file: Path, types: Mapping[str, Any], names: Sequence[str], key: str) -> str:
+    present = [name for name in names if name in types]
+    if len(present) != 1:
+        problem = f"{present} could be meant" if present else "none has a usual name"
+        raise ValueError(f"{file}: {problem} of the columns {list(types)}; choose {key}=")
+    return present[0]
+
+
+def read_rows(file: Path, columns: Columns) -> Iterator[Rows]:
+    """The rows of a file without the bytes of its photos.
+
+    Raises:
+        ValueError: a damaged file, or columns of other kinds.
+    """
+    first = 0
+    with arrow_errors(str(file)):
+        for batch in _batches(file, columns):
+            for name in batch.schema.names:
+                batch[name].validate(full=True)
+            yield _rows(batch, columns, first, file)
+            first += len(batch)
+
+
+def _batches(file: Path, columns: Columns) -> Iterator[Any]:
+    names = [columns.image, *(name.partition(".")[0] for name in columns.captions)]
+    names += [columns.image_id] if columns.image_id else []
+    if file.suffix == ".arrow":
+        yield from open_table(str(file)).select(list(dict.fromkeys(names))).to_batches(_BLOCK)
+        return
+    with parquet().ParquetFile(file) as source:
+        names[0] = _without_bytes(source, columns.image)
+        yield from source.iter_batches(
+            _BLOCK, columns=list(dict.fromkeys(names)), use_threads=False
+        )
+
+
+def _without_bytes(source: Any, image: str) -> str:
+    """The column of photos, or the field of their paths where the first photo has bytes.
+
+    Bytes are not read where all photos seem to have them; statistics would tell for sure, but
+    damaged ones end the process.
+    """
+    kind = source.schema_arrow.field(image).type
+    if not arrow().types.is_struct(kind) or kind.get_field_index("path") < 0:
+        return image
+    first = next(source.iter_batches(1, columns=[image], use_threads=False), None)
+    has_bytes = first is not None and _photos(first[image], Path(), image)[0][0]
+    return f"{image}.path" if has_bytes else image
+
+
+def _rows(batch: Any, columns: Columns, first: int, file: Path) -> Rows:
+    has_bytes, paths = _photos(batch[columns.image], file, columns.image)
+    captions = [_values(batch, name) for name in columns.captions]
+    return Rows(
+        first=first,
+        has_bytes=has_bytes,
+        paths=paths,
+        captions=list(zip(*captions, strict=True)),
+        ids=batch[columns.image_id].to_pylist() if columns.image_id else [None] * len(batch),
+    )
+
+
+def _photos(values: Any, file: Path, column: str) -> tuple[list[bool], list[str | None]]:
+    """Which photos are in the file, and where they lay."""
+    types = arrow().types
+    field = import_extra("pyarrow.compute", extra="arrow", purpose="Arrow files").struct_field
+    nowhere: list[str | None] = [None] * len(values)
+    if types.is_binary(values.type) or types.is_large_binary(values.type):
+        return values.is_valid().to_pylist(), nowhere
+    if types.is_string(values.type) or types.is_large_string(values.type):
+        return [False] * len(values), values.to_pylist()
+    names = [part.name for part in values.type] if types.is_struct(values.type) else []
+    if not {"bytes", "path"}.intersection(names):
+        raise ValueError(
+            f"{file}: column {column!r} holds {values.type}, not photos (bytes, paths, or "
+            "structures of both); choose image_column="
+        )
+    paths = field(values, "path").to_pylist() if "path" in names else nowhere
+    if "bytes" in names:
+        return field(values, "bytes").is_valid().to_pylist(), paths
+    # of Parquet with the bytes of every photo, these were not read
+    return [file.suffix == ".parquet"] * len(values), paths
+
+
+def _values(batch: Any, name: str) -> list[Any]:
+    column, *fields = name.split(".")
+    values = batch[column].to_pylist()
+    for field in fields:
+        values = [_field(value, field) for value in values]
+    return values
+
+
+def _field(value: Any, name: str) -> Any:
+    if isinstance(value, list):
+        return [_field(item, name) for item in value]
+    return value.get(name) if isinstance(value, dict) else None

@@ -1,0 +1,91 @@
+"""Which Arrow and Parquet files of a folder hold a split, in the layouts that `datasets` writes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from captioning.data.json_files import load_json
+from captioning.data.photo_folder import checked_file_name
+from captioning.data.readers.shard_names import shard_files
+
+SUFFIXES = (".arrow", ".parquet")
+SPLIT_WORDS = {
+    "train": ("train", "training"),
+    "val": ("validation", "valid", "val", "dev"),
+    "test": ("test", "testing"),
+}
+_STATE = "state.json"  # of a folder that `save_to_disk` wrote
+_INDICES = ("_indices_files", "_indices_data_files")  # rows in another order, as it once wrote
+
+
+def table_files(folder: str | Path, files: str | list[str] | None, split: str) -> list[Path]:
+    """The files of a split, in order.
+
+    Args:
+        folder: of the data set.
+        files: names with ``{0..4}``, ``*`` and ``?``; None: those whose path below the folder has
+            a word for the split, such as ``train-00000-of-00005.parquet``.
+        split: ``"train"``, ``"val"`` or ``"test"``; ``"all"``: whatever the path is.
+
+    Raises:
+        FileNotFoundError: no such folder or file.
+        ValueError: files of another kind, or of both kinds.
+    """
+    if files is not None:
+        named = shard_files(folder, files)
+        foreign = next((path for path in named if path.suffix not in SUFFIXES), None)
+        if foreign is not None:
+            raise ValueError(f"{foreign}: neither .arrow nor .parquet; correct files=")
+        return named
+    known = _all_files(Path(folder))
+    words = SPLIT_WORDS.get(split)
+    chosen = [p for p in known if words is None or not _words(p, folder).isdisjoint(words)]
+    if not chosen:
+        shown = f" ({known[0]} and {len(known) - 1} more are there)" if known else ""
+        raise FileNotFoundError(
+            f"{folder}: no .arrow or .parquet file whose name or folder says {words or 'anything'}"
+            f"{shown}; name them by files=, or divide one set by held_out=0.01"
+        )
+    if len({path.suffix for path in chosen}) > 1:
+        raise ValueError(f"{folder}: both .arrow and .parquet files; name those wanted by files=")
+    return chosen
+
+
+def _words(path: Path, folder: str | Path) -> set[str]:
+    return set(re.split(r"[^a-z0-9]+", path.relative_to(folder).as_posix().lower()))
+
+
+def _all_files(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder}: no such folder; correct data.root=")
+    paths = [
+        path
+        for suffix in SUFFIXES
+        for path in folder.rglob(f"*{suffix}")
+        # results of `map` and of `shuffle` are kept beside the data
+        if not path.name.startswith((".", "cache-", "tmp"))
+    ]
+    listed = {parent: _listed(parent) for parent in {path.parent for path in paths}}
+    return sorted(
+        path
+        for path in paths
+        if listed[path.parent] is None or path.name in (listed[path.parent] or ())
+    )
+
+
+def _listed(folder: Path) -> list[str] | None:
+    """Names of the files that a saved data set consists of; None for other folders."""
+    path = folder / _STATE
+    if not path.is_file():
+        return None
+    state = load_json(path)
+    if any(state.value.get(key) for key in _INDICES):
+        raise ValueError(
+            f"{path}: its rows are chosen by a file of indices, which is not read; save the data "
+            "set anew with datasets 2 or newer"
+        )
+    return [
+        checked_file_name(record.text("filename"), record.where)
+        for record in state.records("_data_files")
+    ]

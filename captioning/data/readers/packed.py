@@ -1,0 +1,141 @@
+"""From photos that lie packed in large files to a `Roster`: what webdataset and Arrow share."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Lt
+
+from captioning.data.readers.entries import NO_PHOTO, Rules
+from captioning.data.roster import Dropped, Roster
+from captioning.types import Sample
+
+Part = Literal["train", "val", "test", "all"]
+HeldOut = Annotated[float, Ge(0), Lt(0.5)]
+
+
+@dataclass(frozen=True, slots=True)
+class PackedPhoto:
+    """A photo in a large file.
+
+    Attributes:
+        image_id: unique id.
+        path: of the photo, see `captioning.vision.photo_places`; None: it has none.
+        captions: normalised.
+        problem: why there are none.
+        where: file and place, for messages.
+    """
+
+    image_id: str
+    path: str | Path | None
+    captions: tuple[str, ...]
+    problem: str
+    where: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Division:
+    """A part of one set of photos, by a hash of their ids.
+
+    Attributes:
+        part: ``"val"`` and ``"test"`` get ``held_out`` of the photos each, ``"train"`` the rest;
+            ``"all"`` gets all.
+        held_out: 0: every part gets all photos.
+
+    Raises:
+        ValueError: another part, or a share that leaves nothing to train on.
+    """
+
+    part: Part = "all"
+    held_out: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.part not in ("train", "val", "test", "all"):
+            raise ValueError(f"part must be train, val, test or all: got {self.part!r}")
+        if not 0 <= self.held_out < 0.5:
+            raise ValueError(f"held_out must be at least 0 and below 0.5: got {self.held_out}")
+
+    def has(self, image_id: str) -> bool:
+        """Whether a photo belongs to this part."""
+        if self.part == "all" or self.held_out == 0:
+            return True
+        digest = hashlib.blake2b(image_id.encode(), digest_size=8).digest()
+        share = int.from_bytes(digest, "big") / 2**64
+        if share < self.held_out:
+            return self.part == "val"
+        return self.part == ("test" if share < 2 * self.held_out else "train")
+
+
+def packed_roster(
+    *,
+    name: str,
+    source: str,
+    photos: Iterable[PackedPhoto],
+    division: Division,
+    rules: Rules,
+    dropped: Sequence[Dropped] = (),
+) -> Roster:
+    """The roster of a part.
+
+    Args:
+        name, source: of the roster, and the files for messages.
+        photos: of all parts.
+        division: which of them are taken.
+        rules: for photos without captions and captions without photos.
+        dropped: what the reader itself left out.
+
+    Raises:
+        ValueError: by the rules, or nothing is left.
+    """
+    left_out = list(dropped)
+    samples: list[Sample] = []
+    for photo in photos:
+        if division.has(photo.image_id):
+            problem = _problem(photo, rules)
+            if problem:
+                left_out.append(Dropped(item=photo.where, rule=problem))
+            else:
+                samples += _samples(photo, len(samples))
+    if not samples:
+        first = f", the first: {left_out[0].item}: {left_out[0].rule}" if left_out else ""
+        raise ValueError(
+            f"{source}: no samples for {name} ({len(left_out)} things left out{first}); check "
+            "which files, captions and held_out= are named"
+        )
+    return Roster(name=name, samples=tuple(samples), dropped=tuple(left_out))
+
+
+def _problem(photo: PackedPhoto, rules: Rules) -> str:
+    """The rule by which a photo is left out; empty for none."""
+    if not photo.captions:
+        if rules.missing_captions == "error":
+            raise ValueError(
+                f"{photo.where}: {photo.problem}; correct it, or leave such photos out by "
+                "missing_captions=drop"
+            )
+        return photo.problem
+    if photo.path is None and rules.missing_photos != "keep":
+        if rules.missing_photos == "error":
+            raise ValueError(
+                f"{photo.where}: has captions and no photo; add it, or leave such captions out by "
+                "missing_photos=drop"
+            )
+        return NO_PHOTO
+    return ""
+
+
+def _samples(photo: PackedPhoto, row: int) -> Iterator[Sample]:
+    """The samples of a photo, the first in the given row."""
+    path = Path(photo.where if photo.path is None else photo.path)
+    for number, caption in enumerate(photo.captions):
+        yield Sample(
+            row=row + number,
+            sample_id=f"{photo.image_id}#{number}",
+            image_id=photo.image_id,
+            image_path=path,
+            caption=caption,
+        )

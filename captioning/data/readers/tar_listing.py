@@ -1,0 +1,189 @@
+"""What a webdataset shard holds: a photo and its captions by key, listed once and kept."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from captioning.data.photo_folder import checked_file_name
+from captioning.data.readers.entries import NO_CAPTION, normalised
+from captioning.files import write_json
+from captioning.vision.line_store import key_of
+from captioning.vision.photo_places import photo_stamp
+from captioning.vision.shards.tar_headers import FILE, FOLDER, Member, members
+from captioning.vision.shards.tar_member import MAX_PHOTO_BYTES
+
+PHOTOS = ("jpg", "jpeg", "png", "webp")
+TEXT, JSON = "txt", "json"
+CAPTION_KEYS = ("caption", "captions")
+MAX_TEXT_BYTES = 1024**2
+TWICE = "stands twice in its shard; the first counts"
+_VERSION = 1
+
+
+@dataclass(slots=True)
+class Item:
+    """What a shard holds under a key.
+
+    Attributes:
+        key: the members' name up to the first dot of its last part.
+        photo: name of the member with the photo; empty: it has none.
+        offset: of that member's header in bytes.
+        captions: normalised.
+        problem: why there are none.
+    """
+
+    key: str
+    photo: str = ""
+    offset: int = -1
+    captions: tuple[str, ...] = ()
+    problem: str = NO_CAPTION
+
+
+@dataclass(slots=True)
+class Listing:
+    """What a shard holds.
+
+    Attributes:
+        items: by key, in the order of the shard.
+        twice: names of members that stand there a second time.
+        left_out: names and rules of members that are no photo or text.
+        damage: what is wrong with the shard after the last item; empty: nothing.
+    """
+
+    items: list[Item] = field(default_factory=list)
+    twice: list[str] = field(default_factory=list)
+    left_out: list[tuple[str, str]] = field(default_factory=list)
+    damage: str = ""
+
+
+def list_shard(shard: Path, caption_key: str | None, cache_folder: Path | None) -> Listing:
+    """What a shard holds; it is read anew only if it has changed.
+
+    Args:
+        shard: a tar file.
+        caption_key: of the ``.json`` members; None: captions are the ``.txt`` members, or else
+            ``caption`` or ``captions`` of the ``.json`` members.
+        cache_folder: where listings are kept; None: nowhere.
+
+    Raises:
+        FileNotFoundError: no such file.
+    """
+    stamp = list(photo_stamp(shard))
+    if cache_folder is None:
+        return _scan(shard, caption_key)
+    kept = cache_folder / f"{key_of(os.path.abspath(shard), str(caption_key))}.json"
+    with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
+        content = json.loads(kept.read_bytes())  # a damaged one costs time alone
+        if content["version"] == _VERSION and content["stamp"] == stamp:
+            return _restored(content)
+    listing = _scan(shard, caption_key)
+    write_json(kept, _plain(listing, stamp), indent=None)
+    return listing
+
+
+def _plain(listing: Listing, stamp: list[int]) -> dict[str, Any]:
+    rows = [[i.key, i.photo, i.offset, i.captions, i.problem] for i in listing.items]
+    head = {"version": _VERSION, "stamp": stamp, "damage": listing.damage}
+    return head | {"twice": listing.twice, "left_out": listing.left_out, "items": rows}
+
+
+def _restored(content: Mapping[str, Any]) -> Listing:
+    return Listing(
+        items=[
+            Item(key, photo, offset, tuple(captions), problem)
+            for key, photo, offset, captions, problem in content["items"]
+        ],
+        twice=content["twice"],
+        left_out=[(name, rule) for name, rule in content["left_out"]],
+        damage=content["damage"],
+    )
+
+
+def _scan(shard: Path, caption_key: str | None) -> Listing:
+    listing = Listing()
+    items: dict[str, Item] = {}
+    suffixes: set[tuple[str, str]] = set()
+    with shard.open("rb") as file:
+        try:
+            for member, key, suffix in _of_interest(file, listing):
+                if (key, suffix) in suffixes:
+                    listing.twice.append(member.name)
+                    continue
+                suffixes.add((key, suffix))
+                _add(items.setdefault(key, Item(key)), member, suffix, file, caption_key)
+        except ValueError as error:
+            listing.damage = str(error)
+    listing.items = list(items.values())
+    return listing
+
+
+def _of_interest(file: BinaryIO, listing: Listing) -> Iterator[tuple[Member, str, str]]:
+    """Plain files that a photo or a caption may be, with key and suffix; others are left out."""
+    for member in members(file, os.fstat(file.fileno()).st_size):
+        _, _, base = member.name.rpartition("/")
+        stem, _, suffix = base.partition(".")
+        suffix = suffix.lower()
+        if member.kind == FOLDER or not stem or suffix not in (*PHOTOS, TEXT, JSON):
+            continue
+        limit = MAX_PHOTO_BYTES if suffix in PHOTOS else MAX_TEXT_BYTES
+        if member.kind != FILE:
+            listing.left_out.append((member.name, f"is a {member.kind}, not a plain file"))
+        elif member.size > limit:
+            listing.left_out.append((member.name, f"has {member.size} bytes, at most {limit}"))
+        else:
+            try:
+                name = checked_file_name(member.name, "member")
+            except ValueError as error:
+                listing.left_out.append((member.name, str(error).partition("; ")[0]))
+                continue
+            key = name.removesuffix(base) + stem
+            yield Member(name, member.kind, member.size, member.offset), key, suffix
+
+
+def _add(item: Item, member: Member, suffix: str, file: BinaryIO, caption_key: str | None) -> None:
+    if suffix in PHOTOS:
+        if not item.photo:
+            item.photo, item.offset = member.name, member.offset
+        return
+    if suffix == TEXT and caption_key is not None:
+        return
+    if suffix == JSON and caption_key is None and item.captions:
+        return
+    file.seek(member.offset + 512)
+    data = file.read(member.size)
+    texts, problem = _texts(data, suffix, caption_key)
+    if texts or not item.captions:
+        item.captions, item.problem = texts, problem
+
+
+def _texts(data: bytes, suffix: str, caption_key: str | None) -> tuple[tuple[str, ...], str]:
+    """The captions of a member, or what is wrong with them."""
+    try:
+        value: Any = data.decode("utf-8-sig")
+        if suffix == JSON:
+            value = _value(json.loads(value), caption_key)
+        values = [value] if isinstance(value, str) else value
+        if not isinstance(values, list) or not values:
+            return (), NO_CAPTION
+        if not all(isinstance(text, str) for text in values):
+            return (), "caption is not a text or a list of texts"
+        return tuple(normalised(text, "caption") for text in values), ""
+    except UnicodeDecodeError:
+        return (), f"its .{suffix} is not UTF-8"
+    except (json.JSONDecodeError, RecursionError):
+        return (), "its .json is not JSON"
+    except ValueError as error:
+        return (), str(error).partition("; ")[0]
+
+
+def _value(record: Any, caption_key: str | None) -> Any:
+    if not isinstance(record, dict):
+        return None
+    keys = CAPTION_KEYS if caption_key is None else (caption_key,)
+    return next((record[key] for key in keys if record.get(key) is not None), None)

@@ -1,0 +1,24 @@
+"""Everything in this process, one group of items after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from captioning.spread.base import AbstractSpread, Job, units
+
+
+class Local(AbstractSpread):
+    """Works in this process; the caller's own files are all that is written."""
+
+    def shard_size(self, *, unit: int, save_every: int) -> int:
+        """A unit: what was computed is saved at once."""
+        return unit
+
+    def results(self, job: Job) -> Iterator[list[Any]]:
+        """See `AbstractSpread`; errors of the work come through as they are."""
+        worker = job.build()
+        if job.check is not None:
+            job.check(worker.identity)
+        for items in units(job.items, job.unit):
+            yield worker(items)

@@ -1,0 +1,252 @@
+"""Shards computed by Ray Data: on all processors of a machine, or on many machines."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from captioning.extras import import_extra
+from captioning.ranges import Name, NonNegativeFloat, PositiveFloat, PositiveInt
+from captioning.spread.base import AbstractSpread, Job, Shard, cut
+from captioning.spread.shard_files import appears, read_shard
+from captioning.spread.shard_worker import Order, Outcome, ShardWorker, tries_of
+
+log = logging.getLogger(__name__)
+
+AUTO = "auto"
+MAX_PROBLEMS = 5  # shards that may fail before the others are no longer tried
+# Ray's servers and workers tell in its own logs what they do; here it would bury what we tell.
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"}
+
+
+class RayData(AbstractSpread):
+    """Spreads shards over the processes of a Ray cluster.
+
+    A process that dies is replaced and its shard computed again; so are those of a machine that is
+    lost. Each shard leaves a file when it is done, so a command that was killed goes on with what
+    is left. Results lie in files, so all machines must share the disk of results, data and cache.
+
+    Args:
+        address: of the cluster's head, ``HOST:PORT``; ``"auto"``: the cluster that this machine
+            belongs to (``RAY_ADDRESS`` or the last one started); None: this machine alone.
+        num_workers: processes; None: as many as processors and GPUs allow.
+        num_cpus: processors of each, and threads of torch in it.
+        num_gpus: GPUs of each, 0.5: two share one; None: one where the cluster has GPUs.
+        shard_size: items between two files, rounded up to what is computed together; None: the
+            command's own number.
+        patience: seconds to wait for the cluster's answer.
+    """
+
+    def __init__(
+        self,
+        *,
+        address: Name | None = None,
+        num_workers: PositiveInt | None = None,
+        num_cpus: PositiveInt = 1,
+        num_gpus: NonNegativeFloat | None = None,
+        shard_size: PositiveInt | None = None,
+        patience: PositiveFloat = 30.0,
+    ) -> None:
+        self._address, self._num_workers, self._num_cpus = address, num_workers, num_cpus
+        self._num_gpus, self._shard_size, self._patience = num_gpus, shard_size, patience
+
+    def shard_size(self, *, unit: int, save_every: int) -> int:
+        """The setting's number, or ``save_every``, rounded up to a multiple of ``unit``."""
+        return -(-(self._shard_size or save_every) // unit) * unit
+
+    def results(self, job: Job) -> Iterator[list[Any]]:
+        """See `AbstractSpread`. A bad item is told at the end, when the others are done.
+
+        Raises:
+            ModuleNotFoundError: Ray is not installed.
+        """
+        shards = cut(job, self.shard_size(unit=job.unit, save_every=job.save_every))
+        missing = [shard for shard in shards if read_shard(shard) is None]
+        done = {shard.number for shard in shards} - {shard.number for shard in missing}
+        hosts: dict[str, str] = {}
+        with self._cluster(bool(missing)) as ray, closing(self._done(ray, job, missing)) as news:
+            for shard in shards:
+                while shard.number not in done:
+                    done.add(next(news))
+                head, records = _taken(shard)
+                _check_same(head, hosts, job)
+                yield records
+                shard.path.unlink()
+        _tidy(job.folder)
+
+    def _done(self, ray: Any, job: Job, shards: Sequence[Shard]) -> Generator[int]:
+        """Numbers of shards as they are done; raises once no more come, if some failed."""
+        problems: dict[int, str] = {}
+        with _token(job.folder) as token:
+            order = Order(
+                build=job.build, unit=job.unit, plugins=job.plugins, folder=Path.cwd(), token=token
+            )
+            for shard in shards:
+                tries_of(shard).unlink(missing_ok=True)
+            with closing(self._outcomes(ray, order, shards)) as outcomes:
+                for number, outcome in outcomes:
+                    if not outcome.problem:
+                        yield number
+                        continue
+                    problems[number] = outcome.problem
+                    if outcome.fatal or len(problems) >= MAX_PROBLEMS:
+                        break
+        raise ValueError(_summary(problems, job))
+
+    def _outcomes(
+        self, ray: Any, order: Order, shards: Sequence[Shard]
+    ) -> Generator[tuple[int, Outcome]]:
+        data = import_extra("ray.data", extra="ray", purpose="spread=ray")
+        logging.getLogger("ray.data").setLevel(logging.ERROR)
+        gpus, size = self._share(ray.cluster_resources(), len(shards))
+        hosts = len({node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]})
+        log.info(f"{len(shards)} shards over {size} processes on {hosts} machines (Ray)")
+        rows = [{"number": shard.number, "shard": shard} for shard in shards]
+        data.DataContext.get_current().enable_progress_bars = False
+        computed = data.from_items(rows, override_num_blocks=len(rows)).map_batches(
+            RayWorker,
+            batch_size=1,
+            compute=data.ActorPoolStrategy(size=size),
+            num_cpus=self._num_cpus,
+            num_gpus=gpus,
+            fn_constructor_args=(order,),
+        )
+        for row in computed.iter_rows():
+            yield row["number"], Outcome(problem=row["problem"], fatal=row["fatal"])
+
+    def _share(self, resources: dict[str, float], num_shards: int) -> tuple[float, int]:
+        """GPUs of a worker, and the number of workers."""
+        gpus = self._num_gpus
+        if gpus is None:
+            gpus = 1.0 if resources.get("GPU", 0) >= 1 else 0.0
+        limits = [int(resources.get("CPU", 0) // self._num_cpus)]
+        if gpus:
+            limits.append(int(resources.get("GPU", 0) // gpus))
+        if min(limits) < 1:
+            raise ValueError(
+                f"a worker of spread.num_cpus={self._num_cpus} and spread.num_gpus={gpus:g} does "
+                f"not fit into the cluster, which has {resources.get('CPU', 0):g} processors and "
+                f"{resources.get('GPU', 0):g} GPUs"
+            )
+        return gpus, max(1, min(self._num_workers or min(limits), min(limits), num_shards))
+
+    @contextmanager
+    def _cluster(self, needed: bool) -> Iterator[Any]:
+        """Ray, connected; a connection that is there already is used and left."""
+        os.environ.update({key: os.environ.get(key, value) for key, value in QUIET.items()})
+        ray = import_extra("ray", extra="ray", purpose="spread=ray")
+        begun = needed and not ray.is_initialized()
+        if begun:
+            self._connect(ray)
+        try:
+            yield ray
+        finally:
+            if begun:
+                ray.shutdown()
+
+    def _connect(self, ray: Any) -> None:
+        options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+        if "PYTHONPATH" in os.environ:
+            options["runtime_env"] = {"env_vars": {"PYTHONPATH": os.environ["PYTHONPATH"]}}
+        address = self._address
+        if address is None:
+            ray.init(address="local", include_dashboard=False, **options)
+            return
+        if address == AUTO:
+            address = os.environ.get("RAY_ADDRESS", AUTO)
+        if address != AUTO:
+            _check_answer(address, self._patience)
+        try:
+            ray.init(address=address, **options)
+        except (ConnectionError, RuntimeError) as error:
+            raise ConnectionError(
+                f"spread.address={self._address}: no Ray cluster answers ({error}); start one with "
+                "ray start --head, and on the other machines ray start --address=HOST:6379"
+            ) from error
+
+
+class RayWorker:
+    """A `ShardWorker` as Ray Data calls it, with batches of a single row."""
+
+    def __init__(self, order: Order) -> None:
+        self._worker = ShardWorker(order)
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
+        """Number and outcome of a shard."""
+        outcome = self._worker.compute(batch["shard"][0])
+        return {
+            "number": [int(batch["number"][0])],
+            "problem": [outcome.problem],
+            "fatal": [outcome.fatal],
+        }
+
+
+def _check_answer(address: str, patience: float) -> None:
+    """Refuse an address that nobody listens at, for which Ray would wait two minutes."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise ValueError(f"spread.address must be HOST:PORT, auto or null: got {address!r}")
+    try:
+        socket.create_connection((host, int(port)), timeout=patience).close()
+    except OSError as error:
+        raise ConnectionError(
+            f"spread.address={address}: nothing answers there ({error}); start the cluster with "
+            "ray start --head on that machine, or give the address that it printed"
+        ) from error
+
+
+@contextmanager
+def _token(folder: Path) -> Iterator[Path]:
+    """A file by which machines tell that they see the same folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    token = folder / f".{secrets.token_hex(6)}.token"
+    token.touch()
+    try:
+        yield token
+    finally:
+        token.unlink(missing_ok=True)
+
+
+def _taken(shard: Shard) -> tuple[Any, list[Any]]:
+    """Head and records of a shard that is done."""
+    content = read_shard(shard) if appears(shard.path) else None
+    if content is None:
+        raise OSError(
+            f"{shard.path}: a shard that was computed is not here: all machines must share the "
+            "disk of the results"
+        )
+    return content
+
+
+def _check_same(head: dict[str, Any], hosts: dict[str, str], job: Job) -> None:
+    """Refuse records of workers that are not the same."""
+    if job.check is not None:
+        job.check(head["identity"])
+    host = hosts.setdefault(repr(head["identity"]), head["host"])
+    if len(hosts) > 1:
+        first = next(iter(hosts.values()))
+        raise ValueError(
+            f"{job.name}: {host} computes with other weights or settings than {first}; give all "
+            f"machines the same files, and delete {job.folder}"
+        )
+
+
+def _summary(problems: dict[int, str], job: Job) -> str:
+    number, problem = min(problems.items())
+    others = f" (and {len(problems) - 1} others)" if len(problems) > 1 else ""
+    return (
+        f"{job.name}: shard {number}{others}: {problem}; what the other shards gave is kept: "
+        "repair this and give the same command again"
+    )
+
+
+def _tidy(folder: Path) -> None:
+    """Remove the shards' folder, unless other work has files in it."""
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()

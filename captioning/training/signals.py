@@ -1,0 +1,158 @@
+"""Signals that ask a run to end: noted while it trains, obeyed at once otherwise."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Mapping
+from types import FrameType
+from typing import Any
+
+from pytorch_lightning.utilities import rank_zero_only
+
+log = logging.getLogger(__name__)
+
+HANDLED = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+# Further processes of a job wait so long for the first to queue it anew, which ends them all:
+# some clusters end a job as soon as one of its processes has ended.
+REQUEUE_SECONDS = 20.0
+
+
+class Stopped(KeyboardInterrupt):
+    """A run was ended by a signal.
+
+    Args:
+        message: what is kept, and how to go on.
+        number: of the signal.
+
+    Attributes:
+        status: exit status, as shells report it. That of further processes is 0, as those that
+            started them would otherwise end the first process in its midst.
+    """
+
+    def __init__(self, message: str, *, number: int) -> None:
+        super().__init__(message)
+        self.number = number
+        self.status = 0 if _rank() else 128 + number
+
+
+class StopSignals:
+    """Takes SIGTERM, SIGUSR1 and SIGUSR2 within it; the handlers before are put back at its end.
+
+    The first signal counts; further ones do not disturb what is being written.
+
+    Attributes:
+        received: number of the first signal, or 0.
+        deferred: whether a signal is noted alone; otherwise it raises `Stopped` at once.
+    """
+
+    def __init__(self) -> None:
+        self.received = 0
+        self.deferred = False
+        self._previous: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> StopSignals:
+        # Python lets no other thread set handlers
+        if threading.current_thread() is threading.main_thread():
+            self._previous = {number: signal.getsignal(number) for number in HANDLED}
+        self.install()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+    def install(self) -> None:
+        """Take the signals again, after somebody else has set handlers."""
+        for number in self._previous:
+            signal.signal(number, self._receive)
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        if self.received:
+            return
+        self.received = number
+        if not self.deferred:
+            raise Stopped(
+                "stopped before or after training; the same command goes on", number=number
+            )
+
+    def obey(self) -> None:
+        """From now on obey signals at once, beginning with one that was noted.
+
+        Raises:
+            Stopped: one was.
+        """
+        self.deferred = False
+        if self.received:
+            raise Stopped("stopped after training; resume=auto goes on", number=self.received)
+
+    def pass_on(self, stopped: Stopped) -> None:
+        """Do what the signal asks for beside ending: queue the job anew, as its last act.
+
+        A handler that was there before, such as submitit's, is called. Otherwise SIGUSR1 and
+        SIGUSR2 queue the job of Slurm anew, and SIGTERM does where Slurm preempts it. Handlers stay
+        in place, as the queue sends further signals.
+        """
+        previous = self._previous.get(signal.Signals(stopped.number))
+        job, is_last_word = job_id(os.environ), stopped.number == signal.SIGTERM
+        if callable(previous) or job is not None:
+            log.warning(str(stopped))  # nothing may be said after this
+        if callable(previous):
+            previous(stopped.number, None)
+        if job is None or (callable(previous) and not is_last_word):
+            return
+        if is_last_word and not is_preempted(job):
+            return
+        if _rank():
+            time.sleep(REQUEUE_SECONDS)
+        else:
+            log.warning(requeue(job))
+
+
+def job_id(environment: Mapping[str, str]) -> str | None:
+    """Slurm's name of this job, of an array ``JOB_TASK``; None outside of Slurm."""
+    if environment.get("SLURM_ARRAY_JOB_ID"):
+        return f"{environment['SLURM_ARRAY_JOB_ID']}_{environment['SLURM_ARRAY_TASK_ID']}"
+    return environment.get("SLURM_JOB_ID") or None
+
+
+def is_preempted(job: str) -> bool:
+    """Whether Slurm takes the resources for another job.
+
+    A cancelled job gets the same signal, and must not come back. A preempted one that ends by
+    itself within its time of grace would not be queued anew.
+    """
+    shown = _scontrol("show", "job", "--oneliner", job)
+    fields = dict(part.partition("=")[::2] for part in (shown or "").split())
+    return fields.get("PreemptTime", "None") not in ("None", "")
+
+
+def requeue(job: str) -> str:
+    """Queue a job of Slurm anew; a line on how it went."""
+    if _scontrol("requeue", job) is None:
+        return f"job {job} could not be queued anew (scontrol requeue {job}); submit it again"
+    return f"job {job} is queued anew"
+
+
+def _scontrol(*arguments: str) -> str | None:
+    """What ``scontrol`` prints, or None if it failed; the reason is logged."""
+    try:
+        done = subprocess.run(
+            ["scontrol", *arguments], capture_output=True, text=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        log.warning(f"scontrol: {error}")
+        return None
+    if done.returncode:
+        log.warning(f"scontrol: {done.stderr.strip()}")
+        return None
+    return done.stdout
+
+
+def _rank() -> int:
+    """Number of this process of the run."""
+    return int(getattr(rank_zero_only, "rank", 0) or 0)

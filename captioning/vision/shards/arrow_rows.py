@@ -1,0 +1,156 @@
+"""Rows of Arrow and Parquet files, read as plain values: no code that a file names is ever run."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+
+from captioning.extras import import_extra
+from captioning.vision.shards.tar_member import MAX_PHOTO_BYTES
+
+_MAGIC = b"ARROW1"  # of Arrow's file format; its stream format, which `datasets` writes, has none
+KEPT_FILES = 256
+KEPT_GROUPS = 2  # row groups of Parquet that are held in memory
+
+
+def arrow() -> Any:
+    """The module pyarrow.
+
+    Raises:
+        ModuleNotFoundError: it is not installed; says how to install it.
+    """
+    return import_extra("pyarrow", extra="arrow", purpose="Arrow and Parquet files")
+
+
+def parquet() -> Any:
+    """The module pyarrow.parquet."""
+    return import_extra("pyarrow.parquet", extra="arrow", purpose="Parquet files")
+
+
+@contextmanager
+def arrow_errors(file: str) -> Iterator[None]:
+    """Errors of Arrow become one line that names the file.
+
+    Raises:
+        ValueError: the file is damaged, or holds what cannot be read.
+    """
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{file}: no such file") from error
+    except (arrow().ArrowException, UnicodeDecodeError, OSError, MemoryError) as error:
+        reason = (str(error).splitlines() or ["not enough memory"])[0][:200]
+        raise ValueError(f"{file}: cannot be read ({reason}); get the file again") from error
+
+
+def read_row(file: str, column: str, name: str) -> bytes:
+    """The bytes of a photo.
+
+    Args:
+        file: an Arrow or Parquet file.
+        column: of bytes, or of structures with a field ``bytes``.
+        name: the row's number, with or without a suffix.
+
+    Raises:
+        FileNotFoundError: no such file, row or photo.
+        ValueError: a damaged file, or a column of something else.
+    """
+    digits = name.partition(".")[0]
+    if not (digits.isascii() and digits.isdecimal()) or len(digits) > 18:
+        raise ValueError(f"{file}: {name[:40]!r} is not the number of a row")
+    row = int(digits)
+    with arrow_errors(file):
+        value = _group_value(file, column, row) if _is_parquet(file) else _value(file, column, row)
+    if value is None:
+        raise FileNotFoundError(f"{file}: no photo in column {column!r} of row {row}")
+    if len(value) > MAX_PHOTO_BYTES:
+        raise ValueError(f"{file}: row {row} has {len(value)} bytes, at most {MAX_PHOTO_BYTES}")
+    return value
+
+
+def _is_parquet(file: str) -> bool:
+    return file.endswith(".parquet")
+
+
+def open_table(file: str) -> Any:
+    """The table of an Arrow file, mapped into memory."""
+    pa = arrow()
+    source = pa.memory_map(file)
+    is_file = source.read(len(_MAGIC)) == _MAGIC
+    source.seek(0)
+    reader: Callable[[Any], Any] = pa.ipc.open_file if is_file else pa.ipc.open_stream
+    return reader(source).read_all()
+
+
+@lru_cache(KEPT_FILES)
+def _chunks(file: str, column: str) -> tuple[list[Any], list[int]]:
+    """The parts of a column of photos, and the row after each."""
+    table = open_table(file)
+    chunks = [photo_bytes(chunk, file, column) for chunk in _column(table, file, column).chunks]
+    for chunk in chunks:
+        chunk.validate(full=True)  # places of values beyond the file would end the process
+    return chunks, list(itertools.accumulate(map(len, chunks)))
+
+
+def _value(file: str, column: str, row: int) -> bytes | None:
+    chunks, ends = _chunks(file, column)
+    number = bisect.bisect_right(ends, row)
+    if number == len(chunks):
+        return None
+    return chunks[number][row - (ends[number] - len(chunks[number]))].as_py()
+
+
+@lru_cache(KEPT_FILES)
+def _group_ends(file: str) -> tuple[Any, list[int]]:
+    """What a Parquet file says of itself, and the row after each of its groups."""
+    metadata = parquet().read_metadata(file)
+    counts = (metadata.row_group(group).num_rows for group in range(metadata.num_row_groups))
+    return metadata, list(itertools.accumulate(counts))
+
+
+@lru_cache(KEPT_GROUPS)
+def _group(file: str, column: str, group: int) -> Any:
+    metadata, _ = _group_ends(file)
+    with parquet().ParquetFile(file, metadata=metadata) as source:
+        table = source.read_row_group(group, columns=[column], use_threads=False)
+    values = _column(table, file, column).combine_chunks()
+    return photo_bytes(values, file, column)
+
+
+def _group_value(file: str, column: str, row: int) -> bytes | None:
+    _, ends = _group_ends(file)
+    group = bisect.bisect_right(ends, row)
+    if group == len(ends):
+        return None
+    first = ends[group - 1] if group else 0
+    return _group(file, column, group)[row - first].as_py()
+
+
+def _column(table: Any, file: str, column: str) -> Any:
+    if column not in table.column_names:
+        raise ValueError(f"{file}: no column {column!r}; it has {table.column_names}")
+    return table[column]
+
+
+def photo_bytes(values: Any, file: str, column: str) -> Any:
+    """The bytes ``(N,)`` of a column's values, null where there are none.
+
+    Args:
+        values: N bytes, or structures with a field ``bytes``.
+        file, column: for the message.
+
+    Raises:
+        ValueError: values of another kind.
+    """
+    pa = arrow()
+    if pa.types.is_struct(values.type) and values.type.get_field_index("bytes") >= 0:
+        values = import_extra("pyarrow.compute", extra="arrow", purpose="Arrow files").struct_field(
+            values, "bytes"
+        )
+    if not (pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type)):
+        raise ValueError(f"{file}: column {column!r} holds {values.type}, not the bytes of photos")
+    return values

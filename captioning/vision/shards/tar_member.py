@@ -1,0 +1,49 @@
+"""One member of a tar file, read where its path says that it is."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+
+from captioning.vision.shards.tar_headers import BLOCK, FILE, kind_of, read_header
+
+MAX_PHOTO_BYTES = 256 * 1024**2
+_LONGEST = 100  # bytes of a name that its own header may hold whole
+
+
+def read_member(shard: str, offset: str, name: str) -> bytes:
+    """The bytes of a member.
+
+    Args:
+        shard: the tar file, not compressed.
+        offset: where the member's header begins, in bytes.
+        name: that the member must have.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: no such member is there, or it is cut off or too large.
+    """
+    where = f"{shard}: byte {offset[:18]}"
+    if not (offset.isascii() and offset.isdecimal()):
+        raise ValueError(f"{where}: not the place of a member")
+    with open(shard, "rb") as file:
+        file.seek(int(offset[:18]))
+        size = _size(file.read(BLOCK), name, where)
+        data = file.read(size)
+    if len(data) < size:
+        raise ValueError(f"{where}: {name} is cut off ({len(data)} of {size} bytes)")
+    return data
+
+
+def _size(block: bytes, name: str, where: str) -> int:
+    try:
+        header = read_header(block)
+    except ValueError as error:
+        raise ValueError(f"{where}: no {name} ({error}); was the shard changed?") from error
+    actual = header.name.decode("utf-8", "replace")
+    # long names and others than ASCII may stand in a header of their own, before this
+    is_whole = name.isascii() and len(name) < _LONGEST
+    if kind_of(header) != FILE or (is_whole and str(PurePosixPath(actual)) != name):
+        raise ValueError(f"{where}: {actual[:80]!r}, not {name}; was the shard changed?")
+    if header.size > MAX_PHOTO_BYTES:
+        raise ValueError(f"{where}: {name} has {header.size} bytes, at most {MAX_PHOTO_BYTES}")
+    return header.size
