@@ -233,6 +233,6 @@ def sweep_name(task: Sequence[str], jobs: Sequence[Sequence[str]]) -> str:
 
     counting = sorted(line for line in task if not line.lstrip("+").startswith(FREE_KEYS))
     digest = hashlib.sha256("\n".join(counting).encode()).hexdigest()[:8]
-    keys = swept_values(jobs)[0] if jobs else {}
+    keys = sorted(swept_values(jobs)[0]) if jobs else []
     words = re.sub(r"[^A-Za-z0-9._-]+", "_", "-".join(keys))[:MAX_NAME]
     return f"{words or 'sweep'}-{digest}"
