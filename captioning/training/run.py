@@ -102,8 +102,7 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 def _train(config: DictConfig, folder: RunFolder, signals: StopSignals) -> dict[str, float]:
     checkpoint = folder.open(config)
-    if getattr(rank_zero_only, "rank", 0) == 0:
-        forget_failure(folder.path)
+    _forget_failure(folder)
     if checkpoint is None and folder.finished():
         log.info(f"{folder.path} is finished; resume=never trains it anew")
         return folder.scores("test")
@@ -124,9 +123,17 @@ def _train(config: DictConfig, folder: RunFolder, signals: StopSignals) -> dict[
                 checkpoint=checkpoint,
                 signals=signals,
             )
-            return _test(experiment, folder.tested_checkpoint(config.monitor))
+            scores = _test(experiment, folder.tested_checkpoint(config.monitor))
+        _forget_failure(folder)
+        return scores
     finally:
         _finish_loggers(experiment.trainer)
+
+
+@rank_zero_only
+def _forget_failure(folder: RunFolder) -> None:
+    """At the start, and at the end once more: a second program may have failed at the lock."""
+    forget_failure(folder.path)
 
 
 def _test(experiment: Experiment, checkpoint: Path) -> dict[str, float]:
