@@ -79,7 +79,9 @@ def _overrides(root: DictConfig) -> list[str]:
     overrides = OmegaConf.select(root, "hydra.overrides.task")
     if overrides is None and HydraConfig.initialized():
         overrides = HydraConfig.get().overrides.task
-    return list(overrides or [])
+    # They may hold references, such as run_name=NAME${label:}, that would lead here again.
+    plain = OmegaConf.to_container(overrides, resolve=False) if overrides else []
+    return [str(override) for override in plain or ()]
 
 
 def _key(override: Override) -> str:

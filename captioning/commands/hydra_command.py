@@ -38,7 +38,7 @@ def run_hydra(command: HydraCommand, arguments: Sequence[str]) -> None:
 
     search_user_folder()
     started, full_error = list(sys.argv), os.environ.get(FULL_ERROR)
-    words = _words(started, command, arguments)
+    program, options = _program(started, command, arguments), _options(arguments)
 
     def task(config: Any) -> float | None:
         # Lightning starts further processes with these, so the subcommand must be among them.
@@ -46,7 +46,7 @@ def run_hydra(command: HydraCommand, arguments: Sequence[str]) -> None:
         _set_full_error(full_error)
         if not is_job_of_sweep():
             return run_task(command, config)
-        sys.argv = command_of_job(words)
+        sys.argv = command_of_job(program, command.name, options)
         return run_job(command.name, Path(config.run_dir), lambda: run_task(command, config))
 
     # Hydra reads its arguments from there alone.
@@ -55,7 +55,8 @@ def run_hydra(command: HydraCommand, arguments: Sequence[str]) -> None:
     _set_full_error(full_error or "1")
     try:
         location = {"config_path": str(config_folder()), "config_name": command.config}
-        with sweeping(Sweep(command, line=shlex.join(started))):
+        sweep = Sweep(command, line=shlex.join(started), full_error=bool(full_error))
+        with sweeping(sweep):
             hydra.main(version_base=VERSION_BASE, **location)(task)()
     except (HydraException, ValueError, OSError) as error:
         if full_error:
@@ -71,15 +72,20 @@ def run_hydra(command: HydraCommand, arguments: Sequence[str]) -> None:
         _set_full_error(full_error)
 
 
-def _words(started: Sequence[str], command: HydraCommand, arguments: Sequence[str]) -> list[str]:
-    """Program, subcommand and Hydra's options of a job, which has overrides of its own."""
+def _program(started: Sequence[str], command: HydraCommand, arguments: Sequence[str]) -> list[str]:
+    """What stands before the arguments: program and subcommand."""
+    program = list(started[: len(started) - len(arguments)])
+    if list(started) == [*program, *arguments]:
+        return program
+    return ["captioning", *command.name.split()]  # called from Python
+
+
+def _options(arguments: Sequence[str]) -> list[str]:
+    """Hydra's options that jobs of a sweep need, too."""
     from hydra._internal.utils import get_args_parser
 
     folder = get_args_parser().parse_args(list(arguments)).config_dir
-    words = list(started[: len(started) - len(arguments)])
-    if list(started) != [*words, *arguments]:  # called from Python
-        words = ["captioning", *command.name.split()]
-    return [*words, *(["--config-dir", folder] if folder else [])]
+    return ["--config-dir", folder] if folder else []
 
 
 def _of_memory(error: Exception) -> bool:

@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
-MAX_OUTPUT = 400  # last characters of a job's output in its error
-
 
 @contextmanager
 def lost_jobs_kept(report: Callable[[Sequence[str], str], None]) -> Iterator[None]:
@@ -45,9 +43,9 @@ def lost_jobs_kept(report: Callable[[Sequence[str], str], None]) -> Iterator[Non
 
 
 def _reason(job: Any, error: Exception) -> str:
-    state = str(job.state)
-    text = str(error).strip()
-    last = text[-MAX_OUTPUT:].partition("\n")[2] if len(text) > MAX_OUTPUT else text
-    return (
-        f"job {job.job_id} ended without a result (state {state}; log {job.paths.stderr}): {last}"
-    )
+    """Why a job has no result, by its queue or by the last line of what it raised."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    has_error = lines and "has not produced any output" not in lines[0]
+    why = lines[-1] if has_error else "cancelled, out of memory or time, or its machine died"
+    log = job.paths.stderr if job.paths.stderr.is_file() else job.paths.stdout
+    return f"job {job.job_id} ended without a result (state {job.state}): {why}; its output: {log}"

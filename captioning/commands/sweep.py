@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +23,11 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, open_dict
 
 from captioning.commands.command import HydraCommand
+from captioning.commands.hydra_command import FULL_ERROR, INTERRUPTED
 from captioning.commands.lost_jobs import lost_jobs_kept
 
 # Names the sweep to its jobs: the group of wandb and the tag of MLflow.
 SWEEP = "CAPTIONING_SWEEP"
-FULL_ERROR = "HYDRA_FULL_ERROR"
 FOLDER = "sweeps"  # below the folder of all runs
 MAX_NAME = 60  # characters, without the digest
 
@@ -38,7 +40,12 @@ class SweepCallback(Callback):
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
         """Check all jobs before the first begins."""
         for sweep in _current:
-            sweep.begin(config)
+            try:
+                sweep.begin(config)
+            except Exception as error:  # noqa: BLE001 - Hydra would warn of it and go on
+                sys.exit(
+                    f"the jobs of this sweep cannot be checked: {type(error).__name__}: {error}"
+                )
 
     def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
         """Print and write the table."""
@@ -52,13 +59,14 @@ class Sweep:
     Args:
         command: what they run.
         line: the command line, for the report.
+        full_error: show where an error of the launcher was raised.
     """
 
-    def __init__(self, command: HydraCommand, *, line: str) -> None:
-        self._command, self._line = command, line
+    def __init__(self, command: HydraCommand, *, line: str, full_error: bool) -> None:
+        self._command, self._line, self.full_error = command, line, full_error
         self._jobs: list[Any] = []
         self._folder = Path()
-        self._is_open = False
+        self.is_open = False
         self.num_lost = 0  # jobs that did not finish, once it has ended
 
     def begin(self, config: DictConfig) -> None:
@@ -67,11 +75,11 @@ class Sweep:
         Raises:
             SystemExit: a wrong config, or two jobs with one folder; nothing was started.
         """
-        from captioning.commands.sweep_check import Checker, sweep_overrides
+        from captioning.commands.sweep_check import Checker, plain_lines, sweep_overrides
 
         loader = GlobalHydra.instance().config_loader()
         overrides = sweep_overrides(config, loader)
-        name = sweep_name(config.hydra.overrides.task, overrides or [])
+        name = sweep_name(plain_lines(config.hydra.overrides.task), overrides or [])
         self._folder = Path(config.paths.runs) / FOLDER / name
         with open_dict(config):
             config.hydra.overrides.hydra.append(f"++hydra.job.env_set.{SWEEP}={name}")
@@ -84,7 +92,7 @@ class Sweep:
             self._jobs = checker.jobs(overrides)
         except ValueError as error:
             sys.exit(f"{self._command.name}: {error}")
-        self._is_open = True
+        self.is_open = True
 
     def lose(self, overrides: Sequence[str], error: str) -> None:
         """Keep the error of a job that could not keep one itself, as a queue ended it."""
@@ -98,9 +106,9 @@ class Sweep:
         """Print and write the report, once."""
         from captioning.results.sweep import FAILED, UNFINISHED, report_sweep, write_report
 
-        if not self._is_open:
+        if not self.is_open:
             return
-        self._is_open = False
+        self.is_open = False
         report = report_sweep(self._jobs, name=self._folder.name, command=self._line)
         write_report(self._folder, report)
         print(f"\n{report.short}\nsweep: {self._folder / 'sweep.md'}", flush=True)
@@ -118,11 +126,29 @@ def sweeping(sweep: Sweep) -> Iterator[None]:
     try:
         with lost_jobs_kept(sweep.lose):
             yield
+    except Exception as error:
+        # Errors of jobs do not get here.
+        if not sweep.is_open or sweep.full_error:
+            raise
+        sweep.end()
+        sys.exit(f"the launcher ended: {_launcher_error(error)}; the same command goes on")
+    except KeyboardInterrupt:
+        if not sweep.is_open:
+            raise
+        sweep.end()
+        print("interrupted; jobs that wait in a queue stay there", file=sys.stderr)
+        sys.exit(INTERRUPTED)
     finally:
         _current.remove(sweep)
         sweep.end()
     if sweep.num_lost:
         sys.exit(1)
+
+
+def _launcher_error(error: Exception) -> str:
+    if type(error).__name__ == "TerminatedWorkerError":  # joblib's, which need not be installed
+        return "a job was killed, perhaps for want of memory, and joblib ends all with one"
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def is_job_of_sweep() -> bool:
@@ -146,28 +172,50 @@ def run_job(name: str, run: Path, task: Callable[[], float | None]) -> float | N
     """
     from captioning.results.failure import keep_failure
 
+    environment = dict(os.environ)
     try:
         return task()
     except SystemExit as ended:
         if not isinstance(ended.code, str):  # a status: stopped by a signal or a queue
             raise
         error, details = ended.code.partition(f"\n({FULL_ERROR}")[0], ""
-    except Exception as raised:
+    except Exception as raised:  # noqa: BLE001 - an error of any kind ends this job alone
         error, details = f"{name}: {type(raised).__name__}: {raised}", traceback.format_exc()
+    finally:
+        _leave_nothing(environment)
     print(f"{details}{error}", file=sys.stderr, flush=True)
     keep_failure(run, error.removeprefix(f"{name}: "), details=details)
     return None
 
 
-def command_of_job(words: Sequence[str]) -> list[str]:
+def _leave_nothing(environment: Mapping[str, str]) -> None:
+    """Undo what would make the next job in this process take part in the group of this one."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()
+    for key in set(os.environ) - set(environment):
+        del os.environ[key]
+    os.environ.update(environment)
+
+
+def command_of_job(program: Sequence[str], name: str, options: Sequence[str]) -> list[str]:
     """The command line of this job alone: a process that Lightning starts runs no whole sweep.
 
     Args:
-        words: the command line of the sweep, without overrides.
+        program: what the sweep was started with, before its arguments.
+        name: of the command.
+        options: of Hydra's that jobs need.
     """
+    main = sys.modules["__main__"]
+    if (spec := main.__spec__) is not None and spec.name.partition(".")[0] != "captioning":
+        # A worker of joblib or submitit; Lightning starts the program that it finds here.
+        main.__spec__ = find_spec("captioning.__main__")
+        program = ["captioning", *name.split()]
+    from captioning.commands.sweep_check import plain_lines
+
     overrides = HydraConfig.get().overrides
-    kept = [line for line in overrides.hydra if not _OF_SWEEP.match(line)]
-    return [*words, *kept, *overrides.task]
+    of_hydra = [line for line in plain_lines(overrides.hydra) if not _OF_SWEEP.match(line)]
+    return [*program, *options, *of_hydra, *plain_lines(overrides.task)]
 
 
 _OF_SWEEP = re.compile(r"[+~]*hydra[./](mode|launcher|sweeper|sweep|job\.env_set)\b")
@@ -185,6 +233,6 @@ def sweep_name(task: Sequence[str], jobs: Sequence[Sequence[str]]) -> str:
 
     counting = sorted(line for line in task if not line.lstrip("+").startswith(FREE_KEYS))
     digest = hashlib.sha256("\n".join(counting).encode()).hexdigest()[:8]
-    keys = swept_values(jobs)[0] if jobs else {}
-    words = re.sub(r"[^A-Za-z0-9._]+", "_", "-".join(keys))[:MAX_NAME]
+    keys = sorted(swept_values(jobs)[0]) if jobs else []
+    words = re.sub(r"[^A-Za-z0-9._-]+", "_", "-".join(keys))[:MAX_NAME]
     return f"{words or 'sweep'}-{digest}"

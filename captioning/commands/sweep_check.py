@@ -91,9 +91,14 @@ def sweep_overrides(config: DictConfig, loader: ConfigLoader) -> list[list[str]]
     if config.hydra.sweeper._target_ != BASIC_SWEEPER:
         return None
     further = [f"{key}={value}" for key, value in (config.hydra.sweeper.params or {}).items()]
-    lines = [*further, *config.hydra.overrides.task]
+    lines = [*further, *plain_lines(config.hydra.overrides.task)]
     parsed = OverridesParser.create(config_loader=loader).parse_overrides(lines)
     return BasicSweeper.split_arguments(parsed, None)[0]
+
+
+def plain_lines(overrides: Any) -> list[str]:
+    """Overrides of Hydra's record as they were typed, with their references."""
+    return [str(line) for line in OmegaConf.to_container(overrides, resolve=False) or ()]
 
 
 def swept_values(jobs: Sequence[Sequence[str]]) -> list[Values]:
@@ -144,15 +149,15 @@ def _shared_folder(first: Job, second: Job) -> str:
     pairs = [(k, first.values.get(k), second.values.get(k)) for k in second.values]
     differing = [(key, one, other) for key, one, other in pairs if one != other]
     if not differing:
-        return f"no job was started: two are the same ({_typed(first.values)}); leave one out"
+        return f"no job was started: two are the same ({' '.join(first.overrides)}); leave one out"
     one = _typed({key: value or "" for key, value, _ in differing})
     other = _typed({key: value or "" for key, _, value in differing})
     key = differing[0][0].lstrip("+")
-    choice = "/" in key or "." not in key and _is_choice(key)
+    choice = "/" in key or ("." not in key and _is_choice(key))
     reference = f"${{hydra:runtime.choices.{key}}}" if choice else f"${{{key}}}"
     return (
         f"no job was started: {one} and {other} would share the folder {first.run}, whose name "
-        f"leaves {key} out; name the runs by it: 'run_name=NAME-{reference}'"
+        f"leaves {key} out; name the runs by it: 'run_name=NAME${{label:}}-{reference}'"
     )
 
 
@@ -160,8 +165,3 @@ def _is_choice(key: str) -> bool:
     from captioning.commands.hydra_help import choices
 
     return bool(choices(key))
-
-
-def without_hydra(config: Any) -> DictConfig:
-    """A config without Hydra's own part."""
-    return OmegaConf.masked_copy(config, [key for key in config if key != "hydra"])

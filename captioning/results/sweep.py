@@ -11,7 +11,7 @@ from captioning.files import write_text
 from captioning.results.failure import failure_of
 from captioning.results.run_folder import RunFolder
 from captioning.results.runs import Run, read_run
-from captioning.results.table import Options, build_table
+from captioning.results.table import DEFAULT_METRICS, Options, build_table
 from captioning.results.table_formats import Table, markdown_lines, to_csv, to_markdown
 
 FINISHED, SKIPPED, FAILED, UNFINISHED = "finished", "finished before", "failed", "not finished"
@@ -20,6 +20,7 @@ _VALUES = "swept_values"  # a key that no config has
 # Columns that the others make unnecessary in a table that has to be read at a glance.
 LEFT_OUT = ("BLEU-1", "BLEU-2", "BLEU-3")
 POOLED = "seed"
+MAX_METRICS = 8  # columns; the CSV has all
 MAX_ERROR = 300  # characters of an error in a table; all of it is in the run's folder
 
 
@@ -89,15 +90,16 @@ def report_sweep(jobs: Sequence[Job], *, name: str, command: str) -> Report:
     states = [job.state() for job in jobs]
     ended = [job for job, (state, _) in zip(jobs, states, strict=True) if _is_done(state)]
     table, problem = _table(ended, command)
+    readable = None if table is None else _readable(table)
     counts = {kind: sum(state == kind for state, _ in states) for kind in _KINDS}
     counts = {kind: number for kind, number in counts.items() if number}
     summary = f"{len(jobs)} jobs: " + ", ".join(f"{n} {kind}" for kind, n in counts.items())
-    bare = "" if table is None else to_markdown(replace(table, head=())).strip()
+    bare = "" if readable is None else to_markdown(replace(readable, head=())).strip()
     failed = [f"- {job.name}: {e}" for job, (s, e) in zip(jobs, states, strict=True) if s == FAILED]
     rest = ["failed:", *failed] if failed else []
     short = "\n".join(line for line in [bare, problem, summary, *rest] if line)
     page = [f"# Sweep {name}", "", f"- command: `{command}`", f"- {summary}"]
-    page += [to_markdown(table) if table is not None else f"\n{problem}\n"]
+    page += [to_markdown(readable) if readable is not None else f"\n{problem}\n"]
     page += ["## Jobs", "", *_job_lines(jobs, states), ""]
     return Report(
         states=counts,
@@ -165,5 +167,22 @@ def _with_values(job: Job) -> Run:
 
 
 def _metrics(runs: Sequence[Run]) -> list[str]:
+    """All scores of the runs, those of most papers first."""
     names = dict.fromkeys(name for run in runs for name in run.scores("test", "corpus"))
-    return [name for name in names if name not in LEFT_OUT or "BLEU-4" not in names]
+    return [
+        *(n for n in DEFAULT_METRICS if n in names),
+        *(n for n in names if n not in DEFAULT_METRICS),
+    ]
+
+
+def _readable(table: Table) -> Table:
+    """The table with its first columns alone."""
+    shown = [
+        name for name in table.metrics if name not in LEFT_OUT or "BLEU-4" not in table.metrics
+    ]
+    shown = shown[:MAX_METRICS]
+    places = [table.metrics.index(name) for name in shown]
+    rows = [replace(row, cells=tuple(row.cells[place] for place in places)) for row in table.rows]
+    number = len(table.metrics) - len(shown)
+    further = (f"further scores: {number} more are in sweep.csv",) if number else ()
+    return replace(table, metrics=tuple(shown), rows=tuple(rows), head=(*table.head, *further))

@@ -33,7 +33,12 @@ def wandb_logger(*, save_dir: str | Path, **options: Any) -> WandbLogger:
 
 
 def mlflow_logger(
-    *, save_dir: str | Path, experiment: str, name: str | None = None, uri: str | None = None
+    *,
+    save_dir: str | Path,
+    experiment: str,
+    name: str | None = None,
+    sweep: str | None = None,
+    uri: str | None = None,
 ) -> MLFlowLogger:
     """Lightning's logger of MLflow.
 
@@ -41,6 +46,7 @@ def mlflow_logger(
         save_dir: the run folder; keeps the id, and the files where there is no server.
         experiment: name of the experiment.
         name: of the run.
+        sweep: what the tag ``sweep`` of the run says; None: no such tag.
         uri: of a tracking server; None: files in ``logs/mlflow``.
 
     Raises:
@@ -55,6 +61,7 @@ def mlflow_logger(
         experiment_name=experiment,
         run_name=name,
         tracking_uri=store,
+        tags=None if sweep is None else {"sweep": sweep},
         run_id=kept_id(save_dir, "mlflow"),
     )
     if logger.run_id is not None:  # begins the run; other processes have none
