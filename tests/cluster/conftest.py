@@ -6,6 +6,7 @@ import datetime
 import json
 import os
 import platform
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ import pytest
 
 from captioning.files import write_lines
 from captioning.results.run_folder import versions
-from tests.cluster.slurm import LocalSlurm, missing
+from tests.cluster.slurm import LocalSlurm, missing, search_path
 
 # They take minutes of both cores, so a run of all tests leaves them out.
 REQUESTED, RECORD = "CLUSTER_TESTS", "CLUSTER_RECORD"
@@ -79,5 +80,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def _slurm_version() -> str:
-    done = subprocess.run(["sinfo", "--version"], capture_output=True, text=True, check=False)
+    program = shutil.which("slurmd", path=search_path())
+    if program is None:
+        return ""
+    done = subprocess.run([program, "-V"], capture_output=True, text=True, check=False)
     return done.stdout.strip()
