@@ -34,6 +34,7 @@ from captioning.training.inputs import Inputs, load_inputs
 from captioning.training.memory import memory_advice
 from captioning.training.parts import build_part
 from captioning.training.preflight import check_run, with_precision
+from captioning.training.processes import ends_together
 from captioning.training.rosters import has_corpus, read_corpus, trains_on_text
 from captioning.training.sharding import is_sharded, load_weights, shard
 from captioning.training.speed import (
@@ -83,7 +84,7 @@ def train(config: DictConfig) -> dict[str, float]:
     if checkpoint is not None:
         log.info(f"going on from {checkpoint}")
     try:
-        with memory_advice(config, experiment.model):
+        with memory_advice(config, experiment.model), ends_together(experiment.trainer):
             _fit(experiment, checkpoint, folder)
             return _test(experiment, folder.tested_checkpoint(config.monitor))
     finally:
