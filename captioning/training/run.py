@@ -36,6 +36,7 @@ from captioning.training.inputs import Inputs, load_inputs
 from captioning.training.memory import memory_advice
 from captioning.training.parts import build_part
 from captioning.training.preflight import check_run, with_precision
+from captioning.training.processes import ends_together
 from captioning.training.rosters import trains_on_text
 from captioning.training.sharding import is_sharded, load_weights, shard
 from captioning.training.signals import Stopped, StopSignals
@@ -115,7 +116,7 @@ def _train(config: DictConfig, folder: RunFolder, signals: StopSignals) -> dict[
     if checkpoint is not None:
         log.info(f"going on from {checkpoint}")
     try:
-        with memory_advice(config, experiment.model):
+        with memory_advice(config, experiment.model), ends_together(experiment.trainer):
             fit(
                 experiment.trainer,
                 experiment.model,
