@@ -20,7 +20,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from captioning.commands.command import HydraCommand
 from captioning.commands.hydra_command import FULL_ERROR, INTERRUPTED
@@ -75,7 +75,7 @@ class Sweep:
         Raises:
             SystemExit: a wrong config, or two jobs with one folder; nothing was started.
         """
-        from captioning.commands.sweep_check import Checker, plain_lines, sweep_overrides
+        from captioning.commands.sweep_check import Checker, sweep_overrides
 
         loader = GlobalHydra.instance().config_loader()
         overrides = sweep_overrides(config, loader)
@@ -211,11 +211,14 @@ def command_of_job(program: Sequence[str], name: str, options: Sequence[str]) ->
         # A worker of joblib or submitit; Lightning starts the program that it finds here.
         main.__spec__ = find_spec("captioning.__main__")
         program = ["captioning", *name.split()]
-    from captioning.commands.sweep_check import plain_lines
-
     overrides = HydraConfig.get().overrides
     of_hydra = [line for line in plain_lines(overrides.hydra) if not _OF_SWEEP.match(line)]
     return [*program, *options, *of_hydra, *plain_lines(overrides.task)]
+
+
+def plain_lines(overrides: Any) -> list[str]:
+    """Overrides of Hydra's record as they were typed, with their references."""
+    return [str(line) for line in OmegaConf.to_container(overrides, resolve=False) or ()]
 
 
 _OF_SWEEP = re.compile(r"[+~]*hydra[./](mode|launcher|sweeper|sweep|job\.env_set)\b")
