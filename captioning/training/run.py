@@ -20,6 +20,7 @@ from pytorch_lightning.utilities.exceptions import (
 
 from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.data.batches.settings import LoaderSettings
+from captioning.data.readers.collector import lasting_records
 from captioning.data.steps.base import StepContext
 from captioning.data.token_table import TokenTable
 from captioning.files import write_json
@@ -156,10 +157,11 @@ def _fit(experiment: Experiment, checkpoint: Path | None, folder: RunFolder) -> 
 
 def build(config: DictConfig, folder: Path) -> Experiment:
     """Read the data, build the model, and join them to a trainer."""
-    inputs = load_inputs(config)
-    _write_dropped(inputs, folder)
-    _write_steps(inputs.steps, folder)
-    model, datamodule = build_captioner(config, inputs)
+    with lasting_records():
+        inputs = load_inputs(config)
+        _write_dropped(inputs, folder)
+        _write_steps(inputs.steps, folder)
+        model, datamodule = build_captioner(config, inputs)
     check_speed(config, model)
     compile_model(config, model)
     further = config.get("extra_metrics") or {}
