@@ -2,6 +2,7 @@
 # make demo   train on the embedded data set with and without curation, and print the scores
 # make test   all tests
 # make lint   style, formatting, spelling and types
+# make cluster-test  runs under a Slurm that it starts; needs root and Debian's slurm-wlm slurmdbd munge mariadb-server
 # make bench  the benchmarks (minutes)
 # make tables the pages of docs/results, from the records of runs
 # The first three need Python 3.11 or newer and a package index, nothing else.
@@ -10,7 +11,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: env demo test lint bench
+.PHONY: env demo test cluster-test lint bench
 
 env: $(STAMP)
 
@@ -25,6 +26,10 @@ demo: env
 
 test: env
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+
+cluster-test: env
+	CLUSTER_RECORD=docs/results/records/cluster.jsonl $(BIN)/python -m pytest tests/cluster/test_slurm.py --durations=0
+	$(BIN)/python -m tests.cluster.page
 
 lint: env
 	$(BIN)/ruff check .

@@ -29,6 +29,7 @@ from augmentation.workers import answering, photo_worker, plain_values, read_pho
 from captioning.config_check.check import check_config
 from captioning.data.roster import Roster
 from captioning.spread.base import AbstractSpread
+from captioning.spread.choice import chosen_spread
 from captioning.spread.local import Local
 from captioning.training.parts import build_part
 from captioning.training.rosters import has_corpus, read_corpus
@@ -155,7 +156,7 @@ def _augment_captions(
 
 def _spread(config: DictConfig) -> AbstractSpread | None:
     """Where captions are made; None: in this process, by what it has built already."""
-    spread = build_part(config.spread) if config.get("spread") else Local()
+    spread = chosen_spread(config)
     return None if isinstance(spread, Local) else spread
 
 

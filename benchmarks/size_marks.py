@@ -1,4 +1,7 @@
-"""A callback that writes down when a training reached what, for `bench_size.py`."""
+"""A callback that writes down when a training reached what, for `bench_size.py`.
+
+``SIZE_MARKS`` names the file; ``SIZE_STOP=N`` kills the process in the first step of epoch N.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,6 @@ import os
 import resource
 import signal
 import time
-from pathlib import Path
 
 import numpy as np
 import pytorch_lightning as pl
@@ -17,47 +19,50 @@ from curation.loop.callback import CurationCallback
 
 
 class Marks(pl.Callback):
-    """Appends marks to a file: name, seconds since 1970, processor seconds, peak memory in MB.
+    """Appends marks: name, seconds since 1970, processor seconds and peak memory (MB) so far."""
 
-    Args:
-        path: of the JSON Lines file.
-        stop_after: kill the process in the first step after so many epochs; 0: never.
-    """
-
-    def __init__(self, *, path: str, stop_after: int = 0) -> None:
-        self.path, self.stop_after = Path(path), stop_after
+    def __init__(self) -> None:
+        self.path = os.environ["SIZE_MARKS"]
+        self.stop = int(os.environ.get("SIZE_STOP", "-1"))
         self._is_first = True
 
     def mark(self, name: str) -> None:
         """Write one."""
         used = resource.getrusage(resource.RUSAGE_SELF)
-        values = {
-            "mark": name,
-            "time": time.time(),
-            "cpu": used.ru_utime + used.ru_stime,
-            "peak_mb": used.ru_maxrss / 1024,
-        }
-        with self.path.open("a", encoding="utf-8") as file:
+        cpu, peak = used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+        values = {"mark": name, "time": time.time(), "cpu": cpu, "peak": peak}
+        with open(self.path, "a", encoding="utf-8") as file:
             file.write(json.dumps(values) + "\n")
 
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx) -> None:
+        """Before the epoch's last step, at whose end the policy acts."""
+        if batch_idx == trainer.num_training_batches - 1:
+            _fill_ledger(trainer)
+            self.mark(f"last step of epoch {trainer.current_epoch}")
+
     def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx) -> None:
-        """The first step of the process, and the last of each epoch."""
+        """After the first step of the process and of each epoch, and after curation."""
         if self._is_first:
             self.mark("first step")
             self._is_first = False
-        if self.stop_after and trainer.current_epoch >= self.stop_after:
-            os.kill(os.getpid(), signal.SIGKILL)
         if batch_idx == 0:
-            _fill_ledger(trainer)
-            self.mark(f"step 0 of epoch {trainer.current_epoch}")
+            self.mark(f"first step of epoch {trainer.current_epoch}")
+            if trainer.current_epoch == self.stop:
+                os.kill(os.getpid(), signal.SIGKILL)
+        if trainer.is_last_batch:
+            self.mark(f"curation of epoch {trainer.current_epoch}")
 
     def on_train_epoch_end(self, trainer, pl_module) -> None:
-        """After curation and validation, before the checkpoint."""
-        self.mark(f"end of epoch {trainer.current_epoch}")
+        """After validation, before the checkpoint."""
+        self.mark(f"validation of epoch {trainer.current_epoch}")
+
+    def on_train_end(self, trainer, pl_module) -> None:
+        """After the report."""
+        self.mark("report")
 
 
 def _fill_ledger(trainer: pl.Trainer) -> None:
-    """Draw the losses of all captions, of which the few steps of a benchmark train on some."""
+    """Draw the losses of all captions, as the few steps of a benchmark see some alone."""
     for callback in trainer.callbacks:
         if isinstance(callback, CurationCallback) and callback.curator is not None:
             curator = callback.curator

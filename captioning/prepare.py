@@ -29,6 +29,7 @@ from captioning.data.roster import Roster
 from captioning.training.inputs import cached_features, check_imported
 from captioning.training.parts import build_part
 from captioning.training.rosters import imported_features, read_annotations, with_usable_photos
+from captioning.training.spread_features import spread_features
 from captioning.vision.photo_places import photo_exists
 
 
@@ -181,7 +182,9 @@ def _features(config: DictConfig, rosters: Sequence[Roster], console: Console) -
         console.print(f"features={chosen.name}: nothing to build, pixels are used")
         return True
     else:
-        store = cached_features(chosen, build_part(chosen.backbone), samples)
+        backbone = build_part(chosen.backbone)
+        elsewhere = spread_features(config, backbone.identity)
+        store = cached_features(chosen, backbone, samples, elsewhere=elsewhere)
     console.print(
         f"features of {len(samples):,} photos are ready: {store.folder} "
         f"(up to {store.max_regions} regions of {store.dim} values)",

@@ -20,12 +20,15 @@ from captioning.data.roster import CurationView
 from captioning.files import write_json
 from captioning.metrics.detection import detect_kinds
 from captioning.results.run_folder import RunFolder
+from captioning.spread.choice import chosen_spread
+from captioning.spread.local import Local
 from captioning.training.parts import build_part
 from curation.base import AbstractScore, Context, as_numpy
 from curation.finished_run import read_run
 from curation.loop.ledger import read_history
 from curation.loop.truth import faulty_kinds
 from curation.manifest import is_loop_folder, read_manifest
+from curation.pair_cache import fill_cache, pair_configs, pairs_of
 
 FILE_NAME = "detection_by_score.json"
 _NO_SIGNALS = ("losses.npz",)
@@ -101,6 +104,7 @@ def detect_run(config: DictConfig) -> list[dict[str, Any]]:
     # before scores are built, which takes a while
     seed = read_manifest(folder).seed if is_loop_folder(folder) else RunFolder(folder).config().seed
     config = DictConfig(OmegaConf.merge(config, {"seed": seed}))
+    _score_elsewhere(config, folder)
     scores = {name: build_part(chosen) for name, chosen in config.scores.items()}
     detections = [
         {"epoch": context.epoch, "scores": detect_by_score(scores, context)}
@@ -108,3 +112,14 @@ def detect_run(config: DictConfig) -> list[dict[str, Any]]:
     ]
     write_json(folder / "curation" / FILE_NAME, detections)
     return detections
+
+
+def _score_elsewhere(config: DictConfig, folder: Path) -> None:
+    """Fill the caches of pairs' scores by other processes, where the config says so."""
+    spread = chosen_spread(config)
+    if isinstance(spread, Local):
+        return
+    samples = {sample: None for context in contexts(folder) for sample in context.live.values()}
+    for chosen in pair_configs(config.scores):
+        plugins = list(config.get("plugins") or [])
+        fill_cache(chosen, pairs_of(list(samples)), spread=spread, plugins=plugins)

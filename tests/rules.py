@@ -26,28 +26,26 @@ CONTRACTS = (
     "captioning.sample_dropout",
 )
 PARTS = ("captioning.text", "captioning.vision", "captioning.decoding")
+# Experiments are entries, as train.py is: they read data and leave cards as training does.
+AUGMENTATION_ENTRIES = (
+    *(f"augmentation.{name}" for name in ("run", "workers", "pictures", "captioned")),
+    *(f"augmentation.images.{name}" for name in ("training", "round_trip")),
+    *(f"augmentation.captions.toca.{name}" for name in ("compare", "teaching")),
+)
 
 # Room -> what it may import besides itself; the longest matching name is a module's room.
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
-    "captioning.types": (),
+    **dict.fromkeys(CONTRACTS, ()),
+    **dict.fromkeys(("captioning.plugins", "captioning.config_folders"), ()),
     "captioning.interfaces": ("captioning.types",),
-    "captioning.files": (),
-    "captioning.lengths": (),
     "captioning.model_folder": ("captioning.sample_dropout",),
-    "captioning.processors": ("captioning.files", "captioning.model_folder"),
-    "captioning.ranges": (),
-    "captioning.config_check": ("captioning.ranges", "captioning.plugins"),
-    "captioning.extras": (),
-    "captioning.sharing": (),
     "captioning.sample_dropout": ("captioning.types",),
-    "captioning.plugins": (),
+    "captioning.processors": ("captioning.files", "captioning.model_folder"),
+    "captioning.config_check": ("captioning.ranges", "captioning.plugins"),
     "captioning.parts": ("captioning.plugins",),
-    "captioning.config_folders": (),
     # Work in other processes, which import a user's plugins first.
-    "captioning.spread": (*CONTRACTS, "captioning.plugins"),
-    "captioning.text": CONTRACTS,
-    "captioning.vision": CONTRACTS,
-    "captioning.decoding": CONTRACTS,
+    "captioning.spread": (*CONTRACTS, "captioning.plugins", "captioning.parts"),
+    **dict.fromkeys(PARTS, CONTRACTS),
     "captioning.metrics": (*CONTRACTS, "captioning.vision.photos"),
     "captioning.data": (*CONTRACTS, "captioning.text", "captioning.vision"),
     "captioning.models": (*CONTRACTS, *PARTS),
@@ -75,15 +73,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "augmentation.regions",
         "augmentation.set_folder",
     ),
-    # Experiments are entries, as train.py is: they read data and leave cards as training does.
-    "augmentation.images.training": ("captioning", "augmentation"),
-    "augmentation.images.round_trip": ("captioning", "augmentation"),
+    **dict.fromkeys(AUGMENTATION_ENTRIES, ("captioning", "augmentation")),
     "augmentation.settings": (*CONTRACTS, "captioning.training.settings"),
-    "augmentation.run": ("captioning", "augmentation"),
-    "augmentation.workers": ("captioning", "augmentation"),
-    "augmentation.captioned": ("captioning", "augmentation"),
-    "augmentation.captions.toca.compare": ("captioning", "augmentation"),
-    "augmentation.captions.toca.teaching": ("captioning", "augmentation"),
     "curation": (
         *CONTRACTS,
         "captioning.data.roster",
@@ -122,9 +113,18 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *CONTRACTS,
         "captioning.data.roster",
         "captioning.metrics.detection",
+        "captioning.spread",
         "captioning.training.parts",
         "curation",
         "captioning.results.run_folder",
+    ),
+    "curation.pair_cache": (
+        *CONTRACTS,
+        "captioning.spread",
+        "captioning.training.parts",
+        "captioning.training.rosters",
+        "captioning.vision.pair_scores",
+        "curation.score.caption_fit",
     ),
     # Sets made outside training are claimed and appended to as those of augmentation are.
     "curation.capfilt": (

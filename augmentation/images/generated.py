@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from augmentation.base import AbstractImageSource, ImageRequest, Picture
 from augmentation.images.ahead import AheadWorker
@@ -58,10 +59,18 @@ class GeneratedImages(AbstractImageSource):
 
     def start(self, roster: Roster) -> None:
         """Check the model's files and that the cache can be written; start the worker."""
-        self._generator.start()
-        self._cache.start()
+        self.ready()
         if self._worker is not None:
             self._worker.begin()
+
+    def ready(self) -> None:
+        """Check the model's files, choose its device, and check that the cache can be written."""
+        self._generator.start()
+        self._cache.start()
+
+    def recipe(self) -> dict[str, Any]:
+        """Plain values: the model's identity and every setting that pixels depend on."""
+        return dict(self._generator.recipe())
 
     def images(self, requests: Sequence[ImageRequest], *, seed: int) -> list[Picture]:
         """Pictures from the cache; missing ones are made first.

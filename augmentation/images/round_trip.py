@@ -14,17 +14,23 @@ import json
 import logging
 import os
 from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from typing import cast
 
 from omegaconf import DictConfig, OmegaConf
 
 from augmentation.base import AbstractImageSource, ImageRequest, Picture
+from augmentation.pictures import drawn_pictures
 from captioning.data.roster import Roster
 from captioning.evaluation.predict import predict_run
 from captioning.files import read_json, write_json, write_lines, write_text
 from captioning.metrics.evaluation import evaluate_all
 from captioning.results.coco_results import write_results
 from captioning.results.run_folder import versions
+from captioning.spread.choice import chosen_spread
+from captioning.spread.local import Local
 from captioning.training.parts import build_part
 from captioning.training.rosters import read_roster
 
@@ -49,7 +55,11 @@ def image_requests(roster: Roster) -> list[ImageRequest]:
 
 
 def make_pictures(
-    source: AbstractImageSource | None, roster: Roster, *, seed: int
+    source: AbstractImageSource | None,
+    roster: Roster,
+    *,
+    seed: int,
+    elsewhere: Callable[[Sequence[ImageRequest]], Iterator[Picture]] | None = None,
 ) -> dict[str, Picture]:
     """A picture for each photo of a roster, by image id.
 
@@ -57,9 +67,12 @@ def make_pictures(
         source: makes or retrieves them; None: the photos themselves.
         roster: photos with captions.
         seed: of the pictures.
+        elsewhere: other processes that make them; None: this one.
     """
     requests = image_requests(roster)
-    if source is None:
+    if elsewhere is not None:
+        pictures = list(elsewhere(requests))
+    elif source is None:
         pictures = [Picture(path=request.photos[0], origin="photo") for request in requests]
     else:
         try:
@@ -119,10 +132,14 @@ def round_trip(config: DictConfig) -> dict[str, float]:
         _refuse_other(config, out)
         return dict(read_json(out / METRICS)[config.split]["corpus"])
     settings = config.curation.get("image_source")
-    source = None if settings is None else build_part(settings)
+    spread, elsewhere = chosen_spread(config), None
+    if settings is not None and not isinstance(spread, Local):
+        options = {"seed": config.seed, "plugins": list(config.get("plugins") or [])}
+        elsewhere = partial(drawn_pictures, settings, spread=spread, **options)
+    source = None if settings is None or elsewhere else build_part(settings)
     roster = read_roster(config, config.split)
-    pictures = make_pictures(source, roster, seed=config.seed)
-    write_text(out / CONFIG, OmegaConf.to_yaml(config, resolve=True))
+    pictures = make_pictures(source, roster, seed=config.seed, elsewhere=elsewhere)
+    write_text(out / CONFIG, OmegaConf.to_yaml(_row(config), resolve=True))
     write_json(out / "versions.json", versions())
     folder = write_pictures(pictures, roster, out / PICTURES)
     data = _data(roster.name, out / PICTURES, folder)
@@ -152,7 +169,14 @@ def _data(name: str, pictures: Path, folder: Path) -> DictConfig:
     return OmegaConf.create({"name": name, **dict.fromkeys(("train", "val", "test"), reader)})
 
 
+def _row(config: DictConfig) -> DictConfig:
+    """The settings that a row depends on: who makes the pictures is none of them."""
+    return cast(
+        "DictConfig", OmegaConf.masked_copy(config, [str(key) for key in config if key != "spread"])
+    )
+
+
 def _refuse_other(config: DictConfig, out: Path) -> None:
     before = OmegaConf.to_container(OmegaConf.load(out / CONFIG), resolve=True)
-    if before != OmegaConf.to_container(config, resolve=True):
+    if before != OmegaConf.to_container(_row(config), resolve=True):
         raise ValueError(f"{out} holds a row of other settings; choose another out=, or remove it")

@@ -43,6 +43,16 @@ def _compare(config: Any) -> None:
         log.info(f"{name}: {columns}")
 
 
+def _pictures(config: Any) -> None:
+    with quick_imports():
+        from augmentation.pictures import make_ahead
+
+    counts = make_ahead(config)
+    made = counts.pop("made", 0)
+    others = "".join(f"; {count} x {problem}" for problem, count in sorted(counts.items()))
+    log.info(f"{config.curation.image_source.cache.folder}: {made:,} pictures{others}")
+
+
 def _round_trip(config: Any) -> None:
     with quick_imports():
         from augmentation.images.round_trip import round_trip
@@ -74,6 +84,12 @@ COMPARE = HydraCommand(
     summary="Measure how near one corpus of captions is to another.",
     config="compare_texts",
     task=_compare,
+)
+PICTURES = HydraCommand(
+    name="augment pictures",
+    summary="Make the pictures of a data set's captions ahead of training.",
+    config="pictures",
+    task=_pictures,
 )
 ROUND_TRIP = HydraCommand(
     name="augment round-trip",

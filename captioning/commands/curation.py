@@ -29,6 +29,20 @@ def _detect(config: Any) -> None:
             )
 
 
+def _score(config: Any) -> None:
+    with quick_imports():
+        import numpy as np
+
+        from curation.pair_cache import score_data
+
+    name, scores = score_data(config)
+    low, middle, high = np.quantile(scores, (0.1, 0.5, 0.9)) if scores else (np.nan,) * 3
+    log.info(
+        f"{name} of {len(scores):,} captions: a tenth below {low:.3f}, half below {middle:.3f}, a "
+        f"tenth above {high:.3f}; kept in {config.pairs.cache_folder}"
+    )
+
+
 def _run_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("run", help="run folder")
     parser.add_argument(
@@ -110,6 +124,12 @@ CAPFILT = HydraCommand(
     summary="Write captions for every photo and filter them and the written ones (CapFilt).",
     config="capfilt",
     task=_capfilt,
+)
+SCORE = HydraCommand(
+    name="curate score",
+    summary="Score how well all captions fit their photos, ahead of training.",
+    config="score",
+    task=_score,
 )
 DETECT = HydraCommand(
     name="curate detect",

@@ -114,6 +114,7 @@ def run_task(command: HydraCommand, config: Any) -> float | None:
     from omegaconf.errors import OmegaConfBaseException
 
     from captioning.plugins import import_plugins
+    from captioning.training.signals import Stopped
 
     try:
         import_plugins(config.get("plugins") or [])
@@ -133,7 +134,9 @@ def run_task(command: HydraCommand, config: Any) -> float | None:
         remedy = "" if "lower " in reason else "; choose smaller sizes or batches"
         sys.exit(f"{command.name}: not enough memory: {reason}{remedy}")
     except KeyboardInterrupt as stopped:
-        status = getattr(stopped, "status", INTERRUPTED)
-        if status:  # of several processes the first reports
-            print(f"{command.name}: {stopped or 'interrupted'}", file=sys.stderr)
-        sys.exit(status)
+        print(f"{command.name}: {stopped or 'interrupted'}", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+    except Stopped as stopped:
+        if stopped.status:  # of several processes the first reports
+            print(f"{command.name}: {stopped}", file=sys.stderr)
+        sys.exit(stopped.status)

@@ -47,10 +47,12 @@ GROUPS: Mapping[str, Sequence[Command]] = {
         augmentation.CAPTIONED,
         augmentation.TEACH,
         augmentation.COMPARE,
+        augmentation.PICTURES,
         augmentation.ROUND_TRIP,
     ),
     "what curation did": (
         curation.DETECT,
+        curation.SCORE,
         curation.CAPFILT,
         curation.REPORT,
         curation.EXPORT,

@@ -50,6 +50,17 @@ class Detect(AbstractCommon, total=False):
 
     run: Name
     scores: Annotated[Mapping[str, Part], MinLen(1)]
+    spread: Part
+
+
+class Score(AbstractCommon, total=False):
+    """``curate score``."""
+
+    data: Data
+    pairs: Part
+    steps: Mapping[str, Part]
+    split: Name
+    spread: Part
 
 
 class Export(AbstractCommon, total=False):
@@ -75,6 +86,7 @@ class Prepare(AbstractCommon, total=False):
 
     data: Data
     download: bool
+    spread: Part
 
 
 class AbstractOfRun(AbstractCommon, total=False):
@@ -229,6 +241,16 @@ class Pictures(TypedDict, total=False):
     prompt: Part | None
 
 
+class MakeAhead(AbstractCommon, total=False):
+    """``augment pictures``."""
+
+    data: Data
+    steps: Mapping[str, Part]
+    split: Name
+    curation: Pictures
+    spread: Part
+
+
 class RoundTrip(AbstractCommon, total=False):
     """``augment round-trip``."""
 
@@ -240,6 +262,7 @@ class RoundTrip(AbstractCommon, total=False):
     generator: Name
     prompt: Name
     out: Name
+    spread: Part
 
 
 class Heads(TypedDict, total=False):
@@ -344,6 +367,7 @@ class FineTuning(AbstractMaking, total=False):
 
 SETTINGS: Mapping[str, type] = {
     "curate detect": Detect,
+    "curate score": Score,
     "curate capfilt": CapFiltSettings,
     "export": Export,
     "find-objects": FindObjects,
@@ -354,6 +378,7 @@ SETTINGS: Mapping[str, type] = {
     "augment captioned": Captioned,
     "augment compare": Compare,
     "augment teach": Teach,
+    "augment pictures": MakeAhead,
     "augment round-trip": RoundTrip,
     "assets joint-space": JointSpace,
     "assets caption-parser": CaptionParser,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -146,26 +147,36 @@ def shown(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def parse_json(text: str, where: str) -> Any:
-    """The value of JSON text.
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of its keys and values.
+
+    Raises:
+        ValueError: a key twice.
+    """
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"key {shown(twice)} stands twice in one object; remove one")
+    return value
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON number; write a finite number or leave it out")
+
+
+DECODER = json.JSONDecoder(object_pairs_hook=unique_keys, parse_constant=_refuse_constant)
+
+
+@contextmanager
+def explained(where: str) -> Iterator[None]:
+    """Errors of `DECODER` inside name the file.
 
     Raises:
         ValueError: not JSON, NaN or Infinity, a key twice in one object, nesting too deep.
     """
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        value = dict(pairs)
-        if len(value) != len(pairs):
-            keys = [key for key, _ in pairs]
-            twice = next(key for key in keys if keys.count(key) > 1)
-            raise ValueError(f"key {shown(twice)} stands twice in one object; remove one")
-        return value
-
-    def constant(name: str) -> Any:
-        raise ValueError(f"{name} is not a JSON number; write a finite number or leave it out")
-
     try:
-        return json.loads(text, object_pairs_hook=unique, parse_constant=constant)
+        yield
     except json.JSONDecodeError as error:
         raise ValueError(
             f"{where}: not JSON at line {error.lineno} column {error.colno}: {error.msg}; "
@@ -175,6 +186,16 @@ def parse_json(text: str, where: str) -> Any:
         raise ValueError(f"{where}: {error}") from error
     except RecursionError as error:
         raise ValueError(f"{where}: lists or objects nested too deep to be annotations") from error
+
+
+def parse_json(text: str, where: str) -> Any:
+    """The value of JSON text.
+
+    Raises:
+        ValueError: see `explained`.
+    """
+    with explained(where):
+        return DECODER.decode(text)
 
 
 def load_json(path: str | Path) -> Record:

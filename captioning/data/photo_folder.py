@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 PHOTO_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
+_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
 
 
 def checked_file_name(name: str, where: str) -> str:
@@ -15,6 +17,8 @@ def checked_file_name(name: str, where: str) -> str:
     Raises:
         ValueError: the name is blank, absolute, leads out of its folder, or no file can bear it.
     """
+    if len(name) < 250 and _PLAIN.fullmatch(name):
+        return name
     path = PurePosixPath(name)
     problem = ""
     if not name.strip() or not path.parts:

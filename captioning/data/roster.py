@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from json.encoder import encode_basestring_ascii as _quoted
 from pathlib import Path
 
 from captioning.types import Edit, Sample
@@ -94,8 +94,9 @@ class Roster:
         """SHA-256 of ids and captions in order, 16 hex digits; a journal names its roster by it."""
         digest = hashlib.sha256()
         for sample in self.samples:
-            line = json.dumps([sample.sample_id, sample.image_id, sample.caption])
-            digest.update(line.encode() + b"\n")
+            # JSON of the three texts, without the detour through `json.dumps`
+            texts = map(_quoted, (sample.sample_id, sample.image_id, sample.caption))
+            digest.update(f"[{', '.join(texts)}]\n".encode())
         return digest.hexdigest()[:16]
 
 
@@ -255,5 +256,8 @@ def _amended(sample: Sample, edit: Edit, image_root: Path) -> Sample | None:
 
 def build_roster(name: str, samples: Sequence[Sample], dropped: Sequence[Dropped] = ()) -> Roster:
     """A roster of ``samples`` with rows numbered from 0."""
-    numbered = tuple(replace(sample, row=row) for row, sample in enumerate(samples))
+    numbered = tuple(
+        sample if sample.row == row else replace(sample, row=row)  # which takes its time
+        for row, sample in enumerate(samples)
+    )
     return Roster(name=name, samples=numbered, dropped=tuple(dropped))

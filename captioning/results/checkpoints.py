@@ -6,8 +6,10 @@ import pickle
 import zipfile
 import zlib
 from pathlib import Path
+from typing import Any
 
 import torch
+from omegaconf import DictConfig, OmegaConf
 
 LAST = "last.ckpt"
 PREEMPTED = "preempted.ckpt"
@@ -34,10 +36,26 @@ def progress(path: Path) -> tuple[int, int]:
     Raises:
         ValueError: the file is damaged or no checkpoint; names others of its folder.
     """
+    content = _content(path)
+    return int(content["epoch"]), int(content["global_step"])
+
+
+def config_of(path: Path) -> DictConfig | None:
+    """The config of the run that wrote a checkpoint; None for one of an older version.
+
+    Raises:
+        ValueError: the file is damaged or no checkpoint; names others of its folder.
+    """
+    text = _content(path).get("config")
+    config = OmegaConf.create(str(text)) if text else None
+    return config if isinstance(config, DictConfig) else None
+
+
+def _content(path: Path) -> dict[str, Any]:
     try:
         # mapped: of the weights nothing is read
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-        return int(content["epoch"]), int(content["global_step"])
+        return {"epoch": content["epoch"], "global_step": content["global_step"], **content}
     except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, TypeError) as error:
         raise damaged(path, str(error).partition("\n")[0]) from error
 

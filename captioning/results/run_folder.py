@@ -20,7 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pytorch_lightning.utilities import rank_zero_only
 
 from captioning.files import read_json, remove_unfinished, write_json, write_text
-from captioning.results.checkpoints import LAST, check_intact, latest_checkpoint
+from captioning.results.checkpoints import LAST, check_intact, config_of, latest_checkpoint
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +51,8 @@ FREE_KEYS = (
 )
 # Keys in which a run may differ from the one that it branches from.
 BRANCH_KEYS = ("curation", "run_name", "run_dir", "branch_from", "tracked")
+# Keys that say where a run is, for folders that were moved.
+NAME_KEYS = ("run_name", "run_dir")
 # Files that a run writes before its first step.
 AT_START = (
     "config.yaml",
@@ -88,10 +90,8 @@ class RunFolder:
             PermissionError: the folder cannot be written.
         """
         resume = str(config.resume)
-        if resume not in ("auto", "never") and not Path(resume).is_file():
-            raise FileNotFoundError(
-                f"resume={resume}: no such file; give auto, never or the path of a checkpoint"
-            )
+        if resume not in ("auto", "never"):
+            self._check_given(Path(resume))
         if config.branch_from is not None:
             self._check_branch(config)
         if getattr(rank_zero_only, "rank", 0) == 0:
@@ -103,15 +103,33 @@ class RunFolder:
                 self._start(config)
         branch = None if config.branch_from is None else Path(config.branch_from)
         if resume == "auto":
-            return None if self.finished() else self._latest() or branch
+            return None if self.finished() else self._latest(config) or branch
         return branch if resume == "never" else Path(resume)
 
-    def _latest(self) -> Path | None:
+    def _latest(self, config: DictConfig) -> Path | None:
         """The checkpoint to go on from; the first process reads it against its sums."""
         path = latest_checkpoint(self.path / "checkpoints")
-        if path is not None and getattr(rank_zero_only, "rank", 0) == 0:
-            check_intact(path)
+        if path is None or getattr(rank_zero_only, "rank", 0) != 0:
+            return path
+        check_intact(path)
+        saved = config_of(path)
+        changed = {} if saved is None else self._changed(saved, config)
+        changed = {k: both for k, both in changed.items() if not _is_below(k, NAME_KEYS)}
+        if changed:
+            raise ValueError(
+                f"{path} is of another config ({_shown(changed)}): it was put there from another "
+                "run; remove it, or give the checkpoint to go on from (resume=PATH)"
+            )
         return path
+
+    @staticmethod
+    def _check_given(path: Path) -> None:
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"resume={path}: no such file; give auto, never or the path of a checkpoint"
+            )
+        if getattr(rank_zero_only, "rank", 0) == 0:
+            check_intact(path)
 
     def _check_branch(self, config: DictConfig) -> None:
         """Refuse a checkpoint to branch from whose run differs in more than its curation."""
@@ -139,6 +157,10 @@ class RunFolder:
                 f"run_dir={self.path} cannot be written; choose another run_dir= or paths.runs="
             ) from error
         remove_unfinished(self.path / "checkpoints", ".ckpt")
+        # Earlier versions left it to Lightning to save on Slurm's signals. It would prefer these
+        # files to a fresh start, and see some captions twice and others never.
+        for old in self.path.glob("hpc_ckpt_*.ckpt"):
+            os.replace(old, old.with_name(old.name.replace("hpc_ckpt", "unused")))
         path = self.path / "versions.json"
         record = read_json(path) if path.is_file() else versions()
         if path.is_file():

@@ -13,7 +13,7 @@ from pytorch_lightning.utilities.exceptions import (
 from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.models.base import AbstractCaptioner
 from captioning.results.checkpoints import latest_checkpoint, progress
-from captioning.training.preemption import Preemption, StopTraining
+from captioning.training.preemption import Preemption
 from captioning.training.signals import Stopped, StopSignals
 
 
@@ -35,7 +35,8 @@ def fit(
         signals: that the trainer's `Preemption` listens to.
 
     Raises:
-        KeyboardInterrupt: somebody stops the run, with a signal as `Stopped`; says how to go on.
+        Stopped: a signal asks for it; says how to go on.
+        KeyboardInterrupt: somebody stops the run; says how to go on.
         ValueError: settings that Lightning refuses.
     """
     try:
@@ -49,8 +50,8 @@ def fit(
             warnings.filterwarnings("ignore", "You're resuming from a checkpoint that ended before")
             trainer.fit(model, datamodule, ckpt_path=checkpoint, weights_only=True)
         if number := _stop_at_end(trainer):
-            raise StopTraining(number)
-    except StopTraining as stop:
+            raise Stopped("", number=number)
+    except Stopped as stop:
         raise Stopped(_how_to_go_on(trainer), number=stop.number) from None
     except SystemExit as stopped:
         if not trainer.interrupted:
@@ -78,8 +79,9 @@ def quieten_loaders(datamodule: CaptionDataModule) -> None:
 
 def _stop_at_end(trainer: pl.Trainer) -> int:
     """The signal that came, to any process, while the last epoch ended."""
-    callbacks = [callback for callback in trainer.callbacks if isinstance(callback, Preemption)]
-    return max((callback.stop for callback in callbacks), default=0)
+    callbacks: list[pl.Callback] = getattr(trainer, "callbacks")  # noqa: B009 - not declared
+    stops = [callback.stop for callback in callbacks if isinstance(callback, Preemption)]
+    return max(stops, default=0)
 
 
 def _how_to_go_on(trainer: pl.Trainer) -> str:

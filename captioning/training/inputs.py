@@ -13,8 +13,9 @@ from torch import nn
 from captioning.data.batches.base import AbstractBatchReader
 from captioning.data.batches.pictures import FeatureReader
 from captioning.data.batches.settings import Splits
-from captioning.data.features.build import ensure_features
+from captioning.data.features.build import Elsewhere, ensure_features
 from captioning.data.features.store import FeatureStore
+from captioning.data.readers.read_once import files_kept
 from captioning.data.roster import Roster
 from captioning.data.steps.base import StepContext
 from captioning.training.parts import build_part
@@ -69,6 +70,17 @@ def load_inputs(config: DictConfig, *, only: Roster | None = None) -> Inputs:
     if only is not None:
         splits = Splits(train=only, val=only, test=only)
     else:
+        splits, steps = _read_splits(config)
+    first = {} if splits.train_has_photos else {"texts": _text_reader(config)}
+    controlled = bool(config.get("control"))
+    pictures = load_pictures(config.features, splits.pictured, whole_first=controlled)
+    readers = {**first, "pictures": pictures.reader, **further_readers(config)}
+    return Inputs(splits=splits, pictures=pictures, readers=readers, steps=steps)
+
+
+def _read_splits(config: DictConfig) -> tuple[Splits, StepContext]:
+    """All splits, from annotation files that are read once."""
+    with files_kept():
         train, steps = read_train(config)
         splits = Splits(
             train=train,
@@ -77,11 +89,7 @@ def load_inputs(config: DictConfig, *, only: Roster | None = None) -> Inputs:
             left_out=steps.left_out,
             train_has_photos=not trains_on_text(config),
         )
-    first = {} if splits.train_has_photos else {"texts": _text_reader(config)}
-    controlled = bool(config.get("control"))
-    pictures = load_pictures(config.features, splits.pictured, whole_first=controlled)
-    readers = {**first, "pictures": pictures.reader, **further_readers(config)}
-    return Inputs(splits=splits, pictures=pictures, readers=readers, steps=steps)
+    return splits, steps
 
 
 def _text_reader(config: DictConfig) -> AbstractBatchReader:
@@ -158,6 +166,7 @@ def cached_features(
     samples: Mapping[Path, Sample],
     *,
     progress: bool = True,
+    elsewhere: Elsewhere | None = None,
 ) -> FeatureStore:
     """Features of photos, computed where they are missing.
 
@@ -166,11 +175,17 @@ def cached_features(
         backbone: built from it.
         samples: a sample of each photo, for its boxes.
         progress: show how far it is.
+        elsewhere: see `ensure_features`.
     """
     boxes = None
     if chosen.kind == "regions":
         boxes = [[region.box for region in sample.regions] for sample in samples.values()]
     settings = {str(k): v for k, v in chosen.items() if k not in NO_SETTINGS}
     return ensure_features(
-        list(samples), backbone=backbone, boxes=boxes, progress=progress, **settings
+        list(samples),
+        backbone=backbone,
+        boxes=boxes,
+        progress=progress,
+        elsewhere=elsewhere,
+        **settings,
     )

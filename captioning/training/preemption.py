@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import deque
 from pathlib import Path
@@ -14,26 +13,12 @@ import torch.distributed as dist
 
 from captioning.results.checkpoints import PREEMPTED
 from captioning.training.finite_loss import HostCopy
-from captioning.training.signals import StopSignals
-
-log = logging.getLogger(__name__)
+from captioning.training.signals import Stopped, StopSignals
 
 # What processes tell each other: the number of a signal, or that a checkpoint is due.
 DUE = 1
 # Steps after which a word of other processes is read: it has arrived from the device by then.
 LAG = 2
-
-
-class StopTraining(BaseException):
-    """Ends `Trainer.fit` after an update; no error.
-
-    Args:
-        number: of the signal that asks for it.
-    """
-
-    def __init__(self, number: int) -> None:
-        super().__init__(f"signal {number}")
-        self.number = number
 
 
 class Preemption(pl.Callback):
@@ -51,12 +36,20 @@ class Preemption(pl.Callback):
         signals: of the run.
         folder: of the run.
         minutes: between checkpoints amid an epoch; None writes them on signals alone.
+        config: of the run as YAML; it is kept in every checkpoint.
     """
 
-    def __init__(self, *, signals: StopSignals, folder: Path, minutes: float | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        signals: StopSignals,
+        folder: Path,
+        minutes: float | None = None,
+        config: str = "",
+    ) -> None:
         self.signals = signals
         self.path = Path(folder) / "checkpoints" / PREEMPTED
-        self.minutes = minutes
+        self.minutes, self.config = minutes, config
         self.stop = 0
         self._step, self._saved = -1, 0.0
         self._under_way: deque[HostCopy] = deque()
@@ -75,11 +68,11 @@ class Preemption(pl.Callback):
         """Stop between two epochs; not called where an epoch goes on.
 
         Raises:
-            StopTraining: a signal has come, to any process.
+            Stopped: a signal has come, to any process.
         """
         self._remove(trainer)
         if number := self._agreed_now(trainer):
-            raise StopTraining(number)
+            raise Stopped("", number=number)
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
@@ -87,10 +80,10 @@ class Preemption(pl.Callback):
         """Stop where the step before was saved: it has been logged by now.
 
         Raises:
-            StopTraining: it was.
+            Stopped: it was.
         """
         if self.stop:
-            raise StopTraining(self.stop)
+            raise Stopped("", number=self.stop)
 
     def on_train_batch_end(
         self,
@@ -108,6 +101,12 @@ class Preemption(pl.Callback):
         trainer.save_checkpoint(self.path)
         self._saved = time.monotonic()
         self.stop = 0 if wish == DUE else wish
+
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Keep the config, so that a checkpoint of another run is known as such."""
+        checkpoint["config"] = self.config
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """The last epoch's checkpoint is there."""

@@ -22,6 +22,7 @@ from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.data.batches.settings import LoaderSettings
 from captioning.data.file_lock import held
 from captioning.data.steps.base import StepContext
+from captioning.data.token_table import TokenTable
 from captioning.files import write_json
 from captioning.interfaces import AbstractTokenizer
 from captioning.models.base import AbstractCaptioner, Objective
@@ -35,7 +36,8 @@ from captioning.training.inputs import Inputs, load_inputs
 from captioning.training.memory import memory_advice
 from captioning.training.parts import build_part
 from captioning.training.preflight import check_run, with_precision
-from captioning.training.rosters import has_corpus, read_corpus, trains_on_text
+from captioning.training.processes import ends_together
+from captioning.training.rosters import trains_on_text
 from captioning.training.sharding import is_sharded, load_weights, shard
 from captioning.training.signals import Stopped, StopSignals
 from captioning.training.speed import (
@@ -44,6 +46,7 @@ from captioning.training.speed import (
     set_matmul_precision,
     with_speed,
 )
+from captioning.training.tokens import build_tokenizer, tokens_of
 from captioning.training.trainer import build_trainer, num_updates
 
 log = logging.getLogger(__name__)
@@ -113,7 +116,7 @@ def _train(config: DictConfig, folder: RunFolder, signals: StopSignals) -> dict[
     if checkpoint is not None:
         log.info(f"going on from {checkpoint}")
     try:
-        with memory_advice(config, experiment.model):
+        with memory_advice(config, experiment.model), ends_together(experiment.trainer):
             fit(
                 experiment.trainer,
                 experiment.model,
@@ -197,10 +200,11 @@ def build_captioner(
     """The model that training begins with, new or of another run, and its loaders."""
     start = None if not config.get("start_from") else finished_weights(Path(config.start_from))
     if start is None:
-        tokenizer = build_part(config.tokenizer)(_captions(config, inputs))
+        tokenizer = build_tokenizer(config, inputs.splits.train)
     else:
         tokenizer = restored(start["captioner"]["tokenizer"])
-    datamodule = build_datamodule(config, inputs, tokenizer)
+    tokens = tokens_of(config, inputs.splits.train, tokenizer)
+    datamodule = build_datamodule(config, inputs, tokenizer, tokens=tokens)
     horizon = num_updates(config, datamodule.updates_per_epoch)
     model = build_model(config, tokenizer, inputs, horizon)
     if start is not None:
@@ -219,13 +223,6 @@ def build_objective(config: DictConfig) -> Objective | None:
             "has none: choose objective=likelihood"
         )
     return build_part(config.objective, seed=config.seed)
-
-
-def _captions(config: DictConfig, inputs: Inputs) -> Iterator[str]:
-    """Captions that make up the vocabulary: those to train on, and those of ``vocabulary``."""
-    yield from (sample.caption for sample in inputs.splits.train.samples)
-    if has_corpus(config, "vocabulary"):
-        yield from (sample.caption for sample in read_corpus(config, "vocabulary").samples)
 
 
 @rank_zero_only
@@ -288,7 +285,11 @@ def begin_with(model: AbstractCaptioner, start: dict[str, Any], *, name: str) ->
 
 
 def build_datamodule(
-    config: DictConfig, inputs: Inputs, tokenizer: AbstractTokenizer
+    config: DictConfig,
+    inputs: Inputs,
+    tokenizer: AbstractTokenizer,
+    *,
+    tokens: TokenTable | None = None,
 ) -> CaptionDataModule:
     """The loaders of a run."""
     return CaptionDataModule(
@@ -297,6 +298,7 @@ def build_datamodule(
         readers=inputs.readers,
         loader=LoaderSettings(**config.loader),
         seed=config.seed,
+        tokens=tokens,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -11,8 +12,6 @@ import time
 from collections.abc import Mapping
 from types import FrameType
 from typing import Any
-
-from pytorch_lightning.utilities import rank_zero_only
 
 log = logging.getLogger(__name__)
 
@@ -22,8 +21,8 @@ HANDLED = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 REQUEUE_SECONDS = 20.0
 
 
-class Stopped(KeyboardInterrupt):
-    """A run was ended by a signal.
+class Stopped(BaseException):
+    """A run was ended by a signal; no error.
 
     Args:
         message: what is kept, and how to go on.
@@ -76,9 +75,7 @@ class StopSignals:
             return
         self.received = number
         if not self.deferred:
-            raise Stopped(
-                "stopped before or after training; the same command goes on", number=number
-            )
+            raise Stopped("stopped outside of training; resume=auto goes on", number=number)
 
     def obey(self) -> None:
         """From now on obey signals at once, beginning with one that was noted.
@@ -99,18 +96,16 @@ class StopSignals:
         """
         previous = self._previous.get(signal.Signals(stopped.number))
         job, is_last_word = job_id(os.environ), stopped.number == signal.SIGTERM
-        if callable(previous) or job is not None:
-            log.warning(str(stopped))  # nothing may be said after this
         if callable(previous):
+            if not is_last_word:
+                log.warning(str(stopped))  # the handler may end this process
             previous(stopped.number, None)
-        if job is None or (callable(previous) and not is_last_word):
-            return
-        if is_last_word and not is_preempted(job):
+        if job is None or not (is_preempted(job) if is_last_word else not callable(previous)):
             return
         if _rank():
             time.sleep(REQUEUE_SECONDS)
         else:
-            log.warning(requeue(job))
+            log.warning(f"{stopped}\n{requeue(job)}")
 
 
 def job_id(environment: Mapping[str, str]) -> str | None:
@@ -127,8 +122,8 @@ def is_preempted(job: str) -> bool:
     itself within its time of grace would not be queued anew.
     """
     shown = _scontrol("show", "job", "--oneliner", job)
-    fields = dict(part.partition("=")[::2] for part in (shown or "").split())
-    return fields.get("PreemptTime", "None") not in ("None", "")
+    match = re.search(r"\bPreemptTime=(\S+)", shown or "")
+    return match is not None and match[1] != "None"
 
 
 def requeue(job: str) -> str:
@@ -155,4 +150,6 @@ def _scontrol(*arguments: str) -> str | None:
 
 def _rank() -> int:
     """Number of this process of the run."""
+    from pytorch_lightning.utilities import rank_zero_only  # seconds, for commands that need none
+
     return int(getattr(rank_zero_only, "rank", 0) or 0)

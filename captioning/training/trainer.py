@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
-from lightning_fabric.plugins.environments import SLURMEnvironment
-from omegaconf import DictConfig, open_dict
+from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
+from omegaconf import DictConfig, OmegaConf, open_dict
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.callbacks import ProgressBar as AnyProgressBar
 from pytorch_lightning.utilities.exceptions import (
@@ -28,6 +28,7 @@ from captioning.training.finite_loss import FiniteLoss
 from captioning.training.monitoring import Monitor, SampleCaptions
 from captioning.training.parts import build_part
 from captioning.training.preemption import Preemption
+from captioning.training.processes import EndTogether
 from captioning.training.reserved import RESERVED
 from captioning.training.signals import StopSignals
 from captioning.training.speed import precision_plugin
@@ -96,6 +97,7 @@ def build_trainer(
                     signals=signals or StopSignals(),
                     folder=folder,
                     minutes=config.checkpoint_minutes,
+                    config=OmegaConf.to_yaml(config, resolve=True),
                 ),
                 *_checkpoints(config, folder),
             ],
@@ -110,8 +112,17 @@ def build_trainer(
 
 
 def _environment() -> list[SLURMEnvironment]:
-    """Slurm's, where a run is started by it: Lightning would save and queue jobs itself."""
-    return [SLURMEnvironment(auto_requeue=False)] if SLURMEnvironment.detect() else []
+    """Slurm's, where a run is started by it: Lightning would save and queue jobs itself.
+
+    Raises:
+        ValueError: a job of several tasks that Lightning cannot number.
+    """
+    if not SLURMEnvironment.detect():
+        return []
+    try:
+        return [SLURMEnvironment(auto_requeue=False)]
+    except RuntimeError as error:
+        raise ValueError(f"Slurm: {error}") from error
 
 
 def _without(settings: DictConfig, key: str) -> DictConfig:
@@ -139,7 +150,8 @@ def _default_callbacks(
     So steps are seeded before a chosen callback draws, and curation has edited the epoch's samples
     before a chosen callback sees the epoch's end.
     """
-    callbacks = [StepSeed(seed=config.seed), FiniteLoss(), Speed(folder=folder), StayStopped()]
+    callbacks = [EndTogether(folder=folder), StepSeed(seed=config.seed), FiniteLoss()]
+    callbacks += [Speed(folder=folder), StayStopped()]
     shows_progress = config.trainer.get("enable_progress_bar", True)
     if shows_progress and not any(isinstance(callback, AnyProgressBar) for callback in chosen):
         callbacks.append(ProgressBar())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -18,6 +18,8 @@ from captioning.vision.photo_keys import PhotoKeys, read_ahead
 from captioning.vision.photos import load_rgb
 
 Pair = tuple[Path, str]
+Elsewhere = Callable[[Sequence[tuple[Path, list[str]]]], Iterator[list[list[float]]]]
+"""Scores the captions of photos: a list a photo, some photos at a time."""
 
 
 class PairScores:
@@ -68,11 +70,7 @@ class PairScores:
             ValueError: a photo that cannot be opened, a blank caption, or a score that is NaN.
             OSError: the cache cannot be written; scores stored before remain.
         """
-        for path, caption in pairs:
-            if not caption.strip():
-                raise ValueError(f"{path}: a blank caption cannot be scored; leave it out")
-        photo_keys = self._photo_keys(path for path, _ in pairs)
-        keys = [key_of(photo_keys[path], caption) for path, caption in pairs]
+        keys = self._keys(pairs)
         missing: dict[Path, dict[str, str]] = {}
         for key, (path, caption) in zip(keys, pairs, strict=True):
             if key not in self._known:
@@ -82,6 +80,39 @@ class PairScores:
             for group in groups.values():
                 self._known |= group
         return torch.tensor([self._known[key] for key in keys], dtype=torch.float32)
+
+    def fill(self, pairs: Sequence[Pair], elsewhere: Elsewhere) -> None:
+        """Have the scores that the cache lacks computed by others, and keep them.
+
+        Args:
+            pairs: as `scores` takes them.
+            elsewhere: scores the captions of photos, some photos at a time, in order.
+
+        Raises:
+            ValueError: a score that is NaN, or what `scores` and ``elsewhere`` raise.
+        """
+        store, missing = self._stored(), dict[Path, dict[str, str]]()
+        for key, (path, caption) in zip(self._keys(pairs), pairs, strict=True):
+            if store.get(key) is None:
+                missing.setdefault(path, {})[key] = caption
+        photos = iter(missing.values())
+        for records in elsewhere([(path, [*texts.values()]) for path, texts in missing.items()]):
+            scored = zip(records, photos, strict=False)
+            store.put({k: v for values, keys in scored for k, v in zip(keys, values, strict=True)})
+
+    def _keys(self, pairs: Sequence[Pair]) -> list[str]:
+        """The key of each pair in the cache."""
+        for path, caption in pairs:
+            if not caption.strip():
+                raise ValueError(f"{path}: a blank caption cannot be scored; leave it out")
+        photo_keys = self._photo_keys(path for path, _ in pairs)
+        return [key_of(photo_keys[path], caption) for path, caption in pairs]
+
+    def _stored(self) -> LineStore:
+        if self._store is None:
+            folder = self._folder and self._folder / key_of(self.scorer.identity)
+            self._store = LineStore(folder)
+        return self._store
 
     def release(self) -> None:
         """Leave the accelerator to others; the next call comes back."""
@@ -96,10 +127,7 @@ class PairScores:
         self, photos: Sequence[Path], captions: dict[Path, dict[str, str]]
     ) -> dict[Path, dict[str, float]]:
         """This process's share: scores by key of each photo's captions, from the store or new."""
-        if self._store is None:
-            folder = self._folder and self._folder / key_of(self.scorer.identity)
-            self._store = LineStore(folder)
-        store = self._store
+        store = self._stored()
         new = [path for path in photos if any(store.get(key) is None for key in captions[path])]
         with Progress(transient=True, disable=not new or rank_and_size()[0] > 0) as bar:
             task = bar.add_task(f"scores: {self.name}", total=len(new))

@@ -98,11 +98,15 @@ def open_photo(path: str | Path) -> BinaryIO:
     place = place_in_shard(path)
     if place is None:
         return open(path, "rb")
-    if place.file.endswith(".tar"):
-        return io.BytesIO(read_member(place.file, place.place, place.name))
-    from captioning.vision.shards.arrow_rows import read_row
+    try:
+        if place.file.endswith(".tar"):
+            return io.BytesIO(read_member(place.file, place.place, place.name))
+        from captioning.vision.shards.arrow_rows import read_row
 
-    return io.BytesIO(read_row(place.file, unquote(place.place), place.name))
+        return io.BytesIO(read_row(place.file, unquote(place.place), place.name))
+    except ValueError as error:
+        reason = str(error).removeprefix(f"{place.file}: ")
+        raise ValueError(f"{path}: {reason}") from error
 
 
 def plain_path(path: Path) -> Path:

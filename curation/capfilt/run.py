@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from augmentation.set_folder import claim_folder
 from captioning.files import write_json
 from captioning.results.run_folder import versions
+from captioning.spread.choice import chosen_spread
 from captioning.spread.local import Local
 from captioning.training.parts import build_part
 from captioning.training.rosters import read_with_steps
@@ -40,7 +41,7 @@ def capfilt(config: DictConfig) -> dict[str, Any] | None:
     roster, _ = read_with_steps(config, config.split)
     data = {"roster": roster.name, "fingerprint": roster.fingerprint}
     claim_folder(folder, {"data": data, "parts": config.parts, "per_photo": config.per_photo})
-    spread = build_part(config.spread)
+    spread = chosen_spread(config)
     if shard is not None and not isinstance(spread, Local):
         raise ValueError(
             "shard=I/N is for a process that is started by hand; with another spread than local "

@@ -1,4 +1,4 @@
-"""A callback that holds a run at some updates until a signal has come, so that tests can send it."""
+"""A callback that holds a run at some updates until a signal has come, for tests to send it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ class Hold(pl.Callback):
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         file.touch()
-        (preemption,) = [c for c in trainer.callbacks if isinstance(c, Preemption)]
+        callbacks: list[pl.Callback] = getattr(trainer, "callbacks")  # noqa: B009 - not declared
+        (preemption,) = [callback for callback in callbacks if isinstance(callback, Preemption)]
         end = time.monotonic() + SECONDS
         while not preemption.signals.received:
             if time.monotonic() > end:

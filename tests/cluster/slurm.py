@@ -142,7 +142,9 @@ class LocalSlurm:
 
     def kill_node(self, name: str) -> None:
         """Let a node die, with all that runs on it, without a word."""
-        self._running.pop(name).kill()
+        daemon = self._running.pop(name)
+        daemon.kill()
+        daemon.wait()
         steps = [pid for pid, line in _processes() if line.startswith("slurmstepd: [")]
         spool = f"SLURMD_NODENAME={name}"
         for pid in [*steps, *(pid for pid, _ in _processes())]:
@@ -194,7 +196,7 @@ class LocalSlurm:
     def fields(self, job: str) -> dict[str, str]:
         """All that the controller says of a job."""
         shown = self.ask("scontrol", "show", "job", "--oneliner", job) or ""
-        return dict(part.partition("=")[::2] for part in shown.split())
+        return {part.partition("=")[0]: part.partition("=")[2] for part in shown.split()}
 
     def _start_munge(self) -> None:
         folder = self.folder / "munge"

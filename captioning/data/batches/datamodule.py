@@ -11,12 +11,13 @@ import pytorch_lightning as pl
 from torch.utils.data import DataLoader
 
 from captioning.data.batches.base import AbstractBatchReader, Epoch, Read, Stage
-from captioning.data.batches.dataset import CaptionDataset
+from captioning.data.batches.dataset import CaptionDataset, KnownTokens
 from captioning.data.batches.loaders import build_loader, pins_memory
 from captioning.data.batches.sampler import CaptionBatchSampler, Positions
 from captioning.data.batches.settings import LoaderSettings, Splits
 from captioning.data.roster import CurationView, Roster
 from captioning.data.steps.add_pairs import num_original
+from captioning.data.token_table import TokenTable
 from captioning.interfaces import AbstractTokenizer
 from captioning.ranges import Seed
 from captioning.sharing import rank_and_size
@@ -36,6 +37,10 @@ class CaptionDataModule(pl.LightningDataModule):
         readers: of what batches hold beside tokens, by name; each sees the tensors of earlier ones.
         loader: sizes and lengths.
         seed: of the run; orders every epoch.
+        tokens: of the training roster's captions; None: captions become ids batch by batch.
+
+    Raises:
+        ValueError: tokens of another number of captions.
     """
 
     def __init__(
@@ -46,8 +51,17 @@ class CaptionDataModule(pl.LightningDataModule):
         readers: Mapping[str, AbstractBatchReader],
         loader: LoaderSettings = DEFAULTS,
         seed: Seed = 0,
+        tokens: TokenTable | None = None,
     ) -> None:
         super().__init__()
+        if tokens is not None and len(tokens) != len(splits.train):
+            raise ValueError(
+                f"tokens must be of {len(splits.train)} captions, those of {splits.train.name}: "
+                f"got {len(tokens)}"
+            )
+        self.known = (
+            None if tokens is None else KnownTokens(table=tokens, samples=splits.train.samples)
+        )
         self.splits = splits
         self.view = CurationView(roster=splits.train)
         self.tokenizer = tokenizer
@@ -110,8 +124,11 @@ class CaptionDataModule(pl.LightningDataModule):
 
     def state_dict(self) -> dict[str, int]:
         """Lightning's hook: how many batches of the epoch under way are trained on."""
-        batches = self.trainer.fit_loop.epoch_loop.batch_progress.current.processed
-        return {"epoch": self.trainer.current_epoch, "batches": batches}
+        trainer = self.trainer
+        if trainer is None:
+            return {}
+        batches = trainer.fit_loop.epoch_loop.batch_progress.current.ready
+        return {"epoch": trainer.current_epoch, "batches": batches}
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
         """Go on with the batch after those; after an epoch's last, with the next epoch."""
@@ -207,7 +224,11 @@ class CaptionDataModule(pl.LightningDataModule):
                 opened.append(read)
                 epoch = replace(epoch, read_pictures=read) if reader.pictures else epoch
         return CaptionDataset(
-            samples, tokenizer=self.tokenizer, readers=opened, has_photos=epoch.has_photos
+            samples,
+            tokenizer=self.tokenizer,
+            readers=opened,
+            has_photos=epoch.has_photos,
+            known=None if stage == "eval" else self.known,
         )
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from captioning.data.batches.base import DRAW, Read, Tensors
+from captioning.data.token_table import TokenTable
 from captioning.interfaces import AbstractTokenizer
 from captioning.types import Batch, Sample
 
@@ -25,9 +26,29 @@ DATASET_FIELDS = (
     "weights",
     DRAW,
     "filler",
+    "photo_rows",
 )
 """Fields of a batch that the data set fills without a reader."""
 READER_FIELDS = {f.name for f in fields(Batch) if f.init} - {*DATASET_FIELDS, "extras"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownTokens:
+    """Ids of the captions that the annotations have.
+
+    Attributes:
+        table: of the roster's captions, in order.
+        samples: of the roster.
+    """
+
+    table: TokenTable
+    samples: Sequence[Sample]
+
+    def ids(self, sample: Sample) -> np.ndarray | None:
+        """Ids ``(T,) int64`` of a sample's caption; None if curation has replaced it."""
+        if sample.caption != self.samples[sample.row].caption:
+            return None
+        return self.table[sample.row]
 
 
 class CaptionDataset(Dataset[Batch]):
@@ -38,6 +59,8 @@ class CaptionDataset(Dataset[Batch]):
         tokenizer: turns captions into ids.
         readers: give batches everything else, each in its turn (`AbstractBatchReader.open`).
         has_photos: see `captioning.data.batches.base.Epoch`.
+        known: ids of the captions of a roster that the samples' rows count in; None: every caption
+            is turned into ids when its batch is made.
     """
 
     def __init__(
@@ -47,12 +70,13 @@ class CaptionDataset(Dataset[Batch]):
         tokenizer: AbstractTokenizer,
         readers: Sequence[Read],
         has_photos: bool = True,
+        known: KnownTokens | None = None,
     ) -> None:
         self.samples = samples
         self.has_photos = has_photos
         self.readers = readers
-        self.pad_id = tokenizer.pad_id
-        self._tokens = [np.asarray(tokenizer.encode(s.caption), dtype=np.int64) for s in samples]
+        self.tokenizer = tokenizer
+        self.known = known
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -65,15 +89,16 @@ class CaptionDataset(Dataset[Batch]):
         Raises:
             ValueError: a reader gives what the data set or another reader has given.
         """
-        order = self._ordered(positions)
-        captions = [self.samples[position] for position in order]
-        photos = _by_photo(captions)
+        pairs = self._ordered(positions)
+        captions = [sample for sample, _ in pairs]
+        photos, photo_rows = _by_photo(captions), None
         if shared := self._ordered(getattr(positions, "batch", ())):
             # what is drawn for a photo goes by its first caption in the batch of all processes
-            first = _by_photo([self.samples[position] for position in shared])
+            first = _by_photo([sample for sample, _ in shared])
             photos = {path: first[path] for path in photos}
+            photo_rows = tuple(sample.row for sample in photos.values())
         numbers = {path: number for number, path in enumerate(photos)}
-        tokens, mask = _padded([self._tokens[position] for position in order], self.pad_id)
+        tokens, mask = _padded([ids for _, ids in pairs], self.tokenizer.pad_id)
         draw, filler = getattr(positions, "draw", None), getattr(positions, "filler", False)
         tensors = self._read(captions, list(photos.values()), draw)
         return Batch(
@@ -86,12 +111,22 @@ class CaptionDataset(Dataset[Batch]):
             weights=_weights([0.0 if filler else sample.weight for sample in captions]),
             draw=draw,
             filler=filler,
+            photo_rows=photo_rows,
             extras={name: value for name, value in tensors.items() if name not in READER_FIELDS},
             **{name: value for name, value in tensors.items() if name in READER_FIELDS},
         )
 
-    def _ordered(self, positions: Sequence[int]) -> list[int]:
-        return sorted(positions, key=lambda position: -len(self._tokens[position]))
+    def _ordered(self, positions: Sequence[int]) -> list[tuple[Sample, np.ndarray]]:
+        """Samples with their ids, those with the most first."""
+        pairs = [(sample, self._ids(sample)) for sample in map(self.samples.__getitem__, positions)]
+        return sorted(pairs, key=lambda pair: -len(pair[1]))
+
+    def _ids(self, sample: Sample) -> np.ndarray:
+        """Ids ``(T,) int64`` of a sample's caption as it stands now."""
+        ids = None if self.known is None else self.known.ids(sample)
+        if ids is not None:
+            return ids
+        return np.asarray(self.tokenizer.encode(sample.caption), dtype=np.int64)
 
     def _read(
         self, captions: Sequence[Sample], photos: Sequence[Sample], draw: tuple[int, ...] | None

@@ -47,22 +47,33 @@ __all__ = ["FeatureStore", "ensure_features", "store_folder"]
 Kind = Literal["grid", "regions"]
 Precision = Literal["float32", "bfloat16"]
 Load = Callable[[Path], Image.Image]
+Records = list[np.ndarray]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Photo:
-    """One photo whose features are to be computed."""
+class Photo:
+    """One photo whose features are to be computed.
+
+    Attributes:
+        path: of its file.
+        key: of its record.
+        boxes: in pixels; none for grid features.
+    """
 
     path: Path
     key: str
     boxes: tuple[Box, ...]
 
 
+Elsewhere = Callable[[Sequence[Photo]], Iterator[Records]]
+"""Gives the records of photos in order, some at a time."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Plan:
     """What is missing from a store: records, and entries of paths."""
 
-    missing: list[_Photo]
+    missing: list[Photo]
     paths: dict[str, tuple[int, int, str]]
 
 
@@ -91,6 +102,7 @@ def ensure_features(
     device: Device | torch.device = "auto",
     load: Load | None = None,
     progress: bool = True,
+    elsewhere: Elsewhere | None = None,
 ) -> FeatureStore:
     """The features of all ``paths``; computes those that are missing.
 
@@ -115,6 +127,8 @@ def ensure_features(
         device: ``"auto"`` takes a GPU if there is one.
         load: reads a photo as an RGB image; None for `captioning.vision.photos.load_rgb`.
         progress: show a progress bar.
+        elsewhere: gives the records of photos in order, some at a time, from other processes with
+            an `Extraction` of the same settings; each portion is saved before the next is taken.
 
     Raises:
         FileNotFoundError: a photo does not exist.
@@ -126,7 +140,7 @@ def ensure_features(
     target = store_folder(folder, backbone=backbone, kind=kind, precision=precision)
     workers = num_workers or torch.get_num_threads()
     target.mkdir(parents=True, exist_ok=True)
-    options = (load or load_rgb, _device(device), precision)
+    options = (load or load_rgb, torch_device(device), precision)
     # Opening a photo changes the warning filters for a moment; threads that do so at once would
     # leave them changed, so they are put back here.
     with warnings.catch_warnings(), _progress(progress) as bars:
@@ -139,11 +153,14 @@ def ensure_features(
                 if waited:
                     plan = _plan(index, boxes_by_path, workers, bars)
                 _check_space(target, backbone, plan.missing, bars)
-                run = _Extraction(backbone, kind, *options)
-                batches = _in_threads(run.features, _batches(plan.missing, batch_size), workers)
+                if elsewhere is None:
+                    run = Extraction(backbone, kind, *options)
+                    batches = run.in_batches(plan.missing, batch_size, workers)
+                else:
+                    batches, chunk_size = elsewhere(plan.missing), 1
                 with FeatureWriter(folder=target, index=index) as writer:
                     writer.add_paths(plan.paths)
-                    _write(batches, writer, len(plan.missing), chunk_size, bars)
+                    _write(batches, writer, plan.missing, chunk_size, bars)
     store = FeatureStore.open(target)
     if kind == "regions":
         store.remember_boxes(
@@ -156,7 +173,7 @@ def ensure_features(
     return store
 
 
-class _Extraction:
+class Extraction:
     """Photos through a backbone, each batch in a thread of its own.
 
     One torch thread a batch and several batches at once beats several threads in one batch: the
@@ -170,7 +187,7 @@ class _Extraction:
         self.kind, self.device, self.load = kind, device, load
         self.dtype = {"float32": None, "bfloat16": torch.bfloat16}[precision]
 
-    def features(self, batch: list[_Photo]) -> list[np.ndarray]:
+    def features(self, batch: Sequence[Photo]) -> Records:
         """The records ``(R, D) float16`` of some photos."""
         torch.set_num_threads(1)  # of this thread; `_in_threads` restores what it was outside
         decoded = [self._decode(photo) for photo in batch]
@@ -190,7 +207,14 @@ class _Extraction:
             records = [features.to(torch.float16).cpu().numpy() for features in pooled]
         return [_finite(photo, record) for photo, record in zip(batch, records, strict=True)]
 
-    def _decode(self, photo: _Photo) -> tuple[Tensor, Tensor]:
+    def in_batches(
+        self, photos: Sequence[Photo], batch_size: int, workers: int
+    ) -> Iterator[Records]:
+        """The records of photos in order, batch by batch, with several batches at once."""
+        batches = [photos[n : n + batch_size] for n in range(0, len(photos), batch_size)]
+        return _in_threads(self.features, batches, workers)
+
+    def _decode(self, photo: Photo) -> tuple[Tensor, Tensor]:
         """Pixels ``(3, H, W) uint8`` and boxes ``(n, 4)`` in shares of the photo."""
         image = self.load(photo.path)
         boxes = scale_boxes(photo.boxes, image.width, image.height, str(photo.path))
@@ -199,23 +223,24 @@ class _Extraction:
 
 
 def _write(
-    batches: Iterator[tuple[list[_Photo], list[np.ndarray]]],
+    batches: Iterator[Records],
     writer: FeatureWriter,
-    total: int,
+    photos: Sequence[Photo],
     chunk_size: int,
     bars: Progress,
 ) -> None:
     """Append the records of all batches, chunk by chunk."""
-    started, since_commit = time.perf_counter(), 0
+    started, since_commit, rest = time.perf_counter(), 0, iter(photos)
+    total = len(photos)
     task = bars.add_task("features", total=total)
-    for batch, records in batches:
-        for photo, record in zip(batch, records, strict=True):
-            writer.append(photo.key, record)
-        since_commit += len(batch)
+    for records in batches:
+        for record in records:
+            writer.append(next(rest).key, record)
+        since_commit += len(records)
         if since_commit >= chunk_size:
             writer.commit()
             since_commit = 0
-        bars.advance(task, len(batch))
+        bars.advance(task, len(records))
     writer.commit()
     seconds = time.perf_counter() - started
     if total:
@@ -225,21 +250,19 @@ def _write(
 
 
 def _in_threads(
-    work: Callable[[list[_Photo]], list[np.ndarray]], batches: list[list[_Photo]], workers: int
-) -> Iterator[tuple[list[_Photo], list[np.ndarray]]]:
+    work: Callable[[Sequence[Photo]], Records], batches: Sequence[Sequence[Photo]], workers: int
+) -> Iterator[Records]:
     """Results in order; a bounded number of batches is worked on ahead."""
     torch_threads = torch.get_num_threads()
-    ahead: deque[tuple[list[_Photo], Future[list[np.ndarray]]]] = deque()
+    ahead: deque[Future[Records]] = deque()
     pool = ThreadPoolExecutor(workers)
     try:
         for batch in batches:
-            ahead.append((batch, pool.submit(work, batch)))
+            ahead.append(pool.submit(work, batch))
             if len(ahead) > 3 * workers:
-                ready, future = ahead.popleft()
-                yield ready, future.result()
+                yield ahead.popleft().result()
         while ahead:
-            ready, future = ahead.popleft()
-            yield ready, future.result()
+            yield ahead.popleft().result()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
         torch.set_num_threads(torch_threads)
@@ -302,11 +325,11 @@ def _plan(
         for path, entry in zip(new, pool.map(_entry, new), strict=True):
             entries[path], digests[path] = entry, entry[2]
             bars.advance(task)
-    missing: dict[str, _Photo] = {}
+    missing: dict[str, Photo] = {}
     for path, boxes in boxes_by_path.items():
         key = record_key(digests[path] or "", boxes)
         if key not in index.positions and key not in missing:
-            missing[key] = _Photo(path=Path(path), key=key, boxes=boxes or ())
+            missing[key] = Photo(path=Path(path), key=key, boxes=boxes or ())
     return _Plan(missing=list(missing.values()), paths=entries)
 
 
@@ -320,7 +343,7 @@ def _entry(path: str) -> tuple[int, int, str]:
         ) from error
 
 
-def _finite(photo: _Photo, features: np.ndarray) -> np.ndarray:
+def _finite(photo: Photo, features: np.ndarray) -> np.ndarray:
     if not np.isfinite(features).all():
         raise ValueError(
             f"{photo.path}: its features are not finite in float16 (NaN or beyond 65504); check "
@@ -329,17 +352,14 @@ def _finite(photo: _Photo, features: np.ndarray) -> np.ndarray:
     return features
 
 
-def _batches(photos: list[_Photo], size: int) -> list[list[_Photo]]:
-    return [photos[start : start + size] for start in range(0, len(photos), size)]
-
-
-def _check_space(target: Path, backbone: Backbone, missing: list[_Photo], bars: Progress) -> None:
+def _check_space(target: Path, backbone: Backbone, missing: list[Photo], bars: Progress) -> None:
     rows = sum(1 + len(photo.boxes) if photo.boxes else backbone.num_cells for photo in missing)
     if missing:
         check_space(target, rows * backbone.dim * 2, len(missing), bars.console.print)
 
 
-def _device(device: str | torch.device) -> torch.device:
+def torch_device(device: str | torch.device) -> torch.device:
+    """The device of a setting; ``"auto"`` takes a GPU if there is one."""
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return torch.device(device)

@@ -29,6 +29,11 @@ class Columns:
     captions: tuple[str, ...]
     image_id: str | None
 
+    def names(self) -> list[str]:
+        """The columns of the file, each once."""
+        names = [self.image, *(name.partition(".")[0] for name in self.captions)]
+        return list(dict.fromkeys([*names, *([self.image_id] if self.image_id else [])]))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
@@ -108,16 +113,13 @@ def read_rows(file: Path, columns: Columns) -> Iterator[Rows]:
 
 
 def _batches(file: Path, columns: Columns) -> Iterator[Any]:
-    names = [columns.image, *(name.partition(".")[0] for name in columns.captions)]
-    names += [columns.image_id] if columns.image_id else []
+    names = columns.names()
     if file.suffix == ".arrow":
-        yield from open_table(str(file)).select(list(dict.fromkeys(names))).to_batches(_BLOCK)
+        yield from open_table(str(file)).select(names).to_batches(_BLOCK)
         return
     with parquet().ParquetFile(file) as source:
         names[0] = _without_bytes(source, columns.image)
-        yield from source.iter_batches(
-            _BLOCK, columns=list(dict.fromkeys(names)), use_threads=False
-        )
+        yield from source.iter_batches(_BLOCK, columns=names, use_threads=False)
 
 
 def _without_bytes(source: Any, image: str) -> str:

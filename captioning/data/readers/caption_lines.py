@@ -35,13 +35,13 @@ def read_caption_lines(*, name: str, path: str | Path) -> Roster:
     """
     samples = [
         Sample(
-            row=0,
+            row=row,
             sample_id=f"{number}#0",
             image_id=str(number),
             image_path=Path(f"{number}.none"),
             caption=normalised(caption, where),
         )
-        for number, caption, where in _captions(Path(path))
+        for row, (number, caption, where) in enumerate(_captions(Path(path)))
     ]
     if not samples:
         raise ValueError(f"{path}: holds no caption; write one a line")

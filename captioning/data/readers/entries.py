@@ -183,7 +183,8 @@ def roster_from_entries(
     samples: list[Sample] = []
     for entry in captioned:
         if entry.image_id in paths:
-            samples += _samples(entry, paths[entry.image_id], opens_photos, rules, left_out)
+            first, path = len(samples), paths[entry.image_id]
+            samples += _samples(first, entry, path, opens_photos, rules, left_out)
     if not samples:
         raise ValueError(
             f"{source}: no samples for {name} ({len(entries)} images, {len(left_out)} things "
@@ -222,8 +223,14 @@ def _photo_paths(
 
 
 def _samples(
-    entry: ImageEntry, path: Path, has_photo: bool, rules: Rules, dropped: list[Dropped]
+    first: int,
+    entry: ImageEntry,
+    path: Path,
+    has_photo: bool,
+    rules: Rules,
+    dropped: list[Dropped],
 ) -> list[Sample]:
+    """Samples of an image in rows from ``first`` on."""
     size = entry.size
     if entry.boxes and has_photo:
         try:
@@ -234,7 +241,7 @@ def _samples(
     regions, position = _regions(entry, size, rules, dropped)
     return [
         Sample(
-            row=0,
+            row=row,
             sample_id=f"{entry.image_id}#{caption.key}",
             image_id=entry.image_id,
             image_path=path,
@@ -243,7 +250,7 @@ def _samples(
             phrases=_grounded(caption.phrases, position),
             size=size if rules.missing_photos == "keep" else None,
         )
-        for caption in entry.captions
+        for row, caption in enumerate(entry.captions, start=first)
     ]
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from captioning.data.json_files import Record, load_json
+from captioning.data.json_files import Record
+from captioning.data.json_streams import stream_records
 from captioning.data.photo_folder import checked_file_name
 from captioning.data.readers.collector import collector_paused
 from captioning.data.readers.entries import (
@@ -17,6 +19,7 @@ from captioning.data.readers.entries import (
     numbered,
     roster_from_entries,
 )
+from captioning.data.readers.read_once import read_once
 from captioning.data.roster import Roster
 
 Split = Literal["train", "val", "test"]
@@ -53,28 +56,38 @@ def read_karpathy(
     if split not in SPLITS:
         raise ValueError(f"split must be one of {SPLITS}: got {split!r}")
     selected_splits = {split, "restval"} if split == "train" and restval else {split}
-    images = list(load_json(annotations).records("images"))
-    splits = [_split_of(record) for record in images]
-    entries = _entries(images)
+    entries = _read_entries(str(annotations))
     return roster_from_entries(
         name=name,
         source=str(annotations),
-        entries=[
-            entry
-            for entry, entry_split in zip(entries, splits, strict=True)
-            if entry_split in selected_splits
-        ],
-        known_files=[entry.file_name for entry in entries],
+        entries=[entry for entry_split, entry in entries if entry_split in selected_splits],
+        known_files=[entry.file_name for _, entry in entries],
         image_folder=image_folder,
         rules=rules,
     )
 
 
-def _entries(images: list[Record]) -> list[ImageEntry]:
-    entries = [_entry(record) for record in images]
-    check_unique(entries)
-    _check_sentence_ids(images)
+@read_once
+def _read_entries(annotations: str) -> list[tuple[str, ImageEntry]]:
+    """All images with their splits."""
+    sentence_ids: list[str] = []
+    entries = [
+        (_split_of(record), _entry(record, sentence_ids))
+        for record in stream_records(annotations, "images")
+    ]
+    check_unique([entry for _, entry in entries])
+    if len(set(sentence_ids)) < len(sentence_ids):
+        _name_repeated(annotations)
     return entries
+
+
+def _name_repeated(annotations: str) -> None:
+    """Raises ValueError at the first sentence whose id another one has."""
+    known_ids: dict[str, str] = {}
+    for record in stream_records(annotations, "images"):
+        for sentence in record.records("sentences"):
+            if "sentid" in sentence:
+                sentence.unique_identifier("sentid", known_ids, "sentid")
 
 
 def _split_of(record: Record) -> str:
@@ -84,7 +97,7 @@ def _split_of(record: Record) -> str:
     return split
 
 
-def _entry(record: Record) -> ImageEntry:
+def _entry(record: Record, sentence_ids: list[str]) -> ImageEntry:
     file_name = record.text("filename")
     if "filepath" in record:
         file_name = f"{record.text('filepath')}/{file_name}"
@@ -93,16 +106,13 @@ def _entry(record: Record) -> ImageEntry:
         image_id=record.identifier("cocoid") if "cocoid" in record else file_name,
         file_name=file_name,
         where=record.where,
-        captions=numbered(
-            (sentence.text("raw"), f"{sentence.where}: 'raw'")
-            for sentence in record.records("sentences")
-        ),
+        captions=numbered(_sentences(record, sentence_ids)),
     )
 
 
-def _check_sentence_ids(images: list[Record]) -> None:
-    known_ids: dict[str, str] = {}
-    for record in images:
-        for sentence in record.records("sentences"):
-            if "sentid" in sentence:
-                sentence.unique_identifier("sentid", known_ids, "sentid")
+def _sentences(record: Record, known_ids: list[str]) -> Iterator[tuple[str, str]]:
+    """Captions with their places; their ids are added to the known ones."""
+    for sentence in record.records("sentences"):
+        if "sentid" in sentence:
+            known_ids.append(sentence.identifier("sentid"))
+        yield sentence.text("raw"), sentence.where

@@ -12,6 +12,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 from nltk.tokenize import NLTKWordTokenizer
@@ -24,6 +25,8 @@ SPECIAL = ("<pad>", "<bos>", "<eos>", "<unk>")
 PUNCTUATION = frozenset(
     ["''", "'", "``", "`", '"', ".", "?", "!", ",", ":", ";", "-", "--", "...", "&", "/", *"(){}[]"]
 )
+
+AT_ONCE = 1000  # captions whose words are counted together, which is faster than one by one
 
 _treebank = NLTKWordTokenizer()
 
@@ -125,10 +128,10 @@ class WordTokenizer(AbstractTokenizer):
             ValueError: no word is frequent enough.
         """
         counts: Counter[str] = Counter()
-        num_captions = 0
-        for caption in captions:
-            counts.update(split_words(caption)[:max_words])
-            num_captions += 1
+        num_captions, captions = 0, iter(captions)
+        while chunk := list(islice(captions, AT_ONCE)):
+            counts.update([word for text in chunk for word in split_words(text)[:max_words]])
+            num_captions += len(chunk)
         frequent = {word for word, count in counts.items() if count >= min_count}
         vocabulary = (frequent | set(extra_words)) - set(SPECIAL)
         if not vocabulary:
@@ -148,6 +151,14 @@ class WordTokenizer(AbstractTokenizer):
         """Begin token, at most ``max_words`` words, end token."""
         ids = [self._ids.get(word, self.unk_id) for word in split_words(caption)[: self.max_words]]
         return [self.bos_id, *ids, self.eos_id]
+
+    def encode_batch(self, captions: Sequence[str]) -> list[list[int]]:
+        """`encode` of many captions."""
+        ids, unk_id, size = self._ids.get, self.unk_id, self.max_words
+        return [
+            [self.bos_id, *[ids(word, unk_id) for word in split_words(caption)[:size]], self.eos_id]
+            for caption in captions
+        ]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Words joined by spaces, up to the first end token."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from augmentation.run import CAPTION_SET_KEYS, plain_values, _without_execution_keys
+from augmentation.run import CAPTION_SET_KEYS, _without_execution_keys, plain_values
 from captioning.configuration import compose_config
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"

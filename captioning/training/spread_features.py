@@ -1,0 +1,83 @@
+"""Features of photos computed by many processes, and written by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from captioning.data.features.build import Elsewhere, Extraction, Photo, Records, torch_device
+from captioning.parts import build_part
+from captioning.spread.base import Job
+from captioning.spread.choice import chosen_spread
+from captioning.spread.local import Local
+from captioning.vision.photos import load_rgb
+
+PHOTOS_AT_ONCE = 64  # at least: threads work on several batches of them
+FOLDER = "parts"
+
+
+class FeatureWorker:
+    """Computes features in any process.
+
+    Args:
+        values: the config group ``features``, plain.
+    """
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        chosen = OmegaConf.create(values)
+        backbone = build_part(chosen.backbone)
+        device = torch_device(chosen.get("device", "auto"))
+        precision = chosen.get("precision", "float32")
+        self.identity = backbone.identity
+        self._batch_size = chosen.get("batch_size", 4)
+        self._num_threads = chosen.get("num_workers") or torch.get_num_threads()
+        self._extraction = Extraction(backbone, chosen.kind, load_rgb, device, precision)
+
+    def __call__(self, items: Sequence[Photo]) -> Records:
+        """A record ``(R, D) float16`` a photo."""
+        batches = self._extraction.in_batches(items, self._batch_size, self._num_threads)
+        return [record for records in batches for record in records]
+
+
+def spread_features(config: DictConfig, identity: str) -> Elsewhere | None:
+    """What computes features as ``config.spread`` says; None: this process itself.
+
+    Args:
+        config: with ``features`` and ``spread``.
+        identity: of the backbone that this process has built.
+    """
+    spread = chosen_spread(config)
+    if isinstance(spread, Local):
+        return None
+    values: Any = OmegaConf.to_container(config.features, resolve=True)
+    batch_size = values.get("batch_size", 4)
+
+    def computed(photos: Sequence[Photo]) -> Iterator[Records]:
+        job = Job(
+            name="features",
+            build=partial(FeatureWorker, values),
+            items=photos,
+            unit=-(-PHOTOS_AT_ONCE // batch_size) * batch_size,
+            save_every=values.get("chunk_size", 512),
+            settings=values | {"identity": identity},
+            folder=Path(values["folder"]) / FOLDER,
+            form="arrays",
+            check=partial(_check, identity),
+            plugins=list(config.get("plugins") or []),
+        )
+        return spread.results(job)
+
+    return computed
+
+
+def _check(expected: str, identity: str) -> None:
+    if identity != expected:
+        raise ValueError(
+            f"features: a worker has the backbone {identity}, this machine {expected}; give all "
+            "machines the same weights"
+        )

@@ -1,0 +1,146 @@
+"""The vocabulary and the tokens of a run, kept under ``paths.cache`` for later starts and runs.
+
+Files are named by all that their content depends on, so that none is ever out of date. All
+processes of a run, and other runs, share them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypeVar
+
+from omegaconf import DictConfig, OmegaConf
+
+from captioning.data.file_lock import locked
+from captioning.data.roster import Roster
+from captioning.data.token_table import TokenTable
+from captioning.files import read_json, write_json
+from captioning.interfaces import AbstractTokenizer
+from captioning.text.tokenizers.subwords import restored
+from captioning.training.parts import build_part
+from captioning.training.rosters import has_corpus, read_corpus
+
+log = logging.getLogger(__name__)
+
+COUNTED = "captioning.text.tokenizers.words.WordTokenizer.build"
+MIN_CAPTIONS = 20_000  # of fewer the tokens are made anew in no time
+FORMAT = 1  # another one wherever this project turns captions into other tokens
+PACKAGES = ("nltk", "tokenizers")  # and where these do
+
+Value = TypeVar("Value")
+
+
+def build_tokenizer(config: DictConfig, train: Roster) -> AbstractTokenizer:
+    """The tokenizer of a run; a vocabulary that was counted before is read.
+
+    Args:
+        config: of the run.
+        train: captions of the vocabulary, with those of ``config.vocabulary``.
+    """
+    rosters = [train]
+    if has_corpus(config, "vocabulary"):
+        rosters.append(read_corpus(config, "vocabulary"))
+    build = build_part(config.tokenizer)
+    if config.tokenizer._target_ != COUNTED or sum(map(len, rosters)) < MIN_CAPTIONS:
+        return build(_captions(rosters))
+    settings = OmegaConf.to_container(config.tokenizer, resolve=True)
+    path = _path(config, [settings, *(roster.fingerprint for roster in rosters)], ".json")
+
+    def save(tokenizer: AbstractTokenizer) -> None:
+        write_json(path, tokenizer.state(), indent=None)
+
+    return _kept(
+        path,
+        subject="the vocabulary",
+        read=lambda: _restored(path),
+        make=lambda: build(_captions(rosters)),
+        save=save,
+    )
+
+
+def tokens_of(config: DictConfig, roster: Roster, tokenizer: AbstractTokenizer) -> TokenTable:
+    """Tokens of all captions of a roster; those that were made before are mapped into memory.
+
+    Args:
+        config: with ``paths.cache``.
+        roster: of N captions.
+        tokenizer: of the run.
+    """
+
+    def make() -> TokenTable:
+        return TokenTable.encode((sample.caption for sample in roster.samples), tokenizer)
+
+    if len(roster) < MIN_CAPTIONS:
+        return make()
+    path = _path(config, [type(tokenizer).__name__, tokenizer.state(), roster.fingerprint], ".bin")
+    table = _kept(
+        path,
+        subject=f"the tokens of {roster.name}",
+        read=lambda: TokenTable.open(path, number=len(roster)),
+        make=make,
+        save=lambda table: table.save(path),
+    )
+    return TokenTable.open(path, number=len(roster)) if path.is_file() else table
+
+
+def _captions(rosters: list[Roster]) -> Iterator[str]:
+    return (sample.caption for roster in rosters for sample in roster.samples)
+
+
+def _path(config: DictConfig, content: list[Any], suffix: str) -> Path:
+    """The file of something that depends on ``content`` and on versions."""
+    text = json.dumps([*content, FORMAT, *map(version, PACKAGES)], sort_keys=True)
+    name = hashlib.sha256(text.encode()).hexdigest()[:24]
+    return Path(config.paths.cache) / "tokens" / f"{name}{suffix}"
+
+
+def _restored(path: Path) -> AbstractTokenizer:
+    try:
+        return restored(read_json(path))
+    except (TypeError, AttributeError) as error:
+        raise ValueError(f"{path}: damaged ({error})") from error
+
+
+def _kept(
+    path: Path,
+    *,
+    subject: str,
+    read: Callable[[], Value],
+    make: Callable[[], Value],
+    save: Callable[[Value], object],
+) -> Value:
+    """What a file holds; where there is none, or a damaged one, it is made and saved.
+
+    One process makes it, others wait. A folder that cannot be written, or has no locks, costs time
+    alone: each process makes its own.
+    """
+    value = _read(path, read)
+    if value is not None:
+        return value
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = path.with_suffix(".lock")
+        with locked(lock, subject=subject, notify=log.info) as waited:
+            value = _read(path, read) if waited else None
+            if value is None:
+                value = make()
+                save(value)
+    except OSError as error:
+        log.warning(f"{subject} cannot be kept for later starts: {error}")
+    return make() if value is None else value
+
+
+def _read(path: Path, read: Callable[[], Value]) -> Value | None:
+    """What a file holds; None where there is no good one."""
+    if not path.is_file():
+        return None
+    try:
+        return read()
+    except (ValueError, OSError) as error:
+        log.warning(f"{error}: it is made anew")
+        return None

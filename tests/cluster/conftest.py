@@ -1,0 +1,79 @@
+"""One Slurm for all tests of a session, and a record of what they came to."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from captioning.files import write_lines
+from captioning.results.run_folder import versions
+from tests.cluster.slurm import LocalSlurm, missing
+
+RECORD = "CLUSTER_RECORD"
+_outcomes: list[dict[str, Any]] = []
+_seconds: list[float] = []
+
+
+@pytest.fixture(scope="session")
+def slurm() -> Iterator[LocalSlurm]:
+    """A running Slurm; skips the test where there is none to start."""
+    if reason := missing():
+        pytest.skip(reason)
+    # short, as sockets have short paths
+    with tempfile.TemporaryDirectory(prefix="slurm", dir="/tmp") as folder:
+        slurm = LocalSlurm(Path(folder))
+        try:
+            yield slurm.start()
+        finally:
+            slurm.stop()
+
+
+@pytest.fixture(scope="session")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Parent of all runs."""
+    return tmp_path_factory.mktemp("cluster")
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Keep outcome and seconds of every test of this folder."""
+    if "tests/cluster/test_slurm" not in report.nodeid:
+        return
+    if report.when != "call" and report.passed:  # what is made for several tests counts as well
+        _seconds.append(report.duration)
+        return
+    name = report.nodeid.rpartition("::")[2].removeprefix("test_").replace("_", " ")
+    seconds = round(report.duration + sum(_seconds))
+    _seconds.clear()
+    _outcomes.append({"test": name, "outcome": report.outcome, "seconds": seconds})
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Write the outcomes into the record that ``CLUSTER_RECORD`` names."""
+    path = os.environ.get(RECORD)
+    if not path or not _outcomes:
+        return
+    facts = versions()
+    run = {
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
+        "command": "make cluster-test",
+        "commit": facts["commit"],
+        "machine": facts["machine"],
+        "python": platform.python_version(),
+        "torch": facts["torch"],
+        "slurm": _slurm_version(),
+    }
+    write_lines(path, (json.dumps({**outcome, **run}) for outcome in _outcomes))
+
+
+def _slurm_version() -> str:
+    done = subprocess.run(["sinfo", "--version"], capture_output=True, text=True, check=False)
+    return done.stdout.strip()

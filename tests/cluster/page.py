@@ -1,0 +1,40 @@
+"""The page of the last run under Slurm, from its record: ``python -m tests.cluster.page``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+RECORD, PAGE = RESULTS / "records" / "cluster.jsonl", RESULTS / "cluster.md"
+
+
+def page(records: Sequence[Mapping[str, Any]]) -> str:
+    """Markdown: what was tried, what it came to, in how many seconds."""
+    first = records[0]
+    lines = [
+        "# Runs under Slurm",
+        "`make cluster-test` starts a Slurm of two nodes, with accounting, on one machine and",
+        "trains under it. Runs that are stopped end with the same bits as undisturbed ones:",
+        "weights, optimiser, journal, losses, scores, captions and report.",
+        "",
+        "| what was tried | outcome | seconds |",
+        "|---|---|---|",
+        *(f"| {r['test']} | {r['outcome']} | {r['seconds']} |" for r in records),
+        "",
+        f"{sum(r['seconds'] for r in records)} seconds in all; {first['date']}, commit "
+        f"{first['commit']}, {first['slurm']}, Python {first['python']}, torch {first['torch']};",
+        f"{first['machine']}. Record: `records/cluster.jsonl`.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def read_record() -> list[dict[str, Any]]:
+    """The record's lines."""
+    return [json.loads(line) for line in RECORD.read_text(encoding="utf-8").splitlines()]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(read_record()), encoding="utf-8")
