@@ -136,7 +136,7 @@ def sweeping(sweep: Sweep) -> Iterator[None]:
         if not sweep.is_open:
             raise
         sweep.end()
-        print("interrupted; jobs that wait in a queue stay there", file=sys.stderr)
+        print("interrupted; the same command goes on; jobs in a queue stay there", file=sys.stderr)
         sys.exit(INTERRUPTED)
     finally:
         _current.remove(sweep)
