@@ -56,10 +56,7 @@ class _Reader:
 
     def value(self) -> Any:
         """The next value."""
-        try:
-            value, self.at = DECODER.scan_once(self.text, self.at)
-        except StopIteration as error:
-            raise json.JSONDecodeError("Expecting value", self.text, error.value) from None
+        value, self.at = DECODER.raw_decode(self.text, self.at)
         self._skip()
         return value
 
