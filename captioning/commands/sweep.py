@@ -20,11 +20,11 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, open_dict
 
-from captioning.commands.command import HydraCommand
-from captioning.commands.hydra_command import FULL_ERROR, INTERRUPTED
+from captioning.commands.command import FULL_ERROR, INTERRUPTED, HydraCommand
 from captioning.commands.lost_jobs import lost_jobs_kept
+from captioning.run_names import plain_lines
 
 # Names the sweep to its jobs: the group of wandb and the tag of MLflow.
 SWEEP = "CAPTIONING_SWEEP"
@@ -63,7 +63,8 @@ class Sweep:
     """
 
     def __init__(self, command: HydraCommand, *, line: str, full_error: bool) -> None:
-        self._command, self._line, self.full_error = command, line, full_error
+        self._command, self._line = command, line
+        self.name, self.full_error = command.name, full_error
         self._jobs: list[Any] = []
         self._folder = Path()
         self.is_open = False
@@ -91,7 +92,7 @@ class Sweep:
         try:
             self._jobs = checker.jobs(overrides)
         except ValueError as error:
-            sys.exit(f"{self._command.name}: {error}")
+            sys.exit(f"{self.name}: {error}")
         self.is_open = True
 
     def lose(self, overrides: Sequence[str], error: str) -> None:
@@ -131,7 +132,9 @@ def sweeping(sweep: Sweep) -> Iterator[None]:
         if not sweep.is_open or sweep.full_error:
             raise
         sweep.end()
-        sys.exit(f"the launcher ended: {_launcher_error(error)}; the same command goes on")
+        sys.exit(
+            f"{sweep.name}: the launcher ended: {_launcher_error(error)}; the same command goes on"
+        )
     except KeyboardInterrupt:
         if not sweep.is_open:
             raise
@@ -214,11 +217,6 @@ def command_of_job(program: Sequence[str], name: str, options: Sequence[str]) ->
     overrides = HydraConfig.get().overrides
     of_hydra = [line for line in plain_lines(overrides.hydra) if not _OF_SWEEP.match(line)]
     return [*program, *options, *of_hydra, *plain_lines(overrides.task)]
-
-
-def plain_lines(overrides: Any) -> list[str]:
-    """Overrides of Hydra's record as they were typed, with their references."""
-    return [str(line) for line in OmegaConf.to_container(overrides, resolve=False) or ()]
 
 
 _OF_SWEEP = re.compile(r"[+~]*hydra[./](mode|launcher|sweeper|sweep|job\.env_set)\b")
