@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -13,31 +11,12 @@ import numpy as np
 import pytest
 
 from captioning.spread import shard_files, shard_worker
-from captioning.spread.base import Job, Shard, cut
+from captioning.spread.base import Job, cut
 from captioning.spread.local import Local
 from captioning.spread.ray_data import RayData
 from captioning.spread.shard_files import read_shard, write_shard
 from captioning.spread.shard_worker import MAX_TRIES, Order, Outcome, ShardWorker, tries_of
-from tests.captioning.spread.toy_work import Draws, toy_job
-
-
-class Backwards(RayData):
-    """The same without Ray: shards are computed in this process, the last one first."""
-
-    computed: list[int]
-
-    @contextmanager
-    def _cluster(self, needed: bool) -> Iterator[Any]:
-        self.computed = []
-        yield None
-
-    def _outcomes(
-        self, ray: Any, order: Order, shards: Sequence[Shard]
-    ) -> Iterator[tuple[int, Outcome]]:
-        workers = [ShardWorker(order), ShardWorker(order)]
-        for shard in reversed(shards):
-            self.computed.append(shard.number)
-            yield shard.number, workers[shard.number % 2].compute(shard)
+from tests.captioning.spread.toy_work import Backwards, Draws, toy_job
 
 
 @pytest.fixture(autouse=True)
@@ -124,7 +103,7 @@ def test_a_bad_item_is_told_and_the_other_shards_are_kept(tmp_path: Path):
     # the first was taken; of the second there is a count of its beginnings
     assert len(list((tmp_path / "parts").iterdir())) == 2 + 1
     assert len(all_records(spread, toy_job(tmp_path))) == 20
-    assert spread.computed == [2]
+    assert spread.computed == [2, 1]
 
 
 def test_many_bad_shards_end_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

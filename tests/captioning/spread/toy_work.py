@@ -5,14 +5,21 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
 
-from captioning.spread.base import Form, Job
+from captioning.spread.base import Form, Job, Shard
+from captioning.spread.ray_data import RayData
+from captioning.spread.shard_worker import Order, Outcome, ShardWorker
+from captioning.vision.backbones import Backbone, build_backbone
 
 
 class Draws:
@@ -55,6 +62,25 @@ class Draws:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+class Backwards(RayData):
+    """The same without Ray: shards are computed in this process, the last one first."""
+
+    computed: ClassVar[list[int]] = []
+
+    @contextmanager
+    def _cluster(self, needed: bool) -> Iterator[Any]:
+        self.computed.clear()
+        yield None
+
+    def _outcomes(
+        self, ray: Any, order: Order, shards: Sequence[Shard]
+    ) -> Iterator[tuple[int, Outcome]]:
+        workers = [ShardWorker(order), ShardWorker(order)]
+        for shard in reversed(shards):
+            self.computed.append(shard.number)
+            yield shard.number, workers[shard.number % 2].compute(shard)
+
+
 def toy_job(
     folder: Path, number: int = 20, *, form: Form = "lines", wait: float = 0.0, **trouble: int
 ) -> Job:
@@ -71,11 +97,30 @@ def toy_job(
     )
 
 
+def seeded_backbone() -> Backbone:
+    """A small network, the same in every process."""
+    torch.manual_seed(0)
+    return build_backbone(name="test_efficientnet", weights="random", image_size=64)
+
+
+class BrightWords:
+    """Scores pairs by the photo's brightness and the caption's length."""
+
+    name, identity, is_probability = "bright words", "bright words 1", False
+
+    def score_pairs(
+        self, photos: Sequence[Image.Image], captions: Sequence[str], photo_of: Sequence[int]
+    ) -> Tensor:
+        means = [float(np.asarray(photo).mean()) for photo in photos]
+        values = [means[n] + len(text) for n, text in zip(photo_of, captions, strict=True)]
+        return torch.tensor(values)
+
+    def release(self) -> None: ...
+
+
 def main() -> None:
     """Work as a command does: a line of records a shard, on standard output."""
     import sys
-
-    from captioning.spread.ray_data import RayData
 
     folder, address = sys.argv[1:]
     for records in RayData(address=address).results(toy_job(Path(folder), wait=0.15)):
