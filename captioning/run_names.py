@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -79,9 +79,15 @@ def _overrides(root: DictConfig) -> list[str]:
     overrides = OmegaConf.select(root, "hydra.overrides.task")
     if overrides is None and HydraConfig.initialized():
         overrides = HydraConfig.get().overrides.task
-    # They may hold references, such as run_name=NAME${label:}, that would lead here again.
-    plain = OmegaConf.to_container(overrides, resolve=False) if overrides else []
-    return [str(override) for override in plain or ()]
+    return plain_lines(overrides) if overrides else []
+
+
+def plain_lines(overrides: Any) -> list[str]:
+    """Overrides of Hydra's record as they were typed.
+
+    Their references, such as in ``run_name=NAME${label:}``, would lead here again.
+    """
+    return [str(line) for line in OmegaConf.to_container(overrides, resolve=False) or ()]
 
 
 def _key(override: Override) -> str:

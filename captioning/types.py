@@ -187,6 +187,8 @@ class Batch:
         draw: key of random numbers: seed, epoch and number of the batch; None outside of training.
         filler: whether it repeats a caption of another process, for a process that has none of its
             own in a small batch; then all weights are 0, and its losses are not recorded.
+        photo_rows: I rows, of each picture's first caption in the batch of all processes, which may
+            have captions of one picture each; None: this process has all of them.
         extras: further tensors of a model, by name. ``boxes``: ``(I, R, 4) float32``, x1, y1, x2
             and y2 of the regions in shares of the photo's sides, the whole photo first.
     """
@@ -204,6 +206,7 @@ class Batch:
     controls: tuple[Control, ...] | None = None
     draw: tuple[int, ...] | None = None
     filler: bool = False
+    photo_rows: tuple[int, ...] | None = None
     extras: dict[str, Tensor] = field(default_factory=dict)
     # Not taken over by `dataclasses.replace`: it would not be of the replaced tensors.
     _host: Batch | None = field(default=None, init=False, repr=False, compare=False)

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+FULL_ERROR = "HYDRA_FULL_ERROR"
+INTERRUPTED = 130  # as shells report a program that Ctrl+C ended
 # Task of a Hydra command: takes its config, prints what came out, returns a score for sweepers.
 Task = Callable[[Any], float | None]
 

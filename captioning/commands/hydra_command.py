@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from captioning.commands.command import HydraCommand
+from captioning.commands.command import FULL_ERROR, INTERRUPTED, HydraCommand
 from captioning.commands.hydra_help import help_text
 from captioning.config_folders import config_folder
-
-FULL_ERROR = "HYDRA_FULL_ERROR"
-INTERRUPTED = 130  # as shells report a program that Ctrl+C ended
 
 
 def run_hydra(command: HydraCommand, arguments: Sequence[str]) -> None:
@@ -33,21 +30,12 @@ def run_hydra(command: HydraCommand, arguments: Sequence[str]) -> None:
     from hydra.errors import HydraException
 
     from captioning.commands.hydra_errors import explain_hydra_error
-    from captioning.commands.sweep import Sweep, command_of_job, is_job_of_sweep, run_job, sweeping
+    from captioning.commands.sweep import Sweep, sweeping
     from captioning.configuration import VERSION_BASE, search_user_folder
 
     search_user_folder()
     started, full_error = list(sys.argv), os.environ.get(FULL_ERROR)
-    program, options = _program(started, command, arguments), _options(arguments)
-
-    def task(config: Any) -> float | None:
-        # Lightning starts further processes with these, so the subcommand must be among them.
-        sys.argv = list(started)
-        _set_full_error(full_error)
-        if not is_job_of_sweep():
-            return run_task(command, config)
-        sys.argv = command_of_job(program, command.name, options)
-        return run_job(command.name, Path(config.run_dir), lambda: run_task(command, config))
+    task = _task(command, arguments)
 
     # Hydra reads its arguments from there alone.
     sys.argv = [started[0], *arguments]
@@ -70,6 +58,25 @@ def run_hydra(command: HydraCommand, arguments: Sequence[str]) -> None:
     finally:
         sys.argv = started
         _set_full_error(full_error)
+
+
+def _task(command: HydraCommand, arguments: Sequence[str]) -> Callable[[Any], float | None]:
+    """What Hydra calls with the config of the run, or of each job of a sweep, in any process."""
+    from captioning.commands.sweep import command_of_job, is_job_of_sweep, run_job
+
+    started, full_error = list(sys.argv), os.environ.get(FULL_ERROR)
+    program, options = _program(started, command, arguments), _options(arguments)
+
+    def task(config: Any) -> float | None:
+        # Lightning starts further processes with these, so the subcommand must be among them.
+        sys.argv = list(started)
+        _set_full_error(full_error)
+        if not is_job_of_sweep():
+            return run_task(command, config)
+        sys.argv = command_of_job(program, command.name, options)
+        return run_job(command.name, Path(config.run_dir), lambda: run_task(command, config))
+
+    return task
 
 
 def _program(started: Sequence[str], command: HydraCommand, arguments: Sequence[str]) -> list[str]:

@@ -15,6 +15,8 @@ from captioning.configuration import compose_config
 from captioning.extras import install_command
 from captioning.training.reserved import RESERVED
 
+# Launchers of packages that need not be installed.
+OF_CLUSTER = ("joblib", "submitit_local", "submitit_slurm")
 _KEY = re.compile(r"Could not (?:override|delete from config\.) '([^']+)'")
 _BELOW = re.compile(r"Key '([^']+)' is not in struct")
 _WORDS = re.compile(r"\s+")
@@ -40,6 +42,7 @@ def explain_hydra_error(error: Exception, *, name: str, overrides: Sequence[str]
         known = f"; there are {', '.join(options)}" if options else ""
         if group == "hydra/launcher":
             known = f"; launchers belong to the extra 'cluster': {install_command('cluster')}"
+            hint = hint if choice not in OF_CLUSTER else ""
         return f"{group}={choice}: there is no such choice{hint or known}"
     if "Config group override must be" in str(error):
         key = next((o.partition("=")[0] for o in overrides if o.endswith("=null")), "a group")

@@ -20,8 +20,14 @@ from captioning.commands import (
     study,
     training,
 )
-from captioning.commands.command import Command, HydraCommand, PlainCommand
-from captioning.commands.hydra_command import FULL_ERROR, INTERRUPTED, run_hydra
+from captioning.commands.command import (
+    FULL_ERROR,
+    INTERRUPTED,
+    Command,
+    HydraCommand,
+    PlainCommand,
+)
+from captioning.commands.hydra_command import run_hydra
 
 GROUPS: Mapping[str, Sequence[Command]] = {
     "train and evaluate": (

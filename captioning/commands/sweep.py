@@ -22,9 +22,9 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, open_dict
 
-from captioning.commands.command import HydraCommand
-from captioning.commands.hydra_command import FULL_ERROR, INTERRUPTED
+from captioning.commands.command import FULL_ERROR, INTERRUPTED, HydraCommand
 from captioning.commands.lost_jobs import lost_jobs_kept
+from captioning.run_names import plain_lines
 
 # Names the sweep to its jobs: the group of wandb and the tag of MLflow.
 SWEEP = "CAPTIONING_SWEEP"
@@ -63,7 +63,8 @@ class Sweep:
     """
 
     def __init__(self, command: HydraCommand, *, line: str, full_error: bool) -> None:
-        self._command, self._line, self.full_error = command, line, full_error
+        self._command, self._line = command, line
+        self.name, self.full_error = command.name, full_error
         self._jobs: list[Any] = []
         self._folder = Path()
         self.is_open = False
@@ -75,7 +76,7 @@ class Sweep:
         Raises:
             SystemExit: a wrong config, or two jobs with one folder; nothing was started.
         """
-        from captioning.commands.sweep_check import Checker, plain_lines, sweep_overrides
+        from captioning.commands.sweep_check import Checker, sweep_overrides
 
         loader = GlobalHydra.instance().config_loader()
         overrides = sweep_overrides(config, loader)
@@ -91,7 +92,7 @@ class Sweep:
         try:
             self._jobs = checker.jobs(overrides)
         except ValueError as error:
-            sys.exit(f"{self._command.name}: {error}")
+            sys.exit(f"{self.name}: {error}")
         self.is_open = True
 
     def lose(self, overrides: Sequence[str], error: str) -> None:
@@ -131,12 +132,14 @@ def sweeping(sweep: Sweep) -> Iterator[None]:
         if not sweep.is_open or sweep.full_error:
             raise
         sweep.end()
-        sys.exit(f"the launcher ended: {_launcher_error(error)}; the same command goes on")
+        sys.exit(
+            f"{sweep.name}: the launcher ended: {_launcher_error(error)}; the same command goes on"
+        )
     except KeyboardInterrupt:
         if not sweep.is_open:
             raise
         sweep.end()
-        print("interrupted; jobs that wait in a queue stay there", file=sys.stderr)
+        print("interrupted; the same command goes on; jobs in a queue stay there", file=sys.stderr)
         sys.exit(INTERRUPTED)
     finally:
         _current.remove(sweep)
@@ -211,8 +214,6 @@ def command_of_job(program: Sequence[str], name: str, options: Sequence[str]) ->
         # A worker of joblib or submitit; Lightning starts the program that it finds here.
         main.__spec__ = find_spec("captioning.__main__")
         program = ["captioning", *name.split()]
-    from captioning.commands.sweep_check import plain_lines
-
     overrides = HydraConfig.get().overrides
     of_hydra = [line for line in plain_lines(overrides.hydra) if not _OF_SWEEP.match(line)]
     return [*program, *options, *of_hydra, *plain_lines(overrides.task)]

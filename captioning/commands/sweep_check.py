@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from captioning.commands.hydra_errors import explain_hydra_error
 from captioning.results.run_folder import RunFolder
 from captioning.results.sweep import Job
+from captioning.run_names import plain_lines
 
 BASIC_SWEEPER = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 MAX_SHOWN = 4  # jobs that an error names
@@ -94,11 +94,6 @@ def sweep_overrides(config: DictConfig, loader: ConfigLoader) -> list[list[str]]
     lines = [*further, *plain_lines(config.hydra.overrides.task)]
     parsed = OverridesParser.create(config_loader=loader).parse_overrides(lines)
     return BasicSweeper.split_arguments(parsed, None)[0]
-
-
-def plain_lines(overrides: Any) -> list[str]:
-    """Overrides of Hydra's record as they were typed, with their references."""
-    return [str(line) for line in OmegaConf.to_container(overrides, resolve=False) or ()]
 
 
 def swept_values(jobs: Sequence[Sequence[str]]) -> list[Values]:

@@ -74,7 +74,7 @@ class FiniteLoss(pl.Callback):
         step = _Step(
             epoch=trainer.current_epoch,
             number=trainer.global_step,
-            sample_ids=tuple(batch.sample_ids),
+            sample_ids=tuple(batch.sample_ids)[: len(outputs["per_sample"])],
             losses=HostCopy(losses),
         )
         self._under_way.append(step)

@@ -21,6 +21,7 @@ from pytorch_lightning.utilities import rank_zero_only
 from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.data.batches.settings import LoaderSettings
 from captioning.data.file_lock import held
+from captioning.data.readers.collector import lasting_records
 from captioning.data.steps.base import StepContext
 from captioning.data.token_table import TokenTable
 from captioning.files import write_json
@@ -36,6 +37,7 @@ from captioning.training.inputs import Inputs, load_inputs
 from captioning.training.memory import memory_advice
 from captioning.training.parts import build_part
 from captioning.training.preflight import check_run, with_precision
+from captioning.training.processes import ends_together
 from captioning.training.rosters import trains_on_text
 from captioning.training.sharding import is_sharded, load_weights, shard
 from captioning.training.signals import Stopped, StopSignals
@@ -115,7 +117,7 @@ def _train(config: DictConfig, folder: RunFolder, signals: StopSignals) -> dict[
     if checkpoint is not None:
         log.info(f"going on from {checkpoint}")
     try:
-        with memory_advice(config, experiment.model):
+        with memory_advice(config, experiment.model), ends_together(experiment.trainer):
             fit(
                 experiment.trainer,
                 experiment.model,
@@ -171,10 +173,11 @@ def _quieten(config: DictConfig, folder: Path) -> None:
 
 def build(config: DictConfig, folder: Path, signals: StopSignals | None = None) -> Experiment:
     """Read the data, build the model, and join them to a trainer, which ends on signals."""
-    inputs = load_inputs(config)
-    _write_dropped(inputs, folder)
-    _write_steps(inputs.steps, folder)
-    model, datamodule = build_captioner(config, inputs)
+    with lasting_records():
+        inputs = load_inputs(config)
+        _write_dropped(inputs, folder)
+        _write_steps(inputs.steps, folder)
+        model, datamodule = build_captioner(config, inputs)
     check_speed(config, model)
     compile_model(config, model)
     further = config.get("extra_metrics") or {}

@@ -29,6 +29,7 @@ from captioning.training.finite_loss import FiniteLoss
 from captioning.training.monitoring import Monitor, SampleCaptions
 from captioning.training.parts import build_part
 from captioning.training.preemption import Preemption
+from captioning.training.processes import EndTogether
 from captioning.training.reserved import RESERVED
 from captioning.training.signals import StopSignals
 from captioning.training.speed import precision_plugin
@@ -152,7 +153,8 @@ def _default_callbacks(
     So steps are seeded before a chosen callback draws, and curation has edited the epoch's samples
     before a chosen callback sees the epoch's end.
     """
-    callbacks = [StepSeed(seed=config.seed), FiniteLoss(), Speed(folder=folder), StayStopped()]
+    callbacks = [EndTogether(folder=folder), StepSeed(seed=config.seed), FiniteLoss()]
+    callbacks += [Speed(folder=folder), StayStopped()]
     shows_progress = config.trainer.get("enable_progress_bar", True)
     if shows_progress and not any(isinstance(callback, AnyProgressBar) for callback in chosen):
         callbacks.append(ProgressBar())

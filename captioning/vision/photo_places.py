@@ -16,7 +16,6 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
 from urllib.parse import quote, unquote
 
 from captioning.vision.shards.tar_member import read_member
@@ -88,7 +87,7 @@ def photo_stamp(path: str | Path) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def open_photo(path: str | Path) -> BinaryIO:
+def open_photo(path: str | Path) -> io.BufferedReader | io.BytesIO:
     """The bytes of a photo, as a file.
 
     Raises:
@@ -98,11 +97,15 @@ def open_photo(path: str | Path) -> BinaryIO:
     place = place_in_shard(path)
     if place is None:
         return open(path, "rb")
-    if place.file.endswith(".tar"):
-        return io.BytesIO(read_member(place.file, place.place, place.name))
-    from captioning.vision.shards.arrow_rows import read_row
+    try:
+        if place.file.endswith(".tar"):
+            return io.BytesIO(read_member(place.file, place.place, place.name))
+        from captioning.vision.shards.arrow_rows import read_row
 
-    return io.BytesIO(read_row(place.file, unquote(place.place), place.name))
+        return io.BytesIO(read_row(place.file, unquote(place.place), place.name))
+    except ValueError as error:
+        reason = str(error).removeprefix(f"{place.file}: ")
+        raise ValueError(f"{path}: {reason}") from error
 
 
 def plain_path(path: Path) -> Path:

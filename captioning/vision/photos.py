@@ -127,7 +127,8 @@ def _open(path: str | Path, max_pixels: int, smallest_side: int | None = None) -
     except Image.DecompressionBombError:
         return HUGE
     except _DAMAGE as error:
-        return f"{TRUNCATED} ({str(error)[:80]})"
+        reason = str(error).removeprefix(f"{path}: ")
+        return f"{TRUNCATED} ({reason[:80]})"
 
 
 def _as_rgb(image: Image.Image) -> Image.Image | str:

@@ -26,6 +26,7 @@ DATASET_FIELDS = (
     "weights",
     DRAW,
     "filler",
+    "photo_rows",
 )
 """Fields of a batch that the data set fills without a reader."""
 READER_FIELDS = {f.name for f in fields(Batch) if f.init} - {*DATASET_FIELDS, "extras"}
@@ -90,11 +91,12 @@ class CaptionDataset(Dataset[Batch]):
         """
         pairs = self._ordered(positions)
         captions = [sample for sample, _ in pairs]
-        photos = _by_photo(captions)
+        photos, photo_rows = _by_photo(captions), None
         if shared := self._ordered(getattr(positions, "batch", ())):
             # what is drawn for a photo goes by its first caption in the batch of all processes
             first = _by_photo([sample for sample, _ in shared])
             photos = {path: first[path] for path in photos}
+            photo_rows = tuple(sample.row for sample in photos.values())
         numbers = {path: number for number, path in enumerate(photos)}
         tokens, mask = _padded([ids for _, ids in pairs], self.tokenizer.pad_id)
         draw, filler = getattr(positions, "draw", None), getattr(positions, "filler", False)
@@ -109,6 +111,7 @@ class CaptionDataset(Dataset[Batch]):
             weights=_weights([0.0 if filler else sample.weight for sample in captions]),
             draw=draw,
             filler=filler,
+            photo_rows=photo_rows,
             extras={name: value for name, value in tensors.items() if name not in READER_FIELDS},
             **{name: value for name, value in tensors.items() if name in READER_FIELDS},
         )

@@ -58,8 +58,8 @@ def _check_space(files: Sequence[Path], cache_folder: Path) -> None:
     free = shutil.disk_usage(cache_folder).free
     if needed >= free:
         raise OSError(
-            f"{cache_folder}: Arrow files need {needed / 1e9:.1f} GB and {free / 1e9:.1f} are free; "
-            "free space, choose another cache (CAPTIONING_CACHE=FOLDER), or set convert=false"
+            f"{cache_folder}: needs {needed / 1e9:.1f} GB for Arrow files, has {free / 1e9:.1f}; "
+            "free space, choose another paths.cache=, or set convert=false"
         )
     if needed:
         log.info(f"writing {len(files)} Arrow files, {needed / 1e9:.1f} GB, to {cache_folder}")

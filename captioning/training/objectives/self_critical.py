@@ -21,9 +21,11 @@ from captioning.decoding.sampling import Sampling
 from captioning.decoding.search import AbstractSearch
 from captioning.decoding.settings import SearchRequest
 from captioning.models.base import AbstractCaptioner
+from captioning.models.layers.on_device import on_device
+from captioning.models.layers.weighted_mean import mean_of
 from captioning.ranges import NonNegativeFloat, PositiveFloat, PositiveInt, Seed
 from captioning.training.objectives.rewards import AbstractReward
-from captioning.types import Batch, CaptionLosses, Control, Sample
+from captioning.types import Batch, CaptionLosses, Control, Mean, Sample
 
 # `Batch.extras` with a row a caption; those of drawn captions are not known, all others are of
 # pictures.
@@ -127,10 +129,23 @@ class SelfCritical:
             drawn = self._draw(model, batch, self._sampling(model, step))
             advantages, parts = self._advantages(model, batch, drawn)
             nll = self._log_losses(model, batch, drawn)
-        policy = (advantages.to(nll) * nll).mean()
-        total = policy + self.likelihood_weight * likelihood.total
-        parts |= {"likelihood": likelihood.total.detach(), "policy": policy.detach()}
-        return CaptionLosses(total=total, per_sample=likelihood.per_sample, parts=parts)
+        policy = mean_of(advantages.to(nll) * nll, self._counted(batch))
+        weight = self.likelihood_weight
+        total = policy.value + weight * likelihood.total
+        parts |= {"likelihood": likelihood.total.detach(), "policy": policy.value.detach()}
+        own = likelihood.means or (Mean(value=likelihood.total, number=len(batch)),)
+        means = (policy, *(replace(mean, value=weight * mean.value) for mean in own))
+        return CaptionLosses(
+            total=total, per_sample=likelihood.per_sample, parts=parts, means=means
+        )
+
+    def _counted(self, batch: Batch) -> Tensor | None:
+        """Weights ``(I * K,)``: of several processes with captions of a photo, one counts it."""
+        if batch.photo_rows is None:
+            return None
+        rows = set() if batch.filler else set(batch.host.rows.tolist())
+        weights = torch.tensor([float(row in rows) for row in batch.photo_rows])
+        return on_device(weights.repeat_interleave(self.num_samples), batch.rows.device)
 
     def _sampling(self, model: AbstractCaptioner[Any], step: tuple[int, int]) -> Sampling:
         seed = int(np.random.SeedSequence((self.seed, *step)).generate_state(1)[0])
@@ -170,7 +185,8 @@ class SelfCritical:
         self, model: AbstractCaptioner[Any], batch: Batch, drawn: Drawn
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """``(I * K,)`` on the CPU, 0 for captions that do not exist, and what is logged."""
-        samples = [self._samples[row] for row in batch.host.rows[first_captions(batch)].tolist()]
+        rows = batch.photo_rows or batch.host.rows[first_captions(batch)].tolist()
+        samples = [self._samples[row] for row in rows]
         rewards = self._rewards(drawn, samples)
         if self.baseline == "mean":
             advantages = above_others(rewards)

@@ -61,14 +61,14 @@ def read_row(file: str, column: str, name: str) -> bytes:
     """
     digits = name.partition(".")[0]
     if not (digits.isascii() and digits.isdecimal()) or len(digits) > 18:
-        raise ValueError(f"{file}: {name[:40]!r} is not the number of a row")
+        raise ValueError(f"{name[:40]!r} is not the number of a row")
     row = int(digits)
     with arrow_errors(file):
         value = _group_value(file, column, row) if _is_parquet(file) else _value(file, column, row)
     if value is None:
         raise FileNotFoundError(f"{file}: no photo in column {column!r} of row {row}")
     if len(value) > MAX_PHOTO_BYTES:
-        raise ValueError(f"{file}: row {row} has {len(value)} bytes, at most {MAX_PHOTO_BYTES}")
+        raise ValueError(f"has {len(value)} bytes, at most {MAX_PHOTO_BYTES}")
     return value
 
 

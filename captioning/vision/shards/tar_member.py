@@ -22,28 +22,27 @@ def read_member(shard: str, offset: str, name: str) -> bytes:
         FileNotFoundError: no such file.
         ValueError: no such member is there, or it is cut off or too large.
     """
-    where = f"{shard}: byte {offset[:18]}"
     if not (offset.isascii() and offset.isdecimal()):
-        raise ValueError(f"{where}: not the place of a member")
+        raise ValueError(f"{offset[:20]!r} is not the place of a member")
     with open(shard, "rb") as file:
         file.seek(int(offset[:18]))
-        size = _size(file.read(BLOCK), name, where)
+        size = _size(file.read(BLOCK), name)
         data = file.read(size)
     if len(data) < size:
-        raise ValueError(f"{where}: {name} is cut off ({len(data)} of {size} bytes)")
+        raise ValueError(f"cut off ({len(data)} of {size} bytes)")
     return data
 
 
-def _size(block: bytes, name: str, where: str) -> int:
+def _size(block: bytes, name: str) -> int:
     try:
         header = read_header(block)
     except ValueError as error:
-        raise ValueError(f"{where}: no {name} ({error}); was the shard changed?") from error
+        raise ValueError(f"{error}; was the shard changed?") from error
     actual = header.name.decode("utf-8", "replace")
     # long names and others than ASCII may stand in a header of their own, before this
     is_whole = name.isascii() and len(name) < _LONGEST
     if kind_of(header) != FILE or (is_whole and str(PurePosixPath(actual)) != name):
-        raise ValueError(f"{where}: {actual[:80]!r}, not {name}; was the shard changed?")
+        raise ValueError(f"{actual[:40]!r} is there; was the shard changed?")
     if header.size > MAX_PHOTO_BYTES:
-        raise ValueError(f"{where}: {name} has {header.size} bytes, at most {MAX_PHOTO_BYTES}")
+        raise ValueError(f"has {header.size} bytes, at most {MAX_PHOTO_BYTES}")
     return header.size

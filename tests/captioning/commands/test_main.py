@@ -6,10 +6,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from hydra.core.config_store import ConfigStore
+from hydra.core.plugins import Plugins
 
 from captioning.commands import curation, hydra_command, results
 from captioning.commands.command import HydraCommand
 from captioning.commands.hydra_command import run_hydra, run_task
+from captioning.commands.hydra_errors import OF_CLUSTER
 from captioning.commands.main import COMMANDS, main
 from captioning.commands.settings import SETTINGS
 
@@ -106,7 +109,6 @@ def test_every_config_is_checked_before_its_command() -> None:
         (["find-objects", "batch_size=0"], "find-objects: batch_size: must be a whole number"),
         (["curate", "detect"], "curate detect: run: must be given"),
         (["train", "paths.runs=/dev/null/x"], "train: the run's folder cannot be made"),
-        (["train", "-m", "hydra/launcher=joblib"], "launchers belong to the extra 'cluster'"),
     ],
 )
 def test_wrong_settings_of_a_command_end_in_a_line(
@@ -117,6 +119,18 @@ def test_wrong_settings_of_a_command_end_in_a_line(
         main(arguments)
     assert told in str(ended.value)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("launcher", ["joblib", "submitit_local", "slurm"])
+def test_a_launcher_that_is_not_installed_names_its_extra(
+    launcher: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Plugins.instance()  # which register their configs
+    stored = ConfigStore.instance().repo["hydra"].get("launcher", {})
+    for name in OF_CLUSTER:
+        monkeypatch.delitem(stored, f"{name}.yaml", raising=False)
+    with pytest.raises(SystemExit, match="launchers belong to the extra 'cluster': pip install"):
+        main(["train", "-m", f"hydra/launcher={launcher}"])
 
 
 def test_too_little_memory_is_told_in_a_line() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import shlex
 import sys
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
@@ -151,7 +150,10 @@ def test_ctrl_c_ends_the_sweep_and_leaves_the_table(sweep, tmp_path) -> None:
         ),
         (
             ("threads=1,2", "seed=0,1"),
-            ["threads=1 and threads=2 would share the folder", "'run_name=NAME${label:}-${threads}"],
+            [
+                "threads=1 and threads=2 would share the folder",
+                "'run_name=NAME${label:}-${threads}",
+            ],
         ),
         (("trainer=default,fsdp",), ["share the folder", "${hydra:runtime.choices.trainer}'"]),
         (("optimizer.lr=1e-3,0.001",), ["two are the same (optimizer.lr=0.001); leave one out"]),
@@ -217,14 +219,26 @@ def test_launchers_make_the_same_table(launcher: str, sweep, tmp_path, repositor
         assert "ended without a result" in states["seed=2"][2]
 
 
-def test_two_trainings_one_of_which_fails(
-    small_settings, cache, tmp_path, monkeypatch, capsys
-) -> None:
+def test_two_trainings_one_of_which_fails(small_settings, cache, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     sizes = ("model=updown_tiny", "model.module.hidden_size=24", "model.module.projection_size=16")
     ways = (f"paths.cache={cache}", "num_epochs=1", "trainer.enable_progress_bar=false")
-    swept = ("corpus=null,none",)
-    arguments = [*small_settings, *sizes, *ways, *swept]
-    with pytest.raises(SystemExit) as ended:
-        main(["train", "-m", *arguments, f"line={shlex.quote('x')}"])
-    assert ended.value.code
+    name = "run_name=words_${tokenizer.min_count}"
+    arguments = [*small_settings, *sizes, *ways, name, "tokenizer.min_count=1,1000"]
+    good, bad = (tmp_path / "runs" / count / "seed0" for count in ("words_1", "words_1000"))
+    keep_failure(good, "an earlier failure")
+    with pytest.raises(SystemExit, match="^1$"):
+        main(["train", "-m", *arguments])
+    assert failure_of(good) is None
+    assert "lower tokenizer.min_count" in str(failure_of(bad))
+    rows = _rows(_page(tmp_path))
+    assert rows[0] == ["tokenizer.min_count", "runs", "BLEU-4", "CIDEr-D"]
+    assert rows[2][:2] == ["1", "1"]
+    assert [row[:2] for row in rows[-2:]] == [
+        ["tokenizer.min_count=1", "finished"],
+        ["tokenizer.min_count=1000", "failed"],
+    ]
+    versions = json.loads((good / "versions.json").read_text())
+    command = versions["command"].split()
+    assert "-m" not in command
+    assert "tokenizer.min_count=1" in command

@@ -29,6 +29,8 @@ from captioning.models.base import AbstractCaptioner
 from captioning.training.averaging import WarmWeightAveraging
 from captioning.training.callbacks import CaptionEvaluation, Speed, StepSeed
 from captioning.training.finite_loss import FiniteLoss
+from captioning.training.objectives.rewards import CiderReward
+from captioning.training.objectives.self_critical import SelfCritical
 from captioning.types import Sample
 from curation.amend.down_weight import DownWeight
 from curation.amend.remove import Remove
@@ -45,6 +47,10 @@ from tests.tiny import CAPTIONS, FEATURE_SIZE, MODELS, NUM_REGIONS
 NUM_IMAGES, NUM_EPOCHS, SHARE = 9, 3, 0.2
 PROCESSES = (1, 2, 3)
 ENVIRONMENT = {"MASTER_ADDR": "127.0.0.1"}
+
+
+def _self_critical() -> SelfCritical:
+    return SelfCritical(reward=CiderReward(), num_samples=2, likelihood_weight=0.5, seed=3)
 
 
 def _top() -> Top:
@@ -65,6 +71,7 @@ class Case:
     trainer: Mapping[str, Any] = field(default_factory=dict)
     num_val: int = 3
     texts: bool = False
+    objective: Callable[[], Any] | None = None
     averaged: bool = False
 
 
@@ -78,6 +85,7 @@ CASES = {
         num_val=1,
     ),
     "cic_bart": Case(model="cic_bart", amend=DownWeight, loader={"batch_size": 2}),
+    "self_critical": Case(model="updown", objective=_self_critical, loader={"batch_size": 8}),
     "viecap": Case(model="viecap", texts=True, loader={"fixed_updates": False}),
     "cos_cvae": Case(
         model="cos_cvae",
@@ -162,6 +170,7 @@ def fit(
     os.environ.update(ENVIRONMENT)  # of which Lightning takes some away after a run
     num_processes = int(os.environ["WORLD_SIZE"])
     model, reader = captioner(case), Tensors(texts=case.texts)
+    model.objective = case.objective and case.objective()
     val = roster("val", case.num_val, prefix="v")
     data = CaptionDataModule(
         splits=Splits(train=roster("train", NUM_IMAGES), val=val),
