@@ -46,6 +46,7 @@ class TrainerRanges(TypedDict):
     """Ranges of Lightning's trainer, whose own signature has none."""
 
     precision: Precision | None
+    num_nodes: PositiveInt
     accumulate_grad_batches: PositiveInt
     gradient_clip_val: NonNegativeFloat | None
     gradient_clip_algorithm: Literal["norm", "value"] | None

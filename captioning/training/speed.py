@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -14,6 +15,8 @@ from torch.optim import Optimizer
 
 from captioning.models.base import AbstractCaptioner
 from captioning.training.sharding import is_sharded
+
+log = logging.getLogger(__name__)
 
 HALF = ("bf16-true", "16-true")
 # Pixels are normalised by these buffers, for which half precision is too coarse.
@@ -154,3 +157,5 @@ def compile_model(config: DictConfig, model: AbstractCaptioner) -> None:
             f"speed.compile=true: {type(model).__name__} on cached features has no network that "
             "can be compiled as one; choose speed.compile=false"
         )
+    if any(isinstance(module, nn.Dropout) and module.p for module in model.modules()):
+        log.info("speed.compile=true: dropout depends on the number of processes, not on samples")
