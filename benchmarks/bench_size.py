@@ -1,15 +1,15 @@
 """What a run costs at 10,000 to 3.3 million captions: start, resuming, an epoch's end, memory.
 
-python benchmarks/bench_size.py measure [--captions 10000 100000 566747 3300000]
-    [--kind features text] [--record benchmarks/results/size.jsonl] [--folder FOLDER]
+python benchmarks/bench_size.py [measure] [--captions 10000 100000] [--kind features text]
+    [--record FILE] [--folder FOLDER]
     Draws annotations (and narrow features) of each size, starts ``captioning train`` on them three
-    times, and appends a line a run to the record: "cold" with an empty cache, killed in the first
-    step of the second epoch; "resumed"; "warm" in a new run folder, killed in its first step. An
-    epoch has 20 steps; the losses of all other captions are drawn before its end. "features" is
-    UpDown on a file in Karpathy's format, "text" ViECap on captions alone, whose entities and
-    embeddings are computed when it starts.
+    times, and appends a line a run to a file of JSON Lines: "cold" with an empty cache, killed in
+    the first step of the second epoch; "resumed"; "warm" in a new run folder, killed in its first
+    step. An epoch has 20 steps; the losses of all other captions are drawn before its end.
+    "features" is UpDown on a file in Karpathy's format, "text" ViECap on captions alone, whose
+    entities and embeddings are computed when it starts.
 
-python benchmarks/bench_size.py plot [--record ...] [--figure docs/figures/size.svg]
+python benchmarks/bench_size.py plot --record FILE [--figure docs/images/size.png]
     Draws the record's curves.
 """
 
@@ -58,16 +58,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("command", choices=["measure", "plot"])
-    sizes = [10_000, 100_000, 566_747, 3_300_000]
-    parser.add_argument("--captions", type=int, nargs="+", default=sizes)
+    parser.add_argument("command", nargs="?", choices=["measure", "plot"], default="measure")
+    parser.add_argument("--captions", type=int, nargs="+", default=[10_000, 100_000])
     parser.add_argument("--kind", nargs="+", choices=[*KINDS], default=["features"])
-    parser.add_argument("--record", type=Path, default=ROOT / "benchmarks/results/size.jsonl")
+    parser.add_argument("--record", type=Path)
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
-    parser.add_argument("--figure", type=Path, default=ROOT / "docs/figures/size.svg")
+    parser.add_argument("--figure", type=Path, default=ROOT / "docs/images/size.png")
     options = parser.parse_args()
     if options.command == "plot":
         from size_plot import plot
+
+        if options.record is None:
+            parser.error("plot needs --record FILE")
 
         plot(options.record, options.figure)
         return
@@ -77,14 +79,15 @@ def main() -> None:
                 measure(kind, number, Path(folder), options.record)
 
 
-def measure(kind: str, number: int, folder: Path, record: Path) -> None:
+def measure(kind: str, number: int, folder: Path, record: Path | None) -> None:
     """Three starts at one size."""
     overrides = [*COMMON, *KINDS[kind], *_data(kind, number, folder)]
     for name, run, stop in (("cold", "a", 1), ("resumed", "a", -1), ("warm", "b", 0)):
         values = start([*overrides, f"run_dir={folder}/{run}"], folder, stop)
         line = {"kind": kind, "captions": number, "start": name, **values, **_circumstances()}
-        with record.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        if record is not None:
+            with record.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
         first, peak = values["marks"][0], values["peak"]
         print(
             f"{kind}, {number} captions, {name}: first step {first['time']:.1f} s "

@@ -47,6 +47,8 @@ class Record:
     def text(self, key: str) -> str:
         """A text, possibly blank, that UTF-8 can hold."""
         value = self.get(key)
+        if type(value) is str and value.isascii() and "\0" not in value:
+            return value  # before a place is written down, which takes longer
         if not isinstance(value, str):
             raise self.invalid(key, "a text")
         return checked_text(value, f"{self.where}: {key!r}")

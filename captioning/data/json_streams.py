@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from captioning.data.json_files import DECODER, Record, as_record, explained, unique_keys
+from captioning.data.json_files import DECODER, Record, as_record, explained, shown
 from captioning.data.line_files import read_text
 
 _SPACE = re.compile(r"[ \t\n\r]*")
@@ -22,29 +22,25 @@ def stream_records(path: str | Path, key: str) -> Iterator[Record]:
         ValueError: not UTF-8, not strict JSON, not an object, or no list of objects under ``key``.
             What follows the list is looked at last.
     """
-    reader, position = _Reader(read_text(path)), 0
-    where = str(path)
+    where, keys = str(path), {}
+    for position, value in enumerate(_values(read_text(path), key, where, keys)):
+        yield as_record(value, f"{where}: {key}[{position}]")
+    Record(keys, where).items(key)
+
+
+def _values(text: str, key: str, where: str, keys: dict[str, Any]) -> Iterator[Any]:
+    """Values of the list; ``keys`` get all keys of the object, without the list's values."""
+    reader = _Reader(text)
     with explained(where):
-        keys = reader.keys()
-        name = next(keys, None)
-    while name is not None:
-        if name == key and reader.begins("["):
-            items = reader.items()
-            while True:
-                with explained(where):
-                    item = next(items, reader)
-                if item is reader:
-                    break
-                yield as_record(item, f"{where}: {key}[{position}]")
-                position += 1
-        else:
-            with explained(where):
+        for name in reader.names():
+            if name in keys:
+                raise ValueError(f"key {shown(name)} stands twice in one object; remove one")
+            if name == key and reader.begins("["):
+                keys[name] = []
+                yield from reader.items()
+            else:
                 value = reader.value()
-            if name == key:
-                Record({key: value}, where).items(key)
-        with explained(where):
-            name = next(keys, None)
-    Record(reader.known_keys, where).get(key)
+                keys[name] = value if name == key else True
 
 
 class _Reader:
@@ -52,7 +48,6 @@ class _Reader:
 
     def __init__(self, text: str) -> None:
         self.text, self.at = text, 0
-        self.known_keys: dict[str, Any] = {}
         self._skip()
 
     def begins(self, mark: str) -> bool:
@@ -61,25 +56,20 @@ class _Reader:
 
     def value(self) -> Any:
         """The next value."""
-        try:
-            value, self.at = DECODER.scan_once(self.text, self.at)
-        except StopIteration as error:
-            raise json.JSONDecodeError("Expecting value", self.text, error.value) from None
+        value, self.at = DECODER.raw_decode(self.text, self.at)
         self._skip()
         return value
 
-    def keys(self) -> Iterator[str]:
+    def names(self) -> Iterator[str]:
         """Keys of the object that is the text; the caller reads each one's value."""
         if not self.begins("{"):
-            as_record(DECODER.decode(self.text), "the file")
+            value = DECODER.decode(self.text)
+            raise ValueError(f"must be an object {{...}}: got {shown(value)}")
         for _ in self._between("{", "}"):
             if not self.begins('"'):
                 raise self._error("Expecting property name enclosed in double quotes")
             key = self.value()
             self._take(":", "Expecting ':' delimiter")
-            if key in self.known_keys:
-                unique_keys([(key, None), (key, None)])
-            self.known_keys[key] = True
             yield key
         if self.at < len(self.text):
             raise self._error("Extra data")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterable
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -32,13 +32,13 @@ class TokenTable:
     @classmethod
     def encode(cls, captions: Iterable[str], tokenizer: AbstractTokenizer) -> TokenTable:
         """The ids that a tokenizer gives, begin and end included."""
-        dtype = np.uint16 if len(tokenizer) <= 2**16 else np.uint32
+        dtype = id_type(tokenizer)
         captions, parts, counts = iter(captions), [np.zeros(0, dtype)], [np.zeros(0, np.int64)]
         while chunk := list(islice(captions, AT_ONCE)):
             encoded = tokenizer.encode_batch(chunk)
             counts.append(np.fromiter(map(len, encoded), np.int64, len(encoded)))
             total = int(counts[-1].sum())
-            parts.append(np.fromiter((i for row in encoded for i in row), dtype, total))
+            parts.append(np.fromiter(chain.from_iterable(encoded), dtype, total))
         return cls(ids=np.concatenate(parts), ends=np.cumsum(np.concatenate(counts)))
 
     @classmethod
@@ -118,3 +118,8 @@ def _rebuilt(ids: np.ndarray, ends: np.ndarray) -> TokenTable:
 
 def _check(ids: np.ndarray, ends: np.ndarray) -> int:
     return zlib.crc32(ids.data, zlib.crc32(ends.data)) if len(ends) else 0
+
+
+def id_type(tokenizer: AbstractTokenizer) -> type[np.uint16] | type[np.uint32]:
+    """In what a tokenizer's ids are kept."""
+    return np.uint16 if len(tokenizer) <= 2**16 else np.uint32

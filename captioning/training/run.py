@@ -21,6 +21,7 @@ from pytorch_lightning.utilities import rank_zero_only
 from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.data.batches.settings import LoaderSettings
 from captioning.data.file_lock import held
+from captioning.data.readers.collector import lasting_records
 from captioning.data.steps.base import StepContext
 from captioning.data.token_table import TokenTable
 from captioning.files import write_json
@@ -172,10 +173,11 @@ def _quieten(config: DictConfig, folder: Path) -> None:
 
 def build(config: DictConfig, folder: Path, signals: StopSignals | None = None) -> Experiment:
     """Read the data, build the model, and join them to a trainer, which ends on signals."""
-    inputs = load_inputs(config)
-    _write_dropped(inputs, folder)
-    _write_steps(inputs.steps, folder)
-    model, datamodule = build_captioner(config, inputs)
+    with lasting_records():
+        inputs = load_inputs(config)
+        _write_dropped(inputs, folder)
+        _write_steps(inputs.steps, folder)
+        model, datamodule = build_captioner(config, inputs)
     check_speed(config, model)
     compile_model(config, model)
     further = config.get("extra_metrics") or {}

@@ -18,10 +18,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from captioning.data.file_lock import locked
 from captioning.data.roster import Roster
-from captioning.data.token_table import TokenTable
+from captioning.data.token_table import TokenTable, id_type
 from captioning.files import read_json, write_json
 from captioning.interfaces import AbstractTokenizer
 from captioning.text.tokenizers.subwords import restored
+from captioning.text.tokenizers.treebank import SplitCaptions
 from captioning.training.parts import build_part
 from captioning.training.rosters import has_corpus, read_corpus
 
@@ -51,16 +52,20 @@ def build_tokenizer(config: DictConfig, train: Roster) -> AbstractTokenizer:
     settings = OmegaConf.to_container(config.tokenizer, resolve=True)
     path = _path(config, [settings, *(roster.fingerprint for roster in rosters)], ".json")
 
+    split: list[SplitCaptions] = []
+
+    def make() -> AbstractTokenizer:
+        split[:] = [SplitCaptions(_captions(rosters), max_words=config.tokenizer.max_words)]
+        return build(split[0])
+
     def save(tokenizer: AbstractTokenizer) -> None:
         write_json(path, tokenizer.state(), indent=None)
+        # the words are at hand: `tokens_of` need not split the captions again
+        ids, ends = split[0].encode(tokenizer, len(train))
+        table = TokenTable(ids=ids.astype(id_type(tokenizer)), ends=ends)
+        table.save(_table_path(config, train, tokenizer))
 
-    return _kept(
-        path,
-        subject="the vocabulary",
-        read=lambda: _restored(path),
-        make=lambda: build(_captions(rosters)),
-        save=save,
-    )
+    return _kept(path, subject="the vocabulary", read=lambda: _restored(path), make=make, save=save)
 
 
 def tokens_of(config: DictConfig, roster: Roster, tokenizer: AbstractTokenizer) -> TokenTable:
@@ -77,7 +82,7 @@ def tokens_of(config: DictConfig, roster: Roster, tokenizer: AbstractTokenizer) 
 
     if len(roster) < MIN_CAPTIONS:
         return make()
-    path = _path(config, [type(tokenizer).__name__, tokenizer.state(), roster.fingerprint], ".bin")
+    path = _table_path(config, roster, tokenizer)
     table = _kept(
         path,
         subject=f"the tokens of {roster.name}",
@@ -90,6 +95,11 @@ def tokens_of(config: DictConfig, roster: Roster, tokenizer: AbstractTokenizer) 
 
 def _captions(rosters: list[Roster]) -> Iterator[str]:
     return (sample.caption for roster in rosters for sample in roster.samples)
+
+
+def _table_path(config: DictConfig, roster: Roster, tokenizer: AbstractTokenizer) -> Path:
+    content = [type(tokenizer).__name__, tokenizer.state(), roster.fingerprint]
+    return _path(config, content, ".bin")
 
 
 def _path(config: DictConfig, content: list[Any], suffix: str) -> Path:

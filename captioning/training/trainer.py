@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,8 @@ def _environment() -> list[SLURMEnvironment]:
     Raises:
         ValueError: a job of several tasks that Lightning cannot number.
     """
+    # Once more: threads that open photos put former filters of warnings back.
+    warnings.filterwarnings("ignore", "The `srun` command is available")
     if not SLURMEnvironment.detect():
         return []
     try:

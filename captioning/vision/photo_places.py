@@ -16,7 +16,6 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
 from urllib.parse import quote, unquote
 
 from captioning.vision.shards.tar_member import read_member
@@ -88,7 +87,7 @@ def photo_stamp(path: str | Path) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def open_photo(path: str | Path) -> BinaryIO:
+def open_photo(path: str | Path) -> io.BufferedReader | io.BytesIO:
     """The bytes of a photo, as a file.
 
     Raises:

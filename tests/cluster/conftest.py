@@ -6,6 +6,7 @@ import datetime
 import json
 import os
 import platform
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -16,9 +17,10 @@ import pytest
 
 from captioning.files import write_lines
 from captioning.results.run_folder import versions
-from tests.cluster.slurm import LocalSlurm, missing
+from tests.cluster.slurm import LocalSlurm, missing, search_path
 
-RECORD = "CLUSTER_RECORD"
+# They take minutes of both cores, so a run of all tests leaves them out.
+REQUESTED, RECORD = "CLUSTER_TESTS", "CLUSTER_RECORD"
 _outcomes: list[dict[str, Any]] = []
 _seconds: list[float] = []
 
@@ -26,6 +28,8 @@ _seconds: list[float] = []
 @pytest.fixture(scope="session")
 def slurm() -> Iterator[LocalSlurm]:
     """A running Slurm; skips the test where there is none to start."""
+    if not os.environ.get(REQUESTED):
+        pytest.skip(f"runs under Slurm: make cluster-test, or {REQUESTED}=1")
     if reason := missing():
         pytest.skip(reason)
     # short, as sockets have short paths
@@ -70,10 +74,14 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         "python": platform.python_version(),
         "torch": facts["torch"],
         "slurm": _slurm_version(),
+        "load_average": round(os.getloadavg()[2], 1),
     }
     write_lines(path, (json.dumps({**outcome, **run}) for outcome in _outcomes))
 
 
 def _slurm_version() -> str:
-    done = subprocess.run(["sinfo", "--version"], capture_output=True, text=True, check=False)
+    program = shutil.which("slurmd", path=search_path())
+    if program is None:
+        return ""
+    done = subprocess.run([program, "-V"], capture_output=True, text=True, check=False)
     return done.stdout.strip()

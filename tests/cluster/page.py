@@ -26,9 +26,14 @@ def page(records: Sequence[Mapping[str, Any]]) -> str:
         "",
         f"{sum(r['seconds'] for r in records)} seconds in all; {first['date']}, commit "
         f"{first['commit']}, {first['slurm']}, Python {first['python']}, torch {first['torch']};",
-        f"{first['machine']}. Record: `records/cluster.jsonl`.",
+        f"{first['machine']}{_load(first)}. Record: `records/cluster.jsonl`.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _load(record: Mapping[str, Any]) -> str:
+    """How busy the machine was, where that is known."""
+    return f", load average {record['load_average']}" if "load_average" in record else ""
 
 
 def read_record() -> list[dict[str, Any]]:

@@ -83,7 +83,7 @@ StorageLoc=accounting
 
 def missing() -> str:
     """Why no Slurm can be started here; empty if it can."""
-    absent = [name for name in PROGRAMS if shutil.which(name, path=_path()) is None]
+    absent = [name for name in PROGRAMS if shutil.which(name, path=search_path()) is None]
     if absent:
         return f"no Slurm here: {', '.join(absent)} missing (Debian: {PACKAGES})"
     return "" if os.geteuid() == 0 else "the tests' Slurm needs root, as its daemons drop to users"
@@ -112,7 +112,7 @@ class LocalSlurm:
     @property
     def environment(self) -> dict[str, str]:
         """With which Slurm's commands ask this Slurm."""
-        return {**os.environ, "SLURM_CONF": str(self.folder / "slurm.conf"), "PATH": _path()}
+        return {**os.environ, "SLURM_CONF": str(self.folder / "slurm.conf"), "PATH": search_path()}
 
     def start(self) -> LocalSlurm:
         """Start all daemons.
@@ -263,7 +263,8 @@ def wait_for(condition: Callable[[], Any], *, seconds: float = 60, every: float 
     return answer
 
 
-def _path() -> str:
+def search_path() -> str:
+    """Where programs are, daemons too."""
     return f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 
 

@@ -69,7 +69,7 @@ COMMANDS = {
         ),
     ),
     "evaluate": ("evaluate", EvaluateSettings, ("run=RUN", "search=beam", "rerank=consensus")),
-    "augment": ("augmentation", AugmentationSettings, ("out=OUT", "data=miniworld")),
+    "augment": ("augmentation", AugmentationSettings, ("out=OUT", "data=miniworld", "spread=ray")),
 }
 # What the configs of the other commands leave open.
 OPEN = {

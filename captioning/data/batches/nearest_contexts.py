@@ -29,7 +29,7 @@ from captioning.interfaces import AbstractTokenizer
 from captioning.ranges import PositiveInt
 from captioning.text.object_words import NONE, PLURAL, SINGULAR, ObjectWords, build_object_words
 from captioning.text.sentences import SentenceEncoder, build_sentence_encoder
-from captioning.text.tokenizers.words import split_words
+from captioning.text.tokenizers.treebank import split_words
 from captioning.types import Sample
 
 log = logging.getLogger(__name__)

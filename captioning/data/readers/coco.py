@@ -28,6 +28,7 @@ from captioning.data.readers.entries import (
     roster_from_entries,
     selected,
 )
+from captioning.data.readers.read_once import read_once
 from captioning.data.roster import Dropped, Roster
 
 JAR_PREFIX = "pycocoevalcap:"
@@ -59,10 +60,9 @@ def read_coco(
     Raises:
         FileNotFoundError, ValueError: a file or folder is not there, or is not as COCO has it.
     """
-    documents = [load_annotations(path) for path in _listed(annotations)]
-    boxes, dropped = _read_instances(_listed(instances))
-    entries = coco_entries(documents, boxes)
-    source = ", ".join(document.where for document in documents)
+    files = (tuple(map(str, _listed(paths))) for paths in (annotations, instances))
+    entries, dropped = _read_entries(*files)
+    source = ", ".join(map(str, _listed(annotations)))
     return roster_from_entries(
         name=name,
         source=source,
@@ -74,6 +74,15 @@ def read_coco(
         ),
         dropped=dropped,
     )
+
+
+@read_once
+def _read_entries(
+    annotations: tuple[str, ...], instances: tuple[str, ...]
+) -> tuple[list[ImageEntry], list[Dropped]]:
+    documents = [load_annotations(path) for path in annotations]
+    boxes, dropped = _read_instances(instances)
+    return coco_entries(documents, boxes), dropped
 
 
 def _chosen(

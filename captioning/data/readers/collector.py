@@ -21,3 +21,22 @@ def collector_paused() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
+
+
+MANY = 500_000  # objects that are worth a word with the collector
+
+
+@contextmanager
+def lasting_records() -> Iterator[None]:
+    """Many records made inside are left out of all later collections, too.
+
+    These would walk them again and again, and write to their memory, which loader processes then no
+    longer share. What an earlier block froze is collected first if nothing needs it any more.
+    """
+    if gc.get_freeze_count():
+        gc.unfreeze()
+        gc.collect()
+    with collector_paused():
+        yield
+        if gc.get_count()[0] > MANY:
+            gc.freeze()

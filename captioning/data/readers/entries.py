@@ -99,7 +99,10 @@ def normalised(caption: str, where: str) -> str:
     Raises:
         ValueError: the caption has nothing visible, or characters that UTF-8 cannot hold.
     """
-    caption = " ".join(checked_text(caption, where).split())
+    caption = checked_text(caption, where)
+    if "  " in caption or not caption.isprintable() or not caption.isascii():
+        caption = " ".join(caption.split())
+    caption = caption.strip()
     if not caption[:1].isalnum() and not any(
         character.isprintable() and character != " " for character in caption
     ):

@@ -18,6 +18,7 @@ from captioning.data.readers.entries import (
     roster_from_entries,
     selected,
 )
+from captioning.data.readers.read_once import read_once
 from captioning.data.roster import Dropped, Roster
 
 _LINE = re.compile(r"(?P<file>[^\t]+)#(?P<key>[0-9]{1,6})\t(?P<caption>.*)", re.DOTALL)
@@ -82,6 +83,7 @@ def _without_photo(
     ]
 
 
+@read_once
 def _read_token_file(path: Path) -> list[ImageEntry]:
     captions: dict[str, dict[str, str]] = {}
     first_places: dict[str, str] = {}

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from captioning.data.json_files import Record, is_number, load_json_lines
 from captioning.data.photo_folder import checked_file_name
+from captioning.data.readers.collector import collector_paused
 from captioning.data.readers.entries import (
     BoxEntry,
     CaptionEntry,
@@ -21,6 +22,7 @@ from captioning.data.roster import Roster
 CAPTION_KEYS = ("captions", "caption")
 
 
+@collector_paused()
 def read_jsonl(
     *,
     name: str,

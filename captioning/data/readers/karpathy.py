@@ -115,4 +115,4 @@ def _sentences(record: Record, known_ids: list[str]) -> Iterator[tuple[str, str]
     for sentence in record.records("sentences"):
         if "sentid" in sentence:
             known_ids.append(sentence.identifier("sentid"))
-        yield sentence.text("raw"), sentence.where
+        yield sentence.text("raw"), f"{sentence.where}: 'raw'"

@@ -7,71 +7,16 @@ its own, and padding, begin and end are three different tokens.
 
 from __future__ import annotations
 
-import functools
 import math
-import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import islice
 from typing import Any
-
-from nltk.tokenize import NLTKWordTokenizer
 
 from captioning.interfaces import AbstractTokenizer
 from captioning.ranges import PositiveInt
 from captioning.text.control_tokens import CONTROL_TOKENS
+from captioning.text.tokenizers.treebank import SplitCaptions, split_words
 
 SPECIAL = ("<pad>", "<bos>", "<eos>", "<unk>")
-PUNCTUATION = frozenset(
-    ["''", "'", "``", "`", '"', ".", "?", "!", ",", ":", ";", "-", "--", "...", "&", "/", *"(){}[]"]
-)
-
-AT_ONCE = 1000  # captions whose words are counted together, which is faster than one by one
-
-_treebank = NLTKWordTokenizer()
-
-CONTRACTED = frozenset(["cannot", "gimme", "gonna", "gotta", "lemme", "wanna"])  # two words each
-# Pieces between spaces whose words do not depend on what stands around them: NLTK's rules that look
-# further are about quotation marks, brackets and an apostrophe at a word's end.
-_ALONE = re.compile(r"(?:[a-z0-9.,:;?!&$%/-]|(?<=[a-z0-9])'(?=[a-z0-9]))+")
-
-
-def split_words(caption: str) -> tuple[str, ...]:
-    """Lower-cased words of a caption, without punctuation."""
-    text = caption.lower()
-    words: list[str] = []
-    for piece in text.split(" "):
-        piece_words = _words_of_piece(piece)
-        if piece_words is None:
-            return _treebank_words(text)
-        words += piece_words
-    return tuple(words)
-
-
-def _treebank_words(text: str) -> tuple[str, ...]:
-    words = []
-    for token in _treebank.tokenize(text):
-        # The tokenizer splits only a text's last full stop off its word.
-        word = token.rstrip(".") if len(token) > 1 else token
-        if word and word not in PUNCTUATION:
-            words.append(word)
-    return tuple(words)
-
-
-@functools.lru_cache(maxsize=1 << 17)
-def _words_of_piece(piece: str) -> tuple[str, ...] | None:
-    """Words of what stands between two spaces, or None where these depend on the text around it.
-
-    Captions repeat their words: looking these up is some 20 times as fast as NLTK.
-    """
-    plain = piece[:-1] if piece.endswith((".", ",")) else piece
-    parts = plain.split("-")
-    if plain.isascii() and all(map(str.isalnum, parts)) and CONTRACTED.isdisjoint(parts):
-        return (plain,)
-    if not _ALONE.fullmatch(piece):
-        return None
-    inside = _treebank_words(f"x {piece} x")[1:-1]
-    return inside if inside == _treebank_words(f"x {piece}")[1:] else None
 
 
 class WordTokenizer(AbstractTokenizer):
@@ -108,7 +53,7 @@ class WordTokenizer(AbstractTokenizer):
     @classmethod
     def build(
         cls,
-        captions: Iterable[str],
+        captions: Iterable[str] | SplitCaptions,
         *,
         min_count: PositiveInt = 5,
         max_words: PositiveInt = 20,
@@ -118,7 +63,7 @@ class WordTokenizer(AbstractTokenizer):
         """Keep the words seen ``min_count`` times in ``captions``, and ``extra_words``.
 
         Args:
-            captions: of the training set.
+            captions: of the training set; split already, if their tokens are wanted, too.
             min_count: see above.
             max_words: see the class.
             extra_words: see above.
@@ -127,11 +72,9 @@ class WordTokenizer(AbstractTokenizer):
         Raises:
             ValueError: no word is frequent enough.
         """
-        counts: Counter[str] = Counter()
-        num_captions, captions = 0, iter(captions)
-        while chunk := list(islice(captions, AT_ONCE)):
-            counts.update([word for text in chunk for word in split_words(text)[:max_words]])
-            num_captions += len(chunk)
+        if not isinstance(captions, SplitCaptions):
+            captions = SplitCaptions(captions, max_words=max_words)
+        counts = captions.counts
         frequent = {word for word, count in counts.items() if count >= min_count}
         vocabulary = (frequent | set(extra_words)) - set(SPECIAL)
         if not vocabulary:
@@ -141,7 +84,7 @@ class WordTokenizer(AbstractTokenizer):
         words = sorted(vocabulary, key=lambda word: (-counts[word], word))
         unknown = counts.total() - sum(counts[word] for word in words)
         words += CONTROL_TOKENS if control else ()
-        word_counts = [0, 0, num_captions, unknown, *(counts[word] for word in words)]
+        word_counts = [0, 0, len(captions), unknown, *(counts[word] for word in words)]
         return cls(words=words, counts=word_counts, max_words=max_words)
 
     def __len__(self) -> int:

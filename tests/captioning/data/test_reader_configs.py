@@ -12,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from captioning.configuration import compose_config
 
 SPLITS = {
+    "arrow": ("train", "val", "test"),
     "coco": ("train", "val", "test"),
     "coco_entities": ("train", "val", "test"),
     "coco_karpathy": ("train", "val", "test"),
@@ -24,6 +25,7 @@ SPLITS = {
     "imagefolder": ("train", "val", "test"),
     "jsonl": ("train", "val", "test"),
     "nocaps": ("test", "test_in", "test_near", "test_out"),
+    "webdataset": ("train", "val", "test"),
 }
 
 
@@ -58,7 +60,13 @@ def test_flickr8k_configs_give_the_official_test(repository, shared_data, name):
 
 @pytest.mark.parametrize(
     ("name", "missing"),
-    [("jsonl", "train.jsonl"), ("imagefolder", "metadata.jsonl"), ("coco", "captions_train2017")],
+    [
+        ("jsonl", "train.jsonl"),
+        ("imagefolder", "metadata.jsonl"),
+        ("coco", "captions_train2017"),
+        ("webdataset", r"webdataset: no shard is named '\*.tar'"),
+        ("arrow", "arrow: no such folder; correct data.root="),
+    ],
 )
 def test_what_is_missing_is_named(repository, tmp_path, name, missing):
     with pytest.raises(Exception, match=missing) as caught:

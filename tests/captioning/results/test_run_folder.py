@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.results.run_folder import RunFolder
@@ -15,6 +16,11 @@ def make_config(folder: Path, **changes: object) -> DictConfig:
     settings = {"resume": "auto", "branch_from": None, "run_dir": str(folder), "seed": 0}
     settings |= {"loader": {"batch_size": 4, "num_workers": 0}, "noise": 0.2}
     return OmegaConf.create(settings | changes)
+
+
+def save_checkpoint(path: Path, *, epoch: int = 0, updates: int = 10) -> None:
+    path.parent.mkdir(exist_ok=True)
+    torch.save({"epoch": epoch, "global_step": updates}, path)
 
 
 def test_a_run_that_failed_before_its_first_epoch_ended_makes_room_for_a_corrected_one(tmp_path):
@@ -42,8 +48,7 @@ def test_a_folder_with_results_refuses_another_config(tmp_path: Path, result: st
 def test_loader_processes_change_no_result_so_a_run_may_go_on_with_others(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     folder.open(make_config(tmp_path))
-    (tmp_path / "checkpoints").mkdir()
-    (tmp_path / "checkpoints" / "last.ckpt").touch()
+    save_checkpoint(tmp_path / "checkpoints" / "last.ckpt")
     more = make_config(tmp_path, loader={"batch_size": 4, "num_workers": 8})
     assert folder.open(more) == tmp_path / "checkpoints" / "last.ckpt"
     with pytest.raises(ValueError, match="loader.batch_size: 4 -> 5"):
@@ -68,8 +73,7 @@ def test_a_run_that_goes_on_with_other_software_names_both_versions(
 ) -> None:
     folder = RunFolder(tmp_path)
     folder.open(make_config(tmp_path))
-    (tmp_path / "checkpoints").mkdir()
-    (tmp_path / "checkpoints" / "last.ckpt").touch()
+    save_checkpoint(tmp_path / "checkpoints" / "last.ckpt")
     folder.open(make_config(tmp_path))
     assert not caplog.records
     path = tmp_path / "versions.json"
@@ -82,3 +86,36 @@ def test_a_run_that_goes_on_with_other_software_names_both_versions(
     caplog.clear()
     folder.open(make_config(tmp_path))
     assert not caplog.records  # said once, when the versions change
+
+
+@pytest.mark.parametrize(
+    ("preempted", "expected"), [((1, 12), "preempted.ckpt"), ((0, 9), "last.ckpt")]
+)
+def test_a_run_goes_on_from_the_checkpoint_with_more_updates(tmp_path, preempted, expected) -> None:
+    checkpoints = tmp_path / "checkpoints"
+    folder = RunFolder(tmp_path)
+    folder.open(make_config(tmp_path))
+    epoch, updates = preempted
+    save_checkpoint(checkpoints / "preempted.ckpt", epoch=epoch, updates=updates)
+    save_checkpoint(checkpoints / "last.ckpt")  # the later file
+    assert folder.open(make_config(tmp_path)) == checkpoints / expected
+
+
+def test_a_checkpoint_that_is_given_is_read_against_its_sums(tmp_path: Path) -> None:
+    folder, path = RunFolder(tmp_path), tmp_path / "checkpoints" / "best.ckpt"
+    folder.open(make_config(tmp_path))
+    save_checkpoint(path)
+    save_checkpoint(path.with_name("last.ckpt"), epoch=3)
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(
+        ValueError, match=r"best\.ckpt is damaged .*last\.ckpt goes on from epoch 3"
+    ):
+        folder.open(make_config(tmp_path, resume=str(path)))
+
+
+def test_what_lightning_saved_for_slurm_is_not_taken_up(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.open(make_config(tmp_path))
+    (tmp_path / "hpc_ckpt_1.ckpt").touch()
+    folder.open(make_config(tmp_path))
+    assert [path.name for path in tmp_path.glob("*.ckpt")] == ["unused_1.ckpt"]

@@ -14,6 +14,7 @@ from captioning.data.batches.datamodule import CaptionDataModule
 from captioning.data.batches.pictures import FeatureReader
 from captioning.data.batches.settings import LoaderSettings, Splits
 from captioning.data.roster import build_roster
+from captioning.data.token_table import TokenTable
 from captioning.text.tokenizers.words import WordTokenizer
 from captioning.types import Edit, Sample
 
@@ -213,3 +214,26 @@ def test_two_readers_of_one_name_are_refused(module, name):
 def test_settings_of_loaders_that_cannot_be_are_named(settings, message):
     with pytest.raises(ValueError, match=message):
         LoaderSettings(**settings)
+
+
+def test_tokens_of_a_table_are_taken_unless_the_caption_was_replaced(module) -> None:
+    train, tokenizer = module.train, module.tokenizer
+    marked = TokenTable.encode(["a"] * len(train), tokenizer)  # not what the captions say
+    module = CaptionDataModule(
+        splits=module.splits, tokenizer=tokenizer, readers=module.readers, tokens=marked
+    )
+    edit = Edit(sample_id="1#0", action="replace_caption", value="a brown dog", origin="model")
+    module.view = module.view.apply([edit])
+    batch = module.dataset(module.view.samples(), "train")[[0, 3]]
+    texts = {
+        row: tokenizer.decode(ids)
+        for row, ids in zip(batch.rows.tolist(), batch.tokens.tolist(), strict=True)
+    }
+    assert texts == {0: "a", 3: "a brown dog"}
+    with pytest.raises(ValueError, match="tokens must be of 12 captions"):
+        CaptionDataModule(
+            splits=module.splits,
+            tokenizer=tokenizer,
+            readers={},
+            tokens=TokenTable.encode(["a"], tokenizer),
+        )

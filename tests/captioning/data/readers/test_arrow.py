@@ -201,7 +201,7 @@ def test_damage_ends_in_a_line_or_is_recorded(tmp_path, kind):
     num_read, lines = 0, []
     for seed in range(90):
         rng = np.random.default_rng(seed)
-        data = bytearray(good) if seed % 3 else damage_bytes(good, rng)
+        data = bytearray(good if seed % 3 else damage_bytes(good, rng))
         if seed % 3:
             start = 0 if seed % 2 else len(data) - 1500
             for place in rng.integers(start, len(data), 3):

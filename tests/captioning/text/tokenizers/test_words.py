@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from nltk.tokenize import NLTKWordTokenizer
 
 from captioning.data.readers.coco import load_annotations
-from captioning.text.tokenizers.words import PUNCTUATION, WordTokenizer, split_words
+from captioning.text.tokenizers.treebank import PUNCTUATION, split_words
+from captioning.text.tokenizers.words import WordTokenizer
 
 CAPTIONS = ["A dog runs .", "A dog's ball, a red ball!", "Two dogs run. A cat sits"]
 

@@ -1,0 +1,37 @@
+"""Annotation files that several splits share."""
+
+from __future__ import annotations
+
+import gc
+
+from captioning.data.readers.collector import lasting_records
+from captioning.data.readers.read_once import files_kept, read_once
+
+
+def test_a_file_is_read_once_inside_and_not_kept_after() -> None:
+    calls = []
+
+    @read_once
+    def read(path: str) -> list[str]:
+        calls.append(path)
+        return [path]
+
+    with files_kept():
+        assert read("a") is read("a")
+        assert read("b") == ["b"]
+    assert read("a") == ["a"]
+    assert calls == ["a", "b", "a"]
+
+
+def test_many_records_are_left_out_of_later_collections(monkeypatch) -> None:
+    monkeypatch.setattr("captioning.data.readers.collector.MANY", 100)
+    with lasting_records():
+        records = [[number] for number in range(2000)]
+    try:
+        assert gc.isenabled()
+        assert gc.get_freeze_count() >= len(records)
+        with lasting_records():
+            assert gc.get_freeze_count() == 0, "what is needed no more can be collected again"
+            assert not gc.isenabled()
+    finally:
+        gc.unfreeze()

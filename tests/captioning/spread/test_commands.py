@@ -1,0 +1,152 @@
+"""Commands leave the same files whether shards are computed here or elsewhere, in another order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import DictConfig
+from rich.console import Console
+
+from augmentation.pictures import make_ahead
+from augmentation.run import augment
+from captioning.configuration import compose_config
+from captioning.prepare import prepare
+from curation.pair_cache import score_data
+from tests.captioning.spread.toy_work import Backwards
+
+TOYS = "tests.captioning.spread.toy_work"
+ELSEWHERE = (
+    "spread=ray",
+    f"spread._target_={TOYS}.Backwards",
+    "spread.shard_size=4",
+)
+WORLD = ("data=miniworld_tiny", "data.train.num_scenes=10", "data.train.size=32")
+
+
+def compose(name: str, folder: Path, *overrides: str) -> DictConfig:
+    return compose_config(name, [*WORLD, f"paths.cache={folder / 'cache'}", *overrides])
+
+
+def contents(folder: Path, *left_out: str) -> dict[str, bytes]:
+    """All files below a folder but locks and some others."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name not in ("lock", *left_out)
+    }
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        ("method=ssa", "method.rules.min_well_formedness=0"),
+        ("method=toca", "method.pace.num_captions=70", "method.pace.batch_size=5"),
+    ],
+    ids=["ssa", "toca"],
+)
+def test_captions(tmp_path: Path, method: tuple[str, ...]):
+    sets = []
+    for name, spread in (("here", ()), ("elsewhere", ELSEWHERE)):
+        out = tmp_path / name
+        augment(compose("augmentation", tmp_path, *method, *spread, f"out={out}"))
+        sets.append(contents(out, "card.json"))
+    assert sets[0] == sets[1]
+    assert any(name.startswith("captions.") and text for name, text in sets[0].items())
+    assert Backwards.computed
+
+
+def test_a_killed_synthesis_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    from augmentation.captions.toca.synthesis import Synthesis
+
+    pace = ("method=toca", "method.pace.num_captions=70", "method.pace.batch_size=5")
+    augment(compose("augmentation", tmp_path, *pace, f"out={tmp_path / 'whole'}"))
+    batch, number = Synthesis._batch, []
+
+    def dies(*arguments: Any) -> Any:
+        number.append(None)
+        if len(number) == 7:  # in the midst of the second shard
+            raise KeyboardInterrupt
+        return batch(*arguments)
+
+    config = compose("augmentation", tmp_path, *pace, *ELSEWHERE, f"out={tmp_path / 'killed'}")
+    with monkeypatch.context() as patch:
+        patch.setattr(Synthesis, "_batch", dies)
+        with pytest.raises(KeyboardInterrupt):
+            augment(config)
+    first = list(Backwards.computed)
+    augment(config)
+    assert len(Backwards.computed) < len(first)
+    whole, killed = (contents(tmp_path / name, "card.json") for name in ("whole", "killed"))
+    assert whole == killed
+
+
+def test_pasted_pairs_are_made_by_one_machine(tmp_path: Path):
+    with pytest.raises(ValueError, match="spread=ray is for methods that make captions"):
+        augment(compose("augmentation", tmp_path, *ELSEWHERE, f"out={tmp_path / 'out'}"))
+
+
+def test_features(tmp_path: Path):
+    stores = []
+    splits = ("~data.val", "~data.test", "~data.test_near", "~data.test_out")
+    for name, spread in (("here", ()), ("elsewhere", (*ELSEWHERE, "spread.shard_size=64"))):
+        folder = tmp_path / name
+        options = (f"features.folder={folder}", "+features.chunk_size=64", *splits)
+        config = compose("prepare", tmp_path, "data.train.num_scenes=70", *options, *spread)
+        config.features.backbone = {"_target_": f"{TOYS}.seeded_backbone"}
+        assert prepare(config, Console(quiet=True))
+        stores.append(contents(folder))
+    assert stores[0] == stores[1]
+    assert sorted(Path(name).name for name in stores[0]) == [
+        "features.bin",
+        "index.json",
+        "records.log",
+    ]
+    assert Backwards.computed == [2, 1]
+
+
+def test_scores_of_pairs(tmp_path: Path):
+    results = []
+    for name, spread in (("here", ()), ("elsewhere", ELSEWHERE)):
+        config = compose("score", tmp_path, *spread)
+        config.pairs = {
+            "_target_": "captioning.vision.pair_scores.PairScores",
+            "scorer": {"_target_": f"{TOYS}.BrightWords"},
+            "cache_folder": str(tmp_path / name),
+            "photos_at_once": 2,
+        }
+        Backwards.computed.clear()
+        results.append(score_data(config))
+    assert results[0] == results[1]
+    assert len(results[0][1]) == 50
+    assert Backwards.computed == [3, 2, 1]
+    assert not (tmp_path / "elsewhere" / "parts").exists()
+    assert score_data(config) == results[0]  # all of them from the cache
+    assert Backwards.computed == []
+    config.pairs.cache_folder = None
+    with pytest.raises(ValueError, match="give pairs.cache_folder=FOLDER"):
+        score_data(config)
+
+
+def test_pictures(tmp_path: Path):
+    folders = []
+    for name, spread in (("here", ()), ("elsewhere", ELSEWHERE)):
+        config = compose("pictures", tmp_path, "first_images=3", *spread)
+        config.curation.image_source = {
+            "_target_": "augmentation.images.generated.GeneratedImages",
+            "ahead": True,
+            "cache": {
+                "_target_": "augmentation.images.cache.PictureCache",
+                "folder": str(tmp_path / name),
+            },
+            "generator": {
+                "_target_": "tests.augmentation.images.squares.Squares",
+                "batch_size": 2,
+            },
+        }
+        assert make_ahead(config) == {"made": 15}
+        folders.append(contents(tmp_path / name))
+    assert folders[0] == folders[1]
+    assert len(folders[0]) == 15
+    assert len(Backwards.computed) == 4
