@@ -28,6 +28,7 @@ from captioning.run_names import plain_lines
 
 # Names the sweep to its jobs: the group of wandb and the tag of MLflow.
 SWEEP = "CAPTIONING_SWEEP"
+BASIC_SWEEPER = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 FOLDER = "sweeps"  # below the folder of all runs
 MAX_NAME = 60  # characters, without the digest
 
@@ -79,12 +80,15 @@ class Sweep:
         from captioning.commands.sweep_check import Checker, sweep_overrides
 
         loader = GlobalHydra.instance().config_loader()
-        overrides = sweep_overrides(config, loader)
-        name = sweep_name(plain_lines(config.hydra.overrides.task), overrides or [])
+        is_basic = config.hydra.sweeper["_target_"] == BASIC_SWEEPER
+        overrides = sweep_overrides(config, loader) if is_basic else []
+        name = sweep_name(plain_lines(config.hydra.overrides.task), overrides)
         self._folder = Path(config.paths.runs) / FOLDER / name
         with open_dict(config):
             config.hydra.overrides.hydra.append(f"++hydra.job.env_set.{SWEEP}={name}")
-        if overrides is None or self._command.check is None:
+        if not is_basic:
+            print("this sweeper chooses jobs one after the other: none is checked now, no table")
+        if not is_basic or self._command.check is None:
             return
         checker = Checker(
             config=config, loader=loader, name=self._command.config, check=self._command.check
@@ -159,7 +163,9 @@ def is_job_of_sweep() -> bool:
     if not HydraConfig.initialized():
         return False
     hydra = HydraConfig.get()
-    return hydra.mode == RunMode.MULTIRUN and "sweep" in (hydra.callbacks or {})
+    # Other sweepers need the error itself, or the score.
+    is_basic = hydra.sweeper["_target_"] == BASIC_SWEEPER
+    return is_basic and hydra.mode == RunMode.MULTIRUN and "sweep" in (hydra.callbacks or {})
 
 
 def run_job(name: str, run: Path, task: Callable[[], float | None]) -> float | None:

@@ -18,7 +18,6 @@ from captioning.results.run_folder import RunFolder
 from captioning.results.sweep import Job
 from captioning.run_names import plain_lines
 
-BASIC_SWEEPER = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 MAX_SHOWN = 4  # jobs that an error names
 WRONG = (HydraException, OmegaConfBaseException, ValueError, TypeError, OSError, ImportError)
 
@@ -84,12 +83,10 @@ class Checker:
         return explain_hydra_error(error, name=self._name, overrides=overrides)
 
 
-def sweep_overrides(config: DictConfig, loader: ConfigLoader) -> list[list[str]] | None:
-    """The overrides of every job; None where a sweeper chooses them one after the other."""
+def sweep_overrides(config: DictConfig, loader: ConfigLoader) -> list[list[str]]:
+    """The overrides of every job of Hydra's own sweeper."""
     from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 
-    if config.hydra.sweeper._target_ != BASIC_SWEEPER:
-        return None
     further = [f"{key}={value}" for key, value in (config.hydra.sweeper.params or {}).items()]
     lines = [*further, *plain_lines(config.hydra.overrides.task)]
     parsed = OverridesParser.create(config_loader=loader).parse_overrides(lines)

@@ -189,6 +189,16 @@ def test_jobs_know_their_sweep_and_are_commands_of_their_own(sweep, tmp_path) ->
     assert "CAPTIONING_SWEEP" not in os.environ
 
 
+def test_a_job_leaves_no_environment_to_the_next(sweep, tmp_path) -> None:
+    def join_a_group(config: Any, run: Path) -> None:
+        if "LOCAL_RANK" in os.environ:
+            raise ValueError("a process of another run")
+        os.environ["LOCAL_RANK"] = "0"  # as Lightning does with several devices
+
+    assert sweep("seed=0,1", instead=join_a_group) == 0
+    assert "LOCAL_RANK" not in os.environ
+
+
 def test_a_sweep_has_one_name_whenever_it_is_started() -> None:
     jobs = [["seed=0", "optimizer.lr=1"], ["seed=0", "optimizer.lr=2"]]
     name = sweep_name(["seed=0", "optimizer.lr=1,2"], jobs)

@@ -43,6 +43,12 @@ def test_a_resumed_run_has_the_same_id(calls, tmp_path: Path) -> None:
     assert calls[-1]["id"] != first["id"]
 
 
+def test_runs_of_a_sweep_have_its_name_as_a_tag(calls, tmp_path: Path) -> None:
+    tracking.mlflow_logger(save_dir=tmp_path, experiment="captioning", sweep="lr-1234")
+    tracking.mlflow_logger(save_dir=tmp_path / "alone", experiment="captioning")
+    assert [call["tags"] for call in calls] == [{"sweep": "lr-1234"}, None]
+
+
 def test_a_logger_that_is_not_installed_names_its_extra(monkeypatch, small) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     for name in ("wandb", "mlflow"):
