@@ -2,7 +2,8 @@
 # make demo   train on the embedded data set with and without curation, and print the scores
 # make test   all tests
 # make lint   style, formatting, spelling and types
-# make cluster-test  runs under a Slurm that it starts; needs root and Debian's slurm-wlm slurmdbd munge mariadb-server
+# make cluster-test  runs under a Slurm that it starts; needs root and Debian's slurm-wlm slurmdbd munge mariadb-server;
+#             then work over a Ray cluster of two nodes; needs the extra ray
 # make bench  the benchmarks (minutes)
 # make tables the pages of docs/results, from the records of runs
 # The first three need Python 3.11 or newer and a package index, nothing else.
@@ -29,6 +30,7 @@ test: env
 
 cluster-test: env
 	CLUSTER_TESTS=1 CLUSTER_RECORD=docs/results/records/cluster.jsonl $(BIN)/python -m pytest tests/cluster/test_slurm.py --durations=0
+	CLUSTER_TESTS=1 $(BIN)/python -m pytest tests/cluster/test_ray.py --durations=0
 	$(BIN)/python -m tests.cluster.page
 
 lint: env

@@ -106,7 +106,7 @@ class RayData(AbstractSpread):
         logging.getLogger("ray.data").setLevel(logging.ERROR)
         gpus, size = self._share(ray.cluster_resources(), len(shards))
         hosts = len({node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]})
-        log.info(f"{len(shards)} shards over {size} processes on {hosts} machines (Ray)")
+        log.info(f"Ray: {len(shards)} shards, {size} processes, machines in the cluster: {hosts}")
         rows = [{"number": shard.number, "shard": shard} for shard in shards]
         data.DataContext.get_current().enable_progress_bars = False
         computed = data.from_items(rows, override_num_blocks=len(rows)).map_batches(
@@ -167,7 +167,7 @@ class RayData(AbstractSpread):
         except (ConnectionError, RuntimeError) as error:
             raise ConnectionError(
                 f"spread.address={self._address}: no Ray cluster answers ({error}); start one with "
-                "ray start --head, and on the other machines ray start --address=HOST:6379"
+                "ray start --head, and give the address that it prints (not 127.0.0.1)"
             ) from error
 
 

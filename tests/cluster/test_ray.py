@@ -66,7 +66,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Any]:
 @pytest.fixture
 def heavy(request: pytest.FixtureRequest) -> None:
     """Tests that take long run where the marker is named, or clusters are tested anyway."""
-    if "cluster" not in request.config.option.markexpr and "CLUSTER_RECORD" not in os.environ:
+    if "cluster" not in request.config.option.markexpr and "CLUSTER_TESTS" not in os.environ:
         pytest.skip("takes long: make cluster-test runs it")
 
 
