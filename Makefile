@@ -29,8 +29,7 @@ test: env
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 cluster-test: env
-	CLUSTER_TESTS=1 CLUSTER_RECORD=docs/results/records/cluster.jsonl $(BIN)/python -m pytest tests/cluster/test_slurm.py --durations=0
-	CLUSTER_TESTS=1 $(BIN)/python -m pytest tests/cluster/test_ray.py --durations=0
+	CLUSTER_TESTS=1 CLUSTER_RECORD=docs/results/records/cluster.jsonl $(BIN)/python -m pytest tests/cluster/test_slurm.py tests/cluster/test_ray.py --durations=0
 	$(BIN)/python -m tests.cluster.page
 
 lint: env

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from tests.cluster.slurm import LocalSlurm, missing, search_path
 
 # They take minutes of both cores, so a run of all tests leaves them out.
 REQUESTED, RECORD = "CLUSTER_TESTS", "CLUSTER_RECORD"
+SUITES = {"test_slurm.py": "Slurm", "test_ray.py": "Ray"}
 _outcomes: list[dict[str, Any]] = []
 _seconds: list[float] = []
 
@@ -49,7 +51,8 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Keep outcome and seconds of every test of this folder."""
-    if "tests/cluster/test_slurm" not in report.nodeid:
+    suite = SUITES.get(report.nodeid.partition("::")[0].rpartition("/")[2])
+    if suite is None:
         return
     if report.when != "call" and report.passed:  # what is made for several tests counts as well
         _seconds.append(report.duration)
@@ -57,7 +60,8 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     name = report.nodeid.rpartition("::")[2].removeprefix("test_").replace("_", " ")
     seconds = round(report.duration + sum(_seconds))
     _seconds.clear()
-    _outcomes.append({"test": name, "outcome": report.outcome, "seconds": seconds})
+    outcome = {"suite": suite, "test": name, "outcome": report.outcome, "seconds": seconds}
+    _outcomes.append(outcome)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -74,9 +78,17 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         "python": platform.python_version(),
         "torch": facts["torch"],
         "slurm": _slurm_version(),
+        "ray": _ray_version(),
         "load_average": round(os.getloadavg()[2], 1),
     }
     write_lines(path, (json.dumps({**outcome, **run}) for outcome in _outcomes))
+
+
+def _ray_version() -> str:
+    try:
+        return f"ray {version('ray')}"
+    except PackageNotFoundError:
+        return ""
 
 
 def _slurm_version() -> str:

@@ -1,4 +1,4 @@
-"""The page of the last run under Slurm, from its record: ``python -m tests.cluster.page``."""
+"""The page of the last run on clusters, from its record: ``python -m tests.cluster.page``."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ def page(records: Sequence[Mapping[str, Any]]) -> str:
     """Markdown: what was tried, what it came to, in how many seconds."""
     first = records[0]
     lines = [
-        "# Runs under Slurm",
+        "# Runs on clusters",
         "`make cluster-test` starts a Slurm of two nodes, with accounting, on one machine and",
         "trains under it. Runs that are stopped end with the same bits as undisturbed ones:",
-        "weights, optimiser, journal, losses, scores, captions and report.",
+        "weights, optimiser, journal, losses, scores, captions and report. Then it starts a Ray",
+        "cluster of two nodes, whose outputs are the same bytes as those of one process.",
         "",
-        "| what was tried | outcome | seconds |",
-        "|---|---|---|",
-        *(f"| {r['test']} | {r['outcome']} | {r['seconds']} |" for r in records),
+        "| on | what was tried | outcome | seconds |",
+        "|---|---|---|---|",
+        *(f"| {r['suite']} | {r['test']} | {r['outcome']} | {r['seconds']} |" for r in records),
         "",
         f"{sum(r['seconds'] for r in records)} seconds in all; {first['date']}, commit "
-        f"{first['commit']}, {first['slurm']}, Python {first['python']}, torch {first['torch']};",
+        f"{first['commit']}, {first['slurm']}, {first['ray']}, Python {first['python']}, torch "
+        f"{first['torch']};",
         f"{first['machine']}{_load(first)}. Record: `records/cluster.jsonl`.",
     ]
     return "\n".join(lines) + "\n"

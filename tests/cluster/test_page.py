@@ -1,4 +1,4 @@
-"""The page of runs under Slurm is that of the record."""
+"""The page of runs on clusters is that of the record."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Work spread over a Ray cluster of two machines, of which processes and one machine are lost.
 
-The whole file takes two minutes: ``make cluster-test`` runs it all, the other suite the first test.
+It takes two minutes, so ``make cluster-test`` alone runs it.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from captioning.spread.local import Local
 from captioning.spread.ray_data import RayData
 from curation.capfilt.run import capfilt
 from tests.captioning.spread.toy_work import toy_job
+from tests.cluster.conftest import REQUESTED
 from tests.matching_folders import save_blip_captioner, save_blip_matching
 from tests.tiny import CAPTIONS
 
@@ -44,8 +45,10 @@ MEGABYTE = 2**20
 
 
 @pytest.fixture(scope="module")
-def cluster(request: pytest.FixtureRequest) -> Iterator[Any]:
+def cluster() -> Iterator[Any]:
     """Two machines, as far as Ray knows, of a processor each."""
+    if REQUESTED not in os.environ:
+        pytest.skip(f"starts a Ray cluster: make cluster-test, or {REQUESTED}=1")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # workers import the tests, too
     os.environ["PYTHONPATH"] = str(REPOSITORY)
@@ -63,13 +66,6 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Any]:
         cluster.shutdown()
 
 
-@pytest.fixture
-def heavy(request: pytest.FixtureRequest) -> None:
-    """Tests that take long run where the marker is named, or clusters are tested anyway."""
-    if "cluster" not in request.config.option.markexpr and "CLUSTER_TESTS" not in os.environ:
-        pytest.skip("takes long: make cluster-test runs it")
-
-
 def here(folder: Path, **options: Any) -> list[Any]:
     """What one process gives."""
     return list(chain.from_iterable(Local().results(toy_job(folder, **options))))
@@ -83,8 +79,6 @@ def test_a_killed_worker_changes_nothing(cluster: Any, tmp_path: Path):
     assert not job.folder.exists()
 
 
-@pytest.mark.cluster
-@pytest.mark.usefixtures("heavy")
 def test_a_bad_item_is_told_and_the_rest_is_kept(cluster: Any, tmp_path: Path):
     with pytest.raises(ValueError, match=r"draws: shard 2: item 10 \(9\): 9.jpg: cannot be opened"):
         list(RayData().results(toy_job(tmp_path, bad=9)))
@@ -93,15 +87,11 @@ def test_a_bad_item_is_told_and_the_rest_is_kept(cluster: Any, tmp_path: Path):
     assert records == here(tmp_path)
 
 
-@pytest.mark.cluster
-@pytest.mark.usefixtures("heavy")
 def test_a_deadly_item_does_not_kill_for_ever(cluster: Any, tmp_path: Path):
     with pytest.raises(ValueError, match="shard 2: ended the process 4 times"):
         list(RayData().results(toy_job(tmp_path, deadly=9)))
 
 
-@pytest.mark.cluster
-@pytest.mark.usefixtures("heavy")
 def test_a_killed_command_goes_on(cluster: Any, tmp_path: Path):
     command = [sys.executable, "-m", "tests.captioning.spread.toy_work", str(tmp_path)]
     program = subprocess.Popen(
@@ -120,8 +110,6 @@ def test_a_killed_command_goes_on(cluster: Any, tmp_path: Path):
     assert records + list(chain.from_iterable(results)) == here(tmp_path)
 
 
-@pytest.mark.cluster
-@pytest.mark.usefixtures("heavy")
 def test_a_lost_machine_changes_nothing(cluster: Any, tmp_path: Path):
     node = cluster.add_node(num_cpus=1, object_store_memory=80 * MEGABYTE)
     job = toy_job(tmp_path, 60, wait=0.2)
@@ -132,8 +120,6 @@ def test_a_lost_machine_changes_nothing(cluster: Any, tmp_path: Path):
     assert records == here(tmp_path, number=60)
 
 
-@pytest.mark.cluster
-@pytest.mark.usefixtures("heavy")
 def test_capfilt_gives_the_same_set_by_any_number_of_workers(cluster: Any, tmp_path: Path):
     write_photos(tmp_path)
     names = ("curation.jsonl", "captions.json", "captions.jsonl", "shards/0001-of-0001.jsonl")
