@@ -40,6 +40,8 @@ FREE_KEYS = (
     "find_lr",
     "keep_every_epoch",
     "checkpoint_minutes",
+    "model.texts.cache_folder",
+    "model.texts.parser.cache_folder",
     "trainer.enable_progress_bar",
     "trainer.enable_model_summary",
     "trainer.devices",
