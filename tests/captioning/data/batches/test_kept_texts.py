@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import pickle
+import time
 from collections.abc import Sequence
 from copy import deepcopy
 from pathlib import Path
@@ -202,9 +203,17 @@ def test_captions_that_curation_replaced_are_computed_or_taken_from_others(tmp_p
     assert [entities[4], entities[9]] == [[2, -1], entities[2]]
 
 
+class Slow(Groups):
+    """Takes so long that another process comes in the middle."""
+
+    def embed_texts(self, texts: Sequence[str]) -> Tensor:
+        time.sleep(0.1)
+        return super().embed_texts(texts)
+
+
 def count(folder: Path) -> int:
     """What another process computes."""
-    encoder = Groups()
+    encoder = Slow()
     start(folder, encoder)
     return encoder.number
 
