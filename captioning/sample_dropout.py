@@ -90,8 +90,9 @@ class SampleKeys(AbstractKeys):
     def __init__(self, find: Callable[[], Tensor], device: torch.device) -> None:
         super().__init__()
         self._find, self._device = find, device
-        # Not when it is first needed: a layer that is computed again would not draw it again.
-        self._step = _drawn()
+        # Looked at now, not when it is first needed: a layer that is computed again would find
+        # another one. Nothing is drawn, as in evaluation nothing may be.
+        self._step = _next_number()
 
     def _make(self) -> Tensor:
         numbers = _mixed(_mixed(self._find()) + self._step)
@@ -138,6 +139,14 @@ def _feature_numbers(size: int, device: torch.device) -> Tensor:
 def _drawn() -> int:
     """A number of torch's generator on the host, which checkpointed layers draw anew."""
     return int(torch.randint(2**31, ()))
+
+
+def _next_number() -> int:
+    """What `_drawn` will give next; torch's generator stays as it is."""
+    state = torch.get_rng_state()
+    number = _drawn()
+    torch.set_rng_state(state)
+    return number
 
 
 def _dropped(places: tuple[Tensor, Tensor], size: int, share: float) -> Tensor:
@@ -263,8 +272,15 @@ def by_name(names: Sequence[Any], device: torch.device) -> AbstractContextManage
 
 
 def by_image(batch: Batch) -> AbstractContextManager[None]:
-    """Dropout by picture within, where tensors have a row a picture."""
-    return by_name(batch.image_ids, batch.rows.device)
+    """Dropout by picture within, where tensors have a row a picture.
+
+    A picture goes by its first caption in the batch of all processes, as its name may be another
+    one in other annotations; where that is not known, by its name.
+    """
+    rows = batch.photo_rows
+    if rows is None:
+        return by_name(batch.image_ids, batch.rows.device)
+    return under(SampleKeys(lambda: -1 - torch.tensor(rows), batch.rows.device))
 
 
 def _number_of(name: Any) -> int:

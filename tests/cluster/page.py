@@ -20,13 +20,17 @@ def page(records: Sequence[Mapping[str, Any]]) -> str:
         "trains under it. Runs that are stopped end with the same bits as undisturbed ones:",
         "weights, optimiser, journal, losses, scores, captions and report. Then it starts a Ray",
         "cluster of two nodes, whose outputs are the same bytes as those of one process.",
+        "Only what the last run tried is listed.",
         "",
         "| on | what was tried | outcome | seconds |",
         "|---|---|---|---|",
-        *(f"| {r['suite']} | {r['test']} | {r['outcome']} | {r['seconds']} |" for r in records),
+        *(
+            f"| {r.get('suite', 'Slurm')} | {r['test']} | {r['outcome']} | {r['seconds']} |"
+            for r in records
+        ),
         "",
         f"{sum(r['seconds'] for r in records)} seconds in all; {first['date']}, commit "
-        f"{first['commit']}, {first['slurm']}, {first['ray']}, Python {first['python']}, torch "
+        f"{first['commit']}, {first['slurm']}, {first.get('ray', 'without Ray')}, Python {first['python']}, torch "
         f"{first['torch']};",
         f"{first['machine']}{_load(first)}. Record: `records/cluster.jsonl`.",
     ]

@@ -91,12 +91,11 @@ class CaptionDataset(Dataset[Batch]):
         """
         pairs = self._ordered(positions)
         captions = [sample for sample, _ in pairs]
-        photos, photo_rows = _by_photo(captions), None
+        photos = _by_photo(captions)
         if shared := self._ordered(getattr(positions, "batch", ())):
             # what is drawn for a photo goes by its first caption in the batch of all processes
             first = _by_photo([sample for sample, _ in shared])
             photos = {path: first[path] for path in photos}
-            photo_rows = tuple(sample.row for sample in photos.values())
         numbers = {path: number for number, path in enumerate(photos)}
         tokens, mask = _padded([ids for _, ids in pairs], self.tokenizer.pad_id)
         draw, filler = getattr(positions, "draw", None), getattr(positions, "filler", False)
@@ -111,7 +110,7 @@ class CaptionDataset(Dataset[Batch]):
             weights=_weights([0.0 if filler else sample.weight for sample in captions]),
             draw=draw,
             filler=filler,
-            photo_rows=photo_rows,
+            photo_rows=tuple(sample.row for sample in photos.values()),
             extras={name: value for name, value in tensors.items() if name not in READER_FIELDS},
             **{name: value for name, value in tensors.items() if name in READER_FIELDS},
         )

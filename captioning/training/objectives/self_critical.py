@@ -141,9 +141,9 @@ class SelfCritical:
 
     def _counted(self, batch: Batch) -> Tensor | None:
         """Weights ``(I * K,)``: of several processes with captions of a photo, one counts it."""
-        if batch.photo_rows is None:
-            return None
         rows = set() if batch.filler else set(batch.host.rows.tolist())
+        if rows.issuperset(batch.photo_rows or ()):  # always so with one process
+            return None
         weights = torch.tensor([float(row in rows) for row in batch.photo_rows])
         return on_device(weights.repeat_interleave(self.num_samples), batch.rows.device)
 

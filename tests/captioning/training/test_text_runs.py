@@ -62,8 +62,8 @@ def test_a_run_on_captions_alone(composed, tmp_path: Path, monkeypatch) -> None:
     seen: list[CaptionDataModule] = []
     original = run_module.build_datamodule
 
-    def watched(*args) -> CaptionDataModule:
-        seen.append(original(*args))
+    def watched(*args, **options) -> CaptionDataModule:
+        seen.append(original(*args, **options))
         return seen[-1]
 
     monkeypatch.setattr(run_module, "build_datamodule", watched)
