@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -138,7 +139,10 @@ def _try_foreign_parts(config: DictConfig) -> None:
 def _build_trainer(config: DictConfig) -> None:
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     without = {"logger": False, "enable_checkpointing": False, "enable_model_summary": False}
-    build_part(config.trainer, **without)
+    with warnings.catch_warnings():
+        # A machine of a cluster may well be used without its queue.
+        warnings.filterwarnings("ignore", "The `srun` command is available")
+        build_part(config.trainer, **without)
 
 
 def _try(key: str, build: Callable[[], Any]) -> None:

@@ -30,8 +30,8 @@ def page(records: Sequence[Mapping[str, Any]]) -> str:
         ),
         "",
         f"{sum(r['seconds'] for r in records)} seconds in all; {first['date']}, commit "
-        f"{first['commit']}, {first['slurm']}, {first.get('ray', 'without Ray')}, Python {first['python']}, torch "
-        f"{first['torch']};",
+        f"{first['commit']}, {first['slurm']}, {first.get('ray', 'without Ray')}, Python "
+        f"{first['python']}, torch {first['torch']};",
         f"{first['machine']}{_load(first)}. Record: `records/cluster.jsonl`.",
     ]
     return "\n".join(lines) + "\n"

@@ -142,9 +142,10 @@ class SelfCritical:
     def _counted(self, batch: Batch) -> Tensor | None:
         """Weights ``(I * K,)``: of several processes with captions of a photo, one counts it."""
         rows = set() if batch.filler else set(batch.host.rows.tolist())
-        if rows.issuperset(batch.photo_rows or ()):  # always so with one process
+        photo_rows = batch.photo_rows or ()
+        if rows.issuperset(photo_rows):  # always so with one process
             return None
-        weights = torch.tensor([float(row in rows) for row in batch.photo_rows])
+        weights = torch.tensor([float(row in rows) for row in photo_rows])
         return on_device(weights.repeat_interleave(self.num_samples), batch.rows.device)
 
     def _sampling(self, model: AbstractCaptioner[Any], step: tuple[int, int]) -> Sampling:

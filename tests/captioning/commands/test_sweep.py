@@ -145,8 +145,8 @@ def test_ctrl_c_ends_the_sweep_and_leaves_the_table(sweep, tmp_path) -> None:
             ["as 2 of 2 would fail", "num_epochs: must be a whole number of at least 1, got 0 (in"],
         ),
         (
-            ("curation=remove,remvoe",),
-            ["as 1 of 2", "did you mean remove? (with curation=remvoe)"],
+            ("curation=remove,removes",),
+            ["as 1 of 2", "did you mean remove? (with curation=removes)"],
         ),
         (
             ("threads=1,2", "seed=0,1"),
