@@ -178,6 +178,7 @@ def test_the_suggested_name_tells_jobs_apart(sweep, tmp_path) -> None:
 
 
 def test_jobs_know_their_sweep_and_are_commands_of_their_own(sweep, tmp_path) -> None:
+    pytest.importorskip("wandb")
     assert sweep("seed=0,1", "logger=wandb", "curation=track") == 0
     (folder,) = (tmp_path / "runs" / "sweeps").iterdir()
     for path in tmp_path.rglob("facts.json"):
@@ -215,8 +216,11 @@ def fail_or_vanish(config: Any, run: Path) -> None:
 
 
 @pytest.mark.parametrize("launcher", ["joblib", "submitit_local"])
-def test_launchers_make_the_same_table(launcher: str, sweep, tmp_path, repository) -> None:
+def test_launchers_make_the_same_table(
+    launcher: str, sweep, tmp_path, repository, monkeypatch
+) -> None:
     pytest.importorskip(launcher.partition("_")[0])
+    monkeypatch.setenv("PYTHONPATH", str(repository))  # where jobs find this file
     options = ["hydra.launcher.n_jobs=1"] if launcher == "joblib" else []
     seeds = "seed=0,1" if launcher == "joblib" else "seed=0,1,2"
     status = sweep(seeds, f"hydra/launcher={launcher}", *options, instead=fail_or_vanish)
