@@ -26,7 +26,7 @@ from captioning.training.loggers.tracking import need
 from captioning.training.parts import build_part
 from captioning.training.rosters import check_data
 from captioning.training.settings import TrainSettings
-from captioning.training.trainer import check_trainer
+from captioning.training.trainer import check_trainer, ignore_srun_advice
 
 log = logging.getLogger(__name__)
 
@@ -140,8 +140,7 @@ def _build_trainer(config: DictConfig) -> None:
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     without = {"logger": False, "enable_checkpointing": False, "enable_model_summary": False}
     with warnings.catch_warnings():
-        # A machine of a cluster may well be used without its queue.
-        warnings.filterwarnings("ignore", "The `srun` command is available")
+        ignore_srun_advice()
         build_part(config.trainer, **without)
 
 

@@ -163,8 +163,6 @@ def _quieten(config: DictConfig, folder: Path) -> None:
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     # Lightning 2.6 asks torch's pytree about its leaves in a way that newer torch deprecates.
     warnings.filterwarnings("ignore", ".*treespec, LeafSpec.*", FutureWarning)
-    # A machine of a cluster may well be used without its queue.
-    warnings.filterwarnings("ignore", "The `srun` command is available")
     # All processes come to the same scores, as they have gathered captions and losses.
     warnings.filterwarnings("ignore", ".*sync_dist=True.*")
     if "wandb" in (config.get("logger") or {}):

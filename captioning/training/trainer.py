@@ -112,14 +112,21 @@ def build_trainer(
         raise ValueError(f"trainer and callbacks do not fit together: {error}") from error
 
 
+def ignore_srun_advice() -> None:
+    """Silence Lightning's advice: a machine of a cluster may well be used without its queue.
+
+    To be called just before a trainer is built: threads that open photos put former filters back.
+    """
+    warnings.filterwarnings("ignore", "The `srun` command is available")
+
+
 def _environment() -> list[SLURMEnvironment]:
     """Slurm's, where a run is started by it: Lightning would save and queue jobs itself.
 
     Raises:
         ValueError: a job of several tasks that Lightning cannot number.
     """
-    # Once more: threads that open photos put former filters of warnings back.
-    warnings.filterwarnings("ignore", "The `srun` command is available")
+    ignore_srun_advice()
     if not SLURMEnvironment.detect():
         return []
     try:
