@@ -7,7 +7,7 @@ python benchmarks/bench_size.py [measure] [--captions 10000 100000] [--kind feat
     the first step of the second epoch; "resumed"; "warm" in a new run folder, killed in its first
     step. An epoch has 20 steps; the losses of all other captions are drawn before its end.
     "features" is UpDown on a file in Karpathy's format, "text" ViECap on captions alone, whose
-    entities and embeddings are computed when it starts.
+    entities are parsed and whose embeddings are drawn when it starts.
 
 python benchmarks/bench_size.py plot --record FILE [--figure docs/images/size.png]
     Draws the record's curves.
@@ -35,7 +35,7 @@ COMMON = [
     "num_epochs=2",
     "curation=replace_caption",
     "curation.select.ratio=0.05",
-    "plugins=[size_marks]",
+    "plugins=[size_marks,size_sentences]",
     "+callbacks.marks._target_=size_marks.Marks",
     "+trainer.limit_train_batches=20",
     "trainer.enable_progress_bar=false",
@@ -49,6 +49,7 @@ KINDS = {
         "model=viecap_small",
         "tokenizer=prompt_words",
         "features=joint_space",
+        "features.encoder.sentences._target_=size_sentences.build_drawn_sentences",
     ],
 }
 
@@ -65,6 +66,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
     parser.add_argument("--figure", type=Path, default=ROOT / "docs/images/size.png")
     options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
     if options.command == "plot":
         from size_plot import plot
 

@@ -13,7 +13,7 @@ from typing import Any
 from captioning.data.line_files import read_lines, read_text
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # frozen, one would take twice the time, and there is one for each sentence
 class Record:
     """A JSON object and its place in a file; every getter checks type and value.
 
