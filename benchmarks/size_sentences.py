@@ -16,7 +16,7 @@ from captioning.text.sentences import SentenceEncoder, build_sentence_encoder
 
 
 class DrawnSentences(SentenceEncoder):
-    """Embeddings that a text's checksum chooses from 4,096 drawn ones; kept as computed ones are."""
+    """A checksum of the text chooses from 4,096 drawn vectors; kept as computed ones are."""
 
     _drawn: Tensor
 
