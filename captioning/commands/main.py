@@ -16,6 +16,7 @@ from captioning.commands import (
     data,
     evaluation,
     journal,
+    paper,
     results,
     study,
     training,
@@ -66,7 +67,7 @@ GROUPS: Mapping[str, Sequence[Command]] = {
         journal.JOURNAL,
         study.STUDY,
     ),
-    "results": (results.TABLE, results.RECORD),
+    "results": (paper.PAPER, results.TABLE, results.RECORD),
     "making the weights that are shipped": (
         assets.JOINT_SPACE,
         assets.CAPTION_PARSER,

@@ -1,0 +1,40 @@
+"""The command ``captioning paper``: tables of reproduced papers."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from captioning.commands.command import PlainCommand
+
+LIST = "list"
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("paper", metavar="PAPER", help=f"its name, or {LIST}: all papers and what is measured")
+    add("item", nargs="?", metavar="ITEM", help="2, table2 or figure5; default: all")
+    add("--scale", choices=("full", "flickr8k", "miniworld"), default="full")
+    add("--seeds", default="0,1,2", metavar="0,1,2", help="of the runs")
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--commands", action="store_true", help="print the commands of the runs")
+    mode.add_argument("--run", action="store_true", help="carry them out; finished ones are kept")
+    mode.add_argument("--missing", action="store_true", help="commands of what is not measured")
+    mode.add_argument("--page", type=Path, metavar="FILE", help="write a page of all scales")
+    add("--rows", nargs="+", metavar="RUN", help="of these runs alone")
+    add("--runs", type=Path, default=Path("runs"), help="folder of all runs")
+    add("--records", type=Path, help="folder of records; default: the checkout's")
+
+
+def _call(options: Namespace) -> int | None:
+    from captioning.papers import show
+
+    return show.show(options)
+
+
+PAPER = PlainCommand(
+    name="paper",
+    summary="Show a paper's tables, what of them was measured, and run the rest.",
+    add_arguments=_arguments,
+    call=_call,
+)

@@ -1,0 +1,174 @@
+"""What was measured of a paper's cells: read from run folders and from records."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from captioning.papers.paper import UNITS, Column, Item, Paper, PaperRun, Recorded, Row, Way
+from captioning.results.runs import METRICS, Run, as_number, read_run, read_runs
+
+STATES: tuple[str, ...] = ("measured", "missing", "not possible", "quoted")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """A cell at one scale.
+
+    Attributes:
+        state: of `STATES`. ``"quoted"``: the paper has the number from elsewhere.
+        values: measured ones by seed, in the paper's unit.
+        reason: why it is not possible, or whom the paper quotes.
+        differs: what differs from the paper in how the values came about.
+    """
+
+    state: str
+    values: tuple[float, ...] = ()
+    reason: str = ""
+    differs: tuple[str, ...] = ()
+
+    @property
+    def mean(self) -> float:
+        """Over seeds."""
+        return statistics.fmean(self.values)
+
+    @property
+    def deviation(self) -> float | None:
+        """Sample standard deviation; None for one seed."""
+        return statistics.stdev(self.values) if len(self.values) > 1 else None
+
+
+class Results:
+    """Runs of papers that are finished.
+
+    Args:
+        runs: folder of all runs; those of papers lie in ``runs/papers/PAPER-SCALE/RUN/seedN``.
+        records: folder of records (`captioning.results.records`); None: none are read.
+    """
+
+    def __init__(self, runs: Path, records: Path | None) -> None:
+        self.runs, self.records = runs, records
+        self._studies: dict[str, list[Run]] = {}
+
+    def folder(self, paper: Paper, run: PaperRun, scale: str, seed: int) -> Path:
+        """Of a run."""
+        folder = self.runs / "papers" / f"{paper.id}-{scale}" / run.id
+        return folder / f"seed{seed}" if run.seeded else folder / "made"
+
+    def of(self, paper: Paper, run: PaperRun, scale: str) -> list[Run]:
+        """Finished runs, a seed each.
+
+        From folders, else from the records of the paper, else from those that its file names.
+        """
+        found: dict[str, Run] = {}
+        study = f"{paper.id}-{scale}"
+        named = run.ways[scale].recorded if scale in run.ways else ()
+        sources: list[Callable[[], list[Run]]] = [
+            lambda: self._in_folders(study, run),
+            lambda: [r for r in self._study(study) if r.folder.parts[-2] == run.id],
+            *(_reader(self, recorded) for recorded in named),
+        ]
+        for source in sources:
+            for measured in source():
+                found.setdefault(str(measured.setting("seed")), measured)
+        return [found[seed] for seed in sorted(found, key=_as_order)]
+
+    def _in_folders(self, study: str, run: PaperRun) -> list[Run]:
+        folder = self.runs / "papers" / study / run.id
+        return [read_run(path.parent) for path in sorted(folder.glob(f"*/{METRICS}"))]
+
+    def recorded(self, recorded: Recorded) -> list[Run]:
+        """Runs of a file of records, whose config has the values."""
+        return [
+            run
+            for run in self._study(recorded.file)
+            if all(run.setting(key) == value for key, value in recorded.values.items())
+        ]
+
+    def _study(self, name: str) -> list[Run]:
+        path = None if self.records is None else self.records / f"{name}.jsonl"
+        if path is None or not path.is_file():
+            return []
+        if name not in self._studies:
+            self._studies[name] = read_runs([path])
+        return self._studies[name]
+
+
+class Cells:
+    """Cells of one paper at one scale."""
+
+    def __init__(self, paper: Paper, scale: str, results: Results) -> None:
+        self.paper, self.scale, self._results = paper, scale, results
+        self._runs: dict[str, list[Run]] = {}
+
+    def cell(self, item: Item, row: Row, place: int) -> Cell:
+        """The cell of a row and the ``place``-th column."""
+        column = item.columns[place]
+        if row.reason is not None:
+            return Cell(state=row.reason[0], reason=row.reason[1])
+        way = self.way(row)
+        if way.impossible is not None:
+            return Cell(state="not possible", reason=way.impossible)
+        if column.metric is None:
+            return Cell(state="not possible", reason=column.differs or "no such metric here")
+        differs = tuple(filter(None, (*way.differs, column.differs)))
+        values = (_value(run, row, column) for run in self.runs_of(str(row.run)))
+        measured = tuple(value for value in values if value is not None)
+        return Cell(state="measured" if measured else "missing", values=measured, differs=differs)
+
+    def way(self, row: Row) -> Way:
+        """How a row's run is carried out at this scale."""
+        absent = Way(impossible=f"nothing stands for it at the scale {self.scale}")
+        return self.paper.runs[str(row.run)].ways.get(self.scale, absent)
+
+    def runs_of(self, name: str) -> list[Run]:
+        """Finished runs of this scale."""
+        if name not in self._runs:
+            self._runs[name] = self._results.of(self.paper, self.paper.runs[name], self.scale)
+        return self._runs[name]
+
+    def row_cells(self, item: Item, row: Row) -> list[Cell]:
+        """All cells of a row."""
+        return [self.cell(item, row, place) for place in range(len(item.columns))]
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """Cells by state, those alone that the paper has a number in."""
+        counts = dict.fromkeys(STATES, 0)
+        for item in self.paper.items.values():
+            for row in item.rows:
+                cells = self.row_cells(item, row)
+                for published, cell in zip(row.published, cells, strict=True):
+                    counts[cell.state] += published is not None
+        return counts
+
+
+def _reader(results: Results, recorded: Recorded) -> Callable[[], list[Run]]:
+    return lambda: results.recorded(recorded)
+
+
+def _as_order(seed: str) -> tuple[int, str]:
+    return (int(seed), seed) if seed.isdecimal() else (-1, seed)
+
+
+def _value(run: Run, row: Row, column: Column) -> float | None:
+    file = row.file or column.file
+    content: Any = run.metrics if file == METRICS else run.files.get(file, {})
+    for key in [*(row.part or column.part).split("."), str(column.metric)]:
+        content = content.get(key) if isinstance(content, dict) else None
+    number = as_number(content)
+    return None if number is None else number * UNITS[column.unit]
+
+
+def missing_rows(cells: Cells, items: Sequence[Item]) -> list[tuple[Item, Row]]:
+    """Rows with a cell that could be measured and is not."""
+    return [
+        (item, row)
+        for item in items
+        for row in item.rows
+        if any(cell.state == "missing" for cell in cells.row_cells(item, row))
+    ]

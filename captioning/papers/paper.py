@@ -1,0 +1,344 @@
+"""A paper's tables and figures as ``docs/papers/PAPER.yaml`` has them.
+
+A row of a table has the paper's numbers and names a run; a run has, for each scale, the commands
+that give its result. Rows of several tables may name the same run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from captioning.config_folders import PACKAGE
+
+SCALES = ("full", "flickr8k", "miniworld")
+UNITS = {"percent": 100.0, "plain": 1.0}
+# What a step may name: the run's own folder, another run's, and the seed.
+PLACEHOLDER = re.compile(r"\{(run(?::(?P<other>[\w.]+))?|seed)\}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        name: the paper's.
+        metric: ours, as in ``metrics.json``; None where nothing here measures it.
+        unit: ``"percent"`` or ``"plain"``: what ours is multiplied with to be in the paper's unit.
+        file: of the run's folder.
+        part: of the file, dotted: the corpus scores of its split.
+        differs: how ours differs from the paper's metric; empty where it does not.
+    """
+
+    name: str
+    metric: str | None
+    unit: str
+    file: str
+    part: str
+    differs: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A row of a table.
+
+    Attributes:
+        name: the paper's words.
+        published: a number a column, None where the paper has none.
+        run: id of the run that gives the measured numbers, or None.
+        reason: why there is no run: ``("not possible" | "quoted", why)``; None where there is one.
+        file, part: where a row's numbers are, if not where its columns say.
+    """
+
+    name: str
+    published: tuple[float | None, ...]
+    run: str | None
+    reason: tuple[str, str] | None
+    file: str | None
+    part: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """A table or figure.
+
+    Attributes:
+        id: ``table2``, ``figure5``.
+        page: of the paper.
+        title: what it shows.
+        note: what a reader must know of its numbers.
+    """
+
+    id: str
+    page: int
+    title: str
+    note: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+
+    @property
+    def num_cells(self) -> int:
+        """Published numbers."""
+        return sum(value is not None for row in self.rows for value in row.published)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """Runs that were measured before, in a file of ``docs/results/records``.
+
+    Attributes:
+        file: name without ``.jsonl``.
+        values: config keys and what they must be, as text.
+    """
+
+    file: str
+    values: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """How a run is carried out at one scale.
+
+    Attributes:
+        steps: commands without ``captioning``.
+        hours, memory: of all steps on the scale's machine, e.g. 8 and ``40 GB``; None: unknown.
+        differs: what differs from the paper, and why.
+        recorded: where its results are kept already.
+        impossible: why it cannot be run at this scale; it has no steps then.
+    """
+
+    steps: tuple[str, ...] = ()
+    hours: float | None = None
+    memory: str | None = None
+    differs: tuple[str, ...] = ()
+    recorded: tuple[Recorded, ...] = ()
+    impossible: str | None = None
+
+    @property
+    def needs(self) -> list[str]:
+        """Ids of the runs whose folders its steps name, each once."""
+        names = (match["other"] for step in self.steps for match in PLACEHOLDER.finditer(step))
+        return list(dict.fromkeys(name for name in names if name))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaperRun:
+    """A run of a paper.
+
+    Attributes:
+        id: its name in the file.
+        seeded: whether each seed has a run of its own; data that all seeds share have not.
+        ways: by scale.
+    """
+
+    id: str
+    seeded: bool
+    ways: Mapping[str, Way]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paper:
+    """A paper.
+
+    Attributes:
+        id: the file's name.
+        citation: authors, title, where and when it was published.
+        scales: what each scale is: data, model, machine.
+    """
+
+    id: str
+    title: str
+    citation: str
+    scales: Mapping[str, str]
+    items: Mapping[str, Item]
+    runs: Mapping[str, PaperRun]
+
+
+def paper_folder() -> Path:
+    """The papers' files: inside the installed package, or in ``docs`` of a checkout.
+
+    Raises:
+        FileNotFoundError: neither is there.
+    """
+    folders = (PACKAGE / "published", PACKAGE.parent / "docs" / "papers")
+    for folder in folders:
+        if any(folder.glob("*.yaml")):
+            return folder
+    raise FileNotFoundError(
+        f"no papers in {folders[0]} or {folders[1]}: the installation is incomplete; install anew"
+    )
+
+
+def paper_names() -> list[str]:
+    """Names of all papers."""
+    return sorted(path.stem for path in paper_folder().glob("*.yaml"))
+
+
+def load_paper(name: str) -> Paper:
+    """A paper by name.
+
+    Raises:
+        ValueError: there is no such paper, or its file is not as it should be.
+    """
+    if name not in paper_names():
+        raise ValueError(f"no paper is called {name!r}; there are {', '.join(paper_names())}")
+    return read_paper(paper_folder() / f"{name}.yaml")
+
+
+def read_paper(path: Path) -> Paper:
+    """A paper from its file.
+
+    Raises:
+        ValueError: a key that is not known or missing, a row with another number of values than
+            columns, or a run that is not there; the place is named.
+    """
+    content = _Entry(yaml.safe_load(path.read_text(encoding="utf-8")), path.name)
+    runs = {name: _run(name, entry) for name, entry in content.entries("runs")}
+    paper = Paper(
+        id=path.stem,
+        title=content.take("title"),
+        citation=content.take("citation"),
+        scales=content.take("scales"),
+        items={name: _item(name, entry) for name, entry in content.entries("items")},
+        runs=runs,
+    )
+    content.end()
+    _check_names(paper, path.name)
+    return paper
+
+
+class _Entry:
+    """A mapping whose keys are taken one by one; what is left at the end is not known."""
+
+    def __init__(self, value: Any, where: str) -> None:
+        if not isinstance(value, dict):
+            raise ValueError(f"{where}: must hold keys and values: got {value!r}")
+        self._value, self.where = dict(value), where
+
+    def take(self, key: str, *default: Any) -> Any:
+        if key not in self._value and not default:
+            raise ValueError(f"{self.where}: {key!r} is missing")
+        return self._value.pop(key, *default)
+
+    def entries(self, key: str) -> Iterator[tuple[str, _Entry]]:
+        where = f"{self.where}: {key}"
+        for name, value in self.take(key).items():
+            yield str(name), _Entry(value, f"{where}.{name}")
+
+    def end(self) -> None:
+        if self._value:
+            raise ValueError(f"{self.where}: {', '.join(map(repr, self._value))} is not known")
+
+
+def _run(name: str, entry: _Entry) -> PaperRun:
+    seeded = entry.take("seeded", True)
+    ways = {}
+    for scale in SCALES:
+        value = entry.take(scale, None)
+        if isinstance(value, str):
+            ways[scale] = Way(impossible=value)
+        elif value is not None:
+            ways[scale] = _way(_Entry(value, f"{entry.where}.{scale}"))
+    entry.end()
+    return PaperRun(id=name, seeded=seeded, ways=ways)
+
+
+def _way(entry: _Entry) -> Way:
+    way = Way(
+        steps=tuple(" ".join(step.split()) for step in entry.take("steps")),
+        hours=entry.take("hours", None),
+        memory=entry.take("memory", None),
+        differs=tuple(entry.take("differs", ())),
+        recorded=tuple(
+            _recorded(_Entry(value, f"{entry.where}.recorded"))
+            for value in entry.take("recorded", ())
+        ),
+    )
+    entry.end()
+    return way
+
+
+def _recorded(entry: _Entry) -> Recorded:
+    values = {str(key): str(value) for key, value in entry.take("values").items()}
+    recorded = Recorded(file=entry.take("file"), values=values)
+    entry.end()
+    return recorded
+
+
+def _item(name: str, entry: _Entry) -> Item:
+    where = entry.where
+    columns = tuple(
+        _column(_Entry(value, f"{where}.columns[{place}]"))
+        for place, value in enumerate(entry.take("columns"))
+    )
+    rows = tuple(
+        _row(_Entry(value, f"{where}.rows[{place}]"), len(columns))
+        for place, value in enumerate(entry.take("rows"))
+    )
+    item = Item(
+        id=name,
+        page=entry.take("page"),
+        title=entry.take("title"),
+        note=entry.take("note", ""),
+        columns=columns,
+        rows=rows,
+    )
+    entry.end()
+    return item
+
+
+def _column(entry: _Entry) -> Column:
+    column = Column(
+        name=str(entry.take("name")),
+        metric=entry.take("metric"),
+        unit=entry.take("unit", "percent"),
+        file=entry.take("file", "metrics.json"),
+        part=entry.take("part", "test.corpus"),
+        differs=entry.take("differs", ""),
+    )
+    entry.end()
+    if column.unit not in UNITS:
+        raise ValueError(f"{entry.where}: unit must be one of {tuple(UNITS)}: got {column.unit!r}")
+    return column
+
+
+def _row(entry: _Entry, num_columns: int) -> Row:
+    published = entry.take("published", None) or [None] * num_columns
+    if len(published) != num_columns:
+        raise ValueError(f"{entry.where}: {len(published)} numbers for {num_columns} columns")
+    impossible, quoted = entry.take("not_possible", None), entry.take("quoted", None)
+    row = Row(
+        name=entry.take("name"),
+        published=tuple(None if value is None else float(value) for value in published),
+        run=entry.take("run", None),
+        reason=("not possible", impossible) if impossible else quoted and ("quoted", quoted),
+        file=entry.take("file", None),
+        part=entry.take("part", None),
+    )
+    entry.end()
+    if (row.run is None) == (row.reason is None):
+        raise ValueError(f"{entry.where}: needs one of run, not_possible and quoted")
+    return row
+
+
+def _check_names(paper: Paper, where: str) -> None:
+    """Rows and steps name runs that are there, and every run is of use to a row."""
+    used = {row.run for item in paper.items.values() for row in item.rows if row.run}
+    for run in paper.runs.values():
+        for scale, way in run.ways.items():
+            for need in way.needs:
+                if scale not in getattr(paper.runs.get(need), "ways", {}):
+                    raise ValueError(f"{where}: runs.{run.id}.{scale}: no run {need!r} to use")
+            used.update(way.needs)
+    for name in sorted(used - set(paper.runs)):
+        raise ValueError(f"{where}: a row names the run {name!r}, which is not there")
+    for name in sorted(set(paper.runs) - used):
+        raise ValueError(f"{where}: runs.{name} is used by no row")
+    unknown = sorted(set(paper.scales) - set(SCALES))
+    if unknown:
+        raise ValueError(f"{where}: scales must be of {SCALES}: got {unknown}")

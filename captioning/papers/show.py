@@ -1,0 +1,106 @@
+"""What ``captioning paper`` prints and does."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Sequence
+
+from captioning.config_folders import PACKAGE
+from captioning.files import write_text
+from captioning.papers.cells import Cells, Results, missing_rows
+from captioning.papers.page import item_lines, overview_lines
+from captioning.papers.paper import SCALES, Item, Paper, load_paper, paper_names
+from captioning.papers.steps import Task, carry_out, tasks_of
+
+RECORDS = PACKAGE.parent / "docs" / "results" / "records"
+
+
+def show(options: Namespace) -> int | None:
+    """Do what the options say.
+
+    Raises:
+        ValueError: an unknown paper, item or run, or seeds that are no numbers.
+    """
+    records = options.records or (RECORDS if RECORDS.is_dir() else None)
+    results = Results(options.runs.resolve(), records)
+    if options.paper == "list":
+        papers = [load_paper(name) for name in paper_names()]
+        lines = overview_lines((paper, _scales(paper, results)) for paper in papers)
+        print("\n".join(lines))
+        return None
+    paper = load_paper(options.paper)
+    items = _items(paper, options.item)
+    cells = Cells(paper, options.scale, results)
+    if options.page is not None:
+        write_text(options.page, _page(paper, results))
+    elif options.commands or options.run or options.missing:
+        tasks = _tasks(options, cells, items, results)
+        carry_out(tasks) if options.run else _print(tasks, cells)
+    else:
+        print("\n".join(line for item in items for line in item_lines(item, cells)))
+    return None
+
+
+def _scales(paper: Paper, results: Results) -> list[Cells]:
+    return [Cells(paper, scale, results) for scale in SCALES if scale in paper.scales]
+
+
+def _items(paper: Paper, name: str | None) -> list[Item]:
+    """One item, or all; ``2`` is ``table2``."""
+    if name is None:
+        return list(paper.items.values())
+    for candidate in (name.lower(), f"table{name}", f"figure{name}"):
+        if candidate in paper.items:
+            return [paper.items[candidate]]
+    raise ValueError(f"{paper.id} has no {name!r}; it has {', '.join(paper.items)}")
+
+
+def _tasks(options: Namespace, cells: Cells, items: Sequence[Item], results: Results) -> list[Task]:
+    rows = [row for item in items for row in item.rows if row.run]
+    if options.missing:
+        rows = [row for _, row in missing_rows(cells, items)]
+    names = list(dict.fromkeys(str(row.run) for row in rows))
+    if options.rows:
+        unknown = sorted(set(options.rows) - set(names))
+        if unknown:
+            raise ValueError(f"no run {unknown[0]!r} here; there are {', '.join(names) or 'none'}")
+        names = options.rows
+    return tasks_of(cells.paper, names, cells.scale, _seeds(options.seeds), results)
+
+
+def _seeds(text: str) -> list[int]:
+    if not all(part.strip().isdecimal() for part in text.split(",")):
+        raise ValueError(
+            f"--seeds must be numbers with commas between, such as 0,1,2: got {text!r}"
+        )
+    return [int(part) for part in text.split(",")]
+
+
+def _print(tasks: Sequence[Task], cells: Cells) -> None:
+    for task in tasks:
+        way = task.run.ways[cells.scale]
+        costs = [f"{way.hours:g} h" if way.hours else "", way.memory or ""]
+        print(f"# {task.run.id}, seed {task.seed}: " + (", ".join(filter(None, costs)) or "-"))
+        for difference in way.differs:
+            print(f"#   differs: {difference}")
+        print("\n".join(task.lines))
+    if not tasks:
+        print(f"nothing to run at the scale {cells.scale}")
+
+
+def _page(paper: Paper, results: Results) -> str:
+    lines = [
+        f"# {paper.title}",
+        "",
+        paper.citation,
+        "",
+        "```",
+        f"captioning paper {paper.id}",
+        "```",
+        "",
+    ]
+    lines += overview_lines([(paper, _scales(paper, results))])
+    for cells in _scales(paper, results):
+        lines += ["", f"## Scale {cells.scale}", "", f"{paper.scales[cells.scale]}", ""]
+        lines += [line for item in paper.items.values() for line in item_lines(item, cells)]
+    return "\n".join(lines).rstrip() + "\n"
