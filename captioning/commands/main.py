@@ -12,6 +12,7 @@ import captioning
 from captioning.commands import (
     assets,
     augmentation,
+    convert,
     curation,
     data,
     evaluation,
@@ -37,6 +38,7 @@ GROUPS: Mapping[str, Sequence[Command]] = {
         training.DEMO,
         training.FIND_LR,
         evaluation.EXPORT,
+        convert.CONVERT,
         evaluation.CONTROLLABILITY,
         evaluation.DIVERSE_CAPTIONS,
         evaluation.IMAGE_DISTANCE,

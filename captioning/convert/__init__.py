@@ -1,0 +1,1 @@
+"""Checkpoints that authors published, as runs of this project or in transformers' format."""

@@ -1,0 +1,118 @@
+"""Writes a converted checkpoint: a run folder, which everything that takes runs can use."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from captioning.configuration import compose_config
+from captioning.convert.converted import Converted, ConvertedNetwork, KeyUse, Options
+from captioning.convert.state import read_state
+from captioning.data.batches.base import AbstractBatchReader
+from captioning.exports.bundle import check_shapes
+from captioning.files import write_json, write_lines, write_text
+from captioning.results.checkpoints import LAST
+from captioning.results.run_folder import versions
+
+KEYS = "keys.tsv"
+
+
+def convert(kind: str, path: Path, to: Path, options: Options) -> tuple[KeyUse, ...]:
+    """Write a published checkpoint as this project's; all or nothing.
+
+    Args:
+        kind: a module of this package with a function ``convert(state, options)``.
+        path: the checkpoint.
+        to: a new folder.
+        options: what else the kind needs.
+
+    Returns:
+        What became of each of its keys; also in ``keys.tsv``.
+
+    Raises:
+        FileExistsError: ``to`` is there already.
+        FileNotFoundError: the checkpoint or something that it needs is not there.
+        ValueError: not a checkpoint of this kind, or weights that do not fit the model.
+    """
+    if to.exists():
+        raise FileExistsError(f"{to} is there already; give a new folder")
+    state = read_state(path)
+    module: Any = import_module(f"captioning.convert.{kind}")
+    converted = module.convert(state, options)
+    _check_keys(state, converted.keys, path)
+    to.parent.mkdir(parents=True, exist_ok=True)
+    part = to.with_name(f".{secrets.token_hex(6)}.convert")
+    try:
+        part.mkdir()
+        if isinstance(converted, ConvertedNetwork):
+            converted.save(part)
+        else:
+            _write_run(converted, options, part, to)
+        write_lines(part / KEYS, [_line(key) for key in converted.keys])
+        part.rename(to)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+    return converted.keys
+
+
+def _line(key: KeyUse) -> str:
+    return "\t".join([key.key, " ".join(key.into) or "-", key.note])
+
+
+def _check_keys(state: Mapping[str, Any], keys: tuple[KeyUse, ...], path: Path) -> None:
+    silent = sorted(set(state) - {key.key for key in keys})
+    if silent:
+        raise ValueError(
+            f"{path}: what becomes of {silent[0]!r} (and {len(silent) - 1} more) is not known: is "
+            "it a checkpoint of another model?"
+        )
+
+
+def _write_run(converted: Converted, options: Options, folder: Path, name: Path) -> None:
+    overrides = [*converted.overrides, "monitor=last", *options.overrides]
+    config = compose_config("train", [*overrides, f"run_dir={name.resolve()}"])
+    model = _built(config, converted)
+    check_shapes(model.state_dict(), converted.weights, where=name)
+    checkpoint: dict[str, Any] = {
+        "epoch": 0,
+        "global_step": 0,
+        "state_dict": {key: value.contiguous() for key, value in converted.weights.items()},
+        "config": OmegaConf.to_yaml(config, resolve=True),
+    }
+    model.on_save_checkpoint(checkpoint)
+    (folder / "checkpoints").mkdir()
+    torch.save(checkpoint, folder / "checkpoints" / LAST)
+    write_text(folder / "config.yaml", OmegaConf.to_yaml(config, resolve=True))
+    write_json(folder / "versions.json", versions())
+
+
+def _built(config: DictConfig, converted: Converted) -> Any:
+    """The model, without data."""
+    from captioning.data.batches.settings import Splits
+    from captioning.training.inputs import Inputs, Pictures
+    from captioning.training.run import build_model
+
+    pictures = Pictures(reader=_NoPictures(), feature_size=converted.feature_size)
+    splits: Any = Splits
+    steps: Any = None
+    inputs = Inputs(splits=splits, pictures=pictures, readers={}, steps=steps)
+    return build_model(config, converted.tokenizer, inputs, horizon=1)
+
+
+class _NoPictures(AbstractBatchReader):
+    """Stands where pictures are read in a run."""
+
+    def open(self, epoch: Any) -> Callable[..., Any] | None:
+        """Never asked for."""
+        return self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise RuntimeError("a converted checkpoint is built without data")

@@ -1,0 +1,78 @@
+"""Tensors of a published checkpoint; nothing else in it is loaded."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+WRAPPERS = ("state_dict", "model", "model_state_dict")  # under which authors put the tensors
+
+
+def read_state(path: str | Path) -> dict[str, Tensor]:
+    """Tensors by name, on the processor.
+
+    Args:
+        path: a file of `torch.save` (tensors, plain values) or of safetensors.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file is damaged, holds no tensors, or holds objects, which could run code.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file")
+    if path.suffix == ".safetensors":
+        try:
+            return load_file(path)
+        except (SafetensorError, ValueError) as error:
+            raise ValueError(f"{path}: no file of safetensors ({error})") from error
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        problem = str(error).strip().partition("\n")[0]
+        raise ValueError(
+            f"{path}: not plain tensors ({problem}); objects are not loaded, as they could run "
+            "code: where you trust the file, save its state_dict alone with torch.save"
+        ) from error
+    return _tensors(content, path)
+
+
+def _tensors(content: Any, path: Path) -> dict[str, Tensor]:
+    for name in WRAPPERS:
+        if isinstance(content, Mapping) and isinstance(content.get(name), Mapping):
+            content = content[name]
+    state = {}
+    if isinstance(content, Mapping):
+        state = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
+    if not state:
+        raise ValueError(f"{path}: holds no tensors by name")
+    return state
+
+
+def without_prefix(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Names without a prefix that all of them have, such as ``module.`` of several GPUs."""
+    if not all(name.startswith(prefix) for name in state):
+        return dict(state)
+    return {name.removeprefix(prefix): value for name, value in state.items()}
+
+
+def require(state: Mapping[str, Tensor], names: Iterable[str], kind: str) -> None:
+    """Refuse a state without some names.
+
+    Raises:
+        ValueError: names the first that is missing.
+    """
+    missing = [name for name in names if name not in state]
+    if missing:
+        there = ", ".join(list(state)[:5])
+        raise ValueError(
+            f"no checkpoint of {kind}: {missing[0]!r} is missing (of {len(missing)}); it begins "
+            f"with {there}"
+        )
