@@ -21,6 +21,7 @@ from captioning.results.run_folder import RunFolder
 from captioning.text.tokenizers.subwords import restored
 from captioning.training.inputs import load_inputs, load_pictures
 from captioning.training.parts import build_part
+from captioning.training.rosters import first_images as first_photos
 from captioning.training.rosters import read_roster
 from captioning.training.run import build_datamodule, build_model, load_checkpoint
 from captioning.types import Batch, Prediction
@@ -56,6 +57,7 @@ def load_run(
     search: DictConfig | None = None,
     detections: Sequence[str] | None = None,
     imported: str | None = None,
+    first_images: int | None = None,
 ) -> LoadedRun:
     """A finished or stopped run's model, and a split; see `predict_run`."""
     run = RunFolder(Path(folder))
@@ -73,6 +75,8 @@ def load_run(
     if imported is not None:
         config = _with_features(config, imported)
     roster = read_roster(config, split)
+    if first_images is not None:
+        roster = first_photos(roster, first_images)
     model, datamodule = restored_model(config, checkpoint, roster)
     return LoadedRun(
         trained=trained, config=config, model=model, datamodule=datamodule, roster=roster
@@ -125,6 +129,7 @@ def predict_run(
     constraints: DictConfig | None = None,
     detections: Sequence[str] | None = None,
     imported: str | None = None,
+    first_images: int | None = None,
 ) -> tuple[list[list[Prediction]], Roster, dict[str, Any]]:
     """Captions by a finished or stopped run for any data set.
 
@@ -140,12 +145,13 @@ def predict_run(
         detections: files of boxes that take the place of the split's annotated ones; None: the
             files that the run was trained with, if any; none in the list: the annotated boxes.
         imported: folder of imported features of that data; None for the run's own.
+        first_images: of the split, so many alone; None for all.
 
     Returns:
         The search's captions of each image, the best first; the roster with the references; and the
         settings of search and choice.
     """
-    run = load_run(folder, data, split, search, detections, imported)
+    run = load_run(folder, data, split, search, detections, imported, first_images)
     roster = run.roster
     requirements = None if constraints is None else build_part(constraints)(roster.samples)
     predictions = _captioned(run.model, run.datamodule.eval_dataloader(roster), requirements)

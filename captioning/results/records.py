@@ -22,7 +22,7 @@ from captioning.results.study_file import pack_images, read_study, write_study
 _PLAIN = (TIMING, DETECTION, "curation/detection_by_score.json")
 # Scores of further commands, and the parts of them that are kept.
 _EVALUATIONS = ("evaluation/*/diverse.json", "evaluation/*/control.json")
-KEPT_PARTS = ("scores", "swapped", "random", "standard")
+KEPT_PARTS = ("scores", "oracle", "consensus", "swapped", "random", "standard")
 _DIGITS, _DIGITS_OF_IMAGES = 10, 4
 # Where an absolute path begins; one part of it; the whole.
 _BEGIN, _PART = r"(?<![\w.$}/*~-])", r"[^\s/,'\"\[\]{}()]+"
