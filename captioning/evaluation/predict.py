@@ -16,6 +16,7 @@ from captioning.data.batches.pictures import FeatureReader
 from captioning.data.roster import Roster, build_roster
 from captioning.data.steps.take_detections import TakeDetections
 from captioning.decoding.image_constraints import ImageConstraints
+from captioning.evaluation.photo_entities import use_entities
 from captioning.models.base import AbstractCaptioner
 from captioning.results.run_folder import RunFolder
 from captioning.text.tokenizers.subwords import restored
@@ -41,6 +42,7 @@ class LoadedRun:
         model: with its best or last weights, in evaluation mode.
         datamodule: gives loaders of the split.
         roster: the split.
+        entities: settings of photos' entities that differ from the training's.
     """
 
     trained: DictConfig
@@ -48,6 +50,7 @@ class LoadedRun:
     model: AbstractCaptioner
     datamodule: CaptionDataModule
     roster: Roster
+    entities: Mapping[str, Any]
 
 
 def load_run(
@@ -57,6 +60,7 @@ def load_run(
     search: DictConfig | None = None,
     detections: Sequence[str] | None = None,
     imported: str | None = None,
+    entities: Mapping[str, Any] | None = None,
     first_images: int | None = None,
 ) -> LoadedRun:
     """A finished or stopped run's model, and a split; see `predict_run`."""
@@ -78,8 +82,14 @@ def load_run(
     if first_images is not None:
         roster = first_photos(roster, first_images)
     model, datamodule = restored_model(config, checkpoint, roster)
+    changed = use_entities(model, config, data, entities or {})
     return LoadedRun(
-        trained=trained, config=config, model=model, datamodule=datamodule, roster=roster
+        trained=trained,
+        config=config,
+        model=model,
+        datamodule=datamodule,
+        roster=roster,
+        entities=changed,
     )
 
 
@@ -129,6 +139,7 @@ def predict_run(
     constraints: DictConfig | None = None,
     detections: Sequence[str] | None = None,
     imported: str | None = None,
+    entities: Mapping[str, Any] | None = None,
     first_images: int | None = None,
 ) -> tuple[list[list[Prediction]], Roster, dict[str, Any]]:
     """Captions by a finished or stopped run for any data set.
@@ -145,13 +156,16 @@ def predict_run(
         detections: files of boxes that take the place of the split's annotated ones; None: the
             files that the run was trained with, if any; none in the list: the annotated boxes.
         imported: folder of imported features of that data; None for the run's own.
+        entities: changes in how ViECap finds a photo's entities, see `use_entities`.
         first_images: of the split, so many alone; None for all.
 
     Returns:
         The search's captions of each image, the best first; the roster with the references; and the
         settings of search and choice.
     """
-    run = load_run(folder, data, split, search, detections, imported, first_images)
+    run = load_run(
+        folder, data, split, search, detections, imported, entities, first_images=first_images
+    )
     roster = run.roster
     requirements = None if constraints is None else build_part(constraints)(roster.samples)
     predictions = _captioned(run.model, run.datamodule.eval_dataloader(roster), requirements)
@@ -159,6 +173,8 @@ def predict_run(
         predictions = _reranked(predictions, roster, run.trained, rerank)
     parts = {"search": run.config.search, "rerank": rerank, "constraints": constraints}
     decoding = {name: part and OmegaConf.to_container(part) for name, part in parts.items()}
+    if run.entities:
+        decoding["entities"] = dict(run.entities)
     return predictions, roster, decoding
 
 
