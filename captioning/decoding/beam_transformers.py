@@ -30,7 +30,7 @@ class TransformersBeamSearch(AbstractSearch):
       continuation, divided by a power of its length before this token, is no better than the worst
       of them; with ``early_stopping`` as soon as they are taken.
     - Captions that are cut off at ``max_length`` compete with the ended ones.
-    - No n tokens in a row of begin token, prompt and caption occur twice (``no_repeat_ngram_size``).
+    - ``no_repeat_ngram_size`` is of begin token, prompt and caption together.
 
     Equal scores are ranked as in `BeamSearch`; in transformers their order is not defined.
 

@@ -80,8 +80,8 @@ class AbstractSearch(ABC):
             return self
         if settings.max_length <= num_read:
             raise ValueError(
-                f"search.max_length={settings.max_length} counts the {num_read} tokens of begin and "
-                "prompt, so that nothing is left for a caption; raise it"
+                f"search.max_length={settings.max_length} counts the {num_read} tokens of begin "
+                "and prompt, so that nothing is left for a caption; raise it"
             )
         if settings.min_length >= settings.max_length:
             raise ValueError(

@@ -52,6 +52,9 @@ def _ids(
                 f"{name} must be in the vocabulary: got {word!r}; the words tokenizer has no "
                 "punctuation marks"
             )
+        if needed:  # a spelling that closes with an end, such as space and full stop, ends by it
+            singles = {spelling[0] for spelling in spellings if len(spelling) == 1}
+            spellings = [s for s in spellings if len(s) == 1 or s[-1] not in singles]
         if long_spellings := [spelling for spelling in spellings if len(spelling) > 1]:
             raise ValueError(
                 f"{name} must be of one token each: got {word!r}, whose tokens are "

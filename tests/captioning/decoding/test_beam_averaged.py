@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,30 +9,10 @@ from hypothesis import strategies as st
 
 from captioning.decoding.beam import BeamSearch
 from captioning.decoding.beam_averaged import AveragedBeamSearch
+from tests.captioning.decoding.plain_beams import averaged_search
 from tests.captioning.decoding.toy import BOS, EOS, TableStepper, random_table, run
 
 STOP = 5
-
-
-def plain_search(stepper, image, beams, max_length):
-    """Mean and tokens of the K hypotheses; ended ones stay in the beam, all are ranked by means."""
-    table = stepper.table[image]
-    beam = [(np.float32(0), (), stepper.next_code(0, BOS))]
-    for _ in range(max_length):
-        ranked = []
-        for total, tokens, code in beam:
-            if tokens and tokens[-1] in (EOS, STOP):
-                ranked.append((np.float32(total / len(tokens)), tokens, code))
-                continue
-            for token, value in enumerate(table[code].numpy()):
-                mean = np.float32(np.float32(total + value) / (len(tokens) + 1))
-                ranked.append((mean, (*tokens, token), stepper.next_code(code, token)))
-        ranked.sort(key=lambda item: -item[0])
-        beam = [(np.float32(mean * len(t)), t, code) for mean, t, code in ranked[:beams]]
-        if all(tokens[-1] in (EOS, STOP) for _, tokens, _ in beam):
-            break
-    beam.sort(key=lambda item: -item[0] / len(item[1]))
-    return [(total / len(tokens), tokens) for total, tokens, _ in beam]
 
 
 @given(seed=st.integers(0, 10**6), beams=st.integers(1, 4), max_length=st.integers(1, 9))
@@ -44,7 +23,12 @@ def test_it_finds_what_a_plain_search_finds(seed, beams, max_length):
     options = {"end_ids": (STOP,), "special_tokens": True, **lengths}
     result = run(AveragedBeamSearch, stepper, **options)
     for image in range(3):
-        expected = plain_search(stepper, image, beams, max_length)[: min(2, beams)]
+        expected = averaged_search(
+            lambda tokens, image=image: stepper.after(image, (BOS, *tokens)),
+            ends=(EOS, STOP),
+            beams=beams,
+            max_length=max_length,
+        )[: min(2, beams)]
         rows = zip(result.tokens[image], result.lengths[image], strict=True)
         assert [tuple(row[:length].tolist()) for row, length in rows] == [t for _, t in expected]
         assert result.scores[image].tolist() == pytest.approx([m for m, _ in expected], rel=1e-5)

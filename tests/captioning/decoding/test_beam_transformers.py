@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 
 from captioning.decoding.beam_transformers import TransformersBeamSearch
 from captioning.decoding.settings import SearchRequest
+from tests.captioning.decoding.plain_beams import transformers_search
 from tests.captioning.decoding.toy import BOS, EOS, PAD, TableStepper, random_table
 
 PROMPT = (4, 3)
@@ -33,65 +33,6 @@ class PromptedStepper(TableStepper):
                 _, state = super().step(tokens, state)
                 tokens = torch.full_like(tokens, token)
         return super().step(tokens, state)
-
-
-def penalised(values: np.ndarray, held: tuple[int, ...], penalty: float) -> np.ndarray:
-    values = values.copy()
-    for token in {*held}:
-        values[token] *= penalty if values[token] < 0 else 1 / penalty
-    return values
-
-
-def repeats(tokens: tuple[int, ...], size: int) -> bool:
-    grams = [tokens[start : start + size] for start in range(len(tokens) - size + 1)]
-    return bool(size) and len(grams) > 1 and grams[-1] in grams[:-1]
-
-
-def plain_search(table, prefix, *, max_length, min_length, beams, power, early, penalty, ngram):
-    """Captions of one image as `generate` of transformers 4 finds them; lengths count the prefix.
-
-    Returns:
-        Score and tokens after the prefix, without end token, of the ended and cut-off captions.
-    """
-
-    def code_of(tokens):
-        code = 0
-        for token in tokens:
-            code = (7 * code + 3 * token + 1) % len(table)
-        return code
-
-    running = [(np.float32(0), prefix)]
-    ended: list[tuple[float, tuple[int, ...]]] = []
-
-    def keep(total, tokens):
-        score = float(torch.tensor(total) / len(tokens) ** power)
-        if len(ended) < beams or score > min(ended)[0]:
-            ended.append((score, tokens))
-            ended.sort(key=lambda item: -item[0])
-            del ended[beams:]
-
-    while len(running[0][1]) < max_length:
-        ranked = []
-        for total, tokens in running:
-            values = penalised(table[code_of(tokens)].numpy(), tokens, penalty)
-            for token, value in enumerate(values):
-                is_early = token == EOS and len(tokens) < min_length
-                if not is_early and not repeats((*tokens, token), ngram):
-                    ranked.append((np.float32(total + value), tokens, token))
-        ranked.sort(key=lambda item: -item[0])
-        ranked = ranked[: 2 * beams]
-        length = len(running[0][1])
-        for total, tokens, token in ranked[:beams]:
-            if token == EOS:
-                keep(total, tokens)
-        running = [(s, (*t, token)) for s, t, token in ranked if token != EOS][:beams]
-        best = float(torch.tensor(ranked[0][0]) / length**power)
-        if len(ended) == beams and (early or min(ended)[0] >= best):
-            break
-    else:
-        for total, tokens in running:
-            keep(total, tokens)
-    return [(score, tokens[len(prefix) :]) for score, tokens in ended]
 
 
 def search_of(options, num_captions=1):
@@ -144,7 +85,12 @@ def test_it_finds_what_a_plain_search_finds(seed, prompted, options):
     stepper = kind(random_table(seed, vocabulary=9))
     num_captions = min(2, options["beams"])
     for image, rows in enumerate(results(stepper, search_of(options, num_captions))):
-        expected = plain_search(stepper.table[image], (BOS, *stepper.prompt_ids), **options)
+        expected = transformers_search(
+            lambda tokens, image=image: stepper.after(image, tokens),
+            (BOS, *stepper.prompt_ids),
+            end=EOS,
+            **options,
+        )
         assert [tokens for _, tokens in rows] == [t for _, t in expected[:num_captions]]
         scores = [score for score, _ in expected[:num_captions]]
         assert [score for score, _ in rows] == pytest.approx(scores, rel=1e-5)
