@@ -67,7 +67,8 @@ def random_state(*, side: int = 2, layers: int = 2, seed: int = 0) -> dict[str, 
     linear(f"{head}.transform.dense", TEXT, TEXT)
     norm(f"{head}.transform.LayerNorm", TEXT)
     state[f"{head}.bias"] = draw(len(WORDS) + 2)
-    state[f"{head}.transform.LayerNorm.weight"] *= 0.25  # soft enough that beams matter
+    state[f"{head}.bias"][SEP] += 4.5
+    state[f"{head}.transform.LayerNorm.weight"] *= 0.1  # soft enough that beams matter
     state[f"{head}.decoder.weight"] = state[f"{embeddings}.word_embeddings.weight"]
     state[f"{head}.decoder.bias"] = state[f"{head}.bias"]
     return state

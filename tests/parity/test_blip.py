@@ -26,7 +26,7 @@ from tests.parity import blip_plain as plain
 SIDE = "features.backbone.image_size=16"
 PROMPT = [plain.WORDS.index(word) for word in ("a", "dog")]
 PREFIX = (plain.DEC, *PROMPT)
-NUM_IMAGES = 8
+NUM_IMAGES = 16
 CAPTIONS = ("cat runs on", "red bird sits on the tree")
 LENGTHS = {"max_length": 12, "min_length": 5}
 RULES = {"count_prompt": True, "special_tokens": True, **LENGTHS}
@@ -114,9 +114,7 @@ def text(model, tokens) -> str:
     return model.tokenizer.decode(list(tokens))
 
 
-@pytest.mark.parametrize(
-    "change", [{}, {"penalty": 1.1}, {"early": True}, {"ngram": 2}], ids=str
-)
+@pytest.mark.parametrize("change", [{}, {"penalty": 1.1}, {"early": True}, {"ngram": 2}], ids=str)
 def test_captions_are_those_of_the_published_search(model, state, change) -> None:
     settings = SETTINGS | change
     search = TransformersBeamSearch.with_settings(
@@ -138,7 +136,8 @@ def test_captions_are_those_of_the_published_search(model, state, change) -> Non
         best, *_ = transformers_search(predict, PREFIX, end=plain.SEP, **LENGTHS, **settings)
         expected.append(text(model, best[1]))
     assert captions_of(model, search) == expected
-    assert len({*expected}) > NUM_IMAGES // 2, "random weights that tell photos apart"
+    lengths = {len(caption.split()) for caption in expected}
+    assert len({*expected}) > 5 and len(lengths) > 1, "random weights that tell photos apart"
 
 
 def test_the_penalty_of_greedy_search_is_of_logits(model, state) -> None:

@@ -19,6 +19,7 @@ from captioning.decoding.beam_averaged import AveragedBeamSearch
 from captioning.models.viecap import ViECap
 from captioning.text.entities import hard_prompt
 from captioning.text.entity_index import EntityIndex
+from captioning.text.tokenizers.sentences import SentenceTokenizer
 from captioning.types import Batch
 from tests.captioning.decoding.plain_beams import averaged_search
 from tests.causal_folder import save_causal
@@ -26,9 +27,10 @@ from tests.causal_folder import save_causal
 SIZE, EMBEDDING, PROJECTED, LEARNED, LAYERS = 32, 12, 2, 3, 2
 NAMES = ("dog", "bird", "tree", "cat")
 MAX_LENGTH, NUM_IMAGES = 8, 5
+BIAS = 4.0
 
 
-def random_state(folder: Path) -> dict[str, Tensor]:
+def random_state(folder: Path, stop: int) -> dict[str, Tensor]:
     """A checkpoint in the authors' names, the language model of ``folder`` trained further."""
     generator = torch.Generator().manual_seed(2)
 
@@ -36,7 +38,13 @@ def random_state(folder: Path) -> dict[str, Tensor]:
         return torch.randn(shape, generator=generator) * scale
 
     network = GPT2LMHeadModel.from_pretrained(folder)
-    state = {f"gpt.{key}": value + draw(*value.shape) for key, value in network.state_dict().items()}
+    state = {
+        f"gpt.{key}": value + draw(*value.shape) for key, value in network.state_dict().items()
+    }
+    # Full stops become likelier by the same in all places: captions end.
+    state["gpt.transformer.ln_f.bias"] = torch.ones(SIZE)
+    state["gpt.lm_head.weight"] -= state["gpt.lm_head.weight"].mean(1, keepdim=True)
+    state["gpt.lm_head.weight"][stop] += BIAS / SIZE
     state["gpt.transformer.h.0.attn.bias"] = torch.ones(1, 1, 48, 48).tril().bool()
     name = "mapping_network"
     state[f"{name}.linear.weight"] = draw(PROJECTED * SIZE, EMBEDDING, scale=1.0)
@@ -114,7 +122,8 @@ class Plain:
 def parts(tmp_path_factory: pytest.TempPathFactory):
     """Our model with the converted weights, and the plain one."""
     folder = save_causal(tmp_path_factory.mktemp("gpt2"))
-    state = random_state(folder)
+    stop = SentenceTokenizer.of_causal(name=str(folder)).eos_id
+    state = random_state(folder, stop)
     converted = convert(state, Options(base=folder))
     vectors = torch.randn(len(NAMES), EMBEDDING, generator=torch.Generator().manual_seed(3))
     sizes = dict(
