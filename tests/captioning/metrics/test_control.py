@@ -91,10 +91,11 @@ def test_levels_begin_at_ten_twenty_thirty_forty() -> None:
 
 def test_length_errors_and_hits_by_hand() -> None:
     captions = ["a dog runs .", "", "w " * 12]
-    assert length_errors(captions, [5, 3, 12]) == [2, 3, 0]
-    assert length_hits(captions, [1, 1, 1]) == [True, False, False]
+    lengths = [count_words(caption) for caption in captions]
+    assert length_errors(lengths, [5, 3, 12]) == [2, 3, 0]
+    assert length_hits(lengths, [1, 1, 1]) == [True, False, False]
     with pytest.raises(ValueError, match="shorter"):
-        length_errors(captions, [5])
+        length_errors(lengths, [5])
 
 
 # H, IoU, G and sC in percent, as tables 1, 2, 4, 5, 6, 7 and 10 of CIC-BART-SSA print them. Left
