@@ -262,7 +262,7 @@ def _way(entry: _Entry) -> Way:
         steps=tuple(" ".join(step.split()) for step in entry.take("steps")),
         hours=entry.take("hours", None),
         memory=entry.take("memory", None),
-        differs=tuple(entry.take("differs", ())),
+        differs=_texts(entry, "differs"),
         recorded=tuple(
             _recorded(_Entry(value, f"{entry.where}.recorded"))
             for value in entry.take("recorded", ())
@@ -270,6 +270,14 @@ def _way(entry: _Entry) -> Way:
     )
     entry.end()
     return way
+
+
+def _texts(entry: _Entry, key: str) -> tuple[str, ...]:
+    texts = tuple(entry.take(key, ()))
+    for text in texts:
+        if not isinstance(text, str):  # a colon makes a mapping of a sentence
+            raise ValueError(f"{entry.where}: {key}: must be texts, put in quotes: got {text!r}")
+    return texts
 
 
 def _recorded(entry: _Entry) -> Recorded:
