@@ -7,9 +7,9 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from captioning.convert.converted import Converted, KeyUse, Options
+from captioning.convert.lstm import our_gates, twin
 from captioning.convert.state import require
 from captioning.files import read_json
 from captioning.text.tokenizers.words import SPECIAL, WordTokenizer
@@ -17,6 +17,7 @@ from captioning.text.tokenizers.words import SPECIAL, WordTokenizer
 DECODER, PRIOR = "txtDecoder_sd.", "g_prior_sd."
 CONTEXT, OBJECTS = "texEncoder_Mask_sd.", "texEncoder_Obj_sd."
 NOT_IN_SOFTMAX = "added to the scores of all regions, so the attention is the same without it"
+GATES = "gates in our order"
 NOT_LOADED = "state of the optimiser; training begins with a new one"
 # Ids of the authors' vocabulary; the placeholders take those of <unk> and <temp>.
 PLURAL_ID, SINGULAR_ID = 3, 4
@@ -143,8 +144,7 @@ class _Weights:
         return self._weights, self._uses
 
     def _put(self, theirs: str, ours: Mapping[str, Tensor], note: str = "") -> None:
-        for name, tensor in ours.items():
-            self._weights[name] = self._weights[name] + tensor if name in self._weights else tensor
+        self._weights |= ours
         self._uses[theirs] = KeyUse(key=theirs, into=tuple(ours), note=note)
 
     def _score(self) -> None:
@@ -165,29 +165,27 @@ class _Weights:
             "decoder.latents_to_gates.weight": latent,
             "decoder.words_to_gates.weight": word,
         }
-        parts = {name: _gates(part) for name, part in parts.items()}
-        both = _gates(torch.cat([state_before, hidden], 1))
+        parts = {name: our_gates(part) for name, part in parts.items()}
+        both = our_gates(torch.cat([state_before, hidden], 1))
         self._put(
             f"{cell}.weight_ih", {**parts, "decoder.hidden_to_gates.weight": both}, "by input"
         )
         self._uses[f"{cell}.weight_hh"] = KeyUse(
             key=f"{cell}.weight_hh", into=("decoder.hidden_to_gates.weight",), note="beside h2's"
         )
-        for bias in ("bias_ih", "bias_hh"):
-            gates = {"decoder.words_to_gates.bias": _gates(state[f"{cell}.{bias}"])}
-            self._put(f"{cell}.{bias}", gates, "the two biases are added")
+        self._biases(cell, "decoder.words_to_gates")
 
     def _language_lstm(self) -> None:
-        """Theirs reads its own state twice: as an input, and as an LSTM does."""
-        state, cell = self._state, CELLS[1]
-        weight, hidden = state[f"{cell}.weight_ih"], state[f"{cell}.weight_hh"]
-        twice = functional.pad(hidden, (weight.shape[1] - hidden.shape[1], 0))
-        for name, tensor in (("weight_ih", weight), ("weight_hh", twice)):
-            ours = {"decoder.language.weight": _gates(tensor)}
-            self._put(f"{cell}.{name}", ours, "products with its own state are added")
-        for bias in ("bias_ih", "bias_hh"):
-            ours = {"decoder.language.bias": _gates(state[f"{cell}.{bias}"])}
-            self._put(f"{cell}.{bias}", ours, "the two biases are added")
+        """It reads its own state twice: as an input, and as an LSTM does."""
+        cell = CELLS[1]
+        names = zip(("weight_ih", "weight_hh"), twin("decoder.language", "weight"), strict=True)
+        for theirs, ours in names:
+            self._put(f"{cell}.{theirs}", {ours: our_gates(self._state[f"{cell}.{theirs}"])}, GATES)
+        self._biases(cell, "decoder.language")
+
+    def _biases(self, cell: str, layer: str) -> None:
+        for theirs, ours in zip(("bias_ih", "bias_hh"), twin(layer, "bias"), strict=True):
+            self._put(f"{cell}.{theirs}", {ours: our_gates(self._state[f"{cell}.{theirs}"])}, GATES)
 
     def _posteriors(self) -> None:
         """The last columns of ``fc1_out`` read the latent before; ours know placeholders, too."""
@@ -221,9 +219,3 @@ class _Weights:
                     drawn, read, mean = tensor.split((latents, word, features), 1)
                     tensor, note = torch.cat([mean, read, drawn], 1), "columns in our order"
                 self._put(f"{cell}.{name}", {f"latents.prior.{ours}.{name}_l0": tensor}, note)
-
-
-def _gates(rows: Tensor) -> Tensor:
-    """From torch's order of gates to that of `captioning.models.layers.updown_cell`."""
-    i, f, candidate, o = rows.chunk(4)
-    return torch.cat([i, f, o, candidate])

@@ -298,7 +298,7 @@ class CosCvae(AbstractCaptioner[LatentState]):
         with by_caption(batch):
             nll = self._word_losses(tokens, latents, chances, memory, batch.image_index, packing)
         kl_context, kl_objects = (
-            (chain.distribution.divergence(prior) * real).sum(1)
+            chain.distribution.divergence(prior).masked_fill(~real, 0).sum(1)
             for chain, prior in zip((context, objects), priors, strict=True)
         )
         return Terms(

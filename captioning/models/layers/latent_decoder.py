@@ -15,6 +15,7 @@ from captioning.models.layers.keyed_noise import key_of, keyed_noise
 from captioning.models.layers.latent_form import LatentForm
 from captioning.models.layers.latent_prior import LatentPrior, ReadWords
 from captioning.models.layers.packing import Packing
+from captioning.models.layers.twins import add_twin
 from captioning.models.layers.updown_cell import (
     CellWeights,
     attend,
@@ -183,11 +184,21 @@ class LatentDecoder(nn.Module):
             if layer.bias is None:
                 continue
             nn.init.zeros_(layer.bias)
-            if plain:  # the sum of torch's two biases
-                for bias in torch.empty(2, 4 * width).uniform_(-(width**-0.5), width**-0.5):
-                    layer.bias.data += bias
+            if plain:
+                nn.init.uniform_(layer.bias, -(width**-0.5), width**-0.5)
             else:
                 layer.bias.data[width : 2 * width] = 1.0
+        if plain:
+            self._add_twins()
+
+    def _add_twins(self) -> None:
+        """The second parameters of torch's cells; the language LSTM reads its own state twice."""
+        size, language_size = self.sizes
+        add_twin(self.words_to_gates, "bias", bound=size**-0.5)
+        start = self.language.in_features - language_size
+        bound = language_size**-0.5
+        add_twin(self.language, "weight", bound=bound, start=start)
+        add_twin(self.language, "bias", bound=bound)
 
     def project_images(self, regions: Tensor, mask: Tensor | None) -> RegionMemory:
         """Keys and the mean of regions ``(I, R, D)``; ``mask (I, R)`` is True where one exists."""

@@ -26,8 +26,9 @@ class LatentForm:
         drop_to_padding: dropped input words become padding; else the unknown word.
         unknown_is_padding: unknown words are read as padding, and neither their loss nor the
             divergence at the step that reads them counts.
-        plain_start: weights begin as torch makes them; else forget gates are open, latents
-            nearly standard normal, and the output has the words' frequencies.
+        plain_start: weights begin as torch makes them, and LSTMs have its second biases (see
+            `captioning.models.layers.twins`); else forget gates are open, latents nearly standard
+            normal, and the output has the words' frequencies.
     """
 
     attention_bias: bool = False

@@ -227,6 +227,7 @@ class Latents(nn.Module):
             **words,
         )
         if form.plain_start:
+            self._start_plainly()
             return
         prior = self.prior
         for layer in (
@@ -238,3 +239,11 @@ class Latents(nn.Module):
             # At first all are nearly standard normal, so that training begins without divergence.
             nn.init.normal_(layer.weight, std=0.01)
             nn.init.zeros_(layer.bias)
+
+    def _start_plainly(self) -> None:
+        """As if the layer of the statistics read the latent before as well."""
+        for posterior in (self.context, self.objects):
+            statistics, previous = posterior.statistics, posterior.previous
+            bound = (statistics.in_features + previous.in_features) ** -0.5
+            for parameter in (*statistics.parameters(), *previous.parameters()):
+                nn.init.uniform_(parameter, -bound, bound)
