@@ -21,8 +21,8 @@ SearchT = TypeVar("SearchT", bound=AbstractSearch)
 def bind_search(search: SearchT, tokenizer: AbstractTokenizer) -> SearchT:
     """The search with a tokenizer's ids in place of forbidden words and end words.
 
-    A forbidden word that the vocabulary lacks cannot be produced anyway. The unknown word is always
-    forbidden.
+    A forbidden word that the vocabulary lacks cannot be produced anyway. The unknown word is
+    forbidden unless special tokens may be produced.
 
     Raises:
         ValueError: an end that the vocabulary lacks, or a word of several tokens.
@@ -31,7 +31,8 @@ def bind_search(search: SearchT, tokenizer: AbstractTokenizer) -> SearchT:
     forbidden = _ids("forbidden_words", settings.forbidden_words, tokenizer)
     ends = _ids("end_words", settings.end_words, tokenizer, needed=True)
     # Some tokenizers end captions with the token that stands for unknown words.
-    unknown = () if tokenizer.unk_id == tokenizer.eos_id else (tokenizer.unk_id,)
+    is_allowed = settings.special_tokens or tokenizer.unk_id == tokenizer.eos_id
+    unknown = () if is_allowed else (tokenizer.unk_id,)
     return search.changed(
         forbidden_words=(),
         forbidden_ids=tuple(dict.fromkeys((*settings.forbidden_ids, *forbidden, *unknown))),
@@ -94,11 +95,13 @@ def find_captions(
         raise ValueError(
             f"constraints need search=constrained: got {type(search).__name__}, which takes none"
         )
+    search = search.counting_captions(1 + len(stepper.prompt_ids))
     request = SearchRequest(
         num_images=len(image_ids),
         bos_id=tokenizer.bos_id,
         eos_id=tokenizer.eos_id,
         pad_id=tokenizer.pad_id,
+        prompt_ids=stepper.prompt_ids,
         image_ids=image_ids,
         machines=machines,
         device=device,

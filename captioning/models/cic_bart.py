@@ -61,6 +61,8 @@ class CicBart(AbstractCaptioner[HypothesisTree]):
             search, as in the authors' code; else none. They are left out of the caption's text.
         attend_padding: the regions that fill up a batch are attended to, as in the authors' code:
             what is said of a photo then depends on the others of its batch.
+        forced_begin: in search the first token of each caption is ``<s>``, at no cost, as bart-base
+            generates; else it is searched for like any other.
         pretrained: hub name or folder of a BART; None: random weights of the sizes above.
         weights: file of VL-BART or CIC-BART in the authors' layout to load, or None.
         **captioner: see `AbstractCaptioner`.
@@ -86,6 +88,7 @@ class CicBart(AbstractCaptioner[HypothesisTree]):
         blank_before_verbs: bool = False,
         control_tokens_said: bool = False,
         attend_padding: bool = False,
+        forced_begin: bool = False,
         pretrained: str | None = None,
         weights: str | Path | None = None,
         **captioner: Any,
@@ -120,6 +123,12 @@ class CicBart(AbstractCaptioner[HypothesisTree]):
         self.bart.final_logits_bias[0, self.num_words :] = BANNED_BIAS
         self.label_smoothing, self.controlled = label_smoothing, controlled
         self.attend_padding = attend_padding
+        self.begin_id = getattr(self.tokenizer, "begin_id", None) if forced_begin else None
+        if forced_begin and self.begin_id is None:
+            raise ValueError(
+                "forced_begin needs a vocabulary whose captions begin with <s>: choose "
+                "tokenizer=bart, or model.module.forced_begin=false"
+            )
 
     def losses(self, batch: Batch) -> CaptionLosses:
         """Cross-entropy of each next token given the true previous ones and the control."""
@@ -156,9 +165,18 @@ class CicBart(AbstractCaptioner[HypothesisTree]):
 
     def step(self, tokens: Tensor, state: HypothesisTree) -> tuple[Tensor, HypothesisTree]:
         """Log-probabilities of the next token."""
+        logits, state = self.next_logits(tokens, state)
+        return logits.log_softmax(dim=-1), state
+
+    def next_logits(self, tokens: Tensor, state: HypothesisTree) -> tuple[Tensor, HypothesisTree]:
+        """As `step`, before the softmax."""
         decoder = self.bart.model.decoder
         check_length(decoder, state.length + 1, "a caption", "search.max_length")
-        return BartStepper(self.bart).step(tokens, state)
+        logits, after = BartStepper(self.bart).next_logits(tokens, state)
+        if self.begin_id is not None and state.length == 0:
+            logits = torch.full_like(logits, -torch.inf)
+            logits[:, self.begin_id] = 0
+        return logits, after
 
     def _controls(self, batch: Batch) -> tuple[Control, ...]:
         if batch.controls is None or not self.controlled:
