@@ -11,6 +11,11 @@ def count_words(caption: str) -> int:
     return sum(any(char.isalnum() for char in word) for word in caption.split())
 
 
+def count_pieces(caption: str) -> int:
+    """Whatever stands between blanks, as CIC-BART's authors count: a lone full stop is one."""
+    return len(caption.split())
+
+
 def length_level(num_words: int) -> int:
     """Level of a number of words: 1 below 10, 2 below 20, up to 5 from 40; 0 for no words."""
     return sum(num_words >= start for start in LEVEL_STARTS)

@@ -15,6 +15,7 @@ from captioning.sample_dropout import replayed
 
 # No pickles: weights as safetensors alone.
 HUB_FILES = ("*.json", "*.txt", "*.model", "model*.safetensors")
+OLDER_FILE = "pytorch_model.bin"
 # What a model's outputs depend on.
 IDENTIFYING = (".json", ".txt", ".model", ".jinja", ".safetensors")
 
@@ -91,6 +92,7 @@ def load_network(
     kind: str,
     hint: str = "",
     dtype: torch.dtype = torch.float32,
+    older_files: bool = False,
     **options: Any,
 ) -> Any:
     """A network of transformers, all of its weights read from safetensors.
@@ -102,16 +104,19 @@ def load_network(
         kind: kind of model, for messages, such as ``"a BLIP captioner"``.
         hint: end of the message about missing weights.
         dtype: of the weights.
+        older_files: a folder without safetensors may have ``pytorch_model.bin``, of which tensors
+            alone are read.
         **options: of ``from_pretrained``.
 
     Raises:
         FileNotFoundError: no safetensors in the folder.
         ValueError: weights that are lacking.
     """
-    safe = {"local_files_only": True, "use_safetensors": True, "output_loading_info": True}
+    has_older = (folder / OLDER_FILE).is_file() and not list(folder.glob("*.safetensors"))
+    load = _load_older if older_files and has_older else _load_safe
     try:
         with quiet_loading():
-            model, report = network.from_pretrained(folder, **safe, dtype=dtype, **options)
+            model, report = load(network, folder, dtype=dtype, **options)
     except OSError as error:
         raise FileNotFoundError(
             f"{name}: no safetensors in it; other files of weights may hold programs and are not "
@@ -123,6 +128,28 @@ def load_network(
             f"{name}: weights lack {len(missing)} tensors of {kind}, such as {missing[0]}{hint}"
         )
     return model
+
+
+def _load_safe(network: Any, folder: Path, **options: Any) -> tuple[Any, dict[str, Any]]:
+    safe = {"local_files_only": True, "use_safetensors": True, "output_loading_info": True}
+    return network.from_pretrained(folder, **safe, **options)
+
+
+def _load_older(network: Any, folder: Path, **options: Any) -> tuple[Any, dict[str, Any]]:
+    """From a file of `torch.save`; objects in it are not loaded."""
+    config = importlib.import_module("transformers").AutoConfig.from_pretrained(
+        folder, local_files_only=True, trust_remote_code=False
+    )
+    path = folder / OLDER_FILE
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # the reader raises a dozen types, pickle's among them
+        problem = str(error).partition("\n")[0]
+        raise ValueError(f"{path}: not plain tensors ({problem})") from error
+    if hasattr(network, "_model_mapping"):  # an auto class, which needs a folder or a name
+        network = network._model_mapping[type(config)]
+    options |= {"config": config, "state_dict": state, "output_loading_info": True}
+    return network.from_pretrained(None, **options)
 
 
 def checkpoint_layers(network: Any) -> None:

@@ -117,6 +117,8 @@ class Controllability(AbstractOfRun, total=False):
     parser: Part
     word_vectors: Part
     well_formedness: Part | None
+    gruen: Part | None
+    standard_by_batches: PositiveInt | None
     max_images: PositiveInt | None
     generated: Name | None
     random: Random

@@ -51,8 +51,20 @@ def _tensors(content: Any, path: Path) -> dict[str, Tensor]:
     state = {}
     if isinstance(content, Mapping):
         state = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
+        state = state or _nested(content, "")
     if not state:
         raise ValueError(f"{path}: holds no tensors by name")
+    return state
+
+
+def _nested(content: Mapping[Any, Any], prefix: str) -> dict[str, Tensor]:
+    """Tensors of mappings inside mappings, such as a state dict a part, by names with dots."""
+    state: dict[str, Tensor] = {}
+    for name, value in content.items():
+        if isinstance(value, Mapping):
+            state |= _nested(value, f"{prefix}{name}.")
+        elif isinstance(value, Tensor):
+            state[f"{prefix}{name}"] = value
     return state
 
 

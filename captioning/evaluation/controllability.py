@@ -44,7 +44,8 @@ from captioning.results.significance import paired_bootstrap
 from captioning.training.parts import build_part
 from captioning.types import Control, Sample
 
-SHOWN_SCORES = ("IoU", "Hal", "missing", "L", "LP", "G", "sC", "D-1", "D-2", "H")
+SHOWN_SCORES = ("IoU", "Hal", "missing", "L", "LP", "G", "GRUEN", "sC", "D-1", "D-2", "H")
+SHOWN_SCORES += ("H (GRUEN)",)
 
 
 def evaluate_control(config: DictConfig) -> dict[str, Any]:
@@ -65,16 +66,20 @@ def evaluate_control(config: DictConfig) -> dict[str, Any]:
     targets = control_targets(run, parser, max_images=config.max_images, generated=generated)
     samples = [sample for sample, _, _ in targets]
     controls = [control for _, control, _ in targets]
+    full_stops_count = _control_reader(run).full_stops_count
     captions = caption(run, samples, controls)
     parts = {"parser": parser, "vectors": build_part(config.word_vectors)}
     options: dict[str, Any] = {"statistics": _statistics(run)}
-    if config.get("well_formedness"):
-        options["well_formedness"] = build_part(config.well_formedness)
-    scores = score_control(_controlled(targets, captions), **parts, **options)
+    for name in ("well_formedness", "gruen"):
+        if config.get(name):
+            options[name] = build_part(config[name])
+    scores = score_control(_controlled(targets, captions, full_stops_count), **parts, **options)
     result: dict[str, Any] = {"scores": scores.to_dict(), "swapped": None}
-    result["random"] = drawing and _random_scores(run, drawing, samples, controls)
+    result["random"] = drawing and _random_scores(run, drawing, targets)
     metrics = config.get("metrics")
-    result["standard"] = metrics and standard_scores(samples, captions, metrics)
+    result["standard"] = metrics and standard_scores(
+        samples, captions, metrics, by_batches=config.get("standard_by_batches")
+    )
     other_controls = swapped(samples, controls)
     pairs = zip(targets, other_controls, strict=True)
     changed = [(target, control) for target, control in pairs if control is not None]
@@ -83,7 +88,8 @@ def evaluate_control(config: DictConfig) -> dict[str, Any]:
         changed_targets = [target for target, _ in changed]
         changed_samples = [sample for sample, _, _ in changed_targets]
         other_captions = caption(run, changed_samples, [control for _, control in changed])
-        other_scores = score_control(_controlled(changed_targets, other_captions), **parts)
+        other_controlled = _controlled(changed_targets, other_captions, full_stops_count)
+        other_scores = score_control(other_controlled, **parts)
         result["swapped"] = compare_swapped(samples, scores, other_scores, captions, other_captions)
     result["captions"] = _listed(targets, other_controls, captions, other_captions)
     result["evaluated"] = OmegaConf.to_container(config, resolve=True)
@@ -128,9 +134,7 @@ def control_targets(
         raise ValueError(
             f"generated={generated}: no caption is of a photo of {run.roster.name}; set split="
         )
-    trained = run.datamodule.readers.get("control")
-    reader = trained if isinstance(trained, CaptionControls) else CaptionControls()
-    controls = reader(samples)
+    controls = _control_reader(run)(samples)
     phrases = [
         [
             phrase.text
@@ -151,6 +155,12 @@ def control_targets(
             "with grounded phrases, such as data=flickr8k_entities"
         )
     return targets
+
+
+def _control_reader(run: LoadedRun) -> CaptionControls:
+    """What the run was trained with, or its defaults."""
+    trained = run.datamodule.readers.get("control")
+    return trained if isinstance(trained, CaptionControls) else CaptionControls()
 
 
 def swapped(samples: Sequence[Sample], controls: Sequence[Control]) -> list[Control | None]:
@@ -258,15 +268,22 @@ def _image_means(
 
 
 def _random_scores(
-    run: LoadedRun, drawing: RandomControls, samples: Sequence[Sample], controls: Sequence[Control]
+    run: LoadedRun, drawing: RandomControls, targets: Sequence[ControlTarget]
 ) -> dict[str, Any]:
-    drawn = drawing.draw(samples, controls)
-    drawn_samples = [sample for sample, _ in drawn]
-    return drawing.scores(drawn, caption(run, drawn_samples, [control for _, control in drawn]))
+    drawn = drawing.draw(
+        [sample for sample, _, _ in targets], [control for _, control, _ in targets]
+    )
+    captions = caption(run, [sample for sample, _ in drawn], [control for _, control in drawn])
+    full_stops_count = _control_reader(run).full_stops_count
+    return drawing.scores(drawn, captions, full_stops_count=full_stops_count)
 
 
 def standard_scores(
-    samples: Sequence[Sample], captions: Mapping[str, str], metrics: Mapping[str, Any]
+    samples: Sequence[Sample],
+    captions: Mapping[str, str],
+    metrics: Mapping[str, Any],
+    *,
+    by_batches: int | None = None,
 ) -> dict[str, Any]:
     """BLEU to SPICE of each caption against the one whose control was requested (Table 9).
 
@@ -274,7 +291,25 @@ def standard_scores(
         samples: the captions whose controls were requested; each is the only reference.
         captions: captions by sample id.
         metrics: config with the names to compute, ``test``, and the ``tokenizer``.
+        by_batches: number of captions that are also scored at once, as if they were all: the means
+            over such batches, in order, are ``by_batches``, which the authors print. Document
+            frequencies and brevity are then a batch's.
     """
+    scores = _standard(samples, captions, metrics)
+    if by_batches is None:
+        return scores
+    starts = range(0, len(samples), by_batches)
+    batches = [
+        _standard(samples[start : start + by_batches], captions, metrics)["corpus"]
+        for start in starts
+    ]
+    means = {name: fmean(batch[name] for batch in batches) for name in scores["corpus"]}
+    return scores | {"by_batches": means}
+
+
+def _standard(
+    samples: Sequence[Sample], captions: Mapping[str, str], metrics: Mapping[str, Any]
+) -> dict[str, Any]:
     references = {sample.sample_id: [sample.caption] for sample in samples}
     candidates = {sample_id: captions[sample_id] for sample_id in references}
     result = evaluate_captions(
@@ -284,7 +319,7 @@ def standard_scores(
 
 
 def _controlled(
-    targets: Sequence[ControlTarget], captions: Mapping[str, str]
+    targets: Sequence[ControlTarget], captions: Mapping[str, str], full_stops_count: bool
 ) -> list[ControlledCaption]:
     controlled = []
     for sample, control, nouns in targets:
@@ -297,6 +332,7 @@ def _controlled(
                 caption=captions[sample.sample_id],
                 nouns=nouns,
                 num_words=control.num_words,
+                full_stops_count=full_stops_count,
                 level=control.level,
                 coverage=box_coverage(boxes, width=width, height=height),
             )

@@ -99,13 +99,18 @@ class RandomControls:
         )
 
     def scores(
-        self, drawn: Sequence[tuple[Sample, Control]], captions: Mapping[str, str]
+        self,
+        drawn: Sequence[tuple[Sample, Control]],
+        captions: Mapping[str, str],
+        *,
+        full_stops_count: bool = False,
     ) -> dict[str, Any]:
         """``D-1`` and ``D-2`` of the best captions of each image, ``L`` and ``LP`` of all.
 
         Args:
             drawn: what `draw` gave.
             captions: captions by sample id.
+            full_stops_count: see `ControlledCaption`.
 
         Returns:
             ``corpus``, ``settings`` and ``captions``, each with its control.
@@ -121,6 +126,7 @@ class RandomControls:
                     image_id=sample.image_id,
                     caption=captions[sample.sample_id],
                     num_words=control.num_words,
+                    full_stops_count=full_stops_count,
                 )
                 for sample, control in drawn
             ]

@@ -9,9 +9,10 @@ unless noted):
 - ``LP``: share of captions whose number of words lies in the requested level.
 - ``G``: well-formedness, `well_formedness`; not the papers' GRUEN, which needs BERT and a model of
   acceptability.
+- ``GRUEN``: the papers' G, by its authors' recipe, `gruen`.
 - ``sC``, ``D-1``, ``D-2``: self-CIDEr, Div-1 and Div-2 of the captions of an image, the mean over
   images with five captions or more, of which the first five count.
-- ``H``: harmonic mean of ``IoU``, ``G`` and ``sC``.
+- ``H``, ``H (GRUEN)``: harmonic mean of ``IoU``, ``G`` or ``GRUEN``, and ``sC``.
 
 All but ``L`` are fractions in [0, 1]. A score that cannot be computed is absent; ``missing`` has
 the reason.
@@ -28,11 +29,11 @@ from typing import Any
 import numpy as np
 
 from captioning.interfaces import AbstractParser, AbstractWordVectors
-from captioning.lengths import LEVEL_STARTS, count_words, length_level
+from captioning.lengths import LEVEL_STARTS, count_pieces, count_words, length_level
 from captioning.metrics.cider import CiderStatistics
 from captioning.metrics.diversity import evaluate_diversity
 from captioning.metrics.noun_overlap import find_nouns, score_nouns
-from captioning.metrics.well_formedness import WellFormedness
+from captioning.metrics.well_formedness import AbstractWellFormedness
 
 GROUP_SIZE = 5
 DIVERSITY = {"sC": "self-CIDEr", "D-1": "Div-1", "D-2": "Div-2"}
@@ -48,6 +49,8 @@ class ControlledCaption:
         caption: raw text; may be empty.
         nouns: names of the entities of interest; None if the signal has none.
         num_words: requested number of words, or None.
+        full_stops_count: ``num_words`` counts whatever stands between blanks, and the caption is
+            counted so, too: a full stop that stands alone is a word.
         level: requested level, 1 (A) to 5 (E); by default that of ``num_words``.
         coverage: share of the image that the boxes of interest cover, in [0, 1], or None.
     """
@@ -57,6 +60,7 @@ class ControlledCaption:
     caption: str
     nouns: tuple[str, ...] | None = None
     num_words: int | None = None
+    full_stops_count: bool = False
     level: int | None = None
     coverage: float | None = None
 
@@ -102,16 +106,14 @@ class ControlScores:
         return asdict(self)
 
 
-def length_errors(captions: Sequence[str], num_words: Sequence[int]) -> list[int]:
+def length_errors(lengths: Sequence[int], num_words: Sequence[int]) -> list[int]:
     """Words too many or too few of each caption; their mean is L."""
-    pairs = zip(captions, num_words, strict=True)
-    return [abs(count_words(caption) - num_requested) for caption, num_requested in pairs]
+    return [abs(length - wanted) for length, wanted in zip(lengths, num_words, strict=True)]
 
 
-def length_hits(captions: Sequence[str], levels: Sequence[int]) -> list[bool]:
+def length_hits(lengths: Sequence[int], levels: Sequence[int]) -> list[bool]:
     """Whether each caption has the requested level; the share of these captions is LP."""
-    pairs = zip(captions, levels, strict=True)
-    return [length_level(count_words(caption)) == level for caption, level in pairs]
+    return [length_level(length) == level for length, level in zip(lengths, levels, strict=True)]
 
 
 def harmonic_mean(values: Sequence[float]) -> float:
@@ -190,7 +192,8 @@ def score_control(
     *,
     parser: AbstractParser | None = None,
     vectors: AbstractWordVectors | None = None,
-    well_formedness: WellFormedness | None = None,
+    well_formedness: AbstractWellFormedness | None = None,
+    gruen: AbstractWellFormedness | None = None,
     statistics: CiderStatistics | None = None,
     lemmas: bool = False,
     num_bands: int = 10,
@@ -207,6 +210,7 @@ def score_control(
         parser: finds the nouns of captions.
         vectors: the similarity of nouns.
         well_formedness: gives ``G``.
+        gruen: gives ``GRUEN``, such as `captioning.metrics.gruen.Gruen`; None: nobody asks for it.
         statistics: document frequencies for self-CIDEr, such as those of the training captions.
         lemmas, num_bands: see `find_nouns` and `coverage_bands`.
 
@@ -225,20 +229,17 @@ def score_control(
     columns |= _length_columns(samples, missing)
     if well_formedness is None:
         missing["G"] = "no language model is given"
-    else:
-        settings["well_formedness"] = well_formedness.settings()
-        scored = well_formedness.score([sample.caption for sample in samples])
-        ids = (sample.sample_id for sample in samples)
-        columns["G"] = {i: score.total for i, score in zip(ids, scored, strict=True)}
+    for name, scorer in (("G", well_formedness), ("GRUEN", gruen)):
+        if scorer is not None:
+            settings["well_formedness" if name == "G" else "gruen"] = scorer.settings()
+            scored = scorer.score([sample.caption for sample in samples])
+            ids = (sample.sample_id for sample in samples)
+            columns[name] = {i: score.total for i, score in zip(ids, scored, strict=True)}
     corpus = {name: fmean(column.values()) for name, column in columns.items()}
     per_image = _diversity(samples, statistics, settings, missing)
     for name in DIVERSITY if per_image else ():
         corpus[name] = fmean(scores[name] for scores in per_image.values())
-    unavailable = [name for name in ("IoU", "G", "sC") if name not in corpus]
-    if unavailable:
-        missing["H"] = f"needs {', '.join(unavailable)}"
-    else:
-        corpus["H"] = harmonic_mean([corpus[name] for name in ("IoU", "G", "sC")])
+    _add_harmonic_means(corpus, missing, with_gruen=gruen is not None)
     return ControlScores(
         corpus=corpus,
         per_caption={
@@ -253,6 +254,18 @@ def score_control(
         bands=_bands(samples, columns, num_bands),
         settings=settings | {"missing": missing},
     )
+
+
+def _add_harmonic_means(
+    corpus: dict[str, float], missing: dict[str, str], *, with_gruen: bool
+) -> None:
+    quality = {"H": "G"} | ({"H (GRUEN)": "GRUEN"} if with_gruen else {})
+    for name, well_formed in quality.items():
+        parts = ("IoU", well_formed, "sC")
+        if unavailable := [part for part in parts if part not in corpus]:
+            missing[name] = f"needs {', '.join(unavailable)}"
+        else:
+            corpus[name] = harmonic_mean([corpus[part] for part in parts])
 
 
 def _check(samples: Sequence[ControlledCaption]) -> None:
@@ -314,20 +327,24 @@ def _length_columns(
         for sample in samples
         if sample.level is not None or sample.num_words is not None
     }
-    captions = {sample.sample_id: sample.caption for sample in samples}
+    lengths = {sample.sample_id: _length(sample) for sample in samples}
     columns: dict[str, dict[str, float]] = {}
     if exact:
         num_words = [sample.num_words or 0 for sample in exact.values()]
-        errors = length_errors([captions[i] for i in exact], num_words)
+        errors = length_errors([lengths[i] for i in exact], num_words)
         columns["L"] = dict(zip(exact, map(float, errors), strict=True))
     else:
         missing["L"] = "no number of words is asked for"
     if levels:
-        hits = length_hits([captions[i] for i in levels], list(levels.values()))
+        hits = length_hits([lengths[i] for i in levels], list(levels.values()))
         columns["LP"] = dict(zip(levels, map(float, hits), strict=True))
     else:
         missing["LP"] = "no length is asked for"
     return columns
+
+
+def _length(sample: ControlledCaption) -> int:
+    return (count_pieces if sample.full_stops_count else count_words)(sample.caption)
 
 
 def _diversity(

@@ -19,6 +19,7 @@ How well it tells broken captions, and at what threshold: ``docs/metrics_control
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain, pairwise
@@ -90,8 +91,20 @@ class WellFormed:
     total: float
 
 
-class WellFormedness:
+class AbstractWellFormedness(ABC):
     """Scores captions one by one; a caption's score does not depend on the others."""
+
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """Settings to store with scores."""
+
+    @abstractmethod
+    def score(self, captions: Sequence[str]) -> list[WellFormed]:
+        """Scores of captions, in order."""
+
+
+class WellFormedness(AbstractWellFormedness):
+    """The project's own score."""
 
     def __init__(
         self,

@@ -56,6 +56,13 @@ class CicBart(AbstractCaptioner[HypothesisTree]):
         prompt: first words of the control.
         controlled: False: captions have no control, and the encoder reads all regions.
         published_area: see `VisualEmbedding`.
+        blank_before_verbs: see `ControlText`.
+        control_tokens_said: control tokens have a share of the probability, in the loss as in
+            search, as in the authors' code; else none. They are left out of the caption's text.
+        attend_padding: the regions that fill up a batch are attended to, as in the authors' code:
+            what is said of a photo then depends on the others of its batch.
+        forced_begin: in search the first token of each caption is ``<s>``, at no cost, as bart-base
+            generates; else it is searched for like any other.
         pretrained: hub name or folder of a BART; None: random weights of the sizes above.
         weights: file of VL-BART or CIC-BART in the authors' layout to load, or None.
         **captioner: see `AbstractCaptioner`.
@@ -78,12 +85,18 @@ class CicBart(AbstractCaptioner[HypothesisTree]):
         prompt: str = "caption region:",
         controlled: bool = True,
         published_area: bool = False,
+        blank_before_verbs: bool = False,
+        control_tokens_said: bool = False,
+        attend_padding: bool = False,
+        forced_begin: bool = False,
         pretrained: str | None = None,
         weights: str | Path | None = None,
         **captioner: Any,
     ) -> None:
         super().__init__(**captioner)
-        self.text = ControlText(self.tokenizer, prompt=prompt)
+        self.text = ControlText(
+            self.tokenizer, prompt=prompt, blank_before_verbs=blank_before_verbs
+        )
         size = len(self.tokenizer)
         if pretrained is None:
             bart = build_bart(
@@ -106,9 +119,16 @@ class CicBart(AbstractCaptioner[HypothesisTree]):
         )
         if weights is not None:
             load_vl_bart(weights, bart=self.bart, visual=self.visual)
-        self.num_words = size - len(CONTROL_TOKENS)
+        self.num_words = size - (0 if control_tokens_said else len(CONTROL_TOKENS))
         self.bart.final_logits_bias[0, self.num_words :] = BANNED_BIAS
         self.label_smoothing, self.controlled = label_smoothing, controlled
+        self.attend_padding = attend_padding
+        self.begin_id = getattr(self.tokenizer, "begin_id", None) if forced_begin else None
+        if forced_begin and self.begin_id is None:
+            raise ValueError(
+                "forced_begin needs a vocabulary whose captions begin with <s>: choose "
+                "tokenizer=bart, or model.module.forced_begin=false"
+            )
 
     def losses(self, batch: Batch) -> CaptionLosses:
         """Cross-entropy of each next token given the true previous ones and the control."""
@@ -152,7 +172,11 @@ class CicBart(AbstractCaptioner[HypothesisTree]):
         """As `step`, before the softmax."""
         decoder = self.bart.model.decoder
         check_length(decoder, state.length + 1, "a caption", "search.max_length")
-        return BartStepper(self.bart).next_logits(tokens, state)
+        logits, after = BartStepper(self.bart).next_logits(tokens, state)
+        if self.begin_id is not None and state.length == 0:
+            logits = torch.full_like(logits, -torch.inf)
+            logits[:, self.begin_id] = 0
+        return logits, after
 
     def _controls(self, batch: Batch) -> tuple[Control, ...]:
         if batch.controls is None or not self.controlled:
@@ -191,9 +215,13 @@ class CicBart(AbstractCaptioner[HypothesisTree]):
         rows = on_device(rows, features.device)
         images = on_device(torch.tensor([[image] for image, _ in requests]), features.device)
         boxes = batch.extras["boxes"].to(features.dtype)
+        features, boxes = features[images, rows], boxes[images, rows]
+        if self.attend_padding:  # it has neither features nor a box
+            real = on_device(exist, features.device).unsqueeze(-1)
+            features, boxes, exist = features * real, boxes * real, torch.ones_like(exist)
         # The n-th token from the end of the vocabulary stands for the n-th region of the input.
         place_embeddings = self.bart.model.shared.weight[-rows.shape[1] :].flip(0)
-        return self.visual(features[images, rows], boxes[images, rows], place_embeddings), exist
+        return self.visual(features, boxes, place_embeddings), exist
 
 
 def _rows(batch: Batch, request: Request, counts: list[int]) -> list[int]:

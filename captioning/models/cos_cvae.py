@@ -7,21 +7,20 @@ evidence lower bound, ``-log p(x | z, v) + KL(q || p)``, in two phases of differ
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
-from statistics import NormalDist
 from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from captioning.models.base import AbstractCaptioner
 from captioning.models.layers.bound import LossWeights, Terms
 from captioning.models.layers.cross_entropy import token_losses
-from captioning.models.layers.gaussian import Gaussian
 from captioning.models.layers.keyed_noise import keyed_noise
 from captioning.models.layers.latent_decoder import LatentDecoder, LatentState, RegionMemory
+from captioning.models.layers.latent_form import InputWords, LatentForm, clip_by_part
 from captioning.models.layers.latents import Chain, Latents
 from captioning.models.layers.object_split import ObjectSplit
 from captioning.models.layers.on_device import on_device
@@ -67,6 +66,9 @@ class CosCvae(AbstractCaptioner[LatentState]):
         pseudo_temperature: of the objects' latents for filled contexts; .6 is the authors'.
         first, later: weights of the loss in the two phases, see `LossWeights`.
         first_epochs: epochs of the first phase.
+        form: what the authors' code does otherwise than the paper, see `LatentForm`.
+        clip_by_part: gradients of the decoder, of both posteriors and of the prior are clipped each
+            by itself at ``trainer.gradient_clip_val``, as the authors do.
         free_nats: divergence of each latent without cost, in nats a word of the caption (Kingma et
             al., 2016): latents do not collapse below it. 0 in the authors' code.
         reduction: ``"token_mean"`` over the batch's words, or ``"caption_sum"``: summed over a
@@ -103,6 +105,8 @@ class CosCvae(AbstractCaptioner[LatentState]):
         free_nats: NonNegativeFloat = 0.0,
         pseudo_temperature: NonNegativeFloat = 0.6,
         reduction: Literal["token_mean", "caption_sum"] = "token_mean",
+        form: Annotated[Mapping[str, bool], ArgumentsOf(LatentForm)] | None = None,
+        clip_by_part: bool = False,
         seed: Seed = 0,
         **captioner: Any,
     ) -> None:
@@ -113,10 +117,10 @@ class CosCvae(AbstractCaptioner[LatentState]):
             raise ValueError(f"word_dropout must be in [0, 1): got {word_dropout}")
         self.reduction, self.num_objects, self.max_steps = reduction, num_objects, max_steps
         self.seed, self.first_epochs, self.free_nats = seed, first_epochs, free_nats
-        self.pseudo_temperature = pseudo_temperature
+        self.pseudo_temperature, self.clip_by_part = pseudo_temperature, clip_by_part
+        latent_form = LatentForm(**(form or {}))
+        self.words = InputWords(latent_form, self.tokenizer, dropout=word_dropout)
         self.phases = (LossWeights(**(first or {})), LossWeights(**(later or {})))
-        # A word is dropped if its normal random number lies below this.
-        self.drop_below = NormalDist().inv_cdf(word_dropout) if word_dropout else -math.inf
         self.split = ObjectSplit(tokenizer=self.tokenizer, words=build_object_words(objects))
         self.project = None
         if projection_size is not None:
@@ -133,14 +137,17 @@ class CosCvae(AbstractCaptioner[LatentState]):
             embedding_size=embedding_size,
             latent_size=context_size + object_size,
             dropout=dropout,
+            form=latent_form,
         )
-        self._start_from_word_frequencies(self.decoder.output.bias)
+        if latent_form.output_bias and not latent_form.plain_start:
+            self._start_from_word_frequencies(self.decoder.output.bias)
         self.latents = Latents(
             size=self.split.size,
             embedding_size=posterior_embedding_size,
             feature_size=features,
             hidden_sizes=(context_hidden, object_hidden),
             sizes=(context_size, object_size),
+            form=latent_form,
         )
 
     @property
@@ -230,10 +237,13 @@ class CosCvae(AbstractCaptioner[LatentState]):
         context_noise, object_noise, chances = noise.split((*self.latents.prior.sizes, 1), dim=2)
         with torch.autocast(self.device.type, enabled=False):
             mean = memory.mean.to(noise.dtype)[images]
-            context, _ = self.latents.context(pseudo.contexts[:, 1:], lengths, context_noise)
-            priors = self.latents.prior.context_distributions(mean, context.values)
+            placed = self.words.read(pseudo.contexts[:, 1:])
+            context, _ = self.latents.context(placed, lengths, context_noise)
+            before = self.words.read(pseudo.words[:, :-1])
+            conditions = self.latents.prior.conditions(mean, before)
+            priors = self.latents.prior.context_distributions(conditions, context.values)
             objects = self.latents.prior.draw_objects(
-                mean, context.values, object_noise, self.pseudo_temperature
+                conditions, context.values, object_noise, self.pseudo_temperature
             )
         latents = [context.values, objects]
         if labels is not None:
@@ -242,12 +252,14 @@ class CosCvae(AbstractCaptioner[LatentState]):
         packing = Packing.of(lengths, noise.device)
         nll = self._word_losses(pseudo.words, latents, chances, memory, images, packing)
         real = torch.arange(noise.shape[1], device=noise.device) < packing.lengths[:, None]
+        real = real & self.words.counted(pseudo.words[:, :-1])
         return nll, (context.distribution.divergence(priors).sum(2) * real).sum(1)
 
     def _attention(self, pseudo: PseudoCaptions, latents: Tensor, memory: RegionMemory) -> Tensor:
         """Attention ``(B', T - 1, R)`` of the decoder in contexts, slots read as unknown words."""
         slots = pseudo.contexts >= len(self.tokenizer)
         words = pseudo.contexts.masked_fill(slots, self.tokenizer.unk_id)[:, :-1]
+        words = self.words.read(words)
         return self.decoder.attention(words, memory, latents.detach(), self.latents.prior)
 
     def _reduced(self, losses: Tensor, lengths: Tensor, weights: Tensor | None) -> Mean:
@@ -270,7 +282,8 @@ class CosCvae(AbstractCaptioner[LatentState]):
         packing = Packing.of(host_exist[:, 1:].sum(1), tokens.device)
         # Cut to the longest caption of the batch.
         end = len(packing.sizes) + 1
-        tokens, real = tokens[:, :end], exist[:, 1:end, None]
+        tokens = tokens[:, :end]
+        real = (exist[:, 1:end] & self.words.counted(tokens[:, :-1]))[:, :, None]
         keys = [(self.seed, row, number) for row in batch.host.rows.tolist()]
         noise = self._noise(keys, packing.host_lengths)
         # Densities and divergences have exponents, so they are never in half precision.
@@ -279,12 +292,13 @@ class CosCvae(AbstractCaptioner[LatentState]):
             context, objects = self._posteriors(
                 host_tokens[:, 1:end], packing.host_lengths, mean, noise
             )
-            priors = self._priors(mean, context.values, objects.values)
+            before = self.words.read(tokens[:, :-1])
+            priors = self.latents.prior.distributions(mean, before, context.values, objects.values)
         latents, chances = [context.values, objects.values], noise[:, :, -1:]
         with by_caption(batch):
             nll = self._word_losses(tokens, latents, chances, memory, batch.image_index, packing)
         kl_context, kl_objects = (
-            (chain.distribution.divergence(prior) * real).sum(1)
+            chain.distribution.divergence(prior).masked_fill(~real, 0).sum(1)
             for chain, prior in zip((context, objects), priors, strict=True)
         )
         return Terms(
@@ -307,11 +321,12 @@ class CosCvae(AbstractCaptioner[LatentState]):
         packing: Packing,
     ) -> Tensor:
         """``(B,)`` negative log-likelihoods of ``tokens (B, T + 1)``, summed over words."""
-        words = self._dropped(tokens[:, :-1], chances[:, :, 0])
+        words = self.words.read(tokens[:, :-1])
+        words = self.words.dropped(words, chances[:, :, 0]) if self.training else words
         logits = self.decoder.logits(words, torch.cat(latents, 2), memory, images, packing)
         next_words = packing.pack(tokens[packing.order, 1:])
         nll, _ = token_losses(logits.to(self.decoder.score.dtype), next_words)
-        return packing.sum_by_caption(nll)
+        return packing.sum_by_caption(nll * self.words.counted(next_words))
 
     def _noise(self, keys: list[tuple[int, ...]], lengths: Tensor) -> Tensor:
         """``(B, T, Zm + Zo + 1)`` for both latents and for word dropout, on the device."""
@@ -325,26 +340,14 @@ class CosCvae(AbstractCaptioner[LatentState]):
         """Latents of context and objects of ``targets (B, T)``, on the host as their lengths."""
         context_noise, object_noise, _ = noise.split((*self.latents.prior.sizes, 1), dim=2)
         numbers = self.split.numbers(targets)
-        placed = on_device(self.split.context(targets, numbers), noise.device)
+        placed = self.words.read(self.split.context(targets, numbers))
+        placed = on_device(placed, noise.device)
         context, summary = self.latents.context(placed, lengths, context_noise)
         words, counts = self.split.objects(targets, numbers, self.num_objects)
         words = on_device(words, noise.device)
         return context, self.latents.objects(
             words, counts, mean, summary, context.values, object_noise
         )
-
-    def _priors(self, mean: Tensor, context: Tensor, objects: Tensor) -> tuple[Gaussian, Gaussian]:
-        return (
-            self.latents.prior.context_distributions(mean, context),
-            self.latents.prior.object_distributions(mean, context, objects),
-        )
-
-    def _dropped(self, words: Tensor, chances: Tensor) -> Tensor:
-        """Words ``(B, T)`` after word dropout in training; the first is never dropped."""
-        if not self.training:
-            return words
-        dropped = (chances < self.drop_below) & (words != self.tokenizer.bos_id)
-        return words.masked_fill(dropped, self.tokenizer.unk_id)
 
     @torch.no_grad()
     def log_likelihood(self, batch: Batch, *, num_draws: int) -> Tensor:
@@ -360,14 +363,7 @@ class CosCvae(AbstractCaptioner[LatentState]):
         draws, memory = [], self._memory(batch)
         _, exist = batch.caption_tokens()
         for number in range(num_draws):
-            terms = self.terms(batch, number, memory)
-            ratios = -terms.nll
-            for chain, prior in zip((terms.context, terms.objects), terms.priors, strict=True):
-                gain = prior.log_density(chain.values) - chain.distribution.log_density(
-                    chain.values
-                )
-                ratios = ratios + (gain * exist[:, 1:]).sum(1)
-            draws.append(ratios)
+            draws.append(self.terms(batch, number, memory).log_ratios(exist[:, 1:]))
         ratios = torch.stack(draws)
         return ratios.logsumexp(0) - torch.log(ratios.new_tensor(num_draws))
 
@@ -375,9 +371,25 @@ class CosCvae(AbstractCaptioner[LatentState]):
         """The memory with the latents at their means; `LatentState.drawn` gives others."""
         memory = self._memory(batch)
         prior, mean = self.latents.prior, memory.mean.to(self.decoder.score.dtype)
-        noise = mean.new_zeros(len(mean), self.max_steps, sum(prior.sizes))
-        return self.decoder.start(replace(memory, mean=mean), prior.draw(mean, noise, 0.0), prior)
+        noise, read = mean.new_zeros(len(mean), self.max_steps, sum(prior.sizes)), prior.start(mean)
+        latents = prior.draw(mean, noise, 0.0) if read is None else noise
+        state = self.decoder.start(replace(memory, mean=mean), latents, prior)
+        return replace(state, read=read)
 
     def step(self, tokens: Tensor, state: LatentState) -> tuple[Tensor, LatentState]:
         """Log-probabilities of the next word."""
         return self.decoder.step(tokens, state)
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Of all gradients together, or of each part by itself."""
+        if self.clip_by_part and gradient_clip_val and gradient_clip_algorithm != "value":
+            latents = self.latents
+            decoder = nn.ModuleList(filter(None, (self.backbone, self.project, self.decoder)))
+            clip_by_part((decoder, *latents.children()), gradient_clip_val)
+            return
+        super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)

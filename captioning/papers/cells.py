@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -86,7 +86,7 @@ class Results:
     def recorded(self, recorded: Recorded) -> list[Run]:
         """Runs of a file of records, whose config has the values."""
         return [
-            run
+            replace(run, files=_renamed(run.files, recorded.files))
             for run in self._study(recorded.file)
             if all(run.setting(key) == value for key, value in recorded.values.items())
         ]
@@ -109,7 +109,7 @@ class Cells:
 
     def cell(self, item: Item, row: Row, place: int) -> Cell:
         """The cell of a row and the ``place``-th column."""
-        column = item.columns[place]
+        column = item.columns[place].on(self.scale)
         if row.reason is not None:
             return Cell(state=row.reason[0], reason=row.reason[1])
         way = self.way(row)
@@ -168,9 +168,22 @@ def _value(run: Run, row: Row, column: Column) -> float | None:
     content: Any = run.metrics if file == METRICS else run.files.get(file, {})
     part = column.part if row.part is None else row.part
     for key in [*filter(None, part.split(".")), str(column.metric)]:
-        content = content.get(key) if isinstance(content, dict) else None
+        content = _part(content, key)
     number = as_number(content)
     return None if number is None else number * UNITS[column.unit]
+
+
+def _part(content: Any, key: str) -> Any:
+    """Of a mapping by its key, of a list by its number."""
+    if isinstance(content, list) and key.isdecimal() and int(key) < len(content):
+        return content[int(key)]
+    return content.get(key) if isinstance(content, Mapping) else None
+
+
+def _renamed(files: Mapping[str, Any], names: Mapping[str, str]) -> Mapping[str, Any]:
+    """Files of a record, those of today's names among them."""
+    known = {new: files[old] for new, old in names.items() if old in files}
+    return {**files, **known} if known else files
 
 
 def missing_rows(cells: Cells, items: Sequence[Item]) -> list[tuple[Item, Row]]:

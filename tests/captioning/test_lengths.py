@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from captioning.lengths import count_words, length_level
+from captioning.lengths import count_pieces, count_words, length_level
 
 
 @pytest.mark.parametrize(
@@ -17,3 +17,9 @@ def test_words_hold_a_letter_or_a_digit(caption: str, words: int) -> None:
 def test_levels_begin_at_ten_twenty_thirty_and_forty() -> None:
     borders = (0, 1, 9, 10, 19, 20, 29, 30, 39, 40, 400)
     assert [length_level(number) for number in borders] == [0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
+
+
+def test_pieces_are_whatever_stands_between_blanks() -> None:
+    assert [count_pieces(text) for text in ("a dog runs .", "a dog runs.", " - ", "")] == [
+        4, 3, 1, 0,
+    ]  # fmt: skip

@@ -3,7 +3,7 @@
 Captions become lines like ``( ride-01 :ARG0 ( boy ) :ARG1 ( horse ) )``, in which equal labels are
 told apart by numbers (``dog_0``, ``dog_1``): the form of amrlib's ``parse_xfm`` models. Writers
 read a graph in PENMAN notation in one line, as its ``generate_xfm`` models. Their folders are read
-by transformers alone, and only where the weights are safetensors.
+by transformers alone: safetensors, or the tensors of ``pytorch_model.bin``, which amrlib has.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class SequenceModel:
         device: ``"auto"`` takes a GPU if there is one.
 
     Raises:
-        FileNotFoundError, ConnectionError: no model, no tokenizer, or no safetensors.
+        FileNotFoundError, ConnectionError: no model, no tokenizer, or no weights.
         ValueError: weights of another model.
     """
 
@@ -83,7 +83,11 @@ class SequenceModel:
             words, local_files_only=True, trust_remote_code=False
         )
         network: Any = load_network(
-            transformers.AutoModelForSeq2SeqLM, folder, name=name, kind="a sequence model"
+            transformers.AutoModelForSeq2SeqLM,
+            folder,
+            name=name,
+            kind="a sequence model",
+            older_files=True,
         )
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"

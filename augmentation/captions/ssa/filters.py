@@ -17,7 +17,12 @@ from augmentation.captions.ssa.sentences import Caption
 from augmentation.regions.proposal import draw_key
 from captioning.data.roster import Roster
 from captioning.interfaces import AbstractLanguageModel
-from captioning.metrics.well_formedness import BALANCE, WellFormedness, calibrate
+from captioning.metrics.well_formedness import (
+    BALANCE,
+    AbstractWellFormedness,
+    WellFormedness,
+    calibrate,
+)
 from captioning.ranges import Cosine, Fraction, NonNegativeInt
 from captioning.text.ngrams import NgramLanguageModel
 
@@ -40,8 +45,8 @@ class Rules:
     """Rules that a caption must meet.
 
     Attributes:
-        min_well_formedness: score, in [0, 1]; the paper's .7 is of GRUEN, this scale is explained
-            in docs/ssa.md.
+        min_well_formedness: score, in [0, 1]; the paper's .7 is of GRUEN (``gruen`` of the
+            method), our own scale is explained in docs/ssa.md.
         min_words: of a caption.
         banned: words that no caption may contain.
         ungrounded: kinds of phrases whose nouns need no box, such as ``("notvisual",)``.
@@ -151,6 +156,22 @@ class CrossFittedScores:
     def score(self, image_id: str, captions: Sequence[str]) -> list[float]:
         """Scores in [0, 1] of new captions of a photo."""
         return [score.total for score in self._scores[self.fold(image_id)].score(captions)]
+
+
+class GivenScores:
+    """Well-formedness by a score that needs no fitting, whatever the photo.
+
+    Args:
+        scorer: of captions.
+    """
+
+    def __init__(self, scorer: AbstractWellFormedness) -> None:
+        self._scorer = scorer
+
+    def score(self, image_id: str, captions: Sequence[str]) -> list[float]:
+        """Scores in [0, 1] of new captions of a photo."""
+        del image_id
+        return [score.total for score in self._scorer.score(captions)]
 
 
 def _fit(

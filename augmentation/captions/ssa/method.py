@@ -17,6 +17,7 @@ from augmentation.captions.ssa.filters import (
     ILL_FORMED,
     NOT_REALISED,
     CrossFittedScores,
+    GivenScores,
     Rules,
 )
 from augmentation.captions.ssa.frames import Frames
@@ -36,6 +37,7 @@ from augmentation.regions.proposal import draw_key
 from captioning.data.roster import Roster
 from captioning.data.steps.added_captions import focus
 from captioning.interfaces import AbstractLanguageModel, AbstractParser, AbstractWordVectors
+from captioning.metrics.well_formedness import AbstractWellFormedness
 from captioning.ranges import Cosine, Fraction, NonNegativeInt, PositiveInt, Seed
 from captioning.text.entities import as_sentence
 from captioning.text.parts import NOUNS
@@ -64,7 +66,7 @@ class _Knowledge:
     graphs: dict[str, _PhotoGraphs]
     nouns: NounForms
     frames: Frames
-    scores: CrossFittedScores
+    scores: CrossFittedScores | GivenScores
 
 
 class Ssa(AbstractCaptionMethod):
@@ -86,6 +88,7 @@ class Ssa(AbstractCaptionMethod):
         max_long_words: words of a long caption, at most.
         min_similarity, min_similarity_same_arguments: see `Merging`.
         language_model: judges well-formedness; None for trigrams of the roster's captions.
+        gruen: judges it instead, as in the paper, such as a `captioning.metrics.gruen.Gruen`.
         graph_parser: makes the captions' graphs; None for the rules of `read_words`.
         graph_writer: writes the samples as sentences; None for the rules of `Realiser`.
         seed: of all draws.
@@ -113,6 +116,7 @@ class Ssa(AbstractCaptionMethod):
         min_similarity: Cosine = 0.7,
         min_similarity_same_arguments: Cosine = 0.5,
         language_model: AbstractLanguageModel | None = None,
+        gruen: AbstractWellFormedness | None = None,
         graph_parser: AbstractGraphParser | None = None,
         graph_writer: AbstractGraphWriter | None = None,
         seed: Seed = 0,
@@ -133,7 +137,7 @@ class Ssa(AbstractCaptionMethod):
         self.detail_probability, self.small_coverage = shares
         self.min_captions, self.seed, self.max_long = min_captions, seed, max_long
         self.min_long_words, self.max_long_words = min_long_words, max_long_words
-        self.language_model = language_model
+        self.language_model, self.gruen = language_model, gruen
         self.graph_parser, self.graph_writer = graph_parser, graph_writer
         self._data: _Knowledge | None = None
         self.merging = Merging(
@@ -178,8 +182,13 @@ class Ssa(AbstractCaptionMethod):
             graphs=graphs_by_image,
             nouns=NounForms(all_graphs),
             frames=Frames(all_graphs),
-            scores=CrossFittedScores(roster, language_model=self.language_model, seed=self.seed),
+            scores=self._scores(roster),
         )
+
+    def _scores(self, roster: Roster) -> CrossFittedScores | GivenScores:
+        if self.gruen is not None:
+            return GivenScores(self.gruen)
+        return CrossFittedScores(roster, language_model=self.language_model, seed=self.seed)
 
     def _read(self, roster: Roster) -> dict[str, _PhotoGraphs]:
         """Grounded graphs of the captions, and their nouns, by image."""
@@ -286,7 +295,10 @@ class Ssa(AbstractCaptionMethod):
             yield graph, caption
 
     def _well_formed(
-        self, candidates: Sequence[NewCaption], scores: CrossFittedScores, refused: Counter[str]
+        self,
+        candidates: Sequence[NewCaption],
+        scores: CrossFittedScores | GivenScores,
+        refused: Counter[str],
     ) -> list[NewCaption]:
         """The candidates with a sufficient score."""
         if not candidates:

@@ -12,7 +12,7 @@ from captioning.data.batches.base import AbstractBatchReader, Epoch, Read, Tenso
 from captioning.data.batches.matched_regions import MatchedControls
 from captioning.data.boxes import sample_size
 from captioning.interfaces import AbstractParser
-from captioning.lengths import count_words
+from captioning.lengths import count_pieces, count_words
 from captioning.ranges import Fraction, PositiveInt
 from captioning.types import Control, Sample
 from captioning.vision.boxes import scale_boxes
@@ -27,6 +27,8 @@ class CaptionControls(AbstractBatchReader):
     Args:
         ordered: controls ask for the regions in the caption's order; else for their set.
         length: controls ask for the caption's number of words.
+        full_stops_count: whatever stands between blanks is a word of the length, as in the authors'
+            code, so a full stop that stands alone is one; else words alone.
         parser: finds the verbs that controls ask for; None: they ask for none.
         max_regions: the first so many boxes of a photo have features; others are left out.
         min_overlap: of imported features alone, whose boxes are others than the annotated ones:
@@ -38,11 +40,12 @@ class CaptionControls(AbstractBatchReader):
         *,
         ordered: bool = True,
         length: bool = True,
+        full_stops_count: bool = False,
         parser: AbstractParser | None = None,
         max_regions: PositiveInt = 36,
         min_overlap: Fraction = 0.5,
     ) -> None:
-        self.ordered, self.length = ordered, length
+        self.ordered, self.length, self.full_stops_count = ordered, length, full_stops_count
         self.parser, self.max_regions, self.min_overlap = parser, max_regions, min_overlap
 
     def open(self, epoch: Epoch) -> Read | None:
@@ -51,6 +54,7 @@ class CaptionControls(AbstractBatchReader):
 
     def __call__(self, samples: Sequence[Sample]) -> tuple[Control, ...]:
         """The controls of ``samples``, in order."""
+        count = count_pieces if self.full_stops_count else count_words
         verbs: list[tuple[str, ...]] = [()] * len(samples)
         if self.parser is not None:
             parses = self.parser.parse([sample.caption for sample in samples])
@@ -60,7 +64,7 @@ class CaptionControls(AbstractBatchReader):
                 regions=self._regions(sample),
                 ordered=self.ordered,
                 # a caption of punctuation alone has no words, so no length
-                num_words=(count_words(sample.caption) or None) if self.length else None,
+                num_words=(count(sample.caption) or None) if self.length else None,
                 verbs=caption_verbs,
             )
             for sample, caption_verbs in zip(samples, verbs, strict=True)

@@ -55,6 +55,18 @@ class Terms:
         """``(B,)`` of both latents, summed over dimensions."""
         return self.kl_context.sum(1) + self.kl_objects.sum(1)
 
+    def log_ratios(self, real: Tensor) -> Tensor:
+        """``log p(x | z) p(z) / q(z | x)`` of the drawn latents, ``(B,)`` in nats.
+
+        Args:
+            real: ``(B, T) bool`` words that exist.
+        """
+        ratios = -self.nll
+        for chain, prior in zip((self.context, self.objects), self.priors, strict=True):
+            gain = prior.log_density(chain.values) - chain.distribution.log_density(chain.values)
+            ratios = ratios + (gain * real).sum(1)
+        return ratios
+
     def parts(self) -> dict[str, Tensor]:
         """Logged values: nats a word, and the share of the latents' dimensions that are active.
 

@@ -14,13 +14,18 @@ class ControlText:
     Args:
         tokenizer: its last tokens are those of `captioning.text.control_tokens`.
         prompt: beginning of the text.
+        blank_before_verbs: one blank more before the first verb, which is a token of its own in
+            BART's vocabulary, as in the authors' code.
 
     Raises:
         ValueError: the tokenizer lacks those tokens, or has them elsewhere.
     """
 
-    def __init__(self, tokenizer: AbstractTokenizer, *, prompt: str) -> None:
+    def __init__(
+        self, tokenizer: AbstractTokenizer, *, prompt: str, blank_before_verbs: bool = False
+    ) -> None:
         self.tokenizer, self.prompt = tokenizer, prompt
+        self.blank_before_verbs = blank_before_verbs
         first_id = len(tokenizer) - len(CONTROL_TOKENS)
         for number, token in enumerate(CONTROL_TOKENS, start=first_id):
             if (actual := tokenizer.token_id(token)) != number:
@@ -48,7 +53,8 @@ class ControlText:
 
     def _words(self, control: Control) -> list[int]:
         """The beginning up to the last verb."""
-        text = " ".join([self.prompt, *control.verbs])
+        blank = [""] if self.blank_before_verbs and control.verbs else []
+        text = " ".join([self.prompt, *blank, *control.verbs])
         if text not in self._prompt_ids:
             ids = self.tokenizer.encode(text)[:-1]
             # BART's decoder begins with its end token, which its encoder does not read.

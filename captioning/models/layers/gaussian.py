@@ -24,13 +24,16 @@ class Gaussian:
     log_variance: Tensor
 
     @classmethod
-    def of(cls, statistics: Tensor) -> Gaussian:
+    def of(cls, statistics: Tensor, *, bounded: bool = True) -> Gaussian:
         """From a layer's output ``(..., 2Z)``: means, then log-variances.
 
-        Log-variances are squashed smoothly into ``(-MAX_LOG_VARIANCE, MAX_LOG_VARIANCE)``: in a
-        chain each latent feeds the next one's variance, and a large one would make it infinite.
+        ``bounded`` log-variances are squashed smoothly into ``(-MAX_LOG_VARIANCE,
+        MAX_LOG_VARIANCE)``: in a chain each latent feeds the next one's variance, and a large one
+        would make it infinite. The authors of COS-CVAE take them as they are.
         """
         mean, log_variance = statistics.chunk(2, dim=-1)
+        if not bounded:
+            return cls(mean=mean, log_variance=log_variance)
         return cls(
             mean=mean, log_variance=MAX_LOG_VARIANCE * torch.tanh(log_variance / MAX_LOG_VARIANCE)
         )

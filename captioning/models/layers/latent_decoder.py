@@ -12,8 +12,10 @@ from torch.nn import functional
 
 from captioning.interfaces import AbstractLatentState
 from captioning.models.layers.keyed_noise import key_of, keyed_noise
-from captioning.models.layers.latents import LatentPrior
+from captioning.models.layers.latent_form import LatentForm
+from captioning.models.layers.latent_prior import LatentPrior, ReadWords
 from captioning.models.layers.packing import Packing
+from captioning.models.layers.twins import add_twin
 from captioning.models.layers.updown_cell import (
     CellWeights,
     attend,
@@ -53,10 +55,13 @@ class LatentState(AbstractLatentState):
 
     Attributes:
         memory: of each block's image.
-        latents: ``(blocks, T, Z)`` drawn before the first word.
+        latents: ``(blocks, T, Z)`` drawn before the first word; the noise to draw them with where
+            the prior reads words.
         cells: h1, c1, h2 and c2, ``(G, H)`` or ``(G, L)`` each.
         step: words read so far.
         prior: makes other draws.
+        read: the prior's memory where it reads words, else None.
+        temperature: of its draws.
     """
 
     memory: RegionMemory
@@ -64,6 +69,8 @@ class LatentState(AbstractLatentState):
     cells: tuple[Tensor, Tensor, Tensor, Tensor]
     step: int
     prior: LatentPrior
+    read: ReadWords | None = None
+    temperature: float = 0.0
 
     def select(self, index: Tensor) -> LatentState:
         """Hypotheses by index."""
@@ -73,7 +80,8 @@ class LatentState(AbstractLatentState):
         if len(blocks) != num_blocks:
             memory, latents = memory.select(blocks), latents[blocks]
         cells = tuple(cell[index] for cell in self.cells)
-        return replace(self, memory=memory, latents=latents, cells=cells)
+        read = None if self.read is None else self.read.select(index)
+        return replace(self, memory=memory, latents=latents, cells=cells, read=read)
 
     @torch.no_grad()
     def drawn(
@@ -99,12 +107,11 @@ class LatentState(AbstractLatentState):
         noise = keyed_noise(numbers, [steps] * len(numbers), size).to(self.latents)
         images = torch.arange(len(keys), device=noise.device).repeat_interleave(len(draws))
         memory = self.memory.select(images)
-        return replace(
-            self,
-            memory=memory,
-            latents=self.prior.draw(memory.mean, noise, temperature),
-            cells=tuple(cell[images] for cell in self.cells),
-        )
+        cells = tuple(cell[images] for cell in self.cells)
+        drawn = replace(self, memory=memory, cells=cells, temperature=temperature)
+        if self.read is not None:
+            return replace(drawn, latents=noise, read=self.read.select(images))
+        return replace(drawn, latents=self.prior.draw(memory.mean, noise, temperature))
 
 
 class LatentDecoder(nn.Module):
@@ -125,6 +132,7 @@ class LatentDecoder(nn.Module):
         embedding_size: int,
         latent_size: int,
         dropout: float,
+        form: LatentForm,
     ) -> None:
         """Make the layers.
 
@@ -137,13 +145,17 @@ class LatentDecoder(nn.Module):
             embedding_size: of input and output words.
             latent_size: of both latents together.
             dropout: on the language LSTM's output.
+            form: which biases it has, and how it begins.
         """
         super().__init__()
         size, language_size = attention_lstm_size, language_lstm_size
         self.sizes = (size, language_size)
         self.embed = nn.Embedding(vocabulary, embedding_size)
-        self.key = nn.Linear(feature_size, attention_size, bias=False)
+        self.key = nn.Linear(feature_size, attention_size, bias=form.attention_bias)
         self.query = nn.Linear(size, attention_size, bias=False)
+        # The query's bias is added to the keys, which are projected once an image.
+        bias = torch.zeros(attention_size) if form.attention_bias else None
+        self.query_bias = None if bias is None else nn.Parameter(bias)
         self.score = nn.Parameter(torch.empty(attention_size))
         self.words_to_gates = nn.Linear(embedding_size, 4 * size)
         self.mean_to_gates = nn.Linear(feature_size, 4 * size, bias=False)
@@ -152,13 +164,15 @@ class LatentDecoder(nn.Module):
         self.language = nn.Linear(feature_size + size + language_size, 4 * language_size)
         self.dropout = nn.Dropout(dropout)
         self.squeeze = nn.Linear(language_size, embedding_size)
-        self.output = nn.Linear(embedding_size, vocabulary)
-        self._initialise()
+        self.output = nn.Linear(embedding_size, vocabulary, bias=form.output_bias)
+        self._initialise(form.plain_start)
 
-    def _initialise(self) -> None:
-        """LSTM weights as ``torch.nn.LSTMCell``; forget gates open."""
+    def _initialise(self, plain: bool) -> None:
+        """LSTM weights as ``torch.nn.LSTMCell``; forget gates open unless ``plain``."""
         size, language_size = self.sizes
         nn.init.uniform_(self.score, -(size**-0.5), size**-0.5)
+        if self.query_bias is not None:
+            nn.init.uniform_(self.query_bias, -(size**-0.5), size**-0.5)
         for layer, width in (
             (self.words_to_gates, size),
             (self.mean_to_gates, size),
@@ -167,9 +181,24 @@ class LatentDecoder(nn.Module):
             (self.language, language_size),
         ):
             nn.init.uniform_(layer.weight, -(width**-0.5), width**-0.5)
-            if layer.bias is not None:
-                nn.init.zeros_(layer.bias)
+            if layer.bias is None:
+                continue
+            nn.init.zeros_(layer.bias)
+            if plain:
+                nn.init.uniform_(layer.bias, -(width**-0.5), width**-0.5)
+            else:
                 layer.bias.data[width : 2 * width] = 1.0
+        if plain:
+            self._add_twins()
+
+    def _add_twins(self) -> None:
+        """The second parameters of torch's cells; the language LSTM reads its own state twice."""
+        size, language_size = self.sizes
+        add_twin(self.words_to_gates, "bias", bound=size**-0.5)
+        start = self.language.in_features - language_size
+        bound = language_size**-0.5
+        add_twin(self.language, "weight", bound=bound, start=start)
+        add_twin(self.language, "bias", bound=bound)
 
     def project_images(self, regions: Tensor, mask: Tensor | None) -> RegionMemory:
         """Keys and the mean of regions ``(I, R, D)``; ``mask (I, R)`` is True where one exists."""
@@ -178,7 +207,9 @@ class LatentDecoder(nn.Module):
         else:
             weight = mask.to(regions.dtype).unsqueeze(2)
             mean = (regions * weight).sum(1) / weight.sum(1)
-        return RegionMemory(keys=self.key(regions), values=regions, mean=mean, mask=mask)
+        keys = self.key(regions)
+        keys = keys if self.query_bias is None else keys + self.query_bias
+        return RegionMemory(keys=keys, values=regions, mean=mean, mask=mask)
 
     def logits(
         self, words: Tensor, latents: Tensor, memory: RegionMemory, images: Tensor, packing: Packing
@@ -271,9 +302,13 @@ class LatentDecoder(nn.Module):
         num_blocks = len(state.latents)
         memory, (h1, c1, h2, c2) = state.memory, state.cells
         shared = self.mean_to_gates(memory.mean)
-        shared = shared + self.latents_to_gates(state.latents[:, state.step])
         gates = self.words_to_gates(self.embed(tokens))
         gates = gates + self.hidden_to_gates(torch.cat([h2, h1], 1))
+        latents, state = self._latents(tokens, state)
+        if state.read is None:
+            shared = shared + self.latents_to_gates(latents)
+        else:
+            gates = gates + self.latents_to_gates(latents)
         gates = (gates.view(num_blocks, -1, gates.shape[1]) + shared[:, None]).flatten(0, 1)
         h1, c1, _ = lstm_gates(gates, c1)
         alpha = self._alpha(h1, memory)
@@ -281,6 +316,17 @@ class LatentDecoder(nn.Module):
         h2, c2, _ = lstm_gates(self.language(torch.cat([context, h1, h2], 1)), c2)
         state = replace(state, cells=(h1, c1, h2, c2), step=state.step + 1)
         return h2, alpha.flatten(0, 1), state
+
+    @staticmethod
+    def _latents(tokens: Tensor, state: LatentState) -> tuple[Tensor, LatentState]:
+        """Of the next word: ``(blocks, Z)``, or ``(G, Z)`` where the prior reads words."""
+        latents, memory = state.latents[:, state.step], state.memory
+        if state.read is None:
+            return latents, state
+        per_block = len(tokens) // len(latents)
+        mean, noise = (x.repeat_interleave(per_block, 0) for x in (memory.mean, latents))
+        read = state.prior.read(tokens, mean, noise, state.temperature, state.read)
+        return read.latents, replace(state, read=read)
 
     def _alpha(self, h1: Tensor, memory: RegionMemory) -> Tensor:
         """Attention of hypotheses ``h1 (G, H)`` to regions: ``(blocks, G / blocks, R)``."""

@@ -8,19 +8,24 @@ and x^o these objects:
     q(z^o_t | z^o_{t-1}, z^m_t, x^o, v)   `ObjectPosterior`
     p(z^m_t | z^m_{<t}, v), p(z^o_t | z^o_{<t}, z^m_{<=t}, v)   `LatentPrior`
 
-Here priors read no words, as in the paper (in the authors' code they read the previous word). So
-latents are drawn before the first word, and all hypotheses of a search share them.
+By default priors read no words, as in the paper. So latents are drawn before the first word, and
+all hypotheses of a search share them. In the authors' code priors read the previous word as well
+(`captioning.models.layers.latent_form.LatentForm`), and each hypothesis has latents of its own.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from captioning.models.layers.gaussian import Gaussian
+from captioning.models.layers.latent_form import LatentForm
+from captioning.models.layers.latent_prior import LatentPrior
+from captioning.models.layers.object_split import NUM_PLACEHOLDERS
 from captioning.models.layers.on_device import on_device
 
 
@@ -32,11 +37,11 @@ class Chain:
     distribution: Gaussian
 
 
-def _chain(statistics: Tensor, previous: nn.Linear, noise: Tensor) -> Chain:
+def _chain(statistics: Tensor, previous: nn.Linear, noise: Tensor, bounded: bool) -> Chain:
     """Draw ``z_t`` given ``statistics (B, T, 2Z)`` of the words and ``z_{t-1}``."""
     value, values, distributions = torch.zeros_like(noise[:, 0]), [], []
     for step in range(noise.shape[1]):
-        distribution = Gaussian.of(statistics[:, step] + previous(value))
+        distribution = Gaussian.of(statistics[:, step] + previous(value), bounded=bounded)
         value = distribution.sample(noise[:, step])
         distributions.append(distribution)
         values.append(value)
@@ -64,7 +69,15 @@ def _states(gru: nn.GRU, inputs: Tensor, lengths: Tensor) -> Tensor:
 class ContextPosterior(nn.Module):
     """Latents of the context, from the caption with placeholders read in both directions."""
 
-    def __init__(self, *, size: int, embedding_size: int, hidden_size: int, latent_size: int):
+    def __init__(
+        self,
+        *,
+        size: int,
+        embedding_size: int,
+        hidden_size: int,
+        latent_size: int,
+        bounded: bool = True,
+    ) -> None:
         """Make the layers.
 
         Args:
@@ -72,8 +85,10 @@ class ContextPosterior(nn.Module):
             embedding_size: of its words.
             hidden_size: H of the GRU, in each direction.
             latent_size: Z.
+            bounded: see `Gaussian.of`.
         """
         super().__init__()
+        self.bounded = bounded
         self.embed = nn.Embedding(size, embedding_size)
         self.gru = nn.GRU(embedding_size, hidden_size, batch_first=True, bidirectional=True)
         self.statistics = nn.Linear(2 * hidden_size, 2 * latent_size)
@@ -93,7 +108,7 @@ class ContextPosterior(nn.Module):
         states = _states(self.gru, self.embed(context), lengths)
         both = states.sum(1) / on_device(lengths, states.device)[:, None]
         summary = torch.stack(both.chunk(2, dim=1)).mean(0)
-        return _chain(self.statistics(states), self.previous, noise), summary
+        return _chain(self.statistics(states), self.previous, noise, self.bounded), summary
 
 
 class ObjectPosterior(nn.Module):
@@ -109,6 +124,8 @@ class ObjectPosterior(nn.Module):
         hidden_size: int,
         context_size: int,
         latent_size: int,
+        all_slots: bool = False,
+        bounded: bool = True,
     ) -> None:
         """Make the layers.
 
@@ -120,8 +137,11 @@ class ObjectPosterior(nn.Module):
             hidden_size: of the GRU.
             context_size: of the context's latents.
             latent_size: Z.
+            all_slots: padding in the places of missing objects is read, too.
+            bounded: see `Gaussian.of`.
         """
         super().__init__()
+        self.all_slots, self.bounded = all_slots, bounded
         self.embed = nn.Embedding(size, embedding_size)
         inputs = embedding_size + feature_size + summary_size
         self.gru = nn.GRU(inputs, hidden_size, batch_first=True)
@@ -147,79 +167,13 @@ class ObjectPosterior(nn.Module):
             context: ``(B, T, Zm)`` their latents.
             noise: ``(B, T, Z)`` standard normal.
         """
-        counts = counts.clamp(min=1)
+        counts = counts.clamp(min=objects.shape[1] if self.all_slots else 1)
         image_context = torch.cat([mean, summary], 1)[:, None].expand(-1, objects.shape[1], -1)
         states = _states(self.gru, torch.cat([self.embed(objects), image_context], 2), counts)
         object_states = states.sum(1) / on_device(counts, states.device)[:, None]
         object_states = object_states[:, None].expand(-1, context.shape[1], -1)
-        return _chain(self.statistics(torch.cat([object_states, context], 2)), self.previous, noise)
-
-
-class LatentPrior(nn.Module):
-    """Priors of both latents given the image, each given the earlier latents."""
-
-    def __init__(
-        self,
-        *,
-        feature_size: int,
-        context_hidden: int,
-        object_hidden: int,
-        context_size: int,
-        object_size: int,
-    ) -> None:
-        """Make the layers.
-
-        Args:
-            feature_size: D of the mean feature.
-            context_hidden, object_hidden: of the two LSTMs.
-            context_size, object_size: of the two latents, Zm and Zo.
-        """
-        super().__init__()
-        self.sizes = (context_size, object_size)
-        self.context = nn.LSTM(feature_size + context_size, context_hidden, batch_first=True)
-        inputs = feature_size + context_size + object_size
-        self.objects = nn.LSTM(inputs, object_hidden, batch_first=True)
-        self.to_context = nn.Linear(context_hidden, 2 * context_size)
-        self.to_objects = nn.Linear(object_hidden, 2 * object_size)
-
-    def context_distributions(self, mean: Tensor, context: Tensor) -> Gaussian:
-        """Priors of ``z^m_t`` given earlier ones, ``mean (B, D)`` and ``context (B, T, Zm)``."""
-        states, _ = self.context(torch.cat([_over_time(mean, context), _before(context)], 2))
-        return Gaussian.of(self.to_context(states))
-
-    def object_distributions(self, mean: Tensor, context: Tensor, objects: Tensor) -> Gaussian:
-        """Priors of ``z^o_t`` given earlier ones and ``z^m``, for ``objects (B, T, Zo)``."""
-        image = _over_time(mean, context)
-        states, _ = self.objects(torch.cat([image, context, _before(objects)], 2))
-        return Gaussian.of(self.to_objects(states))
-
-    def draw_context(self, mean: Tensor, noise: Tensor, temperature: float) -> Tensor:
-        """``(B, T, Zm)`` latents of the context for ``noise (B, T, Zm)``, see `Gaussian.sample`."""
-        value, state, values = torch.zeros_like(noise[:, 0]), None, []
-        for step_noise in noise.unbind(1):
-            states, state = self.context(torch.cat([mean, value], 1)[:, None], state)
-            value = Gaussian.of(self.to_context(states[:, 0])).sample(step_noise, temperature)
-            values.append(value)
-        return torch.stack(values, 1)
-
-    def draw_objects(
-        self, mean: Tensor, context: Tensor, noise: Tensor, temperature: float
-    ) -> Tensor:
-        """``(B, T, Zo)`` latents of the objects, given those of the context."""
-        value, state, values = torch.zeros_like(noise[:, 0]), None, []
-        for step, step_noise in enumerate(noise.unbind(1)):
-            inputs = torch.cat([mean, context[:, step], value], 1)[:, None]
-            states, state = self.objects(inputs, state)
-            value = Gaussian.of(self.to_objects(states[:, 0])).sample(step_noise, temperature)
-            values.append(value)
-        return torch.stack(values, 1)
-
-    def draw(self, mean: Tensor, noise: Tensor, temperature: float) -> Tensor:
-        """Both latents ``(B, T, Zm + Zo)`` for ``noise (B, T, Zm + Zo)``."""
-        context_noise, object_noise = noise.split(self.sizes, dim=2)
-        context = self.draw_context(mean, context_noise, temperature)
-        objects = self.draw_objects(mean, context, object_noise, temperature)
-        return torch.cat([context, objects], 2)
+        statistics = self.statistics(torch.cat([object_states, context], 2))
+        return _chain(statistics, self.previous, noise, self.bounded)
 
 
 class Latents(nn.Module):
@@ -233,6 +187,7 @@ class Latents(nn.Module):
         feature_size: int,
         hidden_sizes: tuple[int, int],
         sizes: tuple[int, int],
+        form: LatentForm,
     ) -> None:
         """Make the parts.
 
@@ -242,9 +197,13 @@ class Latents(nn.Module):
             feature_size: D of the mean feature.
             hidden_sizes: of the GRUs and LSTMs of context and objects.
             sizes: of the two latents, Zm and Zo.
+            form: what else they read.
         """
         super().__init__()
-        words = {"embedding_size": embedding_size}
+        words: dict[str, Any] = {
+            "embedding_size": embedding_size,
+            "bounded": form.bounded_variances,
+        }
         self.context = ContextPosterior(
             size=size, hidden_size=hidden_sizes[0], latent_size=sizes[0], **words
         )
@@ -255,6 +214,7 @@ class Latents(nn.Module):
             hidden_size=hidden_sizes[1],
             context_size=sizes[0],
             latent_size=sizes[1],
+            all_slots=form.all_object_slots,
             **words,
         )
         self.prior = LatentPrior(
@@ -263,7 +223,12 @@ class Latents(nn.Module):
             object_hidden=hidden_sizes[1],
             context_size=sizes[0],
             object_size=sizes[1],
+            vocabulary=size - NUM_PLACEHOLDERS if form.prior_reads_words else None,
+            **words,
         )
+        if form.plain_start:
+            self._start_plainly()
+            return
         prior = self.prior
         for layer in (
             self.context.statistics,
@@ -275,11 +240,10 @@ class Latents(nn.Module):
             nn.init.normal_(layer.weight, std=0.01)
             nn.init.zeros_(layer.bias)
 
-
-def _over_time(mean: Tensor, steps: Tensor) -> Tensor:
-    return mean[:, None].expand(-1, steps.shape[1], -1)
-
-
-def _before(values: Tensor) -> Tensor:
-    """Each step's predecessor; zeros before the first."""
-    return nn.functional.pad(values[:, :-1], (0, 0, 1, 0))
+    def _start_plainly(self) -> None:
+        """As if the layer of the statistics read the latent before as well."""
+        for posterior in (self.context, self.objects):
+            statistics, previous = posterior.statistics, posterior.previous
+            bound = (statistics.in_features + previous.in_features) ** -0.5
+            for parameter in (*statistics.parameters(), *previous.parameters()):
+                nn.init.uniform_(parameter, -bound, bound)

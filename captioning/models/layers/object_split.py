@@ -9,6 +9,8 @@ from torch.nn import functional
 from captioning.interfaces import AbstractTokenizer
 from captioning.text.object_words import NONE, PLURAL, SINGULAR, ObjectWords
 
+NUM_PLACEHOLDERS = 2  # for an object in the singular, and in the plural
+
 
 class ObjectSplit:
     """Tables over the vocabulary: which tokens name objects.
@@ -42,7 +44,7 @@ class ObjectSplit:
                 "model.module.objects, or a tokenizer of words"
             )
         self.placeholders = {SINGULAR: len(texts), PLURAL: len(texts) + 1}
-        self.size = len(texts) + 2
+        self.size = len(texts) + NUM_PLACEHOLDERS
         # Not in checkpoints: they follow from the vocabulary, which is saved.
         self.single = numbers
         self.codes = torch.tensor(list(pairs), dtype=torch.long)

@@ -15,6 +15,7 @@ from captioning.evaluation.controllability import (
     compare_swapped,
     control_targets,
     rounds,
+    standard_scores,
     swapped,
 )
 from captioning.metrics.control import ControlledCaption, score_control
@@ -150,3 +151,18 @@ def test_captions_go_to_the_samples_that_asked() -> None:
     samples = [sample(n, image) for n, image in enumerate("abac")]
     controls = [Control(num_words=n + 1) for n in range(4)]
     assert caption(run, samples, controls) == {"s0": "1", "s1": "2", "s2": "3", "s3": "4"}
+
+
+def test_standard_scores_by_batches_are_means_of_each_batchs_own() -> None:
+    texts = ["a dog runs", "a cat sits on a mat", "two men", "a red boat on a lake", "a dog"]
+    samples = [sample(number, str(number), text) for number, text in enumerate(texts)]
+    captions = {s.sample_id: s.caption if s.row % 2 else "a dog sits" for s in samples}
+    metrics = {"test": ["BLEU", "CIDEr-D"], "tokenizer": "python"}
+    scores = standard_scores(samples, captions, metrics, by_batches=2)
+    assert scores["corpus"] == standard_scores(samples, captions, metrics)["corpus"]
+    parts = [samples[start : start + 2] for start in (0, 2, 4)]
+    alone = [standard_scores(part, captions, metrics)["corpus"] for part in parts]
+    for name, value in scores["by_batches"].items():
+        assert value == pytest.approx(sum(part[name] for part in alone) / 3)
+    assert scores["by_batches"]["CIDEr-D"] != scores["corpus"]["CIDEr-D"]
+    assert "by_batches" not in standard_scores(samples, captions, metrics)

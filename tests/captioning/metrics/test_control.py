@@ -26,7 +26,12 @@ from captioning.metrics.control import (
     length_level,
     score_control,
 )
-from captioning.metrics.well_formedness import GrammarCalibration, WellFormedness
+from captioning.metrics.well_formedness import (
+    AbstractWellFormedness,
+    GrammarCalibration,
+    WellFormed,
+    WellFormedness,
+)
 from captioning.types import Parse, Token
 
 NOUNS = {"dog": (1.0, 0.0), "puppy": (0.6, 0.8), "cat": (0.0, 1.0), "zyx": (0.0, 0.0)}
@@ -91,10 +96,11 @@ def test_levels_begin_at_ten_twenty_thirty_forty() -> None:
 
 def test_length_errors_and_hits_by_hand() -> None:
     captions = ["a dog runs .", "", "w " * 12]
-    assert length_errors(captions, [5, 3, 12]) == [2, 3, 0]
-    assert length_hits(captions, [1, 1, 1]) == [True, False, False]
+    lengths = [count_words(caption) for caption in captions]
+    assert length_errors(lengths, [5, 3, 12]) == [2, 3, 0]
+    assert length_hits(lengths, [1, 1, 1]) == [True, False, False]
     with pytest.raises(ValueError, match="shorter"):
-        length_errors(captions, [5])
+        length_errors(lengths, [5])
 
 
 # H, IoU, G and sC in percent, as tables 1, 2, 4, 5, 6, 7 and 10 of CIC-BART-SSA print them. Left
@@ -269,3 +275,39 @@ def test_what_no_signal_asks_for_is_missing() -> None:
 def test_bad_samples(samples, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         score_control(samples)
+
+
+class HalfScore(AbstractWellFormedness):
+    """Half a point for each word."""
+
+    def settings(self) -> dict:
+        return {"name": "half"}
+
+    def score(self, captions: Sequence[str]) -> list[WellFormed]:
+        totals = [len(caption.split()) / 2 for caption in captions]
+        return [WellFormed(grammar=t, redundancy=0, focus=0, total=t) for t in totals]
+
+
+def test_gruen_stands_beside_our_own_score_with_a_mean_of_its_own() -> None:
+    samples = [sample(number, "dog cat", nouns=("dog",)) for number in range(5)]
+    without = score_control(samples, **tools())
+    scores = score_control(samples, **tools(), gruen=HalfScore())
+    assert scores.corpus.items() > without.corpus.items()
+    assert set(scores.corpus) - set(without.corpus) == {"GRUEN", "H (GRUEN)"}
+    assert scores.corpus["GRUEN"] == 1.0 != scores.corpus["G"]
+    parts = [scores.corpus[name] for name in ("IoU", "GRUEN", "sC")]
+    assert scores.corpus["H (GRUEN)"] == harmonic_mean(parts)
+    assert scores.settings["gruen"] == {"name": "half"}
+    assert "GRUEN" not in without.settings["missing"]
+    alone = score_control(samples, gruen=HalfScore())
+    assert alone.settings["missing"]["H (GRUEN)"] == "needs IoU, sC"
+
+
+def test_a_lone_full_stop_counts_where_it_was_asked_for_so() -> None:
+    counted = [
+        sample(number, "a dog runs on the mat to eat it .", num_words=10, full_stops_count=counts)
+        for number, counts in enumerate((False, True))
+    ]
+    scores = score_control(counted).per_caption
+    assert [scores[f"s{n}"]["L"] for n in (0, 1)] == [1, 0]
+    assert [scores[f"s{n}"]["LP"] for n in (0, 1)] == [0, 1]

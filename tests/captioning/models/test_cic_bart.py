@@ -58,17 +58,23 @@ def doubled(batch: Batch) -> Batch:
     return replace(batch, regions=batch.regions.double(), extras=extras)
 
 
-def plain_inputs(model: CicBart, batch: Batch, rows: list[int]) -> Tensor:
-    """What VL-BART's encoder reads of a batch of one caption, written down plainly."""
+def plain_inputs(model: CicBart, batch: Batch, rows: list[int], padding: int = 0) -> Tensor:
+    """What VL-BART's encoder reads of a batch of one caption, written down plainly.
+
+    Regions that fill up a batch have no features and no box, but a turn.
+    """
     words, encoder, visual = model.bart.model.shared.weight, model.bart.model.encoder, model.visual
     ids = torch.tensor(model.text.ids(batch.controls[0]))
     text = words[ids] + encoder.embed_positions.weight[2 : 2 + len(ids)]
     text = functional.layer_norm(text, text.shape[-1:], *encoder.layernorm_embedding.parameters())
     regions = []
-    for turn, row in enumerate(rows):
-        x1, y1, x2, y2 = batch.extras["boxes"][0, row]
-        place = torch.stack([x1, y1, x2, y2, (x2 - x1) * (y2 - y1)])
-        total = visual.features(batch.regions[0, row]) + visual.places(place)
+    for turn, row in enumerate([*rows, *[-1] * padding]):
+        x1, y1, x2, y2 = box = batch.extras["boxes"][0, row] * (row >= 0)
+        area = (x2 - x1) * (y2 - y1)
+        if visual.published_area:
+            area = (y1 - x1) * (y2 - x2)
+        place = torch.cat([box, area[None]])
+        total = visual.features(batch.regions[0, row] * (row >= 0)) + visual.places(place)
         regions.append(visual.norm(total + visual.image.weight[0] + words[len(words) - 1 - turn]))
     return torch.cat([text, torch.stack(regions)])
 
@@ -76,9 +82,13 @@ def plain_inputs(model: CicBart, batch: Batch, rows: list[int]) -> Tensor:
 SHOWN = ([0, 1, 3], [0, 3, 1], [0, 1, 2, 4], [0, 2], [0], [0, 1, 2, 3, 4])
 
 
+PUBLISHED = {"control_tokens_said": True, "attend_padding": True, "published_area": True}
+
+
 @torch.no_grad()
-def test_losses_are_those_of_transformers(folder: Path) -> None:
-    model = built(folder).double().eval()
+@pytest.mark.parametrize("settings", [{}, {"control_tokens_said": True}, PUBLISHED], ids=len)
+def test_losses_are_those_of_transformers(folder: Path, settings: dict[str, bool]) -> None:
+    model = built(folder, **settings).double().eval()
     batch = doubled(make_batch(words=model.tokenizer))
     theirs = copy.deepcopy(model.bart)
     theirs.model.encoder.layernorm_embedding = nn.Identity()
@@ -88,7 +98,9 @@ def test_losses_are_those_of_transformers(folder: Path) -> None:
     for caption, rows in enumerate(SHOWN):
         single = only(batch, caption)
         labels = single.tokens[:, 1:][single.token_mask[:, 1:]].unsqueeze(0)
-        expected = theirs(inputs_embeds=plain_inputs(model, single, rows)[None], labels=labels)
+        padding = max(map(len, SHOWN)) - len(rows) if "attend_padding" in settings else 0
+        inputs = plain_inputs(model, single, rows, padding)
+        expected = theirs(inputs_embeds=inputs[None], labels=labels)
         assert losses.per_sample[caption].item() == pytest.approx(expected.loss.item(), rel=1e-9)
         total, count = total + expected.loss.item() * labels.numel(), count + labels.numel()
     assert losses.total.item() == pytest.approx(total / count, rel=1e-9)
@@ -101,6 +113,31 @@ def test_the_first_tokens_are_those_of_bart(folder: Path) -> None:
     assert tuple(batch.tokens[0, :2].tolist()) == begin
     assert model.text.ids(Control())[0] == model.bart.config.bos_token_id
     assert model.text.ids(Control())[-1] == model.bart.config.eos_token_id
+
+
+def test_control_tokens_may_be_said_and_are_left_out_of_the_text(folder: Path) -> None:
+    batch = make_batch()
+    shares = []
+    for said in (False, True):
+        model = built(folder, control_tokens_said=said).eval()
+        begin = torch.full((len(batch.image_ids),), model.tokenizer.bos_id)
+        log_probs, _ = model.step(begin, model.start(batch))
+        shares.append(log_probs[:, -200:].exp().sum(1))
+    assert shares[0].max() == 0
+    assert shares[1].min() > 1e-3
+    words = model.tokenizer
+    ids = [words.token_id("<vis_extra_id_1>"), *words.encode("a dog")[2:-1], len(words) - 101]
+    assert words.decode([words.bos_id, words.begin_id, *ids, words.eos_id]) == "a dog"
+
+
+def test_a_blank_more_before_verbs_is_a_token_of_its_own(folder: Path) -> None:
+    ours, theirs = built(folder), built(folder, blank_before_verbs=True)
+    control = Control(regions=(0,), num_words=6, verbs=("runs", "sits"))
+    ids = ours.text.ids(control)
+    place = len(ours.text.ids(Control())) - 1
+    blank = ours.tokenizer.token_id("Ġ")
+    assert theirs.text.ids(control) == [*ids[:place], blank, *ids[place:]]
+    assert theirs.text.ids(Control(num_words=6)) == ours.text.ids(Control(num_words=6))
 
 
 def test_an_image_is_encoded_once_for_captions_that_ask_the_same(monkeypatch) -> None:

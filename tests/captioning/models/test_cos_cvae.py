@@ -178,12 +178,23 @@ def test_words_are_dropped_while_training_but_never_the_first() -> None:
     model = MODELS["cos_cvae"](word_dropout=0.3).train()
     words = make_batch().tokens[:, :-1]
     chances = torch.randn(words.shape, generator=torch.Generator().manual_seed(0))
-    dropped = model._dropped(words, chances) == model.tokenizer.unk_id
+    dropped = model.words.dropped(words, chances) == model.tokenizer.unk_id
     assert not dropped[:, 0].any()
     assert dropped[:, 1:].float().mean() == pytest.approx(0.3, abs=0.12)
-    assert torch.equal(model.eval()._dropped(words, chances), words)
+    to_padding = MODELS["cos_cvae"](word_dropout=0.3, form={"drop_to_padding": True})
+    expected = words.masked_fill(dropped, model.tokenizer.pad_id)
+    assert torch.equal(to_padding.words.dropped(words, chances), expected)
     never = MODELS["cos_cvae"](word_dropout=0).train()
-    assert torch.equal(never._dropped(words, chances), words)
+    assert torch.equal(never.words.dropped(words, chances), words)
+
+
+def test_words_are_not_dropped_in_evaluation() -> None:
+    batch = make_batch()
+    model, other = (MODELS["cos_cvae"](word_dropout=share) for share in (0.9, 0))
+    other.load_state_dict(model.state_dict())
+    losses = [m.eval().losses(batch).per_sample for m in (model, other)]
+    assert torch.equal(*losses)
+    assert not torch.equal(*(m.train().losses(batch).per_sample for m in (model, other)))
 
 
 def with_contexts(batch: Batch) -> Batch:

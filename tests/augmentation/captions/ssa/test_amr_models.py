@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import BartConfig, BartForConditionalGeneration, PreTrainedTokenizerFast
 
 from augmentation.captions.ssa.alignment import align, caption_by_words
@@ -97,9 +98,18 @@ def test_folders_without_a_model_or_a_tokenizer_are_named(folder: Path, tmp_path
         (bare / name).write_bytes((folder / name).read_bytes())
     with pytest.raises(FileNotFoundError, match="no tokenizer in it"):
         SequenceModel(name=str(bare))
-    (bare / "model.safetensors").rename(bare / "pytorch_model.bin")
+    weights = load_file(bare / "model.safetensors")
+    (bare / "model.safetensors").unlink()
     with pytest.raises(FileNotFoundError, match="no safetensors in it"):
         SequenceModel(name=str(bare), tokenizer=str(folder))
+    # as amrlib's folders are; only tensors are read of it
+    torch.save(weights, bare / "pytorch_model.bin")
+    settings = {"tokenizer": str(folder), "max_length": 12, "device": "cpu"}
+    older = SequenceModel(name=str(bare), **settings).answers(["A dog runs."])
+    assert older == SequenceModel(name=str(folder), **settings).answers(["A dog runs."])
+    torch.save({**weights, "object": Path("x")}, bare / "pytorch_model.bin")
+    with pytest.raises(ValueError, match="not plain tensors"):
+        SequenceModel(name=str(bare), **settings)
 
 
 def read(caption: str):

@@ -17,6 +17,7 @@ from augmentation.captions.ssa import filters
 from augmentation.captions.ssa.amr_models import AbstractGraphParser, AbstractGraphWriter
 from augmentation.captions.ssa.filters import (
     FOLDS,
+    ILL_FORMED,
     NOT_REALISED,
     UNGROUNDED,
     UNSEEN,
@@ -32,6 +33,7 @@ from augmentation.captions.ssa.sentences import Caption
 from captioning.data.roster import Roster, build_roster
 from captioning.data.steps.added_captions import Mixture, focus, read_added_captions
 from captioning.interfaces import AbstractLanguageModel
+from captioning.metrics.well_formedness import AbstractWellFormedness, WellFormed
 from captioning.text.ngrams import NgramLanguageModel
 from captioning.text.parser import build_caption_parser
 from captioning.text.word_tables import build_token_table
@@ -214,6 +216,28 @@ def test_a_given_language_model_judges_all_photos_by_one_scale(roster: Roster, m
     assert len(photos) == FOLDS
     first, second = (scores.score(photos[fold], ["A boy rides a hat."]) for fold in photos)
     assert first == second
+
+
+class Short(AbstractWellFormedness):
+    """.9 for captions of four words at most, .5 for others."""
+
+    def settings(self) -> dict[str, object]:
+        return {}
+
+    def score(self, captions: Sequence[str]) -> list[WellFormed]:
+        totals = [0.9 if len(caption.split()) <= 4 else 0.5 for caption in captions]
+        return [WellFormed(grammar=total, redundancy=0, focus=0, total=total) for total in totals]
+
+
+def test_a_score_such_as_gruen_judges_in_place_of_our_own(roster: Roster) -> None:
+    method = ssa(gruen=Short())
+    method.rules = Rules(min_well_formedness=0.7)
+    photos = list(method.captions(roster))
+    captions = [caption for photo in photos for caption in photo.captions]
+    assert captions
+    assert {caption.score for caption in captions} == {0.9}
+    assert max(len(caption.text.split()) for caption in captions) <= 4
+    assert sum(photo.refused[ILL_FORMED] for photo in photos) > 0
 
 
 def test_other_boxes_are_refused(roster: Roster, tmp_path: Path):

@@ -60,6 +60,8 @@ class Verbs:
 def test_a_caption_asks_for_its_phrases_regions_in_order() -> None:
     (control,) = CaptionControls()([sample()])
     assert control == Control(regions=(2, 0, 1), num_words=6)
+    (theirs,) = CaptionControls(full_stops_count=True)([sample()])
+    assert theirs == replace(control, num_words=7)
     (control,) = CaptionControls(ordered=False, length=False, parser=Verbs())([sample()])
     assert control == Control(regions=(2, 0, 1), ordered=False, verbs=("holds",))
 

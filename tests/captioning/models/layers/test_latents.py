@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from captioning.models.layers.latent_form import LatentForm
 from captioning.models.layers.latents import Latents
 
 D, T, SIZES = 5, 6, (3, 2)
@@ -13,7 +14,14 @@ D, T, SIZES = 5, 6, (3, 2)
 @pytest.fixture
 def latents() -> Latents:
     torch.manual_seed(0)
-    module = Latents(size=12, embedding_size=4, feature_size=D, hidden_sizes=(7, 6), sizes=SIZES)
+    module = Latents(
+        size=12,
+        embedding_size=4,
+        feature_size=D,
+        hidden_sizes=(7, 6),
+        sizes=SIZES,
+        form=LatentForm(),
+    )
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.normal_(0, 0.5)
@@ -29,14 +37,16 @@ def test_a_draw_of_the_prior_follows_its_laws(latents: Latents, temperature: flo
     prior, mean, eps = latents.prior, noise(4, D), noise(4, T, sum(SIZES))
     context, objects = prior.draw(mean, eps, temperature).split(SIZES, dim=2)
     for_context, for_objects = eps.split(SIZES, dim=2)
-    distribution = prior.context_distributions(mean, context)
+    conditions = prior.conditions(mean, torch.zeros(4, T, dtype=torch.long))
+    distribution = prior.context_distributions(conditions, context)
     torch.testing.assert_close(distribution.sample(for_context, temperature), context)
-    distribution = prior.object_distributions(mean, context, objects)
+    distribution = prior.object_distributions(conditions, context, objects)
     torch.testing.assert_close(distribution.sample(for_objects, temperature), objects)
 
 
 def test_laws_depend_on_earlier_latents_alone(latents: Latents) -> None:
-    mean, values = noise(2, D), noise(2, T, 5).split(SIZES, dim=2)
+    values = noise(2, T, 5).split(SIZES, dim=2)
+    mean = latents.prior.conditions(noise(2, D), torch.zeros(2, T, dtype=torch.long))
     changed = values[0].clone()
     changed[:, 3] += 1
     one, other = (latents.prior.context_distributions(mean, v).mean for v in (values[0], changed))

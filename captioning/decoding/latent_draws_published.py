@@ -1,0 +1,110 @@
+"""Captions of drawn latents as COS-CVAE's authors search for them: hypotheses never end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from captioning.decoding.search import AbstractSearch
+from captioning.decoding.settings import SearchRequest, check_integer
+from captioning.decoding.state import SearchResult, take_rows
+from captioning.interfaces import AbstractDecoderState, AbstractLatentState, AbstractStepper
+from captioning.ranges import PositiveInt
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class PublishedLatentSearch(AbstractSearch):
+    """A beam for each draw of the latents that always makes all its steps.
+
+    As in visinf/cos-cvae: a hypothesis goes on after its end token, and what follows counts in its
+    score. Captions are cut at their first end afterwards. No token is forbidden, not even the
+    unknown word. All hypotheses of the beam are captions: ``num_captions`` draws give
+    ``num_captions * beam_size`` captions an image, draw by draw, the best of a draw first. The
+    noise of a draw is shared by its hypotheses; the authors draw it for each anew.
+
+    Attributes:
+        max_words: of a caption, after which it is cut; the authors' 18 leave two tokens of 20 for
+            begin and end. ``max_length`` is the number of steps.
+        at_once: draws of an image that are searched together, at least 1.
+    """
+
+    unused: ClassVar[tuple[str, ...]] = (
+        "min_length",
+        "forbidden_words",
+        "end_words",
+        "end_ids",
+        "no_repeat_ngram",
+        "length_penalty",
+        "normalisation",
+        "per_node_beam",
+        "exact",
+    )
+
+    max_words: PositiveInt = 18
+    at_once: PositiveInt = 20
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("max_words", "at_once"):
+            check_integer(name, getattr(self, name), minimum=1)
+
+    @torch.no_grad()
+    def __call__(
+        self, stepper: AbstractStepper, state: AbstractDecoderState, request: SearchRequest
+    ) -> SearchResult:
+        """The captions of each draw of each image; see `AbstractSearch`."""
+        if not isinstance(state, AbstractLatentState):
+            raise ValueError(
+                f"search=latents_published needs a model with latents, such as cos_cvae: got "
+                f"{type(state).__name__}"
+            )
+        settings, shape = self.settings, (request.num_images, -1)
+        all_tokens, all_scores = [], []
+        for first in range(0, settings.num_captions, self.at_once):
+            draws = range(first, min(first + self.at_once, settings.num_captions))
+            options = {"temperature": settings.temperature, "seed": settings.seed}
+            drawn = state.drawn(keys=request.keys, draws=draws, **options)
+            tokens, scores = self._beams(stepper, drawn, len(draws) * request.num_images, request)
+            all_tokens.append(tokens.view(*shape, settings.max_length))
+            all_scores.append(scores.view(shape))
+        return self._cut(torch.cat(all_tokens, 1), torch.cat(all_scores, 1), request)
+
+    def _beams(
+        self,
+        stepper: AbstractStepper,
+        state: AbstractDecoderState,
+        num_blocks: int,
+        request: SearchRequest,
+    ) -> tuple[Tensor, Tensor]:
+        """Tokens ``(blocks, K, T)`` and summed log-probabilities ``(blocks, K)``, best first."""
+        size, length = self.settings.beam_size, self.settings.max_length
+        tokens = torch.empty(num_blocks, 1, 0, dtype=torch.long, device=request.device)
+        scores = torch.zeros(num_blocks, 1, device=request.device)
+        last = tokens.new_full((num_blocks,), request.bos_id)
+        for step in range(length):
+            log_probs, state = stepper.step(last, state)
+            width = scores.shape[1]
+            values, words = log_probs.topk(size, dim=1)
+            totals = (scores[:, :, None] + values.view(num_blocks, width, size)).flatten(1)
+            scores, places = totals.topk(size, dim=1)
+            parents, words = places // size, words.view(num_blocks, -1).gather(1, places)
+            tokens = torch.cat([take_rows(tokens, parents), words[:, :, None]], 2)
+            if step + 1 < length:
+                rows = torch.arange(num_blocks, device=request.device)[:, None] * width + parents
+                state, last = state.select(rows.flatten()), words.flatten()
+        return tokens, scores
+
+    def _cut(self, tokens: Tensor, scores: Tensor, request: SearchRequest) -> SearchResult:
+        """Captions up to their first end token, or ``max_words``."""
+        tokens = tokens[:, :, : self.max_words]
+        ends = (tokens == request.eos_id).long()
+        exist = ends.cumsum(2) - ends == 0
+        return SearchResult(
+            tokens=tokens.masked_fill(~exist, request.pad_id),
+            scores=scores,
+            lengths=exist.sum(2),
+        )
