@@ -1,8 +1,8 @@
 """Checkpoints of nocaps-org/updown-baseline, tied to GloVe or with learned words.
 
-The vocabulary is the folder that the authors' ``build_vocabulary.py`` writes (``tokens.txt``). A model
-trained for constrained search knows the words of ``constraint_wordforms.tsv`` after these: put that
-file of theirs into the same folder.
+The vocabulary is the folder that the authors' ``build_vocabulary.py`` writes (``tokens.txt``). A
+model trained for constrained search knows the words of ``constraint_wordforms.tsv`` after these:
+put that file of theirs into the same folder.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ def _cells(
     """Weights of both LSTMs; each reads its own last output twice."""
     words, features, hidden = sizes
     attention, language = (
-        {part: our_gates(state[f"{cell}{part}"]) for part in PARTS} for cell in (ATTENTION, LANGUAGE)
+        {part: our_gates(state[f"{cell}{part}"]) for part in PARTS}
+        for cell in (ATTENTION, LANGUAGE)
     )
     word, mean, h1, h2 = attention["weight_ih"].split([words, features, hidden, hidden], dim=1)
     bias, hidden_weight = twin("words_to_gates", "bias"), twin("hidden_to_gates", "weight")

@@ -1,4 +1,4 @@
-"""Beam search as published UpDown models decode: captions that have ended keep places in the beam."""
+"""Beam search as published UpDown models decode: captions that have ended keep their places."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ class HeldBeamSearch(AbstractSearch):
 
     At each step the K best continuations are kept, whether they end or not; with constraints K
     in each state of an image's machine (see `ConstrainedBeamSearch`). Captions that have reached
-    ``max_length`` compete with those that have ended, by summed log-probability. An image leaves the
-    batch when nothing that is returned can change any more, so this saves steps alone.
+    ``max_length`` compete with those that have ended, by summed log-probability. An image leaves
+    the batch when nothing that is returned can change any more, so this saves steps alone.
 
     Attributes:
         ended: ``"hold"``: an ended caption keeps its place as long as fewer than K are better
