@@ -101,7 +101,8 @@ class HeldBeamSearch(AbstractSearch):
         images = torch.arange(request.num_images, device=request.device)
         beams = _start(images, self.settings.max_length, request.pad_id)
         last = torch.full_like(images, request.bos_id)
-        for length in range(1, self.settings.max_length + 1):
+        max_length = self.settings.max_length if request.num_images else 0
+        for length in range(1, max_length + 1):
             log_probs, state = stepper.step(last, state)
             if length == 1:
                 check_vocabulary(rules.table, log_probs.shape[1])
