@@ -1,8 +1,8 @@
 """Checkpoints of nocaps-org/updown-baseline, tied to GloVe or with learned words.
 
-The vocabulary is the folder that the authors' ``build_vocabulary.py`` writes (``tokens.txt``). A model
-trained for constrained search knows the words of ``constraint_wordforms.tsv`` after these: put that
-file of theirs into the same folder.
+The vocabulary is the folder that the authors' ``build_vocabulary.py`` writes (``tokens.txt``). A
+model trained for constrained search knows the words of ``constraint_wordforms.tsv`` after these:
+put that file of theirs into the same folder.
 """
 
 from __future__ import annotations

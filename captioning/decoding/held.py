@@ -1,4 +1,4 @@
-"""Beam search as published UpDown models decode: captions that have ended keep places in the beam."""
+"""Beam search as published UpDown models decode: captions that have ended keep their places."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ class HeldBeamSearch(AbstractSearch):
 
     At each step the K best continuations are kept, whether they end or not; with constraints K
     in each state of an image's machine (see `ConstrainedBeamSearch`). Captions that have reached
-    ``max_length`` compete with those that have ended, by summed log-probability. An image leaves the
-    batch when nothing that is returned can change any more, so this saves steps alone.
+    ``max_length`` compete with those that have ended, by summed log-probability. An image leaves
+    the batch when nothing that is returned can change any more, so this saves steps alone.
 
     Attributes:
         ended: ``"hold"``: an ended caption keeps its place as long as fewer than K are better
@@ -101,7 +101,8 @@ class HeldBeamSearch(AbstractSearch):
         images = torch.arange(request.num_images, device=request.device)
         beams = _start(images, self.settings.max_length, request.pad_id)
         last = torch.full_like(images, request.bos_id)
-        for length in range(1, self.settings.max_length + 1):
+        max_length = self.settings.max_length if request.num_images else 0
+        for length in range(1, max_length + 1):
             log_probs, state = stepper.step(last, state)
             if length == 1:
                 check_vocabulary(rules.table, log_probs.shape[1])

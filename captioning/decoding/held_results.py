@@ -1,4 +1,4 @@
-"""The best captions of each image by constraints met, then by score, whether they have ended or not."""
+"""The best captions of each image by constraints met, then by score, ended or not."""
 
 from __future__ import annotations
 

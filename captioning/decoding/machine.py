@@ -18,7 +18,7 @@ for good. So states have two defaults, one for each kind of token; word tokenize
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -59,7 +59,7 @@ class Machine:
     met: tuple[int, ...]
     num_constraints: int
     required: int
-    phrases: tuple[tuple[Phrase, ...], ...] = ()
+    phrases: tuple[tuple[Phrase, ...], ...] = field(default=(), compare=False)
     further: tuple[tuple[tuple[int, int], ...], ...] = ()
 
     @property

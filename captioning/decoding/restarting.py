@@ -2,8 +2,9 @@
 
 A phrase that fails midway starts again: the token that ended it counts for no phrase. In a state
 without a part of a phrase, words of all constraints but the last leave the choice between the
-next state and the same one, so a hypothesis may ignore that it has said one. Captions cut off within a
-phrase count as meeting nothing. `captioning.decoding.machine.build_machine` has none of this.
+next state and the same one, so a hypothesis may ignore that it has said one. Captions cut off
+within a phrase count as meeting nothing. `captioning.decoding.machine.build_machine` has none of
+this.
 """
 
 from __future__ import annotations

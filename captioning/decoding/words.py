@@ -115,11 +115,20 @@ def find_captions(
         _predictions(image_id, tokens, scores, fulfilled, tokenizer)
         for image_id, tokens, scores, fulfilled in zip(
             image_ids,
-            result.tokens.tolist(),
+            _without_padding(result),
             result.scores.tolist(),
             _fulfilled(result),
             strict=True,
         )
+    ]
+
+
+def _without_padding(result: SearchResult | ConstrainedResult) -> list[list[list[int]]]:
+    """Tokens of each caption; padding may be the unknown word, which is text."""
+    pairs = zip(result.tokens.tolist(), result.lengths.tolist(), strict=True)
+    return [
+        [ids[:length] for ids, length in zip(captions, lengths, strict=True)]
+        for captions, lengths in pairs
     ]
 
 

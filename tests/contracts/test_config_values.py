@@ -32,6 +32,11 @@ from captioning.training.settings import TrainSettings
 JOINT = ("curation=remove", "curation/score=joint")
 COMMANDS = {
     "defaults": ("train", TrainSettings, ()),
+    "published UpDown": (
+        "train",
+        TrainSettings,
+        ("model=updown_nocaps", "tokenizer=words_updown_baseline", "search=beam_allennlp"),
+    ),
     "latents": (
         "train",
         TrainSettings,

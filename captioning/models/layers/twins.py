@@ -1,4 +1,4 @@
-"""Second parameters of which only the sum with the first matters, as `torch.nn.LSTMCell` has them."""
+"""Second parameters, of which only the sum with the first matters, as `torch.nn.LSTMCell` has."""
 
 from __future__ import annotations
 

@@ -96,11 +96,9 @@ class PublishedWords(AbstractTokenizer):
         return tokens
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Words joined by spaces, up to the first end token; padding at the end is left out."""
+        """Words joined by spaces, up to the first end token."""
         ids = list(ids)
         ids = ids[: ids.index(self.eos_id)] if self.eos_id in ids else ids
-        while ids and ids[-1] == self.pad_id:
-            ids.pop()
         return " ".join(self._words[index] for index in ids)
 
     def spellings(self, text: str) -> list[list[int]]:

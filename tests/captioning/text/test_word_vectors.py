@@ -46,3 +46,11 @@ def test_bad_lines_are_named(tmp_path, line: str) -> None:
 def test_no_known_word_is_an_error(path) -> None:
     with pytest.raises(ValueError, match="none of the 1 words"):
         load_word_vectors(path=path, words=("unseen",), size=3)
+
+
+def test_missing_words_may_be_drawn_otherwise(path) -> None:
+    words = (*WORDS, *(f"unseen{number}" for number in range(500)))
+    options = {"missing_mean": -1.0, "missing_spread": 2.0}
+    drawn = load_word_vectors(path=path, words=words, size=3, **options)[len(WORDS) :]
+    assert abs(float(drawn.mean()) + 1) < 0.2
+    assert abs(float(drawn.std()) - 2) < 0.2
