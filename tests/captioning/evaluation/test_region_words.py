@@ -130,3 +130,16 @@ def test_classes_of_coco_are_called_as_captions_call_them(chosen) -> None:
         ("couch", "couches", "sofa", "sofas"),
         ("racket", "rackets", "racquet", "racquets"),
     ]
+
+
+def test_labels_of_some_classes_alone_may_be_asked_for(chosen) -> None:
+    regions = [region("dog", score=0.9), region("bus", 20, score=0.5)]
+    assert firsts(chosen("detections", "constraints.only=[bus, cow]")([sample(*regions)])) == ["bus"]
+
+
+def test_references_say_which_of_the_classes_are_there(chosen) -> None:
+    constraints = chosen("references", "constraints.classes={dog: [dog, dogs], bus: [bus, buses]}")
+    requirements = constraints([sample(text="Dogs run."), sample(text="A dog near a bus.")])
+    assert requirements.words == {"1": [("dog", "dogs"), ("bus", "buses")]}
+    with pytest.raises(ValueError, match="no reference names one of dog, bus"):
+        constraints([sample(text="A cow.")])
