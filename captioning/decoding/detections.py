@@ -31,10 +31,10 @@ def detection_constraints(
 ) -> list[tuple[str, ...]]:
     """Constraints from an image's detections: the labels with the highest scores.
 
-    In this order: blacklisted labels are left out, and those outside of ``only``; of overlapping regions one remains
-    (`suppress_overlaps`); labels are renamed; each label counts once, with its best region; the
-    best ``max_constraints`` are taken, by falling score, then label, then box. The result does not
-    depend on the order of ``regions``.
+    In this order: blacklisted labels are left out, and those outside of ``only``; of overlapping
+    regions one remains (`suppress_overlaps`); labels are renamed; each label counts once, with its
+    best region; the best ``max_constraints`` are taken, by falling score, then label, then box. The
+    result does not depend on the order of ``regions``.
 
     Args:
         regions: detections of one image.

@@ -32,10 +32,10 @@ def classes_of_references(
     Raises:
         ValueError: no classes, a class without forms, or no caption that names one.
     """
-    shown = classes_shown(build_roster("references", samples), classes)
+    shown = classes_shown(build_roster("references", list(samples)), classes)
     if not shown:
         raise ValueError(
-            f"constraints=references: no reference names one of {', '.join(classes) or 'no class'}; "
+            f"constraints=references: no reference names one of {', '.join(classes) or 'none'}; "
             "give the classes of this data set by constraints.classes"
         )
     words = {
