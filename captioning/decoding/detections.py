@@ -21,6 +21,7 @@ NO_FORMS: Mapping[str, Sequence[str]] = {}
 def detection_constraints(
     regions: Sequence[Region],
     *,
+    only: Collection[str] | None = None,
     blacklist: Collection[str] = (),
     renames: Mapping[str, str] = NO_NAMES,
     parents: Mapping[str, str] = NO_NAMES,
@@ -30,13 +31,14 @@ def detection_constraints(
 ) -> list[tuple[str, ...]]:
     """Constraints from an image's detections: the labels with the highest scores.
 
-    In this order: blacklisted labels are left out; of overlapping regions one remains
-    (`suppress_overlaps`); labels are renamed; each label counts once, with its best region; the
-    best ``max_constraints`` are taken, by falling score, then label, then box. The result does not
-    depend on the order of ``regions``.
+    In this order: blacklisted labels are left out, and those outside of ``only``; of overlapping
+    regions one remains (`suppress_overlaps`); labels are renamed; each label counts once, with its
+    best region; the best ``max_constraints`` are taken, by falling score, then label, then box. The
+    result does not depend on the order of ``regions``.
 
     Args:
         regions: detections of one image.
+        only: labels that alone may be constraints; None: all.
         blacklist: labels that are never constraints, such as parts of bodies.
         renames: label to word, such as a long class name to an everyday word.
         parents: label to the label above it in the hierarchy.
@@ -53,7 +55,11 @@ def detection_constraints(
     """
     if max_constraints < 0:
         raise ValueError(f"max_constraints must be at least 0: got {max_constraints}")
-    allowed = [region for region in regions if region.label not in blacklist]
+    allowed = [
+        region
+        for region in regions
+        if region.label not in blacklist and (only is None or region.label in only)
+    ]
     words: dict[str, None] = {}
     for region in sorted(
         suppress_overlaps(allowed, parents=parents, max_overlap=max_overlap), key=_by_score

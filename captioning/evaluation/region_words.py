@@ -48,7 +48,7 @@ def words_of_named_regions(
     """
     if files:
         regions = _detections(tuple(files))
-        samples = with_detections(build_roster("constraints", samples), regions).samples
+        samples = with_detections(build_roster("constraints", list(samples)), regions).samples
     lemmatizer = load_lemmas(LEMMAS)
     samples_by_image: dict[str, list[Sample]] = {}
     for sample in samples:

@@ -12,7 +12,7 @@ from hydra.utils import instantiate
 from captioning.configuration import compose_config
 from captioning.data.steps.take_detections import detection_line
 from captioning.decoding.image_constraints import ImageConstraints
-from captioning.types import Phrase, Region, Sample
+from captioning.types import UNPAIRED, Phrase, Region, Sample
 
 
 @pytest.fixture
@@ -133,3 +133,36 @@ def test_classes_of_coco_are_called_as_captions_call_them(chosen) -> None:
         ("couch", "couches", "sofa", "sofas"),
         ("racket", "rackets", "racquet", "racquets"),
     ]
+
+
+def test_labels_of_some_classes_alone_may_be_asked_for(chosen) -> None:
+    regions = [region("dog", score=0.9), region("bus", 20, score=0.5)]
+    assert firsts(chosen("detections", "constraints.only=[bus, cow]")([sample(*regions)])) == [
+        "bus"
+    ]
+
+
+def test_references_say_which_of_the_classes_are_there(chosen) -> None:
+    constraints = chosen("references", "constraints.classes={dog: [dog, dogs], bus: [bus, buses]}")
+    requirements = constraints([sample(text="Dogs run."), sample(text="A dog near a bus.")])
+    assert requirements.words == {"1": [("dog", "dogs"), ("bus", "buses")]}
+    with pytest.raises(ValueError, match="no reference names one of dog, bus"):
+        constraints([sample(text="A cow.")])
+
+
+def test_pseudo_labels_of_held_out_coco_are_asked_of_a_detector(tmp_path: Path) -> None:
+    path = tmp_path / "boxes.jsonl"
+    line = detection_line("1", "1.jpg", (100, 100), [region("zebra"), region("mammal", 0.1)])
+    path.write_text(f'{{"detector": "x"}}\n{line}\n')
+    overrides = [
+        "experiment=novel_objects/coco_heldout_pseudo_labels",
+        f"curation.amend.constraints.files=[{path}]",
+    ]
+    settings = compose_config("train", overrides).curation.amend
+    unpaired = replace(sample(region("bus"), text="bus"), origin=UNPAIRED)
+    words = instantiate(settings.constraints)([unpaired]).words
+    assert words == {"1": [("zebra", "zebras")]}
+    assert settings.plain.ended == settings.constrained.ended == "hold"  # as updown-baseline
+    without_file = compose_config("train", overrides[:1]).curation.amend.constraints
+    with pytest.raises(FileNotFoundError, match=r"constraints\.files=\[FILE of captioning find"):
+        instantiate(without_file)([unpaired])
