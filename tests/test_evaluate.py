@@ -91,7 +91,7 @@ def test_a_run_predicts_and_is_scored(
     def predict_run(
         folder: Path, data: DictConfig | None, split: str, **options: DictConfig | None
     ) -> tuple[list[list[Prediction]], Roster, dict[str, Any]]:
-        chosen = {name: part._target_ for name, part in options.items() if part}
+        chosen = {n: part._target_ for n, part in options.items() if part and "_target_" in part}
         requests.append((folder, data, split, chosen))
         predictions = [
             [Prediction(image_id=i, caption=c) for c in cs] for i, cs in CAPTIONS.items()

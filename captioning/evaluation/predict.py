@@ -16,6 +16,7 @@ from captioning.data.batches.pictures import FeatureReader
 from captioning.data.roster import Roster, build_roster
 from captioning.data.steps.take_detections import TakeDetections
 from captioning.decoding.image_constraints import ImageConstraints
+from captioning.evaluation.photo_entities import use_entities
 from captioning.models.base import AbstractCaptioner
 from captioning.results.run_folder import RunFolder
 from captioning.text.tokenizers.subwords import restored
@@ -40,6 +41,7 @@ class LoadedRun:
         model: with its best or last weights, in evaluation mode.
         datamodule: gives loaders of the split.
         roster: the split.
+        entities: settings of photos' entities that differ from the training's.
     """
 
     trained: DictConfig
@@ -47,6 +49,7 @@ class LoadedRun:
     model: AbstractCaptioner
     datamodule: CaptionDataModule
     roster: Roster
+    entities: Mapping[str, Any]
 
 
 def load_run(
@@ -56,6 +59,7 @@ def load_run(
     search: DictConfig | None = None,
     detections: Sequence[str] | None = None,
     imported: str | None = None,
+    entities: Mapping[str, Any] | None = None,
 ) -> LoadedRun:
     """A finished or stopped run's model, and a split; see `predict_run`."""
     run = RunFolder(Path(folder))
@@ -74,8 +78,14 @@ def load_run(
         config = _with_features(config, imported)
     roster = read_roster(config, split)
     model, datamodule = restored_model(config, checkpoint, roster)
+    changed = use_entities(model, config, data, entities or {})
     return LoadedRun(
-        trained=trained, config=config, model=model, datamodule=datamodule, roster=roster
+        trained=trained,
+        config=config,
+        model=model,
+        datamodule=datamodule,
+        roster=roster,
+        entities=changed,
     )
 
 
@@ -125,6 +135,7 @@ def predict_run(
     constraints: DictConfig | None = None,
     detections: Sequence[str] | None = None,
     imported: str | None = None,
+    entities: Mapping[str, Any] | None = None,
 ) -> tuple[list[list[Prediction]], Roster, dict[str, Any]]:
     """Captions by a finished or stopped run for any data set.
 
@@ -140,12 +151,13 @@ def predict_run(
         detections: files of boxes that take the place of the split's annotated ones; None: the
             files that the run was trained with, if any; none in the list: the annotated boxes.
         imported: folder of imported features of that data; None for the run's own.
+        entities: changes in how ViECap finds a photo's entities, see `use_entities`.
 
     Returns:
         The search's captions of each image, the best first; the roster with the references; and the
         settings of search and choice.
     """
-    run = load_run(folder, data, split, search, detections, imported)
+    run = load_run(folder, data, split, search, detections, imported, entities)
     roster = run.roster
     requirements = None if constraints is None else build_part(constraints)(roster.samples)
     predictions = _captioned(run.model, run.datamodule.eval_dataloader(roster), requirements)
@@ -153,6 +165,8 @@ def predict_run(
         predictions = _reranked(predictions, roster, run.trained, rerank)
     parts = {"search": run.config.search, "rerank": rerank, "constraints": constraints}
     decoding = {name: part and OmegaConf.to_container(part) for name, part in parts.items()}
+    if run.entities:
+        decoding["entities"] = dict(run.entities)
     return predictions, roster, decoding
 
 

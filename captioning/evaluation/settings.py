@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NotRequired, TypedDict
 
 from captioning.ranges import Name, Seed
-from captioning.training.settings import Data, Metrics, Part, Paths
+from captioning.training.settings import Data, Entities, Metrics, Part, Paths
 
 
 class EvaluateSettings(TypedDict):
@@ -16,6 +16,7 @@ class EvaluateSettings(TypedDict):
     run: Name | None
     split: Name
     detections: Sequence[Name] | None
+    entities: NotRequired[Entities]
     imported: NotRequired[Name | None]
     seed: Seed
     out: Name | None

@@ -138,12 +138,35 @@ class ViECap(AbstractCaptioner[PromptedState]):
         self.num_entities, self.temperature = num_entities, temperature
         self.threshold, self.feature_size = threshold, feature_size
         self._prompts: dict[tuple[str, ...], list[int]] = {}
+        # of photos; behind them those of captions where captions have names of their own
         self.names: tuple[str, ...] = ()
+        self._prompt_names: tuple[str, ...] = ()
         self.register_buffer("entities", None)
         if entities is not None:
             self._set_entities(entities)
 
-    def _set_entities(self, entities: EntityIndex) -> None:
+    def use_entities(
+        self,
+        entities: EntityIndex | None = None,
+        *,
+        num_entities: NonNegativeInt | None = None,
+        temperature: PositiveFloat | None = None,
+        threshold: Fraction | None = None,
+    ) -> None:
+        """Find other entities in photos from now on; see the constructor. None changes nothing.
+
+        Raises:
+            ValueError: the model was trained without entities, or see the constructor.
+        """
+        if self.entities is None:
+            raise ValueError("the run was trained without entities, so it cannot be given some")
+        if entities is not None:
+            self._set_entities(entities, device=self.entities.device)
+        self.num_entities = self.num_entities if num_entities is None else num_entities
+        self.temperature = self.temperature if temperature is None else temperature
+        self.threshold = self.threshold if threshold is None else threshold
+
+    def _set_entities(self, entities: EntityIndex, device: torch.device | None = None) -> None:
         """Store the entities, and which of them the vocabulary can name."""
         if entities.embeddings.shape[1] != self.feature_size:
             raise ValueError(
@@ -162,8 +185,10 @@ class ViECap(AbstractCaptioner[PromptedState]):
                 "names that the captions use: model.module.entities.names_path=FILE"
             )
         self.names = entities.names
-        self.entities = entities.embeddings.clone()
-        self.register_buffer("in_vocabulary", torch.tensor(in_vocabulary), persistent=False)
+        self._prompt_names = (*entities.names, *entities.caption_names)
+        self.entities = entities.embeddings.clone().to(device)
+        in_vocabulary = torch.tensor(in_vocabulary, device=device)
+        self.register_buffer("in_vocabulary", in_vocabulary, persistent=False)
 
     def losses(self, batch: Batch) -> CaptionLosses:
         """Cross-entropy of each of the captions' tokens; prompts have none."""
@@ -247,6 +272,8 @@ class ViECap(AbstractCaptioner[PromptedState]):
         entity_ids = None if self.entities is None else batch.host.extras.get(ENTITIES)
         if self.entities is not None and entity_ids is None:
             raise ValueError("captions alone need their entities, too: set model.texts.parser")
+        if entity_ids is not None and len(self._prompt_names) > len(self.names):
+            entity_ids = torch.where(entity_ids == NONE, NONE, entity_ids + len(self.names))
         noise = self.noise_variance if self.training else 0.0
         text_embeddings = text_embeddings.to(self.projector.learned.dtype)
         return with_noise(text_embeddings, noise, _keys(batch) if noise else ()), entity_ids
@@ -269,7 +296,7 @@ class ViECap(AbstractCaptioner[PromptedState]):
         return torch.tensor(padded), torch.tensor([len(row) for row in rows])
 
     def _entity_names(self, row: Sequence[int]) -> tuple[str, ...]:
-        names = (self.names[n] for n in row if n != NONE)
+        names = (self._prompt_names[n] for n in row if n != NONE)
         return tuple(name for name in names if self.tokenizer.spellings(name))
 
     def _prompt(self, names: tuple[str, ...]) -> list[int]:
@@ -281,7 +308,7 @@ class ViECap(AbstractCaptioner[PromptedState]):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Name the entities as well."""
         super().on_save_checkpoint(checkpoint)
-        checkpoint["captioner"]["entities"] = list(self.names)
+        checkpoint["captioner"]["entities"] = list(self._prompt_names)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse weights that were trained with other entities.
@@ -291,10 +318,11 @@ class ViECap(AbstractCaptioner[PromptedState]):
         """
         super().on_load_checkpoint(checkpoint)
         saved = checkpoint["captioner"].get("entities")
-        if saved != list(self.names):
+        if saved != list(self._prompt_names):
             raise ValueError(
                 f"checkpoint was trained with {len(saved or ())} entities, this run has "
-                f"{len(self.names)}, or others; give the same model.module.entities.names_path"
+                f"{len(self._prompt_names)}, or others; give the same model.names_path and "
+                "model.photo_names"
             )
 
 

@@ -5,12 +5,16 @@ An entity is a noun of one word in its dictionary form; all words for people are
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from captioning.types import Parse
 
 PACKAGED = Path(__file__).parent / "weights" / "entities.txt"
+# Lists of this package, wherever names of photos' entities are given: COCO's classes, own nouns.
+COCO, OWN = "coco", "own"
+COCO_CLASSES = PACKAGED.with_name("coco_classes.txt")
 PERSON = "person"
 _PEOPLE = """
 adult baby boy bride child couple crowd dad daughter family father female friend gentleman girl
@@ -58,6 +62,57 @@ def read_names(path: str | Path | None = None) -> tuple[str, ...]:
     if not names:
         raise ValueError(f"{path}: no name of a single word is in it; write one a line")
     return names
+
+
+def read_photo_names(path: str | Path) -> tuple[str, ...]:
+    """Names that photos are compared with, all of them and as they are, as ViECap's authors do.
+
+    Names of several words are names, too, and each word for people is a name of its own.
+
+    Args:
+        path: ``"coco"`` for COCO's 80 classes, ``"own"`` for the nouns in this package, which
+            `read_names` reads; or a file with a name a line, where a line that begins with ``#`` is
+            a comment; or a ``.json`` with a list of names, or with names as keys, as VinVL's
+            ``vgcocooiobjects_v1_class2ind.json`` has them.
+
+    Returns:
+        The names in small letters, in the file's order, each once.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: it holds something else, or no name.
+    """
+    if path == OWN:
+        return read_names()
+    path = COCO_CLASSES if path == COCO else Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{path}: no such file of entities' names. VinVL's list is among the annotations that "
+            "ViECap's authors published (vgcocooiobjects_v1_class2ind.json): put it there, or "
+            "choose another list: entities.photo_names=FILE in captioning evaluate, "
+            f"model.photo_names=FILE in training; {COCO}: COCO's 80 classes; {OWN}: nouns of "
+            "COCO's captions"
+        )
+    names = dict.fromkeys(" ".join(str(name).lower().split()) for name in _entries(path))
+    names.pop("", None)
+    if not names:
+        raise ValueError(f"{path}: no name is in it; write one a line")
+    return tuple(names)
+
+
+def _entries(path: Path) -> list[object]:
+    text = path.read_text(encoding="utf-8")
+    if path.suffix != ".json":
+        return [line for line in text.splitlines() if not line.startswith("#")]
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{path}: is no JSON ({error}); give the list anew") from error
+    if not isinstance(content, list | dict):
+        raise ValueError(
+            f"{path}: must hold a list of names, or names as keys: got {type(content).__name__}"
+        )
+    return list(content)
 
 
 def find_entities(parse: Parse, names: Collection[str] | None = None) -> tuple[str, ...]:

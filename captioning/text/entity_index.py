@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from captioning.interfaces import TextEmbedder
-from captioning.text.entities import TEMPLATES, read_names
+from captioning.text.entities import TEMPLATES, read_names, read_photo_names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,10 +21,12 @@ class EntityIndex:
     Attributes:
         names: of the entities.
         embeddings: ``(num_names, E) float32`` of unit length.
+        caption_names: of the entities of captions, in training; empty: the same names.
     """
 
     names: tuple[str, ...]
     embeddings: Tensor
+    caption_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.names) != len(self.embeddings) or len(set(self.names)) != len(self.names):
@@ -35,23 +37,33 @@ class EntityIndex:
 
 
 def build_entity_index(
-    *, encoder: TextEmbedder | None, names_path: str | Path | None = None
+    *,
+    encoder: TextEmbedder | None,
+    names_path: str | Path | None = None,
+    photo_names: str | Path | None = None,
 ) -> EntityIndex:
     """Entities in the space of an encoder; each is the mean of its name in several templates.
 
     Args:
         encoder: of the space in which photos are embedded.
-        names_path: see `captioning.text.entities.read_names`.
+        names_path: of captions, see `captioning.text.entities.read_names`.
+        photo_names: of photos, see `captioning.text.entities.read_photo_names`; None: those of
+            captions.
 
     Raises:
         FileNotFoundError, ValueError: no names, or no encoder.
     """
-    names = read_names(names_path)
+    caption_names = read_names(names_path)
+    names = caption_names if photo_names is None else read_photo_names(photo_names)
     embeddings = embed_captions(
         encoder, [template.format(name) for name in names for template in TEMPLATES]
     )
     means = embeddings.view(len(names), len(TEMPLATES), -1).mean(1)
-    return EntityIndex(names=names, embeddings=functional.normalize(means, dim=-1))
+    return EntityIndex(
+        names=names,
+        embeddings=functional.normalize(means, dim=-1),
+        caption_names=() if names == caption_names else caption_names,
+    )
 
 
 def embed_captions(encoder: TextEmbedder | None, texts: Sequence[str]) -> Tensor:

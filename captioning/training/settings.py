@@ -14,6 +14,7 @@ from captioning.ranges import (
     AlsoTakes,
     ArgumentsOf,
     DropRate,
+    Fraction,
     Name,
     NonNegativeFloat,
     NonNegativeInt,
@@ -97,6 +98,15 @@ class File(TypedDict):
     photos: NotRequired[bool]
 
 
+class Entities(TypedDict):
+    """How ViECap finds a photo's entities; None: as the model says."""
+
+    photo_names: NotRequired[Name | None]
+    threshold: NotRequired[Fraction | None]
+    num_entities: NotRequired[NonNegativeInt | None]
+    temperature: NotRequired[PositiveFloat | None]
+
+
 class Data(TypedDict):
     """The config group ``data``: its splits, and what their readers share."""
 
@@ -108,6 +118,7 @@ class Data(TypedDict):
     test_near: NotRequired[Part | None]
     test_out: NotRequired[Part | None]
     root: NotRequired[Name | None]
+    entities: NotRequired[Entities | None]
     files: NotRequired[Sequence[File] | None]
 
 

@@ -173,6 +173,37 @@ def test_entities_are_those_of_the_greatest_shares_above_the_threshold(folder: P
     assert numbers == {1, 2}
 
 
+@torch.no_grad()
+def test_captions_keep_their_names_where_photos_have_others(folder: Path) -> None:
+    model = build(folder)
+    expected = model.losses(texts(model)).per_sample
+    photo_names = EntityIndex(
+        names=("cow", "tree"), embeddings=index().embeddings[:2], caption_names=NAMES
+    )
+    other = build(folder, entities=photo_names)
+    torch.testing.assert_close(other.losses(texts(other)).per_sample, expected, rtol=0, atol=0)
+    _, entity_ids = other._embeddings_and_entities(photos(other))
+    assert entity_ids is not None
+    named = {name for row in entity_ids.tolist() for name in other._entity_names(row)}
+    assert named <= {"cow", "tree"}
+
+
+def test_a_finished_model_finds_other_entities(folder: Path) -> None:
+    model = build(folder, threshold=0.9)
+    embeddings = torch.randn(30, FEATURE_SIZE)
+    model.use_entities(threshold=0.2, num_entities=2, temperature=0.4)
+    same = build(folder, threshold=0.2, num_entities=2, temperature=0.4)
+    assert model.find_entities(embeddings).tolist() == same.find_entities(embeddings).tolist()
+    vectors = index().embeddings[[2, 0, 1]]
+    other = EntityIndex(names=("tree", "dog", "bird"), embeddings=vectors, caption_names=NAMES)
+    model.use_entities(other)
+    assert model.names == ("tree", "dog", "bird")
+    assert model.find_entities(vectors)[:, 0].tolist() == [0, 1, 2]
+    assert model._entity_names([1, 3]) == ("dog", "dog")
+    with pytest.raises(ValueError, match="trained without entities"):
+        build(folder, entities=None).use_entities(other)
+
+
 def test_names_that_the_vocabulary_lacks_are_never_named() -> None:
     words = WordTokenizer.build(
         CAPTIONS, min_count=1, extra_words=("there", "are", "something", "in", "image")

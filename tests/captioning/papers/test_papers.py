@@ -110,6 +110,24 @@ def test_runs_come_after_those_that_they_need_and_shared_ones_once(tmp_path: Pat
     ]
 
 
+def test_what_all_seeds_share_is_made_of_the_first_seeds_runs(tmp_path: Path, content):
+    content["runs"]["base"] = {"flickr8k": {"steps": ["train x=1"]}}
+    content["runs"]["pairs"]["flickr8k"]["steps"] = ["augment of={run:base} seed={seed}"]
+    paper, results = paper_of(tmp_path, content), Results(tmp_path, None)
+    tasks = tasks_of(paper, ["ours"], "flickr8k", [1], results)
+    assert [(task.run.id, task.seed) for task in tasks] == [("base", 0), ("pairs", 0), ("ours", 1)]
+    base = tmp_path / "papers/mine-flickr8k/base/seed0"
+    assert tasks[1].commands == (("augment", f"of={base}", "seed=0"),)
+
+
+def test_evaluations_without_a_config_are_of_their_folders_seeds(tmp_path: Path, content):
+    paper, results = paper_of(tmp_path, content), Results(tmp_path, None)
+    for seed in (0, 1):
+        finish(results, paper, seed, 0.5)
+        (results.folder(paper, paper.runs["ours"], "flickr8k", seed) / "config.yaml").unlink()
+    assert len(results.of(paper, paper.runs["ours"], "flickr8k")) == 2
+
+
 def test_a_stopped_run_goes_on_with_the_command_that_failed(tmp_path: Path, content, monkeypatch):
     paper, results = paper_of(tmp_path, content), Results(tmp_path, None)
     called: list[str] = []

@@ -12,6 +12,7 @@ from captioning.text.entities import (
     find_entities,
     hard_prompt,
     read_names,
+    read_photo_names,
 )
 from captioning.text.parser import build_caption_parser
 from captioning.types import Parse, Token
@@ -87,6 +88,32 @@ def test_a_list_of_names(tmp_path: Path) -> None:
         read_names(file)
     with pytest.raises(FileNotFoundError, match="give a list of names"):
         read_names(tmp_path / "none.txt")
+
+
+def test_names_of_photos_stay_as_they_are(tmp_path: Path) -> None:
+    file = tmp_path / "names.txt"
+    file.write_text("# a list\nTraffic  Light\nman\n\nperson\nman\n")
+    assert read_photo_names(file) == ("traffic light", "man", "person")
+    vinvl = tmp_path / "class2ind.json"
+    vinvl.write_text('{"Fire hydrant": 3, "dog": 1}')
+    assert read_photo_names(vinvl) == ("fire hydrant", "dog")
+    assert read_photo_names("own") == read_names()
+    classes = read_photo_names("coco")
+    assert len(classes) == 80
+    assert {"person", "traffic light", "tv", "hair drier"} <= set(classes)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("3", "names as keys: got int"), ("[", "is no JSON"), ("[]", "no name is in it")],
+)
+def test_other_files_of_names_are_refused(tmp_path: Path, content: str, message: str) -> None:
+    file = tmp_path / "names.json"
+    file.write_text(content)
+    with pytest.raises(ValueError, match=message):
+        read_photo_names(file)
+    with pytest.raises(FileNotFoundError, match=r"class2ind.json\): put it there, or choose"):
+        read_photo_names(tmp_path / "none.json")
 
 
 def test_the_packaged_names() -> None:

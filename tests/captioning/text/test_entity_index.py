@@ -33,6 +33,17 @@ def test_an_entity_is_the_mean_of_its_name_in_seven_texts(tmp_path: Path) -> Non
         torch.testing.assert_close(embedding, normalize(texts.mean(0), dim=0))
 
 
+def test_photos_may_be_compared_with_other_names_than_captions(tmp_path: Path) -> None:
+    file = tmp_path / "names.txt"
+    file.write_text("dog\ncat\n")
+    photos = tmp_path / "photos.txt"
+    photos.write_text("hot dog\ncat\n")
+    index = build_entity_index(encoder=Letters(), names_path=file, photo_names=photos)
+    assert (index.names, index.caption_names) == (("hot dog", "cat"), ("dog", "cat"))
+    same = build_entity_index(encoder=Letters(), names_path=file, photo_names=file)
+    assert (same.names, same.caption_names) == (("dog", "cat"), ())
+
+
 def test_features_without_texts_are_refused() -> None:
     with pytest.raises(ValueError, match="set features=joint_space or features=clip"):
         build_entity_index(encoder=None)

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from captioning.configuration import compose_config
 from captioning.data.batches.datamodule import CaptionDataModule
-from captioning.evaluation.predict import predict_run
+from captioning.evaluation.predict import load_run, predict_run
 from captioning.text.tokenizers.subwords import restored
 from captioning.training import run as run_module
 from captioning.training.parts import build_part
@@ -82,6 +82,40 @@ def test_a_run_on_captions_alone(composed, tmp_path: Path, monkeypatch) -> None:
     rows = json.loads((folder / "predictions.json").read_text())
     saved = {row["image_id"]: row["caption"] for row in rows}
     assert {group[0].image_id: group[0].caption for group in predictions} == saved
+
+
+def test_a_finished_run_finds_entities_as_chosen_or_as_its_data_says(
+    composed, tmp_path: Path
+) -> None:
+    names = tmp_path / "names.txt"
+    names.write_text("triangle\nsquare\n")
+    run = tmp_path / "run"
+    train(composed("corpus=lines", "num_epochs=1", "model.entities_of_data=true"))
+    chosen = {"threshold": 0.1, "photo_names": str(names), "num_entities": None}
+    _, _, decoding = predict_run(run, entities=chosen)
+    assert decoding["entities"] == {"threshold": 0.1, "photo_names": str(names)}
+    model = load_run(run, entities=chosen).model
+    assert (model.names, model.threshold, model.num_entities) == (("triangle", "square"), 0.1, 3)
+    published = {"threshold": 0.2, "photo_names": str(names)}
+    data = OmegaConf.to_container(composed("corpus=lines").data)
+    data = OmegaConf.create({**data, "entities": published})
+    assert load_run(run, data, entities={"threshold": 0.1}).entities == published | {
+        "threshold": 0.1
+    }
+    assert load_run(run, data).model.threshold == 0.2
+    assert "entities" not in predict_run(run)[2]
+    train(composed("corpus=lines", "num_epochs=1", "model.module.entities=null", folder="soft"))
+    assert not load_run(tmp_path / "soft", data).entities
+    with pytest.raises(ValueError, match="entities.threshold: the run's model"):
+        load_run(tmp_path / "soft", data, entities=chosen)
+
+
+def test_a_small_run_keeps_its_own_entities(composed, tmp_path: Path) -> None:
+    train(composed("corpus=lines", "num_epochs=1"))
+    data = OmegaConf.to_container(composed("corpus=lines").data)
+    data = OmegaConf.create({**data, "entities": {"threshold": 0.2}})
+    run = load_run(tmp_path / "run", data)
+    assert (run.model.threshold, run.entities) == (0.4, {})
 
 
 def test_training_on_pairs_is_a_setting(composed) -> None:
