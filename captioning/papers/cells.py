@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from captioning.papers.paper import UNITS, Column, Item, Paper, PaperRun, Recorded, Row, Way
 from captioning.results.runs import METRICS, Run, as_number, read_run, read_runs
 
+DONE = "paper.json"  # of a run's folder: the steps that ended well
 STATES: tuple[str, ...] = ("measured", "missing", "not possible", "quoted")
 
 
@@ -79,12 +80,13 @@ class Results:
 
     def _in_folders(self, study: str, run: PaperRun) -> list[Run]:
         folder = self.runs / "papers" / study / run.id
-        return [read_run(path.parent) for path in sorted(folder.glob(f"*/{METRICS}"))]
+        ended = {path.parent for name in (METRICS, DONE) for path in folder.glob(f"*/{name}")}
+        return [read_run(path) for path in sorted(ended)]
 
     def recorded(self, recorded: Recorded) -> list[Run]:
         """Runs of a file of records, whose config has the values."""
         return [
-            run
+            replace(run, files=_renamed(run.files, recorded.files))
             for run in self._study(recorded.file)
             if all(run.setting(key) == value for key, value in recorded.values.items())
         ]
@@ -107,12 +109,14 @@ class Cells:
 
     def cell(self, item: Item, row: Row, place: int) -> Cell:
         """The cell of a row and the ``place``-th column."""
-        column = item.columns[place]
+        column = item.columns[place].on(self.scale)
         if row.reason is not None:
             return Cell(state=row.reason[0], reason=row.reason[1])
         way = self.way(row)
         if way.impossible is not None:
             return Cell(state="not possible", reason=way.impossible)
+        if column.name in way.without:
+            return Cell(state="not possible", reason=way.without[column.name])
         if column.metric is None:
             return Cell(state="not possible", reason=column.differs or "no such metric here")
         differs = tuple(filter(None, (*way.differs, column.differs)))
@@ -165,9 +169,22 @@ def _value(run: Run, row: Row, column: Column) -> float | None:
     file = row.file or column.file
     content: Any = run.metrics if file == METRICS else run.files.get(file, {})
     for key in [*(row.part or column.part).split("."), str(column.metric)]:
-        content = content.get(key) if isinstance(content, dict) else None
+        content = _part(content, key)
     number = as_number(content)
     return None if number is None else number * UNITS[column.unit]
+
+
+def _part(content: Any, key: str) -> Any:
+    """Of a mapping by its key, of a list by its number."""
+    if isinstance(content, list) and key.isdecimal() and int(key) < len(content):
+        return content[int(key)]
+    return content.get(key) if isinstance(content, Mapping) else None
+
+
+def _renamed(files: Mapping[str, Any], names: Mapping[str, str]) -> Mapping[str, Any]:
+    """Files of a record, those of today's names among them."""
+    known = {new: files[old] for new, old in names.items() if old in files}
+    return {**files, **known} if known else files
 
 
 def missing_rows(cells: Cells, items: Sequence[Item]) -> list[tuple[Item, Row]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from captioning.config_folders import PACKAGE
 
 SCALES = ("full", "flickr8k", "miniworld")
 UNITS = {"percent": 100.0, "plain": 1.0}
+AT = ("metric", "file", "part")  # of a column, which scales may have of their own
 # What a step may name: the run's own folder, another run's, and the seed.
 PLACEHOLDER = re.compile(r"\{(run(?::(?P<other>[\w.]+))?|seed)\}")
 
@@ -33,6 +34,7 @@ class Column:
         file: of the run's folder.
         part: of the file, dotted: the corpus scores of its split.
         differs: how ours differs from the paper's metric; empty where it does not.
+        at: scales whose numbers are elsewhere, with what differs of metric, file and part.
     """
 
     name: str
@@ -41,6 +43,11 @@ class Column:
     file: str
     part: str
     differs: str
+    at: Mapping[str, Mapping[str, str]]
+
+    def on(self, scale: str) -> Column:
+        """The column at a scale."""
+        return replace(self, **self.at.get(scale, {}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,10 +101,12 @@ class Recorded:
     Attributes:
         file: name without ``.jsonl``.
         values: config keys and what they must be, as text.
+        files: what a file of today's commands is called there, where it has another name.
     """
 
     file: str
     values: Mapping[str, str]
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +119,7 @@ class Way:
         differs: what differs from the paper, and why.
         recorded: where its results are kept already.
         impossible: why it cannot be run at this scale; it has no steps then.
+        without: columns that are not measured at this scale, and why.
     """
 
     steps: tuple[str, ...] = ()
@@ -118,6 +128,7 @@ class Way:
     differs: tuple[str, ...] = ()
     recorded: tuple[Recorded, ...] = ()
     impossible: str | None = None
+    without: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def needs(self) -> list[str]:
@@ -258,6 +269,7 @@ def _way(entry: _Entry) -> Way:
             _recorded(_Entry(value, f"{entry.where}.recorded"))
             for value in entry.take("recorded", ())
         ),
+        without=entry.take("without", {}),
     )
     entry.end()
     return way
@@ -265,7 +277,8 @@ def _way(entry: _Entry) -> Way:
 
 def _recorded(entry: _Entry) -> Recorded:
     values = {str(key): str(value) for key, value in entry.take("values").items()}
-    recorded = Recorded(file=entry.take("file"), values=values)
+    files = entry.take("files", {})
+    recorded = Recorded(file=entry.take("file"), values=values, files=files)
     entry.end()
     return recorded
 
@@ -300,11 +313,23 @@ def _column(entry: _Entry) -> Column:
         file=entry.take("file", "metrics.json"),
         part=entry.take("part", "test.corpus"),
         differs=entry.take("differs", ""),
+        at=_at(entry),
     )
     entry.end()
     if column.unit not in UNITS:
         raise ValueError(f"{entry.where}: unit must be one of {tuple(UNITS)}: got {column.unit!r}")
     return column
+
+
+def _at(entry: _Entry) -> dict[str, dict[str, str]]:
+    at = {}
+    for scale, value in entry.take("at", {}).items():
+        overrides = _Entry(value, f"{entry.where}.at.{scale}")
+        at[scale] = {key: value for key in AT if (value := overrides.take(key, None)) is not None}
+        overrides.end()
+        if scale not in SCALES:
+            raise ValueError(f"{entry.where}.at: scales are {SCALES}: got {scale!r}")
+    return at
 
 
 def _row(entry: _Entry, num_columns: int) -> Row:
