@@ -16,7 +16,7 @@ AVOIDED = ("selected", "worse")
 class ReplaceCaption(AbstractAmender):
     """Replaces each selected caption by another one of the same image's pool.
 
-    A caption that was found bad leaves its image's pool for good, so it is never chosen again. If no
+    A caption that was found bad leaves its image's pool for good and is never chosen again. If no
     caption remains, the sample stays as it is, and its caption stays in the pool. The number of
     samples never changes.
 
