@@ -142,6 +142,10 @@ def round_trip(config: DictConfig) -> dict[str, float]:
         _refuse_other(config, out)
         return dict(read_json(out / METRICS)[config.split]["corpus"])
     settings = config.curation.get("image_source")
+    if settings is None and config.per == "caption":
+        raise ValueError(
+            "per=caption is for pictures that are made: of photos there is one: per=photo"
+        )
     spread, elsewhere = chosen_spread(config), None
     if settings is not None and not isinstance(spread, Local):
         options = {"seed": config.seed, "plugins": list(config.get("plugins") or [])}
