@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -143,9 +143,7 @@ def round_trip(config: DictConfig) -> dict[str, float]:
         return dict(read_json(out / METRICS)[config.split]["corpus"])
     settings = config.curation.get("image_source")
     if settings is None and config.per == "caption":
-        raise ValueError(
-            "per=caption is for pictures that are made: of photos there is one: per=photo"
-        )
+        raise ValueError("per=caption is for pictures that are made; with photos use per=photo")
     spread, elsewhere = chosen_spread(config), None
     if settings is not None and not isinstance(spread, Local):
         options = {"seed": config.seed, "plugins": list(config.get("plugins") or [])}
@@ -192,6 +190,7 @@ def _row(config: DictConfig) -> DictConfig:
 
 
 def _refuse_other(config: DictConfig, out: Path) -> None:
-    before = OmegaConf.to_container(OmegaConf.load(out / CONFIG), resolve=True)
+    kept: Any = OmegaConf.to_container(OmegaConf.load(out / CONFIG), resolve=True)
+    before = {"per": "photo", **kept}  # rows of earlier versions do not name it
     if before != OmegaConf.to_container(_row(config), resolve=True):
         raise ValueError(f"{out} holds a row of other settings; choose another out=, or remove it")

@@ -191,6 +191,8 @@ def test_what_cannot_be_evaluated_is_said(
 ) -> None:
     with pytest.raises(ValueError, match="captioner=RUN_FOLDER"):
         round_trip(config("captioner=null"))
+    with pytest.raises(ValueError, match="with photos use per=photo"):
+        round_trip(config("~curation/image_source", "per=caption"))
     monkeypatch.setattr(module, "build_part", build_drawings(tmp_path, only=0))
     with pytest.raises(ValueError, match="no picture could be made: {'blank picture': 8}"):
         round_trip(config("generator=drawn"))
