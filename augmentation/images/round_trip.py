@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, Literal, cast
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -36,21 +36,26 @@ from captioning.training.rosters import read_roster
 
 log = logging.getLogger(__name__)
 
+Per = Literal["photo", "caption"]
 CONFIG, PICTURES, METRICS = "config.yaml", "pictures.jsonl", "metrics.json"
 
 
-def image_requests(roster: Roster) -> list[ImageRequest]:
-    """A request for each photo, for a picture of its first caption."""
-    requests = []
-    for rows in roster.rows_by_image.values():
+def image_requests(roster: Roster, per: Per = "photo") -> dict[str, ImageRequest]:
+    """A request for each photo, for a picture of its first caption, by image id.
+
+    With ``per="caption"`` one for each caption, by sample id.
+    """
+    requests = {}
+    for image_id, rows in roster.rows_by_image.items():
         samples = [roster.samples[row] for row in rows]
-        requests.append(
-            ImageRequest(
-                sample=samples[0],
-                captions=tuple(sample.caption for sample in samples),
-                photos=(samples[0].image_path,),
+        captions = [sample.caption for sample in samples]
+        for sample in samples if per == "caption" else samples[:1]:
+            own_first = (sample.caption, *(c for c in captions if c != sample.caption))
+            requests[sample.sample_id if per == "caption" else image_id] = ImageRequest(
+                sample=sample,
+                captions=own_first if per == "caption" else tuple(captions),
+                photos=(sample.image_path,),
             )
-        )
     return requests
 
 
@@ -59,17 +64,20 @@ def make_pictures(
     roster: Roster,
     *,
     seed: int,
+    per: Per = "photo",
     elsewhere: Callable[[Sequence[ImageRequest]], Iterator[Picture]] | None = None,
 ) -> dict[str, Picture]:
-    """A picture for each photo of a roster, by image id.
+    """A picture for each photo of a roster, by image id, or for each caption, by sample id.
 
     Args:
         source: makes or retrieves them; None: the photos themselves.
         roster: photos with captions.
         seed: of the pictures.
+        per: what gets a picture each.
         elsewhere: other processes that make them; None: this one.
     """
-    requests = image_requests(roster)
+    by_name = image_requests(roster, per)
+    requests = list(by_name.values())
     if elsewhere is not None:
         pictures = list(elsewhere(requests))
     elif source is None:
@@ -80,10 +88,7 @@ def make_pictures(
             pictures = source.images(requests, seed=seed)
         finally:
             source.close()
-    return {
-        request.sample.image_id: picture
-        for request, picture in zip(requests, pictures, strict=True)
-    }
+    return dict(zip(by_name, pictures, strict=True))
 
 
 def write_pictures(pictures: dict[str, Picture], roster: Roster, path: Path) -> Path:
@@ -100,11 +105,16 @@ def write_pictures(pictures: dict[str, Picture], roster: Roster, path: Path) -> 
         problems = Counter(picture.problem for picture in pictures.values())
         raise ValueError(f"no picture could be made: {dict(problems)}")
     folder = Path(os.path.commonpath([file.parent for file in files.values()]))
+
+    def rows_of(name: str) -> Sequence[int]:
+        sample = roster.by_id.get(name)  # of pictures of single captions
+        return roster.rows_by_image[name if sample is None else sample.image_id]
+
     records = [
         {
             "image": file.relative_to(folder).as_posix(),
             "image_id": image_id,
-            "captions": [roster.samples[row].caption for row in roster.rows_by_image[image_id]],
+            "captions": [roster.samples[row].caption for row in rows_of(image_id)],
             "origin": pictures[image_id].origin,
         }
         for image_id, file in files.items()
@@ -132,13 +142,16 @@ def round_trip(config: DictConfig) -> dict[str, float]:
         _refuse_other(config, out)
         return dict(read_json(out / METRICS)[config.split]["corpus"])
     settings = config.curation.get("image_source")
+    if settings is None and config.per == "caption":
+        raise ValueError("per=caption is for pictures that are made; with photos use per=photo")
     spread, elsewhere = chosen_spread(config), None
     if settings is not None and not isinstance(spread, Local):
         options = {"seed": config.seed, "plugins": list(config.get("plugins") or [])}
         elsewhere = partial(drawn_pictures, settings, spread=spread, **options)
     source = None if settings is None or elsewhere else build_part(settings)
     roster = read_roster(config, config.split)
-    pictures = make_pictures(source, roster, seed=config.seed, elsewhere=elsewhere)
+    options = {"seed": config.seed, "per": config.per}
+    pictures = make_pictures(source, roster, elsewhere=elsewhere, **options)
     write_text(out / CONFIG, OmegaConf.to_yaml(_row(config), resolve=True))
     write_json(out / "versions.json", versions())
     folder = write_pictures(pictures, roster, out / PICTURES)
@@ -177,6 +190,7 @@ def _row(config: DictConfig) -> DictConfig:
 
 
 def _refuse_other(config: DictConfig, out: Path) -> None:
-    before = OmegaConf.to_container(OmegaConf.load(out / CONFIG), resolve=True)
+    kept: Any = OmegaConf.to_container(OmegaConf.load(out / CONFIG), resolve=True)
+    before = {"per": "photo", **kept}  # rows of earlier versions do not name it
     if before != OmegaConf.to_container(_row(config), resolve=True):
         raise ValueError(f"{out} holds a row of other settings; choose another out=, or remove it")

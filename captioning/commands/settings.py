@@ -260,6 +260,7 @@ class RoundTrip(AbstractCommon, total=False):
     data: Data
     captioner: Name | None
     split: Name
+    per: Literal["photo", "caption"]
     metrics: Metrics
     curation: Pictures
     generator: Name

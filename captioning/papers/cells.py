@@ -115,6 +115,8 @@ class Cells:
         way = self.way(row)
         if way.impossible is not None:
             return Cell(state="not possible", reason=way.impossible)
+        if column.name in way.without:
+            return Cell(state="not possible", reason=way.without[column.name])
         if column.metric is None:
             return Cell(state="not possible", reason=column.differs or "no such metric here")
         differs = tuple(filter(None, (*way.differs, column.differs)))

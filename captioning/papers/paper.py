@@ -119,6 +119,7 @@ class Way:
         differs: what differs from the paper, and why.
         recorded: where its results are kept already.
         impossible: why it cannot be run at this scale; it has no steps then.
+        without: columns that are not measured at this scale, and why.
     """
 
     steps: tuple[str, ...] = ()
@@ -127,6 +128,7 @@ class Way:
     differs: tuple[str, ...] = ()
     recorded: tuple[Recorded, ...] = ()
     impossible: str | None = None
+    without: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def needs(self) -> list[str]:
@@ -267,6 +269,7 @@ def _way(entry: _Entry) -> Way:
             _recorded(_Entry(value, f"{entry.where}.recorded"))
             for value in entry.take("recorded", ())
         ),
+        without=entry.take("without", {}),
     )
     entry.end()
     return way

@@ -19,7 +19,7 @@ from captioning.results.runs import DETECTION, METRICS, TIMING, Run, read_run
 from captioning.results.study_file import pack_images, read_study, write_study
 
 # JSON files of a run that are kept as they are.
-_PLAIN = (TIMING, DETECTION, "curation/detection_by_score.json")
+_PLAIN = (TIMING, DETECTION, "curation/detection_by_score.json", "curation/epochs.json")
 # Scores of further commands, and the parts of them that are kept.
 _EVALUATIONS = ("evaluation/*/diverse.json", "evaluation/*/control.json")
 # Scores of evaluations on other data, of which the scores of single images are left out.

@@ -16,8 +16,9 @@ AVOIDED = ("selected", "worse")
 class ReplaceCaption(AbstractAmender):
     """Replaces each selected caption by another one of the same image's pool.
 
-    A caption that was found bad leaves its image's pool for good, so it is never chosen again. If no caption remains, the
-    sample stays as it is, and its caption stays in the pool. The number of samples never changes.
+    A caption that was found bad leaves its image's pool for good and is never chosen again. If no
+    caption remains, the sample stays as it is, and its caption stays in the pool. The number of
+    samples never changes.
 
     Args:
         choice: ``"random"``, as in the paper, or ``"lower_loss"``: the one with the lowest loss in

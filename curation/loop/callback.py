@@ -31,9 +31,9 @@ class CurationCallback(pl.Callback):
     Works with any module whose ``training_step`` returns a dict with ``loss``, ``rows`` (B,) and
     ``per_sample`` (B,), for ``curation.score.loss=sum`` also ``per_sample_sum`` (B,), the losses
     summed over a caption's tokens; and any data module that keeps a `CurationView` in ``view`` and
-    builds ``train_dataloader()`` from ``view.samples()``. The edits are made after the last training step
-    of an epoch and before its validation, so whatever checkpoint is written for epoch k holds the
-    edits of epoch k.
+    builds ``train_dataloader()`` from ``view.samples()``. The edits are made after the last
+    training step of an epoch and before its validation, so whatever checkpoint is written for
+    epoch k holds the edits of epoch k.
 
     Args:
         policy: selects and amends.

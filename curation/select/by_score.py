@@ -12,7 +12,7 @@ class AbstractByScore(AbstractSelector):
     """A selector that ranks by a score of its own.
 
     Args:
-        score: what is looked at; default the epoch's loss, as in the data curation paper.
+        score: what is looked at; default the epoch's mean loss a token.
     """
 
     def __init__(self, score: AbstractScore | None = None) -> None:

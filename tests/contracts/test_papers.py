@@ -60,7 +60,16 @@ CELLS: dict[str, dict[str, int]] = {
         "tableA3": 288,
         "tableA4": 72,
     },
-    "data_curation": {"table2": 7},
+    "data_curation": {
+        "table1": 18,
+        "table2": 56,
+        "figure2": 0,
+        "figure5": 0,
+        "figure7": 0,
+        "figure8": 0,
+        "figure9": 0,
+        "figure10": 12,
+    },
     "novel_objects": {
         "table1": 28,
         "table2": 63,

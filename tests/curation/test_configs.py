@@ -14,6 +14,7 @@ ENTRIES = {
     "remove": "Remove",
     "replace_caption": "ReplaceCaption",
     "replace_image": "ReplaceImage",
+    "replace_image_published": "ReplaceImage",
     "replace_both": "ReplaceBoth",
     "down_weight": "DownWeight",
     "pseudo_label": "PseudoLabel",

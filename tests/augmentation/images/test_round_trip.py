@@ -13,7 +13,12 @@ from PIL import Image
 
 from augmentation.base import AbstractImageSource, ImageRequest, Picture
 from augmentation.images import round_trip as module
-from augmentation.images.round_trip import image_requests, make_pictures, round_trip
+from augmentation.images.round_trip import (
+    image_requests,
+    make_pictures,
+    round_trip,
+    write_pictures,
+)
 from captioning.configuration import compose_config
 from captioning.data.roster import Roster, build_roster
 from captioning.results.runs import read_runs
@@ -60,12 +65,23 @@ def roster(number: int = 3) -> Roster:
 
 
 def test_a_request_a_photo_with_all_its_captions() -> None:
-    requests = image_requests(roster())
+    requests = list(image_requests(roster()).values())
     assert [request.sample.caption for request in requests] == [
         f"caption 0 of {image}" for image in range(3)
     ]
     assert requests[1].captions == ("caption 0 of 1", "caption 1 of 1")
     assert requests[2].photos == (Path("2.png"),)
+
+
+def test_every_caption_may_have_a_picture(tmp_path: Path) -> None:
+    requests = image_requests(roster(), "caption")
+    assert list(requests) == [f"{image}#{n}" for image in range(3) for n in range(2)]
+    assert requests["1#1"].captions == ("caption 1 of 1", "caption 0 of 1")
+    pictures = make_pictures(None, roster(), seed=0, per="caption")
+    write_pictures(pictures, roster(), tmp_path / "pictures.jsonl")
+    records = [json.loads(line) for line in (tmp_path / "pictures.jsonl").read_text().splitlines()]
+    assert [record["image_id"] for record in records] == list(requests)
+    assert records[3]["captions"] == ["caption 0 of 1", "caption 1 of 1"]
 
 
 def test_a_source_is_closed_whatever_happens(tmp_path: Path) -> None:
@@ -175,6 +191,8 @@ def test_what_cannot_be_evaluated_is_said(
 ) -> None:
     with pytest.raises(ValueError, match="captioner=RUN_FOLDER"):
         round_trip(config("captioner=null"))
+    with pytest.raises(ValueError, match="with photos use per=photo"):
+        round_trip(config("~curation/image_source", "per=caption"))
     monkeypatch.setattr(module, "build_part", build_drawings(tmp_path, only=0))
     with pytest.raises(ValueError, match="no picture could be made: {'blank picture': 8}"):
         round_trip(config("generator=drawn"))

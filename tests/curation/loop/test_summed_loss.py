@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 import torch
@@ -38,7 +39,7 @@ class Summing(ForeignModule):
         outputs = super().training_step(batch, batch_idx)
         return outputs | {"per_sample_sum": outputs["per_sample"] * batch[2]}
 
-    def probe_step(self, batch):
+    def probe_step(self, batch) -> Any:
         rows, per_sample = super().probe_step(batch)
         return rows, per_sample, per_sample * batch[2]
 
@@ -56,7 +57,8 @@ def test_the_highest_sums_are_removed_also_after_a_resume(tmp_path, probe):
         tmp_path / "a", epochs=2, callback=by_sum(probe=probe), module=Summing(rate=0.0)
     )
     batch = next(iter(ForeignData(roster=make_roster(), batch_size=18).probe_dataloader()))
-    sums = module.probe_step(batch)[2].detach()
+    scored: Any = module.probe_step(batch)
+    sums = scored[2].detach()
     worst = sums.topk(3).indices.tolist()  # 12% of 18 and of 16 samples: 2 and 1
     _, edits = read_journal(tmp_path / "a")
     assert [data.view.roster.by_id[edit.sample_id].row for edit in edits] == worst
@@ -121,7 +123,7 @@ def test_scores_of_scores_read_their_sums():
         assert Sigma(score=score).signals == (SUMMED,)
     assert Top(score=length).signals == Random(ratio=0.1).signals == ()
     with pytest.raises(ValueError, match=r"loss must be one of \('mean', 'sum'\): got 'max'"):
-        Loss(loss="max")
+        Loss(loss="max")  # pyright: ignore[reportArgumentType]
 
 
 def test_a_loop_of_ones_own_must_measure_them():
