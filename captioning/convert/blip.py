@@ -178,7 +178,7 @@ def _use(key: str, state: Mapping[str, Tensor], side: int) -> KeyUse:
         return KeyUse(key=key, note="counts 0, 1, 2, ...")
     if not _is_used(key):
         return KeyUse(key=key, note="of another task than captions")
-    twin = TIED.get(key)
+    twin = TIED.get(key, "")
     if twin in state and not torch.equal(state[key], state[twin]):
         return KeyUse(key=key, note=f"tied to {twin}, whose values the authors' loading keeps")
     resized = key == POSITIONS and state[key].shape[1] != 1 + side**2

@@ -93,6 +93,6 @@ def test_words_must_be_given(tmp_path: Path) -> None:
     torch.save(random_state(), tmp_path / "model.pth")
     with pytest.raises(ValueError, match="--vocabulary FILE, the vocab.txt of bert-base-uncased"):
         convert("blip", tmp_path / "model.pth", tmp_path / "to", Options())
+    options = Options(vocabulary=tmp_path / "none.txt")
     with pytest.raises(FileNotFoundError, match="no such file; --vocabulary is BERT's"):
-        options = Options(vocabulary=tmp_path / "none.txt")
         convert("blip", tmp_path / "model.pth", tmp_path / "to", options)
