@@ -10,7 +10,11 @@ from torch.nn import functional
 
 State = Mapping[str, Tensor]
 HEAD = 64
-WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] a dog cat runs on the grass red bird sits tree".split()
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+WORDS = [
+    *SPECIAL,
+    *["a", "dog", "cat", "runs", "on", "the", "grass", "red", "bird", "sits", "tree"],
+]
 DEC, SEP = len(WORDS), 3  # [DEC] and [ENC] come after BERT's words
 TEXT, VISION, INNER, PATCH, POSITIONS = 128, 64, 96, 8, 24
 
