@@ -143,6 +143,11 @@ class AbstractScore(ABC):
         """Whether it reads photos, which need not be there where features were imported."""
         return False
 
+    @property
+    def signals(self) -> tuple[str, ...]:
+        """Names of the losses of another kind that it reads, see `Context.signals`."""
+        return ()
+
     @abstractmethod
     def scores(self, context: Context) -> Tensor:
         """``(N,)`` suspicion of each roster row, higher is worse; NaN where unknown or not live.
@@ -158,6 +163,11 @@ class AbstractSelector(ABC):
     def opens_photos(self) -> bool:
         """Whether it reads photos, which need not be there where features were imported."""
         return False
+
+    @property
+    def signals(self) -> tuple[str, ...]:
+        """Names of the losses of another kind that it reads, see `Context.signals`."""
+        return ()
 
     @abstractmethod
     def scores(self, context: Context) -> Tensor:

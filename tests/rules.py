@@ -50,6 +50,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "captioning.data": (*CONTRACTS, "captioning.text", "captioning.vision"),
     "captioning.models": (*CONTRACTS, *PARTS),
     "captioning.results": (*CONTRACTS, "captioning.metrics"),
+    "captioning.papers": (*CONTRACTS, "captioning.config_folders", "captioning.results"),
     "captioning": ("captioning",),  # training, prepare
     # The subcommands join all packages; nothing else in captioning/ knows the other two.
     "captioning.commands": ("captioning", "augmentation", "curation"),

@@ -3,11 +3,58 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from augmentation.regions.novel_class import NovelClass
 from captioning.files import read_json
 from captioning.text.word_forms import Patterns, mentioned_classes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidates:
+    """What a novel class may replace.
+
+    Attributes:
+        labels: of boxes of the data.
+        without_boxes: the others, which the paper leaves out too ("stove", "bread").
+    """
+
+    labels: tuple[str, ...]
+    without_boxes: tuple[str, ...]
+
+
+def choose_candidates(
+    classes: Sequence[NovelClass],
+    labels: Collection[str],
+    count: Callable[[NovelClass], tuple[str, ...]] | None = None,
+) -> dict[str, Candidates]:
+    """Candidates by class: configured ones, else counted ones, else likely ones.
+
+    Args:
+        classes: novel classes.
+        labels: of the boxes of photos with captions.
+        count: counts candidates in captions; None: there are none to count in.
+
+    Raises:
+        ValueError: a class without any.
+    """
+    chosen = {}
+    for novel in classes:
+        names = novel.candidates
+        if names is None:
+            names = novel.likely if count is None else count(novel)
+        if not names and novel.candidates is None and count is None:
+            raise ValueError(
+                f"{novel.name!r} has no candidates: name them (candidates, or likely), or give "
+                "method.predictions=RUN/predictions.json to count them in"
+            )
+        chosen[novel.name] = Candidates(
+            labels=tuple(name for name in names if name in labels),
+            without_boxes=tuple(name for name in names if name not in labels),
+        )
+    return chosen
 
 
 def count_candidates(

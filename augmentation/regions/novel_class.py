@@ -18,7 +18,8 @@ class NovelClass:
         plural: for several; None for the regular form.
         words: that make a caption name it; empty for name and plural.
         labels: of its boxes; empty for the name.
-        candidates: labels of objects that it may replace; None: counted.
+        candidates: labels of objects that it may replace; None: counted in a baseline's captions.
+        likely: these where there are no captions to count in.
     """
 
     name: str
@@ -26,6 +27,7 @@ class NovelClass:
     words: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
     candidates: tuple[str, ...] | None = None
+    likely: tuple[str, ...] = ()
 
     @property
     def names(self) -> Name:

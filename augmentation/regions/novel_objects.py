@@ -13,7 +13,12 @@ from itertools import islice
 from typing import Any
 
 from augmentation.regions.boxes import Box, Limits, without_containers, without_duplicates
-from augmentation.regions.candidates import count_candidates, read_predictions
+from augmentation.regions.candidates import (
+    Candidates,
+    choose_candidates,
+    count_candidates,
+    read_predictions,
+)
 from augmentation.regions.held_out import HeldOut, read_words, split_held_out
 from augmentation.regions.novel_captions import (
     NO_OBJECT,
@@ -126,8 +131,10 @@ class NovelObjects(AbstractRegionMethod):
         pairs = []
         for novel in self.classes:
             pool = self._pool(novel, split)
-            labels = candidates[novel.name]
+            labels = candidates[novel.name].labels
             report = {"photos with boxes": len(pool.photos), "candidates": dict.fromkeys(labels, 0)}
+            if without_boxes := candidates[novel.name].without_boxes:
+                report["candidates without boxes"] = list(without_boxes)
             self._report["classes"][novel.name] = report
             max_pictures = self.choices.num_pictures
             max_proposals = max(max_pictures // max(len(labels), 1), 1)
@@ -180,33 +187,26 @@ class NovelObjects(AbstractRegionMethod):
 
     def _candidates(
         self, split: HeldOut, photos: Mapping[str, tuple[Sample, ...]]
-    ) -> dict[str, tuple[str, ...]]:
-        """Candidates of each class, as configured or as counted."""
-        candidates = {c.name: tuple(c.candidates) for c in self.classes if c.candidates is not None}
-        missing = [novel for novel in self.classes if novel.name not in candidates]
-        if not missing:
-            return candidates
+    ) -> dict[str, Candidates]:
+        """Candidates of each class, as configured, as counted, or likely ones."""
+        novel_labels = {label for novel in self.classes for label in novel.labels or (novel.name,)}
+        labels = {r.label for samples in photos.values() for r in samples[0].regions} - novel_labels
         if self.predictions is None:
-            raise ValueError(
-                f"{missing[0].name!r} has no candidates: name them, or give "
-                "method.predictions=RUN/predictions.json to count them in"
-            )
+            return choose_candidates(self.classes, labels)
         captions = read_predictions(self.predictions)
         novel_photos = (
             split.novel
             if self.predictions_roster is None
             else self._split(self.predictions_roster).novel
         )
-        novel_labels = {label for novel in self.classes for label in novel.labels or (novel.name,)}
-        labels = {r.label for samples in photos.values() for r in samples[0].regions} - novel_labels
         patterns = form_patterns({label: self._name(label).names for label in labels})
-        for novel in missing:
+
+        def count(novel: NovelClass) -> tuple[str, ...]:
             ids = [photo.image_id for photo in novel_photos if novel.name in photo.classes]
-            num_candidates = self.choices.num_candidates
-            candidates[novel.name] = count_candidates(
-                captions, ids, patterns, max_candidates=num_candidates
-            )
-        return candidates
+            number = self.choices.num_candidates
+            return count_candidates(captions, ids, patterns, max_candidates=number)
+
+        return choose_candidates(self.classes, labels, count)
 
     def _of_pair(
         self,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -98,14 +97,11 @@ def _problems(paths: Sequence[str], max_pixels: int, num_threads: int) -> Iterat
     check = partial(photo_problem, max_pixels=max_pixels)
     shown = partial(track, description="checking photos", total=len(paths), transient=True)
     pool = ThreadPoolExecutor(num_threads)
-    # Opening a photo changes the warning filters for a moment; threads that do so at once would
-    # leave them changed, so they are put back here.
-    with warnings.catch_warnings():
-        try:
-            blocks = (paths[start : start + _BLOCK] for start in range(0, len(paths), _BLOCK))
-            yield from shown(chain.from_iterable(pool.map(check, block) for block in blocks))
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+    try:
+        blocks = (paths[start : start + _BLOCK] for start in range(0, len(paths), _BLOCK))
+        yield from shown(chain.from_iterable(pool.map(check, block) for block in blocks))
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _num_cores() -> int:

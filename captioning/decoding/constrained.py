@@ -117,7 +117,7 @@ class ConstrainedBeamSearch(AbstractSearch):
             ValueError: no machines, a constraint that needs a token that cannot be produced, or
                 NaN log-probabilities.
         """
-        machines, num_images = _checked_machines(request), request.num_images
+        machines, num_images = check_machines(request), request.num_images
         rules = self._rules(machines, request)
         pool = LevelPool(required=rules.table.required, settings=self.settings, request=request)
         for group in _groups(machines) if self.by_size else [list(range(num_images))]:
@@ -158,7 +158,7 @@ def _search(
     for length in range(1, max_length + 1):
         log_probs, state = stepper.step(last, state)
         if length == 1:
-            _check_vocabulary(rules.table, log_probs.shape[1])
+            check_vocabulary(rules.table, log_probs.shape[1])
         beams, rows = _advance(beams, pool, rules, log_probs, length)
         if not len(beams.images):
             return
@@ -251,7 +251,12 @@ def _groups(machines: Sequence[Machine]) -> list[list[int]]:
     return [groups[size] for size in sorted(groups)]
 
 
-def _checked_machines(request: SearchRequest) -> Sequence[Machine]:
+def check_machines(request: SearchRequest) -> Sequence[Machine]:
+    """The machines of a request.
+
+    Raises:
+        ValueError: there are none, or one needs a token that is no word.
+    """
     if request.machines is None:
         raise ValueError(
             "constrained search needs machines, one an image; evaluate.py makes them by "
@@ -267,7 +272,12 @@ def _checked_machines(request: SearchRequest) -> Sequence[Machine]:
     return request.machines
 
 
-def _check_vocabulary(table: MachineTable, vocabulary: int) -> None:
+def check_vocabulary(table: MachineTable, vocabulary: int) -> None:
+    """Refuse machines over other tokens than a model's.
+
+    Raises:
+        ValueError: a token of ``vocabulary`` or above.
+    """
     highest = int(table.tokens.max()) if table.tokens.numel() else 0
     if highest >= vocabulary:
         raise ValueError(

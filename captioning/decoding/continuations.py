@@ -51,6 +51,7 @@ def continuations(
     per_target: int,
     banned: Tensor,
     banned_moves: Tensor,
+    several: bool = False,
 ) -> Continuations:
     """The best tokens into the default state of each hypothesis, and its moves into others.
 
@@ -65,6 +66,7 @@ def continuations(
         per_target: most continuations of one hypothesis into one state.
         banned: ``(F,) int64`` tokens that do not lead into the default state.
         banned_moves: ``(F',) int64`` tokens that no move produces.
+        several: whether moves may lead into the default state, too.
 
     Raises:
         ValueError: NaN log-probabilities.
@@ -91,7 +93,17 @@ def continuations(
     values, tokens, targets = (
         torch.cat(tensors, 1).unflatten(0, shape) for tensors in zip(*parts, strict=True)
     )
+    if several:
+        values = _limited(values, targets, per_target)
     return _by_target(totals=scores[..., None] + values, tokens=tokens, targets=targets)
+
+
+def _limited(values: Tensor, targets: Tensor, per_target: int) -> Tensor:
+    """``values (A, R, C)`` without those of a hypothesis beyond its best into each state."""
+    order = values.sort(dim=2, descending=True, stable=True).indices
+    ranked = targets.gather(2, order)
+    better = (ranked[..., :, None] == ranked[..., None, :]).tril(-1).sum(3)
+    return values.masked_fill(torch.zeros_like(order).scatter(2, order, better) >= per_target, DEAD)
 
 
 def _everywhere(targets: Tensor, count: int) -> Tensor:

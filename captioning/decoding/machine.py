@@ -47,6 +47,9 @@ class Machine:
             falls along a path.
         num_constraints: n.
         required: how many must be met, in [0, n].
+        phrases: the alternatives of each constraint.
+        further: for each state further moves, of tokens that lead to several states; none where
+            the machine is deterministic.
     """
 
     moves: tuple[Mapping[int, int], ...]
@@ -56,6 +59,8 @@ class Machine:
     met: tuple[int, ...]
     num_constraints: int
     required: int
+    phrases: tuple[tuple[Phrase, ...], ...] = ()
+    further: tuple[tuple[tuple[int, int], ...], ...] = ()
 
     @property
     def num_states(self) -> int:
@@ -128,6 +133,7 @@ def build_machine(
         met=tuple((met | pending).bit_count() for met, pending, _ in states),
         num_constraints=len(constraints),
         required=min(required, len(constraints)),
+        phrases=tuple(tuple(map(tuple, alternatives)) for alternatives in constraints),
     )
 
 
@@ -212,6 +218,12 @@ class _Phrases:
         return met, pending, next((end for end in ends if end in self.begun[met]), ())
 
 
+def _pairs(machine: Machine) -> list[list[tuple[int, int]]]:
+    """Tokens and targets of all moves of each state."""
+    further = machine.further or ((),) * machine.num_states
+    return [[*moves.items(), *more] for moves, more in zip(machine.moves, further, strict=True)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineTable:
     """Machines of I images as tensors; S and X are the most states, and moves of a state.
@@ -238,22 +250,22 @@ class MachineTable:
     def of(cls, machines: Sequence[Machine], device: torch.device | str = "cpu") -> MachineTable:
         """The tables of one machine an image."""
         num_states = max((machine.num_states for machine in machines), default=1)
-        width = max((len(moves) for machine in machines for moves in machine.moves), default=0)
+        all_moves = [
+            moves
+            for machine in machines
+            for moves in (*_pairs(machine), *[[]] * (num_states - machine.num_states))
+        ]
+        width = max(map(len, all_moves), default=0)
 
         def rows(lists: list[list[int]], columns: int, fill: int) -> Tensor:
             padded = [values + [fill] * (columns - len(values)) for values in lists]
             return torch.tensor(padded, dtype=torch.long, device=device).view(len(lists), columns)
 
-        all_moves = [
-            moves
-            for machine in machines
-            for moves in (*machine.moves, *[{}] * (num_states - machine.num_states))
-        ]
         shape = (len(machines), num_states, width)
         continues = sorted(frozenset().union(*(machine.continues for machine in machines)))
         return cls(
-            tokens=rows([list(moves) for moves in all_moves], width, NO_TOKEN).view(shape),
-            targets=rows([list(moves.values()) for moves in all_moves], width, 0).view(shape),
+            tokens=rows([[t for t, _ in moves] for moves in all_moves], width, NO_TOKEN).view(shape),
+            targets=rows([[to for _, to in moves] for moves in all_moves], width, 0).view(shape),
             defaults=rows([list(machine.defaults) for machine in machines], num_states, 0),
             continued=rows([list(machine.continued) for machine in machines], num_states, 0),
             continues=torch.tensor(continues, dtype=torch.long, device=device),

@@ -116,6 +116,7 @@ class SearchRequest:
             depend on the seed and its key alone. None: the positions 0 to I - 1.
         machines: I machines, the words that each image's captions must hold; None: no constraints.
         device: where the model's memory lives.
+        unk_id: the unknown word, for searches that may say it.
 
     Raises:
         ValueError: not one id or machine for each image.
@@ -128,6 +129,7 @@ class SearchRequest:
     image_ids: Sequence[int | str] | None = None
     machines: Sequence[Machine] | None = None
     device: torch.device | str = "cpu"
+    unk_id: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("image_ids", "machines"):

@@ -102,6 +102,7 @@ def find_captions(
         image_ids=image_ids,
         machines=machines,
         device=device,
+        unk_id=tokenizer.unk_id,
     )
     result = search(stepper, state, request)
     return [

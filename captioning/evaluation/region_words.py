@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Annotated, Any
 
 from captioning.data.region_labels import relabel_regions
+from captioning.data.roster import build_roster
+from captioning.data.steps.take_detections import (
+    RegionsByImage,
+    read_all_detections,
+    with_detections,
+)
 from captioning.decoding import image_constraints
 from captioning.decoding.detections import NO_FORMS
 from captioning.ranges import ArgumentsOf
@@ -19,6 +26,7 @@ from captioning.types import Sample
 def words_of_named_regions(
     samples: Iterable[Sample],
     *,
+    files: Sequence[str] = (),
     forms: Mapping[str, Sequence[str]] = NO_FORMS,
     **settings: Annotated[Any, ArgumentsOf(image_constraints.constraints_from_regions)],
 ) -> image_constraints.ImageConstraints:
@@ -29,12 +37,18 @@ def words_of_named_regions(
 
     Args:
         samples: of the data set, with their regions and, where labels are kinds, phrases.
+        files: of ``captioning find-objects``, whose boxes count in the place of the samples' own.
         forms: plural and synonyms of words, where the plural by rule is wrong or not enough.
         **settings: see `captioning.decoding.image_constraints.constraints_from_regions`.
 
     Raises:
-        ValueError: no image has a region, or a setting out of its range.
+        FileNotFoundError: no such file.
+        ValueError: no image has a region, photos that the files lack, or a setting out of its
+            range.
     """
+    if files:
+        regions = _detections(tuple(files))
+        samples = with_detections(build_roster("constraints", samples), regions).samples
     lemmatizer = load_lemmas(LEMMAS)
     samples_by_image: dict[str, list[Sample]] = {}
     for sample in samples:
@@ -48,6 +62,12 @@ def words_of_named_regions(
         return forms[word] if word in forms else _plurals(word, lemmatizer)
 
     return image_constraints.constraints_from_regions(named, forms=find_forms, **settings)
+
+
+@lru_cache(maxsize=2)
+def _detections(files: tuple[str, ...]) -> RegionsByImage:
+    """Read once: pseudo-labels are written again and again."""
+    return read_all_detections(files)
 
 
 def _plurals(word: str, lemmatizer: Lemmatizer) -> tuple[str, ...]:

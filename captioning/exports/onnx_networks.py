@@ -70,9 +70,8 @@ class UpDownMemory(nn.Module):
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """``(N, R, A)``, ``(N, R, D)`` and ``(N, 4H)``."""
-        values = features if self.model.project is None else self.model.project(features)
-        gates = self.model.mean_to_gates(values.mean(1)) + self.model.words_to_gates.bias
-        return self.model.key(values), values, gates
+        keys, values, gates = self.model.read_regions(features, None)
+        return keys, values, gates + self.model.words_to_gates.bias
 
 
 class UpDownStep(nn.Module):
@@ -92,7 +91,7 @@ class UpDownStep(nn.Module):
     ) -> tuple[Tensor, ...]:
         """See `Networks.step`; states are h1, c1, h2 and c2."""
         model, (h1, c1, h2, c2) = self.model, state
-        words = functional.linear(model.embed(tokens), model.words_to_gates.weight)
+        words = functional.linear(model.read_words(tokens), model.words_to_gates.weight)
         gates = words + mean_gates + model.hidden_to_gates(torch.cat([h2, h1], 1))
         h1, c1 = _cell(gates, c1)
         squashed = torch.tanh(keys + model.query(h1).unsqueeze(1))

@@ -134,7 +134,10 @@ class AbstractCaptioner(pl.LightningModule, AbstractStepper[StateT]):
             self.log(f"train/{name}", value, batch_size=size)
         counted = slice(0, 0 if batch.filler else size)
         rows, per_sample = batch.rows[counted], losses.per_sample[counted]
-        return {"loss": loss, "rows": rows, "per_sample": per_sample}
+        outputs = {"loss": loss, "rows": rows, "per_sample": per_sample}
+        if losses.nll is not None:
+            outputs["per_sample_sum"] = losses.nll[counted].detach()
+        return outputs
 
     def validation_step(self, batch: Batch, batch_idx: int) -> Any:
         """A `Prediction` for each of the batch's images; a callback scores them."""

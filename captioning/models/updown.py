@@ -2,7 +2,7 @@
 
 One model serves both forms in use: that of nocaps-org/updown-baseline (no feature embedding, GloVe
 words, output tied to them) and that of ruotianluo/ImageCaptioning.pytorch (embedded features, ReLU,
-dropout). ``configs/model/updown_nocaps.yaml`` and ``updown.yaml`` are the two.
+dropout). ``configs/model/updown_nocaps.yaml`` and ``updown_published.yaml`` are the two.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from captioning.interfaces import AbstractDecoderState
 from captioning.models.base import AbstractCaptioner
 from captioning.models.layers.cross_entropy import token_losses
 from captioning.models.layers.packing import Packing
+from captioning.models.layers.twins import add_twin
 from captioning.models.layers.updown_cell import (
     CellWeights,
     attend,
@@ -108,6 +109,12 @@ class UpDown(AbstractCaptioner[UpDownState]):
         label_smoothing: of the loss that is back-propagated; per-sample losses never have it.
         reduction: ``"token_mean"`` over the batch's tokens, or ``"caption_sum"``: summed over a
             caption's tokens and averaged over captions (updown-baseline).
+        form: ``"plain"``, or ``"ruotianluo"``: words pass a ReLU, too, the mean feature has a
+            projection of its own, and keys have a bias.
+        cells: ``"merged"``: LSTMs whose forget gates begin open, an output bias that begins with
+            the words' frequencies; ``"torch"``: as two `torch.nn.LSTMCell`, with their first values
+            and with a second parameter wherever they have two of which only the sum matters.
+        frozen_words: the embedding is not trained; always so with ``word_vectors``.
         **captioner: see `AbstractCaptioner`.
     """
 
@@ -126,24 +133,27 @@ class UpDown(AbstractCaptioner[UpDownState]):
         word_vectors: Tensor | None = None,
         label_smoothing: DropRate = 0.0,
         reduction: Literal["token_mean", "caption_sum"] = "token_mean",
+        form: Literal["plain", "ruotianluo"] = "plain",
+        cells: Literal["merged", "torch"] = "merged",
+        frozen_words: bool = False,
         **captioner: Any,
     ) -> None:
         super().__init__(**captioner)
         if reduction not in ("token_mean", "caption_sum"):
             raise ValueError(f"reduction must be token_mean or caption_sum: got {reduction!r}")
-        vocabulary, hidden = len(self.tokenizer), hidden_size
+        hidden, self.form = hidden_size, form
         self.dropout = nn.Dropout(dropout)
         self.label_smoothing, self.reduction = label_smoothing, reduction
-        self.project = None
+        self.project = self.project_mean = None
         if projection_size is not None:
-            self.project = nn.Sequential(
-                nn.Linear(feature_size, projection_size), nn.ReLU(), nn.Dropout(dropout)
-            )
+            self.project = _projection(feature_size, projection_size, dropout)
+        if form == "ruotianluo":
+            if projection_size is None:
+                raise ValueError("form ruotianluo needs projection_size: got None")
+            self.project_mean = _projection(feature_size, projection_size, dropout)
         values = projection_size or feature_size
-        self.embed = nn.Embedding(vocabulary, embedding_size, padding_idx=self.tokenizer.pad_id)
-        if word_vectors is not None:
-            self.embed.weight = _frozen(word_vectors, (vocabulary, embedding_size))
-        self.key = nn.Linear(values, attention_size, bias=False)
+        self.embed = self._embedding(embedding_size, word_vectors, frozen_words)
+        self.key = nn.Linear(values, attention_size, bias=form == "ruotianluo")
         self.query = nn.Linear(hidden, attention_size, bias=False)
         self.score = nn.Parameter(torch.empty(attention_size))
         self.words_to_gates = nn.Linear(embedding_size, 4 * hidden)
@@ -155,18 +165,26 @@ class UpDown(AbstractCaptioner[UpDownState]):
         if tied:
             self.to_embedding = nn.Sequential(nn.Linear(hidden, embedding_size), nn.Tanh())
         else:
-            self.output = nn.Linear(hidden, vocabulary)
-        self._initialise(hidden)
+            self.output = nn.Linear(hidden, len(self.tokenizer))
+        if cells == "torch":
+            self._begin_as_torch(hidden)
+        else:
+            self._initialise(hidden)
+
+    def _embedding(self, size: int, vectors: Tensor | None, frozen: bool) -> nn.Embedding:
+        """Of the words; padding learns nothing unless it stands for the begin token, too."""
+        words, shape = self.tokenizer, (len(self.tokenizer), size)
+        embed = nn.Embedding(*shape, padding_idx=None if words.pad_id == words.bos_id else words.pad_id)
+        if vectors is not None:
+            embed.weight = _frozen(vectors, shape)
+        elif frozen:
+            embed.weight.requires_grad_(False)
+        return embed
 
     def _initialise(self, hidden: int) -> None:
         """LSTM weights as ``torch.nn.LSTMCell``; forget gates open; bias from frequencies."""
         bound = hidden**-0.5
-        for layer in (
-            self.words_to_gates,
-            self.mean_to_gates,
-            self.hidden_to_gates,
-            self.language,
-        ):
+        for layer in self._gate_layers():
             nn.init.uniform_(layer.weight, -bound, bound)
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
@@ -175,17 +193,45 @@ class UpDown(AbstractCaptioner[UpDownState]):
         if self.output is not None:
             self._start_from_word_frequencies(self.output.bias)
 
+    def _begin_as_torch(self, hidden: int) -> None:
+        """First values of ``torch.nn.LSTMCell`` and ``Linear``, with the parameters they double."""
+        bound = hidden**-0.5
+        for layer in self._gate_layers():
+            for parameter in layer.parameters():
+                nn.init.uniform_(parameter, -bound, bound)
+        attention_bound = len(self.score) ** -0.5
+        nn.init.uniform_(self.score, -attention_bound, attention_bound)
+        add_twin(self.words_to_gates, "bias", bound=bound)
+        add_twin(self.language, "bias", bound=bound)
+        if self.form == "ruotianluo":
+            add_twin(self.key, "bias", bound=bound)
+        else:
+            # There each LSTM reads its own last output among its inputs, too.
+            add_twin(self.hidden_to_gates, "weight", bound=bound, start=hidden)
+            start = self.language.in_features - hidden
+            add_twin(self.language, "weight", bound=bound, start=start)
+
+    def _gate_layers(self) -> tuple[nn.Linear, ...]:
+        return self.words_to_gates, self.mean_to_gates, self.hidden_to_gates, self.language
+
+    def read_words(self, tokens: Tensor) -> Tensor:
+        """Vectors ``(..., E)`` of ``tokens``, before dropout."""
+        words = self.embed(tokens)
+        return words.relu() if self.form == "ruotianluo" else words
+
     def _memory(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """Keys ``(I, R, A)``, values ``(I, R, D)`` and the mean's gates ``(I, 4H)``."""
-        values = self._regions(batch).to(self.score.dtype)
-        if self.project is not None:
-            with by_image(batch):
-                values = self.project(values)
-        if batch.region_mask is None:
-            mean = values.mean(1)
+        regions = self._regions(batch).to(self.score.dtype)
+        with by_image(batch):
+            return self.read_regions(regions, batch.region_mask)
+
+    def read_regions(self, regions: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """See `_memory`; ``regions (I, R, D)``, ``mask (I, R) bool`` of those that exist."""
+        values = regions if self.project is None else self.project(regions)
+        if self.project_mean is None:
+            mean = _mean(values, mask)
         else:
-            weight = batch.region_mask.to(values.dtype).unsqueeze(2)
-            mean = (values * weight).sum(1) / weight.sum(1)
+            mean = self.project_mean(_mean(regions, mask))
         return self.key(values), values, self.mean_to_gates(mean)
 
     def _weights(self) -> CellWeights:
@@ -214,7 +260,7 @@ class UpDown(AbstractCaptioner[UpDownState]):
         index = batch.image_index[packing.order]
         inputs, targets = packing.pack(tokens[:, :-1]), packing.pack(tokens[:, 1:])
         with by_caption(batch), by_token(packing.sequences, packing.steps):
-            words = self.dropout(self.embed(inputs))
+            words = self.dropout(self.read_words(inputs))
         gates = self.words_to_gates(words)
         gates = gates + mean_gates[packing.pack_rows(index)]
         hidden = recurrence(
@@ -230,14 +276,20 @@ class UpDown(AbstractCaptioner[UpDownState]):
     ) -> CaptionLosses:
         logits = logits.to(self.score.dtype)
         loss, nll = token_losses(logits, targets, self.label_smoothing)
+        counted, lengths = None, packing.lengths
+        if self.tokenizer.unk_id == self.tokenizer.pad_id != self.tokenizer.eos_id:
+            # Unknown words carry no loss, as padding.
+            counted = (targets != self.tokenizer.pad_id).to(loss.dtype)
+            loss, nll, lengths = loss * counted, nll * counted, packing.sum_by_caption(counted)
         if self.reduction == "token_mean":
             if weights is not None:
                 weights = packing.pack_rows(weights[packing.order])
-            mean = mean_of(loss, weights)
+                counted = weights if counted is None else weights * counted
+            mean = mean_of(loss, counted)
         else:
             mean = mean_of(packing.sum_by_caption(loss), weights)
         summed = packing.sum_by_caption(nll)
-        per_sample = summed.detach() / packing.lengths
+        per_sample = summed.detach() / lengths
         return CaptionLosses(total=mean.value, per_sample=per_sample, nll=summed, means=(mean,))
 
     def start(self, batch: Batch) -> UpDownState:
@@ -263,7 +315,7 @@ class UpDown(AbstractCaptioner[UpDownState]):
         context, h1_part, h2_part = self.language.weight.split((size, hidden, hidden), 1)
         # Products with values that hypotheses share are computed once for all of them.
         words, places = torch.unique(tokens, return_inverse=True)
-        words = functional.linear(self.embed(words), self.words_to_gates.weight)
+        words = functional.linear(self.read_words(words), self.words_to_gates.weight)
         past = wide_linear(torch.cat([h2, h1], 1), self.hidden_to_gates.weight)
         gates = past[pasts].add_(words[places])
         gates.view(len(images.gates), -1, 4 * hidden).add_(images.gates.unsqueeze(1))
@@ -311,3 +363,15 @@ def _frozen(vectors: Tensor, shape: tuple[int, int]) -> nn.Parameter:
     if tuple(vectors.shape) != shape:
         raise ValueError(f"word_vectors must be {shape}: got {tuple(vectors.shape)}")
     return nn.Parameter(vectors, requires_grad=False)
+
+
+def _projection(feature_size: int, size: int, dropout: float) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(feature_size, size), nn.ReLU(), nn.Dropout(dropout))
+
+
+def _mean(values: Tensor, mask: Tensor | None) -> Tensor:
+    """Mean ``(I, D)`` of the regions that exist."""
+    if mask is None:
+        return values.mean(1)
+    weight = mask.to(values.dtype).unsqueeze(2)
+    return (values * weight).sum(1) / weight.sum(1)

@@ -74,7 +74,7 @@ class Results:
         ]
         for source in sources:
             for measured in source():
-                found.setdefault(str(measured.setting("seed")), measured)
+                found.setdefault(_seed_of(measured), measured)
         return [found[seed] for seed in sorted(found, key=_as_order)]
 
     def _in_folders(self, study: str, run: PaperRun) -> list[Run]:
@@ -149,6 +149,12 @@ class Cells:
 
 def _reader(results: Results, recorded: Recorded) -> Callable[[], list[Run]]:
     return lambda: results.recorded(recorded)
+
+
+def _seed_of(run: Run) -> str:
+    """By the folder's name, as an evaluation of a run keeps no config; else by the config."""
+    name = run.folder.name
+    return name.removeprefix("seed") if name.startswith("seed") else str(run.setting("seed"))
 
 
 def _as_order(seed: str) -> tuple[int, str]:

@@ -329,12 +329,12 @@ def _row(entry: _Entry, num_columns: int) -> Row:
 def _check_names(paper: Paper, where: str) -> None:
     """Rows and steps name runs that are there, and every run is of use to a row."""
     used = {row.run for item in paper.items.values() for row in item.rows if row.run}
-    for run in paper.runs.values():
-        for scale, way in run.ways.items():
-            for need in way.needs:
-                if scale not in getattr(paper.runs.get(need), "ways", {}):
-                    raise ValueError(f"{where}: runs.{run.id}.{scale}: no run {need!r} to use")
-            used.update(way.needs)
+    ways = [(run.id, scale, way) for run in paper.runs.values() for scale, way in run.ways.items()]
+    needs = [(name, scale, need) for name, scale, way in ways for need in way.needs]
+    for name, scale, need in needs:
+        if need not in paper.runs or scale not in paper.runs[need].ways:
+            raise ValueError(f"{where}: runs.{name}.{scale}: no run {need!r} to use")
+    used.update(need for _, _, need in needs)
     for name in sorted(used - set(paper.runs)):
         raise ValueError(f"{where}: a row names the run {name!r}, which is not there")
     for name in sorted(set(paper.runs) - used):

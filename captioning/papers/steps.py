@@ -51,6 +51,7 @@ def tasks_of(
 
     def add(name: str, seed: int) -> None:
         run = paper.runs[name]
+        seed = seed if run.seeded else 0  # what all seeds share is made of the first one's runs
         way = run.ways.get(scale)
         folder = results.folder(paper, run, scale, seed)
         if way is None or way.impossible is not None or folder in tasks:

@@ -11,23 +11,31 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captioning.ranges import PositiveInt, Seed
+from captioning.ranges import NonNegativeFloat, PositiveInt, Seed
 
 OPENERS = {".bz2": bz2.open, ".gz": gzip.open}
 
 
 def load_word_vectors(
-    *, path: str | Path, words: Sequence[str], size: PositiveInt, seed: Seed = 0
+    *,
+    path: str | Path,
+    words: Sequence[str],
+    size: PositiveInt,
+    missing_mean: float | None = None,
+    missing_spread: NonNegativeFloat | None = None,
+    seed: Seed = 0,
 ) -> Tensor:
     """Vectors of a vocabulary.
 
-    Words that the file lacks get random vectors with the mean and spread of the others, so that
-    tied output weights differ between them.
+    Words that the file lacks get random vectors, by default with the mean and spread of the others,
+    so that tied output weights differ between them.
 
     Args:
         path: lines of ``word v1 ... v_size``; plain text, ``.bz2`` or ``.gz``.
         words: the vocabulary in id order.
         size: E, values a word.
+        missing_mean: of the drawn values; None: that of the file's.
+        missing_spread: their standard deviation; None: that of the file's.
         seed: of the drawn vectors.
 
     Returns:
@@ -48,7 +56,8 @@ def load_word_vectors(
         raise ValueError(f"{path}: holds none of the {len(words)} words of the vocabulary")
     file_vectors = np.stack(list(vectors_by_id.values()))
     rng = np.random.default_rng(seed)
-    mean, spread = file_vectors.mean(), file_vectors.std()
+    mean = file_vectors.mean() if missing_mean is None else missing_mean
+    spread = file_vectors.std() if missing_spread is None else missing_spread
     vectors = rng.normal(mean, spread, (len(words), size)).astype(np.float32)
     vectors[list(vectors_by_id)] = file_vectors
     return torch.from_numpy(vectors)

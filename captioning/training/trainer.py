@@ -113,10 +113,7 @@ def build_trainer(
 
 
 def ignore_srun_advice() -> None:
-    """Silence Lightning's advice: a machine of a cluster may well be used without its queue.
-
-    To be called just before a trainer is built: threads that open photos put former filters back.
-    """
+    """Silence Lightning's advice: a machine of a cluster may well be used without its queue."""
     warnings.filterwarnings("ignore", "The `srun` command is available")
 
 

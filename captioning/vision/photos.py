@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import warnings
 from pathlib import Path
 
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from captioning.vision.photo_places import open_photo, place_in_shard
+from captioning.vision.pillow_warnings import pillow_warnings_ignored
 
 MAX_PIXELS = 100_000_000  # 100 megapixels are 300 MB once decoded
 
@@ -77,8 +77,7 @@ def photo_sizes(path: str | Path) -> tuple[tuple[int, int], tuple[int, int]]:
         ValueError: it is no photo.
     """
     try:
-        with warnings.catch_warnings(), _opened(path) as image:
-            warnings.simplefilter("ignore")
+        with pillow_warnings_ignored(), _opened(path) as image:
             width, height = image.size
             orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
     except FileNotFoundError:
@@ -108,8 +107,8 @@ def _opened(path: str | Path) -> Image.Image:
 def _open(path: str | Path, max_pixels: int, smallest_side: int | None = None) -> Image.Image | str:
     """The photo, or the rule that it breaks."""
     try:
-        with warnings.catch_warnings(), _opened(path) as image:
-            warnings.simplefilter("ignore")  # of damaged EXIF and palettes: the pixels count
+        # of damaged EXIF and palettes: the pixels count
+        with pillow_warnings_ignored(), _opened(path) as image:
             if image.width * image.height > max_pixels:
                 return f"{HUGE} ({image.width}x{image.height}, at most {max_pixels} pixels)"
             if getattr(image, "n_frames", 1) > 1:

@@ -10,35 +10,47 @@ from captioning.types import Edit, Sample
 from curation.base import AbstractAmender, Amended, Context, Selected
 
 CHOICES = ("random", "lower_loss")
+AVOIDED = ("selected", "worse")
 
 
 class ReplaceCaption(AbstractAmender):
     """Replaces each selected caption by another one of the same image's pool.
 
-    A caption that was found bad leaves its image's pool for good, so it is never chosen again;
-    captions found bad in this same decision are not chosen either. If no caption remains, the
+    A caption that was found bad leaves its image's pool for good, so it is never chosen again. If no caption remains, the
     sample stays as it is, and its caption stays in the pool. The number of samples never changes.
 
     Args:
         choice: ``"random"``, as in the paper, or ``"lower_loss"``: the one with the lowest loss in
             this epoch, if that is lower than the selected one's.
+        avoid: of the captions selected at the same time: all of them, or with ``"worse"`` only
+            those that are worse than the one to be replaced, as in the authors' code, which takes
+            them out of the pool one by one, the worst first.
 
     Raises:
-        ValueError: an unknown choice.
+        ValueError: an unknown value.
     """
 
-    def __init__(self, *, choice: Literal["random", "lower_loss"] = "random") -> None:
+    def __init__(
+        self,
+        *,
+        choice: Literal["random", "lower_loss"] = "random",
+        avoid: Literal["selected", "worse"] = "selected",
+    ) -> None:
         if choice not in CHOICES:
             raise ValueError(f"choice must be one of {CHOICES}: got {choice!r}")
-        self.choice = choice
+        if avoid not in AVOIDED:
+            raise ValueError(f"avoid must be one of {AVOIDED}: got {avoid!r}")
+        self.choice, self.avoid = choice, avoid
 
     def amend(self, context: Context, selected: Sequence[Selected]) -> Amended:
         """One replacement per selected sample that has a usable sibling."""
-        rejected_ids = {context.view.held_id(candidate.sample.sample_id) for candidate in selected}
+        held_ids = [context.view.held_id(candidate.sample.sample_id) for candidate in selected]
+        rejected_ids = set(held_ids) if self.avoid == "selected" else set()
         generator = context.random("replace_caption")
         edits: list[Edit] = []
         unchanged: list[str] = []
-        for candidate in selected:
+        for candidate, held_id in zip(selected, held_ids, strict=True):
+            rejected_ids.add(held_id)
             choices = _choices(context, candidate.sample, rejected_ids)
             if self.choice == "lower_loss":
                 choices = _lowest(context, candidate.sample, choices)

@@ -19,6 +19,7 @@ from curation.loop.pictures import PictureFolder
 from curation.loop.policy import CurationPolicy
 from curation.loop.probes import AbstractProbe, OnlineProbe, datamodule_of
 from curation.loop.truth import check_truth, load_truth
+from curation.score.loss import SUMMED
 
 # How often the losses of a running epoch are looked at, so that an amender can work ahead.
 CHECKS_PER_EPOCH = 4
@@ -28,8 +29,9 @@ class CurationCallback(pl.Callback):
     """Records every caption's loss and lets a policy change the training set at epochs' ends.
 
     Works with any module whose ``training_step`` returns a dict with ``loss``, ``rows`` (B,) and
-    ``per_sample`` (B,), and any data module that keeps a `CurationView` in ``view`` and builds
-    ``train_dataloader()`` from ``view.samples()``. The edits are made after the last training step
+    ``per_sample`` (B,), for ``curation.score.loss=sum`` also ``per_sample_sum`` (B,), the losses
+    summed over a caption's tokens; and any data module that keeps a `CurationView` in ``view`` and
+    builds ``train_dataloader()`` from ``view.samples()``. The edits are made after the last training step
     of an epoch and before its validation, so whatever checkpoint is written for epoch k holds the
     edits of epoch k.
 
@@ -87,15 +89,17 @@ class CurationCallback(pl.Callback):
         self.policy.amend.start(view)
         if self.keep is not None:
             self.keep.check(view.roster, "curation.keep")
+        sums = (SUMMED,) if SUMMED in self.policy.select.signals else ()
         self.curator = Curator(
             policy=self.policy,
             view=view,
             seed=self.seed,
             truth=self.truth,
-            signals=self.probe.signals,
+            signals=tuple(dict.fromkeys((*self.probe.signals, *sums))),
             keep=self.keep,
             pictures=PictureFolder(run_folder=folder),
         )
+        self.curator.ledger.sums = self.curator.signals.get(SUMMED)
         self._trainer = trainer
         self._closed_epoch = -1
         self._resumed = False

@@ -21,6 +21,7 @@ from curation.loop.ledger import LossLedger
 from curation.loop.pictures import PictureFolder
 from curation.loop.policy import CurationPolicy, Decision
 from curation.loop.truth import detect, faulty_kinds
+from curation.score.loss import SUMMED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +52,9 @@ class Curator:
         signals: names of what is measured beside the losses.
         keep: samples that no policy may edit.
         pictures: takes the pictures of edits in; None leaves them where their source put them.
+
+    Raises:
+        ValueError: the policy reads a signal that nobody measures.
     """
 
     def __init__(
@@ -70,6 +74,7 @@ class Curator:
         self.truth = dict(truth or {})
         self.keep = keep
         self.pictures = pictures
+        _require_signals(policy, signals)
         self.ledger = LossLedger(num_samples=len(view.roster))
         self.signals = {name: LossLedger(num_samples=len(view.roster)) for name in signals}
         self.records: list[dict[str, Any]] = []
@@ -113,11 +118,9 @@ class Curator:
         A sample that was not seen yet counts with its loss of the epoch before. Costs one copy of
         the sums from the device.
         """
-        history, running = self.ledger.history(), self.ledger.mean().cpu()
-        if len(history):
-            running = torch.where(running.isnan(), history[-1], running)
-        signals = {name: ledger.history() for name, ledger in self.signals.items()}
-        self.policy.expect(self._context(epoch, torch.cat([history, running[None]]), signals))
+        history = _so_far(self.ledger)
+        signals = {name: _so_far(ledger) for name, ledger in self.signals.items()}
+        self.policy.expect(self._context(epoch, history, signals))
 
     def _context(self, epoch: int, history: Tensor, signals: Mapping[str, Tensor]) -> Context:
         unknown = torch.full((len(self.view.roster),), torch.nan)
@@ -212,7 +215,7 @@ class Curator:
             if name not in state.get("signals", {}):
                 raise ValueError(
                     f"the checkpoint's run did not measure {name!r}: start from a run with "
-                    "the same curation/probe"
+                    "the same curation/probe and the same loss of curation/score"
                 )
             ledger.load_state_dict(dict(state["signals"][name]))
         self.records = list(state["records"])
@@ -243,6 +246,14 @@ class Curator:
             self._decide(epoch, number)
 
 
+def _so_far(ledger: LossLedger) -> Tensor:
+    """``(E + 1, N)`` history with the epoch under way, where unseen samples are as they were."""
+    history, running = ledger.history(), ledger.mean().cpu()
+    if len(history):
+        running = torch.where(running.isnan(), history[-1], running)
+    return torch.cat([history, running[None]])
+
+
 @contextmanager
 def _collection_paused() -> Iterator[None]:
     """Pauses garbage collection: many records are made at once and none of them are circular.
@@ -258,10 +269,19 @@ def _collection_paused() -> Iterator[None]:
             gc.enable()
 
 
+def _require_signals(policy: CurationPolicy, signals: Sequence[str]) -> None:
+    missing = sorted(set(policy.select.signals) - set(signals))
+    if missing:
+        raise ValueError(
+            f"policy {policy.name!r} reads {missing[0]!r}, which is not measured: name it in "
+            f"Curation.open(signals={tuple(missing)}) and give it to curation.add"
+        )
+
+
 def _record(context: Context, decision: Decision, after: CurationView) -> dict[str, Any]:
     actions = [edit.action for edit in decision.edits]
     seen = context.losses[~torch.isnan(context.losses)].double()
-    return {
+    record = {
         "epoch": context.epoch,
         "num_live_before": len(context.live),
         "num_live_after": len(after.samples()),
@@ -273,6 +293,17 @@ def _record(context: Context, decision: Decision, after: CurationView) -> dict[s
         "num_down_weighted": actions.count("down_weight"),
         "num_kept": len(decision.unchanged),
         "notes": dict(sorted(Counter(decision.notes).items())),
-        "loss_mean": float(seen.mean()) if len(seen) else None,
-        "loss_std": float(seen.std()) if len(seen) > 1 else None,
+        **_spread("loss", seen),
+    }
+    sums = context.signals.get(SUMMED)
+    if sums is not None and len(sums):
+        record |= _spread(SUMMED, sums[-1][~torch.isnan(sums[-1])].double())
+    return record
+
+
+def _spread(name: str, values: Tensor) -> dict[str, float | None]:
+    """Mean and sample standard deviation, None where there are too few values."""
+    return {
+        f"{name}_mean": float(values.mean()) if len(values) else None,
+        f"{name}_std": float(values.std()) if len(values) > 1 else None,
     }

@@ -28,6 +28,9 @@ class LossLedger:
     Args:
         num_samples: roster size N.
         device: where the losses arise.
+
+    Attributes:
+        sums: a ledger of the losses summed over a caption's tokens, where these are wanted too.
     """
 
     def __init__(self, *, num_samples: int, device: torch.device | str = "cpu") -> None:
@@ -36,6 +39,7 @@ class LossLedger:
         self.num_samples = num_samples
         self._sum = torch.zeros(num_samples, dtype=torch.float32, device=device)
         self._count = torch.zeros(num_samples, dtype=torch.float32, device=device)
+        self.sums: LossLedger | None = None
         self._reduced = False
         self._history: list[Tensor] = []
         self._epochs: list[int] = []
@@ -55,15 +59,16 @@ class LossLedger:
         """How many losses this epoch has, of all samples together; a scalar on the device."""
         return self._count.sum()
 
-    def add(self, rows: Tensor, losses: Tensor) -> None:
+    def add(self, rows: Tensor, losses: Tensor, sums: Tensor | None = None) -> None:
         """Record the losses of a batch.
 
         Args:
             rows: ``(B,) int64`` roster rows.
             losses: ``(B,)`` loss of each, in nats.
+            sums: ``(B,)`` the same summed over the caption's tokens; not kept unless wanted.
 
         Raises:
-            ValueError: shapes differ.
+            ValueError: shapes differ, or the sums are wanted and there are none.
             RuntimeError: the epoch's sums were already reduced over the processes.
         """
         if rows.dim() != 1 or losses.shape != rows.shape:
@@ -71,6 +76,14 @@ class LossLedger:
                 "losses must have one value per row: "
                 f"got {tuple(losses.shape)} for rows {tuple(rows.shape)}"
             )
+        if self.sums is not None:
+            if sums is None:
+                raise ValueError(
+                    "curation.score.loss=sum needs each caption's loss summed over its tokens, "
+                    "which this model does not give (CaptionLosses.nll, or 'per_sample_sum' of "
+                    "training_step): use curation.score.loss=mean"
+                )
+            self.sums.add(rows, sums)
         if self._reduced:
             raise RuntimeError("the epoch is already reduced: call close_epoch before adding more")
         rows = rows.to(self._sum.device, torch.int64, non_blocking=True)

@@ -71,7 +71,8 @@ class RescoreProbe(AbstractProbe):
     Every loss is then of the same weights, at the price of one more forward pass over the set.
     ``trainer.datamodule.probe_dataloader()`` gives the batches; with several processes it may give
     each its share, and a sample that more than one of them scores counts with the mean. A module is
-    asked for ``probe_step(batch) -> (rows, per_sample)`` if it has one, else for ``losses(batch)``.
+    asked for ``probe_step(batch) -> (rows, per_sample)`` if it has one, else for ``losses(batch)``;
+    a third value is the loss summed over the caption's tokens, for ``curation.score.loss=sum``.
     """
 
     def observe(self, ledger: LossLedger, outputs: Any) -> None:
@@ -99,8 +100,10 @@ def datamodule_of(trainer: pl.Trainer) -> Any:
     return getattr(trainer, "datamodule", None)
 
 
-def score(module: pl.LightningModule, batch: Any) -> tuple[Tensor, Tensor]:
-    """Rows and per-sample losses of a batch, by ``probe_step`` or ``losses``.
+def score(module: pl.LightningModule, batch: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Rows, per-sample losses and their sums over tokens, by ``probe_step`` or ``losses``.
+
+    The sums are None where the module gives none.
 
     Raises:
         ValueError: the module has neither.
@@ -108,9 +111,11 @@ def score(module: pl.LightningModule, batch: Any) -> tuple[Tensor, Tensor]:
     probe_step: Any = getattr(module, "probe_step", None)
     losses: Any = getattr(module, "losses", None)
     if probe_step is not None:
-        return probe_step(batch)
+        rows, per_sample, *sums = probe_step(batch)
+        return rows, per_sample, sums[0] if sums else None
     if losses is not None:
-        return batch.rows, losses(batch).per_sample
+        result = losses(batch)
+        return batch.rows, result.per_sample, result.nll
     raise ValueError(
         f"{type(module).__name__} cannot be rescored: give it probe_step(batch) -> "
         "(rows, per_sample), or use OnlineProbe"
@@ -131,7 +136,7 @@ def record(ledger: LossLedger, outputs: Any) -> None:
             "training_step must return a dict with 'loss', 'rows' (B,) and 'per_sample' (B,) "
             f"for curation: got {returned}"
         )
-    ledger.add(outputs["rows"], outputs["per_sample"])
+    ledger.add(outputs["rows"], outputs["per_sample"], outputs.get("per_sample_sum"))
 
 
 @contextmanager

@@ -79,14 +79,14 @@ class VisualGainProbe(AbstractProbe):
             if self._mean is None:
                 self._mean = _mean_region(batches)
             for batch in batches():
-                rows, seen = score(module, batch)
-                _, blind = score(module, blinded(batch, self._mean))
+                rows, seen, sums = score(module, batch)
+                blind = score(module, blinded(batch, self._mean))[1]
                 gain = blind - seen
                 if self.per == "sentence":
                     gain = gain * (batch.token_mask.sum(1) - 1)  # the first token is given
                 signals[SIGNAL].add(rows, gain)
                 if self.rescored:
-                    ledger.add(rows, seen)
+                    ledger.add(rows, seen, sums)
 
 
 def blinded(batch: Batch, mean: Tensor | None) -> Batch:

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from curation.base import as_numpy
 from curation.loop.curator import Outcome
+from curation.score.loss import SUMMED
 
 NUM_BINS = 60
 
@@ -19,7 +20,9 @@ def draw_histogram(outcome: Outcome, path: Path) -> None:
 
     Uses a figure of its own, not pyplot's global state, so that it works beside a user's plots.
     """
-    losses = as_numpy(outcome.context.losses)
+    sums = outcome.context.signals.get(SUMMED)
+    by_token = sums is None
+    losses = as_numpy(outcome.context.losses if sums is None else sums[-1])
     live = losses[outcome.context.live_rows]
     live = live[~np.isnan(live)]
     selected = losses[[candidate.sample.row for candidate in outcome.decision.selected]]
@@ -35,7 +38,7 @@ def draw_histogram(outcome: Outcome, path: Path) -> None:
     if len(live) > 1:
         _mark(axes, live.mean(), live.std(ddof=1))
     axes.set(
-        xlabel="loss of the caption (nats a token)",
+        xlabel="loss of the caption (nats a token)" if by_token else "loss of the caption (nats)",
         ylabel="captions",
         title=f"Epoch {outcome.context.epoch}",
     )

@@ -52,6 +52,11 @@ class Joint(AbstractScore):
         """If one of its parts does."""
         return any(part.opens_photos for part in self.parts.values())
 
+    @property
+    def signals(self) -> tuple[str, ...]:
+        """Those of its parts."""
+        return tuple(dict.fromkeys(name for part in self.parts.values() for name in part.signals))
+
     def scores(self, context: Context) -> Tensor:
         """NaN where one of the parts is unknown."""
         total = sum(self.weights.values())
@@ -104,6 +109,11 @@ class WithinImage(AbstractScore):
     def opens_photos(self) -> bool:
         """As the score of captions."""
         return self.score.opens_photos
+
+    @property
+    def signals(self) -> tuple[str, ...]:
+        """As the score of captions."""
+        return self.score.signals
 
     def scores(self, context: Context) -> Tensor:
         """NaN where the score or those of all others are unknown."""

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
+import torch
 from torch import Tensor
 
 from captioning.ranges import PositiveInt
 from curation.base import AbstractScore, Context
+
+SUMMED = "summed_loss"
+"""The signal that holds each caption's loss summed over its tokens."""
+Reduction = Literal["mean", "sum"]
 
 
 class Loss(AbstractScore):
@@ -13,20 +20,46 @@ class Loss(AbstractScore):
 
     Args:
         num_epochs: how many; 1 is the epoch that just ended, as in the paper.
+        loss: of a caption: ``"mean"`` over its tokens, or ``"sum"``, as the paper's Figure 2 shows
+            it, in which long captions stand out.
 
     Raises:
-        ValueError: ``num_epochs`` below 1.
+        ValueError: ``num_epochs`` below 1, or another ``loss``.
     """
 
-    name = "loss"
-
-    def __init__(self, *, num_epochs: PositiveInt = 1) -> None:
+    def __init__(self, *, num_epochs: PositiveInt = 1, loss: Reduction = "mean") -> None:
         if num_epochs < 1:
             raise ValueError(f"num_epochs must be at least 1: got {num_epochs}")
-        self.num_epochs = num_epochs
+        if loss not in get_args(Reduction):
+            raise ValueError(f"loss must be one of {get_args(Reduction)}: got {loss!r}")
+        self.num_epochs, self.loss = num_epochs, loss
+        self.name = "loss" if loss == "mean" else "summed loss"
+
+    @property
+    def signals(self) -> tuple[str, ...]:
+        """The summed losses, if they are ranked by."""
+        return () if self.loss == "mean" else (SUMMED,)
 
     def scores(self, context: Context) -> Tensor:
-        """NaN where the sample was seen in none of these epochs."""
-        if self.num_epochs == 1:
+        """In nats (a token or a caption); NaN where the sample was seen in none of these epochs.
+
+        Raises:
+            ValueError: nobody measured the summed losses.
+        """
+        if self.loss == "mean" and self.num_epochs == 1:
             return context.losses
-        return context.history[-self.num_epochs :].nanmean(0)
+        history = context.history if self.loss == "mean" else _summed(context)
+        if not len(history):
+            return torch.full((history.shape[1],), torch.nan)
+        return history[-self.num_epochs :].nanmean(0)
+
+
+def _summed(context: Context) -> Tensor:
+    """``(E, N)``."""
+    if SUMMED not in context.signals:
+        raise ValueError(
+            "curation.score.loss=sum needs each caption's loss summed over its tokens, which this "
+            "run did not measure: train with curation.score.loss=sum from the start, or use "
+            "curation.score.loss=mean"
+        )
+    return context.signals[SUMMED]

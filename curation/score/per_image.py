@@ -38,6 +38,11 @@ class PerImage(AbstractScore):
         """As the score of captions."""
         return self.score.opens_photos
 
+    @property
+    def signals(self) -> tuple[str, ...]:
+        """As the score of captions."""
+        return self.score.signals
+
     def scores(self, context: Context) -> Tensor:
         """NaN for images of which no caption's score is known, and for samples not live."""
         values = self.score.scores(context).double()

@@ -23,6 +23,11 @@ class AbstractByScore(AbstractSelector):
         """As its score."""
         return self.score.opens_photos
 
+    @property
+    def signals(self) -> tuple[str, ...]:
+        """Those of its score."""
+        return self.score.signals
+
     def scores(self, context: Context) -> Tensor:
         """Those of ``score``."""
         return self.score.scores(context)

@@ -111,7 +111,7 @@ def test_an_array_of_ratios_is_warned_and_cancelled(slurm, base, straight) -> No
         *SETTINGS,
         *(f"paths.cache={base / 'cache'}", f"paths.runs={runs}", "curation=remove"),
         hold(holds / "${curation.select.ratio}", ["1-5"]),
-        *("hydra/launcher=slurm", "hydra.launcher.mem_gb=1"),
+        *("hydra/launcher=slurm", "hydra.launcher.mem_gb=1", "hydra.launcher.timeout_min=30"),
         *("run_name=ratio_${curation.select.ratio}", "curation.select.ratio=0.1,0.2"),
     ]
     command = [sys.executable, "-m", "captioning", "train", "-m", *settings]

@@ -111,6 +111,18 @@ def test_steps_under_teacher_forcing_add_up_to_the_loss(name: str) -> None:
         torch.testing.assert_close(total / (len(tokens) - 1), expected[caption])
 
 
+@every_model
+def test_curation_gets_the_sum_of_a_captions_token_losses(name: str) -> None:
+    model = build(name)
+    batch = batch_for(model)
+    model.log = lambda *_, **__: None
+    step = model.training_step(batch, 0)
+    lengths = batch.token_mask[:, 1:].sum(1)
+    torch.testing.assert_close(step["per_sample_sum"], step["per_sample"] * lengths)
+    assert not step["per_sample_sum"].requires_grad
+    assert len(model.training_step(replace(batch, filler=True), 0)["per_sample_sum"]) == 0
+
+
 @torch.no_grad()
 def the_loss_is_above_what_steps_add_up_to(model: AbstractCaptioner, batch: Batch) -> None:
     """The mean loss of many draws is at least the negative log-likelihood by steps."""

@@ -136,7 +136,9 @@ class CaptionDataModule(pl.LightningDataModule):
 
     @property
     def updates_per_epoch(self) -> int:
-        """Batches of an epoch over the uncurated roster; the unit of every schedule."""
+        """Batches of an epoch, usually over the uncurated roster; the unit of every schedule."""
+        if self.loader.updates_per_epoch is not None:
+            return self.loader.updates_per_epoch
         number = num_original(self.train) if self.loader.original_updates else len(self.train)
         return -(-number // self.loader.batch_size)
 

@@ -50,6 +50,9 @@ class LoaderSettings:
             the set, as in the paper.
         original_updates: an epoch has as many batches as the original captions fill, without added
             pairs (`captioning.data.steps.add_pairs`), so that these change no schedule.
+        updates_per_epoch: batches of an epoch, whatever the number of captions: for schedules that
+            count updates. An epoch takes the first captions of its shuffle, or goes on with further
+            ones; None: once through the captions.
         num_workers: loader processes of each training process; 0 makes batches in the training
             process itself. ``"auto"``: 0 where cached features are read, which takes milliseconds;
             where photos are read, one for each processor core that is left, at most 8.
@@ -57,8 +60,8 @@ class LoaderSettings:
         multiprocessing_context: how they are started; None for Python's default.
 
     Raises:
-        ValueError: a number below 1 (below 0 of workers), or ``original_updates`` for epochs that
-            may shrink.
+        ValueError: a number below 1 (below 0 of workers), or ``original_updates`` or
+            ``updates_per_epoch`` for epochs whose length something else decides.
     """
 
     batch_size: PositiveInt = 125
@@ -66,6 +69,7 @@ class LoaderSettings:
     eval_batch_size: PositiveInt = 50
     fixed_updates: bool = True
     original_updates: bool = False
+    updates_per_epoch: PositiveInt | None = None
     num_workers: NumWorkers | Literal["auto"] = "auto"
     prefetch_factor: PositiveInt = 4
     multiprocessing_context: Literal["fork", "spawn", "forkserver"] | None = None
@@ -75,17 +79,23 @@ class LoaderSettings:
             "batch_size": 1,
             "captions_per_image": 1,
             "eval_batch_size": 1,
+            "updates_per_epoch": 1,
             "num_workers": 0,
             "prefetch_factor": 1,
         }
         for name, minimum in minimums.items():
             value = getattr(self, name)
-            if name == "num_workers" and value == "auto":
+            if (name, value) in (("num_workers", "auto"), ("updates_per_epoch", None)):
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
                 raise ValueError(
                     f"loader.{name} must be a whole number of at least {minimum}: got {value!r}"
                 )
+        if self.updates_per_epoch and (self.original_updates or not self.fixed_updates):
+            raise ValueError(
+                f"loader.updates_per_epoch={self.updates_per_epoch} says how long epochs are: set "
+                "loader.fixed_updates=true and loader.original_updates=false"
+            )
         if self.original_updates and not self.fixed_updates:
             raise ValueError(
                 "loader.original_updates=true needs loader.fixed_updates=true: epochs must not "

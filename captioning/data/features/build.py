@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -141,9 +140,7 @@ def ensure_features(
     workers = num_workers or torch.get_num_threads()
     target.mkdir(parents=True, exist_ok=True)
     options = (load or load_rgb, torch_device(device), precision)
-    # Opening a photo changes the warning filters for a moment; threads that do so at once would
-    # leave them changed, so they are put back here.
-    with warnings.catch_warnings(), _progress(progress) as bars:
+    with _progress(progress) as bars:
         plan = _plan(_open_index(target, backbone, kind), boxes_by_path, workers, bars)
         if plan.missing or plan.paths:
             with locked(

@@ -39,10 +39,19 @@ class TakeDetections(AbstractStep):
         """The roster with detected regions; captions without photos stay as they are."""
         if context.split == CORPUS:
             return roster
-        regions: RegionsByImage = {}
-        for path in self.files:
-            regions |= read_detections(path)[1]
-        return with_detections(roster, regions)
+        return with_detections(roster, read_all_detections(self.files))
+
+
+def read_all_detections(paths: Sequence[str | Path]) -> RegionsByImage:
+    """The regions of several files; of a photo in several the last one counts.
+
+    Raises:
+        FileNotFoundError, ValueError: see `read_detections`.
+    """
+    regions: RegionsByImage = {}
+    for path in paths:
+        regions |= read_detections(path)[1]
+    return regions
 
 
 def read_detections(path: str | Path) -> tuple[dict[str, Any], RegionsByImage]:

@@ -14,10 +14,15 @@ from captioning.model_folder import model_folder
 from captioning.ranges import PositiveInt
 from captioning.text.tokenizers.bart import BartTokenizer
 from captioning.text.tokenizers.image_text import ImageTextTokenizer
+from captioning.text.tokenizers.published_words import PublishedWords
 from captioning.text.tokenizers.sentences import SentenceTokenizer
 from captioning.text.tokenizers.words import WordTokenizer
 
-WITH_KIND = {"bart": BartTokenizer, "image_text": ImageTextTokenizer}
+WITH_KIND = {
+    "bart": BartTokenizer,
+    "image_text": ImageTextTokenizer,
+    "published_words": PublishedWords,
+}
 FILE_NAME = "tokenizer.json"
 _MARKS = re.compile(r"[.!\"()*#:;~]")
 

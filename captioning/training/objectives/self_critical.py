@@ -136,7 +136,11 @@ class SelfCritical:
         own = likelihood.means or (Mean(value=likelihood.total, number=len(batch)),)
         means = (policy, *(replace(mean, value=weight * mean.value) for mean in own))
         return CaptionLosses(
-            total=total, per_sample=likelihood.per_sample, parts=parts, means=means
+            total=total,
+            per_sample=likelihood.per_sample,
+            parts=parts,
+            nll=likelihood.nll,
+            means=means,
         )
 
     def _counted(self, batch: Batch) -> Tensor | None:

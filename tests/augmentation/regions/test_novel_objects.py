@@ -87,8 +87,9 @@ def test_fewer_pictures_than_candidates_are_of_the_first_of_them(parser, roster,
     augmenter = method(parser, classes=classes, choices=Choices(num_pictures=number))
     birds = changed(roster, lambda s: replace(s, caption=s.caption.replace("Birds", "A bird")))
     assert [p.notes["candidate"] for p in augmenter.proposals(birds)] == names
-    counts = augmenter.report()["classes"]["dog"]["candidates"]
-    assert counts == {"cat": 0, "bird": 0, "horse": 0} | dict.fromkeys(names, 1)
+    report = augmenter.report()["classes"]["dog"]
+    assert report["candidates"] == {"cat": 0, "bird": 0} | dict.fromkeys(names, 1)
+    assert report["candidates without boxes"] == ["horse"]
 
 
 def test_several_things_at_once(parser, roster):
@@ -174,6 +175,22 @@ def test_candidates_are_counted_in_predictions(parser, roster, tmp_path):
     augmenter = method(parser, classes={"dog": {}}, predictions=str(path))
     assert all(p.notes["candidate"] == "bird" for p in augmenter.proposals(roster))
     assert list(augmenter.report()["classes"]["dog"]["candidates"]) == ["bird"]
+
+
+def test_likely_candidates_stand_in_for_counted_ones(parser, roster, tmp_path):
+    classes = {"dog": {"likely": ["horse", "cat"]}}
+    names = {p.notes["candidate"] for p in method(parser, classes=classes).proposals(roster)}
+    assert names == {"cat"}
+    path = tmp_path / "predictions.json"
+    write_json(path, [{"image_id": "dog0", "caption": "Two birds."}])
+    counted = method(parser, classes=classes, predictions=str(path))
+    assert {p.notes["candidate"] for p in counted.proposals(roster)} == {"bird"}
+
+
+def test_a_candidate_without_boxes_takes_no_share_of_the_pictures(parser, roster):
+    classes = {"dog": {"candidates": ["horse", "cat"]}}
+    augmenter = method(parser, classes=classes, choices=Choices(num_pictures=4))
+    assert len(list(augmenter.proposals(roster))) == 4
 
 
 def test_a_list_of_words_holds_out_and_reports_what_it_lacks(parser, roster, tmp_path):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hydra.utils import instantiate
 
 from captioning.configuration import compose_config
+from captioning.data.steps.take_detections import detection_line
 from captioning.decoding.image_constraints import ImageConstraints
 from captioning.types import Phrase, Region, Sample
 
@@ -70,6 +72,18 @@ def test_plurals_say_a_label_too(chosen) -> None:
     assert words == [("dog", "puppy"), ("hot dog",), ("scissors",)]
 
 
+def test_boxes_of_files_come_in_the_place_of_annotated_ones(chosen, tmp_path: Path) -> None:
+    path = tmp_path / "boxes.jsonl"
+    found = [region("bus", score=0.6), region("couch", 30, score=0.9)]
+    line = detection_line("1", "1.jpg", (100, 100), found)
+    path.write_text(f'{{"detector": "x"}}\n{line}\n')
+    constraints = chosen("detections", f"constraints.files=[{path}]")
+    assert constraints([sample(region("dog"))]).words["1"] == [("couch", "couches"), ("bus", "buses")]
+    unseen = replace(sample(region("dog")), image_id="2")
+    with pytest.raises(ValueError, match="lack 1 photos, such as 2"):
+        constraints([unseen])
+
+
 def test_classes_of_open_images_that_say_little_are_left_out_or_renamed(chosen) -> None:
     constraints = chosen("open_images")
     settings = constraints.keywords
@@ -107,3 +121,12 @@ def test_classes_of_open_images_that_say_little_are_left_out_or_renamed(chosen) 
 def test_of_two_classes_of_open_images_the_lower_is_said(chosen, low: str, high: str) -> None:
     regions = [region(high, score=0.9), region(low, score=0.1)]
     assert firsts(chosen("open_images")([sample(*regions)])) == [low]
+
+
+def test_classes_of_coco_are_called_as_captions_call_them(chosen) -> None:
+    regions = [region("person"), region("tennis racket", 20), region("couch", 40)]
+    words = chosen("coco")([sample(*regions)]).words["1"]
+    assert words == [
+        ("couch", "couches", "sofa", "sofas"),
+        ("racket", "rackets", "racquet", "racquets"),
+    ]

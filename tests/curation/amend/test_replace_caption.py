@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -101,6 +102,22 @@ def test_captions_condemned_together_do_not_replace_each_other():
     amended = ReplaceCaption().amend(context_of(view), everything)
     assert (amended.edits, len(amended.unchanged)) == ((), 3)
     assert len(view.apply(amended.edits).pool("0")) == 3
+
+
+def test_the_authors_code_avoids_worse_captions_alone():
+    view = make_view([3])
+    drawn = [
+        ReplaceCaption(avoid="worse").amend(
+            context_of(view, seed=seed), selected_of(view, ["0#0", "0#1"])
+        )
+        for seed in range(20)
+    ]
+    assert {amended.edits[0].value for amended in drawn} == {"0 1", "0 2"}
+    assert {amended.edits[1].value for amended in drawn} == {"0 2"}
+    edited = view.apply(next(a.edits for a in drawn if a.edits[0].value == "0 1"))
+    assert [sample.sample_id for sample in edited.pool("0")] == ["0#2"]
+    with pytest.raises(ValueError, match=r"avoid must be one of .* got 'none'"):
+        ReplaceCaption(avoid="none")
 
 
 def test_a_borrowed_caption_that_is_bad_too_leaves_the_pool():

@@ -209,11 +209,31 @@ def test_two_readers_of_one_name_are_refused(module, name):
             {"original_updates": True, "fixed_updates": False},
             r"loader\.original_updates=true needs",
         ),
+        ({"updates_per_epoch": 0}, r"loader\.updates_per_epoch must be"),
+        (
+            {"updates_per_epoch": 7, "original_updates": True},
+            r"loader\.updates_per_epoch=7 says how long",
+        ),
     ],
 )
 def test_settings_of_loaders_that_cannot_be_are_named(settings, message):
     with pytest.raises(ValueError, match=message):
         LoaderSettings(**settings)
+
+
+@pytest.mark.parametrize("number", [2, 9])
+def test_an_epoch_has_the_updates_that_are_asked_for(module, number):
+    module = CaptionDataModule(
+        splits=module.splits,
+        tokenizer=module.tokenizer,
+        readers=module.readers,
+        loader=LoaderSettings(batch_size=4, updates_per_epoch=number, num_workers=0),
+    )
+    batches = list(module.train_dataloader())  # of 12 captions
+    assert [len(batch.rows) for batch in batches] == [4] * number
+    rows = [row for batch in batches for row in batch.rows.tolist()]
+    assert module.updates_per_epoch == number
+    assert len(set(rows)) == min(12, 4 * number)
 
 
 def test_tokens_of_a_table_are_taken_unless_the_caption_was_replaced(module) -> None:

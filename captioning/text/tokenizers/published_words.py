@@ -1,0 +1,122 @@
+"""Words in the order of published UpDown checkpoints, where one token stands for several marks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+from captioning.interfaces import AbstractTokenizer
+from captioning.ranges import PositiveInt
+from captioning.text.tokenizers.treebank import split_words
+
+Layout = Literal["updown_baseline", "ruotianluo"]
+UNKNOWN, BOUNDARY = "@@UNKNOWN@@", "@@BOUNDARY@@"
+
+
+class PublishedWords(AbstractTokenizer):
+    """A vocabulary in the authors' order, with their marks.
+
+    ``"updown_baseline"`` (nocaps-org/updown-baseline): 0 is padding and every unknown word, so
+    unknown words carry no loss; 1 is begin and end. The end is written after as many tokens as are
+    known: each unknown word costs a caption its last word, as there.
+
+    ``"ruotianluo"`` (ruotianluo/ImageCaptioning.pytorch): 0 is padding, begin and end; the last
+    token is the unknown word, where there is one.
+
+    Args:
+        words: of all ids, in order.
+        layout: see above.
+        max_words: captions are cut after so many words.
+
+    Raises:
+        ValueError: words twice, or marks that are not where the layout has them.
+    """
+
+    def __init__(self, *, words: Sequence[str], layout: Layout, max_words: int = 20) -> None:
+        if len(set(words)) != len(words):
+            raise ValueError("words must be distinct")
+        self._words, self.layout, self.max_words = tuple(words), layout, max_words
+        self._ids = {word: index for index, word in enumerate(words)}
+        self.pad_id = 0
+        if layout == "updown_baseline":
+            if self._words[:2] != (UNKNOWN, BOUNDARY):
+                raise ValueError(f"words must begin with {UNKNOWN} and {BOUNDARY}: got {words[:2]}")
+            self.bos_id = self.eos_id = 1
+            self.unk_id = 0
+        else:
+            self.bos_id = self.eos_id = 0
+            self.unk_id = self._ids.get("UNK", 0)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Marks and words."""
+        return self._words
+
+    @classmethod
+    def build(
+        cls,
+        captions: Iterable[str],
+        *,
+        layout: Layout,
+        min_count: PositiveInt = 5,
+        max_words: PositiveInt = 20,
+        extra_words: Sequence[str] = (),
+    ) -> PublishedWords:
+        """Keep the words seen ``min_count`` times in ``captions``, and ``extra_words`` after them.
+
+        Raises:
+            ValueError: no word is frequent enough.
+        """
+        counts = Counter(word for caption in captions for word in split_words(caption))
+        frequent = sorted(word for word, count in counts.items() if count >= min_count)
+        if not frequent:
+            raise ValueError(
+                f"no word occurs {min_count} times in the captions; lower tokenizer.min_count"
+            )
+        kept = [*frequent, *sorted(set(extra_words) - set(frequent))]
+        marked = (
+            [UNKNOWN, BOUNDARY, *kept] if layout == "updown_baseline" else ["<end>", *kept, "UNK"]
+        )
+        return cls(words=marked, layout=layout, max_words=max_words)
+
+    def __len__(self) -> int:
+        return len(self._words)
+
+    def encode(self, caption: str) -> list[int]:
+        """Begin token, at most ``max_words`` words, end token."""
+        ids = [self._ids.get(word, self.unk_id) for word in split_words(caption)[: self.max_words]]
+        tokens = [self.bos_id, *ids, self.pad_id]
+        if self.unk_id != self.pad_id:
+            tokens[-1] = self.eos_id
+            return tokens
+        tokens[1 + sum(token != self.pad_id for token in ids)] = self.eos_id
+        while tokens[-1] == self.pad_id != self.eos_id:
+            tokens.pop()
+        return tokens
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Words joined by spaces, up to the first end token; padding at the end is left out."""
+        ids = list(ids)
+        ids = ids[: ids.index(self.eos_id)] if self.eos_id in ids else ids
+        while ids and ids[-1] == self.pad_id:
+            ids.pop()
+        return " ".join(self._words[index] for index in ids)
+
+    def spellings(self, text: str) -> list[list[int]]:
+        """The words' ids; none where one is unknown."""
+        ids = [self._ids.get(word, self.unk_id) for word in split_words(text)]
+        return [ids] if ids and self.unk_id not in ids else []
+
+    def token_id(self, token: str) -> int | None:
+        """Id of a word or mark."""
+        return self._ids.get(token)
+
+    def state(self) -> dict[str, Any]:
+        """Words and settings, plain."""
+        return {
+            "kind": "published_words",
+            "words": list(self._words),
+            "layout": self.layout,
+            "max_words": self.max_words,
+        }

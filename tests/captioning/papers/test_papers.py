@@ -1,0 +1,172 @@
+"""A paper's file, its cells, its pages and its runs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from captioning.papers import steps
+from captioning.papers.cells import Cells, Results
+from captioning.papers.page import item_lines, label
+from captioning.papers.paper import Paper, read_paper
+from captioning.papers.steps import carry_out, tasks_of
+
+CONTENT: dict[str, Any] = {
+    "title": "A paper",
+    "citation": "Somebody (2024)",
+    "scales": {"full": "all of it", "flickr8k": "in small"},
+    "runs": {
+        "pairs": {"seeded": False, "flickr8k": {"steps": ["augment out={run}"]}},
+        "ours": {
+            "full": "the data were never released",
+            "flickr8k": {
+                "steps": ["train added={run:pairs} name=s{seed}", "evaluate run={run}"],
+                "hours": 2,
+                "differs": ["a small model"],
+            },
+        },
+    },
+    "items": {
+        "table1": {
+            "page": 4,
+            "title": "All methods",
+            "columns": [{"name": "C", "metric": "CIDEr-D"}, {"name": "human", "metric": None}],
+            "rows": [
+                {"name": "Ours", "published": [101.5, 3], "run": "ours"},
+                {"name": "Theirs", "published": [99, None], "quoted": "Others (2020)"},
+            ],
+        }
+    },
+}
+
+
+@pytest.fixture
+def content() -> dict[str, Any]:
+    return json.loads(json.dumps(CONTENT))
+
+
+def paper_of(folder: Path, content: dict[str, Any]) -> Paper:
+    path = folder / "mine.yaml"
+    path.write_text(yaml.safe_dump(content), encoding="utf-8")
+    return read_paper(path)
+
+
+def finish(results: Results, paper: Paper, seed: int, score: float) -> None:
+    folder = results.folder(paper, paper.runs["ours"], "flickr8k", seed)
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(f"seed: {seed}\n", encoding="utf-8")
+    metrics = {"test": {"corpus": {"CIDEr-D": score}}}
+    (folder / "metrics.json").write_text(json.dumps(metrics), encoding="utf-8")
+
+
+def test_cells_have_mean_and_spread_over_seeds_in_the_papers_unit(tmp_path: Path, content):
+    paper, results = paper_of(tmp_path, content), Results(tmp_path, None)
+    for seed, score in enumerate((0.5, 0.7)):
+        finish(results, paper, seed, score)
+    cells, item = Cells(paper, "flickr8k", results), paper.items["table1"]
+    first, second = cells.row_cells(item, item.rows[0])
+    assert first.state == "measured"
+    assert first.mean == pytest.approx(60)
+    assert first.deviation == pytest.approx(14.142, abs=1e-3)
+    assert first.differs == ("a small model",)
+    assert second.state == "not possible"
+    assert cells.counts == {"measured": 1, "missing": 0, "not possible": 1, "quoted": 1}
+
+
+def test_what_is_not_measured_is_missing_or_has_its_reason(tmp_path: Path, content):
+    paper, results = paper_of(tmp_path, content), Results(tmp_path, None)
+    item = paper.items["table1"]
+    small, full = Cells(paper, "flickr8k", results), Cells(paper, "full", results)
+    assert small.cell(item, item.rows[0], 0).state == "missing"
+    assert full.cell(item, item.rows[0], 0).reason == "the data were never released"
+    assert full.cell(item, item.rows[1], 0).reason == "Others (2020)"
+
+
+def test_published_and_measured_numbers_stand_in_tables_of_their_own(tmp_path: Path, content):
+    paper, results = paper_of(tmp_path, content), Results(tmp_path, None)
+    finish(results, paper, 0, 0.5)
+    lines = item_lines(paper.items["table1"], Cells(paper, "flickr8k", results))
+    assert "| Ours | 101.5 | 3 |" in lines
+    assert "| Ours | 50.00 (1) [1] | not possible [2] |" in lines
+    assert "1. a small model" in lines
+    assert [label("table1"), label("figure5a")] == ["Table 1", "Figure 5a"]
+
+
+def test_runs_come_after_those_that_they_need_and_shared_ones_once(tmp_path: Path, content):
+    paper, results = paper_of(tmp_path, content), Results(tmp_path, None)
+    tasks = tasks_of(paper, ["ours"], "flickr8k", [0, 1], results)
+    assert [(task.run.id, task.seed) for task in tasks] == [("pairs", 0), ("ours", 0), ("ours", 1)]
+    made = tmp_path / "papers/mine-flickr8k/pairs/made"
+    ours = tmp_path / "papers/mine-flickr8k/ours/seed1"
+    assert tasks[0].lines == [f"captioning augment out={made}"]
+    assert tasks[2].lines == [
+        f"captioning train added={made} name=s1 seed=1 run_dir={ours}",
+        f"captioning evaluate run={ours}",
+    ]
+
+
+def test_what_all_seeds_share_is_made_of_the_first_seeds_runs(tmp_path: Path, content):
+    content["runs"]["base"] = {"flickr8k": {"steps": ["train x=1"]}}
+    content["runs"]["pairs"]["flickr8k"]["steps"] = ["augment of={run:base} seed={seed}"]
+    paper, results = paper_of(tmp_path, content), Results(tmp_path, None)
+    tasks = tasks_of(paper, ["ours"], "flickr8k", [1], results)
+    assert [(task.run.id, task.seed) for task in tasks] == [("base", 0), ("pairs", 0), ("ours", 1)]
+    base = tmp_path / "papers/mine-flickr8k/base/seed0"
+    assert tasks[1].commands == (("augment", f"of={base}", "seed=0"),)
+
+
+def test_evaluations_without_a_config_are_of_their_folders_seeds(tmp_path: Path, content):
+    paper, results = paper_of(tmp_path, content), Results(tmp_path, None)
+    for seed in (0, 1):
+        finish(results, paper, seed, 0.5)
+        (results.folder(paper, paper.runs["ours"], "flickr8k", seed) / "config.yaml").unlink()
+    assert len(results.of(paper, paper.runs["ours"], "flickr8k")) == 2
+
+
+def test_a_stopped_run_goes_on_with_the_command_that_failed(tmp_path: Path, content, monkeypatch):
+    paper, results = paper_of(tmp_path, content), Results(tmp_path, None)
+    called: list[str] = []
+    statuses = iter([0, 0, 1, 0])
+
+    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[bytes]:
+        called.append(command[3])
+        return subprocess.CompletedProcess(command, next(statuses))
+
+    monkeypatch.setattr(steps.subprocess, "run", run)
+    tasks = tasks_of(paper, ["ours"], "flickr8k", [0], results)
+    with pytest.raises(RuntimeError, match="ours, seed 0: captioning evaluate ended with 1"):
+        carry_out(tasks)
+    carry_out(tasks)
+    carry_out(tasks)
+    assert called == ["augment", "train", "evaluate", "evaluate"]
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (("title",), None, r"mine.yaml: 'title' is missing"),
+        (("runs", "ours", "flickr8k", "step"), 1, r"runs.ours.flickr8k: 'step' is not known"),
+        (("items", "table1", "rows", 0, "published"), [1], r"rows\[0\]: 1 numbers for 2 columns"),
+        (("items", "table1", "rows", 0, "run"), "other", r"the run 'other', which is not there"),
+        (("items", "table1", "rows", 0, "quoted"), "them", r"needs one of run"),
+        (("runs", "more"), {"full": "no"}, r"runs.more is used by no row"),
+        (("runs", "pairs", "flickr8k"), None, r"no run 'pairs' to use"),
+        (("items", "table1", "columns", 0, "unit"), "x", r"unit must be one of"),
+        (("scales", "small"), "x", r"scales must be of"),
+    ],
+)
+def test_a_wrong_file_is_refused_by_place(tmp_path: Path, content, place, value, message):
+    inner: Any = content
+    for key in place[:-1]:
+        inner = inner[key]
+    if value is None:
+        del inner[place[-1]]
+    else:
+        inner[place[-1]] = value
+    with pytest.raises(ValueError, match=message):
+        paper_of(tmp_path, content)

@@ -1,0 +1,88 @@
+"""Papers' files: every published number is counted, and every command of every run is understood.
+
+`CELLS` was counted in the papers' texts, apart from the files.
+"""
+
+from __future__ import annotations
+
+import functools
+from argparse import ArgumentParser
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from captioning.commands.command import HydraCommand
+from captioning.commands.main import find_command
+from captioning.configuration import compose_config
+from captioning.papers.cells import Cells, Results
+from captioning.papers.paper import SCALES, Paper, load_paper, paper_folder, paper_names
+from captioning.papers.steps import tasks_of
+
+# Published numbers by paper and item.
+CELLS: dict[str, dict[str, int]] = {"data_curation": {"table2": 7}}
+RECORDS = Path(__file__).resolve().parent.parent.parent / "docs" / "results" / "records"
+
+load = functools.cache(load_paper)
+
+
+@pytest.mark.parametrize("name", paper_names())
+def test_every_published_number_is_there(name: str) -> None:
+    assert {item.id: item.num_cells for item in load(name).items.values()} == CELLS[name]
+
+
+@pytest.mark.parametrize("name", paper_names())
+def test_every_scale_says_what_it_is(name: str) -> None:
+    paper = load(name)
+    used = {scale for run in paper.runs.values() for scale in run.ways}
+    assert used <= set(paper.scales)
+
+
+def commands() -> list[tuple[str, str, tuple[str, ...]]]:
+    """All different commands, with the first of their runs."""
+    results = Results(Path("runs"), None)
+    first: dict[tuple[str, ...], tuple[str, str]] = {}
+    for name in paper_names():
+        for scale in SCALES:
+            for task in tasks_of(load(name), load(name).runs, scale, [0], results):
+                for command in task.commands:
+                    first.setdefault(command, (f"{name}-{scale}", task.run.id))
+    return [(where, run, command) for command, (where, run) in first.items()]
+
+
+@pytest.mark.parametrize(
+    ("where", "run", "command"), commands(), ids=[f"{w}-{r}-{c[0]}" for w, r, c in commands()]
+)
+def test_a_command_is_understood(where: str, run: str, command: tuple[str, ...]) -> None:
+    known, arguments = find_command(command)
+    assert known is not None, f"{where}: {run}: no such command: {command[0]}"
+    if isinstance(known, HydraCommand):
+        compose_config(known.config, arguments)
+        return
+    parser = ArgumentParser(exit_on_error=False)
+    known.add_arguments(parser)
+    _, unknown = parser.parse_known_args(arguments)
+    assert not unknown, f"{where}: {run}: {unknown}"
+
+
+@pytest.mark.parametrize("name", paper_names())
+def test_what_was_recorded_is_there(name: str) -> None:
+    paper, results = load(name), Results(Path("nowhere"), RECORDS)
+    for run in paper.runs.values():
+        for scale, way in run.ways.items():
+            for recorded in way.recorded:
+                seeds = Counter(found.setting("seed") for found in results.recorded(recorded))
+                assert seeds, f"{run.id}, {scale}: nothing in {recorded.file} is {recorded.values}"
+                assert max(seeds.values()) == 1, f"{run.id}, {scale}: {recorded} is several runs"
+
+
+@pytest.mark.parametrize("name", paper_names())
+def test_every_published_cell_has_a_state(name: str) -> None:
+    paper: Paper = load(name)
+    for scale in paper.scales:
+        counts = Cells(paper, scale, Results(Path("nowhere"), RECORDS)).counts
+        assert sum(counts.values()) == sum(CELLS[name].values())
+
+
+def test_all_files_are_papers() -> None:
+    assert {path.stem for path in paper_folder().glob("*.yaml")} == set(CELLS)
