@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from captioning.papers.paper import UNITS, Column, Item, Paper, PaperRun, Recorded, Row, Way
 from captioning.results.runs import METRICS, Run, as_number, read_run, read_runs
 
+CARD = "card.json"  # of a comparison of corpora, which has no other scores
 STATES: tuple[str, ...] = ("measured", "missing", "not possible", "quoted")
 
 
@@ -79,12 +80,13 @@ class Results:
 
     def _in_folders(self, study: str, run: PaperRun) -> list[Run]:
         folder = self.runs / "papers" / study / run.id
-        return [read_run(path.parent) for path in sorted(folder.glob(f"*/{METRICS}"))]
+        paths = [path for name in (METRICS, CARD) for path in sorted(folder.glob(f"*/{name}"))]
+        return [read_run(parent) for parent in dict.fromkeys(path.parent for path in paths)]
 
     def recorded(self, recorded: Recorded) -> list[Run]:
         """Runs of a file of records, whose config has the values."""
         return [
-            run
+            _with_tests(run, recorded)
             for run in self._study(recorded.file)
             if all(run.setting(key) == value for key, value in recorded.values.items())
         ]
@@ -118,6 +120,9 @@ class Cells:
         differs = tuple(filter(None, (*way.differs, column.differs)))
         values = (_value(run, row, column) for run in self.runs_of(str(row.run)))
         measured = tuple(value for value in values if value is not None)
+        without = way.without.get(column.file) or way.without.get(column.metric)
+        if without and not measured:
+            return Cell(state="not possible", reason=without)
         return Cell(state="measured" if measured else "missing", values=measured, differs=differs)
 
     def way(self, row: Row) -> Way:
@@ -155,6 +160,16 @@ def _seed_of(run: Run) -> str:
     """By the folder's name, as an evaluation of a run keeps no config; else by the config."""
     name = run.folder.name
     return name.removeprefix("seed") if name.startswith("seed") else str(run.setting("seed"))
+
+
+def _with_tests(run: Run, recorded: Recorded) -> Run:
+    """A recorded run whose further tests are where a run's folder has them."""
+    tests = {
+        file: {"test": {"corpus": run.files[name]}}
+        for file, name in recorded.tests.items()
+        if name in run.files
+    }
+    return replace(run, files={**run.files, **tests}) if tests else run
 
 
 def _as_order(seed: str) -> tuple[int, str]:

@@ -25,13 +25,14 @@ def item_lines(item: Item, cells: Cells) -> list[str]:
     names = [column.name for column in item.columns]
     notes: list[str] = []
     measured = [[row.name, *_texts(cells, item, row, notes)] for row in item.rows]
-    lines = [f"### {label(item.id)}: {item.title} (page {item.page})", ""]
+    where = f"page {item.page}" if isinstance(item.page, int) else item.page
+    lines = [f"### {label(item.id)}: {item.title} ({where})", ""]
     lines += [item.note, ""] if item.note else []
     if any(value is not None for row in item.rows for value in row.published):
         published = [[row.name, *map(_number, row.published)] for row in item.rows]
         lines += ["Published:", "", *markdown_lines(["", *names], published), ""]
-    where = cells.paper.scales.get(cells.scale, "not described")
-    lines += [f"Measured, scale `{cells.scale}` ({where}):", ""]
+    scale = cells.paper.scales.get(cells.scale, "not described")
+    lines += [f"Measured, scale `{cells.scale}` ({scale}):", ""]
     lines += [*markdown_lines(["", *names], measured), ""]
     lines += [f"{number}. {note}" for number, note in enumerate(notes, start=1)]
     return [*lines, ""] if notes else lines

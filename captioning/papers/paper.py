@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -69,13 +69,13 @@ class Item:
 
     Attributes:
         id: ``table2``, ``figure5``.
-        page: of the paper.
+        page: of the paper, or its section where the text has no pages.
         title: what it shows.
         note: what a reader must know of its numbers.
     """
 
     id: str
-    page: int
+    page: int | str
     title: str
     note: str
     columns: tuple[Column, ...]
@@ -94,10 +94,13 @@ class Recorded:
     Attributes:
         file: name without ``.jsonl``.
         values: config keys and what they must be, as text.
+        tests: names under which a record has the corpus scores of further tests
+            (``flickr8k.json``), by the files of a run folder that have them (``cross/metrics.json``).
     """
 
     file: str
     values: Mapping[str, str]
+    tests: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +112,7 @@ class Way:
         hours, memory: of all steps on the scale's machine, e.g. 8 and ``40 GB``; None: unknown.
         differs: what differs from the paper, and why.
         recorded: where its results are kept already.
+        without: files or metrics of columns that this scale lacks, and why.
         impossible: why it cannot be run at this scale; it has no steps then.
     """
 
@@ -117,6 +121,7 @@ class Way:
     memory: str | None = None
     differs: tuple[str, ...] = ()
     recorded: tuple[Recorded, ...] = ()
+    without: Mapping[str, str] = field(default_factory=dict)
     impossible: str | None = None
 
     @property
@@ -258,6 +263,7 @@ def _way(entry: _Entry) -> Way:
             _recorded(_Entry(value, f"{entry.where}.recorded"))
             for value in entry.take("recorded", ())
         ),
+        without=dict(entry.take("without", {})),
     )
     entry.end()
     return way
@@ -265,7 +271,8 @@ def _way(entry: _Entry) -> Way:
 
 def _recorded(entry: _Entry) -> Recorded:
     values = {str(key): str(value) for key, value in entry.take("values").items()}
-    recorded = Recorded(file=entry.take("file"), values=values)
+    tests = dict(entry.take("tests", {}))
+    recorded = Recorded(file=entry.take("file"), values=values, tests=tests)
     entry.end()
     return recorded
 
