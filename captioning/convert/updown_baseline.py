@@ -83,7 +83,8 @@ def _cells(
     """Weights of both LSTMs; each reads its own last output twice."""
     words, features, hidden = sizes
     attention, language = (
-        {part: our_gates(state[f"{cell}{part}"]) for part in PARTS} for cell in (ATTENTION, LANGUAGE)
+        {part: our_gates(state[f"{cell}{part}"]) for part in PARTS}
+        for cell in (ATTENTION, LANGUAGE)
     )
     word, mean, h1, h2 = attention["weight_ih"].split([words, features, hidden, hidden], dim=1)
     bias, hidden_weight = twin("words_to_gates", "bias"), twin("hidden_to_gates", "weight")

@@ -84,7 +84,8 @@ def convert(state: Mapping[str, Tensor], options: Options) -> Converted:
 def _cells(state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[KeyUse]]:
     """Weights of both LSTMs, which read their own last output once."""
     attention, language = (
-        {part: our_gates(state[f"{cell}{part}"]) for part in PARTS} for cell in (ATTENTION, LANGUAGE)
+        {part: our_gates(state[f"{cell}{part}"]) for part in PARTS}
+        for cell in (ATTENTION, LANGUAGE)
     )
     hidden = attention["weight_hh"].shape[1]
     values = state["att_embed.0.weight"].shape[0]

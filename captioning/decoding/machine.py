@@ -264,7 +264,9 @@ class MachineTable:
         shape = (len(machines), num_states, width)
         continues = sorted(frozenset().union(*(machine.continues for machine in machines)))
         return cls(
-            tokens=rows([[t for t, _ in moves] for moves in all_moves], width, NO_TOKEN).view(shape),
+            tokens=rows([[t for t, _ in moves] for moves in all_moves], width, NO_TOKEN).view(
+                shape
+            ),
             targets=rows([[to for _, to in moves] for moves in all_moves], width, 0).view(shape),
             defaults=rows([list(machine.defaults) for machine in machines], num_states, 0),
             continued=rows([list(machine.continued) for machine in machines], num_states, 0),

@@ -174,7 +174,9 @@ class UpDown(AbstractCaptioner[UpDownState]):
     def _embedding(self, size: int, vectors: Tensor | None, frozen: bool) -> nn.Embedding:
         """Of the words; padding learns nothing unless it stands for the begin token, too."""
         words, shape = self.tokenizer, (len(self.tokenizer), size)
-        embed = nn.Embedding(*shape, padding_idx=None if words.pad_id == words.bos_id else words.pad_id)
+        embed = nn.Embedding(
+            *shape, padding_idx=None if words.pad_id == words.bos_id else words.pad_id
+        )
         if vectors is not None:
             embed.weight = _frozen(vectors, shape)
         elif frozen:

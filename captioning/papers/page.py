@@ -22,20 +22,81 @@ def overview_lines(papers: Iterable[tuple[Paper, Sequence[Cells]]]) -> list[str]
 
 def item_lines(item: Item, cells: Cells) -> list[str]:
     """An item with the paper's numbers and the measured ones of a scale."""
+    return [*head_lines(item), *scale_lines(item, cells)]
+
+
+def head_lines(item: Item) -> list[str]:
+    """Its title and the paper's numbers."""
+    place = f"page {item.page}" if isinstance(item.page, int) else item.page
+    lines = [f"### {label(item.id)}: {item.title} ({place})", ""]
+    lines += [item.note, ""] if item.note else []
+    if not item.num_cells:
+        return lines
     names = [column.name for column in item.columns]
+    rows = [[row.name, *map(_number, row.published)] for row in item.rows]
+    return [*lines, "Published:", "", *markdown_lines(["", *names], rows), ""]
+
+
+def scale_lines(item: Item, cells: Cells) -> list[str]:
+    """The measured numbers of a scale, with notes on what differs and what is not possible."""
     notes: list[str] = []
     measured = [[row.name, *_texts(cells, item, row, notes)] for row in item.rows]
-    where = f"page {item.page}" if isinstance(item.page, int) else item.page
-    lines = [f"### {label(item.id)}: {item.title} ({where})", ""]
-    lines += [item.note, ""] if item.note else []
-    if any(value is not None for row in item.rows for value in row.published):
-        published = [[row.name, *map(_number, row.published)] for row in item.rows]
-        lines += ["Published:", "", *markdown_lines(["", *names], published), ""]
-    scale = cells.paper.scales.get(cells.scale, "not described")
-    lines += [f"Measured, scale `{cells.scale}` ({scale}):", ""]
-    lines += [*markdown_lines(["", *names], measured), ""]
+    where = cells.paper.scales.get(cells.scale, "not described")
+    lines = [f"Measured, scale `{cells.scale}` ({where}):", ""]
+    lines += [*markdown_lines(["", *(column.name for column in item.columns)], measured), ""]
     lines += [f"{number}. {note}" for number, note in enumerate(notes, start=1)]
     return [*lines, ""] if notes else lines
+
+
+def page_lines(paper: Paper, scales: Sequence[Cells]) -> list[str]:
+    """A page: all items, with the scales that something was measured at, and where it is from."""
+    lines = [f"# {paper.title}", paper.citation, "", "```", f"captioning paper {paper.id}", "```"]
+    lines += ["", "Cells with a published number, by what is there of them:", ""]
+    lines += [*overview_lines([(paper, scales)]), ""]
+    lines += [f"- `{cells.scale}`: {paper.scales[cells.scale]}" for cells in scales]
+    lines += ["", "A measured cell: mean ± sample standard deviation (seeds) [what differs].", ""]
+    lines += ["", "## Tables and figures", ""]
+    for item in paper.items.values():
+        lines += head_lines(item)
+        for cells in scales:
+            lines += scale_lines(item, cells) if _is_measured(item, cells) else []
+        unmeasured = [cells.scale for cells in scales if not _is_measured(item, cells)]
+        lines += [f"Nothing measured: {', '.join(unmeasured)}.", ""] if unmeasured else []
+    lines += ["## Runs at full size", "", "Hours and memory are estimates.", ""]
+    lines += [*_cost_lines(paper), "", "## Where the numbers come from", ""]
+    return [*lines, *_source_lines(scales)]
+
+
+def _is_measured(item: Item, cells: Cells) -> bool:
+    return any(cell.state == "measured" for row in item.rows for cell in cells.row_cells(item, row))
+
+
+def _cost_lines(paper: Paper) -> list[str]:
+    """Runs at full size with what they cost and what differs from the paper."""
+    rows = []
+    for run in paper.runs.values():
+        way = run.ways.get("full")
+        if way is not None and way.impossible is None:
+            hours = "—" if way.hours is None else f"{way.hours:g}"
+            rows.append([run.id, hours, way.memory or "—", "; ".join(way.differs) or "nothing"])
+    return markdown_lines(["run", "hours", "memory", "differs from the paper"], rows)
+
+
+def _source_lines(scales: Sequence[Cells]) -> list[str]:
+    """Commits, dates and machines of the measured runs."""
+    rows = []
+    for cells in scales:
+        for name in cells.paper.runs:
+            runs = cells.runs_of(name)
+            facts = [
+                ", ".join(dict.fromkeys(str(run.versions.get(key) or "—") for run in runs))
+                for key in ("commit", "date", "machine")
+            ]
+            seeds = ", ".join(str(run.setting("seed")) for run in runs)
+            rows += [[cells.scale, name, seeds, *facts]] if runs else []
+    if not rows:
+        return ["Nothing is measured yet."]
+    return markdown_lines(["scale", "run", "seeds", "commit", "date", "machine"], rows)
 
 
 def label(name: str) -> str:

@@ -95,7 +95,8 @@ class Recorded:
         file: name without ``.jsonl``.
         values: config keys and what they must be, as text.
         tests: names under which a record has the corpus scores of further tests
-            (``flickr8k.json``), by the files of a run folder that have them (``cross/metrics.json``).
+            (``flickr8k.json``), by the files of a run folder that have them
+            (``evaluation/cross/metrics.json``).
     """
 
     file: str

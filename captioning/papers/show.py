@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from captioning.config_folders import PACKAGE
 from captioning.files import write_text
 from captioning.papers.cells import Cells, Results, missing_rows
-from captioning.papers.page import item_lines, overview_lines
+from captioning.papers.page import item_lines, overview_lines, page_lines
 from captioning.papers.paper import SCALES, Item, Paper, load_paper, paper_names
 from captioning.papers.steps import Task, carry_out, tasks_of
 
@@ -32,7 +32,8 @@ def show(options: Namespace) -> int | None:
     items = _items(paper, options.item)
     cells = Cells(paper, options.scale, results)
     if options.page is not None:
-        write_text(options.page, _page(paper, results))
+        lines = page_lines(paper, _scales(paper, results))
+        write_text(options.page, "\n".join(lines).rstrip() + "\n")
     elif options.commands or options.run or options.missing:
         tasks = _tasks(options, cells, items, results)
         carry_out(tasks) if options.run else _print(tasks, cells)
@@ -86,21 +87,3 @@ def _print(tasks: Sequence[Task], cells: Cells) -> None:
         print("\n".join(task.lines))
     if not tasks:
         print(f"nothing to run at the scale {cells.scale}")
-
-
-def _page(paper: Paper, results: Results) -> str:
-    lines = [
-        f"# {paper.title}",
-        "",
-        paper.citation,
-        "",
-        "```",
-        f"captioning paper {paper.id}",
-        "```",
-        "",
-    ]
-    lines += overview_lines([(paper, _scales(paper, results))])
-    for cells in _scales(paper, results):
-        lines += ["", f"## Scale {cells.scale}", "", f"{paper.scales[cells.scale]}", ""]
-        lines += [line for item in paper.items.values() for line in item_lines(item, cells)]
-    return "\n".join(lines).rstrip() + "\n"

@@ -22,6 +22,8 @@ from captioning.results.study_file import pack_images, read_study, write_study
 _PLAIN = (TIMING, DETECTION, "curation/detection_by_score.json")
 # Scores of further commands, and the parts of them that are kept.
 _EVALUATIONS = ("evaluation/*/diverse.json", "evaluation/*/control.json")
+# Scores of evaluations on other data, of which the scores of single images are left out.
+_FURTHER_METRICS = "evaluation/*/metrics.json"
 KEPT_PARTS = ("scores", "swapped", "random", "standard")
 _DIGITS, _DIGITS_OF_IMAGES = 10, 4
 # Where an absolute path begins; one part of it; the whole.
@@ -78,6 +80,8 @@ def record_of(
         files |= {
             name: _without_captions(content, folders) for name, content in evaluations.items()
         }
+    for name, content in run.matching(_FURTHER_METRICS).items():
+        files[name] = _portable(_without_images(content), folders)
     metrics = _portable(run.metrics, folders)
     for scores in metrics.values():
         if isinstance(scores, dict):
@@ -89,6 +93,14 @@ def record_of(
         "versions": _versions(run.versions, folders),
         "metrics": _rounded(metrics),
         "files": _rounded(files | dict(further)),
+    }
+
+
+def _without_images(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        split: {key: value for key, value in scores.items() if key != "per_image"}
+        for split, scores in metrics.items()
+        if isinstance(scores, Mapping) and "corpus" in scores
     }
 
 

@@ -150,6 +150,8 @@ def test_scores_of_further_commands_are_kept_without_captions(run, tmp_path) -> 
     evaluated = {"evaluated": {"run": "/somewhere/of/mine"}, "versions": {"commit": "abc"}}
     (out / "control.json").write_text(json.dumps(control | evaluated))
     (out / "diverse.json").write_text(json.dumps({"scores": {"20": {"Div-1": 0.3}}} | evaluated))
+    further = {"near": {"corpus": {"METEOR": 0.2}, "per_image": {"a": {"METEOR": 0.2}}}}
+    (out / "metrics.json").write_text(json.dumps(further | evaluated))
     (out / "candidates.json").write_text('"large"')
     (read,) = read_runs([keep_record(run, tmp_path, further={"other.json": {"CIDEr-D": 0.1}})])
     assert read.matching("evaluation/*/control.json") == {
@@ -161,10 +163,12 @@ def test_scores_of_further_commands_are_kept_without_captions(run, tmp_path) -> 
             "versions": {"commit": "abc"},
         }
     }
+    assert read.files["evaluation/set-test/metrics.json"] == {"near": {"corpus": {"METEOR": 0.2}}}
     assert set(read.files) == {
         "curation/detection.json",
         "evaluation/set-test/control.json",
         "evaluation/set-test/diverse.json",
+        "evaluation/set-test/metrics.json",
         "other.json",
     }
 
