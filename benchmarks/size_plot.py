@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,11 @@ NAMES = {"features": "UpDown, features", "text": "ViECap, captions alone"}
 
 
 def plot(record: Path, figure: Path) -> None:
-    """Draw the last measurement of each kind, size and start; prints the same numbers."""
-    latest = {}
+    """Draw the median over measurements of each kind, size and start; prints the same numbers."""
+    measured: dict[tuple[str, str, int], list[Line]] = {}
     for text in record.read_text(encoding="utf-8").splitlines():
         line = json.loads(text)
-        latest[line["kind"], line["start"], line["captions"]] = line
+        measured.setdefault((line["kind"], line["start"], line["captions"]), []).append(line)
     panels: list[tuple[str, Callable[[Line], float | None], tuple[str, ...]]] = [
         ("first step after, s", lambda line: line["marks"][0]["time"], ("cold", "warm", "resumed")),
         ("the same, s of processor", lambda line: line["marks"][0]["cpu"], ("cold", "warm")),
@@ -33,7 +34,7 @@ def plot(record: Path, figure: Path) -> None:
         axis.set(title=title, xlabel="captions", xscale="log", yscale="log")
         for kind, name in NAMES.items():
             for start in starts:
-                _draw(axis, latest, (kind, start), f"{name}, {start}", value)
+                _draw(axis, measured, (kind, start), f"{name}, {start}", value)
         axis.grid(visible=True, which="both", alpha=0.2)
         axis.legend(fontsize=7)
     drawing.tight_layout()
@@ -49,17 +50,21 @@ def epoch_end(line: Line) -> float | None:
     return cpu["first step of epoch 1"] - cpu["last step of epoch 0"]
 
 
+def _numbers(lines: list[Line], value: Callable[[Line], float | None]) -> list[float]:
+    return [number for line in lines if (number := value(line)) is not None]
+
+
 def _draw(
     axis: Any,
-    latest: dict[tuple[str, str, int], Line],
+    measured: dict[tuple[str, str, int], list[Line]],
     which: tuple[str, str],
     label: str,
     value: Callable[[Line], float | None],
 ) -> None:
     points = sorted(
-        (captions, number)
-        for (kind, start, captions), line in latest.items()
-        if (kind, start) == which and (number := value(line)) is not None
+        (captions, statistics.median(numbers))
+        for (kind, start, captions), lines in measured.items()
+        if (kind, start) == which and (numbers := _numbers(lines, value))
     )
     if points:
         axis.plot(*zip(*points, strict=True), marker="o", markersize=3, label=label)

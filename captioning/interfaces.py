@@ -203,7 +203,13 @@ StateT = TypeVar("StateT", bound=AbstractDecoderState)
 
 
 class AbstractStepper(ABC, Generic[StateT]):
-    """The only interface that search needs of a model."""
+    """The only interface that search needs of a model.
+
+    Attributes:
+        prompt_ids: tokens that it reads between the begin token and every caption.
+    """
+
+    prompt_ids: tuple[int, ...] = ()
 
     @abstractmethod
     def step(self, tokens: Tensor, state: StateT) -> tuple[Tensor, StateT]:
@@ -216,6 +222,13 @@ class AbstractStepper(ABC, Generic[StateT]):
         Returns:
             ``(G, V) float32`` log-probabilities and the memory after the tokens.
         """
+
+    def next_logits(self, tokens: Tensor, state: StateT) -> tuple[Tensor, StateT]:
+        """As `step`, before the softmax: the repetition penalty depends on it.
+
+        A model that does not tell gives log-probabilities, whose softmax is the same.
+        """
+        return self.step(tokens, state)
 
 
 class AbstractParser(ABC):

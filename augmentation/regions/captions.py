@@ -59,7 +59,13 @@ class _Change:
 
 
 def replace_object(
-    caption: str, parse: Parse, mention: Mention, *, noun: str, attribute: str = ""
+    caption: str,
+    parse: Parse,
+    mention: Mention,
+    *,
+    noun: str,
+    attribute: str = "",
+    correct_articles: bool = True,
 ) -> EditedCaption:
     """A caption with another object and attribute.
 
@@ -73,6 +79,7 @@ def replace_object(
         mention: the object, from `augmentation.regions.mentions.find_mentions` on both.
         noun: the new object, in the number of the old one: ``"trucks"`` for ``"cars"``.
         attribute: the new attribute, ``""`` for none.
+        correct_articles: *a* and *an* before the change go by sound; False: they stay.
 
     Raises:
         ValueError: no noun, or the parse is not of this caption.
@@ -83,7 +90,7 @@ def replace_object(
     changes = _word_changes(spans, parse, mention, noun=noun, attribute=attribute)
     changes = [_match_case(text, change) for change in changes]
     changes += _possessive_change(text, spans, parse, mention, noun)
-    article = _article_change(text, spans, parse, changes)
+    article = _article_change(text, spans, parse, changes) if correct_articles else []
     return _apply_changes(text, [*article, *changes])
 
 

@@ -39,6 +39,22 @@ MODIFIER_RELATIONS = ("npadvmod", "advmod", "amod", "nmod", "quantmod", "intj")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MentionRules:
+    """Which words of a caption are objects and attributes.
+
+    Attributes:
+        closed_classes: what `augmentation.regions.closed_classes` lists is no object or attribute;
+            False: every adjective and every noun of a class is one, as in the thesis.
+        whole_compounds: words of a compound stay ("car" of "car door"), and nouns that qualify an
+            object go with it ("park" of "park bench"); False: the class's own words alone are
+            looked at and replaced, wherever they stand, as in the thesis.
+    """
+
+    closed_classes: bool = True
+    whole_compounds: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Mention:
     """An object of a caption.
 
@@ -70,7 +86,12 @@ class Mention:
     slot: str = ""
 
 
-def find_mentions(caption: str, parse: Parse, object_words: ObjectWords) -> tuple[Mention, ...]:
+def find_mentions(
+    caption: str,
+    parse: Parse,
+    object_words: ObjectWords,
+    rules: MentionRules = MentionRules(),
+) -> tuple[Mention, ...]:
     """The objects of a caption that can be replaced, in order.
 
     Left out are words of a compound ("car" of "car door"), parts of words with hyphens that are no
@@ -80,11 +101,12 @@ def find_mentions(caption: str, parse: Parse, object_words: ObjectWords) -> tupl
         caption: text of the parse; white space may differ.
         parse: of the caption; ``()`` has no objects.
         object_words: the classes.
+        rules: what else is left out.
 
     Raises:
         ValueError: the parse is not of this caption.
     """
-    sentence = _Sentence(caption, parse)
+    sentence = _Sentence(caption, parse, rules)
     words = [unit.text for unit in sentence.units]
     mentions = []
     for first, end, _ in object_words.spans(words):
@@ -130,8 +152,8 @@ class _Unit:
 class _Sentence:
     """A parse with its units and children, which are looked up often."""
 
-    def __init__(self, caption: str, parse: Parse) -> None:
-        self.parse = parse
+    def __init__(self, caption: str, parse: Parse, rules: MentionRules) -> None:
+        self.parse, self.rules = parse, rules
         self.units = tuple(_units(clean(caption), parse, offsets(caption, parse)))
         self.unit_of = {i: unit for unit in self.units for i in range(unit.start, unit.end)}
         self.children = children_of(parse)
@@ -157,18 +179,23 @@ def _without_adjective(units: Sequence[_Unit], object_words: ObjectWords) -> Seq
 def _is_object(sentence: _Sentence, units: Sequence[_Unit]) -> bool:
     head = units[-1].end - 1
     token = sentence.parse[head]
-    if token.pos not in NOUNS or (token.dep == "compound" and head < token.head):
+    if token.pos not in NOUNS or token.text.isdigit():
         return False
-    if token.dep in MODIFIER_RELATIONS:
+    if sentence.rules.whole_compounds and _is_in_compound(sentence, head):
         return False
+    names = {" ".join(unit.text for unit in units), token.lemma}
+    if not sentence.rules.closed_classes:
+        return True
+    return not (names & NOT_OBJECTS or (names & AMOUNTS and _has_of(sentence, head)))
+
+
+def _is_in_compound(sentence: _Sentence, head: int) -> bool:
+    token = sentence.parse[head]
+    if (token.dep == "compound" and head < token.head) or token.dep in MODIFIER_RELATIONS:
+        return True
     # "a complete dog sled team": a noun before another noun is most often part of its name
     following = sentence.parse[head + 1] if head + 1 < len(sentence.parse) else None
-    if following is not None and (following.tag in ("NN", "NNS") or _is_participle(following)):
-        return False
-    name = " ".join(unit.text for unit in units)
-    if {name, token.lemma} & NOT_OBJECTS or token.text.isdigit():
-        return False
-    return not ({name, token.lemma} & AMOUNTS and _has_of(sentence, head))
+    return following is not None and (following.tag in ("NN", "NNS") or _is_participle(following))
 
 
 def _is_participle(token: Token) -> bool:
@@ -190,7 +217,9 @@ def _mention(
     token = sentence.parse[head]
     form = " ".join(unit.text for unit in units)
     plural = token.tag in PLURAL_TAGS or form in UNMARKED_PLURALS or _is_counted(sentence, head)
-    start = _noun_start(sentence, units[0].start, head)
+    start = units[0].start
+    if sentence.rules.whole_compounds:
+        start = _noun_start(sentence, start, head)
     adjectives = _adjectives(sentence, head, start)
     block = _block(sentence, adjectives, start)
     if adjectives and block is None:
@@ -217,7 +246,8 @@ def _stands_alone(sentence: _Sentence, position: int) -> bool:
         and sentence.parse[i].dep != "conj"
         for i in sentence.children[position]
     )  # fmt: skip
-    return not modified and sentence.unit_of[position].text not in BOUND_ADJECTIVES
+    bound = sentence.rules.closed_classes and sentence.unit_of[position].text in BOUND_ADJECTIVES
+    return not modified and not bound
 
 
 def _is_counted(sentence: _Sentence, head: int) -> bool:
@@ -251,6 +281,7 @@ def _noun_start(sentence: _Sentence, start: int, head: int) -> int:
 
 def _adjectives(sentence: _Sentence, head: int, start: int) -> list[int]:
     """Adjectives before an object that depend on it, and those that "and" joins to them."""
+    not_attributes = NOT_ATTRIBUTES if sentence.rules.closed_classes else frozenset()
     adjectives, pending = set(), [i for i in sentence.children[head] if i < start]
     while pending:
         word = pending.pop()
@@ -258,7 +289,7 @@ def _adjectives(sentence: _Sentence, head: int, start: int) -> list[int]:
         if token.dep not in ("amod", "conj", "nmod") or sentence.unit_of[word].end > start:
             continue
         pending += [i for i in sentence.children[word] if sentence.parse[i].dep == "conj"]
-        excluded = {token.text.lower(), sentence.unit_of[word].text} & NOT_ATTRIBUTES
+        excluded = {token.text.lower(), sentence.unit_of[word].text} & not_attributes
         if token.pos == "ADJ" and not excluded and token.text != "-":
             adjectives.add(sentence.unit_of[word].end - 1)
     return sorted(adjectives)
@@ -278,7 +309,8 @@ def _block(sentence: _Sentence, adjectives: Sequence[int], start: int) -> tuple[
     for i in between:
         token = sentence.parse[i]
         is_allowed = token.text.lower() in CONNECTORS or token.pos in ("ADV", "VERB", "ADJ", *NOUNS)
-        if not is_allowed or token.text.lower() in NOT_ATTRIBUTES:
+        listed = sentence.rules.closed_classes and token.text.lower() in NOT_ATTRIBUTES
+        if not is_allowed or listed:
             return None
     return (first, last) if last <= start else None
 

@@ -129,6 +129,7 @@ class DiverseCaptions(AbstractOfRun, total=False):
     metrics: Metrics
     rerank: Part | None
     numbers: Annotated[Sequence[PositiveInt], MinLen(1)]
+    first_images: PositiveInt | None
     oracle: Annotated[Sequence[MetricName], MinLen(1)]
     num_best: PositiveInt
 

@@ -51,6 +51,7 @@ class Converted:
         weights: all of the model's ``state_dict``, by our names.
         feature_size: D of the features that it reads.
         keys: of all keys of the checkpoint.
+        built: further names of ours, whose values the config makes, such as embeddings of names.
     """
 
     overrides: tuple[str, ...]
@@ -58,6 +59,7 @@ class Converted:
     weights: Mapping[str, Tensor]
     feature_size: int
     keys: tuple[KeyUse, ...]
+    built: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

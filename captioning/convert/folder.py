@@ -22,6 +22,7 @@ from captioning.results.checkpoints import LAST
 from captioning.results.run_folder import versions
 
 KEYS = "keys.tsv"
+MADE = "not in the checkpoint: made as the config says"
 
 
 def convert(kind: str, path: Path, to: Path, options: Options) -> tuple[KeyUse, ...]:
@@ -51,16 +52,18 @@ def convert(kind: str, path: Path, to: Path, options: Options) -> tuple[KeyUse, 
     part = to.with_name(f".{secrets.token_hex(6)}.convert")
     try:
         part.mkdir()
+        keys = converted.keys
         if isinstance(converted, ConvertedNetwork):
             converted.save(part)
         else:
             _write_run(converted, options, part, to)
-        write_lines(part / KEYS, [_line(key) for key in converted.keys])
+            keys += tuple(KeyUse(key="-", into=(name,), note=MADE) for name in converted.built)
+        write_lines(part / KEYS, [_line(key) for key in keys])
         part.rename(to)
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
         raise
-    return converted.keys
+    return keys
 
 
 def _line(key: KeyUse) -> str:
@@ -80,11 +83,13 @@ def _write_run(converted: Converted, options: Options, folder: Path, name: Path)
     overrides = [*converted.overrides, "monitor=last", *options.overrides]
     config = compose_config("train", [*overrides, f"run_dir={name.resolve()}"])
     model = _built(config, converted)
-    check_shapes(model.state_dict(), converted.weights, where=name)
+    ours = model.state_dict()
+    weights = {key: ours[key] for key in converted.built if key in ours} | {**converted.weights}
+    check_shapes(ours, weights, where=name)
     checkpoint: dict[str, Any] = {
         "epoch": 0,
         "global_step": 0,
-        "state_dict": {key: value.contiguous() for key, value in converted.weights.items()},
+        "state_dict": {key: value.contiguous() for key, value in weights.items()},
         "config": OmegaConf.to_yaml(config, resolve=True),
     }
     model.on_save_checkpoint(checkpoint)

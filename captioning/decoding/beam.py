@@ -193,7 +193,7 @@ def extend(
     """
     rules, beam_size = beam.rules, beam.beam_size
     history = beams.tokens[:, :, : length - 1].flatten(0, 1)
-    log_probs = rules.without_repeats(log_probs, history)
+    log_probs = rules.adjusted(log_probs, history)
     totals, parents, tokens = _candidates(beams.scores, log_probs, beam, length, handicap)
     ended = rules.ended(tokens)
     finished = take_rows(beams.tokens, parents[:, :beam_size])

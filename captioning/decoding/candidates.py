@@ -105,12 +105,12 @@ def _filled(values: Tensor, tokens: Tensor, count: int) -> tuple[Tensor, Tensor]
     return values, tokens
 
 
-def banned_ids(pad_id: int, bos_id: int, eos_id: int, forbidden_ids: Sequence[int]) -> list[int]:
-    """Ids that no hypothesis may hold: padding, begin token and ``forbidden_ids``.
+def banned_ids(special: Sequence[int], eos_id: int, forbidden_ids: Sequence[int]) -> list[int]:
+    """Ids that no hypothesis may hold: some special tokens and ``forbidden_ids``.
 
     Raises:
         ValueError: the end token is forbidden.
     """
     if eos_id in forbidden_ids:
         raise ValueError(f"forbidden_ids must not hold eos_id {eos_id}: no hypothesis could end")
-    return sorted({pad_id, bos_id, *forbidden_ids} - {eos_id})
+    return sorted({*special, *forbidden_ids} - {eos_id})

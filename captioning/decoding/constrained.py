@@ -89,7 +89,7 @@ class ConstrainedBeamSearch(AbstractSearch):
 
     ``beam_size`` is that of each state; ``per_node_beam`` counts continuations into one state. A
     phrase with a forbidden token cannot be produced, and no phrase is exempt from
-    ``no_repeat_ngram``.
+    ``no_repeat_ngram_size``.
 
     Attributes:
         forced_ids: forbidden ids that are produced all the same where a phrase needs them.
@@ -207,7 +207,7 @@ def _continued(beams: _Beams, rules: _Constrained, log_probs: Tensor, length: in
     """Continuations of the hypotheses."""
     table, images = rules.table, beams.images[:, None]
     history = beams.tokens[:, :, : length - 1].flatten(0, 1)
-    log_probs = rules.beam.rules.without_repeats(log_probs, history)
+    log_probs = rules.beam.rules.adjusted(log_probs, history)
     return continuations(
         log_probs,
         beams.scores,

@@ -13,7 +13,7 @@ from captioning.decoding.search import AbstractSearch
 from captioning.decoding.settings import SearchRequest
 from captioning.decoding.state import SearchResult
 from captioning.interfaces import AbstractDecoderState, AbstractStepper
-from captioning.ranges import PositiveFloat, PositiveInt, Share
+from captioning.ranges import PositiveInt, Share
 
 
 @runtime_checkable
@@ -45,15 +45,18 @@ class GenerateSearch(AbstractSearch):
         sample: draw tokens at random.
         top_k: draw from so many tokens; None: from all.
         top_p: draw from the most probable tokens that hold this share, in (0, 1].
-        repetition_penalty: divisor of the logits of tokens that were said, 1 for none (BLIP: 1.1).
     """
 
-    unused: ClassVar[tuple[str, ...]] = ("per_node_beam", "normalisation")
+    unused: ClassVar[tuple[str, ...]] = (
+        "per_node_beam",
+        "normalisation",
+        "count_prompt",
+        "special_tokens",
+    )
 
     sample: bool = False
     top_k: PositiveInt | None = None
     top_p: Share | None = None
-    repetition_penalty: PositiveFloat = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -91,8 +94,8 @@ class GenerateSearch(AbstractSearch):
             "min_new_tokens": settings.min_length or None,
             "num_beams": settings.beam_size,
             "num_return_sequences": settings.num_captions,
-            "no_repeat_ngram_size": settings.no_repeat_ngram,
-            "repetition_penalty": self.repetition_penalty,
+            "no_repeat_ngram_size": settings.no_repeat_ngram_size,
+            "repetition_penalty": settings.repetition_penalty,
             "do_sample": self.sample,
             "end_ids": [request.eos_id, *settings.end_ids],
             "pad_token_id": request.pad_id,

@@ -46,8 +46,8 @@ class GreedySearch(AbstractSearch):
         images = torch.arange(request.num_images, device=request.device)
         last = torch.full_like(images, request.bos_id)
         for length in range(1, max_length + 1):
-            log_probs, state = stepper.step(last, state)
-            log_probs = rules.without_repeats(log_probs, pool.tokens[images, 0, : length - 1])
+            history = pool.tokens[images, 0, : length - 1]
+            log_probs, state = rules.next_log_probs(stepper, last, state, history)
             values, tokens = best_tokens(log_probs, count=1, forbidden=rules.forbidden(length))
             values, last = values[:, 0], tokens[:, 0]
             pool.scores[images, 0] += values

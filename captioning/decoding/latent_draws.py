@@ -28,28 +28,39 @@ class LatentSearch(AbstractSearch):
     latents: 1 as the model was trained, 0 for their means. The other settings are those of the beam
     search of each draw.
 
-    Captions are returned in the order in which their latents were drawn; captions of some draws may
-    be equal. Scores are those of beam search: the log-probability given the latents, ``-inf`` where
-    a draw has no caption.
+    Captions are returned in the order in which their latents were drawn, those of a draw the best
+    first; captions of some draws may be equal. Scores are those of beam search: the log-probability
+    given the latents, ``-inf`` where a draw has no caption.
 
     Attributes:
         at_once: draws of an image that are searched together, at least 1; fewer take less memory.
+        captions_per_draw: the best captions of each draw's beam, at most ``beam_size``; COS-CVAE's
+            authors take both of a beam of 2, so that 100 draws give 200 captions.
         distinct: take of each draw the best caption of its beam that no earlier draw gave, if there
             is one, so that few draws repeat a caption.
     """
 
     at_once: PositiveInt = 20
+    captions_per_draw: PositiveInt = 1
     distinct: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_integer("at_once", self.at_once, minimum=1)
+        check_integer("captions_per_draw", self.captions_per_draw, minimum=1)
+        if self.captions_per_draw > self.settings.beam_size:
+            raise ValueError(
+                f"captions_per_draw must be at most beam_size={self.settings.beam_size}: got "
+                f"{self.captions_per_draw}"
+            )
+        if self.distinct and self.captions_per_draw > 1:
+            raise ValueError("distinct takes one caption of each draw: set captions_per_draw=1")
 
     @torch.no_grad()
     def __call__(
         self, stepper: AbstractStepper, state: AbstractDecoderState, request: SearchRequest
     ) -> SearchResult:
-        """One caption of each draw of each image; see `AbstractSearch`."""
+        """The captions of each draw of each image; see `AbstractSearch`."""
         if not isinstance(state, AbstractLatentState):
             raise ValueError(
                 f"search=latents needs a model with latents, such as cos_cvae: got "
@@ -68,9 +79,10 @@ class LatentSearch(AbstractSearch):
             )
             blocks = replace(request, num_images=num_images * len(draws), image_ids=None)
             result = beam(stepper, drawn, blocks)
-            chosen = torch.zeros(blocks.num_images, dtype=torch.int64, device=result.tokens.device)
+            chosen = torch.arange(self.captions_per_draw, device=result.tokens.device)
+            chosen = chosen.expand(blocks.num_images, -1)
             if self.distinct:
-                chosen = _first_unused(result, used).to(chosen)
+                chosen = _first_unused(result, used).to(chosen)[:, None]
             results.append(_by_image(result, chosen, num_images))
         return _joined(results, request.pad_id)
 
@@ -79,7 +91,7 @@ class LatentSearch(AbstractSearch):
         return BeamSearch(
             settings=replace(
                 self.settings,
-                num_captions=self.settings.beam_size if self.distinct else 1,
+                num_captions=self.settings.beam_size if self.distinct else self.captions_per_draw,
                 temperature=SearchSettings.temperature,
                 seed=SearchSettings.seed,
             )
@@ -127,10 +139,11 @@ def _first_unused(result: SearchResult, used: Sequence[set[tuple[int, ...]]]) ->
 
 
 def _by_image(result: SearchResult, chosen: Tensor, num_images: int) -> SearchResult:
-    """The chosen hypotheses ``(blocks,)`` of an image's draws, side by side."""
-    rows = torch.arange(len(chosen), device=chosen.device)
+    """The chosen hypotheses ``(blocks, captions)`` of an image's draws, side by side."""
+    rows = torch.arange(len(chosen), device=chosen.device)[:, None]
+    shape = (num_images, -1)
     return SearchResult(
-        tokens=result.tokens[rows, chosen].unflatten(0, (num_images, -1)),
-        scores=result.scores[rows, chosen].unflatten(0, (num_images, -1)),
-        lengths=result.lengths[rows, chosen].unflatten(0, (num_images, -1)),
+        tokens=result.tokens[rows, chosen].reshape(*shape, result.tokens.shape[-1]),
+        scores=result.scores[rows, chosen].reshape(shape),
+        lengths=result.lengths[rows, chosen].reshape(shape),
     )

@@ -10,6 +10,7 @@ from torch import Tensor
 from captioning.decoding.candidates import banned_ids
 from captioning.decoding.settings import SearchRequest, SearchSettings
 from captioning.decoding.state import DEAD
+from captioning.interfaces import AbstractStepper, StateT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +20,10 @@ class Rules:
     Attributes:
         max_length: most tokens of a hypothesis, its end token included.
         min_length: fewest tokens of a finished one, its end token included.
-        no_repeat_ngram: n; no n tokens in a row occur twice in a hypothesis. 0 for no such rule.
+        no_repeat_ngram_size: n; no n tokens in a row occur twice in a hypothesis. 0 for no such
+            rule.
+        repetition_penalty: see `SearchSettings`.
+        read: ``(P,) int64`` begin token and prompt, which are read before every hypothesis.
         ends: ``(E,) int64`` ids that end a hypothesis and stay in it, ``eos_id`` first.
         banned: ``(F,) int64`` distinct ids never produced.
         banned_early: ``(F + E,) int64``, the same and the ends.
@@ -27,7 +31,9 @@ class Rules:
 
     max_length: int
     min_length: int
-    no_repeat_ngram: int
+    no_repeat_ngram_size: int
+    repetition_penalty: float
+    read: Tensor
     ends: Tensor
     banned: Tensor
     banned_early: Tensor
@@ -39,7 +45,8 @@ class Rules:
         Raises:
             ValueError: an end that is never produced, or a forbidden ``eos_id``.
         """
-        banned = banned_ids(request.pad_id, request.bos_id, request.eos_id, settings.forbidden_ids)
+        special = [] if settings.special_tokens else [request.pad_id, request.bos_id]
+        banned = banned_ids(special, request.eos_id, settings.forbidden_ids)
         ends = list(dict.fromkeys([request.eos_id, *settings.end_ids]))
         if conflicting := sorted({*ends} & {*banned}):
             raise ValueError(
@@ -47,10 +54,12 @@ class Rules:
                 "take them out of one of the two"
             )
         tensors = {"ends": ends, "banned": banned, "banned_early": [*banned, *ends]}
+        tensors["read"] = [request.bos_id, *request.prompt_ids]
         return cls(
             max_length=settings.max_length,
             min_length=settings.min_length,
-            no_repeat_ngram=settings.no_repeat_ngram,
+            no_repeat_ngram_size=settings.no_repeat_ngram_size,
+            repetition_penalty=settings.repetition_penalty,
             **{
                 name: torch.tensor(ids, device=request.device).long()
                 for name, ids in tensors.items()
@@ -65,6 +74,39 @@ class Rules:
         """Which of the tokens end their hypothesis: ``bool`` of the same shape."""
         return (tokens[..., None] == self.ends).any(-1)
 
+    def next_log_probs(
+        self,
+        stepper: AbstractStepper[StateT],
+        tokens: Tensor,
+        state: StateT,
+        history: Tensor,
+    ) -> tuple[Tensor, StateT]:
+        """What follows each hypothesis where each is extended by itself: greedily or at random.
+
+        Returns:
+            ``(G, V) float32`` log-probabilities after all rules but `forbidden`, and the memory.
+        """
+        if self.repetition_penalty == 1:
+            log_probs, state = stepper.step(tokens, state)
+        else:
+            logits, state = stepper.next_logits(tokens, state)
+            log_probs = self.penalised(logits.float(), history).log_softmax(-1)
+        return self.without_repeats(log_probs, history), state
+
+    def adjusted(self, log_probs: Tensor, history: Tensor) -> Tensor:
+        """`penalised` and `without_repeats`, for hypotheses that are compared by their sums."""
+        return self.without_repeats(self.penalised(log_probs, history), history)
+
+    def penalised(self, scores: Tensor, history: Tensor) -> Tensor:
+        """Scores ``(G, V)`` after the penalty of what prompts and ``history (G, t)`` hold."""
+        penalty = self.repetition_penalty
+        if penalty == 1:
+            return scores
+        held = torch.cat([self.read.expand(len(history), -1), history], dim=1)
+        values = scores.gather(1, held)
+        values = torch.where(values < 0, values * penalty, values / penalty)
+        return scores.scatter(1, held, values)
+
     def without_repeats(self, log_probs: Tensor, history: Tensor) -> Tensor:
         """``-inf`` for the tokens that would complete an n-gram that a hypothesis already holds.
 
@@ -78,7 +120,7 @@ class Rules:
         Returns:
             ``(G, V) float32``; ``log_probs`` itself where the rule bans nothing yet.
         """
-        ngram_size, length = self.no_repeat_ngram, history.shape[1]
+        ngram_size, length = self.no_repeat_ngram_size, history.shape[1]
         if not ngram_size or length < ngram_size:
             return log_probs
         num_grams = length - ngram_size + 1

@@ -151,7 +151,8 @@ class Sampling(AbstractSearch):
         samples = _Samples(pool, Rules.build(settings, request), self.truncation())
         last = torch.full_like(samples.images, request.bos_id)
         for length in range(1, max_length + 1):
-            log_probs, state = stepper.step(last, state)
+            history = samples.history(length)
+            log_probs, state = samples.rules.next_log_probs(stepper, last, state, history)
             rows = samples.extend(log_probs, chances[samples.images, :, length - 1], length)
             if not len(samples.images):
                 break
@@ -174,6 +175,11 @@ class _Samples:
         self.unfinished = torch.ones_like(pool.scores, dtype=torch.bool)
         pool.scores.zero_()
 
+    def history(self, length: int) -> Tensor:
+        """Tokens ``(R, length - 1)`` before the ``length``-th of each row of the model."""
+        width = 1 if length == 1 else self.unfinished.shape[1]
+        return self.pool.tokens[self.images, :width, : length - 1].flatten(0, 1)
+
     def extend(self, log_probs: Tensor, chances: Tensor, length: int) -> Tensor:
         """Draw the ``length``-th token of every sample that goes on.
 
@@ -187,8 +193,6 @@ class _Samples:
         """
         pool, rules, images, unfinished = self.pool, self.rules, self.images, self.unfinished
         width = 1 if length == 1 else unfinished.shape[1]
-        history = pool.tokens[images, :width, : length - 1].flatten(0, 1)
-        log_probs = rules.without_repeats(log_probs, history)
         weights = self.truncation.weights(log_probs, rules.forbidden(length))
         tokens = _draw(weights, chances.reshape(len(log_probs), unfinished.shape[1] // width))
         possible = (weights.gather(1, tokens) > 0).view_as(unfinished)

@@ -10,7 +10,7 @@ from captioning.decoding.level_pool import ConstrainedResult
 from captioning.decoding.settings import SearchRequest, SearchSettings
 from captioning.decoding.state import SearchResult
 from captioning.interfaces import AbstractDecoderState, AbstractStepper
-from captioning.ranges import ArgumentsOf
+from captioning.ranges import ArgumentsOf, NonNegativeInt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,14 +39,23 @@ class AbstractSearch(ABC):
 
     @classmethod
     def with_settings(
-        cls, **values: Annotated[Any, ArgumentsOf(SearchSettings), ArgumentsOf(Self)]
+        cls,
+        no_repeat_ngram: NonNegativeInt = 0,
+        **values: Annotated[Any, ArgumentsOf(SearchSettings), ArgumentsOf(Self)],
     ) -> Self:
         """The search from one flat set of values: shared settings and its own arguments.
+
+        Args:
+            no_repeat_ngram: ``no_repeat_ngram_size`` under its former name, as older run folders
+                have it.
+            **values: settings and arguments.
 
         Raises:
             ValueError: a value out of its range.
             TypeError: neither a setting nor an argument of this search.
         """
+        if no_repeat_ngram:
+            values["no_repeat_ngram_size"] = no_repeat_ngram
         shared = {field.name for field in fields(SearchSettings)} & values.keys()
         own_arguments = {name: value for name, value in values.items() if name not in shared}
         return cls(
@@ -56,6 +65,35 @@ class AbstractSearch(ABC):
     def changed(self, **settings: Any) -> Self:
         """The same search with other values of some shared settings."""
         return replace(self, settings=replace(self.settings, **settings))
+
+    def counting_captions(self, num_read: int) -> Self:
+        """The same search with lengths that count the caption's tokens alone.
+
+        Args:
+            num_read: begin token and tokens of the prompt.
+
+        Raises:
+            ValueError: no token is left for a caption, or none can end.
+        """
+        settings = self.settings
+        if not settings.count_prompt:
+            return self
+        if settings.max_length <= num_read:
+            raise ValueError(
+                f"search.max_length={settings.max_length} counts the {num_read} tokens of begin "
+                "and prompt, so that nothing is left for a caption; raise it"
+            )
+        if settings.min_length >= settings.max_length:
+            raise ValueError(
+                f"search.min_length={settings.min_length} with search.max_length="
+                f"{settings.max_length} and count_prompt lets no caption end; lower the first"
+            )
+        return self.changed(
+            max_length=settings.max_length - num_read,
+            # Theirs is the length before the end token, ours counts it.
+            min_length=max(0, settings.min_length - num_read + 1),
+            count_prompt=False,
+        )
 
     @abstractmethod
     def __call__(

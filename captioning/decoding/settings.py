@@ -10,7 +10,7 @@ import torch
 
 from captioning.decoding.machine import Machine
 from captioning.decoding.normalisation import Normalisation, NormalisationName
-from captioning.ranges import NonNegativeFloat, NonNegativeInt, PositiveInt, Seed
+from captioning.ranges import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Seed
 
 
 def check_integer(name: str, value: object, *, minimum: int) -> None:
@@ -35,7 +35,16 @@ class SearchSettings:
         forbidden_ids: the same as token ids.
         end_words: further words that end a caption and stay in it, such as a full stop.
         end_ids: the same as token ids.
-        no_repeat_ngram: n, at least 0; no n tokens in a row occur twice in a caption; 0: no rule.
+        no_repeat_ngram_size: n, at least 0; no n tokens in a row occur twice in a caption; 0: no
+            rule.
+        repetition_penalty: of tokens that the prompt or the caption already holds, above 0; 1 is
+            none. What the model predicts of them is divided by it where positive and multiplied
+            where negative (Keskar et al., 2019, as in transformers). Beam searches do so with
+            log-probabilities, greedy search and random draws with the model's logits.
+        count_prompt: whether the two lengths count the begin token and the model's prompt, too, as
+            those of transformers.
+        special_tokens: whether padding, begin token and unknown word may be produced, as in
+            transformers; they stay out of the caption's text.
         num_captions: M, captions returned an image, at least 1. Beam searches return the most
             probable ones of a beam, at most ``beam_size``; random searches as many draws.
         beam_size: K, unfinished hypotheses kept an image, at least 1.
@@ -60,7 +69,10 @@ class SearchSettings:
     forbidden_ids: Sequence[int] = ()
     end_words: Sequence[str] = ()
     end_ids: Sequence[int] = ()
-    no_repeat_ngram: NonNegativeInt = 0
+    no_repeat_ngram_size: NonNegativeInt = 0
+    repetition_penalty: PositiveFloat = 1.0
+    count_prompt: bool = False
+    special_tokens: bool = False
     num_captions: PositiveInt = 1
     beam_size: PositiveInt = 1
     length_penalty: NonNegativeFloat = 0.0
@@ -73,7 +85,7 @@ class SearchSettings:
     def __post_init__(self) -> None:
         for name in ("max_length", "num_captions", "beam_size"):
             check_integer(name, getattr(self, name), minimum=1)
-        for name in ("min_length", "no_repeat_ngram", "seed"):
+        for name in ("min_length", "no_repeat_ngram_size", "seed"):
             check_integer(name, getattr(self, name), minimum=0)
         if self.per_node_beam is not None:
             check_integer("per_node_beam", self.per_node_beam, minimum=1)
@@ -81,6 +93,10 @@ class SearchSettings:
             raise ValueError(
                 f"min_length must be in [0, max_length]: got {self.min_length} for "
                 f"{self.max_length}; choose 0 <= min_length <= max_length"
+            )
+        if not 0 < self.repetition_penalty < inf:
+            raise ValueError(
+                f"repetition_penalty must be above 0 and finite: got {self.repetition_penalty}"
             )
         if not 0 <= self.temperature < inf:
             raise ValueError(f"temperature must be at least 0 and finite: got {self.temperature}")
@@ -112,6 +128,7 @@ class SearchRequest:
         bos_id: first token read, never produced.
         eos_id: ends a caption.
         pad_id: never produced; may equal ``eos_id``.
+        prompt_ids: tokens that the model reads between begin token and caption.
         image_ids: I keys, whole numbers of at least 0 or texts; the random draws of an image
             depend on the seed and its key alone. None: the positions 0 to I - 1.
         machines: I machines, the words that each image's captions must hold; None: no constraints.
@@ -126,6 +143,7 @@ class SearchRequest:
     bos_id: int
     eos_id: int
     pad_id: int
+    prompt_ids: Sequence[int] = ()
     image_ids: Sequence[int | str] | None = None
     machines: Sequence[Machine] | None = None
     device: torch.device | str = "cpu"

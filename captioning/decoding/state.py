@@ -110,10 +110,15 @@ class Pool:
 
     def result(self) -> SearchResult:
         """The pool, cut to the longest hypothesis; free slots hold nothing but padding."""
-        tokens = self.tokens.masked_fill(self.scores.isneginf()[..., None], self.pad_id)
-        longest = int(self.lengths.max()) if self.lengths.numel() else 0
+        return self.best(self.scores.shape[1])
+
+    def best(self, count: int) -> SearchResult:
+        """As `result`, of the first ``count`` slots of each image."""
+        scores, lengths = self.scores[:, :count], self.lengths[:, :count]
+        tokens = self.tokens[:, :count].masked_fill(scores.isneginf()[..., None], self.pad_id)
+        longest = int(lengths.max()) if lengths.numel() else 0
         return SearchResult(
-            tokens=tokens[..., :longest].contiguous(), scores=self.scores, lengths=self.lengths
+            tokens=tokens[..., :longest].contiguous(), scores=scores, lengths=lengths
         )
 
 

@@ -21,8 +21,8 @@ SearchT = TypeVar("SearchT", bound=AbstractSearch)
 def bind_search(search: SearchT, tokenizer: AbstractTokenizer) -> SearchT:
     """The search with a tokenizer's ids in place of forbidden words and end words.
 
-    A forbidden word that the vocabulary lacks cannot be produced anyway. The unknown word is always
-    forbidden.
+    A forbidden word that the vocabulary lacks cannot be produced anyway. The unknown word is
+    forbidden unless special tokens may be produced.
 
     Raises:
         ValueError: an end that the vocabulary lacks, or a word of several tokens.
@@ -31,7 +31,8 @@ def bind_search(search: SearchT, tokenizer: AbstractTokenizer) -> SearchT:
     forbidden = _ids("forbidden_words", settings.forbidden_words, tokenizer)
     ends = _ids("end_words", settings.end_words, tokenizer, needed=True)
     # Some tokenizers end captions with the token that stands for unknown words.
-    unknown = () if tokenizer.unk_id == tokenizer.eos_id else (tokenizer.unk_id,)
+    is_allowed = settings.special_tokens or tokenizer.unk_id == tokenizer.eos_id
+    unknown = () if is_allowed else (tokenizer.unk_id,)
     return search.changed(
         forbidden_words=(),
         forbidden_ids=tuple(dict.fromkeys((*settings.forbidden_ids, *forbidden, *unknown))),
@@ -51,6 +52,9 @@ def _ids(
                 f"{name} must be in the vocabulary: got {word!r}; the words tokenizer has no "
                 "punctuation marks"
             )
+        if needed:  # a spelling that closes with an end, such as space and full stop, ends by it
+            singles = {spelling[0] for spelling in spellings if len(spelling) == 1}
+            spellings = [s for s in spellings if len(s) == 1 or s[-1] not in singles]
         if long_spellings := [spelling for spelling in spellings if len(spelling) > 1]:
             raise ValueError(
                 f"{name} must be of one token each: got {word!r}, whose tokens are "
@@ -94,11 +98,13 @@ def find_captions(
         raise ValueError(
             f"constraints need search=constrained: got {type(search).__name__}, which takes none"
         )
+    search = search.counting_captions(1 + len(stepper.prompt_ids))
     request = SearchRequest(
         num_images=len(image_ids),
         bos_id=tokenizer.bos_id,
         eos_id=tokenizer.eos_id,
         pad_id=tokenizer.pad_id,
+        prompt_ids=stepper.prompt_ids,
         image_ids=image_ids,
         machines=machines,
         device=device,

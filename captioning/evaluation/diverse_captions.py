@@ -26,6 +26,7 @@ from captioning.results.table_formats import markdown_lines
 from captioning.training.rosters import read_roster
 
 FILE_NAME = "diverse.json"
+ORACLE = "oracle "
 ACCURACY = ("BLEU-4", "BLEU-3", "BLEU-2", "BLEU-1", "CIDEr-D", "ROUGE-L", "METEOR", "SPICE")
 DIVERSITY = ("uniqueness", "novel-sentences", "novelty", "mBLEU-4", "Div-1", "Div-2", "self-CIDEr")
 
@@ -52,6 +53,7 @@ def evaluate_draws(config: DictConfig) -> dict[str, dict[str, float]]:
     out = folder / "evaluation"
     for number, search in searches.items():
         options = {"split": config.split, "search": search, "rerank": config.rerank}
+        options["first_images"] = config.first_images
         groups, roster, decoding = predict_run(folder, config.get("data"), **options)
         captions = {
             group[0].image_id: [prediction.caption for prediction in group] for group in groups
@@ -62,6 +64,7 @@ def evaluate_draws(config: DictConfig) -> dict[str, dict[str, float]]:
         out = Path(config.out or folder / "evaluation" / name)
         resolved = OmegaConf.to_container(config, resolve=True)
         record = {"scores": scores, "settings": settings, "evaluated": resolved}
+        record |= by_evaluation(scores)
         write_json(out / FILE_NAME, record | {"versions": versions()})
         write_text(out / "diverse.md", "\n".join(tables({folder.name: scores})) + "\n")
     console = Console()
@@ -69,6 +72,27 @@ def evaluate_draws(config: DictConfig) -> dict[str, dict[str, float]]:
     console.print((out / "diverse.md").read_text(), markup=False, soft_wrap=True)
     console.print(f"written: {out / FILE_NAME}", markup=False, soft_wrap=True)
     return scores
+
+
+def by_evaluation(scores: Scores) -> dict[str, dict[str, dict[str, float]]]:
+    """Scores under the same names for both evaluations: ``oracle``, then ``consensus``.
+
+    Those of consensus hold the diversity of its best captions.
+    """
+    return {
+        "oracle": {
+            number: {
+                name.removeprefix(ORACLE): value
+                for name, value in values.items()
+                if name.startswith(ORACLE)
+            }
+            for number, values in scores.items()
+        },
+        "consensus": {
+            number: {name: value for name, value in values.items() if not name.startswith(ORACLE)}
+            for number, values in scores.items()
+        },
+    }
 
 
 def with_number(search: DictConfig, number: int, *, min_captions: int) -> DictConfig:

@@ -22,6 +22,7 @@ from captioning.results.run_folder import RunFolder
 from captioning.text.tokenizers.subwords import restored
 from captioning.training.inputs import load_inputs, load_pictures
 from captioning.training.parts import build_part
+from captioning.training.rosters import first_images as first_photos
 from captioning.training.rosters import read_roster
 from captioning.training.run import build_datamodule, build_model, load_checkpoint
 from captioning.types import Batch, Prediction
@@ -60,6 +61,7 @@ def load_run(
     detections: Sequence[str] | None = None,
     imported: str | None = None,
     entities: Mapping[str, Any] | None = None,
+    first_images: int | None = None,
 ) -> LoadedRun:
     """A finished or stopped run's model, and a split; see `predict_run`."""
     run = RunFolder(Path(folder))
@@ -78,6 +80,8 @@ def load_run(
         config = _with_features(config, imported)
     changes = entity_changes(config, data, entities or {})
     roster = read_roster(config, split)
+    if first_images is not None:
+        roster = first_photos(roster, first_images)
     model, datamodule = restored_model(config, checkpoint, roster)
     return LoadedRun(
         trained=trained,
@@ -136,6 +140,7 @@ def predict_run(
     detections: Sequence[str] | None = None,
     imported: str | None = None,
     entities: Mapping[str, Any] | None = None,
+    first_images: int | None = None,
 ) -> tuple[list[list[Prediction]], Roster, dict[str, Any]]:
     """Captions by a finished or stopped run for any data set.
 
@@ -152,12 +157,15 @@ def predict_run(
             files that the run was trained with, if any; none in the list: the annotated boxes.
         imported: folder of imported features of that data; None for the run's own.
         entities: changes in how ViECap finds a photo's entities, see `entity_changes`.
+        first_images: of the split, so many alone; None for all.
 
     Returns:
         The search's captions of each image, the best first; the roster with the references; and the
         settings of search and choice.
     """
-    run = load_run(folder, data, split, search, detections, imported, entities)
+    run = load_run(
+        folder, data, split, search, detections, imported, entities, first_images=first_images
+    )
     roster = run.roster
     requirements = None if constraints is None else build_part(constraints)(roster.samples)
     predictions = _captioned(run.model, run.datamodule.eval_dataloader(roster), requirements)

@@ -109,6 +109,7 @@ class Blip(AbstractCaptioner[HypothesisTree]):
             )
         self.label_smoothing = label_smoothing
         self.register_buffer("prompt", self._prompt_ids(prompt), persistent=False)
+        self.prompt_ids = tuple(self.prompt.tolist())
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write the captioner in transformers' format, with its tokenizer if that is of sub-words.
@@ -176,13 +177,17 @@ class Blip(AbstractCaptioner[HypothesisTree]):
 
     def step(self, tokens: Tensor, state: HypothesisTree) -> tuple[Tensor, HypothesisTree]:
         """Log-probabilities of the next token; after the first one the prompt is read."""
+        logits, state = self.next_logits(tokens, state)
+        return functional.log_softmax(logits, dim=-1), state
+
+    def next_logits(self, tokens: Tensor, state: HypothesisTree) -> tuple[Tensor, HypothesisTree]:
+        """As `step`, before the softmax."""
         prompt_tokens = self.prompt.unbind() if not state.length else ()
         for token in prompt_tokens:
             _, state = self.decoder.read_on(tokens, state)
             tokens = token.expand(len(tokens))
         states, state = self.decoder.read_on(tokens, state)
-        logits = self.decoder.logits(states).to(torch.float32)
-        return functional.log_softmax(logits, dim=-1), state
+        return self.decoder.logits(states).to(torch.float32), state
 
 
 def _set_dropout(text: BlipTextLMHeadModel, share: float) -> None:

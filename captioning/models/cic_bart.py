@@ -145,9 +145,14 @@ class CicBart(AbstractCaptioner[HypothesisTree]):
 
     def step(self, tokens: Tensor, state: HypothesisTree) -> tuple[Tensor, HypothesisTree]:
         """Log-probabilities of the next token."""
+        logits, state = self.next_logits(tokens, state)
+        return logits.log_softmax(dim=-1), state
+
+    def next_logits(self, tokens: Tensor, state: HypothesisTree) -> tuple[Tensor, HypothesisTree]:
+        """As `step`, before the softmax."""
         decoder = self.bart.model.decoder
         check_length(decoder, state.length + 1, "a caption", "search.max_length")
-        return BartStepper(self.bart).step(tokens, state)
+        return BartStepper(self.bart).next_logits(tokens, state)
 
     def _controls(self, batch: Batch) -> tuple[Control, ...]:
         if batch.controls is None or not self.controlled:

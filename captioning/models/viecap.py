@@ -238,6 +238,10 @@ class ViECap(AbstractCaptioner[PromptedState]):
         """Log-probabilities of the next token; the begin token is passed but not read."""
         return self.stepper.step(tokens, state)
 
+    def next_logits(self, tokens: Tensor, state: PromptedState) -> tuple[Tensor, PromptedState]:
+        """As `step`, before the softmax."""
+        return self.stepper.next_logits(tokens, state)
+
     def find_entities(self, embeddings: Tensor) -> Tensor:
         """``(I, num_entities) int64`` of images ``(I, E)``, the likeliest first, then `NONE`.
 

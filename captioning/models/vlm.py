@@ -159,6 +159,10 @@ class Vlm(AbstractCaptioner[SpeakerState]):
         """Log-probabilities of the next token; the first call reads photos and prompts."""
         return self.parts.speaker.step(tokens, state)
 
+    def next_logits(self, tokens: Tensor, state: SpeakerState) -> tuple[Tensor, SpeakerState]:
+        """As `step`, before the softmax."""
+        return self.parts.speaker.next_logits(tokens, state)
+
     def generate_tokens(
         self, state: SpeakerState, *, end_ids: Sequence[int], **settings: Any
     ) -> Generated:

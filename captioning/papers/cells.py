@@ -12,7 +12,7 @@ from typing import Any
 from captioning.papers.paper import UNITS, Column, Item, Paper, PaperRun, Recorded, Row, Way
 from captioning.results.runs import METRICS, Run, as_number, read_run, read_runs
 
-CARD = "card.json"  # of a comparison of corpora, which has no other scores
+DONE = "paper.json"  # steps of a run that ended well
 STATES: tuple[str, ...] = ("measured", "missing", "not possible", "quoted")
 
 
@@ -80,8 +80,8 @@ class Results:
 
     def _in_folders(self, study: str, run: PaperRun) -> list[Run]:
         folder = self.runs / "papers" / study / run.id
-        paths = [path for name in (METRICS, CARD) for path in sorted(folder.glob(f"*/{name}"))]
-        return [read_run(parent) for parent in dict.fromkeys(path.parent for path in paths)]
+        done = {path.parent for name in (METRICS, DONE) for path in folder.glob(f"*/{name}")}
+        return [read_run(folder) for folder in sorted(done)]
 
     def recorded(self, recorded: Recorded) -> list[Run]:
         """Runs of a file of records, whose config has the values."""
@@ -179,7 +179,8 @@ def _as_order(seed: str) -> tuple[int, str]:
 def _value(run: Run, row: Row, column: Column) -> float | None:
     file = row.file or column.file
     content: Any = run.metrics if file == METRICS else run.files.get(file, {})
-    for key in [*(row.part or column.part).split("."), str(column.metric)]:
+    part = column.part if row.part is None else row.part
+    for key in [*filter(None, part.split(".")), str(column.metric)]:
         content = content.get(key) if isinstance(content, dict) else None
     number = as_number(content)
     return None if number is None else number * UNITS[column.unit]

@@ -109,10 +109,13 @@ def label(name: str) -> str:
 
 def _texts(cells: Cells, item: Item, row: Row, notes: list[str]) -> list[str]:
     """Cells of a row; why and how they differ become notes, each once."""
-    return [_text(cell, notes) for cell in cells.row_cells(item, row)]
+    return [
+        _text(cell, notes, digits=2 if column.unit == "percent" else 3)
+        for cell, column in zip(cells.row_cells(item, row), item.columns, strict=True)
+    ]
 
 
-def _text(cell: Cell, notes: list[str]) -> str:
+def _text(cell: Cell, notes: list[str], *, digits: int) -> str:
     remarks = [cell.reason] if cell.reason else list(cell.differs)
     for remark in remarks:
         if remark not in notes:
@@ -120,8 +123,8 @@ def _text(cell: Cell, notes: list[str]) -> str:
     marks = " ".join(f"[{notes.index(remark) + 1}]" for remark in remarks)
     if cell.state != "measured":
         return f"{cell.state} {marks}".strip()
-    spread = "" if cell.deviation is None else f" ± {cell.deviation:.2f}"
-    return f"{cell.mean:.2f}{spread} ({len(cell.values)}) {marks}".strip()
+    spread = "" if cell.deviation is None else f" ± {cell.deviation:.{digits}f}"
+    return f"{cell.mean:.{digits}f}{spread} ({len(cell.values)}) {marks}".strip()
 
 
 def _number(value: float | None) -> str:

@@ -31,7 +31,7 @@ class Column:
         metric: ours, as in ``metrics.json``; None where nothing here measures it.
         unit: ``"percent"`` or ``"plain"``: what ours is multiplied with to be in the paper's unit.
         file: of the run's folder.
-        part: of the file, dotted: the corpus scores of its split.
+        part: of the file, dotted: the corpus scores of its split; ``""``: the file itself.
         differs: how ours differs from the paper's metric; empty where it does not.
     """
 

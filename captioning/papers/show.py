@@ -50,7 +50,7 @@ def _items(paper: Paper, name: str | None) -> list[Item]:
     """One item, or all; ``2`` is ``table2``."""
     if name is None:
         return list(paper.items.values())
-    for candidate in (name.lower(), f"table{name}", f"figure{name}"):
+    for candidate in (name, name.lower(), f"table{name}", f"figure{name}"):
         if candidate in paper.items:
             return [paper.items[candidate]]
     raise ValueError(f"{paper.id} has no {name!r}; it has {', '.join(paper.items)}")

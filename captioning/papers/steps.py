@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from captioning.files import read_json, write_json
-from captioning.papers.cells import Results
+from captioning.papers.cells import DONE, Results
 from captioning.papers.paper import PLACEHOLDER, Paper, PaperRun
-
-DONE = "paper.json"  # steps of a run that ended well
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

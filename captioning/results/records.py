@@ -24,7 +24,7 @@ _PLAIN = (TIMING, DETECTION, "curation/detection_by_score.json")
 _EVALUATIONS = ("evaluation/*/diverse.json", "evaluation/*/control.json")
 # Scores of evaluations on other data, of which the scores of single images are left out.
 _FURTHER_METRICS = "evaluation/*/metrics.json"
-KEPT_PARTS = ("scores", "swapped", "random", "standard")
+KEPT_PARTS = ("scores", "oracle", "consensus", "swapped", "random", "standard")
 _DIGITS, _DIGITS_OF_IMAGES = 10, 4
 # Where an absolute path begins; one part of it; the whole.
 _BEGIN, _PART = r"(?<![\w.$}/*~-])", r"[^\s/,'\"\[\]{}()]+"

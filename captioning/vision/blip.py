@@ -15,7 +15,7 @@ from transformers.models.blip.modeling_blip import BlipVisionModel
 
 from captioning.files import read_json
 from captioning.model_folder import checkpoint_layers, load_network, model_folder
-from captioning.ranges import PositiveInt
+from captioning.ranges import PositiveFloat, PositiveInt
 
 # Of CLIP's training photos, which BLIP uses too.
 MEAN = (0.48145466, 0.4578275, 0.40821073)
@@ -84,6 +84,7 @@ def build_blip_vision(
     *,
     pretrained: str | None = None,
     image_size: PositiveInt | None = None,
+    layer_norm_eps: PositiveFloat | None = None,
     checkpointing: bool = False,
     **sizes: Any,
 ) -> BlipVision:
@@ -92,6 +93,8 @@ def build_blip_vision(
     Args:
         pretrained: hub name or folder of a complete BLIP captioner; None for random weights.
         image_size: see `BlipVision`.
+        layer_norm_eps: of its normalisations; None for that of its config. The authors' is 1e-6,
+            hub folders of transformers have 1e-5.
         checkpointing: see `BlipVision`.
         **sizes: of random weights: ``hidden_size``, ``num_hidden_layers``,
             ``num_attention_heads``, ``intermediate_size``, ``patch_size``.
@@ -104,14 +107,25 @@ def build_blip_vision(
         if sizes:
             raise ValueError(f"published weights have sizes of their own: leave out {list(sizes)}")
         network = load_blip(pretrained).vision_model
+        if layer_norm_eps is not None:
+            _set_layer_norm_eps(network, layer_norm_eps)
         return BlipVision(network=network, **options)
     if image_size is not None:
         sizes["image_size"] = image_size
+    if layer_norm_eps is not None:
+        sizes["layer_norm_eps"] = layer_norm_eps
     network = BlipVisionModel(BlipVisionConfig(**sizes))
     # transformers initialises these with deviation 1, too much for the patches of small networks
     nn.init.trunc_normal_(network.embeddings.position_embedding, std=0.02)
     nn.init.trunc_normal_(network.embeddings.class_embedding, std=0.02)
     return BlipVision(network=network, **options)
+
+
+def _set_layer_norm_eps(network: BlipVisionModel, eps: float) -> None:
+    network.config.layer_norm_eps = eps
+    for module in network.modules():
+        if isinstance(module, nn.LayerNorm):
+            module.eps = eps
 
 
 def load_blip(name: str) -> BlipForConditionalGeneration:

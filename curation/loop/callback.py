@@ -165,8 +165,8 @@ class CurationCallback(pl.Callback):
         if self._closed_epoch < trainer.current_epoch:
             self._close(trainer, pl_module)
 
-    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Write the report."""
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Write the report; also of a run that was stopped after its last epoch."""
         if trainer.is_global_zero:
             self._files.finish(self._active_curator)
 

@@ -23,14 +23,32 @@ from captioning.papers.steps import tasks_of
 
 # Published numbers by paper and item.
 CELLS: dict[str, dict[str, int]] = {
+    "cutswap": {
+        "table4.1": 3,
+        "figure4.2": 0,
+        "table4.2": 3,
+        "figure4.4": 3,
+        "figure4.7": 0,
+        "table4.3": 13,
+        "table4.4": 16,
+        "table4.5": 48,
+        "table4.6": 12,
+        "figure4.8": 28,
+        "table4.7": 61,
+        "table4.8": 64,
+        "table4.9": 144,
+        "table4.10": 36,
+        "tableA1": 125,
+        "tableA2": 128,
+        "tableA3": 288,
+        "tableA4": 72,
+    },
     "data_curation": {"table2": 7},
     "toca": {"table2": 93, "table3": 0, "table4": 23, "table5": 75}
     | {"table6": 35, "figure1": 0, "table7": 20},
 }
+VARYING = re.compile(r"=\d+(\.\d+)?$|runs/papers/[^\s\]]+")
 RECORDS = Path(__file__).resolve().parent.parent.parent / "docs" / "results" / "records"
-
-# Composing does not depend on these: of commands that differ in them alone the first is composed.
-NUMBER_OR_RUN = re.compile(r"=\d[\d.]*$|runs/papers/[^/]+/.*")
 
 load = functools.cache(load_paper)
 
@@ -48,15 +66,18 @@ def test_every_scale_says_what_it_is(name: str) -> None:
 
 
 def commands() -> list[tuple[str, str, tuple[str, ...]]]:
-    """Commands that differ in more than numbers and run folders, with the first of their runs."""
+    """All different commands, with the first of their runs.
+
+    Of those that differ by numbers and folders of runs alone, one stands for all.
+    """
     results = Results(Path("runs"), None)
     first: dict[tuple[str, ...], tuple[str, str, tuple[str, ...]]] = {}
     for name in paper_names():
         for scale in SCALES:
             for task in tasks_of(load(name), load(name).runs, scale, [0], results):
                 for command in task.commands:
-                    shape = tuple(NUMBER_OR_RUN.sub("#", part) for part in command)
-                    first.setdefault(shape, (f"{name}-{scale}", task.run.id, command))
+                    form = tuple(VARYING.sub("", argument) for argument in command)
+                    first.setdefault(form, (f"{name}-{scale}", task.run.id, command))
     return list(first.values())
 
 

@@ -96,6 +96,8 @@ def write_cluster_report(
 ) -> tuple[str, ...]:
     """Write ``clusters.json``, ``clusters.md``, ``curves.json``, ``curves.png`` and ``tsne.png``.
 
+    ``silhouettes.json`` has those of the curves by algorithm and number of clusters.
+
     Args:
         folder: made if need be.
         embeddings: what was clustered.
@@ -114,15 +116,25 @@ def write_cluster_report(
     save_clusters(clusters, folder / "clusters.json")
     write_text(folder / "clusters.md", cluster_markdown(clusters, table))
     write_json(folder / "curves.json", [asdict(point) for point in curves])
+    write_json(folder / "silhouettes.json", _silhouettes(curves))
     write_atomically(
         folder / "curves.png", lambda part: _draw_curves(curves).savefig(part, dpi=100)
     )
-    written = ["clusters.json", "clusters.md", "curves.json", "curves.png"]
+    written = ["clusters.json", "clusters.md", "curves.json", "silhouettes.json", "curves.png"]
     if len(embeddings.words) >= MIN_WORDS_OF_PLOT:
         figure = _draw_words(embeddings, clusters, seed)
         write_atomically(folder / "tsne.png", lambda part: figure.savefig(part, dpi=120))
         written.append("tsne.png")
     return tuple(written)
+
+
+def _silhouettes(curves: Sequence[CurvePoint]) -> dict[str, dict[str, float | None]]:
+    return {
+        method: {
+            str(point.num_clusters): point.silhouette for point in curves if point.method == method
+        }
+        for method in dict.fromkeys(point.method for point in curves)
+    }
 
 
 def cluster_markdown(clusters: Clusters, table: ObjectTable | None = None) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from augmentation.regions.annotations import records
-from augmentation.regions.boxes import Box, Limits
+from augmentation.regions.boxes import Limits
 from augmentation.regions.cutswap.cluster_report import cluster_curves, write_cluster_report
 from augmentation.regions.cutswap.clusters import Clustering, Clusters
 from augmentation.regions.cutswap.descriptions import description_words
@@ -27,7 +27,16 @@ from augmentation.regions.cutswap.objects import (
     build_labels,
     build_object_table,
 )
-from augmentation.regions.cutswap.patches import Areas, Patch, Patches
+from augmentation.regions.cutswap.patches import Areas, Patches
+from augmentation.regions.cutswap.photo_captions import (
+    ReadCaption,
+    best_similarities,
+    changed,
+    described_objects,
+    naming,
+    proposal,
+    swap_of,
+)
 from augmentation.regions.cutswap.statistics import (
     mention_statistics,
     swap_statistics,
@@ -35,14 +44,11 @@ from augmentation.regions.cutswap.statistics import (
 )
 from augmentation.regions.cutswap.text import CaptionSwap, CaptionSwapper, SwapRules
 from augmentation.regions.mentions import Mention, find_mentions
-from augmentation.regions.paste import Paste
 from augmentation.regions.proposal import (
     AbstractRegionMethod,
     Proposal,
     draw_key,
     drawn_generator,
-    file_name,
-    finished_regions,
 )
 from augmentation.regions.ranking import (
     KEEP,
@@ -101,6 +107,8 @@ class CutSwap(AbstractRegionMethod):
         limits: which box may replace which.
         num_patches: n_i, at most so many patches a caption.
         captions_per_photo: at most so many captions of a photo are augmented; None: all.
+        all_captions: a picture has all captions of its photo that name the object, changed alike
+            (`photo_captions`); False: one.
         keep: pairs of an augmented caption that are kept; None: all, without scores.
         similarity: threshold of pairs; None: the known one of the encoder's space; ``"estimate"``:
             estimated from pairs of the data.
@@ -129,6 +137,7 @@ class CutSwap(AbstractRegionMethod):
         seed: Seed,
         num_patches: PositiveInt = 4,
         captions_per_photo: PositiveInt | None = 1,
+        all_captions: bool = False,
         keep: PositiveInt | None = KEEP,
         similarity: float | Literal["estimate"] | None = None,
         objects: str | None = None,
@@ -147,6 +156,7 @@ class CutSwap(AbstractRegionMethod):
         self.captions_per_photo, self.keep, self.similarity = captions_per_photo, keep, similarity
         self.objects, self.min_uses, self.min_mentions = objects, min_uses, min_mentions
         self.embed, self.match_descriptions = embed, match_descriptions
+        self.all_captions = all_captions
         self._labels = build_labels()
         self._left_out: Counter[str] = Counter()
         self._statistics: DataStatistics | None = None
@@ -193,8 +203,15 @@ class CutSwap(AbstractRegionMethod):
             for image_id in photos:
                 samples = [roster.samples[row] for row in roster.rows_by_image[image_id]]
                 samples.sort(key=lambda sample: draw_key(self.seed, sample.sample_id))
-                groups = (self._of_sample(s, parses[s.sample_id], statistics) for s in samples)
+                read = [self._read_caption(s, parses[s.sample_id], statistics) for s in samples]
+                groups = (self._of_caption(n, read, statistics) for n in range(len(read)))
                 yield from islice(filter(None, groups), self.captions_per_photo)
+
+    def _read_caption(
+        self, sample: Sample, parse: Parse, statistics: DataStatistics
+    ) -> ReadCaption:
+        mentions = find_mentions(sample.caption, parse, statistics.words, self.rules.mentions)
+        return ReadCaption(sample=sample, parse=parse, mentions=mentions)
 
     def _read(self, roster: Roster) -> DataStatistics:
         """Read the data set's captions and boxes (section 3.2.1)."""
@@ -208,6 +225,7 @@ class CutSwap(AbstractRegionMethod):
             min_uses=self.min_uses,
             min_mentions=self.min_mentions,
             note=patches.add,
+            mention_rules=self.rules.mentions,
         )
         if not table.classes:
             min_count = self.min_mentions or self.min_uses
@@ -252,11 +270,16 @@ class CutSwap(AbstractRegionMethod):
             parses = self.parser.parse([caption for _, caption in chunk])
             yield from ((*entry, parse) for entry, parse in zip(chunk, parses, strict=True))
 
-    def _of_sample(
-        self, sample: Sample, parse: Parse, statistics: DataStatistics
+    def _of_caption(
+        self, number: int, captions: Sequence[ReadCaption], statistics: DataStatistics
     ) -> tuple[Proposal, ...]:
-        """All pairs of a caption; none, counted by reason, if there are none."""
-        mentions = find_mentions(sample.caption, parse, statistics.words)
+        """All pairs of a photo's ``number``-th caption; none, counted by reason, if there are none.
+
+        Those of a caption differ by swap and patch, and share the photo's other captions.
+        """
+        sample, parse = captions[number].sample, captions[number].parse
+        mentions = captions[number].mentions
+        others = [c for n, c in enumerate(captions) if n != number] if self.all_captions else []
         descriptions = {
             mention.head: description_words(parse, mention) if self.match_descriptions else ()
             for mention in mentions
@@ -271,28 +294,30 @@ class CutSwap(AbstractRegionMethod):
             overlaid = self.areas.is_overlaid(targets, protected)
             return OVERLAID if overlaid else self.areas.problem(sample, numbers)
 
-        result = statistics.swapper.swap(sample, parse, obstacle=obstacle)
+        described = described_objects(others)
+        result = statistics.swapper.swap(sample, parse, obstacle=obstacle, described=described)
         if result.problem:
             self._left_out[result.problem] += 1
             return ()
-        pairs = tuple(self._pairs(sample, parse, result.swaps, mentions, descriptions, statistics))
+        pairs = tuple(self._pairs(captions[number], others, result.swaps, descriptions, statistics))
         if not pairs:
             self._left_out[NO_PATCH] += 1
         return pairs
 
     def _pairs(
         self,
-        sample: Sample,
-        parse: Parse,
+        caption: ReadCaption,
+        others: Sequence[ReadCaption],
         swaps: Sequence[CaptionSwap],
-        mentions: Sequence[Mention],
         descriptions: Mapping[int, Collection[str]],
         statistics: DataStatistics,
     ) -> Iterator[Proposal]:
+        sample, articles = caption.sample, self.rules.correct_articles
         generator = drawn_generator(self.seed, "patches", sample.sample_id)
         for number, swap in enumerate(swaps):
             targets = self.areas.targets(sample, swap.regions)
-            protected = self.areas.protected(sample, parse, swap.regions, mentions, self._labels)
+            named = naming(others, swap)
+            protected = self._protected([caption, *(other for other, _ in named)], swap)
             patches = statistics.patches.choose(
                 swap.new_object,
                 swap.new_attribute,
@@ -303,9 +328,21 @@ class CutSwap(AbstractRegionMethod):
                 num=self.num_patches,
                 generator=generator,
             )
+            texts = list(changed(named, swap, statistics.table, correct_articles=articles))
             for count, patch in enumerate(patches):
-                name = file_name(sample.sample_id, f"{number}.{count}")
-                yield _proposal(name, sample, swap, patch, targets, protected)
+                name = f"{number}.{count}"
+                yield proposal(name, sample, swap, patch, targets, protected, texts)
+
+    def _protected(self, captions: Sequence[ReadCaption], swap: CaptionSwap) -> list[Region]:
+        """What one of the captions names beside the swapped object, each region once."""
+        regions = (
+            region
+            for c in captions
+            for region in self.areas.protected(
+                c.sample, c.parse, swap.regions, c.mentions, self._labels
+            )
+        )
+        return list(dict.fromkeys(regions))
 
     def report(self) -> dict[str, Any]:
         """See `AbstractRegionMethod.report`."""
@@ -328,13 +365,14 @@ class CutSwap(AbstractRegionMethod):
             return
         path, by_image = folder / "provenance.jsonl", roster.rows_by_image
         old = ((key, roster.samples[row].caption) for key, rows in by_image.items() for row in rows)
-        new = ((record["name"], record["captions"][0]) for record in records(path))
+        new = ((record["name"], text) for record in records(path) for text in record["captions"])
+        rules = {"object_words": statistics.words, "mention_rules": self.rules.mentions}
         write_statistics(
             folder / "statistics",
-            before=mention_statistics(self._parsed(old), object_words=statistics.words),
-            after=mention_statistics(self._parsed(new), object_words=statistics.words),
-            swaps=swap_statistics(_swap(record) for record in records(path)),
-            similarities=np.fromiter(_best(path), dtype=np.float64),
+            before=mention_statistics(self._parsed(old), **rules),
+            after=mention_statistics(self._parsed(new), **rules),
+            swaps=swap_statistics(swap_of(record) for record in records(path)),
+            similarities=np.fromiter(best_similarities(path), dtype=np.float64),
             threshold=self._threshold.value if self._threshold else None,
             space=self.encoder.space,
         )
@@ -348,52 +386,3 @@ class CutSwap(AbstractRegionMethod):
             table=statistics.table,
             seed=self.seed,
         )
-
-
-def _swap(record: Mapping[str, Any]) -> CaptionSwap:
-    """The swap that a picture was made for."""
-    return CaptionSwap(caption=record["captions"][0], **record["notes"]["swap"])
-
-
-def _best(path: Path) -> Iterator[float]:
-    """The best similarity of each augmented caption, from the records of refused pairs."""
-    for record in records(path, all_records=True):
-        if record.get("best") is not None:
-            yield record["best"]
-
-
-def _proposal(
-    name: str,
-    sample: Sample,
-    swap: CaptionSwap,
-    patch: Patch,
-    targets: Sequence[Box],
-    protected: Sequence[Region],
-) -> Proposal:
-    """The pair of a swapped caption with a patch, which takes the place of all targets."""
-    pastes = tuple(
-        Paste(source=patch.image_path, source_box=patch.box, target_box=box, label=swap.new_object)
-        for box in targets
-    )
-    swap_keys = (
-        "sample_id",
-        "old_object",
-        "new_object",
-        "plural",
-        "old_attribute",
-        "new_attribute",
-    )
-    return Proposal(
-        name=name,
-        image_id=sample.image_id,
-        image_path=sample.image_path,
-        before=(sample.caption,),
-        pastes=pastes,
-        captions=(swap.caption,),
-        regions=finished_regions(sample.regions, pastes, protected),
-        protected=tuple(region.box for region in protected),
-        notes={
-            "swap": {key: getattr(swap, key) for key in swap_keys},
-            "source id": patch.image_id,
-        },
-    )

@@ -14,7 +14,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from augmentation.regions.mentions import Mention, clean, find_mentions, offsets
+from augmentation.regions.mentions import Mention, MentionRules, clean, find_mentions, offsets
 from captioning.data.roster import Roster
 from captioning.files import read_json, write_json
 from captioning.text.object_words import COCO_OBJECTS, ObjectWords
@@ -225,6 +225,7 @@ def build_object_table(
     min_uses: int = MIN_USES,
     min_mentions: int | None = None,
     note: Callable[[Sample, Parse, Mention, tuple[int, ...]], None] | None = None,
+    mention_rules: MentionRules | None = None,
 ) -> ObjectTable:
     """Read all captions of a roster.
 
@@ -237,17 +238,19 @@ def build_object_table(
         min_mentions: classes seen less often are dropped; None: ``min_uses``.
         note: called with a sample, its parse, each mention that has boxes, and their positions in
             ``sample.regions``.
+        mention_rules: what counts as an object; None: the rules' defaults.
 
     Raises:
         ValueError: not one parse a sample, a parse of another caption, or ``min_uses`` below 1.
     """
     if min_uses < 1:
         raise ValueError(f"min_uses must be at least 1: got {min_uses}")
+    rules = mention_rules or MentionRules()
     tallies: dict[tuple[str, bool], _Tally] = defaultdict(_Tally)
     for sample, parse in zip_longest(roster.samples, parses):
         if sample is None or parse is None:
             raise ValueError(f"parses must be one a sample: got more or fewer than {len(roster)}")
-        for mention in find_mentions(sample.caption, parse, object_words):
+        for mention in find_mentions(sample.caption, parse, object_words, rules):
             boxes = boxes_of(sample, mention, parse, labels or {}) if sample.regions else ()
             tallies[mention.name, mention.plural].add(mention, sample, bool(boxes))
             if boxes and note is not None:

@@ -59,6 +59,8 @@ class Areas:
             object of the same label, may cover from the front; 1 for any.
         max_overlaid: largest share of an object's box that another named object may cover which
             lies mostly within it (the shirt of a man); 1 for any.
+        one_colour: a patch of a thing of several colours is none of a thing of one of them; False:
+            each attribute of a caption is one of the patch, as in the thesis.
         separate_groups: boxes of several objects are kept apart from boxes of single ones, see
             `Patches`, and boxes that two phrases share are not replaced; False: each box is taken.
 
@@ -73,6 +75,7 @@ class Areas:
     max_occluded: Fraction = 0.3
     max_overlaid: Fraction = 0.1
     separate_groups: bool = True
+    one_colour: bool = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.smallest <= self.largest <= 1 or not 0 <= self.duplicate_iou <= 1:
@@ -217,11 +220,15 @@ class Patches:
         for box in boxes:
             if self._limits.box_problem(box) or not (is_group or box in clear_boxes):
                 continue
-            for attribute in ("", *_distinctive(mention.attributes)):
+            for attribute in ("", *self._attributes(mention)):
                 key = (mention.name, is_group, attribute)
                 path_and_descriptions = (sample.image_path, set[str]())
                 entry = self._patches[key].setdefault((sample.image_id, box), path_and_descriptions)
                 entry[1].update(descriptions)
+
+    def _attributes(self, mention: Mention) -> Sequence[str]:
+        one_colour = self._areas.one_colour
+        return _distinctive(mention.attributes) if one_colour else mention.attributes
 
     def choose(
         self,

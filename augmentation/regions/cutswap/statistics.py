@@ -18,7 +18,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from augmentation.regions.cutswap.text import CaptionSwap
-from augmentation.regions.mentions import find_mentions
+from augmentation.regions.mentions import MentionRules, find_mentions
 from captioning.files import write_atomically, write_json
 from captioning.text.object_words import ObjectWords
 from captioning.types import Parse
@@ -54,17 +54,22 @@ class MentionStatistics:
 
 
 def mention_statistics(
-    captions: Iterable[tuple[str, str, Parse]], *, object_words: ObjectWords
+    captions: Iterable[tuple[str, str, Parse]],
+    *,
+    object_words: ObjectWords,
+    mention_rules: MentionRules | None = None,
 ) -> MentionStatistics:
     """Count what captions mention, in memory that does not grow with them.
 
     Args:
         captions: (image id, caption, parse), each caption once, those of an image in a row.
         object_words: the classes.
+        mention_rules: what counts as an object; None: the rules' defaults.
 
     Raises:
         ValueError: a parse is of another caption.
     """
+    rules = mention_rules or MentionRules()
     objects: Counter[str] = Counter()
     attributes: Counter[str] = Counter()
     photos: Counter[str] = Counter()
@@ -75,7 +80,7 @@ def mention_statistics(
         mentioned: set[str] = set()
         for _, caption, parse in image_captions:
             num_captions += 1
-            mentions = find_mentions(caption, parse, object_words)
+            mentions = find_mentions(caption, parse, object_words, rules)
             mentioned.update(mention.name for mention in mentions)
             objects.update(mention.name for mention in mentions)
             attributes.update(attribute for mention in mentions for attribute in mention.attributes)

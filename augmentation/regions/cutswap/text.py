@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -31,7 +31,7 @@ from augmentation.regions.closed_classes import (
 from augmentation.regions.cutswap.clusters import Clusters
 from augmentation.regions.cutswap.embeddings import WordEmbeddings
 from augmentation.regions.cutswap.objects import Labels, ObjectClass, ObjectTable, boxes_of
-from augmentation.regions.mentions import Mention, find_mentions
+from augmentation.regions.mentions import Mention, MentionRules, find_mentions
 from augmentation.regions.proposal import drawn_generator
 from captioning.ranges import PositiveInt
 from captioning.text.object_words import ObjectWords
@@ -50,6 +50,9 @@ NO_NUMBER = "no class in that number"
 NO_FRAME = "no class in that grammar"
 
 
+ObjectKey = tuple[str, bool]  # name of a class, whether plural
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwapRules:
     """Settings of `CaptionSwapper`, by default those of the thesis and the checks of this module.
@@ -64,6 +67,8 @@ class SwapRules:
         allow_repeats: the new class may be in the caption already.
         draw_by: ``"uniform"`` over the cluster's classes, as the thesis draws, or ``"count"``: by
             their mentions, so that common classes stay common and rare ones rare.
+        correct_articles: *a* and *an* go by the sound of the new words; the thesis leaves them.
+        mentions: which words are objects and attributes.
         need_boxes: only objects with a box in the photo are swapped.
 
     Raises:
@@ -78,6 +83,8 @@ class SwapRules:
     match_pronouns: bool = True
     allow_repeats: bool = False
     draw_by: Literal["uniform", "count"] = "uniform"
+    correct_articles: bool = True
+    mentions: MentionRules = field(default_factory=MentionRules)
     need_boxes: bool = False
 
     def __post_init__(self) -> None:
@@ -167,7 +174,8 @@ class CaptionSwapper:
         self._labels: Labels = {} if labels is None else labels
         nearest = clusters.nearest(embeddings.vectors).tolist()
         self._cluster_of = dict(zip(embeddings.words, nearest, strict=True))
-        self._classes = _classes_by_cluster(table, clusters)
+        listed = NOT_OBJECTS if self.rules.mentions.closed_classes else frozenset()
+        self._classes = _classes_by_cluster(table, clusters, not_objects=listed)
 
     def swap(
         self,
@@ -175,6 +183,7 @@ class CaptionSwapper:
         parse: Parse,
         *,
         obstacle: Callable[[Mention, tuple[int, ...]], str] | None = None,
+        described: Collection[ObjectKey] = (),
     ) -> SwapResult:
         """Captions of a sample with an object swapped.
 
@@ -183,13 +192,15 @@ class CaptionSwapper:
             parse: of the caption.
             obstacle: why an object cannot be swapped, with boxes at such positions of
                 ``sample.regions``; ``""`` if it can.
+            described: objects that other captions of the photo give attributes, by name and number;
+                the new object gets one too, which this caption may leave unsaid.
 
         Raises:
             ValueError: the parse is of another caption.
         """
         if not parse:
             return SwapResult(swaps=(), problem=NO_WORDS)
-        mentions = find_mentions(sample.caption, parse, self._object_words)
+        mentions = find_mentions(sample.caption, parse, self._object_words, self.rules.mentions)
         if not mentions:
             return SwapResult(swaps=(), problem=NO_OBJECT)
         generator = drawn_generator(self.seed, sample.sample_id)
@@ -203,7 +214,8 @@ class CaptionSwapper:
             if obstacle is not None and (problem := obstacle(mention, regions)):
                 problems.append(problem)
                 continue
-            candidates, problem = self._candidates(sample, mention, mentions)
+            wants = (mention.name, mention.plural) in described
+            candidates, problem = self._candidates(sample, mention, mentions, described=wants)
             problems.append(problem)
             if candidates:
                 groups.append((mention, regions, candidates))
@@ -218,7 +230,7 @@ class CaptionSwapper:
         return SwapResult(swaps=tuple(self._edit(sample, parse, drawn_candidates, regions_of)))
 
     def _candidates(
-        self, sample: Sample, mention: Mention, mentions: Sequence[Mention]
+        self, sample: Sample, mention: Mention, mentions: Sequence[Mention], *, described: bool
     ) -> tuple[list[_Candidate], str]:
         """What an object may be swapped for, or why it may not."""
         cluster = self._cluster_of.get(mention.name)
@@ -231,7 +243,7 @@ class CaptionSwapper:
         fitting = list(self._fitting(sample, mention, mentions, classes))
         if not fitting:
             return [], NO_FRAME
-        wants_attribute = bool(mention.attribute) or self.rules.insert_attributes
+        wants_attribute = bool(mention.attribute) or self.rules.insert_attributes or described
         if wants_attribute:
             fitting = [entry for entry in fitting if entry.attributes]
         by_count = self.rules.draw_by == "count"
@@ -282,8 +294,9 @@ class CaptionSwapper:
         candidates: Iterable[_Candidate],
         regions_of: Mapping[int, tuple[int, ...]],
     ) -> Iterator[CaptionSwap]:
-        seen: set[str] = set()
+        seen: set[tuple[str, str]] = set()
         for candidate in candidates:
+            shown = bool(candidate.mention.attribute) or self.rules.insert_attributes
             edited = replace_object(
                 sample.caption,
                 parse,
@@ -291,11 +304,13 @@ class CaptionSwapper:
                 noun=candidate.mention.form
                 if candidate.new.name == candidate.mention.name
                 else candidate.new.noun,
-                attribute=candidate.attribute,
+                attribute=candidate.attribute if shown else "",
+                correct_articles=self.rules.correct_articles,
             )
-            if edited.caption in seen or not edited.spans:
+            key = edited.caption, candidate.attribute if not shown else ""
+            if key in seen or not edited.spans:
                 continue
-            seen.add(edited.caption)
+            seen.add(key)
             yield CaptionSwap(
                 sample_id=sample.sample_id,
                 caption=edited.caption,
@@ -319,11 +334,11 @@ def count_problems(results: Iterable[SwapResult]) -> dict[str, int]:
 
 
 def _classes_by_cluster(
-    table: ObjectTable, clusters: Clusters
+    table: ObjectTable, clusters: Clusters, *, not_objects: Collection[str]
 ) -> tuple[tuple[ObjectClass, ...], ...]:
     by_name: dict[str, list[ObjectClass]] = {}
     for entry in table.classes:
-        if entry.name not in NOT_OBJECTS:
+        if entry.name not in not_objects:
             by_name.setdefault(entry.name, []).append(entry)
     return tuple(
         tuple(entry for word in words for entry in by_name.get(word, ()))

@@ -1,6 +1,7 @@
 """A share of a training set's photos, drawn by a seed.
 
-The CutSwap thesis (Hahn, 2022, section 4.6) trains on 100, 70, 30 and 10% of the photos.
+The CutSwap thesis (Hahn, 2022, section 4.6) trains on 100, 70, 30 and 10% of the photos: on COCO's
+train2017, on those of train2014, on those of val2014, and on 12,000 of the latter.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from captioning.data.readers.coco import load_annotations
 from captioning.data.roster import Roster, build_roster
 from captioning.data.steps.base import AbstractStep, StepContext
 from captioning.ranges import Seed, Share
@@ -21,6 +23,8 @@ class ShareOfPhotos(AbstractStep):
 
     Attributes:
         share: of the photos, in (0, 1].
+        photos_of: a file of COCO's captions, such as ``pycocoevalcap:captions_train2014``: its
+            photos alone remain, and the share is one of them. None: all photos.
         seed: of the draw, which the roster's order does not change.
 
     Raises:
@@ -28,6 +32,7 @@ class ShareOfPhotos(AbstractStep):
     """
 
     share: Share
+    photos_of: str | None = None
     seed: Seed = 0
 
     def __post_init__(self) -> None:
@@ -40,12 +45,14 @@ class ShareOfPhotos(AbstractStep):
         """The roster of the share; what it leaves out goes into the context.
 
         Raises:
-            ValueError: a share so small that no photo is left.
+            FileNotFoundError: no such file of captions.
+            ValueError: a share so small that no photo is left, or no photo of the file.
         """
-        if self.share == 1:
+        photos = self._photos(roster)
+        number = round(self.share * len(photos))
+        if number == len(roster.rows_by_image):
             return roster
-        number = round(self.share * len(roster.rows_by_image))
-        selected = set(draw_names(roster.rows_by_image, self.seed)[:number])
+        selected = set(draw_names(photos, self.seed)[:number])
         samples = [sample for sample in roster.samples if sample.image_id in selected]
         if not samples:
             raise ValueError(
@@ -56,6 +63,20 @@ class ShareOfPhotos(AbstractStep):
         context.left_out = (*context.left_out, *left_out)
         context.is_cut = True
         return build_roster(roster.name, samples, roster.dropped)
+
+    def _photos(self, roster: Roster) -> list[str]:
+        """Ids of the photos that the share is of."""
+        if self.photos_of is None:
+            return list(roster.rows_by_image)
+        records = load_annotations(self.photos_of).records("images")
+        ids = {str(record.identifier("id")) for record in records}
+        photos = [image_id for image_id in roster.rows_by_image if image_id in ids]
+        if not photos:
+            raise ValueError(
+                f"steps.share_of_photos.photos_of={self.photos_of} has no photo of {roster.name}: "
+                "give captions of the same data"
+            )
+        return photos
 
 
 def draw_names(names: Iterable[str], seed: int) -> list[str]:

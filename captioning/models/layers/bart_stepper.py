@@ -45,6 +45,11 @@ class BartStepper(AbstractStepper[HypothesisTree]):
 
     def step(self, tokens: Tensor, state: HypothesisTree) -> tuple[Tensor, HypothesisTree]:
         """Log-probabilities of the next token."""
+        logits, after = self.next_logits(tokens, state)
+        return functional.log_softmax(logits, dim=-1), after
+
+    def next_logits(self, tokens: Tensor, state: HypothesisTree) -> tuple[Tensor, HypothesisTree]:
+        """As `step`, before the softmax."""
         decoder, after = self.decoder, state.grown()
         place = decoder.embed_positions.weight[state.length + decoder.embed_positions.offset]
         hidden = decoder.layernorm_embedding(decoder.embed_tokens(tokens) + place)
@@ -63,8 +68,7 @@ class BartStepper(AbstractStepper[HypothesisTree]):
             inner = layer.activation_fn(_product(layer.fc1, hidden))
             hidden = layer.final_layer_norm(hidden + _product(layer.fc2, inner))
         head, bias = self.bart.lm_head.weight, self.bart.final_logits_bias[0]
-        logits = wide_linear(hidden, head, bias)
-        return functional.log_softmax(logits.to(torch.float32), dim=-1), after
+        return wide_linear(hidden, head, bias).to(torch.float32), after
 
 
 def _product(layer: nn.Linear, rows: Tensor) -> Tensor:

@@ -111,12 +111,16 @@ class CausalStepper(AbstractStepper[PromptedState]):
 
     def step(self, tokens: Tensor, state: PromptedState) -> tuple[Tensor, PromptedState]:
         """Log-probabilities of the next token; the first token is not read."""
+        logits, after = self.next_logits(tokens, state)
+        return functional.log_softmax(logits, dim=-1), after
+
+    def next_logits(self, tokens: Tensor, state: PromptedState) -> tuple[Tensor, PromptedState]:
+        """As `step`, before the softmax."""
         if state.first is not None:
             states, after = state.first, replace(state, first=None)
         else:
             states, after = self._read_on(tokens, state)
-        logits = self.logits(states).to(torch.float32)
-        return functional.log_softmax(logits, dim=-1), after
+        return self.logits(states).to(torch.float32), after
 
     def _read_on(self, tokens: Tensor, state: PromptedState) -> tuple[Tensor, PromptedState]:
         tree = state.tree.grown()

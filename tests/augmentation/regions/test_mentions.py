@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from augmentation.regions.mentions import clean, find_mentions, offsets
+from augmentation.regions.mentions import MentionRules, clean, find_mentions, offsets
 
 
 @pytest.fixture
@@ -13,6 +13,32 @@ def mentions(parser, object_words):
         return find_mentions(caption, parser.parse([caption])[0], object_words)
 
     return find
+
+
+@pytest.mark.parametrize(
+    ("rules", "caption", "expected"),
+    [
+        ({}, "The other dog is wet .", [("dog", "", "dog")]),
+        ({"closed_classes": False}, "The other dog is wet .", [("dog", "other", "dog")]),
+        ({}, "A group of dogs runs .", [("dog", "", "dogs")]),
+        (
+            {"closed_classes": False},
+            "A group of dogs runs .",
+            [("group", "", "group"), ("dog", "", "dogs")],
+        ),
+        ({}, "A golf ball lies near a car door .", [("ball", "", "golf ball")]),
+        (
+            {"whole_compounds": False},
+            "A golf ball lies near a car door .",
+            [("ball", "", "ball"), ("car", "", "car")],
+        ),
+    ],
+)  # fmt: skip
+def test_the_thesis_has_neither_lists_nor_compounds(parser, object_words, rules, caption, expected):
+    (parse,) = parser.parse([caption])
+    found = find_mentions(caption, parse, object_words, MentionRules(**rules))
+    texts = [" ".join(token.text for token in parse[m.start : m.head + 1]) for m in found]
+    assert [(m.name, m.attribute, text) for m, text in zip(found, texts, strict=True)] == expected
 
 
 def described(mentions, caption: str) -> list[tuple[str, bool, str]]:

@@ -18,7 +18,7 @@ rules = st.fixed_dictionaries(
         "min_length": st.integers(0, 4),
         "forbidden_ids": st.sampled_from([(), (3,), (4, 6)]),
         "end_ids": st.sampled_from([(), (5,)]),
-        "no_repeat_ngram": st.integers(0, 3),
+        "no_repeat_ngram_size": st.integers(0, 3),
     }
 )
 
@@ -40,14 +40,14 @@ def allowed(
     min_length: int = 0,
     forbidden_ids: tuple[int, ...] = (),
     end_ids: tuple[int, ...] = (),
-    no_repeat_ngram: int = 0,
+    no_repeat_ngram_size: int = 0,
 ) -> bool:
     """Whether ``token`` may follow ``tokens``."""
     if token in (BOS, PAD, *forbidden_ids):
         return False
     if token in (EOS, *end_ids) and len(tokens) + 1 < min_length:
         return False
-    size, longer = no_repeat_ngram, (*tokens, token)
+    size, longer = no_repeat_ngram_size, (*tokens, token)
     grams = [longer[start : start + size] for start in range(len(longer) - size + 1)]
     return not size or len(grams) < 2 or grams[-1] not in grams[:-1]
 

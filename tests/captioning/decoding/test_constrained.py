@@ -127,14 +127,14 @@ def test_equals_the_naive_search(seed, images, coarse, by_size, best, options):
 @given(
     seed=st.integers(0, 10**6),
     coarse=st.booleans(),
-    no_repeat_ngram=st.integers(0, 2),
+    no_repeat_ngram_size=st.integers(0, 2),
     options=options,
 )
 @settings(max_examples=40)
-def test_without_constraints_it_is_beam_search(seed, coarse, no_repeat_ngram, options):
+def test_without_constraints_it_is_beam_search(seed, coarse, no_repeat_ngram_size, options):
     stepper = TableStepper(random_table(seed, images=3, coarse=coarse))
     options["num_captions"] = min(2, options["beam_size"])
-    options["no_repeat_ngram"] = no_repeat_ngram
+    options["no_repeat_ngram_size"] = no_repeat_ngram_size
     result = search(stepper, [build_machine([])] * 3, **options)
     rows = stepper.rows.copy()
     stepper.rows.clear()

@@ -62,7 +62,7 @@ def test_no_bigram_is_said_twice():
     table = torch.full((1, 5, 6), -30.0)
     table[..., 3], table[..., 4], table[..., 5] = -1.0, -2.0, -3.0
     stepper = TableStepper(table)
-    result = run(GreedySearch, stepper, max_length=7, no_repeat_ngram=2)
+    result = run(GreedySearch, stepper, max_length=7, no_repeat_ngram_size=2)
     assert result.tokens[0, 0].tolist() == [3, 3, 4, 3, 5, 3, EOS]
 
 

@@ -37,6 +37,17 @@ def test_a_caption_for_each_draw(model: CosCvae) -> None:
     assert sum(len(set(group)) for group in captions) > 15
 
 
+def test_a_draw_may_give_several_captions_of_its_beam(model: CosCvae) -> None:
+    """As COS-CVAE's authors score them: twice as many captions as draws."""
+    both = candidates(model, make_batch(), num_captions=6, captions_per_draw=2, at_once=4)
+    assert [len(group) for group in both] == [12] * 4
+    assert [group[::2] for group in both] == candidates(model, make_batch(), num_captions=6)
+    bests, seconds = ([group[n::2] for group in both] for n in (0, 1))
+    assert all(
+        a != b for pair in zip(bests, seconds, strict=True) for a, b in zip(*pair, strict=True)
+    )
+
+
 def test_draws_do_not_depend_on_how_they_are_made(model: CosCvae) -> None:
     all_at_once = candidates(model, make_batch(), num_captions=9)
     assert candidates(model, make_batch(), num_captions=9, at_once=4) == all_at_once
@@ -85,6 +96,8 @@ def test_what_makes_no_sense_is_refused(model: CosCvae) -> None:
     for settings, message in (
         ({"num_captions": 0}, "num_captions must be a whole number of at least 1"),
         ({"at_once": 0}, "at_once must be a whole number of at least 1"),
+        ({"captions_per_draw": 3}, "captions_per_draw must be at most beam_size=2: got 3"),
+        ({"captions_per_draw": 2, "distinct": True}, "distinct takes one caption of each draw"),
         ({"temperature": -1}, "temperature must be at least 0"),
         ({"seed": -1}, "seed must be a whole number"),
         ({"max_length": 30, "min_length": 30}, "model.module.max_steps"),

@@ -48,10 +48,10 @@ def build(**options: object) -> Rules:
 def test_repeats_are_found_as_word_by_word(history, size):
     rows = torch.tensor(history, dtype=torch.long).view(len(history), -1)
     log_probs = torch.linspace(-3, -1, 7).repeat(len(history), 1)
-    masked = build(no_repeat_ngram=size).without_repeats(log_probs, rows)
+    masked = build(no_repeat_ngram_size=size).without_repeats(log_probs, rows)
     for row, tokens in zip(masked, history, strict=True):
         for token in range(3, 7):
-            expected = allowed(tuple(tokens), token, no_repeat_ngram=size)
+            expected = allowed(tuple(tokens), token, no_repeat_ngram_size=size)
             assert row[token] == (log_probs[0, token] if expected else -torch.inf)
         assert torch.equal(row[:3], log_probs[0, :3])
     assert log_probs.isfinite().all(), "what came in is left as it was"
@@ -59,7 +59,7 @@ def test_repeats_are_found_as_word_by_word(history, size):
 
 def test_the_worked_example_of_bigrams():
     # a b c a: "a b" is there already, so b may not follow; c and a may.
-    masked = build(no_repeat_ngram=2).without_repeats(
+    masked = build(no_repeat_ngram_size=2).without_repeats(
         torch.zeros(1, 7), torch.tensor([[3, 4, 5, 3]])
     )
     assert masked.tolist() == [[0, 0, 0, 0, -torch.inf, 0, 0]]
@@ -111,7 +111,10 @@ def test_normalisations_that_make_no_sense_are_refused(settings, message):
         ({"max_length": 0}, "max_length must be a whole number of at least 1: got 0"),
         ({"min_length": 6}, "min_length must be in .*: got 6 for 5"),
         ({"min_length": -1}, "min_length must be a whole number of at least 0: got -1"),
-        ({"no_repeat_ngram": -1}, "no_repeat_ngram must be a whole number of at least 0: got -1"),
+        (
+            {"no_repeat_ngram_size": -1},
+            "no_repeat_ngram_size must be a whole number of at least 0: got -1",
+        ),
         ({"forbidden_ids": (EOS,)}, "forbidden_ids must not hold eos_id"),
         ({"forbidden_ids": (5,), "end_ids": (4, 5)}, r"end_ids must not hold .*: got \[5\]"),
         ({"end_ids": (PAD,)}, r"end_ids must not hold .*: got \[2\]"),
@@ -125,7 +128,12 @@ def test_every_search_refuses_rules_out_of_range(search, options, message):
 
 @each_search
 def test_every_search_keeps_the_rules(search):
-    rule_settings = {"min_length": 3, "forbidden_ids": (4,), "end_ids": (5,), "no_repeat_ngram": 1}
+    rule_settings = {
+        "min_length": 3,
+        "forbidden_ids": (4,),
+        "end_ids": (5,),
+        "no_repeat_ngram_size": 1,
+    }
     stepper = TableStepper(random_table(4, images=30, vocabulary=9))
     result = run(search, stepper, max_length=5, **rule_settings, **SEARCHES[search])
     lasts = set()
@@ -222,11 +230,11 @@ def test_every_config_takes_the_settings_of_all_searches_by_short_keys(name, rep
     rule_settings = [
         "search.max_length=9",
         "search.forbidden_words=[photo]",
-        "search.no_repeat_ngram=2",
+        "search.no_repeat_ngram_size=2",
     ]
     config = compose_config("train", [f"search={name}", "seed=3", *rule_settings])
     settings = hydra.utils.instantiate(config.search).settings
-    assert (settings.max_length, settings.no_repeat_ngram) == (9, 2)
+    assert (settings.max_length, settings.no_repeat_ngram_size) == (9, 2)
     assert settings.forbidden_words == ["photo"]
     assert type(settings.forbidden_words) is list
     assert settings.seed == (3 if "seed" in config.search else 0)

@@ -52,8 +52,8 @@ def shares(
         ({"top_k": 2}, {"forbidden_ids": (4,)}),
         ({"top_p": 0.7}, {}),
         ({"top_p": 0.4, "temperature": 1.5}, {"end_ids": (5,)}),
-        ({"top_k": 3, "top_p": 0.8, "temperature": 1.3}, {"no_repeat_ngram": 1}),
-        ({}, {"min_length": 2, "end_ids": (5,), "no_repeat_ngram": 2, "forbidden_ids": (6,)}),
+        ({"top_k": 3, "top_p": 0.8, "temperature": 1.3}, {"no_repeat_ngram_size": 1}),
+        ({}, {"min_length": 2, "end_ids": (5,), "no_repeat_ngram_size": 2, "forbidden_ids": (6,)}),
     ],
 )
 def test_captions_are_as_frequent_as_they_are_probable(truncation, restrictions):

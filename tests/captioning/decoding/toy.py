@@ -66,6 +66,13 @@ class TableStepper(AbstractStepper):
     def next_code(self, code: int, token: int) -> int:
         return (7 * code + 3 * token + 1) % self.table.shape[1]
 
+    def after(self, image: int, tokens: Sequence[int]) -> np.ndarray:
+        """Log-probabilities ``(V,)`` of what follows tokens, the begin token included."""
+        code = 0
+        for token in tokens:
+            code = self.next_code(code, token)
+        return self.table[image, code].numpy()
+
     def step(self, tokens: Tensor, state: TableState) -> tuple[Tensor, TableState]:
         self.rows.append(len(tokens))
         images, counts = state.image.unique_consecutive(return_counts=True)

@@ -78,7 +78,10 @@ def test_boxes_of_files_come_in_the_place_of_annotated_ones(chosen, tmp_path: Pa
     line = detection_line("1", "1.jpg", (100, 100), found)
     path.write_text(f'{{"detector": "x"}}\n{line}\n')
     constraints = chosen("detections", f"constraints.files=[{path}]")
-    assert constraints([sample(region("dog"))]).words["1"] == [("couch", "couches"), ("bus", "buses")]
+    assert constraints([sample(region("dog"))]).words["1"] == [
+        ("couch", "couches"),
+        ("bus", "buses"),
+    ]
     unseen = replace(sample(region("dog")), image_id="2")
     with pytest.raises(ValueError, match="lack 1 photos, such as 2"):
         constraints([unseen])

@@ -116,13 +116,14 @@ def test_further_tests_of_a_record_stand_for_files_of_a_run(tmp_path: Path, cont
     assert Cells(paper, "flickr8k", results).cell(item, item.rows[0], 0).values == (25.0,)
 
 
-def test_a_comparison_of_corpora_is_read_from_its_card(tmp_path: Path, content):
+def test_a_run_without_scores_is_read_when_its_steps_are_done(tmp_path: Path, content):
     content["items"]["table1"]["columns"][0] |= {"file": "card.json", "part": "likeness.token"}
     paper, results = paper_of(tmp_path, content), Results(tmp_path, None)
     folder = results.folder(paper, paper.runs["ours"], "flickr8k", 0)
     folder.mkdir(parents=True)
     card = {"likeness": {"token": {"CIDEr-D": 0.5}}}
     (folder / "card.json").write_text(json.dumps(card), encoding="utf-8")
+    (folder / "paper.json").write_text("[]", encoding="utf-8")
     item = paper.items["table1"]
     assert Cells(paper, "flickr8k", results).cell(item, item.rows[0], 0).values == (50.0,)
 

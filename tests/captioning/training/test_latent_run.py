@@ -160,7 +160,15 @@ def test_one_command_makes_the_tables_of_several_captions(latent, tmp_path, repo
     # the first three draws are among the six
     assert scores["6"]["oracle CIDEr-D"] >= scores["3"]["oracle CIDEr-D"]
     out = run / "evaluation" / "miniworld_tiny-test_in-latent_draws"
-    assert json.loads((out / "diverse.json").read_text())["scores"] == scores
+    written = json.loads((out / "diverse.json").read_text())
+    assert written["scores"] == scores
+    assert written["oracle"]["6"] == {"CIDEr-D": scores["6"]["oracle CIDEr-D"]}
+    assert written["consensus"]["3"]["CIDEr-D"] == scores["3"]["CIDEr-D"]
+    both = drawn(repository, run, "numbers=[3]", "num_best=3", "first_images=4", f"out={run}/both")
+    both.search.captions_per_draw = 2
+    assert evaluate_draws(both)["3"]["novel-sentences"] <= 4 * 3 < scores["3"]["novel-sentences"]
+    settings = json.loads((run / "both" / "diverse.json").read_text())["settings"]["3"]
+    assert settings["decoding"]["search"]["captions_per_draw"] == 2
     lines = (out / "diverse.md").read_text().splitlines()
     assert [line.split(" | ")[1] for line in lines if line.startswith("| run")] == [
         "oracle of 3",

@@ -100,6 +100,15 @@ def test_a_finished_run_is_not_trained_again(small, tmp_path: Path) -> None:
     assert (tmp_path / "run" / "versions.json").read_bytes() == written
 
 
+def test_a_run_killed_after_its_last_epoch_ends_with_its_report(small, tmp_path: Path) -> None:
+    train(small("num_epochs=1", "curation=remove"))
+    run = next(tmp_path.rglob("metrics.json")).parent
+    for name in ("metrics.json", "curation/report.html"):
+        (run / name).unlink()
+    train(small("num_epochs=1", "curation=remove"))
+    assert (run / "curation" / "report.html").is_file()
+
+
 def test_two_programs_do_not_train_in_one_folder(small, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(run, "LOCK_SECONDS", 0.05)
     settings = {"subject": "", "warn": print, "seconds": 0.0}

@@ -54,8 +54,12 @@ STATED = {
     "method.rules.num_captions": 32,  # 4.6: n_p
     "method.num_patches": 4,  # 4.6: n_i
     "method.keep": 3,  # 4.6
-    "method.captions_per_photo": None,  # 3.2.2: given a pair of photo and caption
+    "method.all_captions": True,  # Figures 4.6, A1 and A2
+    "method.rules.correct_articles": False,  # Figure A2: "An long park table"
+    "method.rules.mentions.closed_classes": False,  # 4.4.2: next, same, another are attributes
+    "method.rules.mentions.whole_compounds": False,  # Figure A2: "a bed phone lamp"
 }
+SAME = ("method.rules.one_object", "method.rules.draw_by")  # as in method=cutswap
 # Checks of this framework, off.
 OFF = {
     "method.min_mentions": 1,
@@ -64,6 +68,7 @@ OFF = {
     "method.rules.match_slots": False,
     "method.rules.match_pronouns": False,
     "method.rules.allow_repeats": True,
+    "method.areas.one_colour": False,
     "method.areas.separate_groups": False,
     "method.areas.max_occluded": 1.0,
     "method.areas.max_overlaid": 1.0,
@@ -184,9 +189,12 @@ def test_the_thesis_differs_from_the_default_in_what_is_said_to_be_ours(tmp_path
         for part, own, other in [
             ("", plain, thesis),
             *((f"{name}.", plain[name], thesis[name]) for name in ("rules", "areas")),
+            ("rules.mentions.", plain["rules"]["mentions"], thesis["rules"]["mentions"]),
         ]
         for key in own
         if not isinstance(own[key], dict) and own[key] != other[key]
     }
-    assert differing == {*OFF, "method.areas.behind_share", "method.captions_per_photo"}
+    readings = {key for key in STATED if "rules" in key and key not in SAME}
+    readings -= {"method.rules.num_captions"}
+    assert differing == {*OFF, *readings, "method.areas.behind_share", "method.all_captions"}
     assert plain["embed"] == thesis["embed"]

@@ -109,6 +109,58 @@ def test_a_patch_does_what_the_caption_says_unless_that_is_not_asked(parser, ani
     assert sources(match_descriptions=False) == {"dog0", "dog1", "dog2", "dog3"}
 
 
+def test_a_picture_may_have_all_captions_that_name_the_object(parser, animals):
+    """As Figures A1 and A2 of the thesis show: captions without the object are left out."""
+    texts = (
+        "A cat is near a bird.",
+        "A small white cat and a bird.",
+        "A bird sits.",
+        "A cat, a cat.",
+    )
+    more = [
+        replace(s, sample_id=f"{s.image_id}#{n}", caption=text)
+        for s in animals.samples
+        if s.image_id == "cat0"
+        for n, text in enumerate(texts, start=1)
+    ]
+    roster = build_roster("x", [*animals.samples, *more])
+    options = {"all_captions": True, "captions_per_photo": None}
+    groups = list(method(parser, **options).candidates(roster))
+    found = {
+        (proposal.before[0], proposal.notes["swap"]["new_object"]): proposal
+        for group in groups
+        for proposal in group
+        if proposal.image_id == "cat0"
+    }
+    whole = found["A white cat sits beside a bird.", "dog"]
+    assert dict(zip(whole.before, whole.captions, strict=True)) == {
+        "A white cat sits beside a bird.": "A black dog sits beside a bird.",
+        "A cat is near a bird.": "A dog is near a bird.",
+        "A small white cat and a bird.": "A black dog and a bird.",
+    }
+    # its patch shows the attribute that other captions say
+    plain = found["A cat is near a bird.", "dog"]
+    assert plain.captions[0] == "A dog is near a bird."
+    assert plain.notes["swap"]["new_attribute"] == "black"
+    assert set(plain.captions) == set(whole.captions)
+    alone = method(parser, captions_per_photo=None).candidates(roster)
+    assert {len(proposal.captions) for group in alone for proposal in group} == {1}
+
+
+def test_a_patch_of_two_colours_is_one_of_either_only_in_the_thesis(parser, animals):
+    spotted = [replace(s, caption=s.caption.replace("black", "black and white"))
+               for s in animals.samples]  # fmt: skip
+    roster = build_roster("x", spotted)
+
+    def attributes(**areas):
+        groups = method(parser, areas=Areas(**areas)).candidates(roster)
+        swaps = [p.notes["swap"] for group in groups for p in group]
+        return {s["new_attribute"] for s in swaps if s["new_object"] == "dog"}
+
+    assert attributes() == set()
+    assert attributes(one_colour=False) == {"black", "white"}
+
+
 def test_neither_the_order_of_the_roster_nor_earlier_calls_matter(parser, animals):
     augmenter = method(parser)
     first = list(augmenter.candidates(animals))

@@ -71,6 +71,19 @@ def test_an_object_without_attribute_gets_none_unless_asked_for(swap):
     }
 
 
+def test_articles_go_by_sound_unless_left_as_in_the_thesis(swap):
+    swaps = swap("A black dog runs .", correct_articles=False).swaps
+    assert "A old cat runs ." in {result.caption for result in swaps}
+
+
+def test_what_other_captions_describe_gets_an_attribute_that_stays_unsaid(swapper, parser):
+    caption = "A dog runs ."
+    (parse,) = parser.parse([caption])
+    swaps = swapper().swap(sample(0, caption), parse, described={("dog", False)}).swaps
+    assert {result.caption for result in swaps} == {"A cat runs ."}
+    assert {result.new_attribute for result in swaps} == {"white", "old"}
+
+
 def test_plurals_are_swapped_with_plurals(swap):
     swaps = swap("Two black dogs run .").swaps
     assert [result.caption for result in swaps] == ["Two small horses run ."]

@@ -76,6 +76,22 @@ def test_smaller_shares_lie_in_larger_ones_whatever_the_order(roster):
     assert len(share_of_photos(roster, 0.1, seed=0)) == 4
 
 
+def test_a_share_may_be_of_the_photos_of_a_file(roster, folder):
+    """The thesis' 30% are the photos of COCO's val2014, its 10% some of them."""
+    file, step = folder / "half.json", context()
+    write_json(file, {"images": [{"id": f"p{n}"} for n in range(10, 30)], "annotations": []})
+    half = ShareOfPhotos(share=1.0, photos_of=str(file))(roster, step)
+    assert set(half.rows_by_image) == {f"p{n}" for n in range(10, 20)}
+    assert step.is_cut
+    assert {sample.image_id for sample in step.left_out} == {f"p{n}" for n in range(10)}
+    some = ShareOfPhotos(share=0.3, photos_of=str(file))(roster, context())
+    assert len(some.rows_by_image) == 3
+    assert set(some.rows_by_image) <= set(half.rows_by_image)
+    write_json(file, {"images": [{"id": "other"}], "annotations": []})
+    with pytest.raises(ValueError, match=r"photos_of=.*half.json has no photo of r"):
+        ShareOfPhotos(share=1.0, photos_of=str(file))(roster, context())
+
+
 @pytest.mark.parametrize("share", [0, 1.5, 0.01])
 def test_shares_without_photos_are_refused(roster, share):
     with pytest.raises(ValueError, match=r"steps\.share_of_photos\.share"):
