@@ -9,51 +9,56 @@ from omegaconf import DictConfig
 
 from captioning.models.base import AbstractCaptioner
 from captioning.models.viecap import ViECap
+from captioning.text.entities import read_photo_names
 from captioning.training.parts import build_part
 
 
-def use_entities(
-    model: AbstractCaptioner,
-    config: DictConfig,
-    data: DictConfig | None,
-    chosen: Mapping[str, Any],
+def entity_changes(
+    config: DictConfig, data: DictConfig | None, chosen: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Let a run's model find entities in the way that is published for a data set, or chosen.
+    """What is published for a data set, or chosen, and is not as in a run's training.
 
     Args:
-        model: of the run.
         config: of the run.
         data: the data set that is captioned; its ``entities`` count if the run's
             ``model.entities_of_data`` says so. None: the run's own, which changes nothing.
         chosen: ``photo_names``, ``threshold``, ``num_entities`` and ``temperature``, which count
             before the data set's; None for any: not chosen.
 
-    Returns:
-        What is not as in training.
-
     Raises:
-        ValueError: something is chosen for a run whose model has no entities.
+        ValueError: something is chosen for a run whose model has no entities, or a list without
+            names.
         FileNotFoundError: no such list of names.
     """
     chosen = {name: value for name, value in chosen.items() if value is not None}
-    if not isinstance(model, ViECap) or model.entities is None:
+    module = config.model.get("module") or {}
+    if not module.get("entities"):
         if chosen:
             raise ValueError(
                 f"entities.{next(iter(chosen))}: the run's model ({config.model.name}) finds no "
                 "entities in photos; leave it out"
             )
         return {}
-    published = data.get("entities") if data is not None else None
-    follows_data = config.model.get("entities_of_data", False)
-    settings = {**(published if published and follows_data else {}), **chosen}
-    as_trained = {**config.model.module, "photo_names": config.model.get("photo_names")}
+    follows_data = data is not None and config.model.get("entities_of_data", False)
+    published = (data.get("entities") or {}) if data is not None and follows_data else {}
+    as_trained = {**module, "photo_names": config.model.get("photo_names")}
     changes = {
         name: value
-        for name, value in settings.items()
+        for name, value in {**published, **chosen}.items()
         if value is not None and value != as_trained.get(name)
     }
-    names = changes.get("photo_names")
-    index = build_part(config.model.module.entities, photo_names=names) if names else None
-    numbers = {name: value for name, value in changes.items() if name != "photo_names"}
-    model.use_entities(index, **numbers)
+    if "photo_names" in changes:  # before photos are read
+        read_photo_names(changes["photo_names"])
     return changes
+
+
+def use_entities(
+    model: AbstractCaptioner, config: DictConfig, changes: Mapping[str, Any]
+) -> AbstractCaptioner:
+    """Let a run's model find entities with the changes of `entity_changes`."""
+    if changes and isinstance(model, ViECap):
+        numbers = {name: value for name, value in changes.items() if name != "photo_names"}
+        names = changes.get("photo_names")
+        index = build_part(config.model.module.entities, photo_names=names) if names else None
+        model.use_entities(index, **numbers)
+    return model

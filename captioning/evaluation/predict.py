@@ -16,7 +16,7 @@ from captioning.data.batches.pictures import FeatureReader
 from captioning.data.roster import Roster, build_roster
 from captioning.data.steps.take_detections import TakeDetections
 from captioning.decoding.image_constraints import ImageConstraints
-from captioning.evaluation.photo_entities import use_entities
+from captioning.evaluation.photo_entities import entity_changes, use_entities
 from captioning.models.base import AbstractCaptioner
 from captioning.results.run_folder import RunFolder
 from captioning.text.tokenizers.subwords import restored
@@ -78,18 +78,18 @@ def load_run(
         config = _with_detections(config, detections)
     if imported is not None:
         config = _with_features(config, imported)
+    changes = entity_changes(config, data, entities or {})
     roster = read_roster(config, split)
     if first_images is not None:
         roster = first_photos(roster, first_images)
     model, datamodule = restored_model(config, checkpoint, roster)
-    changed = use_entities(model, config, data, entities or {})
     return LoadedRun(
         trained=trained,
         config=config,
-        model=model,
+        model=use_entities(model, config, changes),
         datamodule=datamodule,
         roster=roster,
-        entities=changed,
+        entities=changes,
     )
 
 
@@ -156,7 +156,7 @@ def predict_run(
         detections: files of boxes that take the place of the split's annotated ones; None: the
             files that the run was trained with, if any; none in the list: the annotated boxes.
         imported: folder of imported features of that data; None for the run's own.
-        entities: changes in how ViECap finds a photo's entities, see `use_entities`.
+        entities: changes in how ViECap finds a photo's entities, see `entity_changes`.
         first_images: of the split, so many alone; None for all.
 
     Returns:

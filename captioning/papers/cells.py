@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -86,7 +86,7 @@ class Results:
     def recorded(self, recorded: Recorded) -> list[Run]:
         """Runs of a file of records, whose config has the values."""
         return [
-            replace(run, files=_renamed(run.files, recorded.files))
+            replace(run, files=_files_of(run, recorded))
             for run in self._study(recorded.file)
             if all(run.setting(key) == value for key, value in recorded.values.items())
         ]
@@ -115,13 +115,14 @@ class Cells:
         way = self.way(row)
         if way.impossible is not None:
             return Cell(state="not possible", reason=way.impossible)
-        if column.name in way.without:
-            return Cell(state="not possible", reason=way.without[column.name])
         if column.metric is None:
             return Cell(state="not possible", reason=column.differs or "no such metric here")
         differs = tuple(filter(None, (*way.differs, column.differs)))
         values = (_value(run, row, column) for run in self.runs_of(str(row.run)))
         measured = tuple(value for value in values if value is not None)
+        without = [way.without.get(name) for name in (column.name, column.file, column.metric)]
+        if any(without) and not measured:
+            return Cell(state="not possible", reason=next(filter(None, without)))
         return Cell(state="measured" if measured else "missing", values=measured, differs=differs)
 
     def way(self, row: Row) -> Way:
@@ -182,17 +183,12 @@ def _part(content: Any, key: str) -> Any:
     return content.get(key) if isinstance(content, Mapping) else None
 
 
-def _renamed(files: Mapping[str, Any], names: Mapping[str, str]) -> Mapping[str, Any]:
-    """Files of a record, those of today's names among them."""
-    known = {new: files[old] for new, old in names.items() if old in files}
-    return {**files, **known} if known else files
-
-
-def missing_rows(cells: Cells, items: Sequence[Item]) -> list[tuple[Item, Row]]:
-    """Rows with a cell that could be measured and is not."""
-    return [
-        (item, row)
-        for item in items
-        for row in item.rows
-        if any(cell.state == "missing" for cell in cells.row_cells(item, row))
-    ]
+def _files_of(run: Run, recorded: Recorded) -> Mapping[str, Any]:
+    """Files of a record under the names that a run's folder has them by today."""
+    known = {new: run.files[old] for new, old in recorded.files.items() if old in run.files}
+    tests = {
+        file: {"test": {"corpus": run.files[name]}}
+        for file, name in recorded.tests.items()
+        if name in run.files
+    }
+    return {**run.files, **known, **tests} if known or tests else run.files

@@ -27,7 +27,8 @@ def item_lines(item: Item, cells: Cells) -> list[str]:
 
 def head_lines(item: Item) -> list[str]:
     """Its title and the paper's numbers."""
-    lines = [f"### {label(item.id)}: {item.title} (page {item.page})", ""]
+    place = f"page {item.page}" if isinstance(item.page, int) else item.page
+    lines = [f"### {label(item.id)}: {item.title} ({place})", ""]
     lines += [item.note, ""] if item.note else []
     if not item.num_cells:
         return lines

@@ -76,13 +76,13 @@ class Item:
 
     Attributes:
         id: ``table2``, ``figure5``.
-        page: of the paper.
+        page: of the paper, or its section where the text has no pages.
         title: what it shows.
         note: what a reader must know of its numbers.
     """
 
     id: str
-    page: int
+    page: int | str
     title: str
     note: str
     columns: tuple[Column, ...]
@@ -102,11 +102,15 @@ class Recorded:
         file: name without ``.jsonl``.
         values: config keys and what they must be, as text.
         files: what a file of today's commands is called there, where it has another name.
+        tests: names under which a record has the corpus scores of further tests
+            (``flickr8k.json``), by the files of a run folder that have them
+            (``evaluation/cross/metrics.json``).
     """
 
     file: str
     values: Mapping[str, str]
     files: Mapping[str, str] = field(default_factory=dict)
+    tests: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +123,7 @@ class Way:
         differs: what differs from the paper, and why.
         recorded: where its results are kept already.
         impossible: why it cannot be run at this scale; it has no steps then.
-        without: columns that are not measured at this scale, and why.
+        without: columns, files or metrics that this scale lacks, and why.
     """
 
     steps: tuple[str, ...] = ()
@@ -285,8 +289,12 @@ def _texts(entry: _Entry, key: str) -> tuple[str, ...]:
 
 def _recorded(entry: _Entry) -> Recorded:
     values = {str(key): str(value) for key, value in entry.take("values").items()}
-    files = entry.take("files", {})
-    recorded = Recorded(file=entry.take("file"), values=values, files=files)
+    recorded = Recorded(
+        file=entry.take("file"),
+        values=values,
+        files=entry.take("files", {}),
+        tests=entry.take("tests", {}),
+    )
     entry.end()
     return recorded
 

@@ -16,6 +16,7 @@ def linear(
     horizon: int,
     warmup: DropRate = 0.0,
     warmup_steps: PositiveInt | None = None,
+    may_end_rising: bool = False,
 ) -> LambdaLR:
     """Rise over the first updates, then fall in a line to 0.
 
@@ -24,11 +25,14 @@ def linear(
         horizon: updates of the whole run.
         warmup: share of the horizon in [0, 1) over which the rate rises.
         warmup_steps: updates over which it rises, below the horizon, in the place of a share.
+        may_end_rising: the horizon may be shorter than ``warmup_steps``, as in transformers: the
+            run then ends before it reaches the highest rate.
     """
-    rise = _rise_in(horizon, warmup, warmup_steps)
+    cut = may_end_rising and warmup_steps is not None and warmup_steps >= horizon
+    rise = float(warmup_steps or 0) if cut else _rise_in(horizon, warmup, warmup_steps)
 
     def factor(update: int) -> float:
-        return _rise(update, rise) * _remaining(update, horizon, rise)
+        return _rise(update, rise) * (1.0 if cut else _remaining(update, horizon, rise))
 
     return LambdaLR(optimizer, factor)
 

@@ -161,6 +161,8 @@ class Model(TypedDict):
     texts: NotRequired[Part | None]
     readers: NotRequired[Mapping[str, Part | None] | None]
     checkpointing: NotRequired[bool]
+    photo_names: NotRequired[Name | None]
+    entities_of_data: NotRequired[bool]
     lora: NotRequired[LowRank | None]
     frozen: NotRequired[Sequence[str] | None]
 

@@ -301,3 +301,27 @@ def test_no_setting_of_a_command_has_the_name_of_a_group(file: Path):
     settings = OmegaConf.to_container(OmegaConf.load(file))
     plain = {key for key, value in settings.items() if not isinstance(value, dict)}
     assert (plain - {"defaults"}) & groups == set()
+
+
+@needs_train
+@pytest.mark.parametrize(
+    ("experiment", "names", "threshold", "search"),
+    [
+        ("viecap/coco", "coco", 0.4, "beam"),
+        ("viecap/flickr30k_to_coco", "coco", 0.2, "greedy"),
+        ("toca/flickr30k_to_coco", "coco", 0.2, "greedy"),
+        ("viecap/coco_to_flickr8k", None, 0.4, "beam"),
+        ("viecap/flickr8k_small", None, 0.4, "beam"),
+    ],
+)
+def test_entities_of_photos_are_published_by_data_set(experiment, names, threshold, search):
+    config = composed(f"experiment={experiment}")
+    assert config.model.photo_names == names
+    assert config.model.module.threshold == threshold
+    assert search in config.search._target_.rpartition(".")[0].lower()
+
+
+def test_published_toca_switches_off_what_is_not_in_the_paper():
+    method = compose_config("augmentation", ["method=toca_published"]).method
+    assert (method.complete_first, method.pace.keep, method.tau) == (False, 1, None)
+    assert "LlamaCpp" in method.writer._target_

@@ -15,6 +15,7 @@ from captioning.papers.cells import Cells, Results
 from captioning.papers.page import item_lines, label
 from captioning.papers.paper import Paper, read_paper
 from captioning.papers.steps import carry_out, tasks_of
+from captioning.results.study_file import write_study
 
 CONTENT: dict[str, Any] = {
     "title": "A paper",
@@ -85,6 +86,46 @@ def test_what_is_not_measured_is_missing_or_has_its_reason(tmp_path: Path, conte
     assert small.cell(item, item.rows[0], 0).state == "missing"
     assert full.cell(item, item.rows[0], 0).reason == "the data were never released"
     assert full.cell(item, item.rows[1], 0).reason == "Others (2020)"
+
+
+def test_a_way_may_lack_columns_by_file_or_metric(tmp_path: Path, content):
+    columns = [{"name": "C", "metric": "CIDEr-D", "file": "cross/metrics.json"}]
+    content["items"]["table1"]["columns"] = [*columns, {"name": "S", "metric": "SPICE"}]
+    without = {"cross/metrics.json": "no photos", "SPICE": "no Java"}
+    content["runs"]["ours"]["flickr8k"]["without"] = without
+    paper, results = paper_of(tmp_path, content), Results(tmp_path, None)
+    item = paper.items["table1"]
+    cells = Cells(paper, "flickr8k", results).row_cells(item, item.rows[0])
+    assert [(cell.state, cell.reason) for cell in cells] == [
+        ("not possible", "no photos"),
+        ("not possible", "no Java"),
+    ]
+
+
+def test_further_tests_of_a_record_stand_for_files_of_a_run(tmp_path: Path, content):
+    column = {"name": "C", "metric": "CIDEr-D", "file": "cross/metrics.json"}
+    content["items"]["table1"]["columns"][0] = column
+    recorded = {"file": "coco", "values": {"run_name": "coco/t"}}
+    recorded["tests"] = {"cross/metrics.json": "flickr8k.json"}
+    content["runs"]["ours"]["flickr8k"]["recorded"] = [recorded]
+    record = {"run": "coco/t/seed0", "config": {"run_name": "coco/t", "seed": 0}}
+    record |= {"metrics": {}, "files": {"flickr8k.json": {"CIDEr-D": 0.25}}}
+    write_study(tmp_path / "coco.jsonl", [record])
+    paper, results = paper_of(tmp_path, content), Results(tmp_path / "none", tmp_path)
+    item = paper.items["table1"]
+    assert Cells(paper, "flickr8k", results).cell(item, item.rows[0], 0).values == (25.0,)
+
+
+def test_a_run_without_scores_is_read_when_its_steps_are_done(tmp_path: Path, content):
+    content["items"]["table1"]["columns"][0] |= {"file": "card.json", "part": "likeness.token"}
+    paper, results = paper_of(tmp_path, content), Results(tmp_path, None)
+    folder = results.folder(paper, paper.runs["ours"], "flickr8k", 0)
+    folder.mkdir(parents=True)
+    card = {"likeness": {"token": {"CIDEr-D": 0.5}}}
+    (folder / "card.json").write_text(json.dumps(card), encoding="utf-8")
+    (folder / "paper.json").write_text("[]", encoding="utf-8")
+    item = paper.items["table1"]
+    assert Cells(paper, "flickr8k", results).cell(item, item.rows[0], 0).values == (50.0,)
 
 
 def test_published_and_measured_numbers_stand_in_tables_of_their_own(tmp_path: Path, content):

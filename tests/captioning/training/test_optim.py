@@ -26,6 +26,14 @@ def test_linear_rises_then_falls_to_nothing() -> None:
     assert learning_rates[10] == 0
 
 
+@pytest.mark.parametrize("horizon", [4, 10])
+def test_a_short_run_may_end_amid_the_rise(horizon: int) -> None:
+    options = {"warmup_steps": 10, "may_end_rising": True}
+    begun = rates(linear, horizon, **options)
+    assert begun[:-1] == pytest.approx([2.0 * (update + 1) / 11 for update in range(horizon)])
+    assert rates(linear, 100, **options) == rates(linear, 100, warmup_steps=10)
+
+
 def test_cosine_is_half_way_down_in_the_middle_and_stops_at_its_floor() -> None:
     learning_rates = rates(cosine, 10, floor=0.1)
     assert learning_rates[0] == 2.0
