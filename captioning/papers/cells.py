@@ -192,3 +192,13 @@ def _files_of(run: Run, recorded: Recorded) -> Mapping[str, Any]:
         if name in run.files
     }
     return {**run.files, **known, **tests} if known or tests else run.files
+
+
+def missing_rows(cells: Cells, items: Sequence[Item]) -> list[tuple[Item, Row]]:
+    """Rows with a cell that could be measured and is not."""
+    return [
+        (item, row)
+        for item in items
+        for row in item.rows
+        if any(cell.state == "missing" for cell in cells.row_cells(item, row))
+    ]
