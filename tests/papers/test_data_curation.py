@@ -38,16 +38,15 @@ def folder(tmp_path: Path, monkeypatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", ["flickr30k_remove_2std", "flickr30k_replace_caption_1"])
+@pytest.mark.parametrize("name", ["flickr30k_remove_10", "flickr30k_replace_caption_10"])
 def test_a_row_is_measured_from_the_published_weights(name: str, folder: Path) -> None:
     paper, results = load_paper("data_curation"), Results(folder / "runs", None)
     changes = {"convert": (SIDE,), "train": TRAINING}
     for task in tasks_of(paper, [name], "full", [0], results):
         run_small(task, changes)
-    cells = Cells(paper, "full", results)
-    rows = [row for row in paper.items["table2"].rows if row.run == name]
-    states = [cell.state for row in rows for cell in cells.row_cells(paper.items["table2"], row)]
-    assert states[:4] == ["measured"] * 4
+    item, cells = paper.items["figure5"], Cells(paper, "full", results)
+    states = [c.state for row in item.rows if row.run == name for c in cells.row_cells(item, row)]
+    assert "measured" in states
     run = results.folder(paper, paper.runs[name], "full", 0)
     lines = (run / "curation.jsonl").read_text(encoding="utf-8").splitlines()
     actions = {json.loads(line).get("action") for line in lines} - {None}
