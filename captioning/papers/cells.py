@@ -117,7 +117,7 @@ class Cells:
             return Cell(state="not possible", reason=way.impossible)
         if column.metric is None:
             return Cell(state="not possible", reason=column.differs or "no such metric here")
-        differs = tuple(filter(None, (*way.differs, column.differs)))
+        differs = tuple(filter(None, (*self._differences(str(row.run)), column.differs)))
         values = (_value(run, row, column) for run in self.runs_of(str(row.run)))
         measured = tuple(value for value in values if value is not None)
         without = [way.without.get(name) for name in (column.name, column.file, column.metric)]
@@ -129,6 +129,12 @@ class Cells:
         """How a row's run is carried out at this scale."""
         absent = Way(impossible=f"nothing stands for it at the scale {self.scale}")
         return self.paper.runs[str(row.run)].ways.get(self.scale, absent)
+
+    def _differences(self, name: str) -> tuple[str, ...]:
+        """How a run and those that it needs differ from the paper, each once."""
+        way = self.paper.runs[name].ways[self.scale]
+        needed = (text for need in way.needs for text in self._differences(need))
+        return tuple(dict.fromkeys((*way.differs, *needed)))
 
     def runs_of(self, name: str) -> list[Run]:
         """Finished runs of this scale."""

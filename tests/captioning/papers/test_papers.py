@@ -22,7 +22,10 @@ CONTENT: dict[str, Any] = {
     "citation": "Somebody (2024)",
     "scales": {"full": "all of it", "flickr8k": "in small"},
     "runs": {
-        "pairs": {"seeded": False, "flickr8k": {"steps": ["augment out={run}"]}},
+        "pairs": {
+            "seeded": False,
+            "flickr8k": {"steps": ["augment out={run}"], "differs": ["a small model", "few pairs"]},
+        },
         "ours": {
             "full": "the data were never released",
             "flickr8k": {
@@ -74,7 +77,7 @@ def test_cells_have_mean_and_spread_over_seeds_in_the_papers_unit(tmp_path: Path
     assert first.state == "measured"
     assert first.mean == pytest.approx(60)
     assert first.deviation == pytest.approx(14.142, abs=1e-3)
-    assert first.differs == ("a small model",)
+    assert first.differs == ("a small model", "few pairs"), "those of runs that are needed, too"
     assert second.state == "not possible"
     assert cells.counts == {"measured": 1, "missing": 0, "not possible": 1, "quoted": 1}
 
@@ -133,7 +136,7 @@ def test_published_and_measured_numbers_stand_in_tables_of_their_own(tmp_path: P
     finish(results, paper, 0, 0.5)
     lines = item_lines(paper.items["table1"], Cells(paper, "flickr8k", results))
     assert "| Ours | 101.5 | 3 |" in lines
-    assert "| Ours | 50.00 (1) [1] | not possible [2] |" in lines
+    assert "| Ours | 50.00 (1) [1] [2] | not possible [3] |" in lines
     assert "1. a small model" in lines
     assert [label("table1"), label("figure5a")] == ["Table 1", "Figure 5a"]
 
