@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from captioning.commands.main import run
 from captioning.files import write_json
@@ -22,14 +22,22 @@ COMMON = {
 }
 
 
-def run_small(task: Task, changes: Mapping[str, Sequence[str]]) -> None:
+def run_small(
+    task: Task,
+    changes: Mapping[str, Sequence[str]],
+    *,
+    between: Callable[[], object] = lambda: None,
+) -> None:
     """Run a task's commands in this process.
 
     Args:
         task: with commands.
         changes: further arguments by command, after those of `COMMON`.
+        between: makes what the second command and later ones read beside what commands have made.
     """
-    for command in task.commands:
+    for number, command in enumerate(task.commands):
+        if number == 1:
+            between()
         further = (*COMMON.get(command[0], ()), *changes.get(command[0], ()))
         assert run([*command, *further]) == 0, command
     task.folder.mkdir(parents=True, exist_ok=True)
