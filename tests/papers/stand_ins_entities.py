@@ -29,13 +29,15 @@ PEOPLE = ("man", "woman", "boy", "girl")
 ANIMALS = ("dog", "horse", "cat")
 THINGS = ("ball", "stick", "hat")
 COLOURS = ("red", "brown", "small")
+NOUNS = (*PEOPLE, *ANIMALS, *THINGS)
 VERBS = ("watches", "holds", "follows")
+OTHERS = ("a", "the", "by", "stands", "beside", "with", "runs", "behind", "in", "field")
 CAPTIONS = (
-    "[/EN#1/people A {person}] {verb} [/EN#2/animals a {colour} {animal}] near [/EN#3/other a {thing}] .",
-    "[/EN#1/people The {person}] {verb} [/EN#3/other the {thing}] .",
-    "[/EN#2/animals A {colour} {animal}] stands beside [/EN#1/people a {person}] .",
-    "[/EN#1/people A {person}] with [/EN#3/other a {thing}] {verb} [/EN#2/animals a {animal}] .",
-    "[/EN#2/animals The {animal}] runs behind [/EN#1/people the {person}] in [/EN#4/scene a field] .",
+    "[/EN#1/people A {who}] {does} [/EN#2/animals a {hue} {pet}] by [/EN#3/other a {it}] .",
+    "[/EN#1/people The {who}] {does} [/EN#3/other the {it}] .",
+    "[/EN#2/animals A {hue} {pet}] stands beside [/EN#1/people a {who}] .",
+    "[/EN#1/people A {who}] with [/EN#3/other a {it}] {does} [/EN#2/animals a {pet}] .",
+    "[/EN#2/animals The {pet}] runs behind [/EN#1/people the {who}] in [/EN#4/scene a field] .",
 )
 CHAINS = (1, 2, 3)  # those that have boxes
 BERT = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
@@ -44,8 +46,7 @@ BERT |= {"intermediate_size": 24, "max_position_embeddings": 48, "initializer_ra
 
 def all_words() -> list[str]:
     """Words of the captions."""
-    kinds = (*PEOPLE, *ANIMALS, *THINGS, *COLOURS, *VERBS)
-    return [*kinds, *"a the near stands beside with runs behind in field".split()]
+    return [*NOUNS, *COLOURS, *VERBS, *OTHERS]
 
 
 def boxes_of(number: int) -> np.ndarray:
@@ -75,9 +76,9 @@ def write_entities(folder: Path) -> None:
 
 
 def _sentences(draw: random.Random) -> str:
-    words = {"person": PEOPLE, "animal": ANIMALS, "thing": THINGS, "colour": COLOURS}
+    words = {"who": PEOPLE, "pet": ANIMALS, "it": THINGS, "hue": COLOURS}
     chosen = {kind: draw.choice(of) for kind, of in words.items()}
-    return "\n".join(text.format(verb=draw.choice(VERBS), **chosen) for text in CAPTIONS) + "\n"
+    return "\n".join(text.format(does=draw.choice(VERBS), **chosen) for text in CAPTIONS) + "\n"
 
 
 def _annotation(number: int) -> str:
@@ -103,35 +104,46 @@ def write_box_features(path: Path) -> Path:
 
 
 def write_bart(folder: Path) -> None:
-    """A BART of random weights with its tokenizer, as on the hub.
-
-    Args:
-        folder: of the BART.
-    """
+    """A BART of random weights as on the hub; each word of the captions is one of its tokens."""
     folder.mkdir(parents=True)
     sizes = {"d_model": vl_bart.D, "max_position_embeddings": vl_bart.PLACES}
     for stack in ("encoder", "decoder"):
         sizes[f"{stack}_layers"] = vl_bart.LAYERS
         sizes[f"{stack}_attention_heads"] = vl_bart.HEADS
         sizes[f"{stack}_ffn_dim"] = vl_bart.INNER
-    config = BartConfig(vocab_size=write_byte_pairs(folder), **sizes)
+    config = BartConfig(vocab_size=write_byte_pairs(folder, merges=_merges()), **sizes)
     BartForConditionalGeneration(config).save_pretrained(folder)
 
 
+def _merges() -> list[tuple[str, str]]:
+    """Each word grows from its blank, letter by letter."""
+    pairs = ((f"Ġ{word[:end]}", word[end]) for word in all_words() for end in range(len(word)))
+    return list(dict.fromkeys(pairs))
+
+
 def write_vl_bart_weights(path: Path, bart: Path) -> None:
-    """``Epoch30.pth`` of random weights, for the BART of `write_bart`.
+    """``Epoch30.pth`` of random weights that says nouns of the captions.
 
     Args:
         path: of the checkpoint.
-        bart: folder of the BART.
+        bart: folder of its BART, by `write_bart`.
     """
+    tokenizer = BartTokenizer.of_bart(name=str(bart))
+    state = vl_bart.published_state(len(tokenizer))
+    words = state["model.shared.weight"]
+    words[:, 0] = -1
+    words[[tokenizer.token_id(f"Ġ{word}") for word in NOUNS], 0] = 1
+    last = f"model.decoder.layers.{vl_bart.LAYERS - 1}.final_layer_norm"
+    state[f"{last}.bias"][0] = 8  # of the value in which nouns differ from other tokens
+    for name in state:
+        if "encoder_attn.out_proj" in name:
+            state[name] *= 4  # what is said depends on the regions
     path.parent.mkdir(parents=True)
-    size = len(BartTokenizer.of_bart(name=str(bart)))
-    torch.save(vl_bart.published_state(size), path)
+    torch.save(state, path)
 
 
 def write_berts(language_model: Path, acceptability: Path) -> None:
-    """The two BERTs of GRUEN; the second mostly finds captions acceptable."""
+    """The two BERTs of GRUEN; by it some captions are above .7."""
     words = all_words()
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *words, *map(str.title, words)]
     config = BertConfig(vocab_size=len(tokens), num_labels=2, **BERT)
@@ -142,7 +154,7 @@ def write_berts(language_model: Path, acceptability: Path) -> None:
         torch.manual_seed(0)
         bert = network(config)
         if network is BertForSequenceClassification:
-            torch.nn.init.constant_(bert.classifier.bias, 2.0)
+            torch.nn.init.constant_(bert.classifier.bias, 1.5)
         bert.save_pretrained(folder)
         BertTokenizer(str(folder / "vocab.txt"), do_lower_case=False).save_pretrained(folder)
 
