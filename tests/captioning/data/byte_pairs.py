@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -12,11 +13,13 @@ from tokenizers.pre_tokenizers import ByteLevel
 MERGES = [("d", "o"), ("do", "g"), ("Ġ", "dog"), ("Ġ", "a"), ("r", "u"), ("ru", "n")]
 
 
-def write_byte_pairs(folder: Path, *, parts: bool = False) -> int:
+def write_byte_pairs(
+    folder: Path, *, parts: bool = False, merges: Sequence[tuple[str, str]] = MERGES
+) -> int:
     """Write ``tokenizer.json``, or ``vocab.json`` and ``merges.txt``; the number of tokens."""
     letters = sorted(ByteLevel.alphabet())
-    tokens = ["<s>", "<pad>", "</s>", "<unk>", *letters, *(a + b for a, b in MERGES), "<mask>"]
-    pairs = BPE({token: number for number, token in enumerate(tokens)}, MERGES)
+    tokens = ["<s>", "<pad>", "</s>", "<unk>", *letters, *(a + b for a, b in merges), "<mask>"]
+    pairs = BPE({token: number for number, token in enumerate(tokens)}, list(merges))
     if parts:
         pairs.save(str(folder))
         return len(tokens)

@@ -1,0 +1,72 @@
+"""A run of the CIC-BART-SSA paper at full size, in small on stand-ins of data and weights."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from captioning.commands.main import run
+from captioning.papers.cells import Cells, Results
+from captioning.papers.paper import load_paper
+from captioning.papers.steps import tasks_of
+from tests.papers import stand_ins_entities as stand_ins
+from tests.papers.small import run_small
+
+CHANGES = {
+    "augment": (
+        "method.graph_parser=null",
+        "method.graph_writer=null",
+        "method.gruen.language_model=models/bert",
+        "method.parser.num_processes=1",
+    ),
+    "train": (
+        "model.pretrained=models/bart",
+        "num_epochs=1",
+        "loader.batch_size=8",
+        "search.max_length=12",
+    ),
+    "controllability": (
+        "gruen.language_model=models/bert",
+        "metrics=fast",
+        "parser.num_processes=1",
+        "random.controls=3",
+        "random.best=2",
+    ),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    data, models = tmp_path / "data", tmp_path / "models"
+    stand_ins.write_entities(data / "flickr30k_entities")
+    stand_ins.write_bart(models / "bart")
+    stand_ins.write_vl_bart_weights(data / "vl_bart" / "Epoch30.pth", models / "bart")
+    stand_ins.write_berts(models / "bert", models / "cola")
+    stand_ins.write_glove(data / "glove" / "glove.6B.300d.txt")
+    monkeypatch.chdir(tmp_path)
+    boxes = stand_ins.write_box_features(tmp_path / "flickr30k_gtboxes.h5")
+    imported = ["import-features", str(boxes), "--folder", "data/features/flickr30k_entities"]
+    assert run(imported) == 0
+    return tmp_path
+
+
+def test_a_row_is_measured_with_ssa_captions(folder: Path) -> None:
+    paper, results = load_paper("cic_bart_ssa"), Results(folder / "runs", None)
+    tasks = tasks_of(paper, ["flickr_r50"], "full", [0], results)
+    assert [task.run.id for task in tasks] == ["flickr_ssa", "flickr_ssa_test", "flickr_r50"]
+    for task in tasks:
+        run_small(task, CHANGES)
+    for task in tasks[:2]:
+        lines = (task.folder / "captions.jsonl").read_text(encoding="utf-8").splitlines()
+        captions = [json.loads(line) for line in lines]
+        assert captions
+        assert all(caption["boxes"] and caption["score"] >= 0.7 for caption in captions)
+    cells = Cells(paper, "full", results)
+    for name in ("table4", "table5"):  # captions by people, and of SSA
+        item = paper.items[name]
+        row = next(row for row in item.rows if row.run == "flickr_r50")
+        measured = cells.row_cells(item, row)
+        assert {cell.state for cell in measured} == {"measured"}
+        assert all(value > 0 for cell in measured for value in cell.values)
