@@ -32,7 +32,7 @@ def from_name(name):
 
 importlib.metadata.Distribution.from_name = from_name
 """
-SOURCES = ("captioning", "curation", "augmentation", "configs")
+SOURCES = ("captioning", "curation", "augmentation", "configs", "docs/papers")
 FILES = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
 SMALL = ("data=jsonl", "features=timm_grid", "features.backbone.name=test_resnet.r160_in1k")
 SMALL += ("features.backbone.weights=random", "model=updown_tiny", "debug=smoke", "num_epochs=1")

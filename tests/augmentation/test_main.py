@@ -70,7 +70,7 @@ def test_a_folder_is_refused_to_pairs_of_other_detections(detected) -> None:
 def test_a_detector_that_finds_nothing_is_told_from_the_counts(detected, tmp_path) -> None:
     with pytest.raises(ValueError, match="no picture was made") as error:
         augment(detected("blind", lambda region: None))
-    assert "'photos with boxes': 0, 'candidates': {'cat': 0}" in str(error.value)
+    assert "'photos with boxes': 0" in str(error.value)
     assert "\n" not in str(error.value)
     no_dogs = detected("no_dogs", lambda region: region if region.label != "dog" else None)
     no_dogs.out = str(tmp_path / "no_dogs")
@@ -78,11 +78,14 @@ def test_a_detector_that_finds_nothing_is_told_from_the_counts(detected, tmp_pat
         augment(no_dogs)
 
 
+CAPTIONS = '[{"image_id": "1", "caption": "a dog"}]'
+
+
 @pytest.mark.parametrize(
     ("setting", "before", "after"),
     [
         ("words_file", "dog\ndogs\n", "dog\n"),
-        ("predictions", "[]", "[ ]"),
+        ("predictions", CAPTIONS, CAPTIONS + " "),
     ],
 )
 def test_a_folder_is_refused_where_a_file_of_the_settings_has_changed(

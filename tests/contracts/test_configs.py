@@ -21,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from captioning.configuration import compose_config
 
-NUM_EXPERIMENTS = 55
+NUM_EXPERIMENTS = 58
 
 CONFIGS = Path(__file__).resolve().parent.parent.parent / "configs"
 EXPERIMENTS = sorted((CONFIGS / "experiment").rglob("*.yaml"))

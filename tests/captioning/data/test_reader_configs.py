@@ -37,7 +37,11 @@ def load(repository: Path, name: str, data: str | Path = "data") -> DictConfig:
 def test_configs_name_readers_with_arguments_that_they_take(repository, name):
     config = load(repository, name)
     assert config.name == name
-    splits = {key: config[key] for key in config if OmegaConf.is_dict(config[key])}
+    splits = {
+        key: config[key]
+        for key in config
+        if "_target_" in (config[key] if OmegaConf.is_dict(config[key]) else {})
+    }
     assert tuple(splits) == SPLITS[name]
     for split in splits.values():
         arguments = OmegaConf.to_container(split, resolve=True)

@@ -228,12 +228,10 @@ def test_updown_of_cutswap_trains_on_parts_of_a_tsv(tmp_path: Path) -> None:
         photos = {str(number): photo(number, own_boxes=False) for number in numbers}
         layouts.write_tsv(tmp_path / f"resnet101.tsv.{part}", photos)
     store = import_features([str(tmp_path / "*.tsv.*")], folder=tmp_path / "store").folder
-    words = "".join(f"{word} 1 0 0 1\n" for word in ("a", "and", "dog", *THINGS[::2]))
-    write(tmp_path / "glove.txt", words)
     common = arguments(tmp_path, tmp_path / "coco", store)
     common[common.index("data=flickr30k_entities")] = "data=coco"
     sizes = ["model.module.hidden_size=8", "model.module.attention_size=4"]
-    vectors = ["model.module.embedding_size=4", f"model.word_vectors.path={tmp_path}/glove.txt"]
+    vectors = ["model.module.embedding_size=4"]
     pairs = ["steps.add_pairs.folders=[]", "debug=smoke", "num_epochs=1", "search.max_length=6"]
     main(["train", "experiment=cutswap/coco_updown", *common, *sizes, *vectors, *pairs])
     assert (tmp_path / "run" / "metrics.json").is_file()
